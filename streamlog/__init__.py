@@ -1,0 +1,99 @@
+"""streamlog: Kafka's log without the broker, inside Spark.
+
+The names below are the whole public surface. Each is loaded on first use, so `import streamlog`
+costs milliseconds and brings in neither numpy, numba, pyarrow nor pyspark.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from streamlog.config import LogConfig, ServerConfig
+    from streamlog.errors import (
+        CorruptDataError,
+        FencedError,
+        InvalidRequestError,
+        StreamLogError,
+        UnavailableError,
+    )
+    from streamlog.log.append import AppendInfo
+    from streamlog.log.manager import LogManager
+    from streamlog.log.partition_log import PartitionLog
+    from streamlog.log.read import FetchInfo
+    from streamlog.records.batch import RecordBatch, read_batches
+    from streamlog.records.builder import BatchBuilder
+    from streamlog.records.record import (
+        CompressionType,
+        Header,
+        IsolationLevel,
+        Record,
+        TimestampType,
+    )
+    from streamlog.spark.tables import read_arrow, read_table
+    from streamlog.topic import TopicPartition
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "PartitionLog": "log.partition_log",
+    "LogManager": "log.manager",
+    "LogConfig": "config",
+    "ServerConfig": "config",
+    "TopicPartition": "topic",
+    "Record": "records.record",
+    "Header": "records.record",
+    "RecordBatch": "records.batch",
+    "BatchBuilder": "records.builder",
+    "read_batches": "records.batch",
+    "CompressionType": "records.record",
+    "TimestampType": "records.record",
+    "IsolationLevel": "records.record",
+    "AppendInfo": "log.append",
+    "FetchInfo": "log.read",
+    "read_table": "spark.tables",
+    "read_arrow": "spark.tables",
+    "StreamLogError": "errors",
+    "InvalidRequestError": "errors",
+    "CorruptDataError": "errors",
+    "FencedError": "errors",
+    "UnavailableError": "errors",
+}
+
+__all__ = [
+    "PartitionLog",
+    "LogManager",
+    "LogConfig",
+    "ServerConfig",
+    "TopicPartition",
+    "Record",
+    "Header",
+    "RecordBatch",
+    "BatchBuilder",
+    "read_batches",
+    "CompressionType",
+    "TimestampType",
+    "IsolationLevel",
+    "AppendInfo",
+    "FetchInfo",
+    "read_table",
+    "read_arrow",
+    "StreamLogError",
+    "InvalidRequestError",
+    "CorruptDataError",
+    "FencedError",
+    "UnavailableError",
+]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        if name in _HOME:
+            value = getattr(import_module(f"streamlog.{_HOME[name]}"), name)
+            globals()[name] = value
+            return value
+        if name in ("spark", "errors"):
+            return import_module(f"streamlog.{name}")
+        raise AttributeError(f"module 'streamlog' has no attribute {name!r}")
+
+    def __dir__():
+        return sorted([*__all__, "errors", "spark"])

@@ -1,0 +1,1 @@
+"""Bytes: varints, checksums, compression, and the one door to numba."""

@@ -1,0 +1,67 @@
+"""Time as an argument: nothing below the Spark layer asks the machine for it."""
+
+import time
+from typing import Protocol
+
+__all__ = ["Clock", "ManualClock", "SystemClock"]
+
+
+class Clock(Protocol):
+    """Wall and monotonic time, both in milliseconds."""
+
+    def now_ms(self) -> int:
+        """Return the wall clock in milliseconds since 1970."""
+        ...
+
+    def monotonic_ms(self) -> float:
+        """Return milliseconds of a clock that never steps."""
+        ...
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        """Let `duration_ms` pass."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now_ms(self) -> int:
+        """Return the wall clock in milliseconds since 1970."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> float:
+        """Return milliseconds of a clock that never steps."""
+        return time.monotonic() * 1000.0
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        """Let `duration_ms` pass."""
+        time.sleep(duration_ms / 1000.0)
+
+
+class ManualClock:
+    """A clock that moves only when told, for tests and simulations."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self._now_ms = now_ms
+        self._monotonic_ms = 0.0
+
+    def now_ms(self) -> int:
+        """Return the wall clock in milliseconds since 1970."""
+        return self._now_ms
+
+    def monotonic_ms(self) -> float:
+        """Return milliseconds of a clock that never steps."""
+        return self._monotonic_ms
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        """Move both clocks by `duration_ms`."""
+        self.advance(int(duration_ms))
+
+    def advance(self, duration_ms: int) -> None:
+        """Move both clocks forward by `duration_ms`."""
+        self._now_ms += duration_ms
+        self._monotonic_ms += duration_ms
+
+    def set(self, now_ms: int) -> None:
+        """Step the wall clock to `now_ms`, as an administrator might; monotonic time stays."""
+        self._now_ms = now_ms

@@ -1,0 +1,183 @@
+"""What the engine may do to a disk, and what each call promises.
+
+Two things survive differently. A *process crash* keeps everything that was written. A *power
+cut* keeps only what was synced: `File.sync` makes a file's bytes and size durable,
+`FileSystem.sync_directory` the names in a directory (creations, renames, links, removals).
+Everything not synced may be kept, lost, torn or undone, each on its own.
+
+Every `OSError` is translated here, once, into a `streamlog.errors.StorageError` (or its leaves
+`FileMissingError`, `FileExistsAlreadyError`, `DiskFullError`). Paths are plain `str`.
+Opening never follows a symbolic link in the last component, never blocks (a FIFO), and refuses
+everything but regular files with `StorageError`.
+"""
+
+from enum import Enum
+from types import TracebackType
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Buffer", "File", "FileKind", "FileLock", "FileStat", "FileSystem", "OpenMode"]
+
+Buffer = bytes | bytearray | memoryview | NDArray[np.uint8]
+
+
+class FileKind(Enum):
+    """What a name stands for; links are not followed."""
+
+    FILE = "file"
+    DIRECTORY = "directory"
+    SYMLINK = "symlink"
+    OTHER = "other"
+
+
+class FileStat(NamedTuple):
+    """Facts about a name or an open file."""
+
+    kind: FileKind
+    size: int
+    mtime_ns: int
+    inode: int
+    links: int
+    mode: int
+
+    @property
+    def mtime_ms(self) -> int:
+        """Last modification in milliseconds since 1970."""
+        return self.mtime_ns // 1_000_000
+
+
+class OpenMode(Enum):
+    """How a file is opened; every mode may read."""
+
+    READ = "read"  # must exist; writing is refused
+    WRITE = "write"  # must exist
+    CREATE = "create"  # must not exist
+    CREATE_OR_WRITE = "create or write"
+
+
+class File(Protocol):
+    """An open regular file. Positions and sizes are bytes. Not for use by two threads at once,
+    except `pread` and `pread_into`.
+    """
+
+    path: str
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Return `size` bytes from `position`; fewer only where the file ends before."""
+        ...
+
+    def pread_into(self, target: memoryview | NDArray[np.uint8], position: int) -> int:
+        """Fill `target` (writable bytes) from `position`; return how many bytes there were."""
+        ...
+
+    def pwrite(self, source: Buffer, position: int) -> None:
+        """Write all of `source` at `position`, looping over short writes.
+
+        On an error the file may hold any prefix of `source`.
+        """
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend (with zeros) the file to `size` bytes."""
+        ...
+
+    def sync(self) -> None:
+        """Make the file's bytes and size durable.
+
+        After a failure every further `sync` and write of this handle raises `PoisonedError`:
+        the kernel reports a lost write once and then forgets it.
+        """
+        ...
+
+    def stat(self) -> FileStat:
+        """Return facts about the open file, even when its name is gone."""
+        ...
+
+    def close(self) -> None:
+        """Release the handle; closing twice does no harm."""
+        ...
+
+    def __enter__(self) -> "File": ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class FileLock(Protocol):
+    """A held lock (`flock`). `file` is the open lock file: its holder may read and write it."""
+
+    path: str
+    file: File
+    shared: bool
+
+    def release(self) -> None:
+        """Give the lock up and close the file; twice does no harm.
+
+        In a child forked while the lock was held this only closes the child's descriptor.
+        """
+        ...
+
+
+class FileSystem(Protocol):
+    """A file system. All methods raise `StorageError` or one of its leaves."""
+
+    def open(self, path: str, mode: OpenMode) -> File:
+        """Open a regular file (mode 0640 when created)."""
+        ...
+
+    def stat(self, path: str) -> FileStat | None:
+        """Return facts about a name without following links, None where there is no such name."""
+        ...
+
+    def list(self, path: str) -> list[str]:
+        """Return the sorted names in a directory."""
+        ...
+
+    def make_directory(self, path: str) -> None:
+        """Make one directory (0750); harmless where it exists, an error where a file does."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename, atomically replacing a file `target`."""
+        ...
+
+    def link(self, source: str, target: str) -> None:
+        """Give a file a second name; `FileExistsAlreadyError` where `target` exists."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a name of a file; `FileMissingError` where there is none."""
+        ...
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        ...
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in a directory durable."""
+        ...
+
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        """Set a file's last modification time."""
+        ...
+
+    def try_lock(self, path: str, *, shared: bool) -> FileLock | None:
+        """Create `path` if need be and take its `flock`; None while somebody else holds it."""
+        ...
+
+    def broker_lock_is_held(self, path: str) -> bool:
+        """Tell whether another process holds a POSIX record lock (as a broker's `.lock`) on `path`.
+
+        Asked with F_GETLK, which takes nothing; False where the file is missing.
+        """
+        ...
+
+    def boot_id(self) -> str:
+        """Return an id that changes when the machine starts anew."""
+        ...

@@ -1,0 +1,1 @@
+"""One partition: append, read, open, producers, epochs; many partitions: manager, commits."""

@@ -1,0 +1,1 @@
+"""Record batches: layout, views, columns, building, checking."""

@@ -1,0 +1,1 @@
+"""The files of one base offset: log, offset index, time index, transaction index; recovery."""

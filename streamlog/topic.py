@@ -1,0 +1,87 @@
+"""Topic names and partition directories, by Kafka's rules and a few stricter ones."""
+
+import re
+from typing import Final, NamedTuple
+
+from streamlog.errors import InvalidTopicError
+
+__all__ = [
+    "MAX_NAME_LENGTH",
+    "TopicPartition",
+    "check_topic_name",
+    "parse_partition_directory",
+]
+
+MAX_NAME_LENGTH: Final = 249  # Topic.MAX_NAME_LENGTH
+MAX_PARTITION: Final = 2**31 - 1  # a partition is an int32
+
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)  # Topic.LEGAL_CHARS
+_DIRECTORY: Final = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]*)", re.ASCII)
+# LogFileUtils and UnifiedLog: directories that are something else than a live partition
+RESERVED_SUFFIXES: Final = ("-delete", "-future", "-stray", ".deleted", ".cleaned", ".swap")
+
+
+class TopicPartition(NamedTuple):
+    """A topic and one of its partitions; as text, the name of its directory."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def check_topic_name(name: str) -> str:
+    """Return `name` if a topic may be called that.
+
+    Args:
+        name: The name to check.
+
+    Returns:
+        `name` itself.
+
+    Raises:
+        InvalidTopicError: Empty, too long, `.` or `..`, an illegal character, or an ending
+            that marks other directories (`-delete`, `.deleted` …).
+
+    Source: org.apache.kafka.common.internals.Topic.validate; the endings are ours.
+    """
+    if not name or name in (".", ".."):
+        raise InvalidTopicError("a topic cannot have this name", got=repr(name))
+    if len(name) > MAX_NAME_LENGTH:
+        raise InvalidTopicError(
+            "topic name is too long",
+            got=f"{len(name)} characters",
+            expected=f"at most {MAX_NAME_LENGTH}",
+        )
+    if not _LEGAL.fullmatch(name):
+        raise InvalidTopicError(
+            "topic name has an illegal character",
+            got=repr(name),
+            expected="letters, digits, '.', '_' and '-' of ASCII",
+        )
+    if name.endswith(RESERVED_SUFFIXES):
+        raise InvalidTopicError(
+            "topic name ends like a directory that is waiting for deletion or a move",
+            got=repr(name),
+            expected=f"none of {', '.join(RESERVED_SUFFIXES)}",
+        )
+    return name
+
+
+def parse_partition_directory(name: str) -> TopicPartition | None:
+    """Return the topic and partition a directory is named after, or None for other names.
+
+    The partition follows the last dash, in canonical decimal: `orders-00` is no partition.
+
+    Source: UnifiedLog.parseTopicPartitionName.
+    """
+    match = _DIRECTORY.fullmatch(name)
+    if match is None or name.endswith(RESERVED_SUFFIXES):
+        return None
+    topic, partition = match["topic"], int(match["partition"])
+    if partition > MAX_PARTITION or len(topic) > MAX_NAME_LENGTH:
+        return None
+    if topic in (".", "..") or not _LEGAL.fullmatch(topic):
+        return None
+    return TopicPartition(topic, partition)
