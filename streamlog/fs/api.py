@@ -58,8 +58,10 @@ class OpenMode(Enum):
 
 
 class File(Protocol):
-    """An open regular file. Positions and sizes are bytes. Not for use by two threads at once,
-    except `pread` and `pread_into`.
+    """An open regular file. Positions and sizes are bytes.
+
+    Not for use by two threads at once, except `pread` and `pread_into`. A handle that is
+    forgotten closes itself.
     """
 
     path: str
@@ -116,6 +118,13 @@ class FileLock(Protocol):
     file: File
     shared: bool
 
+    def is_mine(self) -> bool:
+        """Tell whether this process took the lock and has not released it.
+
+        False in a child forked while the lock was held: it must not write.
+        """
+        ...
+
     def release(self) -> None:
         """Give the lock up and close the file; twice does no harm.
 
@@ -137,6 +146,10 @@ class FileSystem(Protocol):
 
     def list(self, path: str) -> list[str]:
         """Return the sorted names in a directory."""
+        ...
+
+    def resolve(self, path: str) -> str:
+        """Return the absolute path with all symbolic links followed; it need not exist."""
         ...
 
     def make_directory(self, path: str) -> None:

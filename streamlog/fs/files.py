@@ -1,0 +1,298 @@
+r"""Small whole-file operations built from the seam: durable replacement, directories, locks.
+
+A file that is replaced as a whole is written beside its name as `<name>.tmp`, synced, renamed
+(or linked) into place, and the directory synced: a crash at any point leaves the old content or
+the new one. Writers of one path must take turns, by a lock of theirs; a `.tmp` that a dead
+process left behind is dropped by the next writer.
+
+A lock file holds one line of text about its holder, written after taking the lock and believed
+only while the lock is held:
+
+    <pid> <milliseconds since 1970> <what for>\n
+"""
+
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from streamlog.clock import Clock
+from streamlog.errors import (
+    FileExistsAlreadyError,
+    FileMissingError,
+    LimitExceededError,
+    LockTimeoutError,
+    StorageError,
+)
+from streamlog.fs.api import Buffer, FileKind, FileLock, FileSystem, OpenMode
+
+__all__ = [
+    "LockHolder",
+    "acquire_lock",
+    "create_file_atomically",
+    "make_directories",
+    "read_file",
+    "read_lock_holder",
+    "remove_tree",
+    "write_file_atomically",
+    "write_lock_holder",
+]
+
+TEMPORARY_SUFFIX: Final = ".tmp"  # as CheckpointFile names it
+
+_HOLDER: Final = re.compile(rb"([0-9]{1,10}) ([0-9]{1,19}) ([ -~]{0,200})\n")
+_HOLDER_SIZE_MAX: Final = 10 + 1 + 19 + 1 + 200 + 1
+_FIRST_WAIT_MS: Final = 0.2
+_LONGEST_WAIT_MS: Final = 10.0
+
+
+def read_file(fs: FileSystem, path: str, *, max_size: int) -> bytes:
+    """Return the whole content of a small file.
+
+    Args:
+        fs: Where the file is.
+        path: The file.
+        max_size: The most bytes a sound file could have.
+
+    Returns:
+        Its bytes.
+
+    Raises:
+        FileMissingError: There is no such file.
+        LimitExceededError: It is larger than `max_size`; nothing was read.
+        StorageError: It cannot be read.
+    """
+    with fs.open(path, OpenMode.READ) as file:
+        size = file.stat().size
+        if size > max_size:
+            raise LimitExceededError(
+                "file is larger than it can soundly be",
+                path=path,
+                got=f"{size} bytes",
+                expected=f"at most {max_size}",
+            )
+        return file.pread(size, 0)
+
+
+def write_file_atomically(fs: FileSystem, path: str, data: Buffer) -> None:
+    """Replace or create a file as a whole; durable on return.
+
+    Args:
+        fs: Where the file is.
+        path: The file; its directory must exist.
+        data: The new content.
+
+    Raises:
+        StorageError: It failed. The old content stands, or (only where the last step, syncing
+            the directory, failed) the new one may.
+
+    Source: org.apache.kafka.server.common.CheckpointFile.write.
+    """
+    temporary = _write_temporary(fs, path, data)
+    try:
+        fs.rename(temporary, path)
+    except StorageError:
+        _discard(fs, temporary)
+        raise
+    fs.sync_directory(_parent(path))
+
+
+def create_file_atomically(fs: FileSystem, path: str, data: Buffer) -> None:
+    """Create a file that must not exist yet, as a whole; durable on return.
+
+    Args:
+        fs: Where the file is to be.
+        path: The new file; its directory must exist.
+        data: Its content.
+
+    Raises:
+        FileExistsAlreadyError: The name is taken; what stands there is untouched.
+        StorageError: It failed. Where only the last step, syncing the directory, failed, the
+            file may stand all the same.
+    """
+    temporary = _write_temporary(fs, path, data)
+    try:
+        fs.link(temporary, path)
+    finally:
+        _discard(fs, temporary)
+    fs.sync_directory(_parent(path))
+
+
+def make_directories(fs: FileSystem, path: str) -> None:
+    """Make a directory and those above it that are missing; all names durable on return.
+
+    Args:
+        fs: Where to make them.
+        path: The directory; harmless where it exists.
+
+    Raises:
+        FileExistsAlreadyError: A file is in the way.
+        StorageError: A directory cannot be made or synced.
+    """
+    missing = []
+    deepest = path
+    while fs.stat(deepest) is None and _parent(deepest) != deepest:
+        missing.append(deepest)
+        deepest = _parent(deepest)
+    if not missing:
+        fs.make_directory(path)  # says so where this is a file
+    # Somebody killed between making `deepest` and syncing its name may have left it volatile.
+    # The directory above may be a foreign one that may be entered but not opened: not ours then.
+    with _suppressed(errno.EACCES):
+        fs.sync_directory(_parent(deepest))
+    for directory in reversed(missing):
+        fs.make_directory(directory)
+        fs.sync_directory(_parent(directory))
+
+
+def remove_tree(fs: FileSystem, path: str) -> None:
+    """Remove a directory with all below it, links themselves and never what they point to.
+
+    Nothing is synced: after a power cut some of it may be back, so sync the directory above
+    where that matters. Harmless where `path` is missing; a file is removed as well.
+
+    Args:
+        fs: Where the tree is.
+        path: Its top.
+
+    Raises:
+        StorageError: Something could not be removed; the rest may be gone.
+    """
+    pending = [path]
+    while pending:
+        current = pending[-1]
+        found = fs.stat(current)
+        if found is None:
+            pending.pop()
+        elif found.kind is not FileKind.DIRECTORY:
+            _discard(fs, current)
+            pending.pop()
+        elif names := fs.list(current):
+            pending.extend(os.path.join(current, name) for name in names)
+        else:
+            pending.pop()
+            with contextlib.suppress(FileMissingError):
+                fs.remove_directory(current)
+
+
+def acquire_lock(
+    fs: FileSystem, clock: Clock, path: str, *, shared: bool, timeout_ms: float, what: str
+) -> FileLock:
+    """Take a lock, waiting a bounded time for whoever holds it.
+
+    Args:
+        fs: Where the lock file is.
+        clock: Measures the wait.
+        path: The lock file; made if need be, its directory must exist.
+        shared: Whether others may hold it too, shared as well.
+        timeout_ms: How long to wait; 0 tries once.
+        what: What the lock guards, for the error: `partition orders-3`.
+
+    Returns:
+        The held lock.
+
+    Raises:
+        LockTimeoutError: Somebody else held it all the time; names process and age.
+        StorageError: The lock file cannot be opened or locked.
+    """
+    deadline = clock.monotonic_ms() + timeout_ms
+    wait_ms = _FIRST_WAIT_MS
+    while True:
+        lock = fs.try_lock(path, shared=shared)
+        if lock is not None:
+            return lock
+        left_ms = deadline - clock.monotonic_ms()
+        if left_ms <= 0:
+            raise _lock_timeout(fs, clock, path, timeout_ms=timeout_ms, what=what)
+        clock.sleep_ms(min(wait_ms, left_ms))
+        wait_ms = min(wait_ms * 2, _LONGEST_WAIT_MS)
+
+
+class LockHolder(NamedTuple):
+    """What the text of a lock file says about its holder."""
+
+    pid: int
+    since_ms: int
+    what: str
+
+
+def write_lock_holder(lock: FileLock, *, now_ms: int, what: str) -> None:
+    """Write into a lock's file who holds it, for those who wait.
+
+    Args:
+        lock: An exclusive lock, held by this process.
+        now_ms: The time, in milliseconds since 1970.
+        what: What for, in printable ASCII: `append`.
+    """
+    line = b"%d %d %s\n" % (os.getpid(), now_ms, what.encode("ascii", "replace")[:200])
+    # The rest of an older, longer line may follow: readers stop at the first line's end.
+    lock.file.pwrite(line, 0)
+
+
+def read_lock_holder(fs: FileSystem, path: str) -> LockHolder | None:
+    """Return what a lock file says about its holder, None where it says nothing sensible."""
+    try:
+        with fs.open(path, OpenMode.READ) as file:
+            match = _HOLDER.match(file.pread(_HOLDER_SIZE_MAX, 0))
+    except StorageError:
+        return None
+    if match is None:
+        return None
+    return LockHolder(int(match[1]), int(match[2]), match[3].decode("ascii"))
+
+
+def _lock_timeout(
+    fs: FileSystem, clock: Clock, path: str, *, timeout_ms: float, what: str
+) -> LockTimeoutError:
+    holder = read_lock_holder(fs, path)
+    if holder is None:
+        got, hint = "held by another process", f"see who holds it: lslocks | grep {path}"
+    elif holder.pid == os.getpid():
+        got = f"held by this very process ({holder.what})"
+        hint = "close the other handle of this process first"
+    else:
+        age_s = max(0, clock.now_ms() - holder.since_ms) / 1000.0
+        got = f"held by process {holder.pid} ({holder.what}) for {age_s:.1f} s"
+        hint = f"wait for it, or see what it is doing: ps -fp {holder.pid}"
+    return LockTimeoutError(
+        f"{what} is locked", path=path, got=got, expected=f"free in {timeout_ms:g} ms", hint=hint
+    )
+
+
+def _write_temporary(fs: FileSystem, path: str, data: Buffer) -> str:
+    temporary = path + TEMPORARY_SUFFIX
+    try:
+        file = fs.open(temporary, OpenMode.CREATE)
+    except FileExistsAlreadyError:
+        # Never written over: a crash of `create_file_atomically` may have left it as a second
+        # name of the finished file.
+        fs.remove(temporary)
+        file = fs.open(temporary, OpenMode.CREATE)
+    try:
+        with file:
+            file.pwrite(data, 0)
+            file.sync()
+    except StorageError:
+        _discard(fs, temporary)
+        raise
+    return temporary
+
+
+def _discard(fs: FileSystem, path: str) -> None:
+    with contextlib.suppress(FileMissingError):
+        fs.remove(path)
+
+
+@contextlib.contextmanager
+def _suppressed(number: int) -> Iterator[None]:
+    try:
+        yield
+    except StorageError as error:
+        if error.errno != number:
+            raise
+
+
+def _parent(path: str) -> str:
+    return os.path.dirname(path.rstrip("/")) or ("/" if path.startswith("/") else ".")

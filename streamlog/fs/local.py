@@ -1,0 +1,429 @@
+"""The machine's own file system, through the narrowest calls that keep the promises of `api`.
+
+An open file is one descriptor and a flag. Nothing is buffered here: a write is a `pwrite`, a read
+a `pread` into private memory, never a mapping, so that a file cut short by somebody else is a
+short read and not a dead process. Python repeats a call that a signal interrupted (PEP 475);
+short reads and writes are continued here.
+
+A lock is a `flock` on a file of its own. It belongs to the open file, not to the process, so a
+forked child inherits it: the child gives its copy up at once (see `_forget_locks`), or a lock
+would outlive its dead owner for as long as any child lives.
+"""
+
+import errno
+import fcntl
+import os
+import stat
+import struct
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final
+from weakref import WeakSet
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlog.errors import FileMissingError, StorageError
+from streamlog.fs.api import Buffer, FileKind, FileStat, OpenMode
+from streamlog.fs.failure import poisoned_failure, storage_failure
+
+__all__ = ["LocalFile", "LocalFileSystem", "LocalLock"]
+
+FILE_MODE: Final = 0o640  # the group may read; a stricter umask may take that away
+DIRECTORY_MODE: Final = 0o750
+
+# O_NONBLOCK: opening a FIFO must not wait for its other end; regular files ignore it.
+_OPEN_ALWAYS: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+_OPEN_FLAGS: Final = {
+    OpenMode.READ: _OPEN_ALWAYS | os.O_RDONLY,
+    OpenMode.WRITE: _OPEN_ALWAYS | os.O_RDWR,
+    OpenMode.CREATE: _OPEN_ALWAYS | os.O_RDWR | os.O_CREAT | os.O_EXCL,
+    OpenMode.CREATE_OR_WRITE: _OPEN_ALWAYS | os.O_RDWR | os.O_CREAT,
+}
+_KINDS: Final = {
+    stat.S_IFREG: FileKind.FILE,
+    stat.S_IFDIR: FileKind.DIRECTORY,
+    stat.S_IFLNK: FileKind.SYMLINK,
+}
+
+_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+_FLOCK: Final = struct.Struct("@hhqqi4x")  # Linux, 64 bits: type, whence, start, length, pid
+_CLOSED: Final = -1
+_LOCK_ATTEMPTS: Final = 100  # a lock file removed that often in a row is a fault, not a race
+
+
+def _failure(
+    error: OSError | ValueError, operation: str, path: str, *, target: str | None = None
+) -> StorageError:
+    if isinstance(error, OSError) and error.errno:
+        return storage_failure(error.errno, operation, path, target=target)
+    # A NUL or an unencodable character: Python refuses the path before the kernel sees it.
+    return storage_failure(errno.EINVAL, operation, path, target=target, reason=str(error))
+
+
+def _file_stat(found: os.stat_result) -> FileStat:
+    return FileStat(
+        _KINDS.get(stat.S_IFMT(found.st_mode), FileKind.OTHER),
+        found.st_size,
+        found.st_mtime_ns,
+        found.st_ino,
+        found.st_nlink,
+        stat.S_IMODE(found.st_mode),
+    )
+
+
+class LocalFile:
+    """An open regular file; see `streamlog.fs.api.File`. Closes itself when forgotten."""
+
+    __slots__ = ("__weakref__", "_descriptor", "_is_poisoned", "path")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self._is_poisoned = False
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Return `size` bytes from `position`; fewer only where the file ends before."""
+        try:
+            found = os.pread(self._descriptor, size, position)
+            if len(found) == size or not found:
+                return found
+            parts = [found]
+            missing = size - len(found)
+            while missing:
+                found = os.pread(self._descriptor, missing, position + size - missing)
+                if not found:
+                    break
+                parts.append(found)
+                missing -= len(found)
+        except OSError as error:
+            raise _failure(error, "read", self.path) from error
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def pread_into(self, target: memoryview | NDArray[np.uint8], position: int) -> int:
+        """Fill `target` (writable bytes) from `position`; return how many bytes there were."""
+        view = memoryview(target)  # type: ignore[arg-type]  # numpy's stubs tell from 3.12 on
+        size, count = view.nbytes, 0
+        try:
+            while count < size:
+                rest = view[count:] if count else view
+                found = os.preadv(self._descriptor, [rest], position + count)
+                if not found:
+                    break
+                count += found
+        except OSError as error:
+            raise _failure(error, "read", self.path) from error
+        return count
+
+    def pwrite(self, source: Buffer, position: int) -> None:
+        """Write all of `source` at `position`; on an error any prefix of it may be there."""
+        if self._is_poisoned:
+            raise poisoned_failure("write", self.path)
+        view = memoryview(source)  # type: ignore[arg-type]  # numpy's stubs tell from 3.12 on
+        size = view.nbytes
+        try:
+            count = os.pwrite(self._descriptor, view, position)
+            if count < size:
+                view = view.cast("B")
+                while count < size:
+                    count += os.pwrite(self._descriptor, view[count:], position + count)
+        except OSError as error:
+            raise _failure(error, "write", self.path) from error
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend (with zeros) the file to `size` bytes."""
+        if self._is_poisoned:
+            raise poisoned_failure("truncate", self.path)
+        try:
+            os.ftruncate(self._descriptor, size)
+        except OSError as error:
+            raise _failure(error, "truncate", self.path) from error
+
+    def sync(self) -> None:
+        """Make the file's bytes and size durable; a failure poisons the handle for good."""
+        if self._is_poisoned:
+            raise poisoned_failure("sync", self.path)
+        try:
+            os.fsync(self._descriptor)
+        except OSError as error:
+            # A closed handle lost nothing; any other failure may have dropped dirty pages,
+            # and the kernel would call the next attempt a success.
+            self._is_poisoned = error.errno != errno.EBADF
+            raise _failure(error, "sync", self.path) from error
+
+    def stat(self) -> FileStat:
+        """Return facts about the open file, even when its name is gone."""
+        try:
+            return _file_stat(os.fstat(self._descriptor))
+        except OSError as error:
+            raise _failure(error, "stat", self.path) from error
+
+    def close(self) -> None:
+        """Release the handle; closing twice does no harm."""
+        descriptor, self._descriptor = self._descriptor, _CLOSED
+        if descriptor == _CLOSED:
+            return
+        try:
+            os.close(descriptor)  # Linux releases the descriptor even when this fails
+        except OSError as error:
+            raise _failure(error, "close", self.path) from error
+
+    def descriptor(self) -> int:
+        """Return the open descriptor, for the locks of this module; -1 when closed."""
+        return self._descriptor
+
+    def __enter__(self) -> "LocalFile":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_descriptor", _CLOSED) != _CLOSED:
+            os.close(self._descriptor)
+
+    def __repr__(self) -> str:
+        return f"LocalFile({self.path!r})"
+
+
+class LocalLock:
+    """A held `flock`; see `streamlog.fs.api.FileLock`."""
+
+    __slots__ = ("__weakref__", "_is_released", "_owner", "file", "path", "shared")
+
+    def __init__(self, file: LocalFile, *, shared: bool) -> None:
+        self.path = file.path
+        self.file = file
+        self.shared = shared
+        self._owner = os.getpid()
+        self._is_released = False
+        _held.add(self)
+
+    def is_mine(self) -> bool:
+        """Tell whether this process took the lock and has not released it."""
+        return not self._is_released and self._owner == os.getpid()
+
+    def release(self) -> None:
+        """Give the lock up and close the file; in a forked child only close the file."""
+        if self._is_released:
+            return
+        try:
+            if self.is_mine():
+                # Closing alone would leave the lock with the copy of a forked child.
+                fcntl.flock(self.file.descriptor(), fcntl.LOCK_UN)
+        except OSError as error:
+            raise _failure(error, "unlock", self.path) from error
+        finally:
+            self.forget()
+
+    def forget(self) -> None:
+        """Close this process's descriptor without unlocking."""
+        self._is_released = True
+        _held.discard(self)
+        self.file.close()
+
+    def __repr__(self) -> str:
+        kind = "shared" if self.shared else "exclusive"
+        return f"LocalLock({self.path!r}, {kind})"
+
+
+_held: Final[WeakSet[LocalLock]] = WeakSet()
+
+
+def _forget_locks() -> None:
+    """Close the lock files that a fork copied into this child; the parent keeps its locks."""
+    for lock in list(_held):
+        lock.forget()
+
+
+os.register_at_fork(after_in_child=_forget_locks)
+
+
+class LocalFileSystem:
+    """The machine's file system; see `streamlog.fs.api.FileSystem`. Holds nothing but its name."""
+
+    __slots__ = ()
+
+    def open(self, path: str, mode: OpenMode) -> LocalFile:
+        """Open a regular file; refuse links, directories, devices, FIFOs and sockets."""
+        try:
+            descriptor = os.open(path, _OPEN_FLAGS[mode], FILE_MODE)
+        except (OSError, ValueError) as error:
+            raise _failure(error, "open", path) from error
+        file = LocalFile(path, descriptor)
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            file.close()
+            is_directory = stat.S_ISDIR(found.st_mode)
+            raise storage_failure(errno.EISDIR if is_directory else errno.ENXIO, "open", path)
+        return file
+
+    def stat(self, path: str) -> FileStat | None:
+        """Return facts about a name without following links, None where there is no such name."""
+        try:
+            return _file_stat(os.lstat(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError) as error:
+            raise _failure(error, "stat", path) from error
+
+    def list(self, path: str) -> list[str]:
+        """Return the sorted names in a directory."""
+        try:
+            return sorted(os.listdir(path))
+        except (OSError, ValueError) as error:
+            raise _failure(error, "list", path) from error
+
+    def resolve(self, path: str) -> str:
+        """Return the absolute path with all symbolic links followed; it need not exist."""
+        try:
+            return os.path.realpath(path)
+        except (OSError, ValueError) as error:
+            raise _failure(error, "resolve", path) from error
+
+    def make_directory(self, path: str) -> None:
+        """Make one directory; harmless where it exists, an error where a file does."""
+        try:
+            os.mkdir(path, DIRECTORY_MODE)
+        except FileExistsError as error:
+            if not os.path.isdir(path):
+                raise _failure(error, "make directory", path) from error
+        except (OSError, ValueError) as error:
+            raise _failure(error, "make directory", path) from error
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename, atomically replacing a file `target`."""
+        _call_with_two_paths(os.rename, "rename", source, target)
+
+    def link(self, source: str, target: str) -> None:
+        """Give a file a second name; `FileExistsAlreadyError` where `target` exists."""
+        _call_with_two_paths(_link, "link", source, target)
+
+    def remove(self, path: str) -> None:
+        """Remove a name of a file; `FileMissingError` where there is none."""
+        try:
+            os.unlink(path)
+        except (OSError, ValueError) as error:
+            raise _failure(error, "remove", path) from error
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        try:
+            os.rmdir(path)
+        except (OSError, ValueError) as error:
+            raise _failure(error, "remove directory", path) from error
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in a directory durable."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except (OSError, ValueError) as error:
+            raise _failure(error, "sync directory", path) from error
+
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        """Set a file's last modification time (and that of its last access)."""
+        mtime_ns = mtime_ms * 1_000_000
+        try:
+            os.utime(path, ns=(mtime_ns, mtime_ns), follow_symlinks=False)
+        except (OSError, ValueError) as error:
+            raise _failure(error, "set the time of", path) from error
+
+    def try_lock(self, path: str, *, shared: bool) -> LocalLock | None:
+        """Create `path` if need be and take its `flock`; None while somebody else holds it."""
+        operation = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
+        for _ in range(_LOCK_ATTEMPTS):
+            file = self.open(path, OpenMode.CREATE_OR_WRITE)
+            try:
+                fcntl.flock(file.descriptor(), operation)
+                if _is_still_named(file):
+                    return LocalLock(file, shared=shared)
+            except BlockingIOError:
+                file.close()
+                return None
+            except OSError as error:
+                raise _failure(error, "lock", path) from error
+            # Whoever comes next would lock another file of this name: take that one instead.
+            file.close()
+        raise storage_failure(errno.ESTALE, "lock", path, reason="it keeps being removed")
+
+    def broker_lock_is_held(self, path: str) -> bool:
+        """Tell whether another process holds a POSIX record lock on `path`.
+
+        Asking takes nothing and leaves the broker's lock alone: closing a descriptor drops
+        POSIX locks of the closing process only, and this one never holds any.
+
+        Source: java.nio.channels.FileChannel.tryLock, as FileLock.scala uses it for `.lock`.
+        """
+        try:
+            file = self.open(path, OpenMode.READ)
+        except FileMissingError:
+            return False
+        with file:
+            question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            try:
+                answer = fcntl.fcntl(file.descriptor(), fcntl.F_GETLK, question)
+            except OSError as error:
+                raise _failure(error, "ask for the lock of", path) from error
+        return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+
+    def boot_id(self) -> str:
+        """Return an id that changes when the machine starts anew.
+
+        Linux has one in `/proc`. Where a sandbox hides it, the second of the boot by the wall
+        clock serves. Setting the clock then looks like a reboot, which costs a leader epoch and
+        no data; a reboot never looks like none.
+        """
+        global _boot_id
+        if _boot_id is None:
+            _boot_id = _read_boot_id()
+        return _boot_id
+
+    def __repr__(self) -> str:
+        return "LocalFileSystem()"
+
+
+_boot_id: str | None = None
+
+
+def _read_boot_id() -> str:
+    try:
+        with open(_BOOT_ID, encoding="ascii") as file:
+            found = file.read(64).strip()
+    except (OSError, ValueError):
+        found = ""
+    if found:
+        return found
+    booted_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    return f"booted-at-{booted_ns // 1_000_000_000}"
+
+
+def _link(source: str, target: str) -> None:
+    os.link(source, target, follow_symlinks=False)
+
+
+def _call_with_two_paths(
+    call: Callable[[str, str], None], operation: str, source: str, target: str
+) -> None:
+    try:
+        call(source, target)
+    except (OSError, ValueError) as error:
+        raise _failure(error, operation, source, target=target) from error
+
+
+def _is_still_named(file: LocalFile) -> bool:
+    """Tell whether the path of an open file still names that very file."""
+    try:
+        named = os.lstat(file.path)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(named, os.fstat(file.descriptor()))
