@@ -1,0 +1,196 @@
+"""The checkpoint of a streaming query, as far as an exactly-once sink has to know it.
+
+Spark keeps a query's progress in a directory of small files:
+
+    metadata        {"id":"<query id>"}, written once
+    offsets/<N>     what batch N reads: "v1", a line of settings, one line a source; written
+                    before the batch runs
+    commits/<N>     batch N is done
+    sources/<i>/<n> what a file source remembers of its own
+
+A batch that runs again has the same number; whether it is the same batch is told by the source
+lines of `offsets/<N>`: those are the commit's fingerprint. Spark never syncs any of these files.
+A sink that made batch N durable while a power cut took `offsets/<N>` away would later meet
+another batch N, so a commit syncs `paths_to_sync` first.
+
+Only checkpoints in the local file system can be read and synced here.
+"""
+
+import hashlib
+import json
+import os
+import re
+from typing import Final
+
+from streamlog.errors import CorruptCheckpointError, FileMissingError
+from streamlog.fs.api import FileKind, FileSystem
+from streamlog.fs.files import read_file
+
+__all__ = ["QueryCheckpoint", "local_path"]
+
+_METADATA_SIZE_MAX: Final = 1 << 16
+_OFFSETS_SIZE_MAX: Final = 1 << 26  # 64 MiB: over a million partitions
+_FINGERPRINT_LENGTH_MAX: Final = 2048
+_LINES_BEFORE_SOURCES: Final = 2  # version and settings
+_QUERY_ID: Final = re.compile(r"[0-9A-Za-z-]{1,64}", re.ASCII)
+_LOG_ENTRY: Final = re.compile(r"([0-9]{1,19})(\.compact)?", re.ASCII)
+
+
+def local_path(location: str) -> str | None:
+    """Return the local path a Hadoop path stands for, None where it names another file system.
+
+    Args:
+        location: `checkpointLocation` as the user gave it: `/a/b`, `a/b`, `file:/a/b`,
+            `file:///a/b`. A path without a scheme is taken as local.
+
+    Returns:
+        An absolute path. Percent signs mean themselves, as in Hadoop's `Path`.
+    """
+    scheme, colon, rest = location.partition(":")
+    if not colon or "/" in scheme:
+        return os.path.abspath(location)
+    if scheme.lower() != "file":
+        return None
+    if rest.startswith("//"):
+        authority, slash, path = rest[2:].partition("/")
+        return None if authority or not slash else os.path.normpath("/" + path)
+    return os.path.normpath(rest) if rest.startswith("/") else None
+
+
+class QueryCheckpoint:
+    """The checkpoint directory of one streaming query, read-only.
+
+    Args:
+        fs: Where it is.
+        path: Its directory.
+    """
+
+    __slots__ = ("_fs", "path")
+
+    def __init__(self, fs: FileSystem, path: str) -> None:
+        self._fs = fs
+        self.path = path
+
+    @classmethod
+    def find(cls, fs: FileSystem, location: str | None) -> "QueryCheckpoint | None":
+        """Return the checkpoint at `location`; None where it is unknown, remote, or not there.
+
+        A path without a scheme may belong to another file system, by Spark's configuration:
+        Spark writes `metadata` before the first batch, so its absence tells.
+        """
+        path = local_path(location) if location else None
+        if path is None:
+            return None
+        path = os.path.realpath(path)  # a link to a directory cannot be synced
+        found = fs.stat(os.path.join(path, "metadata"))
+        return cls(fs, path) if found is not None and found.kind is FileKind.FILE else None
+
+    def query_id(self) -> str:
+        """Return the id of the query, which stays the same over restarts.
+
+        Raises:
+            CorruptCheckpointError: `metadata` does not hold one.
+            StorageError: `metadata` cannot be read.
+        """
+        path = os.path.join(self.path, "metadata")
+        content = read_file(self._fs, path, max_size=_METADATA_SIZE_MAX)
+        try:
+            query_id = json.loads(content)["id"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            query_id = None
+        if not isinstance(query_id, str) or not _QUERY_ID.fullmatch(query_id):
+            raise CorruptCheckpointError(
+                "the query's metadata holds no query id",
+                path=path,
+                got=repr(content[:80]),
+                expected='{"id":"…"}',
+            )
+        return query_id
+
+    def fingerprint(self, batch_id: int) -> str | None:
+        """Return what tells this batch from another one of the same number.
+
+        Args:
+            batch_id: The batch.
+
+        Returns:
+            The source lines of `offsets/<batch_id>`, where they are very long their digest; None
+            where the file is not there.
+
+        Raises:
+            CorruptCheckpointError: The file is not what Spark writes.
+            StorageError: The file cannot be read.
+        """
+        path = self._numbered("offsets", batch_id)
+        try:
+            content = read_file(self._fs, path, max_size=_OFFSETS_SIZE_MAX)
+        except FileMissingError:
+            return None
+        try:
+            lines = content.decode("utf-8").splitlines()
+        except UnicodeDecodeError:
+            lines = []
+        sources = lines[_LINES_BEFORE_SOURCES:]
+        if not sources or not re.fullmatch(r"v[0-9]{1,3}", lines[0]):
+            raise CorruptCheckpointError(
+                "the offsets of the batch cannot be read",
+                path=path,
+                got=repr(content[:80]),
+                expected="a version line, a line of settings, and a line for each source",
+            )
+        text = "\n".join(sources)
+        if len(text) > _FINGERPRINT_LENGTH_MAX:
+            return f"sha256:{hashlib.sha256(text.encode()).hexdigest()} of {len(text)} characters"
+        return text
+
+    def paths_to_sync(self, batch_id: int) -> tuple[str, ...]:
+        """Return the files, then the directories, that must be durable before this batch is.
+
+        Args:
+            batch_id: The batch about to be committed.
+
+        Returns:
+            Absolute paths of what is there: the metadata, this batch's offsets, the commit of
+            the batch before, the newest file of each source's own log.
+        """
+        files = [
+            os.path.join(self.path, "metadata"),
+            self._numbered("offsets", batch_id),
+            self._numbered("commits", batch_id - 1),
+        ]
+        directories = [self.path, os.path.join(self.path, "offsets")]
+        directories.append(os.path.join(self.path, "commits"))
+        if batch_id == 0:  # the checkpoint itself is new
+            directories.append(os.path.dirname(self.path))
+        for log in self._source_logs():
+            directories.append(log)
+            files += self._newest(log)
+        return (
+            *(path for path in files if self._is(FileKind.FILE, path)),
+            *(path for path in directories if self._is(FileKind.DIRECTORY, path)),
+        )
+
+    def _numbered(self, kind: str, batch_id: int) -> str:
+        return os.path.join(self.path, kind, str(batch_id))
+
+    def _is(self, kind: FileKind, path: str) -> bool:
+        found = self._fs.stat(path)
+        return found is not None and found.kind is kind
+
+    def _source_logs(self) -> list[str]:
+        top = os.path.join(self.path, "sources")
+        if not self._is(FileKind.DIRECTORY, top):
+            return []
+        logs = [os.path.join(top, name) for name in self._list(top)]
+        return [top, *(log for log in logs if self._is(FileKind.DIRECTORY, log))]
+
+    def _newest(self, log: str) -> list[str]:
+        entries = [match for name in self._list(log) if (match := _LOG_ENTRY.fullmatch(name))]
+        newest = max((int(entry[1]) for entry in entries), default=None)
+        return [os.path.join(log, entry[0]) for entry in entries if int(entry[1]) == newest]
+
+    def _list(self, path: str) -> list[str]:
+        try:
+            return self._fs.list(path)
+        except FileMissingError:  # Spark cleans up while we look
+            return []
