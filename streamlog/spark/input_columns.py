@@ -1,0 +1,352 @@
+"""What a sink takes from a DataFrame: the columns of Spark's Kafka sink, out of Arrow's buffers.
+
+| column | type | without it, or null in it |
+|---|---|---|
+| value | string or binary, required | a null value (a tombstone where the topic is compacted) |
+| key | string or binary | no key |
+| headers | array<struct<key:string,value:binary>> | no headers |
+| topic | string, unless the option `topic` names one | an error that names the row |
+| partition | int | the partitioner decides |
+| timestamp | timestamp | the time of the batch |
+
+Other columns are left out, as the Kafka sink does. Types are checked once, on Spark's schema,
+before a row is looked at. The rows themselves never become Python objects: `read_columns` views
+the buffers of an Arrow record batch, wherever in them it begins, as flat arrays.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from streamlog.errors import InvalidRecordError, InvalidRequestError, InvalidTimestampError
+from streamlog.records.columns import BinaryColumn, HeaderColumn
+from streamlog.records.record import NO_TIMESTAMP
+
+__all__ = ["InputColumns", "InputSchema", "read_columns"]
+
+DECIDED_BY_PARTITIONER: Final = -1
+TIME_OF_BATCH: Final = -(2**63)  # below every timestamp Spark knows
+
+_HEADERS: Final = "array<struct<key:string,value:binary>>"
+
+
+class InputSchema(NamedTuple):
+    """Which columns of a DataFrame the sink takes, by position; None where there is none."""
+
+    value: int
+    key: int | None
+    headers: int | None
+    topic: int | None
+    partition: int | None
+    timestamp: int | None
+
+    @classmethod
+    def of(cls, schema: StructType, *, topic: str | None) -> "InputSchema":
+        """Find and check the sink's columns in a DataFrame's schema.
+
+        Args:
+            schema: The DataFrame's schema.
+            topic: The option `topic`; where it is given a column of that name is not read.
+
+        Returns:
+            Their positions.
+
+        Raises:
+            InvalidRequestError: A column is missing, there twice, or of an unsupported type.
+
+        Source: org.apache.spark.sql.kafka010.KafkaWriter.validateQuery; the texts begin as its own.
+        """
+        value = _find(schema, "value", "string or binary", _is_text_or_bytes)
+        if value is None:
+            raise InvalidRequestError(
+                "Required attribute 'value' not found",
+                got=f"columns {', '.join(schema.names) or '(none)'}",
+                hint="df.selectExpr('to_json(struct(*)) AS value')",
+            )
+        topic_index = None
+        if topic is None:
+            topic_index = _find(schema, "topic", "string", _is_text)
+            if topic_index is None:
+                raise InvalidRequestError(
+                    "topic option required when no 'topic' attribute is present",
+                    hint='.option("topic", "NAME")',
+                )
+        return cls(
+            value=value,
+            key=_find(schema, "key", "string or binary", _is_text_or_bytes),
+            headers=_find(schema, "headers", _HEADERS, _is_headers),
+            topic=topic_index,
+            partition=_find(schema, "partition", "int", _is_int),
+            timestamp=_find(schema, "timestamp", "timestamp", _is_timestamp),
+        )
+
+
+def _find(
+    schema: StructType, name: str, expected: str, is_supported: Callable[[DataType], bool]
+) -> int | None:
+    found = [index for index, field in enumerate(schema.fields) if field.name == name]
+    if not found:
+        return None
+    if len(found) > 1:
+        raise InvalidRequestError(f"column {name!r} is there {len(found)} times", expected="once")
+    kind = schema.fields[found[0]].dataType
+    if not is_supported(kind):
+        raise InvalidRequestError(
+            f"{name} attribute unsupported type",
+            got=kind.simpleString(),
+            expected=expected,
+            hint=f"df.withColumn({name!r}, df[{name!r}].cast({expected.split()[0]!r}))",
+        )
+    return found[0]
+
+
+def _is_text(kind: DataType) -> bool:
+    return isinstance(kind, StringType)
+
+
+def _is_text_or_bytes(kind: DataType) -> bool:
+    return isinstance(kind, StringType | BinaryType)
+
+
+def _is_int(kind: DataType) -> bool:
+    return isinstance(kind, IntegerType)
+
+
+def _is_timestamp(kind: DataType) -> bool:
+    return isinstance(kind, TimestampType)
+
+
+def _is_headers(kind: DataType) -> bool:
+    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
+        return False
+    fields = kind.elementType.fields
+    return (
+        [field.name for field in fields] == ["key", "value"]
+        and isinstance(fields[0].dataType, StringType)
+        and isinstance(fields[1].dataType, BinaryType)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputColumns:
+    """Rows as flat arrays.
+
+    Attributes:
+        count: How many rows, n.
+        value: The values.
+        key: The keys; None where no row has one.
+        headers: The headers; None where no row has any.
+        topics: The topics the rows name; empty where the DataFrame has no topic column.
+        topic: int32[n], positions in `topics`; None where the DataFrame has no topic column.
+        partition: int32[n], `DECIDED_BY_PARTITIONER` where null; None without such a column.
+        timestamp: int64[n] in milliseconds, `TIME_OF_BATCH` where null; None where no row has one.
+    """
+
+    count: int
+    value: BinaryColumn
+    key: BinaryColumn | None
+    headers: HeaderColumn | None
+    topics: tuple[str, ...]
+    topic: NDArray[np.int32] | None
+    partition: NDArray[np.int32] | None
+    timestamp: NDArray[np.int64] | None
+
+
+def read_columns(batch: pa.RecordBatch, schema: InputSchema, *, first_row: int = 0) -> InputColumns:
+    """View an Arrow record batch as flat arrays.
+
+    Args:
+        batch: The rows, in the columns of the DataFrame that `schema` was found in. It may be a
+            slice, and use Arrow's `large_` types.
+        schema: Where which column is.
+        first_row: The number of the first row, for error texts.
+
+    Returns:
+        The columns; bytes are shared with `batch`.
+
+    Raises:
+        InvalidRequestError: A column has another Arrow type than its Spark type should have.
+        InvalidRecordError: A row has no topic, a negative partition, or a header without a key.
+        InvalidTimestampError: A timestamp before 1970; -1 ms alone stands for "none".
+    """
+    topics, topic = _read_topics(_column(batch, schema.topic), first_row)
+    key = _column(batch, schema.key)
+    headers = _column(batch, schema.headers)
+    return InputColumns(
+        count=batch.num_rows,
+        value=_read_binary(batch.column(schema.value), "value"),
+        key=None if key is None or key.null_count == len(key) else _read_binary(key, "key"),
+        headers=None if headers is None else _read_headers(headers, first_row),
+        topics=topics,
+        topic=topic,
+        partition=_read_partitions(_column(batch, schema.partition), first_row),
+        timestamp=_read_timestamps(_column(batch, schema.timestamp), first_row),
+    )
+
+
+def _column(batch: pa.RecordBatch, index: int | None) -> pa.Array | None:
+    return None if index is None else batch.column(index)
+
+
+def _unexpected(name: str, column: pa.Array, expected: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{name} attribute unsupported Arrow type", got=column.type, expected=expected
+    )
+
+
+# ---- buffers ---------------------------------------------------------------------------------
+def _read_binary(column: pa.Array, name: str) -> BinaryColumn:
+    kind = column.type
+    if pa.types.is_large_binary(kind) or pa.types.is_large_string(kind):
+        column = column.cast(pa.binary())  # refuses what does not fit into 32-bit offsets
+    elif not (pa.types.is_binary(kind) or pa.types.is_string(kind)):
+        raise _unexpected(name, column, "string or binary")
+    _, offsets, data = column.buffers()
+    return BinaryColumn(
+        offsets=_values(offsets, np.dtype(np.int32), column.offset, len(column) + 1),
+        data=_bytes(data),
+        validity=_validity(column),
+        null_count=column.null_count,
+    )
+
+
+def _values(buffer: pa.Buffer | None, dtype: np.dtype[Any], start: int, count: int) -> NDArray[Any]:
+    """View `count` numbers of a buffer; Arrow leaves the buffers of empty columns out."""
+    if buffer is None or buffer.size < (start + count) * dtype.itemsize:
+        return np.zeros(count, dtype)
+    return np.frombuffer(buffer, dtype, count, start * dtype.itemsize)
+
+
+def _bytes(buffer: pa.Buffer | None) -> NDArray[np.uint8]:
+    return np.zeros(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)
+
+
+def _validity(column: pa.Array) -> NDArray[np.uint8] | None:
+    """Return the bitmap of valid rows, its first bit that of the first row; None for all valid."""
+    buffer = column.buffers()[0]
+    if buffer is None or column.null_count == 0:
+        return None
+    bitmap = np.frombuffer(buffer, np.uint8)
+    start, shift = divmod(column.offset, 8)
+    end = (column.offset + len(column) + 7) // 8
+    if shift == 0:
+        return bitmap[start:end]
+    bits = np.unpackbits(bitmap[start:end], bitorder="little")[shift : shift + len(column)]
+    return np.packbits(bits, bitorder="little")
+
+
+def _is_null(column: pa.Array) -> NDArray[np.bool_] | None:
+    """Return one truth value a row; None where no row is null."""
+    bitmap = _validity(column)
+    if bitmap is None:
+        return None
+    nulls: NDArray[np.bool_] = np.unpackbits(bitmap, count=len(column), bitorder="little") == 0
+    return nulls
+
+
+# ---- columns ---------------------------------------------------------------------------------
+def _read_headers(column: pa.Array, first_row: int) -> HeaderColumn | None:
+    kind = column.type
+    if pa.types.is_large_list(kind):
+        column = column.cast(pa.list_(kind.value_type))
+    elif not pa.types.is_list(kind):
+        raise _unexpected("headers", column, _HEADERS)
+    ends = _values(column.buffers()[1], np.dtype(np.int32), column.offset, len(column) + 1)
+    counts = np.diff(ends)
+    null_rows = _is_null(column)
+    if null_rows is not None:
+        counts[null_rows] = 0
+    offsets = np.zeros(len(column) + 1, np.int32)
+    np.cumsum(counts, out=offsets[1:])
+    pairs = column.flatten()  # without what null lists may hide
+    if len(pairs) == 0:
+        return None
+    keys = pairs.field(0)
+    for nulls in (_is_null(pairs), _is_null(keys)):
+        if nulls is not None:
+            row = int(np.searchsorted(offsets, nulls.argmax(), side="right")) - 1
+            raise InvalidRecordError(
+                f"row {first_row + row} has a header that is null or has no key",
+                expected="a key for each header; its value may be null",
+            )
+    return HeaderColumn(
+        offsets=offsets,
+        key=_read_binary(keys, "headers.key"),
+        value=_read_binary(pairs.field(1), "headers.value"),
+    )
+
+
+def _read_topics(
+    column: pa.Array | None, first_row: int
+) -> tuple[tuple[str, ...], NDArray[np.int32] | None]:
+    if column is None:
+        return (), None
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        raise _unexpected("topic", column, "string")
+    nulls = _is_null(column)
+    if nulls is not None:
+        raise InvalidRecordError(
+            f"null topic present in the data, row {first_row + int(nulls.argmax())}",
+            hint='.option("topic", "NAME")',
+        )
+    encoded = column.dictionary_encode()
+    indices = encoded.indices
+    codes = _values(indices.buffers()[1], np.dtype(np.int32), indices.offset, len(indices))
+    return tuple(encoded.dictionary.to_pylist()), codes
+
+
+def _read_partitions(column: pa.Array | None, first_row: int) -> NDArray[np.int32] | None:
+    if column is None:
+        return None
+    if not pa.types.is_int32(column.type):
+        raise _unexpected("partition", column, "int")
+    partitions = _values(column.buffers()[1], np.dtype(np.int32), column.offset, len(column))
+    nulls = _is_null(column)
+    if nulls is not None:
+        partitions = np.where(nulls, np.int32(0), partitions)
+    if (partitions < 0).any():
+        row = int((partitions < 0).argmax())
+        raise InvalidRecordError(
+            f"row {first_row + row} names an impossible partition",
+            got=int(partitions[row]),
+            expected="0 or more, or null",
+        )
+    if nulls is not None:
+        partitions[nulls] = DECIDED_BY_PARTITIONER
+    return partitions
+
+
+def _read_timestamps(column: pa.Array | None, first_row: int) -> NDArray[np.int64] | None:
+    if column is None or column.null_count == len(column):
+        return None
+    kind = column.type
+    if not pa.types.is_timestamp(kind) or kind.unit != "us" or kind.tz is None:
+        raise _unexpected("timestamp", column, "timestamp[us] with a time zone")
+    microseconds = _values(column.buffers()[1], np.dtype(np.int64), column.offset, len(column))
+    milliseconds = microseconds // 1000  # towards the past, as DateTimeUtils.microsToMillis
+    nulls = _is_null(column)
+    if nulls is not None:
+        milliseconds[nulls] = 0
+    if (milliseconds < NO_TIMESTAMP).any():
+        row = int((milliseconds < NO_TIMESTAMP).argmax())
+        raise InvalidTimestampError(
+            f"row {first_row + row} has a timestamp before 1970",
+            got=f"{int(milliseconds[row])} ms",
+            expected="0 or more, or null for the time of the batch",
+        )
+    if nulls is not None:
+        milliseconds[nulls] = TIME_OF_BATCH
+    return milliseconds
