@@ -11,11 +11,11 @@ from pyspark.sql import types as spark
 
 from streamlog.errors import InvalidRecordError, InvalidRequestError, InvalidTimestampError
 from streamlog.records.columns import BinaryColumn
-from streamlog.spark.input_columns import (
+from streamlog.spark.sink_columns import (
     DECIDED_BY_PARTITIONER,
     TIME_OF_BATCH,
-    InputColumns,
-    InputSchema,
+    SinkColumns,
+    SinkSchema,
     read_columns,
 )
 
@@ -48,9 +48,9 @@ def spark_schema(*fields: tuple[str, spark.DataType]) -> spark.StructType:
     return spark.StructType([spark.StructField(name, kind) for name, kind in fields])
 
 
-def positions(*names: str) -> InputSchema:
+def positions(*names: str) -> SinkSchema:
     found = {name: index for index, name in enumerate(names)}
-    return InputSchema(
+    return SinkSchema(
         value=found["value"],
         **{name: found.get(name) for name in ("key", "headers", "topic", "partition", "timestamp")},
     )
@@ -61,7 +61,7 @@ def record_batch(**columns: list[Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
-def read(batch: pa.RecordBatch, first_row: int = 0) -> InputColumns:
+def read(batch: pa.RecordBatch, first_row: int = 0) -> SinkColumns:
     return read_columns(batch, positions(*batch.schema.names), first_row=first_row)
 
 
@@ -69,7 +69,7 @@ def strings(column: BinaryColumn | None) -> list[bytes | None] | None:
     return None if column is None else column.values()
 
 
-def header_lists(columns: InputColumns) -> list[list[tuple[bytes | None, bytes | None]]]:
+def header_lists(columns: SinkColumns) -> list[list[tuple[bytes | None, bytes | None]]]:
     if columns.headers is None:
         return [[] for _ in range(columns.count)]
     pairs = list(zip(columns.headers.key.values(), columns.headers.value.values(), strict=True))
@@ -89,7 +89,7 @@ def test_the_sinks_columns_are_found_wherever_they_stand() -> None:
         ("topic", STRING),
     )
 
-    assert InputSchema.of(schema, topic=None) == InputSchema(
+    assert SinkSchema.of(schema, topic=None) == SinkSchema(
         value=2, key=5, headers=3, topic=6, partition=4, timestamp=1
     )
 
@@ -97,17 +97,17 @@ def test_the_sinks_columns_are_found_wherever_they_stand() -> None:
 def test_the_topic_column_is_not_read_where_the_option_names_one() -> None:
     schema = spark_schema(("topic", INT), ("value", STRING))
 
-    assert InputSchema.of(schema, topic="orders").topic is None
+    assert SinkSchema.of(schema, topic="orders").topic is None
 
 
 def test_a_dataframe_without_value_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="Required attribute 'value' not found"):
-        InputSchema.of(spark_schema(("key", STRING), ("Value", STRING)), topic="orders")
+        SinkSchema.of(spark_schema(("key", STRING), ("Value", STRING)), topic="orders")
 
 
 def test_without_option_and_column_the_topic_is_asked_for() -> None:
     with pytest.raises(InvalidRequestError, match="topic option required") as caught:
-        InputSchema.of(spark_schema(("value", STRING)), topic=None)
+        SinkSchema.of(spark_schema(("value", STRING)), topic=None)
     assert caught.value.hint == '.option("topic", "NAME")'
 
 
@@ -143,7 +143,7 @@ def test_a_column_of_a_wrong_type_is_named_with_what_it_is_and_should_be(
     name: str, kind: spark.DataType, got: str, expected: str
 ) -> None:
     with pytest.raises(InvalidRequestError) as caught:
-        InputSchema.of(
+        SinkSchema.of(
             spark_schema(("value", STRING), (name, kind)),
             topic=None if name == "topic" else "orders",
         )
@@ -153,14 +153,14 @@ def test_a_column_of_a_wrong_type_is_named_with_what_it_is_and_should_be(
 
 def test_a_value_of_a_wrong_type_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="value attribute unsupported type: got double"):
-        InputSchema.of(spark_schema(("value", spark.DoubleType())), topic="orders")
+        SinkSchema.of(spark_schema(("value", spark.DoubleType())), topic="orders")
 
 
 def test_an_ambiguous_column_is_refused() -> None:
     schema = spark_schema(("key", STRING), ("value", STRING), ("key", STRING))
 
     with pytest.raises(InvalidRequestError, match="'key' is there 2 times"):
-        InputSchema.of(schema, topic="orders")
+        SinkSchema.of(schema, topic="orders")
 
 
 # ---- rows ------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from streamlog.errors import InvalidRecordError, InvalidRequestError, InvalidTim
 from streamlog.records.columns import BinaryColumn, HeaderColumn
 from streamlog.records.record import NO_TIMESTAMP
 
-__all__ = ["InputColumns", "InputSchema", "read_columns"]
+__all__ = ["SinkColumns", "SinkSchema", "read_columns"]
 
 DECIDED_BY_PARTITIONER: Final = -1
 TIME_OF_BATCH: Final = -(2**63)  # below every timestamp Spark knows
@@ -43,7 +43,7 @@ TIME_OF_BATCH: Final = -(2**63)  # below every timestamp Spark knows
 _HEADERS: Final = "array<struct<key:string,value:binary>>"
 
 
-class InputSchema(NamedTuple):
+class SinkSchema(NamedTuple):
     """Which columns of a DataFrame the sink takes, by position; None where there is none."""
 
     value: int
@@ -54,7 +54,7 @@ class InputSchema(NamedTuple):
     timestamp: int | None
 
     @classmethod
-    def of(cls, schema: StructType, *, topic: str | None) -> "InputSchema":
+    def of(cls, schema: StructType, *, topic: str | None) -> "SinkSchema":
         """Find and check the sink's columns in a DataFrame's schema.
 
         Args:
@@ -141,7 +141,7 @@ def _is_headers(kind: DataType) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InputColumns:
+class SinkColumns:
     """Rows as flat arrays.
 
     Attributes:
@@ -165,7 +165,7 @@ class InputColumns:
     timestamp: NDArray[np.int64] | None
 
 
-def read_columns(batch: pa.RecordBatch, schema: InputSchema, *, first_row: int = 0) -> InputColumns:
+def read_columns(batch: pa.RecordBatch, schema: SinkSchema, *, first_row: int = 0) -> SinkColumns:
     """View an Arrow record batch as flat arrays.
 
     Args:
@@ -185,7 +185,7 @@ def read_columns(batch: pa.RecordBatch, schema: InputSchema, *, first_row: int =
     topics, topic = _read_topics(_column(batch, schema.topic), first_row)
     key = _column(batch, schema.key)
     headers = _column(batch, schema.headers)
-    return InputColumns(
+    return SinkColumns(
         count=batch.num_rows,
         value=_read_binary(batch.column(schema.value), "value"),
         key=None if key is None or key.null_count == len(key) else _read_binary(key, "key"),
