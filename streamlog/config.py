@@ -1,0 +1,516 @@
+"""Settings of topics and of log roots, under Kafka's own keys.
+
+Each setting stands once, as a field of `LogConfig` or `ServerConfig`: its `setting(...)` names
+Kafka's key, type, default, bounds, meaning, unit and the names a broker's file gives it.
+Reading, checking, describing and the templates in `conf/` all follow from that.
+
+A topic's value is looked for in the topic's properties, then in the root's (under the broker's
+name, such as `log.retention.hours`), and is else Kafka's default. An unknown key is refused with
+the nearest known one; a key that Kafka knows and streamlog does not support, with that word.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Final, NamedTuple
+
+from streamlog.errors import InvalidConfigError
+from streamlog.properties import format_properties, parse_properties
+from streamlog.settings import (
+    BOOLEAN,
+    DOUBLE,
+    INT,
+    LIST,
+    LONG,
+    MAX_LONG,
+    STRING,
+    Bounds,
+    Synonym,
+    at_least,
+    between,
+    check_settings,
+    each_of,
+    format_template,
+    one_of,
+    only,
+    setting,
+    settings_of,
+    text_of,
+    unknown_key_error,
+)
+
+__all__ = [
+    "ConfigEntry",
+    "ConfigSource",
+    "LogConfig",
+    "ServerConfig",
+    "format_properties",
+    "parse_properties",
+    "server_template",
+    "topic_template",
+]
+
+_HOUR_MS: Final = 3_600_000
+_MINUTE_MS: Final = 60_000
+_ANY: Final = Bounds("any", lambda value: True)
+
+ConfigValue = str | int | float | bool
+
+
+class ConfigSource(Enum):
+    """Where a setting in force comes from; each gives way to those before it."""
+
+    TOPIC = "topic"
+    SERVER = "server"
+    DEFAULT = "default"
+
+
+class ConfigEntry(NamedTuple):
+    """A setting in force, as text, and where it comes from."""
+
+    key: str
+    value: str
+    source: ConfigSource
+
+
+def _hours(name: str) -> Synonym:
+    return Synonym(f"{name}.hours", _HOUR_MS)
+
+
+def _minutes(name: str) -> Synonym:
+    return Synonym(f"{name}.minutes", _MINUTE_MS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """Settings of a topic, with Kafka's defaults and bounds; checked when made.
+
+    Args: one for each topic key of Kafka, `segment_bytes` for `segment.bytes`.
+
+    Raises:
+        InvalidConfigError: A value is of the wrong kind or outside its bounds, or
+            `min.compaction.lag.ms` is above `max.compaction.lag.ms`.
+
+    Source: org.apache.kafka.storage.internals.log.LogConfig, TopicConfig; Kafka 4.2.
+    """
+
+    # fmt: off
+    segment_bytes: int = setting(
+        "segment.bytes", INT, at_least(1 << 20),
+        "A segment is rolled before it would grow beyond this.",
+        default=1 << 30, unit="bytes", broker="log.segment.bytes",
+    )
+    segment_ms: int = setting(
+        "segment.ms", LONG, at_least(1),
+        "A segment is rolled when a record comes that is this much younger than its first batch.",
+        default=7 * 24 * _HOUR_MS, unit="ms", broker=(Synonym("log.roll.ms"), _hours("log.roll")),
+    )
+    segment_jitter_ms: int = setting(
+        "segment.jitter.ms", LONG, at_least(0),
+        "Up to this much is taken off segment.ms by chance, so that not all partitions roll "
+        "at the same time.",
+        default=0, unit="ms", broker=(Synonym("log.roll.jitter.ms"), _hours("log.roll.jitter")),
+    )
+    segment_index_bytes: int = setting(
+        "segment.index.bytes", INT, at_least(4),
+        "A segment is rolled when one of its indexes has grown to this.",
+        default=10 << 20, unit="bytes", broker="log.index.size.max.bytes",
+    )
+    index_interval_bytes: int = setting(
+        "index.interval.bytes", INT, at_least(0),
+        "An index gets an entry after this many bytes of the log.",
+        default=4096, unit="bytes", broker="log.index.interval.bytes",
+    )
+    flush_messages: int = setting(
+        "flush.messages", LONG, at_least(1),
+        "The log is synced after this many records: so many can be lost by a power cut.",
+        default=MAX_LONG, unit="records", broker="log.flush.interval.messages",
+    )
+    flush_ms: int = setting(
+        "flush.ms", LONG, at_least(0),
+        "The log is synced after this time: what came in it can be lost by a power cut.",
+        default=MAX_LONG, unit="ms", broker="log.flush.interval.ms",
+    )
+    retention_bytes: int = setting(
+        "retention.bytes", LONG, _ANY,
+        "Old segments go while more than this remains in the partition; -1: no limit.",
+        default=-1, unit="bytes", broker="log.retention.bytes",
+    )
+    retention_ms: int = setting(
+        "retention.ms", LONG, at_least(-1),
+        "Segments go whose youngest record is older than this; -1: no limit.",
+        default=7 * 24 * _HOUR_MS, unit="ms", broker=(
+            Synonym("log.retention.ms"), _minutes("log.retention"), _hours("log.retention"),
+        ),
+    )
+    cleanup_policy: frozenset[str] = setting(
+        "cleanup.policy", LIST, each_of("compact", "delete"),
+        "What becomes of old records: delete drops whole segments by retention.*, compact keeps "
+        "the last record of each key; both together, or empty for neither.",
+        default=frozenset({"delete"}), broker="log.cleanup.policy",
+    )
+    min_cleanable_dirty_ratio: float = setting(
+        "min.cleanable.dirty.ratio", DOUBLE, between(0, 1),
+        "Compaction starts when this share of the log has not been compacted yet.",
+        default=0.5, broker="log.cleaner.min.cleanable.ratio",
+    )
+    delete_retention_ms: int = setting(
+        "delete.retention.ms", LONG, at_least(0),
+        "How long compaction keeps records without a value (tombstones).",
+        default=24 * _HOUR_MS, unit="ms", broker="log.cleaner.delete.retention.ms",
+    )
+    min_compaction_lag_ms: int = setting(
+        "min.compaction.lag.ms", LONG, at_least(0),
+        "How long a record stays uncompacted at least.",
+        default=0, unit="ms", broker="log.cleaner.min.compaction.lag.ms",
+    )
+    max_compaction_lag_ms: int = setting(
+        "max.compaction.lag.ms", LONG, at_least(1),
+        "How long a record stays uncompacted at most; also rolls segments of compacted topics.",
+        default=MAX_LONG, unit="ms", broker="log.cleaner.max.compaction.lag.ms",
+    )
+    file_delete_delay_ms: int = setting(
+        "file.delete.delay.ms", LONG, at_least(0),
+        "How long the files of a deleted segment stay, for those who still read them.",
+        default=60_000, unit="ms", broker="log.segment.delete.delay.ms",
+    )
+    max_message_bytes: int = setting(
+        "max.message.bytes", INT, at_least(0),
+        "The largest batch that may be appended, after compression.",
+        default=(1 << 20) + 12, unit="bytes", broker="message.max.bytes",
+    )
+    compression_type: str = setting(
+        "compression.type", STRING,
+        one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        "The codec of the topic's batches; producer: as the writer chose.",
+        default="producer", broker="compression.type",
+    )
+    compression_gzip_level: int = setting(
+        "compression.gzip.level", INT, one_of(-1, *range(1, 10)),
+        "Level of gzip; -1: the library's own choice.",
+        default=-1, broker="compression.gzip.level",
+    )
+    compression_lz4_level: int = setting(
+        "compression.lz4.level", INT, between(1, 17),
+        "Level of lz4.",
+        default=9, broker="compression.lz4.level",
+    )
+    compression_zstd_level: int = setting(
+        "compression.zstd.level", INT, between(-131072, 22),
+        "Level of zstd.",
+        default=3, broker="compression.zstd.level",
+    )
+    message_timestamp_type: str = setting(
+        "message.timestamp.type", STRING, one_of("CreateTime", "LogAppendTime"),
+        "Whose time the records carry: the writer's, or that of the append.",
+        default="CreateTime", broker="log.message.timestamp.type",
+    )
+    message_timestamp_before_max_ms: int = setting(
+        "message.timestamp.before.max.ms", LONG, at_least(0),
+        "How much older than the append a record's timestamp may be.",
+        default=MAX_LONG, unit="ms", broker="log.message.timestamp.before.max.ms",
+    )
+    message_timestamp_after_max_ms: int = setting(
+        "message.timestamp.after.max.ms", LONG, at_least(0),
+        "How much younger than the append a record's timestamp may be.",
+        default=_HOUR_MS, unit="ms", broker="log.message.timestamp.after.max.ms",
+    )
+    preallocate: bool = setting(
+        "preallocate", BOOLEAN, only("false"),
+        "Whether new segments take their full size on the disk at once.",
+        default=False, broker="log.preallocate",
+    )
+    min_insync_replicas: int = setting(
+        "min.insync.replicas", INT, only("1"),
+        "How many replicas must have a record before acks=all is answered.",
+        default=1, broker="min.insync.replicas",
+    )
+    unclean_leader_election_enable: bool = setting(
+        "unclean.leader.election.enable", BOOLEAN, only("false"),
+        "Whether a replica that is behind may become leader.",
+        default=False, broker="unclean.leader.election.enable",
+    )
+    internal_segment_bytes: int | None = setting(
+        "internal.segment.bytes", INT, at_least(1),
+        "In place of segment.bytes and free of its lower bound, for tests.",
+        default=None, unit="bytes",
+    )
+    # fmt: on
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            raise InvalidConfigError(
+                "min.compaction.lag.ms is above max.compaction.lag.ms",
+                got=self.min_compaction_lag_ms,
+                expected=f"at most {self.max_compaction_lag_ms}",
+            )
+
+    @property
+    def effective_segment_bytes(self) -> int:
+        """The size a segment may reach: `internal.segment.bytes` where it is set."""
+        if self.internal_segment_bytes is None:
+            return self.segment_bytes
+        return self.internal_segment_bytes
+
+    @property
+    def effective_segment_ms(self) -> int:
+        """The age at which a segment is rolled: what compaction must reach must be closed."""
+        if "compact" in self.cleanup_policy:
+            return min(self.segment_ms, self.max_compaction_lag_ms)
+        return self.segment_ms
+
+    @classmethod
+    def from_properties(
+        cls, properties: Mapping[str, ConfigValue], *, path: str | None = None
+    ) -> "LogConfig":
+        """Return the settings that a topic's properties stand for.
+
+        Args:
+            properties: Kafka's topic keys with their values, as text or as Python values.
+            path: Where they come from, for errors.
+
+        Raises:
+            InvalidConfigError: An unknown or unsupported key, or an impossible value.
+        """
+        return cls().with_overrides(properties, path=path)
+
+    def with_overrides(
+        self, properties: Mapping[str, ConfigValue], *, path: str | None = None
+    ) -> "LogConfig":
+        """Return these settings with those of `properties` in their place.
+
+        Raises:
+            InvalidConfigError: An unknown or unsupported key, or an impossible value.
+        """
+        settings = settings_of(LogConfig)
+        changes = {}
+        for key, value in properties.items():
+            if key not in settings:
+                raise _topic_key_error(key, path)
+            changes[settings[key].name] = settings[key].parse(value, path=path)
+        return replace(self, **changes) if changes else self
+
+    def to_properties(self) -> dict[str, str]:
+        """Return every setting under its key, as text; `from_properties` takes it back."""
+        values = {key: getattr(self, each.name) for key, each in settings_of(LogConfig).items()}
+        return {key: text_of(value) for key, value in values.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """Settings of a log root, and the defaults it has for its topics; checked when made.
+
+    Args:
+        num_partitions: Of topics made without a number.
+        auto_create_topics_enable: Whether writing to a missing topic makes it.
+        producer_id_expiration_ms: When an idle producer's sequence is forgotten.
+        topic_defaults: Topic keys that the root sets, as text.
+
+    Raises:
+        InvalidConfigError: A value is of the wrong kind or outside its bounds.
+
+    Source: org.apache.kafka.server.config.ServerConfigs, ServerLogConfigs; Kafka 4.2.
+    """
+
+    # fmt: off
+    num_partitions: int = setting(
+        "num.partitions", INT, at_least(1),
+        "How many partitions a topic gets that is made without saying so.",
+        default=1,
+    )
+    auto_create_topics_enable: bool = setting(
+        "auto.create.topics.enable", BOOLEAN, _ANY,
+        "Whether writing to a missing topic makes it (Kafka's default is true).",
+        default=False,
+    )
+    producer_id_expiration_ms: int = setting(
+        "producer.id.expiration.ms", INT, at_least(1),
+        "How long after its last append a producer's sequence is remembered.",
+        default=24 * _HOUR_MS, unit="ms",
+    )
+    # fmt: on
+    topic_defaults: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        LogConfig.from_properties(self.topic_defaults)
+
+    @classmethod
+    def from_properties(
+        cls, properties: Mapping[str, ConfigValue], *, path: str | None = None
+    ) -> "ServerConfig":
+        """Return the settings that a root's properties stand for.
+
+        Args:
+            properties: Kafka's broker keys with their values, as text or as Python values.
+            path: Where they come from, for errors.
+
+        Raises:
+            InvalidConfigError: An unknown or unsupported key, or an impossible value.
+        """
+        own = settings_of(ServerConfig)
+        for key in properties:
+            if key not in own and key not in _SYNONYMS:
+                raise _server_key_error(key, path)
+        changes = {
+            own[key].name: own[key].parse(value, path=path)
+            for key, value in properties.items()
+            if key in own
+        }
+        return cls(topic_defaults=_topic_defaults(properties, path), **changes)
+
+    def to_properties(self) -> dict[str, str]:
+        """Return the settings under their keys, as text; `from_properties` takes it back."""
+        own = {key: getattr(self, each.name) for key, each in settings_of(ServerConfig).items()}
+        properties = {key: text_of(value) for key, value in own.items()}
+        for key, value in self.topic_defaults.items():
+            properties[settings_of(LogConfig)[key].broker[0].key] = value
+        return properties
+
+    def log_config(
+        self, properties: Mapping[str, ConfigValue], *, path: str | None = None
+    ) -> LogConfig:
+        """Return what is in force for a topic: its own settings over the root's over Kafka's.
+
+        Args:
+            properties: The topic's own settings.
+            path: Where they come from, for errors.
+
+        Raises:
+            InvalidConfigError: An unknown or unsupported key, or an impossible value.
+        """
+        return LogConfig.from_properties({**self.topic_defaults, **properties}, path=path)
+
+    def describe(self, properties: Mapping[str, ConfigValue]) -> list[ConfigEntry]:
+        """Return every setting in force for a topic with its source, sorted by key.
+
+        Args:
+            properties: The topic's own settings.
+
+        Raises:
+            InvalidConfigError: An unknown or unsupported key, or an impossible value.
+        """
+        entries = []
+        for key, value in sorted(self.log_config(properties).to_properties().items()):
+            source = ConfigSource.DEFAULT
+            if key in properties:
+                source = ConfigSource.TOPIC
+            elif key in self.topic_defaults:
+                source = ConfigSource.SERVER
+            entries.append(ConfigEntry(key, value, source))
+        return entries
+
+
+# ---- names of other places ------------------------------------------------------------------
+_SYNONYMS: Final = {
+    synonym.key: (each, synonym)
+    for each in settings_of(LogConfig).values()
+    for synonym in each.broker
+}
+
+# Keys of Kafka's topics that have no meaning here. Source: TopicConfig; LogConfig, throttling.
+_UNSUPPORTED_TOPIC_KEYS: Final = frozenset({
+    "follower.replication.throttled.replicas", "leader.replication.throttled.replicas",
+    "local.retention.bytes", "local.retention.ms", "message.downconversion.enable",
+    "message.format.version", "message.timestamp.difference.max.ms",
+    "remote.log.copy.disable", "remote.log.delete.on.disable", "remote.storage.enable",
+})  # fmt: skip
+
+# Families of broker keys of which not one has a meaning here, and single keys of families of
+# which some have. Source: org.apache.kafka.server.config, KafkaConfig.
+_UNSUPPORTED_FAMILIES: Final = (
+    "add.partitions.", "advertised.", "alter.", "authorizer.", "background.", "broker.",
+    "client.", "config.providers", "connection", "controlled.", "controller.", "create.topic.",
+    "delegation.", "delete.topic.", "early.start.", "eligible.", "fetch.", "follower.",
+    "group.", "initial.", "inter.broker.", "kafka.metrics.", "leader.", "listener",
+    "log.dir", "max.connection", "max.incremental.", "max.request.",
+    "metadata.", "metric", "node.", "offset", "password.", "principal.", "process.",
+    "queued.", "quota.", "remote.", "replica", "request.", "reserved.", "sasl.", "security.",
+    "server.", "share.", "socket.", "ssl.", "telemetry.", "transaction", "unstable.",
+    "zookeeper.",
+)  # fmt: skip
+_UNSUPPORTED_BROKER_KEYS: Final = frozenset({
+    "allow.everyone.if.no.acl.found", "auto.include.jmx.reporter", "auto.leader.rebalance.enable",
+    "default.replication.factor",
+    "log.cleaner.backoff.ms", "log.cleaner.dedupe.buffer.size", "log.cleaner.enable",
+    "log.cleaner.io.buffer.load.factor", "log.cleaner.io.buffer.size",
+    "log.cleaner.io.max.bytes.per.second", "log.cleaner.threads",
+    "log.flush.offset.checkpoint.interval.ms", "log.flush.scheduler.interval.ms",
+    "log.flush.start.offset.checkpoint.interval.ms", "log.initial.task.delay.ms",
+    "log.local.retention.bytes", "log.local.retention.ms",
+    "log.message.downconversion.enable", "log.message.format.version",
+    "log.message.timestamp.difference.max.ms", "log.retention.check.interval.ms",
+    "num.io.threads", "num.network.threads", "num.recovery.threads.per.data.dir",
+    "num.replica.alter.log.dirs.threads", "num.replica.fetchers",
+    "producer.id.expiration.check.interval.ms", "producer.purgatory.purge.interval.requests",
+    "super.users",
+})  # fmt: skip
+
+
+def _topic_key_error(key: str, path: str | None) -> InvalidConfigError:
+    if key in _UNSUPPORTED_TOPIC_KEYS:
+        return _unsupported_error(key, "a topic's", path)
+    if key in _SYNONYMS:
+        ours = _SYNONYMS[key][0].key
+        return InvalidConfigError(
+            f"{key} is a root's setting, not a topic's",
+            path=path, got=repr(key), expected=ours, hint=f"use {ours}",
+        )  # fmt: skip
+    return unknown_key_error(key, settings_of(LogConfig), what="topic setting", path=path)
+
+
+def _server_key_error(key: str, path: str | None) -> InvalidConfigError:
+    if key in _UNSUPPORTED_BROKER_KEYS or key.startswith(_UNSUPPORTED_FAMILIES):
+        return _unsupported_error(key, "a broker's", path)
+    topic_settings = settings_of(LogConfig)
+    if key in topic_settings and topic_settings[key].broker:
+        theirs = topic_settings[key].broker[0].key
+        return InvalidConfigError(
+            f"{key} is a topic's setting, not a root's",
+            path=path, got=repr(key), expected=theirs, hint=f"use {theirs}",
+        )  # fmt: skip
+    known = {**settings_of(ServerConfig), **_SYNONYMS}
+    return unknown_key_error(key, known, what="root setting", path=path)
+
+
+def _unsupported_error(key: str, whose: str, path: str | None) -> InvalidConfigError:
+    return InvalidConfigError(
+        f"{key} is {whose} setting of Kafka, and not supported by streamlog",
+        path=path, got=repr(key), hint=f"remove {key}",
+    )  # fmt: skip
+
+
+def _topic_defaults(properties: Mapping[str, ConfigValue], path: str | None) -> dict[str, str]:
+    """Return the topic keys that broker keys set; of several for one the finest unit counts."""
+    defaults = {}
+    for key, each in settings_of(LogConfig).items():
+        for synonym in reversed(each.broker):
+            if synonym.key in properties:
+                value = each.parse(properties[synonym.key], factor=synonym.factor, path=path)
+                defaults[key] = text_of(value)
+    return defaults
+
+
+# ---- templates ------------------------------------------------------------------------------
+def server_template() -> str:
+    """Return the text of a new root's `server.properties`: every key, commented out."""
+    head = (
+        "Settings of this log root, and the defaults it has for its topics, under the names that "
+        "Kafka's brokers use. Kafka's defaults are shown; take a # away to change one. A topic's "
+        "own settings come first: streamlog topics describe TOPIC shows what is in force."
+    )
+    own = settings_of(ServerConfig).items()
+    topics = [(key, each) for key, (each, synonym) in _SYNONYMS.items() if synonym.factor == 1]
+    return format_template(head, [*own, *topics])
+
+
+def topic_template() -> str:
+    """Return a text with every key of a topic, commented out with Kafka's default."""
+    head = (
+        "Settings of a topic. Kafka's defaults are shown. Give them to a new topic with "
+        "streamlog topics create TOPIC --config KEY=VALUE; a topic's own stand in "
+        "ROOT/.streamlog/topics/TOPIC.properties."
+    )
+    keys = [each for each in settings_of(LogConfig).items() if each[1].default is not None]
+    return format_template(head, keys)
