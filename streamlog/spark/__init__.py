@@ -1,0 +1,33 @@
+"""Spark on both sides of the log: `format("streamlog")` for reading and writing.
+
+Installing the package is enough: Spark finds the format by itself. Where it asks another Python,
+`session()` builds a SparkSession that asks this one, and `register(spark)` names the format by
+hand. pyspark is imported when one of the names is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from streamlog.spark.foreach_batch import append_batch
+    from streamlog.spark.session import register, session
+
+__all__ = ["append_batch", "register", "session"]
+
+_HOME = {
+    "append_batch": "foreach_batch",
+    "register": "session",
+    "session": "session",
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        if name in _HOME:
+            value = getattr(import_module(f"streamlog.spark.{_HOME[name]}"), name)
+            globals()[name] = value
+            return value
+        raise AttributeError(f"module 'streamlog.spark' has no attribute {name!r}")
+
+    def __dir__():
+        return sorted(__all__)
