@@ -1,0 +1,348 @@
+"""Files and directories in memory that know what of them is durable.
+
+A file is its present bytes and the changes since its last sync, each with what it overwrote. A
+directory is its present names; all changes of names since the directories were synced stand in
+one journal, each with what it replaced. Taking changes back, newest first, therefore yields
+every state that a power cut may leave:
+
+    file        synced bytes + any of its unsynced changes, each whole, missing, cut after any
+                byte, missing some 512-byte blocks, or as size without bytes (zeros)
+    directory   synced names + any of the unsynced changes; a rename is one change, and a change
+                taken back takes later changes of the same names with it
+
+The model is weaker than any one file system on purpose: ext4 and XFS hide a forgotten directory
+sync that another one would punish. Syncing a file does not sync its name.
+"""
+
+from collections.abc import Iterator
+from enum import Enum
+from random import Random
+from typing import Final, NamedTuple
+
+__all__ = [
+    "Directory",
+    "FileChange",
+    "Journal",
+    "Loss",
+    "MemoryInode",
+    "NameEntry",
+    "Node",
+    "copy_tree",
+    "walk",
+]
+
+BLOCK_SIZE: Final = 512  # the unit that a disk writes as a whole
+
+
+class Loss(Enum):
+    """How much of what is not synced a power cut takes."""
+
+    NOTHING = "nothing"
+    EVERYTHING = "everything"
+    RANDOM = "random"
+
+
+class _Fate(Enum):
+    KEPT = "kept"
+    LOST = "lost"
+    CUT = "cut after some byte"
+    BLOCKS = "some blocks missing"
+    ZEROS = "size without bytes"
+
+
+_FATES: Final = tuple(_Fate)
+
+
+class _Status(Enum):
+    VOLATILE = "not synced"
+    DURABLE = "synced, but kept for an older doomed change"
+    DOOMED = "a sync of it failed: no later sync makes it durable"
+
+
+class FileChange(NamedTuple):
+    """One write or truncation, and how to take it back."""
+
+    position: int
+    written: bytes | None  # None: a truncation to `position`
+    overwritten: bytes
+    size_before: int
+    status: _Status = _Status.VOLATILE
+
+
+class MemoryInode:
+    """A regular file: bytes, unsynced changes, and who holds a lock on it."""
+
+    __slots__ = ("changes", "data", "links", "locks", "mtime_ns", "number")
+
+    def __init__(self, number: int, mtime_ns: int) -> None:
+        self.number = number
+        self.mtime_ns = mtime_ns
+        self.links = 0
+        self.data = bytearray()
+        self.changes: list[FileChange] = []
+        self.locks: dict[int, bool] = {}  # number of the open handle -> whether shared
+
+    def write(self, source: bytes, position: int) -> None:
+        """Write `source` at `position`, filling a gap before it with zeros."""
+        size = len(self.data)
+        overwritten = bytes(self.data[position : position + len(source)])
+        self.changes.append(FileChange(position, source, overwritten, size))
+        _write(self.data, source, position)
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend to `size` bytes."""
+        self.changes.append(FileChange(size, None, bytes(self.data[size:]), len(self.data)))
+        _resize(self.data, size)
+
+    def sync(self) -> None:
+        """Make all changes durable but those that a failed sync has doomed."""
+        if any(change.status is _Status.DOOMED for change in self.changes):
+            self._mark(_Status.DURABLE)
+        else:
+            self.changes.clear()
+
+    def doom(self) -> None:
+        """Treat the unsynced changes as Linux does when a sync fails.
+
+        They stay readable, the next sync succeeds, and still they may never reach the disk.
+        """
+        self._mark(_Status.DOOMED)
+
+    def _mark(self, status: _Status) -> None:
+        self.changes = [
+            change._replace(status=status) if change.status is _Status.VOLATILE else change
+            for change in self.changes
+        ]
+
+    def copy(self) -> "MemoryInode":
+        """Return a copy with the same unsynced changes, without locks."""
+        inode = MemoryInode(self.number, self.mtime_ns)
+        inode.links = self.links
+        inode.data = self.data.copy()
+        inode.changes = self.changes.copy()
+        return inode
+
+    def cut_power(self, random: Random, loss: Loss) -> None:
+        """Become what a power cut may leave."""
+        if not self.changes:
+            return
+        if loss is not Loss.NOTHING:
+            changes = self.changes
+            for change in reversed(changes):
+                _take_back(self.data, change)
+            for change, fate in zip(changes, _choose_fates(changes, random, loss), strict=True):
+                _apply(self.data, change, fate, random)
+        self.changes = []
+
+
+class Directory:
+    """A directory: its present names."""
+
+    __slots__ = ("mtime_ns", "names", "number")
+
+    def __init__(self, number: int, mtime_ns: int) -> None:
+        self.number = number
+        self.mtime_ns = mtime_ns
+        self.names: dict[str, Node] = {}
+
+    def replace(self, name: str, node: "Node | None") -> None:
+        """Let `name` stand for `node`, or for nothing."""
+        before = self.names.pop(name, None)
+        if isinstance(before, MemoryInode):
+            before.links -= 1
+        if node is not None:
+            self.names[name] = node
+            if isinstance(node, MemoryInode):
+                node.links += 1
+
+
+Node = MemoryInode | Directory
+
+
+class NameEntry(NamedTuple):
+    """One name of a directory, before and after a change."""
+
+    directory: Directory
+    name: str
+    before: Node | None
+    after: Node | None
+
+
+class _NameChange(NamedTuple):
+    entries: tuple[NameEntry, ...]
+    volatile_in: set[Directory]  # the directories still to be synced
+
+    def names(self) -> set[tuple[int, str]]:
+        return {(entry.directory.number, entry.name) for entry in self.entries}
+
+
+class Journal:
+    """The changes of names that are not durable yet, oldest first."""
+
+    __slots__ = ("_changes",)
+
+    def __init__(self) -> None:
+        self._changes: list[_NameChange] = []
+
+    def change(self, *entries: NameEntry) -> None:
+        """Change names as one atomic operation."""
+        self._changes.append(_NameChange(entries, {entry.directory for entry in entries}))
+        for entry in entries:
+            entry.directory.replace(entry.name, entry.after)
+
+    def sync(self, directory: Directory) -> None:
+        """Make the names of `directory` durable.
+
+        A rename between two directories is durable when both are synced. What a durable change
+        builds upon is durable with it.
+        """
+        needed: set[tuple[int, str]] = set()
+        volatile = []
+        for change in reversed(self._changes):
+            change.volatile_in.discard(directory)
+            names = change.names()
+            if change.volatile_in and needed.isdisjoint(names):
+                volatile.append(change)
+            else:
+                needed |= names
+        self._changes = volatile[::-1]
+
+    def volatile_names(self) -> list[tuple[Directory, str]]:
+        """Return directory and name of every change that is not durable, oldest first."""
+        return [
+            (entry.directory, entry.name) for change in self._changes for entry in change.entries
+        ]
+
+    def copy(self, copies: dict[Node, Node]) -> "Journal":
+        """Return the journal of a copied tree; `copies` grows by removed nodes."""
+        journal = Journal()
+        for change in self._changes:
+            entries = tuple(
+                NameEntry(
+                    _copy_directory(entry.directory, copies),
+                    entry.name,
+                    None if entry.before is None else copy_tree(entry.before, copies),
+                    None if entry.after is None else copy_tree(entry.after, copies),
+                )
+                for entry in change.entries
+            )
+            volatile_in = {_copy_directory(found, copies) for found in change.volatile_in}
+            journal._changes.append(_NameChange(entries, volatile_in))
+        return journal
+
+    def cut_power(self, random: Random, loss: Loss) -> None:
+        """Take back what a power cut may take; what is left is durable."""
+        for change in reversed(self._choose_undone(random, loss)):
+            for entry in change.entries:
+                entry.directory.replace(entry.name, entry.before)
+        self._changes = []
+
+    def _choose_undone(self, random: Random, loss: Loss) -> list[_NameChange]:
+        if loss is Loss.NOTHING or not self._changes:
+            return []
+        if loss is Loss.EVERYTHING:
+            return self._changes
+        # Three kinds of cuts, or with many changes all or none of them would never be seen.
+        probability = random.choice((0.1, 0.5, 0.9))
+        undone, gone = [], set[tuple[int, str]]()
+        for change in self._changes:
+            names = change.names()
+            if random.random() < probability or not gone.isdisjoint(names):
+                undone.append(change)
+                gone |= names
+        return undone
+
+
+def copy_tree(node: Node, copies: dict[Node, Node]) -> Node:
+    """Return a copy of a node and all below it, each node once; `copies` maps old to new."""
+    copy = copies.get(node)
+    if copy is not None:
+        return copy
+    if isinstance(node, MemoryInode):
+        copies[node] = copy = node.copy()
+        return copy
+    copies[node] = directory = Directory(node.number, node.mtime_ns)
+    for name, child in node.names.items():
+        directory.names[name] = copy_tree(child, copies)
+    return directory
+
+
+def walk(directory: Directory, path: str) -> Iterator[tuple[str, Node]]:
+    """Yield path and node of everything below `directory`, whose own path is `path`."""
+    for name, node in directory.names.items():
+        below = f"{path}/{name}"
+        yield below, node
+        if isinstance(node, Directory):
+            yield from walk(node, below)
+
+
+def _copy_directory(directory: Directory, copies: dict[Node, Node]) -> Directory:
+    copy = copy_tree(directory, copies)
+    assert isinstance(copy, Directory)
+    return copy
+
+
+def _choose_fates(changes: list[FileChange], random: Random, loss: Loss) -> list[_Fate]:
+    """Return one fate per change: all alike, all up to one of them, or each its own."""
+    count = len(changes)
+    if loss is Loss.EVERYTHING:
+        fates = [_Fate.LOST] * count
+    elif count == 1 or random.random() < 0.5:
+        fates = [random.choice(_FATES) for _ in changes]
+    else:
+        kept = random.randrange(count + 1)
+        fates = [_Fate.KEPT] * kept + [_Fate.LOST] * (count - kept)
+        if kept < count:
+            fates[kept] = random.choice(_FATES)
+    for index, change in enumerate(changes):
+        if change.status is _Status.DURABLE:
+            fates[index] = _Fate.KEPT
+        elif change.status is _Status.DOOMED and fates[index] is _Fate.LOST:
+            # Its size may have gone to the disk with a later sync all the same.
+            fates[index] = random.choice((_Fate.LOST, _Fate.ZEROS))
+    return fates
+
+
+def _apply(data: bytearray, change: FileChange, fate: _Fate, random: Random) -> None:
+    position, written = change.position, change.written
+    if fate is _Fate.LOST:
+        return
+    if written is None:
+        _resize(data, position)  # a truncation happens or does not
+    elif fate is _Fate.KEPT:
+        _write(data, written, position)
+    elif fate is _Fate.CUT:
+        if kept := random.randrange(len(written) + 1):
+            _write(data, written[:kept], position)
+    else:
+        _resize(data, max(len(data), position + len(written)))
+        if fate is _Fate.BLOCKS:
+            _write_some_blocks(data, written, position, random)
+
+
+def _write_some_blocks(data: bytearray, written: bytes, position: int, random: Random) -> None:
+    end = position + len(written)
+    while position < end:
+        stop = min(end, (position // BLOCK_SIZE + 1) * BLOCK_SIZE)
+        if random.random() < 0.5:
+            first = position - (end - len(written))
+            data[position:stop] = written[first : first + stop - position]
+        position = stop
+
+
+def _take_back(data: bytearray, change: FileChange) -> None:
+    _resize(data, change.size_before)
+    data[change.position : change.position + len(change.overwritten)] = change.overwritten
+
+
+def _write(data: bytearray, source: bytes, position: int) -> None:
+    if position > len(data):
+        _resize(data, position)
+    data[position : position + len(source)] = source
+
+
+def _resize(data: bytearray, size: int) -> None:
+    if size < len(data):
+        del data[size:]
+    elif size > len(data):
+        data.extend(bytes(size - len(data)))

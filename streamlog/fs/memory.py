@@ -1,0 +1,476 @@
+"""A file system in memory that can crash: the same promises as the disk's, and no more.
+
+It behaves as `streamlog.fs.local` does, errors included (one conformance test runs against
+both), except that it has no permissions, symbolic links or special files. Beyond that it knows
+what was synced: `crash_clone` returns the file system as another process would find it after
+this process died, or after the power failed, by the rules of `streamlog.fs.durability`.
+
+Paths are absolute or taken from `/`, which exists. Calls may come from several threads.
+"""
+
+import errno
+import os
+import threading
+from collections.abc import Iterable
+from random import Random
+from types import TracebackType
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlog.clock import Clock, ManualClock
+from streamlog.errors import StorageError
+from streamlog.fs.api import Buffer, FileKind, FileStat, OpenMode
+from streamlog.fs.durability import (
+    Directory,
+    Journal,
+    Loss,
+    MemoryInode,
+    NameEntry,
+    Node,
+    copy_tree,
+    walk,
+)
+from streamlog.fs.failure import storage_failure
+
+__all__ = ["MemoryFile", "MemoryFileSystem", "MemoryLock"]
+
+NAME_SIZE_MAX: Final = 255  # bytes, as on every Linux file system (NAME_MAX)
+_FILE_MODE: Final = 0o640
+_DIRECTORY_MODE: Final = 0o750
+
+
+class MemoryFile:
+    """An open file; see `streamlog.fs.api.File`."""
+
+    __slots__ = ("_fs", "_inode", "_is_open", "_is_writable", "_number", "path")
+
+    def __init__(
+        self,
+        fs: "MemoryFileSystem",
+        inode: MemoryInode,
+        path: str,
+        *,
+        number: int,
+        is_writable: bool,
+    ) -> None:
+        self.path = path
+        self._fs = fs
+        self._inode = inode
+        self._number = number
+        self._is_open = True
+        self._is_writable = is_writable
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Return `size` bytes from `position`; fewer only where the file ends before."""
+        self._check("read", position)
+        if size < 0:
+            raise storage_failure(errno.EINVAL, "read", self.path)
+        with self._fs.mutex:
+            return bytes(memoryview(self._inode.data)[position : position + size])
+
+    def pread_into(self, target: memoryview | NDArray[np.uint8], position: int) -> int:
+        """Fill `target` (writable bytes) from `position`; return how many bytes there were."""
+        self._check("read", position)
+        view = memoryview(target).cast("B")  # type: ignore[arg-type]  # as in local.py
+        with self._fs.mutex:
+            found = memoryview(self._inode.data)[position : position + view.nbytes]
+            view[: found.nbytes] = found
+            return found.nbytes
+
+    def pwrite(self, source: Buffer, position: int) -> None:
+        """Write all of `source` at `position`; what does not fit on the disk is left out."""
+        self._check_writable("write", position)
+        data = bytes(source)
+        with self._fs.mutex:
+            fitting = self._fs.fitting_size(self._inode, position, len(data))
+            if fitting:
+                self._inode.write(data[:fitting], position)
+                self._inode.mtime_ns = self._fs.now_ns()
+        if fitting < len(data):
+            raise storage_failure(errno.ENOSPC, "write", self.path)
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend (with zeros) the file to `size` bytes."""
+        self._check("truncate", size)
+        if not self._is_writable:
+            raise storage_failure(errno.EINVAL, "truncate", self.path)
+        with self._fs.mutex:
+            self._inode.truncate(size)
+            self._inode.mtime_ns = self._fs.now_ns()
+
+    def sync(self) -> None:
+        """Make the file's bytes and size durable, not its name."""
+        self._check("sync", 0)
+        with self._fs.mutex:
+            self._inode.sync()
+
+    def doom(self) -> None:
+        """Lose the unsynced changes as a failed sync does; see `MemoryInode.doom`."""
+        with self._fs.mutex:
+            self._inode.doom()
+
+    def stat(self) -> FileStat:
+        """Return facts about the open file, even when its name is gone."""
+        self._check("stat", 0)
+        with self._fs.mutex:
+            return _file_stat(self._inode)
+
+    def try_lock(self, *, shared: bool) -> bool:
+        """Take the file's lock for this handle; False while another handle's lock conflicts."""
+        with self._fs.mutex:
+            held = self._inode.locks
+            if held and not (shared and all(held.values())):
+                return False
+            held[self._number] = shared
+            return True
+
+    def close(self) -> None:
+        """Release the handle and its lock; closing twice does no harm."""
+        self._is_open = False
+        with self._fs.mutex:
+            self._inode.locks.pop(self._number, None)
+
+    def _check(self, operation: str, position: int) -> None:
+        if not self._is_open:
+            raise storage_failure(errno.EBADF, operation, self.path)
+        if position < 0:
+            raise storage_failure(errno.EINVAL, operation, self.path)
+
+    def _check_writable(self, operation: str, position: int) -> None:
+        self._check(operation, position)
+        if not self._is_writable:
+            raise storage_failure(errno.EBADF, operation, self.path)
+
+    def __enter__(self) -> "MemoryFile":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_is_open", False):
+            self.close()
+
+    def __repr__(self) -> str:
+        return f"MemoryFile({self.path!r})"
+
+
+class MemoryLock:
+    """A held lock; see `streamlog.fs.api.FileLock`."""
+
+    __slots__ = ("_is_released", "_owner", "file", "path", "shared")
+
+    def __init__(self, file: MemoryFile, *, shared: bool) -> None:
+        self.path = file.path
+        self.file = file
+        self.shared = shared
+        self._owner = os.getpid()
+        self._is_released = False
+
+    def is_mine(self) -> bool:
+        """Tell whether this process took the lock and has not released it."""
+        return not self._is_released and self._owner == os.getpid()
+
+    def release(self) -> None:
+        """Give the lock up and close the file; twice does no harm."""
+        self._is_released = True
+        self.file.close()
+
+
+class MemoryFileSystem:
+    """A file system in memory; see `streamlog.fs.api.FileSystem`.
+
+    Args:
+        clock: Gives files their modification times; one that stands still if missing.
+        capacity: The most bytes that all files together may have; None for any number. May be
+            changed at any time.
+    """
+
+    def __init__(self, *, clock: Clock | None = None, capacity: int | None = None) -> None:
+        self.capacity = capacity
+        self.broker_locks: set[str] = set()  # paths that a live broker is to be found holding
+        self.mutex = threading.RLock()
+        self._clock = clock if clock is not None else ManualClock()
+        self._boots = 1
+        self._next_number = 2
+        self._root = Directory(1, self.now_ns())
+        self._journal = Journal()
+
+    # ---- the seam ---------------------------------------------------------------------------
+    def open(self, path: str, mode: OpenMode) -> MemoryFile:
+        """Open a regular file, creating it as `mode` says."""
+        with self.mutex:
+            directory, name = self._parent(path, "open")
+            node: Node | None = directory.names.get(name) if name else directory
+            if node is not None and mode is OpenMode.CREATE:
+                raise storage_failure(errno.EEXIST, "open", path)
+            if isinstance(node, Directory):
+                raise storage_failure(errno.EISDIR, "open", path)
+            if node is None:
+                if mode in (OpenMode.READ, OpenMode.WRITE):
+                    raise storage_failure(errno.ENOENT, "open", path)
+                node = MemoryInode(self._take_number(), self.now_ns())
+                self._change_names(NameEntry(directory, name, None, node))
+            is_writable = mode is not OpenMode.READ
+            return MemoryFile(self, node, path, number=self._take_number(), is_writable=is_writable)
+
+    def stat(self, path: str) -> FileStat | None:
+        """Return facts about a name, None where there is no such name."""
+        with self.mutex:
+            try:
+                return _file_stat(self._find(path, "stat"))
+            except StorageError as error:
+                if error.errno in (errno.ENOENT, errno.ENOTDIR):
+                    return None
+                raise
+
+    def list(self, path: str) -> list[str]:
+        """Return the sorted names in a directory."""
+        with self.mutex:
+            return sorted(self._find_directory(path, "list").names)
+
+    def resolve(self, path: str) -> str:
+        """Return the absolute path; there are no symbolic links here."""
+        return "/" + "/".join(_split(path, "resolve"))
+
+    def make_directory(self, path: str) -> None:
+        """Make one directory; harmless where it exists, an error where a file does."""
+        with self.mutex:
+            parent, name = self._parent(path, "make directory")
+            node: Node | None = parent.names.get(name) if name else parent
+            if isinstance(node, Directory):
+                return
+            if node is not None:
+                raise storage_failure(errno.EEXIST, "make directory", path)
+            made = Directory(self._take_number(), self.now_ns())
+            self._change_names(NameEntry(parent, name, None, made))
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename, atomically replacing a file `target` or an empty directory."""
+        with self.mutex:
+            node = self._find(source, "rename")
+            old_parent, old_name = self._parent(source, "rename")
+            parent, name = self._parent(target, "rename")
+            replaced = parent.names.get(name)
+            number = _rename_refusal(node, replaced, parent) if name and old_name else errno.EBUSY
+            if number:
+                raise storage_failure(number, "rename", source, target=target)
+            if node is not replaced:  # two names of one file: POSIX leaves both
+                self._change_names(
+                    NameEntry(old_parent, old_name, node, None),
+                    NameEntry(parent, name, replaced, node),
+                )
+
+    def link(self, source: str, target: str) -> None:
+        """Give a file a second name; `FileExistsAlreadyError` where `target` exists."""
+        with self.mutex:
+            node = self._find(source, "link")
+            parent, name = self._parent(target, "link")
+            if not name or name in parent.names:
+                raise storage_failure(errno.EEXIST, "link", source, target=target)
+            if isinstance(node, Directory):
+                raise storage_failure(errno.EPERM, "link", source, target=target)
+            self._change_names(NameEntry(parent, name, None, node))
+
+    def remove(self, path: str) -> None:
+        """Remove a name of a file; `FileMissingError` where there is none."""
+        with self.mutex:
+            node = self._find(path, "remove")
+            if isinstance(node, Directory):
+                raise storage_failure(errno.EISDIR, "remove", path)
+            parent, name = self._parent(path, "remove")
+            self._change_names(NameEntry(parent, name, node, None))
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        with self.mutex:
+            node = self._find_directory(path, "remove directory")
+            parent, name = self._parent(path, "remove directory")
+            if node.names or not name:
+                number = errno.ENOTEMPTY if node.names else errno.EBUSY
+                raise storage_failure(number, "remove directory", path)
+            self._change_names(NameEntry(parent, name, node, None))
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in a directory durable, not its own name."""
+        with self.mutex:
+            self._journal.sync(self._find_directory(path, "sync directory"))
+
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        """Set a file's last modification time."""
+        with self.mutex:
+            self._find(path, "set the time of").mtime_ns = mtime_ms * 1_000_000
+
+    def try_lock(self, path: str, *, shared: bool) -> MemoryLock | None:
+        """Create `path` if need be and take its lock; None while another handle holds it."""
+        with self.mutex:
+            file = self.open(path, OpenMode.CREATE_OR_WRITE)
+            if file.try_lock(shared=shared):
+                return MemoryLock(file, shared=shared)
+            file.close()
+            return None
+
+    def broker_lock_is_held(self, path: str) -> bool:
+        """Tell whether `path` is there and among `broker_locks`."""
+        found = self.stat(path)
+        if found is not None and found.kind is FileKind.DIRECTORY:
+            raise storage_failure(errno.EISDIR, "open", path)
+        return found is not None and path in self.broker_locks
+
+    def boot_id(self) -> str:
+        """Return an id that changes with every power cut."""
+        return f"boot-{self._boots}"
+
+    # ---- crashes ----------------------------------------------------------------------------
+    def crash_clone(
+        self,
+        random: Random,
+        *,
+        power: bool,
+        loss: Literal["nothing", "everything", "random"] = "random",
+    ) -> "MemoryFileSystem":
+        """Return this file system as it may be found after a crash at this moment.
+
+        Open handles and locks are gone; this file system goes on unharmed.
+
+        Args:
+            random: Decides what of the unsynced is lost, and how.
+            power: True for a power cut: only what was synced surely stays, and the boot id is
+                a new one. False for the end of the process: all stays, and what was not synced
+                may still be lost by a later power cut.
+            loss: Whether a power cut takes nothing of what was not synced, everything, or what
+                `random` says.
+
+        Returns:
+            The other file system.
+        """
+        with self.mutex:
+            clone = MemoryFileSystem(clock=self._clock, capacity=self.capacity)
+            copies: dict[Node, Node] = {}
+            root = copy_tree(self._root, copies)
+            assert isinstance(root, Directory)
+            clone._root = root
+            clone._journal = self._journal.copy(copies)
+            clone._next_number = self._next_number
+            clone._boots = self._boots
+        if power:
+            clone._boots += 1
+            clone._journal.cut_power(random, Loss(loss))
+            for inode in clone._inodes():
+                inode.cut_power(random, Loss(loss))
+        else:
+            clone.broker_locks = set(self.broker_locks)
+        return clone
+
+    def unsynced(self) -> tuple[str, ...]:
+        """Return the sorted paths whose bytes, or whose being there or not, is not durable."""
+        with self.mutex:
+            paths = {"": self._root, **dict(walk(self._root, ""))}
+            found = {
+                path
+                for path, node in paths.items()
+                if isinstance(node, MemoryInode) and node.changes
+            }
+            places = {node: path for path, node in paths.items()}
+            for directory, name in self._journal.volatile_names():
+                if directory in places:
+                    found.add(f"{places[directory]}/{name}")
+            return tuple(sorted(found))
+
+    # ---- for open files ---------------------------------------------------------------------
+    def now_ns(self) -> int:
+        """Return the clock's time in nanoseconds."""
+        return self._clock.now_ms() * 1_000_000
+
+    def fitting_size(self, inode: MemoryInode, position: int, size: int) -> int:
+        """Return how many of `size` bytes at `position` of a file the capacity lets in."""
+        if self.capacity is None:
+            return size
+        used = sum(len(other.data) for other in self._inodes() if other is not inode)
+        largest = max(len(inode.data), self.capacity - used)
+        return max(0, min(size, largest - position))
+
+    # ---- names ------------------------------------------------------------------------------
+    def _change_names(self, *entries: NameEntry) -> None:
+        self._journal.change(*entries)
+        now_ns = self.now_ns()
+        for entry in entries:
+            entry.directory.mtime_ns = now_ns
+
+    def _take_number(self) -> int:
+        number = self._next_number
+        self._next_number += 1
+        return number
+
+    def _parent(self, path: str, operation: str) -> tuple[Directory, str]:
+        """Return the directory of a path and the name in it, which is empty for the root."""
+        parts = _split(path, operation)
+        directory = self._root
+        for name in parts[:-1]:
+            node = directory.names.get(name)
+            if not isinstance(node, Directory):
+                number = errno.ENOENT if node is None else errno.ENOTDIR
+                raise storage_failure(number, operation, path)
+            directory = node
+        return directory, parts[-1] if parts else ""
+
+    def _find(self, path: str, operation: str) -> Node:
+        directory, name = self._parent(path, operation)
+        node = directory.names.get(name) if name else directory
+        if node is None:
+            raise storage_failure(errno.ENOENT, operation, path)
+        return node
+
+    def _find_directory(self, path: str, operation: str) -> Directory:
+        node = self._find(path, operation)
+        if not isinstance(node, Directory):
+            raise storage_failure(errno.ENOTDIR, operation, path)
+        return node
+
+    def _inodes(self) -> Iterable[MemoryInode]:
+        """Return every file that has a name, once, always in the same order."""
+        found = (node for _, node in walk(self._root, ""))
+        return dict.fromkeys(node for node in found if isinstance(node, MemoryInode))
+
+
+def _split(path: str, operation: str) -> list[str]:
+    if "\0" in path:
+        raise storage_failure(errno.EINVAL, operation, path, reason="embedded null byte")
+    parts: list[str] = []
+    for name in path.split("/"):
+        if name == "..":
+            del parts[-1:]
+        elif name and name != ".":
+            if len(os.fsencode(name)) > NAME_SIZE_MAX:
+                raise storage_failure(errno.ENAMETOOLONG, operation, path)
+            parts.append(name)
+    return parts
+
+
+def _file_stat(node: Node) -> FileStat:
+    if isinstance(node, Directory):
+        return FileStat(FileKind.DIRECTORY, 0, node.mtime_ns, node.number, 2, _DIRECTORY_MODE)
+    return FileStat(
+        FileKind.FILE, len(node.data), node.mtime_ns, node.number, node.links, _FILE_MODE
+    )
+
+
+def _rename_refusal(node: Node, replaced: Node | None, parent: Directory) -> int:
+    """Return the errno with which Linux refuses a rename, 0 where it does not."""
+    if isinstance(node, Directory):
+        if parent is node or any(below is parent for _, below in walk(node, "")):
+            return errno.EINVAL  # into itself
+        if isinstance(replaced, MemoryInode):
+            return errno.ENOTDIR
+        if isinstance(replaced, Directory) and replaced is not node and replaced.names:
+            return errno.ENOTEMPTY
+    elif isinstance(replaced, Directory):
+        return errno.EISDIR
+    return 0
