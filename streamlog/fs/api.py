@@ -112,11 +112,15 @@ class File(Protocol):
 
 
 class FileLock(Protocol):
-    """A held lock (`flock`). `file` is the open lock file: its holder may read and write it."""
+    """A held lock (`flock`)."""
 
     path: str
-    file: File
     shared: bool
+
+    @property
+    def file(self) -> File:
+        """The open lock file: its holder may read and write it."""
+        ...
 
     def is_mine(self) -> bool:
         """Tell whether this process took the lock and has not released it.

@@ -1,0 +1,156 @@
+"""Every state that a crash of a workload may leave, each shown to a check.
+
+The workload runs once, over a `MemoryFileSystem`. Before each operation that changes something
+the file system is copied as it stands; from each copy follow the end of the process at that
+point, its end in the middle of a write, and several power cuts. The check gets each of these file
+systems and what the workload had acknowledged by then.
+
+A crash *after* an operation leaves the file system of a crash *before* the next one, with no more
+acknowledged: the latter is the stricter question, so the former is not asked again. A workload's
+`finally` never runs in a copy, as it never runs in a process that was killed.
+
+    def workload(fs, acknowledged):
+        write_file_atomically(fs, "/root/state", b"new")
+        acknowledged.append(b"new")
+
+    def check(fs, acknowledged):
+        assert read_file(fs, "/root/state", max_size=9) in (acknowledged or [b"old", b"new"])
+
+    every_crash_point(workload, check, prepared=prepared)
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from streamlog.fs.api import Buffer, FileSystem, OpenMode
+from streamlog.fs.faults import FaultyFileSystem, Operation
+from streamlog.fs.memory import MemoryFileSystem
+
+Workload = Callable[[FileSystem, list[Any]], None]
+Check = Callable[[MemoryFileSystem, Sequence[Any]], None]
+
+
+class CrashCheckError(AssertionError):
+    """A check failed on a state that a crash may leave; says which."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrashReport:
+    """What `every_crash_point` went through."""
+
+    operations: list[Operation]
+    states: int
+
+
+@dataclass(slots=True)
+class _Point:
+    """The file system before an operation (None: after the last one), and what it would write."""
+
+    operation: Operation | None
+    fs: MemoryFileSystem
+    acknowledged: list[Any]
+    source: bytes = b""
+
+
+@dataclass(slots=True)
+class _Recorder:
+    inner: MemoryFileSystem
+    acknowledged: list[Any] = field(default_factory=list)
+    points: list[_Point] = field(default_factory=list)
+
+    def observe(self, operation: Operation | None, source: Buffer) -> None:
+        clone = self.inner.crash_clone(Random(0), power=False)
+        self.points.append(_Point(operation, clone, list(self.acknowledged), bytes(source)))
+
+
+def every_crash_point(
+    workload: Workload,
+    check: Check,
+    *,
+    prepared: MemoryFileSystem | None = None,
+    seeds: Iterable[int] = range(3),
+    select: Callable[[Operation], bool] = lambda operation: True,
+) -> CrashReport:
+    """Run `check` on every state that a crash of `workload` may leave.
+
+    Args:
+        workload: Works on the given file system and appends to the given list what it has
+            acknowledged, as soon as it has.
+        check: Raises where the given file system does not hold what the given list promises. It
+            may write: each call gets a file system of its own.
+        prepared: What the workload starts from; it is not changed. Empty if missing.
+        seeds: One random power cut for each of these at each point, besides the two extremes
+            (nothing of the unsynced is lost, and everything).
+        select: Which operations to crash before and in; all if missing. The end of the workload
+            is always among the points.
+
+    Returns:
+        The operations of the workload and how many states were checked.
+
+    Raises:
+        CrashCheckError: A check failed; `__cause__` says why.
+    """
+    inner = (prepared or MemoryFileSystem()).crash_clone(Random(0), power=False)
+    recorder = _Recorder(inner)
+    fs = FaultyFileSystem(
+        inner,
+        observe=lambda operation, source: (
+            recorder.observe(operation, source) if select(operation) else None
+        ),
+    )
+    workload(fs, recorder.acknowledged)
+    recorder.observe(None, b"")
+    chosen_seeds = tuple(seeds)
+    states = 0
+    for point in recorder.points:
+        for description, state in _states(point, chosen_seeds):
+            states += 1
+            try:
+                check(state, tuple(point.acknowledged))
+            except Exception as error:
+                where = point.operation or "the end of the workload"
+                raise CrashCheckError(
+                    f"{description}, {where}, acknowledged {point.acknowledged}: {error!r}"
+                ) from error
+    return CrashReport(operations=fs.operations, states=states)
+
+
+def _states(point: _Point, seeds: Sequence[int]) -> Iterable[tuple[str, MemoryFileSystem]]:
+    yield "process killed before", point.fs.crash_clone(Random(0), power=False)
+    yield from _power_cuts("before", point.fs, seeds, point)
+    torn = _torn(point)
+    if torn is not None:
+        yield "process killed in", torn.crash_clone(Random(0), power=False)
+        yield from _power_cuts("in", torn, seeds[:1], point)
+
+
+def _power_cuts(
+    when: str, fs: MemoryFileSystem, seeds: Sequence[int], point: _Point
+) -> Iterable[tuple[str, MemoryFileSystem]]:
+    if not fs.unsynced():
+        # Nothing to lose: one cut shows the new boot id, all others would be its equals.
+        yield f"power cut {when}", fs.crash_clone(Random(0), power=True)
+        return
+    for loss in ("nothing", "everything"):
+        yield (
+            f"power cut that took {loss} {when}",
+            fs.crash_clone(Random(0), power=True, loss=loss),
+        )
+    number = point.operation.number if point.operation else 0
+    for seed in seeds:
+        random = Random(seed * 1_000_003 + number)
+        yield f"power cut (seed {seed}) {when}", fs.crash_clone(random, power=True)
+
+
+def _torn(point: _Point) -> MemoryFileSystem | None:
+    """Return the file system with a part of the write done, cut at another place each time."""
+    operation = point.operation
+    if operation is None or len(point.source) < 2 or point.fs.stat(operation.path) is None:
+        return None
+    torn = point.fs.crash_clone(Random(0), power=False)
+    cut = Random(operation.number).randrange(1, len(point.source))
+    with torn.open(operation.path, OpenMode.WRITE) as file:
+        file.pwrite(point.source[:cut], operation.position)
+    return torn
