@@ -1,0 +1,90 @@
+"""The columns a reader gets: those of Spark's Kafka source, in its order.
+
+    key binary, value binary, topic string, partition int, offset long,
+    timestamp timestamp, timestampType int [, headers array<struct<key:string,value:binary>>]
+
+Spark takes the schema as text, executors and `read_table` as Arrow. Both come from one table.
+"""
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from streamlog.errors import InvalidOptionError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["COLUMN_NAMES", "HEADERS", "arrow_schema", "choose_columns", "spark_schema"]
+
+HEADERS: Final = "headers"
+
+
+class _Column(NamedTuple):
+    name: str
+    spark_type: str
+
+
+# KafkaRecordToRowConverter.schemaWithHeaders
+_COLUMNS: Final = (
+    _Column("key", "binary"),
+    _Column("value", "binary"),
+    _Column("topic", "string"),
+    _Column("partition", "int"),
+    _Column("offset", "bigint"),
+    _Column("timestamp", "timestamp"),
+    _Column("timestampType", "int"),
+    _Column(HEADERS, "array<struct<key:string,value:binary>>"),
+)
+COLUMN_NAMES: Final = tuple(column.name for column in _COLUMNS)
+
+
+def choose_columns(wanted: str | None, *, include_headers: bool) -> tuple[str, ...]:
+    """Return the columns to read, always in the order of Spark's Kafka source.
+
+    Args:
+        wanted: Names separated by commas, in any case and order; None for all.
+        include_headers: Whether all means the headers too.
+
+    Raises:
+        InvalidOptionError: An unknown column, or none at all.
+    """
+    if wanted is None:
+        return tuple(name for name in COLUMN_NAMES if include_headers or name != HEADERS)
+    names = {name.strip().lower() for name in wanted.split(",") if name.strip()}
+    if include_headers:
+        names.add(HEADERS)
+    unknown = names - {name.lower() for name in COLUMN_NAMES}
+    if unknown or not names:
+        raise InvalidOptionError(
+            "option columns names no column of a log" if names else "option columns is empty",
+            got=", ".join(sorted(unknown)) or repr(wanted),
+            expected=", ".join(COLUMN_NAMES),
+        )
+    return tuple(name for name in COLUMN_NAMES if name.lower() in names)
+
+
+def spark_schema(columns: tuple[str, ...]) -> str:
+    """Return the columns as the text that Spark parses into a StructType."""
+    return ", ".join(
+        f"{column.name} {column.spark_type}" for column in _COLUMNS if column.name in columns
+    )
+
+
+def arrow_schema(columns: tuple[str, ...]) -> "pa.Schema":
+    """Return the columns as Arrow's types, exactly those that Spark derives from its schema.
+
+    Source: pyspark.sql.pandas.types.to_arrow_schema; every field may be null.
+    """
+    import pyarrow as pa
+
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    types = {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "timestampType": pa.int32(),
+        HEADERS: pa.list_(pa.field("element", header)),
+    }
+    return pa.schema([(name, types[name]) for name in COLUMN_NAMES if name in columns])

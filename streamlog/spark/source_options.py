@@ -1,0 +1,355 @@
+"""What the options of a read mean, as values.
+
+The rules and their precedence are those of Spark's Kafka source (`KafkaSourceProvider`):
+exactly one of `subscribe`, `subscribePattern`, `assign`; a timestamp for all partitions goes
+before timestamps by partition, and those before offsets.
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from streamlog.errors import InvalidOptionError
+from streamlog.records.record import IsolationLevel
+from streamlog.spark.offsets import parse_partition_numbers
+from streamlog.spark.options import (
+    Use,
+    check_options,
+    parse_boolean,
+    parse_choice,
+    parse_duration_ms,
+    parse_integer,
+)
+from streamlog.spark.query_checkpoint import local_path
+from streamlog.spark.schema import choose_columns
+from streamlog.topic import TopicPartition, check_topic_name
+
+__all__ = ["EARLIEST", "LATEST", "OffsetRule", "SourceOptions", "TopicChoice", "TriggerLimits"]
+
+LATEST: Final = -1  # KafkaOffsetRangeLimit.LATEST
+EARLIEST: Final = -2  # KafkaOffsetRangeLimit.EARLIEST
+_NAMED: Final = {"latest": LATEST, "earliest": EARLIEST}
+_STRATEGIES: Final = ("subscribe", "subscribePattern", "assign")
+# Topic.INTERNAL_TOPICS: a pattern does not match them, as in Kafka's clients
+_INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+_GROUP: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicChoice:
+    """Which topics and partitions to read: one of three ways to say it is set.
+
+    Attributes:
+        topics: Names (`subscribe`).
+        pattern: A regular expression over whole names (`subscribePattern`).
+        partitions: Partitions (`assign`).
+    """
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    partitions: tuple[TopicPartition, ...] = ()
+
+    def wants(self, topic: str, partition: int) -> bool:
+        """Tell whether a partition that is there is to be read."""
+        if self.pattern is not None:
+            return topic not in _INTERNAL and re.fullmatch(self.pattern, topic) is not None
+        return topic in self.topics or (topic, partition) in self.partitions
+
+    def required(self) -> tuple[str, ...]:
+        """Return the topics that must be there; none where a pattern decides."""
+        return self.topics or tuple(dict.fromkeys(topic for topic, _ in self.partitions))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetRule:
+    """Where to start or to end, before anybody has looked at the log.
+
+    Attributes:
+        option: The option that said it, for errors.
+        everywhere: For all partitions: an offset (`EARLIEST`, `LATEST`) or a timestamp.
+        partitions: For single partitions; then all must be listed.
+        is_timestamp: The numbers are timestamps in milliseconds.
+        without_match: For timestamps later than every record: `error` or `latest`.
+    """
+
+    option: str
+    everywhere: int | None = None
+    partitions: Mapping[TopicPartition, int] = field(default_factory=dict)
+    topics: Mapping[str, int] = field(default_factory=dict)
+    is_timestamp: bool = False
+    without_match: str = "latest"
+
+    def number_for(self, partition: TopicPartition) -> int | None:
+        """Return the offset or timestamp asked of a partition, None where none was named."""
+        if self.everywhere is not None:
+            return self.everywhere
+        return self.partitions.get(partition, self.topics.get(partition.topic))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriggerLimits:
+    """How much one trigger of a streaming query may read, and how much it waits for.
+
+    Attributes:
+        max_offsets: `maxOffsetsPerTrigger`.
+        max_bytes: `maxBytesPerTrigger`.
+        min_offsets: `minOffsetsPerTrigger`.
+        max_delay_ms: `maxTriggerDelay`: the longest wait for `min_offsets`.
+    """
+
+    max_offsets: int | None = None
+    max_bytes: int | None = None
+    min_offsets: int | None = None
+    max_delay_ms: int = 900_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """The options of one read. Fields are named after them.
+
+    Attributes:
+        starting: Where a new query starts; None for the default of the place.
+        ending: Where a batch ends.
+        parallelism: Into how many tasks large ranges are cut when there are fewer partitions.
+        group_id: Who reads, where finished offsets are to be written down.
+    """
+
+    path: str
+    choice: TopicChoice
+    starting: OffsetRule
+    ending: OffsetRule
+    fail_on_data_loss: bool
+    limits: TriggerLimits
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    parallelism: int
+    columns: tuple[str, ...]
+    invalid_timestamps: str
+    isolation: IsolationLevel
+    group_id: str | None
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], use: Use) -> "SourceOptions":
+        """Return the meaning of what the user set.
+
+        Args:
+            options: As Spark hands them over.
+            use: `Use.BATCH_READ`, `Use.STREAM_READ`, or `Use.READ` where it is not known yet.
+
+        Raises:
+            InvalidOptionError: An option is unknown, senseless or has an impossible value.
+        """
+        given = check_options(options, use)
+        starting = "latest" if use is Use.STREAM_READ else "earliest"
+        parsed = cls(
+            path=_parse_path(given),
+            choice=_parse_choice_of_topics(given),
+            starting=_parse_rule(given, "starting", default=starting),
+            ending=_parse_rule(given, "ending", default="latest"),
+            fail_on_data_loss=parse_boolean(given, "failOnDataLoss", default=True),
+            limits=_parse_limits(given),
+            min_partitions=parse_integer(given, "minPartitions", maximum=1_000_000),
+            max_records_per_partition=parse_integer(given, "maxRecordsPerPartition"),
+            parallelism=parse_integer(given, "parallelism", maximum=1_000_000) or _usable_cpus(),
+            columns=choose_columns(
+                given.get("columns"),
+                include_headers=parse_boolean(given, "includeHeaders", default=False),
+            ),
+            invalid_timestamps=parse_choice(
+                given, "invalidTimestamps", ("error", "null"), default="error"
+            ),
+            isolation=IsolationLevel(
+                parse_choice(
+                    given,
+                    "kafka.isolation.level",
+                    [level.value for level in IsolationLevel],
+                    default=IsolationLevel.READ_COMMITTED.value,
+                )
+            ),
+            group_id=_parse_group(given),
+        )
+        if use is Use.BATCH_READ:
+            _check_batch(parsed)
+        return parsed
+
+
+def _usable_cpus() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _parse_path(given: Mapping[str, str]) -> str:
+    path = given.get("path", "").strip()
+    if not path:
+        raise InvalidOptionError(
+            "option path is missing",
+            expected="the log root",
+            hint='.option("path", "/data/log")',
+        )
+    local = local_path(path)
+    if local is None:
+        raise InvalidOptionError(
+            "option path is not a local path",
+            got=path,
+            expected="a directory that driver and executors reach as files",
+        )
+    return local
+
+
+def _parse_choice_of_topics(given: Mapping[str, str]) -> TopicChoice:
+    named = [name for name in _STRATEGIES if name in given]
+    if not named:
+        raise InvalidOptionError(
+            "one of these options must say which topics to read", expected=", ".join(_STRATEGIES)
+        )
+    if len(named) > 1:
+        raise InvalidOptionError(
+            "only one option may say which topics to read",
+            got=" and ".join(named),
+            expected=f"one of {', '.join(_STRATEGIES)}",
+        )
+    text = given[named[0]].strip()
+    if named[0] == "subscribe":
+        topics = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+        if not topics:
+            raise InvalidOptionError("option subscribe names no topic", got=repr(text))
+        return TopicChoice(topics=tuple(check_topic_name(topic) for topic in topics))
+    if named[0] == "assign":
+        return TopicChoice(partitions=_parse_assign(text))
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise InvalidOptionError(
+            f"option subscribePattern is no regular expression ({error})", got=repr(text)
+        ) from None
+    if not text:
+        raise InvalidOptionError("option subscribePattern is empty")
+    return TopicChoice(pattern=text)
+
+
+def _parse_assign(text: str) -> tuple[TopicPartition, ...]:
+    try:
+        document = json.loads(text)
+        partitions = {
+            topic: dict.fromkeys([str(number) for number in numbers if type(number) is int], 0)
+            for topic, numbers in document.items()
+        }
+        complete = all(
+            len(set(numbers)) == len(partitions[topic]) for topic, numbers in document.items()
+        )
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        complete, partitions = False, {}
+    if not complete or not any(partitions.values()):
+        raise InvalidOptionError(
+            "option assign names no partitions",
+            got=repr(text[:200]),
+            expected='JSON such as {"orders": [0, 1]}',
+        )
+    return tuple(sorted(parse_partition_numbers(partitions, "option assign")))
+
+
+def _parse_rule(given: Mapping[str, str], side: str, *, default: str) -> OffsetRule:
+    """Return where to start or end; `side` is `starting` or `ending`.
+
+    Source: KafkaSourceProvider.getKafkaOffsetRangeLimit.
+    """
+    strategy = "latest"
+    if side == "starting":
+        strategy = parse_choice(
+            given, "startingOffsetsByTimestampStrategy", ("error", "latest"), default="error"
+        )
+    option = f"{side}Timestamp"
+    if option in given:
+        timestamp = parse_integer(given, option, minimum=0)
+        return OffsetRule(
+            option=option, everywhere=timestamp, is_timestamp=True, without_match=strategy
+        )
+    option = f"{side}OffsetsByTimestamp"
+    if option in given:
+        return OffsetRule(
+            option=option,
+            partitions=parse_partition_numbers(given[option], f"option {option}"),
+            is_timestamp=True,
+            without_match=strategy,
+        )
+    option = f"{side}Offsets"
+    text = given.get(option, default).strip()
+    if text.lower() in _NAMED:
+        return OffsetRule(option=option, everywhere=_NAMED[text.lower()])
+    return _parse_offsets(option, text)
+
+
+def _parse_offsets(option: str, text: str) -> OffsetRule:
+    """Return the rule of `{"orders": {"0": 23}, "clicks": "earliest"}`."""
+    if not text.startswith("{"):
+        raise InvalidOptionError(
+            f"option {option} has an impossible value",
+            got=repr(text[:200]),
+            expected='earliest, latest, or JSON such as {"orders": {"0": 23, "1": -2}}',
+        )
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        document = text  # the parser below says what is wrong with it
+    topics: dict[str, int] = {}
+    if isinstance(document, dict):
+        topics = {
+            topic: _NAMED[value.lower()]
+            for topic, value in document.items()
+            if isinstance(value, str) and value.lower() in _NAMED
+        }
+        document = {topic: value for topic, value in document.items() if topic not in topics}
+    return OffsetRule(
+        option=option,
+        partitions=parse_partition_numbers(document, f"option {option}", minimum=EARLIEST),
+        topics=topics,
+    )
+
+
+def _parse_limits(given: Mapping[str, str]) -> TriggerLimits:
+    limits = TriggerLimits(
+        max_offsets=parse_integer(given, "maxOffsetsPerTrigger"),
+        max_bytes=parse_integer(given, "maxBytesPerTrigger"),
+        min_offsets=parse_integer(given, "minOffsetsPerTrigger"),
+        max_delay_ms=parse_duration_ms(given, "maxTriggerDelay", default="15m"),
+    )
+    if limits.max_offsets and limits.min_offsets and limits.min_offsets > limits.max_offsets:
+        raise InvalidOptionError(
+            "minOffsetsPerTrigger is above maxOffsetsPerTrigger",
+            got=str(limits.min_offsets),
+            expected=f"at most {limits.max_offsets}",
+        )
+    return limits
+
+
+def _parse_group(given: Mapping[str, str]) -> str | None:
+    group = given.get("kafka.group.id")
+    if group is not None and not _GROUP.fullmatch(group):
+        raise InvalidOptionError(
+            "option kafka.group.id cannot be the name of a file",
+            got=repr(group),
+            expected="letters, digits, '.', '_' and '-', not beginning with '.' or '-'",
+        )
+    return group
+
+
+def _check_batch(options: SourceOptions) -> None:
+    """Refuse a batch that starts at the end or ends at the beginning.
+
+    Source: KafkaSourceProvider.validateBatchOptions.
+    """
+    for rule, wrong, side in (
+        (options.starting, LATEST, "starting offset can't be latest"),
+        (options.ending, EARLIEST, "ending offset can't be earliest"),
+    ):
+        if rule.is_timestamp:
+            continue
+        if rule.everywhere == wrong or wrong in rule.topics.values():
+            raise InvalidOptionError(f"option {rule.option}: {side} for batch queries")
+        for partition, offset in rule.partitions.items():
+            if offset == wrong:
+                raise InvalidOptionError(
+                    f"option {rule.option}: {side} for batch queries, as for {partition}"
+                )
