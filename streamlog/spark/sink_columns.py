@@ -93,6 +93,22 @@ class SinkSchema(NamedTuple):
             timestamp=_find(schema, "timestamp", "timestamp", _is_timestamp),
         )
 
+    def indices(self) -> list[int]:
+        """Return the positions of the columns that are read, ascending."""
+        return sorted(index for index in self if index is not None)
+
+    def packed(self) -> "SinkSchema":
+        """Return where the columns are once only `indices` are selected."""
+        places = {index: place for place, index in enumerate(self.indices())}
+        return SinkSchema(
+            value=places[self.value],
+            key=None if self.key is None else places[self.key],
+            headers=None if self.headers is None else places[self.headers],
+            topic=None if self.topic is None else places[self.topic],
+            partition=None if self.partition is None else places[self.partition],
+            timestamp=None if self.timestamp is None else places[self.timestamp],
+        )
+
 
 def _find(
     schema: StructType, name: str, expected: str, is_supported: Callable[[DataType], bool]

@@ -66,13 +66,13 @@ def read(batch: pa.RecordBatch, first_row: int = 0) -> SinkColumns:
 
 
 def strings(column: BinaryColumn | None) -> list[bytes | None] | None:
-    return None if column is None else column.values()
+    return None if column is None else list(column)
 
 
 def header_lists(columns: SinkColumns) -> list[list[tuple[bytes | None, bytes | None]]]:
     if columns.headers is None:
         return [[] for _ in range(columns.count)]
-    pairs = list(zip(columns.headers.key.values(), columns.headers.value.values(), strict=True))
+    pairs = list(zip(columns.headers.key, columns.headers.value, strict=True))
     ends = columns.headers.offsets.tolist()
     return [pairs[start:end] for start, end in pairwise(ends)]
 
