@@ -105,16 +105,13 @@ def _numbers(columns: SinkColumns) -> list[NDArray[np.int64]]:
 
 # ---- kernels: out_hashes is int64[n, 2], a row's two hashes --------------------------------------
 @kernel
-def _add_byte(byte: int, row: int, out_hashes: NDArray[np.int64]) -> int:
-    out_hashes[row, 0] = ((out_hashes[row, 0] ^ byte) * _FNV_PRIME) & _MASK
-    out_hashes[row, 1] = ((out_hashes[row, 1] + byte + 1) * _MURMUR) & _MASK
-    return 1
-
-
-@kernel
 def _add_number(number: int, row: int, out_hashes: NDArray[np.int64]) -> int:
+    first, second = out_hashes[row, 0], out_hashes[row, 1]
     for place in range(_NUMBER_SIZE):
-        _add_byte((number >> (8 * place)) & 0xFF, row, out_hashes)
+        byte = (number >> (8 * place)) & 0xFF
+        first = ((first ^ byte) * _FNV_PRIME) & _MASK
+        second = ((second + byte + 1) * _MURMUR) & _MASK
+    out_hashes[row, 0], out_hashes[row, 1] = first, second
     return _NUMBER_SIZE
 
 
@@ -141,8 +138,12 @@ def _add_strings(
             continue
         begin, end = int(offsets[row]), int(offsets[row + 1])
         _add_number(end - begin, row, out_hashes)
+        first, second = out_hashes[row, 0], out_hashes[row, 1]
         for position in range(begin, end):
-            _add_byte(int(data[position]), row, out_hashes)
+            byte = int(data[position])
+            first = ((first ^ byte) * _FNV_PRIME) & _MASK
+            second = ((second + byte + 1) * _MURMUR) & _MASK
+        out_hashes[row, 0], out_hashes[row, 1] = first, second
     return count
 
 
