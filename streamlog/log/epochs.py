@@ -90,7 +90,7 @@ class LeaderEpochCache:
         at = bisect_right(self._entries, offset, key=_start_of)
         return self._entries[at - 1].epoch if at else None
 
-    def end_offset_for(self, epoch: int, *, log_end_offset: int) -> EpochEndOffset:
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEndOffset:
         """Return where an epoch ends.
 
         Args:
