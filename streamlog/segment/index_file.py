@@ -1,0 +1,130 @@
+"""A file of fixed-size entries that mirrors an index held in memory.
+
+The index in memory is the truth of this process, the file a copy for others: it is written with
+ordinary writes behind the entries it has already, and cut, never mapped and never extended in
+advance. What a full disk kept out of the file is written with the next entry.
+"""
+
+import contextlib
+from collections.abc import Callable
+from typing import Final
+
+from streamlog.errors import FileMissingError, StorageError
+from streamlog.fs.api import File, FileSystem, OpenMode
+
+__all__ = ["IndexFile"]
+
+_UNKNOWN: Final = -1  # nobody knows what the file holds: write it anew
+
+
+class IndexFile:
+    """The file behind one index; opened for writing when there is something to write.
+
+    Args:
+        fs: Where it lies.
+        path: Its path; it need not exist.
+        entry_size: Bytes of one entry.
+    """
+
+    __slots__ = ("_entry_size", "_file", "_fs", "_is_dirty", "_written", "path", "was_created")
+
+    def __init__(self, fs: FileSystem, path: str, entry_size: int) -> None:
+        self._fs = fs
+        self._entry_size = entry_size
+        self._file: File | None = None
+        self._written = _UNKNOWN
+        self._is_dirty = False
+        self.path = path
+        self.was_created = False
+
+    def read(self, *, max_entries: int) -> tuple[bytes, int]:
+        """Return the file's bytes and its size.
+
+        Args:
+            max_entries: How many entries can make sense at most; no more are read.
+
+        Raises:
+            FileMissingError: There is no such file.
+        """
+        with self._fs.open(self.path, OpenMode.READ) as file:
+            size = file.stat().size
+            return file.pread(min(size, max_entries * self._entry_size), 0), size
+
+    def holds(self, count: int) -> None:
+        """Note that the file has exactly `count` entries, those in memory."""
+        self._written = count
+
+    def store(self, count: int, encode: Callable[[int], bytes]) -> None:
+        """Make the file hold `count` entries.
+
+        Args:
+            count: How many entries there are in memory.
+            encode: Returns the entries from the given one on, as bytes.
+
+        Raises:
+            StorageError: The file system refused; the next call tries again.
+        """
+        if self._written == count:
+            return
+        file = self._opened()
+        keep = min(self._written, count) if self._written != _UNKNOWN else 0
+        if self._written == _UNKNOWN or self._written > count:
+            self._written = _UNKNOWN
+            file.truncate(keep * self._entry_size)
+            self._written = keep
+        self._is_dirty = True
+        if keep < count:
+            self._write(file, encode(keep), keep * self._entry_size)
+        self._written = count
+
+    def _write(self, file: File, entries: bytes, position: int) -> None:
+        try:
+            file.pwrite(entries, position)
+        except StorageError:
+            self._written = _UNKNOWN
+            with contextlib.suppress(StorageError):
+                file.truncate(position)
+                self._written = position // self._entry_size
+            raise
+
+    def _opened(self) -> File:
+        if self._file is None:
+            try:
+                self._file = self._fs.open(self.path, OpenMode.WRITE)
+            except FileMissingError:
+                self._file = self._fs.open(self.path, OpenMode.CREATE)
+                self.was_created = True
+                self._is_dirty = True
+                self._written = 0
+        return self._file
+
+    def create(self) -> None:
+        """Make an empty file where there is none."""
+        self._opened()
+
+    def sync(self) -> None:
+        """Make what was stored durable; the directory is synced by the caller."""
+        if self._is_dirty and self._file is not None:
+            self._file.sync()
+            self._is_dirty = False
+
+    def rename(self, path: str) -> None:
+        """Give the file another path; harmless where there is no file."""
+        with contextlib.suppress(FileMissingError):
+            self._fs.rename(self.path, path)
+        self.path = path
+        if self._file is not None:
+            self._file.path = path
+
+    def remove(self) -> None:
+        """Remove the file, where there is one."""
+        self.close()
+        self._written = _UNKNOWN
+        with contextlib.suppress(FileMissingError):
+            self._fs.remove(self.path)
+
+    def close(self) -> None:
+        """Release the handle; the file is opened again when needed."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,188 @@
+"""Compiled loops over a segment's bytes. Twins in plain Python: `streamlog.segment.reference`.
+
+None of them copies or checks a record: they walk headers (`find_batch`), look for headers where
+none is expected (`find_candidate`), and decide which batches get an index entry
+(`index_entries`).
+"""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlog.binary.big_endian import read_int8, read_int32, read_int64
+from streamlog.binary.jit import kernel
+from streamlog.records.layout import (
+    BASE_OFFSET_OFFSET,
+    CURRENT_MAGIC,
+    LAST_OFFSET_DELTA_OFFSET,
+    LENGTH_OFFSET,
+    LOG_OVERHEAD,
+    MAGIC_OFFSET,
+    MAX_INT64,
+    MIN_BATCH_LENGTH,
+    RECORD_BATCH_OVERHEAD,
+)
+from streamlog.records.table import LAST_OFFSET, MAX_TIMESTAMP, POSITION, SIZE
+
+__all__ = [
+    "CONTINUE",
+    "ENTRY_MISSED",
+    "FOUND",
+    "NO_ENTRY",
+    "UNSOUND",
+    "find_batch",
+    "find_candidate",
+    "index_entries",
+]
+
+# ---- what `find_batch` says --------------------------------------------------------------------
+FOUND: Final = 0
+CONTINUE: Final = -1  # the batch is not among those whose headers are in the buffer
+UNSOUND: Final = -2  # no v2 batch can start there
+ENTRY_MISSED: Final = -3  # the batch that the index promised is not there
+
+NO_ENTRY: Final = -1  # no promise to be kept
+
+# ---- places in what `find_batch` fills -----------------------------------------------------------
+WALK_POSITION: Final = 0
+WALK_PROMISED: Final = 1
+WALK_BASE_OFFSET: Final = 2
+WALK_LAST_OFFSET: Final = 3
+WALK_SIZE: Final = 4
+WALK_WIDTH: Final = 5
+
+# ---- places in the state of `index_entries` ------------------------------------------------------
+STATE_BYTES: Final = 0  # bytes since the batch of the last entry, that batch included
+STATE_TIMESTAMP: Final = 1  # the largest timestamp so far
+STATE_OFFSET: Final = 2  # last offset of the batch that holds it
+STATE_WIDTH: Final = 3
+
+# ---- places in a row of what `index_entries` fills -----------------------------------------------
+ENTRY_OFFSET: Final = 0
+ENTRY_POSITION: Final = 1
+ENTRY_TIMESTAMP: Final = 2
+ENTRY_TIMESTAMP_OFFSET: Final = 3
+ENTRY_WIDTH: Final = 4
+
+
+@kernel
+def find_batch(buffer: NDArray[np.uint8], offset: int, walk: NDArray[np.int64]) -> int:
+    """Walk from header to header to the first batch that reaches `offset`.
+
+    Args:
+        buffer: uint8[n], beginning at a batch; nothing in it is trusted.
+        offset: The offset that is looked for.
+        walk: int64[5]. On entry: 0, and the last offset that an index entry promised for a batch
+            on the way (NO_ENTRY: none, or met already). On return: the position of the batch, or
+            where to go on, in `buffer` or behind it; the promise still open; and if FOUND the
+            batch's base offset, last offset and size.
+
+    Returns:
+        FOUND, CONTINUE, UNSOUND or ENTRY_MISSED.
+    """
+    position = walk[WALK_POSITION]
+    promised = walk[WALK_PROMISED]
+    status = CONTINUE
+    while buffer.size - position >= RECORD_BATCH_OVERHEAD:
+        length = read_int32(buffer, position + LENGTH_OFFSET)
+        magic = read_int8(buffer, position + MAGIC_OFFSET)
+        base_offset = read_int64(buffer, position + BASE_OFFSET_OFFSET)
+        delta = read_int32(buffer, position + LAST_OFFSET_DELTA_OFFSET)
+        if length < MIN_BATCH_LENGTH or magic != CURRENT_MAGIC:
+            status = UNSOUND
+            break
+        if base_offset < 0 or delta < 0 or delta > MAX_INT64 - base_offset:
+            status = UNSOUND
+            break
+        last_offset = base_offset + delta
+        if promised != NO_ENTRY and last_offset >= promised:
+            if last_offset > promised:
+                status = ENTRY_MISSED
+                break
+            promised = NO_ENTRY
+        if last_offset >= offset:
+            walk[WALK_BASE_OFFSET] = base_offset
+            walk[WALK_LAST_OFFSET] = last_offset
+            walk[WALK_SIZE] = LOG_OVERHEAD + length
+            status = FOUND
+            break
+        position += LOG_OVERHEAD + length
+    walk[WALK_POSITION] = position
+    walk[WALK_PROMISED] = promised
+    return status
+
+
+@kernel
+def find_candidate(
+    buffer: NDArray[np.uint8], position: int, left: int, first_offset: int, last_offset: int
+) -> int:
+    """Find the next place where a v2 batch of plausible offsets may start.
+
+    Args:
+        buffer: uint8[n], any bytes at all.
+        position: Where to start looking.
+        left: Bytes of the file from the start of `buffer` on; n or more.
+        first_offset: The lowest base offset that is plausible.
+        last_offset: The highest last offset that is plausible.
+
+    Returns:
+        The position of a whole header whose fields are plausible, or -1.
+    """
+    for at in range(position, buffer.size - RECORD_BATCH_OVERHEAD + 1):
+        if buffer[at + MAGIC_OFFSET] != CURRENT_MAGIC:
+            continue
+        base_offset = read_int64(buffer, at + BASE_OFFSET_OFFSET)
+        if base_offset < first_offset or base_offset > last_offset:
+            continue
+        length = read_int32(buffer, at + LENGTH_OFFSET)
+        if length < MIN_BATCH_LENGTH or length > left - at - LOG_OVERHEAD:
+            continue
+        delta = read_int32(buffer, at + LAST_OFFSET_DELTA_OFFSET)
+        if delta >= 0 and delta <= last_offset - base_offset:
+            return at
+    return -1
+
+
+@kernel
+def index_entries(
+    fields: NDArray[np.int64],
+    start: int,
+    interval: int,
+    state: NDArray[np.int64],
+    out_entries: NDArray[np.int64],
+) -> int:
+    """Choose the batches that get an index entry, by Kafka's rule since 4.0.
+
+    A batch gets one if more than `interval` bytes lie between the start of the batch that got
+    the last one (or of the segment) and its own start.
+
+    Args:
+        fields: int64[n, 14], the rows of a batch table.
+        start: Position in the segment that the table's positions are relative to.
+        interval: `index.interval.bytes`.
+        state: int64[3], carried on from batch to batch: bytes since the last entry, largest
+            timestamp so far and the last offset of the batch that holds it.
+        out_entries: int64[n, 4]: offset and position for the offset index, timestamp and its
+            offset for the time index.
+
+    Returns:
+        How many entries.
+
+    Source: LogSegment.append (KAFKA-806), LogSegment.recover.
+    """
+    count = 0
+    for row in range(len(fields)):
+        batch = fields[row]
+        if batch[MAX_TIMESTAMP] > state[STATE_TIMESTAMP]:
+            state[STATE_TIMESTAMP] = batch[MAX_TIMESTAMP]
+            state[STATE_OFFSET] = batch[LAST_OFFSET]
+        if state[STATE_BYTES] > interval:
+            out_entries[count, ENTRY_OFFSET] = batch[LAST_OFFSET]
+            out_entries[count, ENTRY_POSITION] = start + batch[POSITION]
+            out_entries[count, ENTRY_TIMESTAMP] = state[STATE_TIMESTAMP]
+            out_entries[count, ENTRY_TIMESTAMP_OFFSET] = state[STATE_OFFSET]
+            count += 1
+            state[STATE_BYTES] = 0
+        state[STATE_BYTES] += batch[SIZE]
+    return count

@@ -1,0 +1,188 @@
+"""The transaction index: the aborted transactions whose markers lie in a segment.
+
+    <base offset>.txnindex, entries of 34 bytes, big-endian:
+
+    | off | size | field              |                                                     |
+    |-----|------|--------------------|-----------------------------------------------------|
+    |   0 |    2 | version            | int16; 0                                            |
+    |   2 |    8 | producer id        | int64                                               |
+    |  10 |    8 | first offset       | int64; of the transaction's first record            |
+    |  18 |    8 | last offset        | int64; of its abort marker                          |
+    |  26 |    8 | last stable offset | int64; below it no transaction was open then        |
+
+Last offsets strictly increase. The file comes with the first entry; no file means no entry. An
+entry stands in the segment that holds the marker, which may be a later one than the records'.
+
+Unlike the other indexes this one is no hint: a lost entry would show aborted records to readers.
+So a damaged file is an error here, and the log layer rebuilds it from the markers.
+"""
+
+import struct
+from bisect import bisect_left
+from typing import Final, NamedTuple
+
+from streamlog.errors import CorruptIndexError, FileMissingError, InvalidRequestError
+from streamlog.fs.api import FileSystem
+from streamlog.records.layout import HEADER_SIZE_UP_TO_MAGIC
+from streamlog.segment.index_file import IndexFile
+
+__all__ = ["TXN_ENTRY_SIZE", "AbortedTxn", "TxnIndex", "TxnSearch"]
+
+_ENTRY: Final = struct.Struct(">hqqqq")
+TXN_ENTRY_SIZE: Final = _ENTRY.size  # AbortedTxn.TOTAL_SIZE
+assert TXN_ENTRY_SIZE == 34
+_VERSION: Final = 0  # AbortedTxn.CURRENT_VERSION
+
+
+class AbortedTxn(NamedTuple):
+    """An aborted transaction.
+
+    Source: org.apache.kafka.storage.internals.log.AbortedTxn.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class TxnSearch(NamedTuple):
+    """Aborted transactions found, and whether later segments need not be asked.
+
+    Source: org.apache.kafka.storage.internals.log.TxnIndexSearchResult.
+    """
+
+    aborted: list[AbortedTxn]
+    is_complete: bool
+
+
+class TxnIndex:
+    """The transaction index of one segment, in memory, with its file.
+
+    Args:
+        fs: Where the file lies.
+        path: The file; it need not exist.
+        base_offset: The segment's base offset.
+
+    Source: org.apache.kafka.storage.internals.log.TransactionIndex.
+    """
+
+    __slots__ = ("_entries", "base_offset", "file")
+
+    def __init__(self, fs: FileSystem, path: str, base_offset: int) -> None:
+        self.file = IndexFile(fs, path, TXN_ENTRY_SIZE)
+        self.base_offset = base_offset
+        self._entries: list[AbortedTxn] = []
+
+    def load(self, *, log_size: int) -> None:
+        """Take the entries of the file; none where there is no file.
+
+        Args:
+            log_size: Bytes of the segment's log file.
+
+        Raises:
+            CorruptIndexError: It cannot be the transaction index of this segment.
+        """
+        try:
+            # An entry belongs to a marker's batch, so more cannot be true and are not read.
+            data, size = self.file.read(max_entries=log_size // HEADER_SIZE_UP_TO_MAGIC + 1)
+        except FileMissingError:
+            self._entries = []
+            return
+        if size != len(data) or size % TXN_ENTRY_SIZE:
+            raise self._corrupt("has a length that no such index has", got=f"{size} bytes")
+        entries = []
+        last_offset = self.base_offset - 1
+        for at, (version, *fields) in enumerate(_ENTRY.iter_unpack(data)):
+            entry = AbortedTxn(*fields)
+            position = at * TXN_ENTRY_SIZE
+            if version != _VERSION:
+                raise self._corrupt("has an unknown version", got=version, position=position)
+            if not entry.first_offset <= entry.last_offset or entry.last_offset <= last_offset:
+                raise self._corrupt("is out of order", got=entry, position=position)
+            last_offset = entry.last_offset
+            entries.append(entry)
+        self._entries = entries
+        self.file.holds(len(entries))
+
+    def _corrupt(
+        self, what: str, *, got: object = None, position: int | None = None
+    ) -> CorruptIndexError:
+        return CorruptIndexError(
+            f"transaction index {what}",
+            path=self.file.path,
+            position=position,
+            got=got,
+            hint="open the partition for writing once: that rebuilds the index from the log",
+        )
+
+    # ---- look up -----------------------------------------------------------------------------
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def entries(self) -> list[AbortedTxn]:
+        """All aborted transactions, by the offsets of their markers."""
+        return list(self._entries)
+
+    def collect(self, start_offset: int, end_offset: int) -> TxnSearch:
+        """Find the aborted transactions that may touch offsets from `start` up to `end`.
+
+        Args:
+            start_offset: The first offset that is read.
+            end_offset: The offset behind the last one.
+
+        Returns:
+            What was found; complete where no transaction of a later segment can reach back.
+
+        Source: TransactionIndex.collectAbortedTxns.
+        """
+        found = []
+        for entry in self._entries:
+            if entry.last_offset >= start_offset and entry.first_offset < end_offset:
+                found.append(entry)
+            if entry.last_stable_offset >= end_offset:
+                return TxnSearch(found, is_complete=True)
+        return TxnSearch(found, is_complete=False)
+
+    # ---- change ------------------------------------------------------------------------------
+    def append(self, aborted: AbortedTxn) -> None:
+        """Add an aborted transaction and write it to the file.
+
+        Args:
+            aborted: Its marker lies behind the last one known, in this segment.
+
+        Raises:
+            InvalidRequestError: Its marker does not follow.
+            StorageError: The file system refused; nothing was added.
+        """
+        last = self._entries[-1].last_offset if self._entries else self.base_offset - 1
+        if aborted.last_offset <= last:
+            raise InvalidRequestError(
+                "aborted transaction ends before the last one of the index",
+                path=self.file.path,
+                got=aborted.last_offset,
+                expected=f"above {last}",
+            )
+        entries = [*self._entries, aborted]
+        self._store(entries)
+        self._entries = entries
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the transactions whose markers lie at or above `offset`."""
+        markers = [entry.last_offset for entry in self._entries]
+        kept = self._entries[: bisect_left(markers, offset)]
+        if len(kept) < len(markers):
+            self._store(kept)
+            self._entries = kept
+
+    def reset(self) -> None:
+        """Drop all transactions, and the file, whatever it holds."""
+        self._entries = []
+        self.file.remove()
+
+    def _store(self, entries: list[AbortedTxn]) -> None:
+        self.file.store(
+            len(entries),
+            lambda start: b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries[start:]),
+        )
