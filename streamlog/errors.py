@@ -237,6 +237,12 @@ class InconsistentTopicIdError(FencedError):
     kafka_code = 103
 
 
+class DataLossError(FencedError):
+    """Records that a reader counted on are gone: aged out, cut off, or of a deleted topic."""
+
+    kafka_code = 1
+
+
 class CommitMismatchError(FencedError):
     """A commit whose identity stands already, with another fingerprint or out of order."""
 
