@@ -1,0 +1,65 @@
+"""What an append answers, and what a search by time finds."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from streamlog.records.batch import BatchTable
+from streamlog.records.record import NO_TIMESTAMP
+
+__all__ = ["AppendInfo", "OffsetAndTimestamp"]
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """A record found by time.
+
+    Source: org.apache.kafka.clients.consumer.OffsetAndTimestamp.
+    """
+
+    offset: int
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendInfo:
+    """What became of an append.
+
+    Attributes:
+        base_offset: Offset of its first record.
+        last_offset: Offset of its last record.
+        max_timestamp: The largest timestamp of its records, in ms, -1 for none.
+        offset_of_max_timestamp: Last offset of the batch that holds it.
+        log_append_time: The time stamped on the records by a LogAppendTime topic, else -1.
+        leader_epoch: The epoch the batches carry.
+        duplicate: Whether an idempotent producer had appended this before; nothing was written.
+
+    Source: org.apache.kafka.storage.internals.log.LogAppendInfo.
+    """
+
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    offset_of_max_timestamp: int
+    log_append_time: int = NO_TIMESTAMP
+    leader_epoch: int = 0
+    duplicate: bool = False
+
+    @property
+    def count(self) -> int:
+        """How many offsets the append took."""
+        return self.last_offset - self.base_offset + 1
+
+    @classmethod
+    def of(
+        cls, table: BatchTable, *, log_append_time: int = NO_TIMESTAMP, duplicate: bool = False
+    ) -> "AppendInfo":
+        """Return the answer for batches as they were written; `table` has one or more."""
+        largest = int(table.max_timestamp.argmax())
+        return cls(
+            base_offset=int(table.base_offset[0]),
+            last_offset=int(table.last_offset[-1]),
+            max_timestamp=int(table.max_timestamp[largest]),
+            offset_of_max_timestamp=int(table.last_offset[largest]),
+            log_append_time=log_append_time,
+            leader_epoch=int(table.leader_epoch[-1]),
+            duplicate=duplicate,
+        )

@@ -1,0 +1,217 @@
+"""Opening a partition's directory for writing: adopt what the last writer left, or recover.
+
+*Adopt*: the lock file's shared state is of this boot and not dirty, and the directory looks as it
+says. Nothing is scanned; opening costs the same for a byte and for a gigabyte.
+
+*Recover*: everything else. Segments from the recovery point on are scanned batch by batch, torn
+tails are cut (and kept aside), damage is refused, indexes are rebuilt, and the epochs are made
+to fit. What was scanned already in this boot (a writer died in the act) is not scanned again.
+
+Nothing here ever deletes a record that was acknowledged. Source: LogLoader.load, with the
+differences that `streamlog/SKIPPED.md` lists.
+"""
+
+import logging
+from typing import NamedTuple
+
+from streamlog.config import LogConfig
+from streamlog.errors import CorruptRecordError
+from streamlog.fs.api import Buffer, FileKind, FileSystem
+from streamlog.log.epochs import LeaderEpochCache
+from streamlog.log.locks import SharedState, StateFlag
+from streamlog.log.segments import Segments
+from streamlog.records.batch import BatchTable
+from streamlog.segment.filenames import SegmentSuffix, log_file_name, parse_log_file_name
+from streamlog.segment.segment import Segment
+from streamlog.topic import TopicPartition
+
+__all__ = ["LoadedLog", "adopt", "recover"]
+
+_logger = logging.getLogger(__name__)
+
+
+class LoadedLog(NamedTuple):
+    """A partition as it was found."""
+
+    segments: Segments
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    epochs: LeaderEpochCache
+    tail_was_cut: bool
+
+
+class Directory(NamedTuple):
+    """Where a partition lies and how it is to be opened."""
+
+    fs: FileSystem
+    path: str
+    partition: TopicPartition
+    config: LogConfig
+
+
+def list_base_offsets(fs: FileSystem, path: str) -> list[int]:
+    """Return the base offsets of the segments in a directory, ascending."""
+    names = (parse_log_file_name(name) for name in fs.list(path))
+    return sorted(base for base in names if base is not None)
+
+
+def adopt(directory: Directory, state: SharedState, known: Segments) -> LoadedLog | None:
+    """Take over what the last writer of this boot left, None where it does not fit.
+
+    Args:
+        directory: The partition.
+        state: The shared state, of this boot and clean.
+        known: Segments this process has open already; sealed ones are used again.
+    """
+    fs, path = directory.fs, directory.path
+    bases = list_base_offsets(fs, path)
+    if not bases or bases[-1] != state.active_base_offset:
+        return None
+    found = fs.stat(f"{path}/{log_file_name(bases[-1])}")
+    if found is None or found.kind is not FileKind.FILE or found.size != state.active_size:
+        return None
+    segments = Segments(
+        (None if base == bases[-1] else known.find(base))
+        or Segment.open(fs, path, base, config=directory.config, writable=True)
+        for base in bases
+    )
+    close_replaced(known, segments)
+    return LoadedLog(
+        segments=segments,
+        log_start_offset=state.log_start_offset,
+        log_end_offset=state.log_end_offset,
+        recovery_point=state.recovery_point,
+        epochs=LeaderEpochCache.load(fs, path),
+        tail_was_cut=False,
+    )
+
+
+def recover(
+    directory: Directory,
+    *,
+    log_start_offset: int,
+    durable_offset: int | None,
+    scanned: SharedState | None,
+    now_ms: int,
+) -> LoadedLog:
+    """Scan a partition from its recovery point on, cut a torn tail, refuse damage.
+
+    Args:
+        directory: The partition.
+        log_start_offset: What the checkpoint says, 0 where it says nothing.
+        durable_offset: The recovery point: everything below it was synced. None: unknown.
+        scanned: A shared state of this boot whose writer died in the act: what lies before its
+            active size was sound then, and no power cut has come between.
+        now_ms: The time.
+
+    Returns:
+        The partition, ready to be appended to.
+
+    Raises:
+        CorruptRecordError: Acknowledged bytes are damaged; names file, position and offset.
+        StorageError: A file cannot be read, cut or written.
+    """
+    fs, path = directory.fs, directory.path
+    bases = list_base_offsets(fs, path)
+    epochs = LeaderEpochCache.load(fs, path)
+    opened = [Segment.open(fs, path, b, config=directory.config, writable=True) for b in bases]
+    first = _first_to_scan(bases, durable_offset, scanned)
+    tail_was_cut = False
+    for at, segment in enumerate(opened):
+        if at < first and not segment.needs_recovery:
+            continue
+        known_size = scanned.active_size if scanned and _is_active(scanned, segment) else 0
+        report = segment.recover(
+            durable_offset=durable_offset,
+            is_last=at == len(opened) - 1,
+            on_batch=_epoch_keeper(epochs),
+            known_size=known_size,
+        )
+        if report.cut_size:
+            tail_was_cut = True
+            _logger.warning(
+                "[%s] cut %d bytes of a torn tail at byte %d of %s; they are kept in %s",
+                directory.partition,
+                report.cut_size,
+                segment.size,
+                segment.path,
+                report.kept_path,
+            )
+    _check_order(opened)
+    segments = Segments(opened)
+    log_end = segments.active.next_offset() if opened else 0
+    if opened and log_end < log_start_offset:
+        _logger.warning(
+            "[%s] everything below the log start offset %d is gone: starting there anew",
+            directory.partition,
+            log_start_offset,
+        )
+        for segment in opened:
+            segment.close()
+            segment.rename_suffix(SegmentSuffix.NONE, SegmentSuffix.DELETED)
+        segments, opened = Segments(), []
+    if not opened:
+        segment = Segment.create(fs, path, log_start_offset, config=directory.config, now_ms=now_ms)
+        segment.sync()
+        fs.sync_directory(path)
+        segments, log_end = Segments([segment]), log_start_offset
+    epochs.truncate_from_end(log_end)
+    epochs.truncate_from_start(log_start_offset)
+    epochs.store(fs, path)
+    return LoadedLog(
+        segments=segments,
+        log_start_offset=max(log_start_offset, segments[0].base_offset),
+        log_end_offset=log_end,
+        recovery_point=min(durable_offset or 0, log_end),
+        epochs=epochs,
+        tail_was_cut=tail_was_cut,
+    )
+
+
+def close_replaced(old: Segments, new: Segments) -> None:
+    """Close the segments of `old` that `new` does not hold."""
+    for segment in old:
+        if new.find(segment.base_offset) is not segment:
+            segment.close()
+
+
+def _first_to_scan(
+    bases: list[int], durable_offset: int | None, scanned: SharedState | None
+) -> int:
+    """Return the index of the first segment whose bytes may differ from what was written."""
+    start = durable_offset or 0
+    if scanned is not None and StateFlag.DISTRUSTED not in scanned.flags:
+        start = max(start, scanned.active_base_offset)
+    return max(0, sum(base <= start for base in bases) - 1)
+
+
+def _is_active(state: SharedState, segment: Segment) -> bool:
+    return (
+        segment.base_offset == state.active_base_offset and StateFlag.DISTRUSTED not in state.flags
+    )
+
+
+def _epoch_keeper(epochs: LeaderEpochCache):  # type: ignore[no-untyped-def]
+    def keep(_: Buffer, table: BatchTable) -> None:
+        epochs.assign_from(table)
+
+    return keep
+
+
+def _check_order(segments: list[Segment]) -> None:
+    """Raise where a segment holds offsets that belong to the next one.
+
+    Raises:
+        CorruptRecordError: Two segments overlap.
+    """
+    for before, after in zip(segments, segments[1:], strict=False):
+        end = before.next_offset()
+        if end > after.base_offset:
+            raise CorruptRecordError(
+                "segments overlap",
+                path=before.path,
+                offset=after.base_offset,
+                got=f"records up to offset {end - 1}",
+                expected=f"none at or above {after.base_offset}, where the next segment starts",
+            )

@@ -1,0 +1,156 @@
+"""The lock of one partition, and what its holders leave for each other in the lock file.
+
+`<root>/.streamlog/locks/<topic>-<partition>` is held (`flock`) by whoever appends. Its bytes say
+two things. The first 256 are one line about the holder (`streamlog.fs.files.LockHolder`), for
+those who wait. Behind it stands the *shared state*, 104 bytes, big-endian:
+
+    | off | size | field          |                                                            |
+    |-----|------|----------------|------------------------------------------------------------|
+    |   0 |    4 | mark           | `SLS1`                                                     |
+    |   4 |    4 | crc            | CRC-32C over the bytes from 8 on                           |
+    |   8 |   36 | boot id        | of the machine that wrote it                               |
+    |  44 |    8 | generation     | goes up by one with every change                           |
+    |  52 |    8 | log start      | log start offset                                           |
+    |  60 |    8 | log end        | log end offset                                             |
+    |  68 |    8 | active base    | base offset of the active segment                          |
+    |  76 |    8 | active size    | its bytes of whole batches                                 |
+    |  84 |    8 | recovery point | everything below it is synced                              |
+    |  92 |    8 | last flush     | when, in milliseconds since 1970                           |
+    | 100 |    4 | flags          | 1 dirty, 2 pending, 4 distrusted                           |
+
+It is never synced and never believed after a reboot (the boot id tells): it spares the next
+writer of the same boot a scan, nothing else. *Dirty* stands while a holder changes the log: who
+finds it set knows that the holder died in the act and looks at everything behind `active size`.
+*Pending* says that a commit's decision may name this partition. *Distrusted* says that an fsync
+failed since the recovery point: the cache may differ from the disk.
+"""
+
+import struct
+from enum import IntFlag
+from typing import Final, NamedTuple
+
+from streamlog.binary.crc import crc32c
+from streamlog.clock import Clock
+from streamlog.errors import UnavailableError
+from streamlog.fs.api import FileLock, FileSystem
+from streamlog.fs.files import acquire_lock
+from streamlog.topic import TopicPartition
+
+__all__ = [
+    "SharedState",
+    "StateFlag",
+    "broker_lock_path",
+    "lock_path",
+    "locks_directory",
+    "mark_holder",
+    "read_state",
+    "refuse_live_broker",
+    "take_partition_lock",
+    "write_state",
+]
+
+_STATE_OFFSET: Final = 256
+_MARK: Final = b"SLS1"
+_PREFIX: Final = struct.Struct(">4sI")
+_BODY: Final = struct.Struct(">36sqqqqqqqI")
+_STATE_SIZE: Final = _PREFIX.size + _BODY.size
+assert _STATE_SIZE == 104
+
+
+class StateFlag(IntFlag):
+    """What the next holder must look at."""
+
+    NONE = 0
+    DIRTY = 1
+    PENDING = 2
+    DISTRUSTED = 4
+
+
+class SharedState(NamedTuple):
+    """What the last holder of the lock knew when it let go."""
+
+    boot_id: str
+    generation: int
+    log_start_offset: int
+    log_end_offset: int
+    active_base_offset: int
+    active_size: int
+    recovery_point: int
+    last_flush_ms: int
+    flags: StateFlag
+
+
+def locks_directory(root: str) -> str:
+    """Return the directory of a root's lock files."""
+    return f"{root}/.streamlog/locks"
+
+
+def lock_path(root: str, partition: TopicPartition) -> str:
+    """Return the path of a partition's lock file."""
+    return f"{locks_directory(root)}/{partition}"
+
+
+def broker_lock_path(root: str) -> str:
+    """Return the path of the lock file a live broker holds on its log.dir."""
+    return f"{root}/.lock"
+
+
+def refuse_live_broker(fs: FileSystem, root: str) -> None:
+    """Raise where a running broker owns `root`.
+
+    Raises:
+        UnavailableError: The broker's `.lock` is held.
+    """
+    if fs.broker_lock_is_held(broker_lock_path(root)):
+        raise UnavailableError(
+            "a running Kafka broker owns this log directory; nothing was written",
+            path=root,
+            got="its .lock is held",
+            expected="a stopped broker",
+            hint="stop the broker, or read here and write to a root of your own",
+        )
+
+
+def take_partition_lock(
+    fs: FileSystem, clock: Clock, root: str, partition: TopicPartition, *, timeout_ms: float
+) -> FileLock:
+    """Take the exclusive lock of a partition, waiting at most `timeout_ms`.
+
+    Raises:
+        LockTimeoutError: Somebody else held it all the time; names holder and age.
+        StorageError: The lock file cannot be opened.
+    """
+    return acquire_lock(
+        fs,
+        clock,
+        lock_path(root, partition),
+        shared=False,
+        timeout_ms=timeout_ms,
+        what=f"partition {partition}",
+    )
+
+
+def read_state(lock: FileLock) -> SharedState | None:
+    """Return what the last holder left, None where there is nothing whole."""
+    data = lock.file.pread(_STATE_SIZE, _STATE_OFFSET)
+    if len(data) != _STATE_SIZE:
+        return None
+    mark, crc = _PREFIX.unpack_from(data)
+    if mark != _MARK or crc != crc32c(data[_PREFIX.size :]):
+        return None
+    boot_id, *numbers, flags = _BODY.unpack_from(data, _PREFIX.size)
+    return SharedState(boot_id.decode("latin-1").rstrip("\0"), *numbers, StateFlag(flags & 7))
+
+
+def write_state(lock: FileLock, state: SharedState) -> None:
+    """Leave `state` for the next holder; one small write, not synced."""
+    body = _BODY.pack(state.boot_id.encode("latin-1")[:36], *state[1:-1], int(state.flags))
+    lock.file.pwrite(_PREFIX.pack(_MARK, crc32c(body)) + body, _STATE_OFFSET)
+
+
+def mark_holder(lock: FileLock, state: SharedState, *, pid: int, now_ms: int, what: str) -> None:
+    """Leave `state` and, in the same write, a line about who holds the lock since when."""
+    line = f"{pid} {now_ms} {what}\n".encode("ascii", "replace")[: _STATE_OFFSET - 1]
+    body = _BODY.pack(state.boot_id.encode("latin-1")[:36], *state[1:-1], int(state.flags))
+    data = line.ljust(_STATE_OFFSET) + _PREFIX.pack(_MARK, crc32c(body)) + body
+    lock.file.pwrite(data, 0)

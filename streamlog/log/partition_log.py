@@ -1,0 +1,782 @@
+"""One partition, open for writing: the object users hold.
+
+Several processes may have the same partition open. Whoever writes takes the partition's lock for
+one append or one commit and first catches up with what the others did (`writing`). Reading never
+locks: it works on the immutable list of segments and the offsets this handle knows.
+
+    append:  lock, catch up → validate, assign offsets and epoch → producer state → roll if due →
+             write → index → flush if due → unlock
+"""
+
+import contextlib
+import os
+import random as random_module
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+
+
+from streamlog.clock import Clock, SystemClock
+from streamlog.config import LogConfig
+from streamlog.errors import (
+    FileMissingError,
+    InvalidRequestError,
+    InvalidTopicError,
+    PoisonedError,
+    RecordListTooLargeError,
+    StorageError,
+    UnexpectedAppendOffsetError,
+    UnknownOutcomeError,
+)
+from streamlog.fs.api import Buffer, FileSystem
+from streamlog.fs.local import LocalFileSystem
+from streamlog.log import checkpoints, loader, locks, topics
+from streamlog.log.append import AppendInfo, OffsetAndTimestamp
+from streamlog.log.epochs import LeaderEpochCache
+from streamlog.log.flush import FlushTimer
+from streamlog.log.locks import SharedState, StateFlag
+from streamlog.log.producer_snapshot import remove_snapshots_above
+from streamlog.log.producers import ProducerStateManager
+from streamlog.log.read import Bounds, FetchInfo, fetch
+from streamlog.log.segments import Segments
+from streamlog.log.time_search import offset_for_timestamp
+from streamlog.log.writer_lock import WriterLock
+from streamlog.records.batch import BatchTable, ScanStop, check_crc, scan_batches
+from streamlog.records.builder import BatchBuilder
+from streamlog.records.record import (
+    NO_TIMESTAMP,
+    CompressionType,
+    IsolationLevel,
+    Record,
+)
+from streamlog.records.validate import AppendOrigin, validate_append
+from streamlog.segment.segment import Segment
+from streamlog.topic import TopicPartition, parse_partition_directory
+
+__all__ = ["PartitionLog"]
+
+_CHECKPOINT_INTERVAL_MS = 60_000  # log.flush.offset.checkpoint.interval.ms
+
+
+class PartitionLog:
+    """A partition open for writing; see `PartitionLog.open`.
+
+    Attributes:
+        path: Its directory.
+        root: The log root the directory lies in.
+        topic_partition: What the directory is named after.
+        topic_id: The id its topic got when it was made, 22 characters of base64.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        config: LogConfig | None,
+        fs: FileSystem,
+        clock: Clock,
+        random: random_module.Random,
+        lock_timeout_ms: float,
+    ) -> None:
+        self.path = path.rstrip("/")
+        self.root = os.path.dirname(self.path) or "."
+        partition = parse_partition_directory(os.path.basename(self.path))
+        if partition is None:
+            raise InvalidTopicError(
+                "not the name of a partition's directory",
+                path=self.path,
+                expected="TOPIC-PARTITION, as orders-0",
+            )
+        self.topic_partition: TopicPartition = partition
+        self._fs, self._clock, self._random = fs, clock, random
+        locks.refuse_live_broker(fs, self.root)
+        self.topic_id = topics.ensure_partition(fs, clock, self.root, partition, random=random)
+        self._fixed_config = config
+        self._config_source = topics.ConfigSource(fs, self.root, partition.topic)
+        self.config = config or self._config_source.load()
+        self._lock = WriterLock(
+            fs, clock, random, root=self.root, partition=partition, timeout_ms=lock_timeout_ms
+        )
+        self._poison: StorageError | None = None
+        self._closed = False
+        self._segments = Segments()
+        self._log_start_offset = self._log_end_offset = self._recovery_point = 0
+        self._epochs = LeaderEpochCache()
+        self._producers: ProducerStateManager | None = None
+        self._jitter_ms = 0
+        self._last_flush_ms = clock.now_ms()
+        self._last_checkpoint_ms = clock.now_ms()
+        self._timer = FlushTimer(self._flush_by_timer)
+        self.catch_up()
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        config: LogConfig | None = None,
+        fs: FileSystem | None = None,
+        clock: Clock | None = None,
+        random: random_module.Random | None = None,
+        lock_timeout_ms: float = 30_000,
+    ) -> "PartitionLog":
+        """Open a partition for writing; make it where it is missing.
+
+        What a crash left is put right first: a torn tail is cut and kept aside, indexes are
+        rebuilt, decided commits are applied.
+
+        Args:
+            path: Its directory, `ROOT/TOPIC-PARTITION`.
+            config: Settings to use instead of the topic's own.
+            fs: The file system; the machine's own by default.
+            clock: The clock; the machine's own by default.
+            random: For topic ids and jitter.
+            lock_timeout_ms: How long to wait for another writer.
+
+        Returns:
+            The open partition; close it, or use it as a context manager.
+
+        Raises:
+            InvalidTopicError: The path is not named after a partition.
+            CorruptDataError: Acknowledged bytes are damaged; nothing was changed.
+            LockTimeoutError: Another process kept the lock.
+            UnavailableError: A running broker owns the root, or the disk refuses.
+
+        Source: UnifiedLog.create.
+        """
+        return cls(
+            os.fspath(path),
+            config=config,
+            fs=fs or LocalFileSystem(),
+            clock=clock or SystemClock(),
+            random=random or random_module.Random(),  # noqa: S311 - jitter, not secrets
+            lock_timeout_ms=lock_timeout_ms,
+        )
+
+    # ---- what it knows -----------------------------------------------------------------------
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that may be read."""
+        return self._log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset the next record gets, as this handle knows it."""
+        return self._log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """Up to where records are committed; the log end while a topic has one replica."""
+        return self._log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it no transaction is open."""
+        unstable = self._producer_state().first_unstable_offset
+        if unstable is None:
+            return self.high_watermark
+        return max(self._log_start_offset, min(unstable, self.high_watermark))
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below it is synced."""
+        return self._recovery_point
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch the next batch carries."""
+        latest = self._epochs.latest_epoch
+        return 0 if latest is None else latest
+
+    @property
+    def leader_epochs(self) -> LeaderEpochCache:
+        """Which epoch starts where."""
+        return self._epochs
+
+    @property
+    def segments(self) -> Segments:
+        """The segments as of now; the list never changes, a newer one replaces it."""
+        return self._segments
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return self._segments.size
+
+    # ---- the lock ----------------------------------------------------------------------------
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the partition's lock, caught up with other writers; may be nested.
+
+        Raises:
+            LockTimeoutError: Another process kept the lock.
+            PoisonedError: An fsync of this handle failed before.
+            InvalidRequestError: The handle is closed, or another process opened it.
+        """
+        self._check_usable()
+        with self._lock.held(self._look_around):
+            self._refresh_config()
+            yield
+        self._timer.arm(self.config.flush_ms, unflushed=self._unflushed > 0)
+
+    def catch_up(self) -> None:
+        """Learn what other writers did, and apply decided commits that wait for this partition."""
+        with self.writing():
+            pass
+
+    def set_pending(self, pending: bool) -> None:  # noqa: FBT001 - says what it sets
+        """Tell the next holders of the lock whether a decision may name this partition.
+
+        Only within `writing`. Kept for this boot; after a reboot every writer looks anyway.
+        """
+        flag = StateFlag.PENDING if pending else StateFlag.NONE
+        self._leave(self._flags & ~StateFlag.PENDING | flag)
+
+    def _look_around(self, state: SharedState | None) -> None:
+        """Bring this handle up to date with the files, then apply what was decided."""
+        self._load(state)
+        if self._flags & StateFlag.PENDING:
+            from streamlog.log.commits import CommitLog
+
+            CommitLog(self.root, fs=self._fs, clock=self._clock).apply_pending(self)
+            self.set_pending(False)
+
+    def _load(self, state: SharedState | None) -> None:
+        """Adopt what the last writer of this boot left, or recover."""
+        self._producers = None
+        directory = loader.Directory(self._fs, self.path, self.topic_partition, self.config)
+        boot_id = self._fs.boot_id()
+        mine = state if state is not None and state.boot_id == boot_id else None
+        loaded = None
+        if mine is not None and not mine.flags & (StateFlag.DIRTY | StateFlag.DISTRUSTED):
+            loaded = loader.adopt(directory, mine, self._segments)
+        adopted = loaded is not None
+        if loaded is None:
+            loaded = self._recover(directory, mine)
+        self._segments, self._epochs = loaded.segments, loaded.epochs
+        self._log_start_offset = loaded.log_start_offset
+        self._log_end_offset = loaded.log_end_offset
+        self._recovery_point = loaded.recovery_point
+        self._draw_jitter()
+        rebooted = state is not None and mine is None and loaded.log_end_offset > 0
+        if not adopted and (rebooted or loaded.tail_was_cut):
+            # Offsets may have been lost: readers that saw them must be able to tell.
+            self._epochs.assign(self.leader_epoch + 1, self._log_end_offset)
+            self._epochs.store(self._fs, self.path)
+        if mine is not None:
+            self._last_flush_ms = mine.last_flush_ms
+        self._leave(mine.flags & StateFlag.PENDING if adopted and mine else StateFlag.PENDING)
+
+    def _recover(self, directory: loader.Directory, mine: SharedState | None) -> loader.LoadedLog:
+        partition = self.topic_partition
+        loaded = loader.recover(
+            directory,
+            log_start_offset=checkpoints.read_log_start_offsets(self._fs, self.root).get(
+                partition, 0
+            ),
+            durable_offset=checkpoints.read_recovery_points(self._fs, self.root).get(partition),
+            scanned=mine,
+            now_ms=self._clock.now_ms(),
+        )
+        loader.close_replaced(self._segments, loaded.segments)
+        remove_snapshots_above(self._fs, self.path, loaded.log_end_offset)
+        if mine is not None and mine.flags & StateFlag.DISTRUSTED:
+            for segment in loaded.segments.starting_at(loaded.recovery_point):
+                segment.rewrite_from(0)
+        return loaded
+
+    @property
+    def _flags(self) -> StateFlag:
+        state = self._lock.state
+        return StateFlag.NONE if state is None else state.flags
+
+    def _leave(self, flags: StateFlag) -> None:
+        """Leave what this handle knows for the next holder of the lock."""
+        active = self._segments.active
+        self._lock.leave(
+            SharedState(
+                boot_id="",
+                generation=0,
+                log_start_offset=self._log_start_offset,
+                log_end_offset=self._log_end_offset,
+                active_base_offset=active.base_offset,
+                active_size=active.size,
+                recovery_point=self._recovery_point,
+                last_flush_ms=self._last_flush_ms,
+                flags=flags,
+            )
+        )
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Mark the log dirty while it is changed.
+
+        A process that dies within leaves the mark, and so does an error that is not handled:
+        the next holder, this handle too, looks at what became of the files.
+        """
+        if self._flags & StateFlag.DIRTY:
+            yield
+            return
+        self._leave(self._flags | StateFlag.DIRTY)
+        try:
+            yield
+        except UnknownOutcomeError:
+            self._leave(self._flags & ~StateFlag.DIRTY)
+            raise
+        except BaseException:
+            self._lock.distrust()
+            raise
+        self._leave(self._flags & ~StateFlag.DIRTY)
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise InvalidRequestError("the partition's handle is closed", path=self.path)
+        if self._poison is not None:
+            raise PoisonedError(
+                "an fsync failed, so this handle cannot be believed any more",
+                path=self.path,
+                got=str(self._poison),
+                hint="mend the disk, then open the partition anew",
+            ) from self._poison
+
+    def _refresh_config(self) -> None:
+        if self._fixed_config is None and self._config_source.has_changed():
+            self.config = self._config_source.load()
+            for segment in self._segments:
+                segment.config = self.config
+
+    # ---- append ------------------------------------------------------------------------------
+    def append(
+        self,
+        records: Iterable[Record],
+        *,
+        compression: str | CompressionType | None = None,
+    ) -> AppendInfo:
+        """Append records as one batch, or as several where one would be too large.
+
+        Args:
+            records: One or more; a missing timestamp becomes the time of this call.
+            compression: A codec's name; the topic's `compression.type` may override it.
+
+        Returns:
+            Where they went; durable as `flush.messages` and `flush.ms` say.
+
+        Raises:
+            InvalidRecordError: No record, or one that the topic refuses.
+            MessageTooLargeError: A record above `max.message.bytes`.
+            UnknownOutcomeError: The disk failed in the act; some whole batches may stand.
+        """
+        now_ms = self._clock.now_ms()
+        codec = CompressionType.of(compression)
+        batches = _build_batches(records, codec, now_ms, self.config.max_message_bytes)
+        return self.append_as_leader(batches, origin=AppendOrigin.COORDINATOR)
+
+    def append_as_leader(
+        self, batches: Buffer, *, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> AppendInfo:
+        """Append ready batches; their offsets, epoch and (if need be) timestamps are assigned.
+
+        Args:
+            batches: Whole record batches, base offsets from 0; left as they are.
+            origin: Who sends them; decides how strictly they are checked.
+
+        Returns:
+            Where they went. For an idempotent producer's repetition: where they went then.
+
+        Raises:
+            InvalidRequestError: A batch or record that a leader refuses; nothing was written.
+            CorruptRecordError: A checksum is wrong; nothing was written.
+            FencedError: An idempotent producer out of order; nothing was written.
+            UnknownOutcomeError: The disk failed in the act; some whole batches may stand.
+
+        Source: UnifiedLog.appendAsLeader.
+        """
+        with self.writing():
+            now_ms = self._clock.now_ms()
+            ready = validate_append(
+                batches,
+                base_offset=self._log_end_offset,
+                leader_epoch=self.leader_epoch,
+                config=self.config,
+                now_ms=now_ms,
+                origin=origin,
+            )
+            stamped = self.config.message_timestamp_type == "LogAppendTime"
+            return self._append(
+                ready.buffer,
+                ready.table,
+                origin=origin,
+                now_ms=now_ms,
+                log_append_time=now_ms if stamped else NO_TIMESTAMP,
+            )
+
+    def append_as_follower(self, batches: Buffer) -> AppendInfo:
+        """Append batches with the offsets and epochs they carry; gaps upwards are fine.
+
+        Raises:
+            UnexpectedAppendOffsetError: They start below the log end.
+            CorruptRecordError: A checksum is wrong or they are not whole batches.
+
+        Source: UnifiedLog.appendAsFollower.
+        """
+        table = _whole_batches(batches)
+        with self.writing():
+            self._check_follows(table)
+            return self._append(
+                batches, table, origin=AppendOrigin.REPLICATION, now_ms=self._clock.now_ms()
+            )
+
+    def append_decided(self, buffer: Buffer, table: BatchTable) -> None:
+        """Append batches of a decided commit, byte for byte; only within `writing`.
+
+        Raises:
+            UnexpectedAppendOffsetError: They start below the log end.
+            UnknownOutcomeError: The disk failed in the act; some whole batches may stand.
+        """
+        self._check_follows(table)
+        self._append(buffer, table, origin=AppendOrigin.COMMIT, now_ms=self._clock.now_ms())
+
+    def _append(
+        self,
+        buffer: Buffer,
+        table: BatchTable,
+        *,
+        origin: AppendOrigin,
+        now_ms: int,
+        log_append_time: int = NO_TIMESTAMP,
+    ) -> AppendInfo:
+        size = int(table.position[-1] + table.size[-1])
+        if origin is not AppendOrigin.REPLICATION and size > self.config.effective_segment_bytes:
+            raise RecordListTooLargeError(
+                "append is larger than a segment may be",
+                path=self.path,
+                got=f"{size} bytes",
+                expected=f"at most {self.config.effective_segment_bytes} (segment.bytes)",
+            )
+        carries_producer = bool((table.producer_id >= 0).any())
+        if carries_producer and origin is not AppendOrigin.COMMIT:
+            repeated = self._producer_state().check(buffer, table, origin=origin, now_ms=now_ms)
+            if repeated is not None:
+                return AppendInfo(
+                    base_offset=repeated.first_offset,
+                    last_offset=repeated.last_offset,
+                    max_timestamp=repeated.timestamp,
+                    offset_of_max_timestamp=repeated.last_offset,
+                    leader_epoch=self.leader_epoch,
+                    duplicate=True,
+                )
+        with self._changing():
+            self._roll_if_due(table, size, now_ms)
+            self._assign_epochs(table)
+            self._write(buffer, table)
+            self._log_end_offset = int(table.last_offset[-1]) + 1
+            if self._producers is not None:
+                self._update_producers(buffer, table)
+            self._flush_if_due(now_ms)
+        return AppendInfo.of(table, log_append_time=log_append_time)
+
+    def _write(self, buffer: Buffer, table: BatchTable) -> None:
+        active = self._segments.active
+        try:
+            active.append(buffer, table)
+        except StorageError as error:
+            self._producers = None
+            stands = active.cut_torn_tail()
+            self._log_end_offset = active.next_offset()
+            raise UnknownOutcomeError(
+                f"the disk refused an append after {stands} whole batches",
+                path=active.path,
+                position=active.size,
+                offset=self._log_end_offset,
+                got=str(error),
+                hint="make room on the disk, then see where the log ends and append the rest",
+            ) from error
+
+    def _assign_epochs(self, table: BatchTable) -> None:
+        latest = self._epochs.latest_epoch
+        if latest is None or int(table.leader_epoch.max()) > latest:
+            self._epochs.assign_from(table)
+            self._epochs.store(self._fs, self.path)
+
+    def _check_follows(self, table: BatchTable) -> None:
+        if len(table) and int(table.base_offset[0]) < self._log_end_offset:
+            raise UnexpectedAppendOffsetError(
+                "append starts below the log end",
+                path=self.path,
+                got=f"offsets {int(table.base_offset[0])} to {int(table.last_offset[-1])}",
+                expected=f"first offset {self._log_end_offset} or above",
+            )
+
+    # ---- producers ---------------------------------------------------------------------------
+    def _producer_state(self) -> ProducerStateManager:
+        """Return the state of the idempotent producers, read from the log when first asked for."""
+        if self._producers is None:
+            self._producers = ProducerStateManager.load(
+                self._fs,
+                self.path,
+                segments=self._segments,
+                log_start_offset=self._log_start_offset,
+                log_end_offset=self._log_end_offset,
+                now_ms=self._clock.now_ms(),
+            )
+        return self._producers
+
+    def _update_producers(self, buffer: Buffer, table: BatchTable) -> None:
+        assert self._producers is not None
+        for aborted in self._producers.update(buffer, table):
+            self._segments.active.append_aborted(aborted)
+        self._producers.on_high_watermark(self._log_end_offset)
+
+    # ---- roll --------------------------------------------------------------------------------
+    def roll(self) -> int:
+        """Close the active segment and start a new one at the log end.
+
+        Returns:
+            The new segment's base offset.
+        """
+        with self.writing():
+            self._roll(self._log_end_offset, self._clock.now_ms())
+            return self._segments.active.base_offset
+
+    def _roll_if_due(self, table: BatchTable, size: int, now_ms: int) -> None:
+        reason = self._segments.active.roll_reason(
+            append_size=size,
+            append_max_timestamp=int(table.max_timestamp.max()),
+            append_last_offset=int(table.last_offset[-1]),
+            segment_ms=self.config.effective_segment_ms,
+            jitter_ms=self._jitter_ms,
+            now_ms=now_ms,
+        )
+        if reason is not None:
+            self._roll(max(int(table.base_offset[0]), self._log_end_offset), now_ms)
+
+    def _roll(self, base_offset: int, now_ms: int) -> None:
+        """Start a segment: what lies before it is synced first, then file and directory."""
+        active = self._segments.active
+        if active.is_empty and active.base_offset == base_offset:
+            return
+        with self._changing():
+            producers = self._producer_state()
+            active.seal()
+            self._sync_up_to_end(now_ms)
+            producers.take_snapshot(self._fs, self.path)
+            segment = Segment.create(
+                self._fs, self.path, base_offset, config=self.config, now_ms=now_ms
+            )
+            segment.sync()
+            self._fs.sync_directory(self.path)
+            self._segments = self._segments.with_segment(segment)
+            self._draw_jitter()
+
+    def _draw_jitter(self) -> None:
+        bound = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        self._jitter_ms = self._random.randrange(bound) if bound > 0 else 0
+
+    # ---- flush -------------------------------------------------------------------------------
+    def flush(self) -> None:
+        """Make everything appended so far durable.
+
+        Raises:
+            PoisonedError: The disk refused; nothing this handle says can be believed any more.
+        """
+        with self.writing():
+            self._sync_up_to_end(self._clock.now_ms())
+            self._checkpoint_recovery_point()
+
+    @property
+    def _unflushed(self) -> int:
+        return self._log_end_offset - self._recovery_point
+
+    def _flush_if_due(self, now_ms: int) -> None:
+        if self._unflushed >= self.config.flush_messages or (
+            now_ms - self._last_flush_ms >= self.config.flush_ms
+        ):
+            self._sync_up_to_end(now_ms)
+
+    def _flush_by_timer(self) -> None:
+        if self._closed or self._poison is not None or not self._lock.is_mine:
+            return
+        with self.writing():
+            if self._unflushed:
+                self._sync_up_to_end(self._clock.now_ms())
+
+    def _sync_up_to_end(self, now_ms: int) -> None:
+        try:
+            for segment in self._segments.starting_at(self._recovery_point):
+                segment.sync()
+        except StorageError as error:
+            self._poison = error
+            self._leave(self._flags | StateFlag.DISTRUSTED)
+            self._check_usable()
+        self._recovery_point = self._log_end_offset
+        self._last_flush_ms = now_ms
+        self._leave(self._flags)
+        if now_ms - self._last_checkpoint_ms >= _CHECKPOINT_INTERVAL_MS:
+            self._checkpoint_recovery_point()
+
+    def _checkpoint_recovery_point(self) -> None:
+        checkpoints.write_recovery_points(
+            self._fs, self._clock, self.root, {self.topic_partition: self._recovery_point}
+        )
+        self._last_checkpoint_ms = self._clock.now_ms()
+
+    # ---- read --------------------------------------------------------------------------------
+    def read(
+        self,
+        offset: int,
+        max_bytes: int = 1 << 20,
+        *,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> FetchInfo:
+        """Read whole batches from the one that holds `offset` on.
+
+        Args:
+            offset: The first offset wanted; the log end itself gives nothing.
+            max_bytes: About how much; the first batch comes whole however large it is.
+            isolation: Read to the high watermark, or to the last stable offset.
+
+        Returns:
+            The batches, checked.
+
+        Raises:
+            OffsetOutOfRangeError: Below the log start or above the log end.
+            CorruptRecordError: A batch is damaged; names file, position and offset.
+
+        Source: UnifiedLog.read.
+        """
+        if offset >= self._log_end_offset and not (self._lock.is_held or self._closed):
+            self.catch_up()
+        committed = isolation is IsolationLevel.READ_COMMITTED
+        stable = self.last_stable_offset if committed else self._log_end_offset
+        bounds = Bounds(self._log_start_offset, self._log_end_offset, self.high_watermark, stable)
+        return fetch(
+            self._segments,
+            offset,
+            bounds=bounds,
+            upper=stable if committed else self.high_watermark,
+            max_bytes=max_bytes,
+        )
+
+    def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:
+        """Return the first record whose timestamp is at least `timestamp`, None where none is.
+
+        Args:
+            timestamp: Milliseconds since 1970.
+
+        Source: UnifiedLog.fetchOffsetByTimestamp.
+        """
+        return offset_for_timestamp(self._segments, timestamp, self._log_start_offset)
+
+    # ---- truncate, close ---------------------------------------------------------------------
+    def truncate_to(self, offset: int) -> None:
+        """Remove everything from `offset` on; a batch that straddles it goes whole.
+
+        Args:
+            offset: The log end afterwards; at or above the log end nothing is removed.
+
+        Source: UnifiedLog.truncateTo.
+        """
+        with self.writing():
+            if offset < self._log_end_offset:
+                self._truncate(max(offset, 0))
+            self._epochs.truncate_from_end(self._log_end_offset)
+            self._epochs.store(self._fs, self.path)
+
+    def _truncate(self, offset: int) -> None:
+        with self._changing():
+            self._producers = None
+            self._recovery_point = min(self._recovery_point, offset)
+            self._checkpoint_recovery_point()
+            gone = [segment for segment in self._segments if segment.base_offset >= offset]
+            kept = self._segments.without(gone)
+            for segment in reversed(gone):
+                segment.delete_files()
+                segment.close()
+            if len(kept) == 0:
+                now_ms = self._clock.now_ms()
+                fresh = Segment.create(
+                    self._fs, self.path, offset, config=self.config, now_ms=now_ms
+                )
+                kept = Segments([fresh])
+            kept.active.truncate_to(offset)
+            kept.active.sync()
+            remove_snapshots_above(self._fs, self.path, offset)
+            self._fs.sync_directory(self.path)
+            self._segments = kept
+            self._log_start_offset = min(self._log_start_offset, offset)
+            self._log_end_offset = offset
+
+    def close(self) -> None:
+        """Make everything durable, leave the marks the next opening wants, release the files."""
+        if self._closed:
+            return
+        self._timer.cancel()
+        try:
+            if self._poison is None and self._lock.is_mine:
+                self._leave_in_order()
+        finally:
+            self._closed = True
+            for segment in self._segments:
+                segment.close()
+
+    def _leave_in_order(self) -> None:
+        """Sync, snapshot the producers and write the recovery point, all of it up to the end."""
+        with contextlib.suppress(FileMissingError), self.writing():
+            self._sync_up_to_end(self._clock.now_ms())
+            self._segments.active.seal()
+            self._producer_state().take_snapshot(self._fs, self.path)
+            self._checkpoint_recovery_point()
+
+    def __enter__(self) -> "PartitionLog":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return (
+            f"<PartitionLog {self.path} "
+            f"{self._log_start_offset}..{self._log_end_offset}{' closed' if self._closed else ''}>"
+        )
+
+
+def _whole_batches(batches: Buffer) -> BatchTable:
+    """Return the table of a buffer that holds whole, checked batches and nothing else."""
+    scan = scan_batches(batches)
+    if scan.stop is not ScanStop.END or len(scan.table) == 0:
+        raise InvalidRequestError(
+            "not whole record batches",
+            position=scan.consumed,
+            got=scan.stop.name.lower(),
+            expected="batches up to the end of the bytes",
+        )
+    good = check_crc(batches, scan.table)
+    if good < len(scan.table):
+        raise InvalidRequestError(
+            "a record batch fails its checksum",
+            position=int(scan.table.position[good]),
+            offset=int(scan.table.base_offset[good]),
+        )
+    return scan.table
+
+
+def _build_batches(
+    records: Iterable[Record], codec: CompressionType, now_ms: int, max_message_bytes: int
+) -> bytes:
+    """Return the records as v2 batches below `max_message_bytes`, offsets from 0."""
+    batches: list[bytes] = []
+    builder = BatchBuilder(compression=codec)
+    offset = 0
+    for record in records:
+        stamped = record if record.timestamp is not None else record._replace(timestamp=now_ms)
+        if builder.count and builder.size_with(stamped) > max_message_bytes:
+            batches.append(builder.build())
+            builder = BatchBuilder(compression=codec, base_offset=offset)
+        builder.append(stamped._replace(offset=offset))
+        offset += 1
+    batches.append(builder.build())
+    return b"".join(batches)

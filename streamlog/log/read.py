@@ -1,0 +1,284 @@
+"""Reading by offset: from an immutable list of segments to whole, checked batches.
+
+A read finds the segment by binary search, the place in it by the sparse index, reads from there,
+and keeps the whole batches whose checksums are right. It begins with the batch that holds the
+offset, so the first records may lie below it; `FetchInfo.records` and `FetchInfo.columns` drop
+those. The last offset may be bounded by an isolation level.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from streamlog.errors import CorruptRecordError, OffsetOutOfRangeError
+from streamlog.log.segments import Segments
+from streamlog.records.batch import BatchTable, RecordBatch, ScanStop, check_crc, scan_batches
+from streamlog.records.columns import COLUMNS, RecordColumns, decode_columns
+from streamlog.records.layout import HEADER_SIZE_UP_TO_MAGIC, MAX_INT64
+from streamlog.records.record import Record
+from streamlog.segment.segment import Segment
+
+__all__ = ["Bounds", "FetchInfo", "fetch", "size_between", "split"]
+
+
+class Bounds(NamedTuple):
+    """The offsets a log had at one moment, taken together."""
+
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+    last_stable_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchInfo:
+    """Whole, checked batches, and what the log's offsets were when they were read.
+
+    Attributes:
+        offset: The offset that was asked for.
+        buffer: The batches, byte for byte as on the disk.
+        table: Their headers; positions are relative to `buffer`.
+        next_offset: Where to read on: behind the last batch, or `offset` when there was none.
+        end_offset: Records at or above it were not asked for (a batch may hold some).
+        bounds: Log start, log end, high watermark and last stable offset.
+        path: The segment file the batches came from, empty when there were none.
+        position: Where in that file `buffer` starts.
+        aborted: For `read_committed`: (producer id, first offset, last offset) of the aborted
+            transactions that may touch these batches.
+
+    Source: org.apache.kafka.storage.internals.log.FetchDataInfo.
+    """
+
+    offset: int
+    buffer: bytes
+    table: BatchTable
+    next_offset: int
+    end_offset: int
+    bounds: Bounds
+    path: str = ""
+    position: int = 0
+    aborted: tuple[tuple[int, int, int], ...] = ()
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset the log had."""
+        return self.bounds.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset the next record was to get."""
+        return self.bounds.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """Where `read_uncommitted` ended."""
+        return self.bounds.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where `read_committed` ended."""
+        return self.bounds.last_stable_offset
+
+    def batches(self) -> Iterator[RecordBatch]:
+        """Yield the batches, control batches and those of aborted transactions included."""
+        for position, size in zip(self.table.position, self.table.size, strict=True):
+            yield RecordBatch(memoryview(self.buffer)[position : position + size])
+
+    def columns(self, *, columns: Collection[str] = COLUMNS) -> RecordColumns:
+        """Return the wanted records as flat arrays.
+
+        Args:
+            columns: Which of `key`, `value`, `headers` to decode.
+
+        Returns:
+            Records from `offset` up to `end_offset`, no control records, nothing of an aborted
+            transaction.
+
+        Raises:
+            CorruptRecordError: A batch's checksum is right and its structure is not.
+            LimitExceededError: A batch claims more than a sound one could hold.
+        """
+        return decode_columns(
+            self.buffer,
+            self._visible(),
+            columns=frozenset(columns),
+            start_offset=self.offset,
+            end_offset=self.end_offset,
+            path=self.path or None,
+            position=self.position,
+        )
+
+    def records(self) -> Iterator[Record]:
+        """Yield the wanted records one by one; see `columns` for the fast way."""
+        return self.columns().records()
+
+    def _visible(self) -> BatchTable:
+        if not self.aborted:
+            return self.table
+        keep = self.table.producer_id == self.table.producer_id
+        transactional = (self.table.attributes & 0x10) != 0
+        for producer_id, first_offset, last_offset in self.aborted:
+            inside = (self.table.base_offset >= first_offset) & (
+                self.table.base_offset <= last_offset
+            )
+            keep &= ~(transactional & inside & (self.table.producer_id == producer_id))
+        return self.table.select(keep)
+
+
+def fetch(
+    segments: Segments,
+    offset: int,
+    *,
+    bounds: Bounds,
+    upper: int,
+    end_offset: int = MAX_INT64,
+    max_bytes: int,
+) -> FetchInfo:
+    """Read batches from the one that holds `offset` on.
+
+    Args:
+        segments: The log's segments at one moment.
+        offset: The first offset wanted.
+        bounds: The log's offsets at that moment.
+        upper: No batch from this offset on is returned (the isolation level's bound).
+        end_offset: Nor one from here on (what the caller wants).
+        max_bytes: About how much to read; the first batch comes whole however large it is.
+
+    Returns:
+        The batches; none where `offset` is at the bound.
+
+    Raises:
+        OffsetOutOfRangeError: `offset` below the log start or above the log end.
+        CorruptRecordError: A checksum or a header is wrong; names file, position and offset.
+
+    Source: UnifiedLog.read, LocalLog.read.
+    """
+    if offset < bounds.log_start_offset or offset > bounds.log_end_offset:
+        raise OffsetOutOfRangeError(
+            "offset is outside the log",
+            path=segments[0].directory if len(segments) else None,
+            got=str(offset),
+            expected=f"{bounds.log_start_offset} to {bounds.log_end_offset}",
+        )
+    upper = min(upper, end_offset)
+    if offset < upper:
+        for segment in segments.starting_at(offset):
+            if segment.base_offset >= upper:
+                break
+            info = _fetch_from(segment, offset, bounds, upper, end_offset, max_bytes)
+            if info is not None:
+                return info
+    return FetchInfo(
+        offset=offset,
+        buffer=b"",
+        table=BatchTable.empty(),
+        next_offset=max(offset, min(upper, bounds.log_end_offset)) if offset < upper else offset,
+        end_offset=end_offset,
+        bounds=bounds,
+    )
+
+
+def _fetch_from(
+    segment: Segment, offset: int, bounds: Bounds, upper: int, end_offset: int, max_bytes: int
+) -> FetchInfo | None:
+    """Return what `segment` has from `offset` on, None where it has nothing."""
+    start = segment.translate_offset(offset)
+    if start is None:
+        return None
+    buffer = segment.read(start.position, max(max_bytes, start.size))
+    scan = scan_batches(buffer)
+    if scan.stop not in (ScanStop.END, ScanStop.PARTIAL) or len(scan.table) == 0:
+        raise CorruptRecordError(
+            f"not a record batch ({scan.stop.name.lower()})",
+            path=segment.path,
+            position=start.position + scan.consumed,
+            offset=offset,
+            got=buffer[scan.consumed : scan.consumed + HEADER_SIZE_UP_TO_MAGIC].hex(),
+            expected="the header of a batch",
+        )
+    table = scan.table
+    wanted = int((table.base_offset < upper).sum())
+    if wanted < len(table):
+        table = table.slice(0, wanted)
+    good = check_crc(buffer, table)
+    if good < len(table):
+        raise CorruptRecordError(
+            "record batch fails its checksum",
+            path=segment.path,
+            position=start.position + int(table.position[good]),
+            offset=int(table.base_offset[good]),
+            got="another CRC-32C over its bytes",
+            expected=f"{int(table.crc[good]):#010x}",
+        )
+    size = int(table.position[-1] + table.size[-1]) if len(table) else 0
+    return FetchInfo(
+        offset=offset,
+        buffer=buffer if size == len(buffer) else buffer[:size],
+        table=table,
+        next_offset=int(table.last_offset[-1]) + 1 if len(table) else offset,
+        end_offset=end_offset,
+        bounds=bounds,
+        path=segment.path,
+        position=start.position,
+    )
+
+
+def size_between(segments: Segments, start_offset: int, end_offset: int) -> int:
+    """Return about how many bytes lie between two offsets, as the indexes tell."""
+    if end_offset <= start_offset:
+        return 0
+    total = 0
+    for segment in segments.starting_at(start_offset):
+        if segment.base_offset >= end_offset:
+            break
+        total += _position_in(segment, end_offset) - _position_in(segment, start_offset)
+    return max(total, 0)
+
+
+def _position_in(segment: Segment, offset: int) -> int:
+    """Return about where `offset` lies in a segment: 0 below it, its size above."""
+    if offset <= segment.base_offset:
+        return 0
+    return segment.approximate_position(offset)
+
+
+def split(
+    segments: Segments, start_offset: int, end_offset: int, parts: int
+) -> list[tuple[int, int]]:
+    """Cut a range of offsets into at most `parts` ranges of about equal bytes.
+
+    Cuts lie on offsets that the sparse indexes hold, that is at ends of batches; a range that
+    fits between two index entries stays whole.
+
+    Args:
+        segments: The log's segments.
+        start_offset: The first offset.
+        end_offset: The offset behind the last.
+        parts: How many ranges at most, 1 or more.
+
+    Returns:
+        Ranges that touch each other and together are the given one; none is empty.
+    """
+    total = size_between(segments, start_offset, end_offset)
+    if parts <= 1 or total == 0:
+        return [(start_offset, end_offset)] if end_offset > start_offset else []
+    cuts: list[int] = []
+    passed = 0
+    for segment in segments.starting_at(start_offset):
+        if segment.base_offset >= end_offset:
+            break
+        begin = _position_in(segment, start_offset)
+        end = _position_in(segment, end_offset)
+        while len(cuts) < parts - 1:
+            goal = begin + (len(cuts) + 1) * total // parts - passed
+            if goal >= end:
+                break
+            cut = segment.offset_at(goal)
+            if cut is None:
+                break
+            cuts.append(cut)
+        passed += end - begin
+    borders = [start_offset]
+    borders += sorted({cut for cut in cuts if start_offset < cut < end_offset})
+    borders.append(end_offset)
+    return list(zip(borders[:-1], borders[1:], strict=True))

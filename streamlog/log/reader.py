@@ -1,0 +1,320 @@
+"""One partition, read without a lock: any directory, whoever wrote it, and nothing in it changes.
+
+A reader finds the end of the log by scanning whole batches with right checksums from its last
+position on; it never trusts a file's size. `refresh` is a poll: where nothing happened it costs
+three `stat` calls.
+"""
+
+import os
+from types import TracebackType
+
+from streamlog.config import LogConfig
+from streamlog.errors import (
+    CorruptDataError,
+    FileMissingError,
+    InvalidTopicError,
+    UnknownTopicError,
+)
+from streamlog.fs.api import FileKind, FileStat, FileSystem
+from streamlog.fs.local import LocalFileSystem
+from streamlog.log import checkpoints, partition_metadata
+from streamlog.log.append import OffsetAndTimestamp
+from streamlog.log.epochs import LeaderEpochCache
+from streamlog.log.loader import list_base_offsets
+from streamlog.log.producers import ProducerStateManager
+from streamlog.log.read import Bounds, FetchInfo, fetch, size_between, split
+from streamlog.log.segments import Segments
+from streamlog.log.time_search import max_timestamp, offset_for_timestamp
+from streamlog.records.layout import MAX_INT64
+from streamlog.records.record import IsolationLevel
+from streamlog.segment.filenames import log_file_name
+from streamlog.segment.segment import Segment
+from streamlog.topic import TopicPartition, parse_partition_directory
+
+__all__ = ["LogReader"]
+
+
+class LogReader:
+    """A partition open for reading only; see `LogReader.open`.
+
+    Attributes:
+        path: Its directory.
+        topic_partition: What the directory is named after.
+    """
+
+    def __init__(self, path: str, fs: FileSystem) -> None:
+        self.path = path.rstrip("/")
+        partition = parse_partition_directory(os.path.basename(self.path))
+        if partition is None:
+            raise InvalidTopicError(
+                "not the name of a partition's directory",
+                path=self.path,
+                expected="TOPIC-PARTITION, as orders-0",
+            )
+        self.topic_partition: TopicPartition = partition
+        self._fs = fs
+        self._root = os.path.dirname(self.path) or "."
+        self._config = LogConfig()
+        self._segments = Segments()
+        self._log_end_offset = 0
+        self._checkpointed_start = 0
+        self._directory_mtime_ns = -1
+        self._checkpoint_stamp: tuple[int, int, int] | None = None
+        self._epochs: LeaderEpochCache | None = None
+        self._epochs_stamp: tuple[int, int, int] | None = None
+        self._producers: ProducerStateManager | None = None
+        self.topic_id = self._read_topic_id()
+        self.refresh()
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, fs: FileSystem | None = None) -> "LogReader":
+        """Open a partition's directory for reading.
+
+        Args:
+            path: The directory, `…/TOPIC-PARTITION`.
+            fs: The file system; the machine's own by default.
+
+        Raises:
+            UnknownTopicError: There is no such directory.
+            InvalidTopicError: It is not named after a partition.
+            StorageError: It cannot be read.
+        """
+        fs = fs or LocalFileSystem()
+        found = fs.stat(os.fspath(path).rstrip("/"))
+        if found is None or found.kind is not FileKind.DIRECTORY:
+            raise UnknownTopicError(
+                "no such partition",
+                path=os.fspath(path),
+                got="nothing" if found is None else found.kind.value,
+                expected="a directory",
+            )
+        return cls(os.fspath(path), fs)
+
+    # ---- what it knows -----------------------------------------------------------------------
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that may be read."""
+        first = self._segments[0].base_offset if len(self._segments) else 0
+        return max(self._checkpointed_start, first)
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset behind the last whole batch."""
+        return max(self._log_end_offset, self.log_start_offset)
+
+    @property
+    def high_watermark(self) -> int:
+        """Up to where records are committed; the log end while a topic has one replica."""
+        return self.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it no transaction is open."""
+        unstable = self._transactions().first_unstable_offset
+        if unstable is None:
+            return self.high_watermark
+        return max(self.log_start_offset, min(unstable, self.high_watermark))
+
+    @property
+    def segments(self) -> Segments:
+        """The segments as of the last refresh."""
+        return self._segments
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return self._segments.size
+
+    @property
+    def leader_epochs(self) -> LeaderEpochCache:
+        """Which epoch starts where, as its file says now."""
+        stamp = _stamp(self._fs.stat(f"{self.path}/leader-epoch-checkpoint"))
+        if self._epochs is None or stamp != self._epochs_stamp:
+            self._epochs = LeaderEpochCache.load(self._fs, self.path)
+            self._epochs_stamp = stamp
+        return self._epochs
+
+    @property
+    def leader_epoch(self) -> int:
+        """The latest epoch, -1 where none is known."""
+        latest = self.leader_epochs.latest_epoch
+        return -1 if latest is None else latest
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """Return the largest epoch that is at most `epoch`, and the offset where it ends.
+
+        Source: LeaderEpochFileCache.endOffsetFor.
+        """
+        return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """Return the epoch that `offset` was or will be written in, -1 where none is known."""
+        epoch = self.leader_epochs.epoch_for_offset(offset)
+        return -1 if epoch is None else epoch
+
+    # ---- the poll ----------------------------------------------------------------------------
+    def refresh(self) -> None:
+        """Learn what was written, rolled or deleted since.
+
+        Raises:
+            UnknownTopicError: The directory is gone.
+            CorruptDataError: A file that had to be looked at is damaged.
+        """
+        directory = self._fs.stat(self.path)
+        if directory is None:
+            raise UnknownTopicError(
+                "the partition's directory is gone", path=self.path, expected="a directory"
+            )
+        self._refresh_log_start()
+        if len(self._segments):
+            self._follow_tail()
+        next_file = f"{self.path}/{log_file_name(self._log_end_offset)}"
+        if (
+            directory.mtime_ns != self._directory_mtime_ns
+            or len(self._segments) == 0
+            or (
+                self._log_end_offset > self._segments.active.base_offset
+                and self._fs.stat(next_file) is not None
+            )
+        ):
+            self._directory_mtime_ns = directory.mtime_ns
+            self._relist()
+
+    def _follow_tail(self) -> None:
+        active = self._segments.active
+        if active.extend():
+            self._log_end_offset = active.next_offset()
+            self._producers = None
+
+    def _relist(self) -> None:
+        """Take the segments that the directory has now; those already open are used again."""
+        bases = list_base_offsets(self._fs, self.path)
+        known = self._segments
+        if bases == known.base_offsets:
+            return
+        opened = []
+        for base in bases:
+            segment = known.find(base)
+            if segment is None:
+                segment = Segment.open(
+                    self._fs, self.path, base, config=self._config, writable=False
+                )
+            opened.append(segment)
+        if len(known) and opened:
+            # What the former tail got before the roll is whole now.
+            former = known.active
+            if former is not opened[-1]:
+                former.extend()
+        self._segments = Segments(opened)
+        for segment in known:
+            if self._segments.find(segment.base_offset) is not segment:
+                segment.close()
+        self._producers = None
+        if opened:
+            active = self._segments.active
+            active.extend()
+            self._log_end_offset = active.next_offset()
+
+    def _refresh_log_start(self) -> None:
+        stamp = _stamp(self._fs.stat(f"{self._root}/{checkpoints.LOG_START_OFFSET_CHECKPOINT}"))
+        if stamp == self._checkpoint_stamp:
+            return
+        self._checkpoint_stamp = stamp
+        offsets = checkpoints.read_log_start_offsets(self._fs, self._root)
+        self._checkpointed_start = offsets.get(self.topic_partition, 0)
+
+    def _read_topic_id(self) -> str | None:
+        try:
+            return partition_metadata.read_topic_id(self._fs, self.path)
+        except (FileMissingError, CorruptDataError):
+            return None
+
+    # ---- read --------------------------------------------------------------------------------
+    def read(
+        self,
+        offset: int,
+        max_bytes: int = 1 << 20,
+        *,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        end_offset: int = MAX_INT64,
+    ) -> FetchInfo:
+        """Read whole batches from the one that holds `offset` on.
+
+        Args:
+            offset: The first offset wanted; the log end itself gives nothing.
+            max_bytes: About how much; the first batch comes whole however large it is.
+            isolation: Read to the high watermark, or to the last stable offset and without
+                aborted transactions.
+            end_offset: Where to stop; records from it on are left out.
+
+        Returns:
+            The batches, checked.
+
+        Raises:
+            OffsetOutOfRangeError: Below the log start or above the log end.
+            CorruptRecordError: A batch is damaged; names file, position and offset.
+        """
+        if offset >= self._log_end_offset:
+            self.refresh()
+        committed = isolation is IsolationLevel.READ_COMMITTED
+        stable = self.last_stable_offset if committed else self.high_watermark
+        bounds = Bounds(self.log_start_offset, self.log_end_offset, self.high_watermark, stable)
+        return fetch(
+            self._segments,
+            offset,
+            bounds=bounds,
+            upper=stable if committed else self.high_watermark,
+            end_offset=end_offset,
+            max_bytes=max_bytes,
+        )
+
+    def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:
+        """Return the first record whose timestamp is at least `timestamp` (ms), or None."""
+        return offset_for_timestamp(self._segments, timestamp, self.log_start_offset)
+
+    def max_timestamp(self) -> OffsetAndTimestamp | None:
+        """Return the first record of the largest timestamp, or None."""
+        return max_timestamp(self._segments, self.log_start_offset)
+
+    def split(self, start_offset: int, end_offset: int, parts: int) -> list[tuple[int, int]]:
+        """Cut a range of offsets into at most `parts` ranges of about equal bytes."""
+        return split(self._segments, start_offset, end_offset, parts)
+
+    def size_between(self, start_offset: int, end_offset: int) -> int:
+        """Return about how many bytes lie between two offsets."""
+        return size_between(self._segments, start_offset, end_offset)
+
+    def _transactions(self) -> ProducerStateManager:
+        if self._producers is None:
+            self._producers = ProducerStateManager.load(
+                self._fs,
+                self.path,
+                segments=self._segments,
+                log_start_offset=self.log_start_offset,
+                log_end_offset=self.log_end_offset,
+                now_ms=0,
+            )
+        return self._producers
+
+    def close(self) -> None:
+        """Release the files; closing twice does no harm."""
+        for segment in self._segments:
+            segment.close()
+
+    def __enter__(self) -> "LogReader":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<LogReader {self.path} {self.log_start_offset}..{self.log_end_offset}>"
+
+
+def _stamp(found: FileStat | None) -> tuple[int, int, int] | None:
+    return None if found is None else (found.mtime_ns, found.inode, found.size)

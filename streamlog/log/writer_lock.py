@@ -1,0 +1,146 @@
+"""The partition's lock as one handle holds it: nested, thread-safe, and never after a fork.
+
+Around the lock file of `streamlog.log.locks`: who takes it learns whether the shared state is
+the one this handle left; who changes the log marks it dirty first; who lets go leaves it clean.
+"""
+
+import contextlib
+import os
+import random as random_module
+import threading
+from collections.abc import Callable, Iterator
+
+from streamlog.clock import Clock
+from streamlog.errors import InvalidRequestError
+from streamlog.fs.api import FileLock, FileSystem
+from streamlog.log import locks
+from streamlog.log.locks import SharedState, StateFlag
+from streamlog.topic import TopicPartition
+
+__all__ = ["WriterLock"]
+
+
+class WriterLock:
+    """One handle's hold on a partition's lock.
+
+    Args:
+        fs: Where the root is.
+        clock: For waiting, and for the line that names the holder.
+        random: Numbers the generations, so that no two handles count alike.
+        root: The log root.
+        partition: The partition.
+        timeout_ms: How long to wait for other processes.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        clock: Clock,
+        random: random_module.Random,
+        *,
+        root: str,
+        partition: TopicPartition,
+        timeout_ms: float,
+    ) -> None:
+        self._fs, self._clock, self._random = fs, clock, random
+        self._root, self._partition, self._timeout_ms = root, partition, timeout_ms
+        self._threads = threading.RLock()
+        self._pid = os.getpid()
+        self._boot_id = fs.boot_id()
+        self._lock: FileLock | None = None
+        self._depth = 0
+        self._state: SharedState | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this handle holds the lock now."""
+        return self._lock is not None
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether this is still the process that opened the handle."""
+        return os.getpid() == self._pid
+
+    @property
+    def state(self) -> SharedState | None:
+        """What this handle left last; None after another handle changed the log."""
+        return self._state
+
+    @contextlib.contextmanager
+    def held(self, look_around: Callable[[SharedState | None], None]) -> Iterator[None]:
+        """Hold the lock; may be nested.
+
+        Args:
+            look_around: Called once the lock is taken, with what the last holder left, unless
+                that was this handle; it must end with `leave`.
+
+        Raises:
+            InvalidRequestError: A forked child uses its parent's handle.
+            LockTimeoutError: Another process kept the lock.
+        """
+        if not self.is_mine:
+            raise InvalidRequestError(
+                "this handle belongs to the process that opened it",
+                path=f"{self._root}/{self._partition}",
+                got=f"process {os.getpid()}",
+                expected=f"process {self._pid}",
+                hint="open the partition again in the forked process",
+            )
+        with self._threads:
+            if self._depth == 0:
+                self._take(look_around)
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+                if self._depth == 0:
+                    self._let_go()
+
+    def _take(self, look_around: Callable[[SharedState | None], None]) -> None:
+        lock = locks.take_partition_lock(
+            self._fs, self._clock, self._root, self._partition, timeout_ms=self._timeout_ms
+        )
+        self._lock = lock
+        try:
+            found = locks.read_state(lock)
+            if found is None or found != self._state or found.flags & StateFlag.DIRTY:
+                self._state = None
+                look_around(found)
+        except BaseException:
+            self._lock = self._state = None
+            lock.release()
+            raise
+
+    def _let_go(self) -> None:
+        lock, self._lock = self._lock, None
+        assert lock is not None
+        lock.release()
+
+    def distrust(self) -> None:
+        """Forget what this handle knew: the next holder, this one too, looks around."""
+        self._state = None
+
+    def leave(self, state: SharedState) -> None:
+        """Leave `state` for the next holder, as a new generation of this boot.
+
+        Raises:
+            InvalidRequestError: The lock is not held.
+        """
+        if self._lock is None:
+            raise InvalidRequestError(
+                f"partition {self._partition} is not being written", expected="`writing()`"
+            )
+        before = self._state
+        generation = self._random.getrandbits(62) if before is None else before.generation + 1
+        self._state = state._replace(boot_id=self._boot_id, generation=generation)
+        if state.flags & StateFlag.DIRTY:
+            locks.mark_holder(
+                self._lock,
+                self._state,
+                pid=self._pid,
+                now_ms=self._clock.now_ms(),
+                what="append",
+            )
+        else:
+            locks.write_state(self._lock, self._state)
