@@ -6,18 +6,22 @@ batches out, compiled. `patch_batches` turns such batches, whose offsets start a
 a partition.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.binary.arrays import Buffer, read_only
-from streamlog.binary.compression import compress
+from streamlog.binary.arrays import read_only
+from streamlog.binary.compression import check_level, compress
 from streamlog.binary.crc import crc32c
-from streamlog.binary.varint import plain_write_varlong
-from streamlog.errors import InvalidRecordError, InvalidTimestampError
-from streamlog.records.batch import BatchTable, scan_batches
-from streamlog.records.columns import BinaryColumn, HeaderColumn
+from streamlog.errors import (
+    InvalidRecordError,
+    InvalidRequestError,
+    InvalidTimestampError,
+    MessageTooLargeError,
+)
+from streamlog.records.columns import BinaryColumn, HeaderColumn, RecordColumns
 from streamlog.records.layout import (
     ATTRIBUTES_OFFSET,
     BATCH_HEADER,
@@ -37,48 +41,96 @@ from streamlog.records.layout import (
     TRANSACTIONAL_MASK,
 )
 from streamlog.records.record import NO_TIMESTAMP, CompressionType, Record
+from streamlog.records.table import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    CRC,
+    LAST_OFFSET,
+    LEADER_EPOCH,
+    MAGIC,
+    MAX_TIMESTAMP,
+    POSITION,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    SIZE,
+    WIDTH,
+    BatchTable,
+)
 
 __all__ = [
+    "DEFAULT_BATCH_SIZE",
     "BatchBuilder",
     "EncodedBatches",
     "InputColumns",
     "encode_columns",
+    "encode_slots",
     "patch_batches",
+    "rewrite_headers",
 ]
+
+DEFAULT_BATCH_SIZE: Final = 1 << 20
+MEANINGFUL_ATTRIBUTES: Final = 0x7F  # the bits that DefaultRecordBatch.computeAttributes writes
+SEQUENCES: Final = MAX_INT32 + 1  # a sequence is 0 to 2**31 - 1
+MAX_SIZE_PREFIX: Final = 5  # of a header's key or value
+
+_NO_BYTES: Final = read_only(np.empty(0, np.uint8), np.uint8)
+_NO_OFFSETS: Final = read_only(np.empty(0, np.int32), np.int32)
 
 
 class InputColumns(NamedTuple):
-    """n records to be written; a column that is None is null (or empty, for headers) throughout.
+    """Records to be written.
 
-    `timestamp` is int64[n] in ms. A `RecordColumns` will do as well.
+    Attributes:
+        timestamp: int64[n], ms since 1970, or -1 for none.
+        key: Keys; None: all null.
+        value: Values; None: all null.
+        headers: Headers; None: no record has any.
     """
 
     timestamp: NDArray[np.int64]
-    key: BinaryColumn | None
-    value: BinaryColumn | None
-    headers: HeaderColumn | None
+    key: BinaryColumn | None = None
+    value: BinaryColumn | None = None
+    headers: HeaderColumn | None = None
+
+    @classmethod
+    def from_records(
+        cls, records: Iterable[Record], *, now_ms: int = NO_TIMESTAMP
+    ) -> "InputColumns":
+        """Return `records` as columns; a timestamp of None becomes `now_ms`."""
+        kept = list(records)
+        times = [now_ms if record.timestamp is None else record.timestamp for record in kept]
+        has_headers = any(record.headers for record in kept)
+        return cls(
+            np.array(times, np.int64),
+            BinaryColumn.from_values(record.key for record in kept),
+            BinaryColumn.from_values(record.value for record in kept),
+            HeaderColumn.from_values(r.headers for r in kept) if has_headers else None,
+        )
 
 
 class EncodedBatches(NamedTuple):
-    """Whole batches: their bytes (uint8[m]) and headers. Offsets run from 0 without a gap."""
+    """Whole batches: their bytes, uint8[m], and headers. Offsets run from 0 without a gap."""
 
     buffer: NDArray[np.uint8]
     table: BatchTable
 
     @property
-    def count(self) -> int:
+    def records(self) -> int:
         """How many records."""
         return int(self.table.count.sum())
 
 
+# ---- record by record ------------------------------------------------------------------------
 class BatchBuilder:
     """Builds one v2 batch, record by record.
 
     Args:
-        base_offset: Offset of the first record; records without one count on from there.
+        base_offset: Offset of the first record, kept also if records start later.
+        last_offset: Offset the batch ends with, where that is behind its last record.
         compression: The codec.
         level: The codec's level, None for its default.
-        log_append_time: The timestamp all records get (a LogAppendTime topic), None for their own.
+        log_append_time: Timestamp of all records (a LogAppendTime topic), None for their own.
         producer_id: The idempotent producer, -1 for none.
         producer_epoch: Its epoch.
         base_sequence: Sequence of the first record.
@@ -87,13 +139,14 @@ class BatchBuilder:
         partition_leader_epoch: The leader's epoch, -1 unknown.
         delete_horizon_ms: When its tombstones may go, None for no horizon.
 
-    Source: MemoryRecordsBuilder.
+    Source: MemoryRecordsBuilder, DefaultRecordBatch.writeHeader.
     """
 
     def __init__(
         self,
         *,
         base_offset: int = 0,
+        last_offset: int | None = None,
         compression: CompressionType = CompressionType.NONE,
         level: int | None = None,
         log_append_time: int | None = None,
@@ -105,34 +158,47 @@ class BatchBuilder:
         partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
         delete_horizon_ms: int | None = None,
     ) -> None:
+        if producer_id == NO_PRODUCER_ID and is_transactional and not is_control:
+            raise InvalidRequestError("a transactional batch needs a producer id")
         self._base_offset = base_offset
         self._next_offset = base_offset
-        self._compression, self._level = compression, level
+        self._last_offset = last_offset
+        self._compression = compression
+        check_level(compression, level)
+        self._level = level
         self._log_append_time = log_append_time
         self._producer = (producer_id, producer_epoch, base_sequence)
-        self._is_transactional, self._is_control = is_transactional, is_control
         self._partition_leader_epoch = partition_leader_epoch
-        self._delete_horizon_ms = delete_horizon_ms
         self._base_timestamp = delete_horizon_ms
         self._max_timestamp = NO_TIMESTAMP
-        self._records: list[bytes] = []
-        self._size = RECORD_BATCH_OVERHEAD
+        self._attributes = (
+            compression
+            | (TIMESTAMP_TYPE_MASK if log_append_time is not None else 0)
+            | (TRANSACTIONAL_MASK if is_transactional else 0)
+            | (CONTROL_MASK if is_control else 0)
+            | (DELETE_HORIZON_MASK if delete_horizon_ms is not None else 0)
+        )
+        self._records = bytearray()
+        self._count = 0
 
     @property
     def count(self) -> int:
         """Records so far."""
-        return len(self._records)
+        return self._count
 
     @property
     def size(self) -> int:
         """Bytes so far, before compression."""
-        return self._size
+        return RECORD_BATCH_OVERHEAD + len(self._records)
 
     def size_with(self, record: Record) -> int:
-        """Return at most how many bytes the batch would have with `record`, uncompressed."""
-        headers = sum(len(h.key) * 4 + len(h.value or b"") + 10 for h in record.headers)
-        content = len(record.key or b"") + len(record.value or b"")
-        return self._size + MAX_RECORD_OVERHEAD + content + headers
+        """Return how many bytes the batch has at most with `record`, before compression."""
+        headers = sum(
+            len(header.key.encode()) + len(header.value or b"") + 2 * MAX_SIZE_PREFIX
+            for header in record.headers
+        )
+        fields = len(record.key or b"") + len(record.value or b"")
+        return self.size + MAX_RECORD_OVERHEAD + fields + headers
 
     def append(self, record: Record) -> None:
         """Add a record.
@@ -142,8 +208,10 @@ class BatchBuilder:
                 at least 0, or -1 (or None) for none.
 
         Raises:
-            InvalidRecordError: An offset that does not rise or lies too far from the base.
+            InvalidRecordError: An offset that does not rise or lies too far from the base, or a
+                header without a key.
             InvalidTimestampError: A negative timestamp other than -1.
+            MessageTooLargeError: The batch would reach 2 GiB.
         """
         offset = record.offset if record.offset >= 0 else self._next_offset
         if offset < self._next_offset or offset - self._base_offset > MAX_INT32:
@@ -155,14 +223,16 @@ class BatchBuilder:
         timestamp = NO_TIMESTAMP if record.timestamp is None else record.timestamp
         if timestamp < NO_TIMESTAMP:
             raise InvalidTimestampError(
-                "negative timestamp", offset=offset, got=str(timestamp), expected="at least 0, or -1"
+                "timestamp is negative", offset=offset, got=timestamp, expected="0 and more, or -1"
             )
         if self._base_timestamp is None:
             self._base_timestamp = timestamp
         body = _encode_body(record, timestamp - self._base_timestamp, offset - self._base_offset)
-        encoded = plain_write_varlong(len(body)) + body
-        self._records.append(encoded)
-        self._size += len(encoded)
+        encoded = encode_varlong(len(body)) + body
+        if len(encoded) > MAX_INT32 - self.size:
+            raise MessageTooLargeError("batch would reach 2 GiB", got=self.size + len(encoded))
+        self._records += encoded
+        self._count += 1
         self._next_offset = offset + 1
         self._max_timestamp = max(self._max_timestamp, timestamp)
 
@@ -172,216 +242,308 @@ class BatchBuilder:
         Raises:
             InvalidRecordError: No record was added.
         """
-        if not self._records:
+        if not self._count:
             raise InvalidRecordError("a batch needs a record", got="none", expected="one or more")
-        plain = b"".join(self._records)
-        payload = (
-            plain
-            if self._compression is CompressionType.NONE
-            else compress(self._compression, plain, level=self._level)
-        )
+        payload = compress(self._compression, self._records, level=self._level)
+        last_offset = self._next_offset - 1 if self._last_offset is None else self._last_offset
         stamped = self._log_append_time is not None
-        attributes = (
-            self._compression
-            | (TIMESTAMP_TYPE_MASK if stamped else 0)
-            | (TRANSACTIONAL_MASK if self._is_transactional else 0)
-            | (CONTROL_MASK if self._is_control else 0)
-            | (DELETE_HORIZON_MASK if self._delete_horizon_ms is not None else 0)
-        )
         header = BATCH_HEADER.pack(
             self._base_offset,
             RECORD_BATCH_OVERHEAD - LOG_OVERHEAD + len(payload),
             self._partition_leader_epoch,
             CURRENT_MAGIC,
             0,
-            attributes,
-            self._next_offset - 1 - self._base_offset,
+            self._attributes,
+            last_offset - self._base_offset,
             self._base_timestamp,
             self._log_append_time if stamped else self._max_timestamp,
             *self._producer,
-            len(self._records),
+            self._count,
         )
         batch = bytearray(header + payload)
-        _store_crc(batch, 0, len(batch))
+        crc = crc32c(memoryview(batch)[ATTRIBUTES_OFFSET:])
+        batch[CRC_OFFSET:ATTRIBUTES_OFFSET] = crc.to_bytes(4, "big")
         return bytes(batch)
 
 
+def encode_varlong(value: int) -> bytes:
+    """Return `value`, an int64, as varlong, without the kernels and so without numba."""
+    bits = value << 1 if value >= 0 else ~(value << 1)
+    groups = bytearray()
+    while bits > 0x7F:
+        groups.append(bits & 0x7F | 0x80)
+        bits >>= 7
+    groups.append(bits)
+    return bytes(groups)
+
+
 def _encode_body(record: Record, timestamp_delta: int, offset_delta: int) -> bytes:
-    parts = [b"\0", plain_write_varlong(timestamp_delta), plain_write_varlong(offset_delta)]
+    wrapped = (timestamp_delta + (1 << 63)) % (1 << 64) - (1 << 63)  # as Java's long does
+    parts = [b"\0", encode_varlong(wrapped), encode_varlong(offset_delta)]
     parts += _encode_field(record.key)
     parts += _encode_field(record.value)
-    parts.append(plain_write_varlong(len(record.headers)))
-    for header in record.headers:
-        if header.key is None:
-            raise InvalidRecordError("a header key cannot be null", offset=record.offset)
-        parts += _encode_field(header.key.encode())
-        parts += _encode_field(header.value)
+    parts.append(encode_varlong(len(record.headers)))
+    for key, value in record.headers:
+        if key is None:
+            raise InvalidRecordError("a header needs a key", got="null", expected="text")
+        parts += _encode_field(key.encode())
+        parts += _encode_field(value)
     return b"".join(parts)
 
 
-def _encode_field(field: bytes | None) -> list[bytes]:
+def _encode_field(field: bytes | None) -> tuple[bytes, ...]:
     if field is None:
-        return [plain_write_varlong(-1)]
-    return [plain_write_varlong(len(field)), field]
+        return (encode_varlong(-1),)
+    return encode_varlong(len(field)), field
 
 
-def _store_crc(batch: bytearray | memoryview, start: int, end: int) -> None:
-    crc = crc32c(memoryview(batch)[start + ATTRIBUTES_OFFSET : end])
-    batch[start + CRC_OFFSET : start + ATTRIBUTES_OFFSET] = crc.to_bytes(4, "big")
-
-
+# ---- whole columns -----------------------------------------------------------------------------
 def encode_columns(
-    columns: InputColumns,
+    columns: InputColumns | RecordColumns,
     *,
     rows: NDArray[np.int64] | None = None,
     compression: CompressionType = CompressionType.NONE,
     level: int | None = None,
-    batch_size: int = 1 << 20,
+    batch_size: int = DEFAULT_BATCH_SIZE,
+    log_append_time: int | None = None,
 ) -> EncodedBatches:
-    """Return records as whole batches with offsets from 0, no epoch and no producer.
+    """Write records as whole v2 batches with offsets from 0, without epoch and producer.
 
     Args:
         columns: The records.
-        rows: int64[k], which records in which order; None for all as they stand.
+        rows: int64[k], which rows to take, in this order; None: all as they stand.
         compression: The codec.
         level: The codec's level, None for its default.
-        batch_size: The most bytes of a batch before compression; a record that is larger alone
-            gets a batch of its own.
+        batch_size: The most bytes of a batch; a larger record gets a batch of its own.
+        log_append_time: Timestamp of all records (a LogAppendTime topic), None for their own.
 
     Returns:
-        The batches; none for no records.
+        The batches; none where there are no records.
+
+    Raises:
+        InvalidTimestampError: A negative timestamp other than -1.
+        InvalidRequestError: A row that is not there, or columns of unequal length.
+        MessageTooLargeError: A record of 2 GiB and more.
+
+    Source: MemoryRecordsBuilder, as a producer uses it.
     """
-    from streamlog.records import encode_kernels as kernels
-
-    timestamp = read_only(columns.timestamp, np.int64)
-    chosen = read_only(np.arange(timestamp.size) if rows is None else rows, np.int64)
-    key, value = _flat(columns.key), _flat(columns.value)
-    header = _flat_headers(columns.headers)
-    room = 4
-    while True:
-        plan = np.empty((3, room), np.int64)
-        count = kernels.plan_batches(chosen, timestamp, key, value, header, batch_size, plan)
-        if count != kernels.OUT_OF_ROOM:
-            break
-        room *= 8
-    writer = _BatchWriter(chosen, timestamp, (key, value, header), compression, level)
-    target = np.empty(int(plan[1, :count].sum()), np.uint8)
-    position = 0
-    parts = []
-    for end, size, largest in plan[:, :count].T.tolist():
-        if compression is CompressionType.NONE:
-            writer.write(target, position, end, largest, size)
-            position += size
-        else:
-            parts.append(writer.pack(end, largest, size))
-    buffer = target if compression is CompressionType.NONE else np.concatenate([_NO_ROOM, *parts])
-    return EncodedBatches(buffer, scan_batches(buffer).table)
+    slots, headers = _slots_of(columns, rows)
+    key, value = (
+        _NO_BYTES if column is None else read_only(column.data, np.uint8)
+        for column in (columns.key, columns.value)
+    )
+    target = batch_size if compression is CompressionType.NONE else _size_before(batch_size)
+    return encode_slots(
+        slots,
+        (key, value, headers),
+        batch_size=target,
+        compression=compression,
+        level=level,
+        log_append_time=log_append_time,
+    )
 
 
-class _BatchWriter:
-    """Writes one batch after the other from the chosen rows of some columns."""
+def encode_slots(
+    slots: NDArray[np.int64],
+    sources: tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]],
+    *,
+    batch_size: int,
+    compression: CompressionType,
+    level: int | None = None,
+    log_append_time: int | None = None,
+) -> EncodedBatches:
+    """Write records that lie anywhere as whole v2 batches, without epoch and producer.
 
-    def __init__(
-        self,
-        rows: NDArray[np.int64],
-        timestamp: NDArray[np.int64],
-        columns: tuple[Any, Any, Any],
-        compression: CompressionType,
-        level: int | None,
-    ) -> None:
-        self._rows, self._timestamp, self._columns = rows, timestamp, columns
-        self._compression, self._level = compression, level
-        self._first = 0
+    Args:
+        slots: int64[n, 9], the records, see `streamlog.records.kernels`; offsets rising.
+        sources: uint8[…] each, the bytes that keys, values and headers lie in.
+        batch_size: The most bytes of a batch before compression.
+        compression: The codec.
+        level: The codec's level, None for its default.
+        log_append_time: Timestamp of all records, None for their own.
 
-    def write(
-        self, target: NDArray[np.uint8], position: int, end: int, largest: int, size: int
-    ) -> None:
-        """Write the rows up to `end` as an uncompressed batch of `size` bytes."""
-        self._write_records(target, position + RECORD_BATCH_OVERHEAD, end)
-        self._write_header(target, position, end, largest, size)
+    Raises:
+        InvalidRequestError: A slot that points outside its source.
+        MessageTooLargeError: A record of 2 GiB and more.
+    """
+    from streamlog.records import kernels
 
-    def pack(self, end: int, largest: int, size: int) -> NDArray[np.uint8]:
-        """Return the rows up to `end` as a compressed batch, `size` bytes before compression."""
-        plain = np.empty(size - RECORD_BATCH_OVERHEAD, np.uint8)
-        self._write_records(plain, 0, end)
-        packed = compress(self._compression, plain.data, level=self._level)
-        batch = np.empty(RECORD_BATCH_OVERHEAD + len(packed), np.uint8)
-        batch[RECORD_BATCH_OVERHEAD:] = np.frombuffer(packed, np.uint8)
-        self._write_header(batch, 0, end, largest, batch.size)
-        return batch
+    fields = np.empty((len(slots), WIDTH), np.int64)
+    count = kernels.plan_batches(slots, min(batch_size, MAX_INT32), fields)
+    if count == kernels.RECORD_TOO_LARGE:
+        raise MessageTooLargeError("a record has 2 GiB and more", expected=f"below {MAX_INT32}")
+    fields = fields[:count].copy()
+    fields[:, LEADER_EPOCH] = NO_PARTITION_LEADER_EPOCH
+    fields[:, MAGIC] = CURRENT_MAGIC
+    fields[:, CRC] = 0
+    fields[:, ATTRIBUTES] = compression
+    fields[:, PRODUCER_ID] = NO_PRODUCER_ID
+    fields[:, PRODUCER_EPOCH] = NO_PRODUCER_EPOCH
+    fields[:, BASE_SEQUENCE] = NO_SEQUENCE
+    if log_append_time is not None:
+        fields[:, ATTRIBUTES] |= TIMESTAMP_TYPE_MASK
+        fields[:, MAX_TIMESTAMP] = log_append_time
+    table = BatchTable(fields)
+    buffer = np.empty(table.end, np.uint8)
+    written = kernels.write_records(fields, slots, *sources, buffer)
+    if written < 0:
+        raise InvalidRequestError("a column's offsets reach beyond its bytes")
+    assert written == len(buffer), (written, len(buffer))
+    if compression is not CompressionType.NONE:
+        buffer = _compress_batches(buffer, fields, compression, level)
+    rewrite_headers(buffer, table, None)
+    return EncodedBatches(buffer, table)
 
-    def _write_records(self, target: NDArray[np.uint8], position: int, end: int) -> None:
-        from streamlog.records import encode_kernels as kernels
 
-        span = (self._first, end)
-        kernels.write_records(
-            target, position, self._rows, span, self._timestamp, *self._columns
+def _size_before(batch_size: int) -> int:
+    """Return the size before compression from which no codec of ours gets above `batch_size`.
+
+    What cannot be compressed grows: by 4 bytes a block of 64 KiB (lz4), 10 a block of 32 KiB
+    (snappy), 5 a block of 16 KiB (gzip), 3 a block of 128 KiB (zstd), and by a frame's header.
+    """
+    return batch_size - (batch_size >> 10) - 64
+
+
+def _slots_of(
+    columns: InputColumns | RecordColumns, rows: NDArray[np.int64] | None
+) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Return a slot per chosen row, and the written headers they point into."""
+    from streamlog.records import kernels as k
+
+    count = len(columns.timestamp)
+    chosen = read_only(np.arange(count) if rows is None else rows, np.int64)
+    if len(chosen) and (chosen.min() < 0 or chosen.max() >= count):
+        raise InvalidRequestError(
+            "a row that is not there",
+            got=f"{chosen.min()} to {chosen.max()}",
+            expected=f"0 to {count - 1}",
         )
-
-    def _write_header(
-        self, target: NDArray[np.uint8], position: int, end: int, largest: int, size: int
-    ) -> None:
-        first, self._first = self._first, end
-        BATCH_HEADER.pack_into(
-            target.data,
-            position,
-            first,
-            size - LOG_OVERHEAD,
-            NO_PARTITION_LEADER_EPOCH,
-            CURRENT_MAGIC,
-            0,
-            int(self._compression),
-            end - first - 1,
-            int(self._timestamp[self._rows[first]]),
-            largest,
-            NO_PRODUCER_ID,
-            NO_PRODUCER_EPOCH,
-            NO_SEQUENCE,
-            end - first,
+    timestamp = columns.timestamp[chosen]
+    if len(timestamp) and timestamp.min() < NO_TIMESTAMP:
+        raise InvalidTimestampError(
+            "timestamp is negative", got=int(timestamp.min()), expected="0 and more, or -1"
         )
-        _store_crc(target.data, position, position + size)
+    slots = np.empty((len(chosen), k.SLOT_WIDTH), np.int64)
+    slots[:, k.SLOT_OFFSET] = np.arange(len(chosen))
+    slots[:, k.SLOT_TIMESTAMP] = timestamp
+    slot_rows(columns.key, chosen, count, k.SLOT_KEY, slots)
+    slot_rows(columns.value, chosen, count, k.SLOT_VALUE, slots)
+    if columns.headers is None:
+        slots[:, k.SLOT_HEADERS :] = 0
+        return slots, _NO_BYTES
+    return slots, _write_headers(columns.headers, chosen, count, slots)
 
 
-_Flat = tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.uint8]]
-_NO_ROOM = np.zeros(0, np.uint8)
-_NO_BYTES = read_only(_NO_ROOM, np.uint8)
-_NO_OFFSETS = read_only(np.zeros(1, np.int32), np.int32)
+def slot_rows(
+    column: BinaryColumn | None,
+    rows: NDArray[np.int64],
+    count: int,
+    place: int,
+    slots: NDArray[np.int64],
+) -> None:
+    """Fill key or value of `slots` from the chosen rows of a column of `count` rows."""
+    from streamlog.records import kernels
+
+    offsets, validity = _NO_OFFSETS, _NO_BYTES
+    if column is not None:
+        offsets = read_only(column.offsets, np.int32)
+        if column.validity is not None:
+            validity = read_only(column.validity, np.uint8)
+        if len(offsets) <= count or (column.validity is not None and len(validity) * 8 < count):
+            raise InvalidRequestError(
+                "columns of unequal length", got=len(offsets) - 1, expected=count
+            )
+    if kernels.slot_column(offsets, validity, rows, place, slots) != kernels.OK:
+        raise InvalidRequestError("a column's offsets fall or are negative")
 
 
-def _flat(column: BinaryColumn | None) -> _Flat:
-    if column is None:
-        return _NO_OFFSETS, _NO_BYTES, _NO_BYTES
-    validity = _NO_BYTES if column.validity is None else read_only(column.validity, np.uint8)
-    return read_only(column.offsets, np.int32), read_only(column.data, np.uint8), validity
+def _write_headers(
+    headers: HeaderColumn, rows: NDArray[np.int64], count: int, slots: NDArray[np.int64]
+) -> NDArray[np.uint8]:
+    """Write the chosen rows' headers one behind the other; note in `slots` where they lie."""
+    from streamlog.records import kernels as k
+
+    if len(headers.offsets) <= count:
+        raise InvalidRequestError(
+            "columns of unequal length", got=len(headers.offsets) - 1, expected=count
+        )
+    first = headers.offsets[rows].astype(np.int64)
+    counts = headers.offsets[rows + 1] - first
+    if len(counts) and (counts.min() < 0 or first.min() < 0):
+        raise InvalidRequestError("the offsets of headers fall or are negative")
+    last = np.cumsum(counts)
+    chosen = np.arange(last[-1] if len(last) else 0) + np.repeat(first - (last - counts), counts)
+    chosen = read_only(chosen, np.int64)
+    total = int(chosen.max()) + 1 if len(chosen) else 0
+    pairs = np.empty((len(chosen), k.SLOT_WIDTH), np.int64)
+    slot_rows(headers.key, chosen, total, k.SLOT_KEY, pairs)
+    slot_rows(headers.value, chosen, total, k.SLOT_VALUE, pairs)
+    if (pairs[:, k.SLOT_KEY + 1] < 0).any():
+        raise InvalidRecordError("a header needs a key", got="null", expected="text")
+    room = int(np.maximum(pairs[:, (k.SLOT_KEY + 1, k.SLOT_VALUE + 1)], 0).sum())
+    written = np.empty(room + len(chosen) * 2 * MAX_SIZE_PREFIX, np.uint8)
+    positions = np.empty(len(chosen) + 1, np.int64)
+    size = k.write_header_fields(
+        pairs,
+        read_only(headers.key.data, np.uint8),
+        read_only(headers.value.data, np.uint8),
+        written,
+        positions,
+    )
+    if size < 0:
+        raise InvalidRequestError("a column's offsets reach beyond its bytes")
+    slots[:, k.SLOT_HEADERS] = positions[last - counts]
+    slots[:, k.SLOT_HEADERS + 1] = positions[last] - positions[last - counts]
+    slots[:, k.SLOT_HEADER_COUNT] = counts
+    return read_only(written[:size], np.uint8)
 
 
-def _flat_headers(headers: HeaderColumn | None) -> tuple[NDArray[np.generic], ...]:
-    if headers is None:
-        return (_NO_OFFSETS, *_flat(None), *_flat(None))
-    return (read_only(headers.offsets, np.int32), *_flat(headers.key), *_flat(headers.value))
+def _compress_batches(
+    buffer: NDArray[np.uint8],
+    fields: NDArray[np.int64],
+    compression: CompressionType,
+    level: int | None,
+) -> NDArray[np.uint8]:
+    """Return the batches with compressed records; sizes and positions in `fields` follow."""
+    view = buffer.data
+    room = bytes(RECORD_BATCH_OVERHEAD)
+    parts: list[bytes] = []
+    filled = 0
+    for batch, (position, size) in enumerate(fields[:, POSITION : SIZE + 1].tolist()):
+        records = view[position + RECORD_BATCH_OVERHEAD : position + size]
+        payload = compress(compression, records, level=level)
+        parts += (room, payload)
+        fields[batch, POSITION] = filled
+        fields[batch, SIZE] = RECORD_BATCH_OVERHEAD + len(payload)
+        filled += RECORD_BATCH_OVERHEAD + len(payload)
+    return np.frombuffer(bytearray().join(parts), np.uint8)
 
 
+# ---- headers in place ----------------------------------------------------------------------------
 def patch_batches(
     buffer: NDArray[np.uint8],
     table: BatchTable,
     *,
     base_offset: int,
     leader_epoch: int,
-    producer_id: int = NO_PRODUCER_ID,
-    producer_epoch: int = NO_PRODUCER_EPOCH,
-    base_sequence: int = NO_SEQUENCE,
+    producer_id: int | None = None,
+    producer_epoch: int | None = None,
+    base_sequence: int | None = None,
     max_timestamp: int | None = None,
 ) -> BatchTable:
-    """Give batches the offsets, epoch and producer of a partition, in place.
+    """Give batches their place in a partition, in place.
+
+    Base offset and epoch lie outside the checksum; the rest is inside, and the checksum is
+    computed anew where one of it is given.
 
     Args:
         buffer: uint8[m], writable.
-        table: The batches in it; their offsets without gaps.
-        base_offset: Offset of the first record.
+        table: The batches in it.
+        base_offset: Offset of the first record; the others follow without a gap.
         leader_epoch: The leader's epoch.
-        producer_id: The producer, -1 for none.
+        producer_id: The producer, -1 for none; None keeps what is there, as for the next two.
         producer_epoch: Its epoch.
-        base_sequence: Sequence of the first record; counts on and wraps behind 2³¹−1 to 0.
+        base_sequence: Sequence of the first record; counts on, and from 2**31 - 1 to 0.
         max_timestamp: The append time all records get, None to keep their own.
 
     Returns:
@@ -389,19 +551,57 @@ def patch_batches(
 
     Source: DefaultRecordBatch.setLastOffset, setPartitionLeaderEpoch, setMaxTimestamp.
     """
-    view = buffer.data
-    offset, sequence = base_offset, base_sequence
-    for position, size in zip(table.position.tolist(), table.size.tolist(), strict=True):
-        fields = list(BATCH_HEADER.unpack_from(view, position))
-        fields[0], fields[2] = offset, leader_epoch
-        if max_timestamp is not None:
-            fields[5] |= TIMESTAMP_TYPE_MASK
-            fields[8] = max_timestamp
-        fields[9:12] = producer_id, producer_epoch, sequence
-        BATCH_HEADER.pack_into(view, position, *fields)
-        _store_crc(view, position, position + size)
-        taken = fields[6] + 1
-        offset += taken
-        if sequence >= 0:
-            sequence = (sequence + taken) & MAX_INT32
-    return scan_batches(buffer).table
+    fields = table.fields.copy()
+    spans = fields[:, LAST_OFFSET] - fields[:, BASE_OFFSET] + 1
+    before = np.cumsum(spans) - spans
+    fields[:, BASE_OFFSET] = base_offset + before
+    fields[:, LAST_OFFSET] = base_offset + before + spans - 1
+    fields[:, LEADER_EPOCH] = leader_epoch
+    if producer_id is not None:
+        fields[:, PRODUCER_ID] = producer_id
+    if producer_epoch is not None:
+        fields[:, PRODUCER_EPOCH] = producer_epoch
+    if base_sequence == NO_SEQUENCE:
+        fields[:, BASE_SEQUENCE] = NO_SEQUENCE
+    elif base_sequence is not None:
+        fields[:, BASE_SEQUENCE] = (base_sequence + before) % SEQUENCES
+    if max_timestamp is not None:
+        fields[:, ATTRIBUTES] |= TIMESTAMP_TYPE_MASK
+        fields[:, ATTRIBUTES] &= MEANINGFUL_ATTRIBUTES
+        fields[:, MAX_TIMESTAMP] = max_timestamp
+    patched = BatchTable(fields)
+    rewrite_headers(buffer, patched, table)
+    return patched
+
+
+def rewrite_headers(
+    buffer: NDArray[np.uint8], table: BatchTable, before: BatchTable | None
+) -> None:
+    """Write the headers of `table` into `buffer`, with new checksums where they are due.
+
+    Args:
+        buffer: uint8[m], writable, the batches.
+        table: The headers; the checksums in it are brought up to date.
+        before: The headers that stand in `buffer`, None where none do yet.
+    """
+    from streamlog.records import kernels
+
+    fields = table.fields
+    kernels.write_headers(fields, buffer)
+    if before is None:
+        stale = range(len(fields))
+    else:
+        changed = (fields[:, ATTRIBUTES:] != before.fields[:, ATTRIBUTES:]).any(axis=1)
+        changed |= (
+            fields[:, LAST_OFFSET] - fields[:, BASE_OFFSET]
+            != before.fields[:, LAST_OFFSET] - before.fields[:, BASE_OFFSET]
+        )
+        stale = np.flatnonzero(changed).tolist()
+        if not stale:
+            return
+    view = memoryview(buffer)
+    for batch in stale:
+        position, size = fields[batch, POSITION : SIZE + 1].tolist()
+        crc = crc32c(view[position + ATTRIBUTES_OFFSET : position + size])
+        fields[batch, CRC] = crc
+        view[position + CRC_OFFSET : position + ATTRIBUTES_OFFSET] = crc.to_bytes(4, "big")

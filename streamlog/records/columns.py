@@ -1,82 +1,145 @@
-"""Records as flat arrays, in exactly the layout Arrow uses: no Python object per record.
+"""Records as columns: flat arrays in Arrow's layout, decoded without an object per record.
 
-`decode_columns` turns whole batches into `RecordColumns`. Every length is checked before
-anything is copied, and what is allocated follows from what was checked, never from a claim.
-Compressed batches are decompressed, bounded, into one arena first.
+A binary column is Arrow's: int32 offsets (one more than rows), the bytes of all values, and a
+validity bit per row, lowest first (1: not null), left out where nothing is null. Headers are a
+list column: for each record a run of key/value pairs, found by int32 offsets of their own.
+pyarrow is not needed here; its arrays can be made from these buffers without a copy.
 """
 
-from collections.abc import Collection, Iterator
-from typing import Final, NamedTuple, NoReturn
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.binary.arrays import Buffer, as_source
+from streamlog.binary.compression import NONE, decompress
 from streamlog.errors import CorruptRecordError, LimitExceededError
-from streamlog.records.batch import BatchTable
-from streamlog.records.layout import MAX_INT32, MAX_INT64, RECORDS_OFFSET, TIMESTAMP_TYPE_MASK
-from streamlog.records.record import CompressionType, Header, Record, TimestampType
+from streamlog.records.layout import (
+    COMPRESSION_MASK,
+    CONTROL_MASK,
+    MAX_INT32,
+    MAX_INT64,
+    MIN_RECORD_SIZE,
+    RECORDS_OFFSET,
+    TIMESTAMP_TYPE_MASK,
+)
+from streamlog.records.record import Header, Record, TimestampType
+from streamlog.records.table import BatchTable
 
 __all__ = [
     "COLUMNS",
-    "MAX_DECOMPRESSED_BATCH",
+    "MAX_DECOMPRESSED",
     "BinaryColumn",
     "HeaderColumn",
     "RecordColumns",
+    "RecordSlots",
     "decode_columns",
+    "decode_slots",
 ]
 
 COLUMNS: Final = frozenset({"key", "value", "headers"})
-MAX_DECOMPRESSED_BATCH: Final = 64 << 20  # ours: no batch a leader accepts comes near it
-_OWN_TIMESTAMPS: Final = -(2**63)
+MAX_DECOMPRESSED: Final = 64 << 20  # of one batch; `max.message.bytes` is 1 MiB by default
+MAX_ARENA: Final = MAX_INT32  # of all batches decoded by one call
+
+_NO_BYTES: Final = np.empty(0, np.uint8)
 
 
-class BinaryColumn(NamedTuple):
-    """Nullable byte strings as Arrow's `binary` lays them out.
+@dataclass(frozen=True, slots=True)
+class BinaryColumn:
+    """Values of bytes or null.
 
     Attributes:
-        offsets: int32[n + 1]; string i is data[offsets[i]:offsets[i + 1]].
+        offsets: int32[n + 1]; value i is `data[offsets[i]:offsets[i + 1]]`.
         data: uint8[m].
-        validity: uint8[ceil(n / 8)], bit i (lowest first) set where string i is not null; None
-            where no string is null.
-        null_count: How many are null.
+        validity: uint8[ceil(n / 8)], bit i % 8 of byte i // 8 set where not null; None: no nulls.
+        null_count: Number of nulls.
     """
 
     offsets: NDArray[np.int32]
     data: NDArray[np.uint8]
-    validity: NDArray[np.uint8] | None
-    null_count: int
+    validity: NDArray[np.uint8] | None = None
+    null_count: int = 0
 
-    def values(self) -> list[bytes | None]:
-        """Return the strings as Python objects."""
+    @classmethod
+    def from_values(cls, values: Iterable[bytes | None]) -> "BinaryColumn":
+        """Return a column of `values`."""
+        kept = list(values)
+        sizes = [0 if value is None else len(value) for value in kept]
+        total = sum(sizes)
+        if total > MAX_INT32:
+            raise _column_too_large("values", total)
+        offsets = np.zeros(len(kept) + 1, np.int32)
+        np.cumsum(sizes, out=offsets[1:])
+        data = as_source(b"".join(value for value in kept if value))
+        nulls = sum(value is None for value in kept)
+        present = [value is not None for value in kept]
+        validity = np.packbits(present, bitorder="little") if nulls else None
+        return cls(offsets=offsets, data=data, validity=validity, null_count=nulls)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[bytes | None]:
         data = self.data.tobytes()
-        borders = self.offsets.tolist()
-        strings: list[bytes | None] = [
-            data[start:end] for start, end in zip(borders[:-1], borders[1:], strict=True)
-        ]
-        if self.validity is not None:
-            valid = np.unpackbits(self.validity, bitorder="little")[: len(strings)]
-            for index in np.flatnonzero(valid == 0).tolist():
-                strings[index] = None
-        return strings
+        offsets = self.offsets.tolist()
+        values = (data[a:b] for a, b in zip(offsets, offsets[1:], strict=False))
+        if self.validity is None:
+            return values
+        present = np.unpackbits(self.validity, count=len(self), bitorder="little").tolist()
+        return (value if kept else None for value, kept in zip(values, present, strict=True))
 
 
-class HeaderColumn(NamedTuple):
-    """The headers of n records: record i has headers offsets[i] to offsets[i + 1] - 1."""
+@dataclass(frozen=True, slots=True)
+class HeaderColumn:
+    """The headers of each record.
+
+    Attributes:
+        offsets: int32[n + 1]; record i has the headers `offsets[i]` to `offsets[i + 1]`.
+        key: Keys of all headers, never null, valid UTF-8.
+        value: Values of all headers.
+    """
 
     offsets: NDArray[np.int32]
     key: BinaryColumn
     value: BinaryColumn
 
+    @classmethod
+    def from_values(cls, values: Iterable[Sequence[Header]]) -> "HeaderColumn":
+        """Return a column of lists of headers."""
+        kept = list(values)
+        flat = [header for headers in kept for header in headers]
+        offsets = np.zeros(len(kept) + 1, np.int32)
+        np.cumsum([len(headers) for headers in kept], out=offsets[1:])
+        return cls(
+            offsets=offsets,
+            key=BinaryColumn.from_values(header.key.encode() for header in flat),
+            value=BinaryColumn.from_values(header.value for header in flat),
+        )
 
-class RecordColumns(NamedTuple):
-    """n records, a column a field; a column that was not asked for is None.
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[tuple[Header, ...]]:
+        flat = [
+            Header((key or b"").decode(), value)
+            for key, value in zip(self.key, self.value, strict=True)
+        ]
+        offsets = self.offsets.tolist()
+        return (tuple(flat[a:b]) for a, b in zip(offsets, offsets[1:], strict=False))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordColumns:
+    """Records, a column a field. A column that is None was not asked for, or is all null.
 
     Attributes:
-        count: n.
+        count: Records, n.
         offset: int64[n].
         timestamp: int64[n], ms since 1970, -1 for none.
-        timestamp_type: int32[n], the numbers of `TimestampType`.
+        timestamp_type: int32[n], values of `TimestampType`.
         key: Keys.
         value: Values.
         headers: Headers.
@@ -86,42 +149,38 @@ class RecordColumns(NamedTuple):
     offset: NDArray[np.int64]
     timestamp: NDArray[np.int64]
     timestamp_type: NDArray[np.int32]
-    key: BinaryColumn | None
-    value: BinaryColumn | None
-    headers: HeaderColumn | None
+    key: BinaryColumn | None = None
+    value: BinaryColumn | None = None
+    headers: HeaderColumn | None = None
 
     def records(self) -> Iterator[Record]:
-        """Yield the records one by one, for those who want objects."""
-        nothing: list[bytes | None] = [None] * self.count
-        keys = nothing if self.key is None else self.key.values()
-        values = nothing if self.value is None else self.value.values()
-        kinds = [TimestampType(kind) for kind in self.timestamp_type.tolist()]
-        rows = zip(
-            keys,
-            values,
-            _header_lists(self.headers, self.count),
+        """Yield the records as objects; a column that is None reads as null or no headers."""
+        return map(
+            Record,
+            repeat(None, self.count) if self.key is None else self.key,
+            repeat(None, self.count) if self.value is None else self.value,
+            repeat((), self.count) if self.headers is None else self.headers,
             self.timestamp.tolist(),
             self.offset.tolist(),
-            kinds,
-            strict=True,
+            map(TimestampType, self.timestamp_type.tolist()),
         )
-        return (Record(*row) for row in rows)
 
 
-def _header_lists(headers: HeaderColumn | None, count: int) -> list[tuple[Header, ...]]:
-    if headers is None or headers.offsets[-1] == 0:
-        return [()] * count
-    keys = [str(key or b"", "utf-8", "replace") for key in headers.key.values()]
-    pairs = [Header(*pair) for pair in zip(keys, headers.value.values(), strict=True)]
-    borders = headers.offsets.tolist()
-    return [tuple(pairs[a:b]) for a, b in zip(borders[:-1], borders[1:], strict=True)]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordSlots:
+    """Where the fields of checked records lie; see `streamlog.records.kernels` for a slot.
 
+    Attributes:
+        source: uint8[m], the records' bytes, decompressed.
+        slots: int64[n, 9], a slot a record.
+        rows: int64[b], how many of them belong to each batch of the table.
+        totals: int64[12], their sizes, as the kernels' `TOTAL_…` constants name them.
+    """
 
-class _Source(NamedTuple):
-    """Where the records of each batch lie: in the buffer itself or in the arena."""
-
-    array: NDArray[np.uint8]
-    facts: NDArray[np.int64]  # begin, end, count, base offset, base timestamp, fixed timestamp
+    source: NDArray[np.uint8]
+    slots: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    totals: NDArray[np.int64]
 
 
 def decode_columns(
@@ -132,205 +191,253 @@ def decode_columns(
     start_offset: int = 0,
     end_offset: int = MAX_INT64,
     drop_control: bool = True,
-    max_decompressed: int = MAX_DECOMPRESSED_BATCH,
+    max_decompressed: int = MAX_DECOMPRESSED,
     path: str | None = None,
     position: int = 0,
 ) -> RecordColumns:
-    """Return the records of some batches as flat arrays.
+    """Decode the records of many batches.
+
+    The structure is checked completely before a byte is copied, the CRC is not: whoever read
+    the batches has done that (`streamlog.records.batch.check_crc`).
 
     Args:
-        buffer: The bytes that `table` was scanned from; their checksums have been checked.
-        table: The batches.
-        columns: Which of `key`, `value`, `headers` to return.
-        start_offset: Records below it are left out.
-        end_offset: Records from it on are left out.
-        drop_control: Whether control records are left out.
+        buffer: The batches; nothing in them is trusted.
+        table: Their headers, as `scan_batches` found them in `buffer`.
+        columns: Which of `key`, `value` and `headers` to copy; the rest costs nothing.
+        start_offset: First offset wanted.
+        end_offset: First offset no longer wanted.
+        drop_control: Leave control batches out, as every consumer does.
         max_decompressed: The most bytes one batch may decompress to.
-        path: The file the bytes come from, for errors.
-        position: Where in that file `buffer` starts, for errors.
+        path: The file, for messages.
+        position: Where `buffer` begins in that file, for messages.
 
     Returns:
-        The records, in the order of the batches.
+        The records in the order of the buffer.
 
     Raises:
-        CorruptRecordError: A record whose structure is wrong, or an unknown codec.
-        LimitExceededError: More bytes than `max_decompressed`, or than an Arrow column can hold.
+        CorruptRecordError: A record's structure is wrong, or compressed bytes are damaged.
+        LimitExceededError: A batch decompresses to more than `max_decompressed`, or a column
+            to 2 GiB: decode fewer batches at a time.
+
+    Source: DefaultRecordBatch.iterator, DefaultRecord.readFrom.
     """
-    from streamlog.records import kernels
-
-    if drop_control and (control := table.is_control).any():
-        table = table.select(~control)
-    sources = _sources(buffer, table, max_decompressed, path, position)
-    sums = np.zeros(kernels.SUMS, np.int64)
-    error = np.zeros(2, np.int64)
-    rows_before = np.zeros(len(sources) + 1, np.int64)
-    for index, (array, facts) in enumerate(sources):
-        status = kernels.measure_records(array, facts, start_offset, end_offset, sums, error)
-        if status < 0:
-            _refuse(status, table, index, error, path, position)
-        rows_before[index + 1] = sums[kernels.SUM_ROWS]
-    largest = int(sums[1:6].max())
-    if largest > MAX_INT32 or int(sums[kernels.SUM_ROWS]) > MAX_INT32:
-        raise LimitExceededError(
-            "more bytes than one Arrow column holds; read less at once",
-            path=path,
-            position=position,
-            got=f"{largest} bytes",
-            expected=f"at most {MAX_INT32}",
-        )
-    return _copy(sources, sums, rows_before, table, frozenset(columns), start_offset, end_offset)
-
-
-def _copy(
-    sources: list[_Source],
-    sums: NDArray[np.int64],
-    rows_before: NDArray[np.int64],
-    table: BatchTable,
-    columns: frozenset[str],
-    start_offset: int,
-    end_offset: int,
-) -> RecordColumns:
-    """Fill arrays of the measured sizes."""
-    from streamlog.records import kernels
-
-    rows = int(sums[kernels.SUM_ROWS])
-    headers = int(sums[kernels.SUM_HEADERS]) if "headers" in columns else 0
-    want_key, want_value, want_headers = (name in columns for name in ("key", "value", "headers"))
-    numbers = np.empty((2, rows), np.int64)
-    key = _room(rows if want_key else 0, int(sums[kernels.SUM_KEY_BYTES]) if want_key else 0)
-    value = _room(
-        rows if want_value else 0, int(sums[kernels.SUM_VALUE_BYTES]) if want_value else 0
+    found = decode_slots(
+        buffer,
+        table,
+        start_offset=start_offset,
+        end_offset=end_offset,
+        drop_control=drop_control,
+        max_decompressed=max_decompressed,
+        path=path,
+        position=position,
     )
-    header_offsets = np.zeros(rows + 1 if want_headers else 1, np.int32)
-    header_key = _room(headers, int(sums[kernels.SUM_HEADER_KEY_BYTES]) if headers else 0)
-    header_value = _room(headers, int(sums[kernels.SUM_HEADER_VALUE_BYTES]) if headers else 0)
-    wanted = want_key | want_value << 1 | want_headers << 2
-    for index, (array, facts) in enumerate(sources):
-        row = int(rows_before[index])
-        if row == rows_before[index + 1]:
-            continue
-        kernels.copy_records(
-            array,
-            facts,
-            start_offset,
-            end_offset,
-            int(wanted),
-            row,
-            int(header_offsets[row]) if want_headers else 0,
-            numbers,
-            key,
-            value,
-            header_offsets,
-            header_key,
-            header_value,
+    from streamlog.records import kernels as k
+
+    source, slots, totals = found.source, found.slots, found.totals.tolist()
+    key = value = headers = None
+    if "key" in columns:
+        key = _copy_column(
+            source, slots, k.SLOT_KEY, totals[k.TOTAL_KEY_BYTES], totals[k.TOTAL_KEY_NULLS]
         )
-    stamped = (table.attributes & TIMESTAMP_TYPE_MASK) != 0
-    nulls = sums[kernels.SUM_NULL_KEYS : kernels.SUM_NULL_HEADER_VALUES + 1].tolist()
+    if "value" in columns:
+        value = _copy_column(
+            source, slots, k.SLOT_VALUE, totals[k.TOTAL_VALUE_BYTES], totals[k.TOTAL_VALUE_NULLS]
+        )
+    if "headers" in columns:
+        headers = _copy_headers(source, slots, totals)
     return RecordColumns(
-        count=rows,
-        offset=numbers[0],
-        timestamp=numbers[1],
-        timestamp_type=np.repeat(stamped.astype(np.int32), np.diff(rows_before)),
-        key=_column(key, nulls[0]) if want_key else None,
-        value=_column(value, nulls[1]) if want_value else None,
-        headers=HeaderColumn(
-            header_offsets, _column(header_key, 0), _column(header_value, nulls[2])
-        )
-        if want_headers
-        else None,
+        count=len(slots),
+        offset=slots[:, k.SLOT_OFFSET].copy(),
+        timestamp=slots[:, k.SLOT_TIMESTAMP].copy(),
+        timestamp_type=_timestamp_types(table, found.rows),
+        key=key,
+        value=value,
+        headers=headers,
     )
 
 
-_Room = tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.uint8]]
-
-
-def _room(rows: int, size: int) -> _Room:
-    """Return offsets, data and validity for `rows` strings of `size` bytes together."""
-    return (
-        np.zeros(rows + 1, np.int32),
-        np.empty(size, np.uint8),
-        np.zeros((rows + 7) // 8, np.uint8),
-    )
-
-
-def _column(room: _Room, null_count: int) -> BinaryColumn:
-    return BinaryColumn(room[0], room[1], room[2] if null_count else None, null_count)
-
-
-def _sources(
-    buffer: Buffer, table: BatchTable, max_decompressed: int, path: str | None, position: int
-) -> list[_Source]:
-    """Return where each batch's records lie, decompressing those that are compressed."""
-    array = as_source(buffer)
-    facts = np.empty((len(table), 6), np.int64)
-    facts[:, 0] = table.position + RECORDS_OFFSET
-    facts[:, 1] = table.position + table.size
-    facts[:, 2] = table.count
-    facts[:, 3] = table.base_offset
-    facts[:, 4] = table.base_timestamp
-    stamped = (table.attributes & TIMESTAMP_TYPE_MASK) != 0
-    facts[:, 5] = np.where(stamped, table.max_timestamp, _OWN_TIMESTAMPS)
-    codecs = table.codec
-    if not codecs.any():
-        return [_Source(array, row) for row in facts]
-    view = memoryview(buffer)
-    sources = []
-    for row, codec in zip(facts, codecs.tolist(), strict=True):
-        if codec == 0 or row[0] == row[1]:
-            sources.append(_Source(array, row))
-            continue
-        begin, end = int(row[0]), int(row[1])
-        records = _decompress(codec, view[begin:end], max_decompressed, path, position + begin)
-        row[0], row[1] = 0, records.size
-        sources.append(_Source(records, row))
-    return sources
-
-
-def _decompress(
-    codec: int, data: memoryview, max_size: int, path: str | None, position: int
-) -> NDArray[np.uint8]:
-    from streamlog.binary.compression import decompress
-
-    if codec > max(CompressionType):
-        raise CorruptRecordError(
-            "unknown codec", path=path, position=position, got=str(codec), expected="0 to 4"
-        )
-    plain = decompress(
-        CompressionType(codec), data, max_size=max_size, path=path, position=position
-    )
-    return as_source(plain)
-
-
-_WRONG: Final = {
-    -1: "record length runs over its batch",
-    -2: "record ends inside its first fields",
-    -3: "key length runs over its record",
-    -4: "value length runs over its record",
-    -5: "impossible number of headers",
-    -6: "header key length runs over its record",
-    -7: "header value length runs over its record",
-    -8: "bytes left in a record behind its last header",
-    -9: "impossible number of records",
-    -10: "bytes left in a batch behind its last record",
-}
-
-
-def _refuse(
-    status: int,
+def decode_slots(
+    buffer: Buffer,
     table: BatchTable,
-    index: int,
-    error: NDArray[np.int64],
+    *,
+    start_offset: int = 0,
+    end_offset: int = MAX_INT64,
+    drop_control: bool = True,
+    max_decompressed: int = MAX_DECOMPRESSED,
+    path: str | None = None,
+    position: int = 0,
+) -> RecordSlots:
+    """Check the records of many batches and say where their fields lie, copying none.
+
+    Args and raises: see `decode_columns`.
+    """
+    from streamlog.records import kernels as k
+
+    wanted = (table.count > 0) & (table.last_offset >= start_offset)
+    wanted &= table.base_offset < end_offset
+    if drop_control:
+        wanted &= (table.attributes & CONTROL_MASK) == 0
+    source, spans = _records_of(buffer, table, wanted, max_decompressed, path, position)
+    room = np.where(wanted, spans[:, 1] - np.maximum(spans[:, 0], 0), MAX_INT64)
+    impossible = table.count > room // MIN_RECORD_SIZE
+    if impossible.any():
+        batch = int(np.argmax(impossible))
+        raise CorruptRecordError(
+            "batch is too short for its record count",
+            path=path,
+            position=position + int(table.position[batch]),
+            offset=int(table.base_offset[batch]),
+            got=f"{table.count[batch]} records in {room[batch]} bytes",
+        )
+    count = int(table.count[wanted].sum())
+    slots = np.empty((count, k.SLOT_WIDTH), np.int64)
+    rows = np.zeros(len(table), np.int64)
+    totals = np.zeros(k.TOTALS_WIDTH, np.int64)
+    limits = np.array((start_offset, end_offset), np.int64)
+    status = k.locate_records(source, table.fields, spans, limits, slots, rows, totals)
+    if status != k.OK:
+        raise _corrupt(status, table, totals.tolist(), path, position)
+    return RecordSlots(source=source, slots=slots[: totals[k.TOTAL_ROWS]], rows=rows, totals=totals)
+
+
+def _records_of(
+    buffer: Buffer,
+    table: BatchTable,
+    wanted: NDArray[np.bool_],
+    max_decompressed: int,
     path: str | None,
     position: int,
-) -> NoReturn:
-    raise CorruptRecordError(
-        _WRONG[status],
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return one array with the records of the wanted batches, and where in it they lie.
+
+    Uncompressed batches stay where they are; with a compressed one among them, all are put
+    one behind the other into an arena.
+    """
+    source = as_source(buffer)
+    spans = np.full((len(table), 2), -1, np.int64)
+    spans[:, 0][wanted] = table.position[wanted] + RECORDS_OFFSET
+    spans[:, 1][wanted] = table.position[wanted] + table.size[wanted]
+    spans[:, 1][~wanted] = MAX_INT64  # nothing is read there
+    codecs = table.attributes & COMPRESSION_MASK
+    if not (codecs[wanted] != NONE).any():
+        return source, spans
+    parts: list[Buffer] = []
+    filled = 0
+    for batch in np.flatnonzero(wanted).tolist():
+        start, end = spans[batch].tolist()
+        part = decompress(
+            int(codecs[batch]),
+            source[start:end],
+            max_size=max_decompressed,
+            path=path,
+            position=position + int(table.position[batch]),
+        )
+        parts.append(part)
+        spans[batch] = filled, filled + len(part)
+        filled += len(part)
+        if filled > MAX_ARENA:
+            raise LimitExceededError(
+                "batches decompress to 2 GiB and more",
+                path=path,
+                position=position,
+                hint="read fewer bytes at a time",
+            )
+    return as_source(parts[0] if len(parts) == 1 else b"".join(parts)), spans
+
+
+def _copy_column(
+    source: NDArray[np.uint8], slots: NDArray[np.int64], place: int, size: int, nulls: int
+) -> BinaryColumn:
+    from streamlog.records import kernels as k
+
+    if size > MAX_INT32:
+        raise _column_too_large("a column", size)
+    offsets = np.empty(len(slots) + 1, np.int32)
+    data = np.empty(size, np.uint8)
+    copied = k.copy_column(source, slots, place, offsets, data)
+    assert copied == size, (copied, size)
+    validity = None
+    if nulls:
+        validity = np.zeros(-(-len(slots) // 8), np.uint8)
+        k.copy_validity(slots, place, validity)
+    return BinaryColumn(offsets=offsets, data=data, validity=validity, null_count=nulls)
+
+
+def _copy_headers(
+    source: NDArray[np.uint8], slots: NDArray[np.int64], totals: list[int]
+) -> HeaderColumn:
+    from streamlog.records import kernels as k
+
+    count = totals[k.TOTAL_HEADERS]
+    offsets = np.zeros(len(slots) + 1, np.int32)
+    pairs = np.empty((count, k.SLOT_WIDTH), np.int64)
+    if count:
+        k.copy_headers(source, slots, offsets, pairs)
+    key = _copy_column(source, pairs, k.SLOT_KEY, totals[k.TOTAL_HEADER_KEY_BYTES], 0)
+    value = _copy_column(
+        source,
+        pairs,
+        k.SLOT_VALUE,
+        totals[k.TOTAL_HEADER_VALUE_BYTES],
+        totals[k.TOTAL_HEADER_VALUE_NULLS],
+    )
+    return HeaderColumn(offsets=offsets, key=_valid_utf8(key), value=value)
+
+
+def _valid_utf8(column: BinaryColumn) -> BinaryColumn:
+    """Return `column` with U+FFFD for bytes that are no UTF-8, as Java reads header keys."""
+    if not (column.data & 0x80).any():
+        return column
+    try:
+        column.data.tobytes().decode()
+    except UnicodeDecodeError:
+        pass
+    else:
+        starts = column.offsets[:-1]
+        starts = starts[starts < len(column.data)]
+        if not ((column.data[starts] & 0xC0) == 0x80).any():  # no character across a border
+            return column
+    replaced = ((value or b"").decode(errors="replace").encode() for value in column)
+    return BinaryColumn.from_values(replaced)
+
+
+def _timestamp_types(table: BatchTable, rows: NDArray[np.int64]) -> NDArray[np.int32]:
+    types = ((table.attributes & TIMESTAMP_TYPE_MASK) != 0).astype(np.int32)
+    if not types.any():
+        return np.zeros(int(rows.sum()), np.int32)
+    return np.repeat(types, rows)
+
+
+def _column_too_large(what: str, size: int) -> LimitExceededError:
+    return LimitExceededError(
+        f"{what} of 2 GiB and more",
+        got=size,
+        expected=f"at most {MAX_INT32} bytes",
+        hint="read fewer bytes at a time",
+    )
+
+
+def _corrupt(
+    status: int, table: BatchTable, totals: list[int], path: str | None, position: int
+) -> CorruptRecordError:
+    from streamlog.records import kernels as k
+
+    what = {
+        k.BAD_RECORD_LENGTH: "record length is wrong or reaches beyond its batch",
+        k.BAD_NUMBER: "timestamp or offset of a record is damaged",
+        k.BAD_FIELD_LENGTH: "key, value or header reaches beyond its record",
+        k.BAD_HEADER_COUNT: "record has an impossible number of headers",
+        k.BAD_HEADER_KEY: "header key is null or reaches beyond its record",
+        k.BAD_RECORD_END: "record is longer than its fields",
+        k.MISSING_RECORDS: "batch ends before its last record",
+        k.SURPLUS_BYTES: "batch goes on behind its last record",
+    }[status]
+    batch = totals[k.ERROR_BATCH]
+    return CorruptRecordError(
+        what,
         path=path,
-        position=position + int(table.position[index]),
-        offset=int(table.base_offset[index]),
-        got=f"record {int(error[0])} of {int(table.count[index])}, "
-        f"{int(error[1])} bytes into the decompressed records"
-        if int(table.codec[index])
-        else f"record {int(error[0])} of {int(table.count[index])}",
-        expected="records that fill their batch exactly",
+        position=position + int(table.position[batch]),
+        offset=int(table.base_offset[batch]),
+        got=f"record {totals[k.ERROR_RECORD]} of {table.count[batch]}",
+        expected="sound records",
     )

@@ -4,7 +4,7 @@ Reading goes in two steps. *Checking* (`scan_batches`, `locate_records`) looks a
 and every varint before it uses it, allocates nothing, and leaves a *slot* per record: where its
 fields lie. *Copying* (`copy_column`, `copy_headers`) then moves whole fields by memcpy into
 arrays that were sized from the checked totals. Writing goes the other way: slots are made from
-columns (`slot_column`, `slot_headers`), cut into batches (`plan_batches`) and written out
+columns (`slot_column`, `write_header_fields`), cut into batches (`plan_batches`) and written out
 (`write_records`, `write_headers`).
 
 A slot is a row of int64[n, 9]; its places are the `SLOT_…` constants below. Sizes are -1 for
@@ -93,6 +93,10 @@ ERROR_BATCH: Final = 9  # where a negative status arose: batch, record in it, by
 ERROR_RECORD: Final = 10
 ERROR_POSITION: Final = 11
 TOTALS_WIDTH: Final = 12
+
+# ---- Utils.murmur2 of org.apache.kafka.common.utils ---------------------------------------------
+MURMUR_SEED: Final = 0x9747B28C
+MURMUR_FACTOR: Final = 0x5BD1E995
 
 # ---- status ----------------------------------------------------------------------------------
 OK: Final = 0
@@ -526,34 +530,6 @@ def write_header_fields(
     return filled
 
 
-@kernel
-def slot_headers(
-    offsets: NDArray[np.int32],
-    positions: NDArray[np.int64],
-    rows: NDArray[np.int64],
-    out_slots: NDArray[np.int64],
-) -> int:
-    """Note where the written headers of each chosen row lie.
-
-    Args:
-        offsets: int32[n + 1], first header of each row.
-        positions: int64[h + 1], where each header begins in the written bytes.
-        rows: int64[k], the rows to take.
-        out_slots: int64[k, 9].
-
-    Returns:
-        OK, or BAD_HEADER_COUNT where the offsets decrease or leave the headers.
-    """
-    for index in range(len(rows)):
-        first, last = offsets[rows[index]], offsets[rows[index] + 1]
-        if first < 0 or last < first or last >= positions.size:
-            return BAD_HEADER_COUNT
-        out_slots[index, SLOT_HEADERS] = positions[first]
-        out_slots[index, SLOT_HEADERS + 1] = positions[last] - positions[first]
-        out_slots[index, SLOT_HEADER_COUNT] = last - first
-    return OK
-
-
 # ---- slots to batches --------------------------------------------------------------------------------
 @kernel
 def size_of_body(slot: NDArray[np.int64], base_offset: int, base_timestamp: int) -> int:
@@ -566,9 +542,7 @@ def size_of_body(slot: NDArray[np.int64], base_offset: int, base_timestamp: int)
 
 
 @kernel
-def plan_batches(
-    slots: NDArray[np.int64], batch_size: int, out_fields: NDArray[np.int64]
-) -> int:
+def plan_batches(slots: NDArray[np.int64], batch_size: int, out_fields: NDArray[np.int64]) -> int:
     """Cut records into batches of at most `batch_size` bytes, at least one record each.
 
     Args:
@@ -662,3 +636,53 @@ def write_records(
                 return OUT_OF_ROOM
             row += 1
     return position
+
+
+# ---- keys to partitions ------------------------------------------------------------------------------
+@kernel
+def murmur2(data: NDArray[np.uint8], start: int, end: int) -> int:
+    """Return Kafka's 32-bit hash of `data[start:end]`, unsigned."""
+    size = end - start
+    state = (MURMUR_SEED ^ size) & 0xFFFFFFFF
+    tail = start + (size & ~3)
+    for position in range(start, tail, 4):
+        word = int(data[position]) | int(data[position + 1]) << 8
+        word |= int(data[position + 2]) << 16 | int(data[position + 3]) << 24
+        word = word * MURMUR_FACTOR & 0xFFFFFFFF
+        word = (word ^ word >> 24) * MURMUR_FACTOR & 0xFFFFFFFF
+        state = (state * MURMUR_FACTOR & 0xFFFFFFFF) ^ word
+    if tail < end:
+        for position in range(tail, end):
+            state ^= int(data[position]) << 8 * (position - tail)
+        state = state * MURMUR_FACTOR & 0xFFFFFFFF
+    state = (state ^ state >> 13) * MURMUR_FACTOR & 0xFFFFFFFF
+    return state ^ state >> 15
+
+
+@kernel
+def partition_keys(
+    slots: NDArray[np.int64],
+    data: NDArray[np.uint8],
+    partitions: int,
+    out_partitions: NDArray[np.int32],
+) -> int:
+    """Choose a partition for each key.
+
+    Args:
+        slots: int64[n, 9], the keys.
+        data: uint8[m], their bytes.
+        partitions: How many there are.
+        out_partitions: int32[n], filled with 0 to `partitions` - 1, or -1 where the key is null.
+
+    Returns:
+        OK, or OUT_OF_ROOM where a key lies outside `data`.
+    """
+    for row in range(len(slots)):
+        start, size = slots[row, SLOT_KEY], slots[row, SLOT_KEY + 1]
+        if size < 0:
+            out_partitions[row] = -1
+        elif start < 0 or size > data.size - start:
+            return OUT_OF_ROOM
+        else:
+            out_partitions[row] = (murmur2(data, start, start + size) & MAX_INT32) % partitions
+    return OK

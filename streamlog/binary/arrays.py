@@ -1,0 +1,34 @@
+"""Bytes as arrays of one kind, so that each kernel is compiled for one signature only.
+
+numba compiles a kernel anew for every combination of argument types, and a read-only array is
+another type than a writable one. What a kernel reads is therefore always a *source*: read-only,
+contiguous, aligned. What it writes is always an ordinary new array.
+"""
+
+from collections.abc import Sequence
+from typing import TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Buffer", "as_source", "read_only"]
+
+Buffer = bytes | bytearray | memoryview | NDArray[np.uint8]
+
+A = TypeVar("A", bound=np.generic)
+
+
+def as_source(buffer: Buffer) -> NDArray[np.uint8]:
+    """Return `buffer` as read-only uint8[n] without copying it."""
+    source: NDArray[np.uint8] = (
+        buffer.view() if isinstance(buffer, np.ndarray) else np.frombuffer(buffer, np.uint8)
+    )
+    source.flags.writeable = False
+    return source
+
+
+def read_only(values: NDArray[A] | Sequence[int], kind: type[A]) -> NDArray[A]:
+    """Return `values` as a read-only, contiguous, aligned array of `kind`; copied if it is not."""
+    array = np.require(values, kind, ("C", "A")).view()
+    array.flags.writeable = False
+    return cast(NDArray[A], array)

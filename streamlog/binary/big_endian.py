@@ -1,0 +1,86 @@
+"""Big-endian two's complement integers inside byte arrays, as Java writes them.
+
+The kernels check nothing but the array's bounds: the caller has made sure that the field is
+there. `plain_…` functions do the same for the tests, by other means.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlog.binary.jit import kernel
+
+__all__ = [
+    "plain_read_int",
+    "plain_write_int",
+    "read_int8",
+    "read_int16",
+    "read_int32",
+    "read_int64",
+    "write_int8",
+    "write_int16",
+    "write_int32",
+    "write_int64",
+]
+
+
+@kernel
+def read_int8(buffer: NDArray[np.uint8], position: int) -> int:
+    """Return the int8 at `position`."""
+    return (int(buffer[position]) ^ 0x80) - 0x80
+
+
+@kernel
+def read_int16(buffer: NDArray[np.uint8], position: int) -> int:
+    """Return the int16 at `position`."""
+    return read_int8(buffer, position) << 8 | int(buffer[position + 1])
+
+
+@kernel
+def read_int32(buffer: NDArray[np.uint8], position: int) -> int:
+    """Return the int32 at `position`."""
+    low = int(buffer[position + 2]) << 8 | int(buffer[position + 3])
+    return read_int16(buffer, position) << 16 | low
+
+
+@kernel
+def read_int64(buffer: NDArray[np.uint8], position: int) -> int:
+    """Return the int64 at `position`."""
+    low = read_int32(buffer, position + 4) & 0xFFFFFFFF
+    return read_int32(buffer, position) << 32 | low
+
+
+@kernel
+def write_int8(buffer: NDArray[np.uint8], position: int, value: int) -> None:
+    """Write the low byte of `value` at `position`."""
+    buffer[position] = value & 0xFF
+
+
+@kernel
+def write_int16(buffer: NDArray[np.uint8], position: int, value: int) -> None:
+    """Write the low 16 bits of `value` at `position`."""
+    buffer[position] = value >> 8 & 0xFF
+    buffer[position + 1] = value & 0xFF
+
+
+@kernel
+def write_int32(buffer: NDArray[np.uint8], position: int, value: int) -> None:
+    """Write the low 32 bits of `value` at `position`."""
+    write_int16(buffer, position, value >> 16)
+    write_int16(buffer, position + 2, value)
+
+
+@kernel
+def write_int64(buffer: NDArray[np.uint8], position: int, value: int) -> None:
+    """Write `value` at `position`."""
+    write_int32(buffer, position, value >> 32)
+    write_int32(buffer, position + 4, value)
+
+
+def plain_read_int(buffer: bytes, position: int, size: int) -> int:
+    """Return the signed integer of `size` bytes at `position`."""
+    return int.from_bytes(buffer[position : position + size], "big", signed=True)
+
+
+def plain_write_int(buffer: bytearray, position: int, size: int, value: int) -> None:
+    """Write the low `size` bytes of `value` at `position`."""
+    buffer[position : position + size] = (value % (1 << 8 * size)).to_bytes(size, "big")

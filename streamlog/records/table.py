@@ -1,0 +1,183 @@
+"""The headers of many batches as one array of numbers: what scanning makes and writing takes.
+
+A table is int64[n, 14], a row a batch. Its columns are views of that array (with a stride), so
+slicing and patching cost no copies.
+"""
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlog.records.layout import COMPRESSION_MASK, CONTROL_MASK, TRANSACTIONAL_MASK
+
+__all__ = ["BatchTable", "ScanStop"]
+
+# Places in a row. Kernels import them.
+POSITION: Final = 0
+SIZE: Final = 1
+BASE_OFFSET: Final = 2
+LAST_OFFSET: Final = 3
+LEADER_EPOCH: Final = 4
+MAGIC: Final = 5
+CRC: Final = 6
+ATTRIBUTES: Final = 7
+BASE_TIMESTAMP: Final = 8
+MAX_TIMESTAMP: Final = 9
+PRODUCER_ID: Final = 10
+PRODUCER_EPOCH: Final = 11
+BASE_SEQUENCE: Final = 12
+COUNT: Final = 13
+WIDTH: Final = 14
+
+
+class ScanStop(IntEnum):
+    """Why a scan ended where it did."""
+
+    END = 0  # at the end of the buffer, behind a whole batch
+    PARTIAL = 1  # the buffer ends inside a batch, or with bytes too few to tell
+    BAD_LENGTH = 2  # a length that no batch of this magic can have
+    BAD_MAGIC = 3  # a format this scanner does not read
+    BAD_HEADER = 4  # a negative count, or offsets that are negative, fall, or leave 63 bits
+
+
+class BatchTable:
+    """Headers of batches, in the order of the buffer.
+
+    Attributes:
+        fields: int64[n, 14], the numbers themselves.
+    """
+
+    __slots__ = ("fields",)
+
+    def __init__(self, fields: NDArray[np.int64]) -> None:
+        self.fields = fields
+
+    @classmethod
+    def empty(cls) -> "BatchTable":
+        """Return a table of no batches."""
+        return cls(np.empty((0, WIDTH), np.int64))
+
+    @classmethod
+    def concatenate(cls, tables: Iterable["BatchTable"]) -> "BatchTable":
+        """Return the batches of all `tables`, positions unchanged."""
+        fields = [table.fields for table in tables]
+        return cls(np.concatenate(fields)) if fields else cls.empty()
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def __repr__(self) -> str:
+        if not len(self):
+            return "BatchTable(empty)"
+        first, last = self.fields[0], self.fields[-1]
+        return (
+            f"BatchTable({len(self)} batches, offsets {first[BASE_OFFSET]} to "
+            f"{last[LAST_OFFSET]}, bytes {first[POSITION]} to {last[POSITION] + last[SIZE]})"
+        )
+
+    def slice(self, start: int, stop: int) -> "BatchTable":
+        """Return batches `start` to `stop` (exclusive) as a view."""
+        return BatchTable(self.fields[start:stop])
+
+    def select(self, keep: NDArray[np.bool_]) -> "BatchTable":
+        """Return a copy of the batches where `keep`, bool[n], holds."""
+        return BatchTable(self.fields[keep])
+
+    def moved(self, distance: int) -> "BatchTable":
+        """Return a copy whose positions are `distance` bytes further."""
+        fields = self.fields.copy()
+        fields[:, POSITION] += distance
+        return BatchTable(fields)
+
+    @property
+    def end(self) -> int:
+        """Position behind the last batch, 0 where there is none."""
+        return int(self.fields[-1, POSITION] + self.fields[-1, SIZE]) if len(self) else 0
+
+    @property
+    def codec(self) -> NDArray[np.int64]:
+        """Codec ids: those of `CompressionType`, or 5 to 7, which name none."""
+        return self.fields[:, ATTRIBUTES] & COMPRESSION_MASK
+
+    @property
+    def is_control(self) -> NDArray[np.bool_]:
+        """Whether each batch holds control records."""
+        return (self.fields[:, ATTRIBUTES] & CONTROL_MASK) != 0
+
+    @property
+    def is_transactional(self) -> NDArray[np.bool_]:
+        """Whether each batch belongs to a transaction."""
+        return (self.fields[:, ATTRIBUTES] & TRANSACTIONAL_MASK) != 0
+
+    @property
+    def position(self) -> NDArray[np.int64]:
+        """Byte positions of the batches in their buffer."""
+        return self.fields[:, POSITION]
+
+    @property
+    def size(self) -> NDArray[np.int64]:
+        """Sizes in bytes, LOG_OVERHEAD included."""
+        return self.fields[:, SIZE]
+
+    @property
+    def base_offset(self) -> NDArray[np.int64]:
+        """First offsets."""
+        return self.fields[:, BASE_OFFSET]
+
+    @property
+    def last_offset(self) -> NDArray[np.int64]:
+        """Last offsets, kept by compaction even if the last record is gone."""
+        return self.fields[:, LAST_OFFSET]
+
+    @property
+    def leader_epoch(self) -> NDArray[np.int64]:
+        """Partition leader epochs, -1 for none."""
+        return self.fields[:, LEADER_EPOCH]
+
+    @property
+    def magic(self) -> NDArray[np.int64]:
+        """Format versions."""
+        return self.fields[:, MAGIC]
+
+    @property
+    def crc(self) -> NDArray[np.int64]:
+        """Stored checksums, unsigned."""
+        return self.fields[:, CRC]
+
+    @property
+    def attributes(self) -> NDArray[np.int64]:
+        """Attribute bits, see `streamlog.records.layout`."""
+        return self.fields[:, ATTRIBUTES]
+
+    @property
+    def base_timestamp(self) -> NDArray[np.int64]:
+        """What record timestamps are relative to, in ms; the delete horizon where one is set."""
+        return self.fields[:, BASE_TIMESTAMP]
+
+    @property
+    def max_timestamp(self) -> NDArray[np.int64]:
+        """Largest timestamps, in ms, -1 for none."""
+        return self.fields[:, MAX_TIMESTAMP]
+
+    @property
+    def producer_id(self) -> NDArray[np.int64]:
+        """Producer ids, -1 for none."""
+        return self.fields[:, PRODUCER_ID]
+
+    @property
+    def producer_epoch(self) -> NDArray[np.int64]:
+        """Producer epochs, -1 for none."""
+        return self.fields[:, PRODUCER_EPOCH]
+
+    @property
+    def base_sequence(self) -> NDArray[np.int64]:
+        """Sequences of the first records, -1 for none."""
+        return self.fields[:, BASE_SEQUENCE]
+
+    @property
+    def count(self) -> NDArray[np.int64]:
+        """Records really present."""
+        return self.fields[:, COUNT]
