@@ -6,8 +6,9 @@ headers, topic, partition, timestamp), never what the sink adds, such as the tim
 came without one.
 
 Each row has two hashes of 32 bits, FNV-1a and one that multiplies by MurmurHash2's constant. Its
-fields go into both, lengths and nulls marked; then both are mixed and added to the sums of all
-rows modulo 2**32. It finds accidents; nobody signs with it.
+fields go into both, lengths and nulls marked; then both are mixed and make one number. The
+checksum is the sum of the rows' numbers modulo 2**64 (`streamlog.log.identity.checksum_sum` adds
+those of several parts). It finds accidents; nobody signs with it.
 """
 
 from typing import Final
@@ -17,10 +18,11 @@ from numpy.typing import NDArray
 
 from streamlog.binary.arrays import read_only
 from streamlog.binary.jit import kernel
+from streamlog.log.identity import checksum_sum
 from streamlog.records.columns import BinaryColumn, HeaderColumn
 from streamlog.spark.sink_columns import DECIDED_BY_PARTITIONER, TIME_OF_BATCH, SinkColumns
 
-__all__ = ["add_checksums", "checksum_rows", "plain_checksum_rows"]
+__all__ = ["checksum_rows", "plain_checksum_rows"]
 
 _MASK: Final = 0xFFFFFFFF
 _FNV_BASIS: Final = 0x811C9DC5
@@ -48,13 +50,11 @@ def checksum_rows(columns: SinkColumns) -> int:
         _add_numbers(read_only(numbers, np.int64), hashes)
     sums = np.zeros(2, np.int64)
     _sum_mixed(hashes, sums)
-    return int(sums[0]) << 32 | int(sums[1])
+    return _join(int(sums[0]), int(sums[1]))
 
 
-def add_checksums(left: int, right: int) -> int:
-    """Return the checksum of the rows of both."""
-    high = (left >> 32) + (right >> 32) & _MASK
-    return high << 32 | (left + right) & _MASK
+def _join(first: int, second: int) -> int:
+    return ((first << 32) + second) % (1 << 64)
 
 
 def _new_hashes(count: int) -> NDArray[np.int64]:
@@ -171,7 +171,7 @@ def _sum_mixed(hashes: NDArray[np.int64], out_sums: NDArray[np.int64]) -> int:
             value ^= value >> 16
             value = (value * _MIX) & _MASK
             value ^= value >> 16
-            out_sums[lane] = (out_sums[lane] + value) & _MASK
+            out_sums[lane] += value
     return len(hashes)
 
 
@@ -192,7 +192,7 @@ def plain_checksum_rows(columns: SinkColumns) -> int:
             for lane in _plain_add_string(pair, header.value):
                 hashes = _plain_add_number(hashes, lane)
         first, second = _plain_add(hashes, numbers[row].tobytes())
-        total = add_checksums(total, _plain_mix(first) << 32 | _plain_mix(second))
+        total = checksum_sum(total, _join(_plain_mix(first), _plain_mix(second)))
     return total
 
 

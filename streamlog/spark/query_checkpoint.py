@@ -9,14 +9,13 @@ Spark keeps a query's progress in a directory of small files:
     sources/<i>/<n> what a file source remembers of its own
 
 A batch that runs again has the same number; whether it is the same batch is told by the source
-lines of `offsets/<N>`: those are the commit's fingerprint. Spark never syncs any of these files.
+lines of `offsets/<N>`: those are the source of the commit's fingerprint. Spark never syncs any of these files.
 A sink that made batch N durable while a power cut took `offsets/<N>` away would later meet
 another batch N, so a commit syncs `paths_to_sync` first.
 
 Only checkpoints in the local file system can be read and synced here.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -30,7 +29,6 @@ __all__ = ["QueryCheckpoint", "local_path"]
 
 _METADATA_SIZE_MAX: Final = 1 << 16
 _OFFSETS_SIZE_MAX: Final = 1 << 26  # 64 MiB: over a million partitions
-_FINGERPRINT_LENGTH_MAX: Final = 2048
 _LINES_BEFORE_SOURCES: Final = 2  # version and settings
 _QUERY_ID: Final = re.compile(r"[0-9A-Za-z-]{1,64}", re.ASCII)
 _LOG_ENTRY: Final = re.compile(r"([0-9]{1,19})(\.compact)?", re.ASCII)
@@ -107,15 +105,15 @@ class QueryCheckpoint:
             )
         return query_id
 
-    def fingerprint(self, batch_id: int) -> str | None:
+    def source_lines(self, batch_id: int) -> str | None:
         """Return what tells this batch from another one of the same number.
 
         Args:
             batch_id: The batch.
 
         Returns:
-            The source lines of `offsets/<batch_id>`, where they are very long their digest; None
-            where the file is not there.
+            The lines of `offsets/<batch_id>` that say up to where each source is read; None where
+            the file is not there.
 
         Raises:
             CorruptCheckpointError: The file is not what Spark writes.
@@ -138,10 +136,7 @@ class QueryCheckpoint:
                 got=repr(content[:80]),
                 expected="a version line, a line of settings, and a line for each source",
             )
-        text = "\n".join(sources)
-        if len(text) > _FINGERPRINT_LENGTH_MAX:
-            return f"sha256:{hashlib.sha256(text.encode()).hexdigest()} of {len(text)} characters"
-        return text
+        return "\n".join(sources)
 
     def paths_to_sync(self, batch_id: int) -> tuple[str, ...]:
         """Return the files, then the directories, that must be durable before this batch is.

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.spark.checksum import add_checksums, checksum_rows, plain_checksum_rows
+from streamlog.log.identity import checksum_sum
+from streamlog.spark.checksum import checksum_rows, plain_checksum_rows
 from streamlog.spark.sink_columns import SinkColumns, SinkSchema, read_columns
 
 SCHEMA = pa.schema(
@@ -59,7 +60,7 @@ def test_the_order_of_rows_and_their_division_do_not_matter(
 
     parts = [checksum_rows(columns_of(part)) for part in (shuffled[:cut], shuffled[cut:])]
 
-    assert add_checksums(*parts) == checksum_rows(columns_of(rows))
+    assert checksum_sum(*parts) == checksum_rows(columns_of(rows))
 
 
 ONE: dict[str, Any] = {

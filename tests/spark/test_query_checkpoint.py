@@ -85,45 +85,31 @@ def test_huge_metadata_is_not_read(checkpoint: Path) -> None:
         found(checkpoint).query_id()
 
 
-def test_the_fingerprint_is_the_source_lines(checkpoint: Path) -> None:
-    assert found(checkpoint).fingerprint(0) == '{"orders":{"0":10}}'
-    assert found(checkpoint).fingerprint(1) == '{"orders":{"0":20}}\n-'
+def test_the_source_lines_follow_the_settings(checkpoint: Path) -> None:
+    assert found(checkpoint).source_lines(0) == '{"orders":{"0":10}}'
+    assert found(checkpoint).source_lines(1) == '{"orders":{"0":20}}\n-'
 
 
-def test_the_same_range_planned_at_another_time_has_the_same_fingerprint(checkpoint: Path) -> None:
-    before = found(checkpoint).fingerprint(1)
+def test_the_same_range_planned_at_another_time_has_the_same_source_lines(checkpoint: Path) -> None:
+    before = found(checkpoint).source_lines(1)
     content = (checkpoint / "offsets/1").read_text()
 
     (checkpoint / "offsets/1").write_text(content.replace("1795235304899", "1795235309999"))
 
-    assert found(checkpoint).fingerprint(1) == before
+    assert found(checkpoint).source_lines(1) == before
 
 
-def test_a_longer_range_has_another_fingerprint(checkpoint: Path) -> None:
-    before = found(checkpoint).fingerprint(1)
+def test_a_longer_range_has_other_source_lines(checkpoint: Path) -> None:
+    before = found(checkpoint).source_lines(1)
     content = (checkpoint / "offsets/1").read_text()
 
     (checkpoint / "offsets/1").write_text(content.replace("20}", "21}"))
 
-    assert found(checkpoint).fingerprint(1) != before
+    assert found(checkpoint).source_lines(1) != before
 
 
-def test_a_very_long_fingerprint_becomes_a_digest(checkpoint: Path) -> None:
-    offsets = {"orders": {str(partition): 0 for partition in range(1000)}}
-    prints = set()
-    for last in (7, 8):
-        offsets["orders"]["999"] = last
-        (checkpoint / "offsets/1").write_text(f"v1\n{SETTINGS}\n{json.dumps(offsets)}")
-        text = found(checkpoint).fingerprint(1)
-        assert text is not None
-        assert text.startswith("sha256:")
-        assert len(text) < 120
-        prints.add(text)
-    assert len(prints) == 2
-
-
-def test_a_batch_without_offsets_has_no_fingerprint(checkpoint: Path) -> None:
-    assert found(checkpoint).fingerprint(2) is None
+def test_a_batch_without_offsets_has_no_source_lines(checkpoint: Path) -> None:
+    assert found(checkpoint).source_lines(2) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"v1", b"v1\n{}", b"x\n{}\n{}", b"\xff\xfe\n{}\n{}"])
@@ -131,7 +117,7 @@ def test_torn_offsets_are_corrupt(checkpoint: Path, content: bytes) -> None:
     (checkpoint / "offsets/1").write_bytes(content)
 
     with pytest.raises(CorruptCheckpointError, match="offsets of the batch"):
-        found(checkpoint).fingerprint(1)
+        found(checkpoint).source_lines(1)
 
 
 def relative_paths(checkpoint: Path, batch_id: int) -> list[str]:
