@@ -9,9 +9,9 @@ Spark keeps a query's progress in a directory of small files:
     sources/<i>/<n> what a file source remembers of its own
 
 A batch that runs again has the same number; whether it is the same batch is told by the source
-lines of `offsets/<N>`: those are the source of the commit's fingerprint. Spark never syncs any of these files.
-A sink that made batch N durable while a power cut took `offsets/<N>` away would later meet
-another batch N, so a commit syncs `paths_to_sync` first.
+lines of `offsets/<N>`, which a commit therefore has in its fingerprint. Spark never syncs any of
+these files. A sink that made batch N durable while a power cut took `offsets/<N>` away would
+later meet another batch N, so a commit syncs `paths_to_sync` first.
 
 Only checkpoints in the local file system can be read and synced here.
 """
