@@ -1,0 +1,334 @@
+"""Topics come and go: making them, adding partitions, deleting them; every step survives a crash.
+
+A topic exists once `.streamlog/topics/NAME.properties` does: that file is written last when the
+topic is made and goes first when it is deleted. A crash in between leaves
+
+    directories NAME-0, NAME-1 … without a properties file     made halfway: the next creation
+                                                               removes the empty ones
+    NAME.deleted beside the other properties files             deleted halfway: the next creation
+                                                               or deletion of NAME finishes that
+
+All partitions of a topic hold the same topic id in their `partition.metadata`.
+"""
+
+import contextlib
+import logging
+import os
+import random as random_module
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from streamlog.clock import Clock
+from streamlog.config import ConfigValue, format_properties
+from streamlog.errors import (
+    CorruptDataError,
+    FileMissingError,
+    InvalidPartitionsError,
+    InvalidRequestError,
+    InvalidTopicError,
+    TopicExistsError,
+)
+from streamlog.fs.api import FileKind, FileSystem
+from streamlog.fs.files import remove_tree, write_file_atomically
+from streamlog.log import checkpoints
+from streamlog.log.locks import refuse_live_broker, take_partition_lock
+from streamlog.log.partition_metadata import (
+    PARTITION_METADATA,
+    new_topic_id,
+    read_topic_id,
+    topic_id_hex,
+    write_topic_id,
+)
+from streamlog.log.roots import (
+    check_root,
+    is_our_root,
+    make_root,
+    read_server_config,
+    registry_lock,
+    state_path,
+    topic_properties_path,
+)
+from streamlog.log.topics import (
+    list_topics,
+    partition_directories,
+    topic_exists,
+    unknown_topic_error,
+)
+from streamlog.settings import text_of
+from streamlog.topic import TopicPartition, check_topic_name
+
+__all__ = ["create_topic", "delete_topic", "ensure_partition"]
+
+MAX_PARTITIONS: Final = 100_000  # of one topic; more than a directory's listing would bear
+_MAX_FILE_NAME: Final = 255  # NAME_MAX; UnifiedLog.logDeleteDirName keeps to it as well
+_DELETED: Final = ".deleted"
+_LOCK_TIMEOUT_MS: Final = 30_000
+# LogFileUtils.DELETE_DIR_SUFFIX; the id is the topic's, where Kafka draws one by chance
+_DELETE_DIRECTORY: Final = re.compile(
+    r"(?P<topic>.+)-(?:0|[1-9][0-9]*)\.[0-9a-f]{32}-delete", re.ASCII
+)
+
+_logger = logging.getLogger(__name__)
+
+
+# ---- making ---------------------------------------------------------------------------------
+def create_topic(
+    fs: FileSystem,
+    clock: Clock,
+    root: str,
+    topic: str,
+    *,
+    partitions: int,
+    configs: Mapping[str, ConfigValue],
+    random: random_module.Random,
+) -> str:
+    """Make a topic with empty partitions; durable.
+
+    Args:
+        fs: Where the root is.
+        clock: Measures waits for locks.
+        root: A log root made by `make_root`.
+        topic: The new topic's name.
+        partitions: How many partitions it gets.
+        configs: Its own settings, by Kafka's topic keys.
+        random: For the topic id.
+
+    Returns:
+        The topic id.
+
+    Raises:
+        InvalidTopicError: Not a name for a topic, or one that collides with another's.
+        InvalidPartitionsError: An impossible number of partitions.
+        InvalidConfigError: An unknown key, or an impossible value.
+        TopicExistsError: It is there already.
+        InvalidRequestError: Directories of its name hold records of something else.
+        UnavailableError: A lock or the disk; doing it again goes on where it stopped.
+    """
+    check_topic_name(topic)
+    _check_partitions(topic, partitions)
+    read_server_config(fs, root).log_config(configs)
+    refuse_live_broker(fs, root)
+    with registry_lock(fs, clock, root):
+        if topic_exists(fs, root, topic):
+            raise TopicExistsError(
+                f"topic {topic} exists already",
+                path=root,
+                hint=f"see it: streamlog --path {root} topics describe {topic}",
+            )
+        _refuse_collision(topic, list_topics(fs, root))
+        _finish_deletion(fs, clock, root, topic)
+        _remove_half_made(fs, root, topic)
+        topic_id = new_topic_id(random)
+        for number in range(partitions):
+            _make_partition(fs, f"{root}/{TopicPartition(topic, number)}", topic_id)
+        fs.sync_directory(root)
+        text = format_properties({key: text_of(value) for key, value in configs.items()})
+        write_file_atomically(fs, topic_properties_path(root, topic), text.encode("ascii"))
+    _logger.info("made topic %s with %d partitions in %s", topic, partitions, root)
+    return topic_id
+
+
+def ensure_partition(
+    fs: FileSystem,
+    clock: Clock,
+    root: str,
+    partition: TopicPartition,
+    *,
+    random: random_module.Random,
+) -> str:
+    """Make a partition, its topic and its root where they are missing; return the topic id.
+
+    A partition's directory that somebody copied here becomes a partition of the root.
+
+    Args:
+        fs: Where the root is.
+        clock: Measures waits for locks.
+        root: The log root; made where it is missing.
+        partition: The partition.
+        random: For ids.
+
+    Raises:
+        InvalidTopicError: Not a name for a topic, or one that collides with another's.
+        CorruptCheckpointError: The `partition.metadata` that is there cannot be understood.
+        UnavailableError: A lock or the disk.
+    """
+    check_topic_name(partition.topic)
+    path = f"{root}/{partition}"
+    if is_our_root(fs, root) and fs.stat(topic_properties_path(root, partition.topic)):
+        topic_id = _topic_id_if_there(fs, path)
+        if topic_id is not None:
+            return topic_id
+    make_root(fs, clock, root, random=random)
+    with registry_lock(fs, clock, root):
+        is_known = topic_exists(fs, root, partition.topic)
+        if not is_known:
+            _refuse_collision(partition.topic, list_topics(fs, root))
+            _finish_deletion(fs, clock, root, partition.topic)
+        topic_id = _topic_id(fs, root, partition, random)
+        _make_partition(fs, path, topic_id)
+        fs.sync_directory(root)
+        if not is_known:
+            write_file_atomically(fs, topic_properties_path(root, partition.topic), b"")
+    return topic_id
+
+
+def _topic_id_if_there(fs: FileSystem, path: str) -> str | None:
+    found = fs.stat(path)
+    return None if found is None else read_topic_id(fs, path)
+
+
+def _topic_id(
+    fs: FileSystem, root: str, partition: TopicPartition, random: random_module.Random
+) -> str:
+    """Return the id that a partition has, that its siblings have, or a fresh one."""
+    siblings = partition_directories(fs, root, partition.topic)
+    own = siblings.pop(partition.partition, None)
+    for path in ([own] if own else []) + list(siblings.values()):
+        topic_id = read_topic_id(fs, path)
+        if topic_id is not None:
+            return topic_id
+    return new_topic_id(random)
+
+
+def _make_partition(fs: FileSystem, path: str, topic_id: str) -> None:
+    fs.make_directory(path)
+    if fs.stat(f"{path}/{PARTITION_METADATA}") is None:
+        write_topic_id(fs, path, topic_id)
+
+
+def _check_partitions(topic: str, partitions: int) -> None:
+    longest = len(f"{topic}-{partitions - 1}")
+    if not 1 <= partitions <= MAX_PARTITIONS or longest > _MAX_FILE_NAME:
+        raise InvalidPartitionsError(
+            f"topic {topic} cannot have so many partitions",
+            got=partitions,
+            expected=f"1 to {MAX_PARTITIONS}, and directory names of {_MAX_FILE_NAME} characters",
+        )
+
+
+def _refuse_collision(topic: str, known: list[str]) -> None:
+    """Raise for a name that another topic has but for '.' and '_'.
+
+    Source: org.apache.kafka.common.internals.Topic.hasCollision; metrics take both for the same.
+    """
+    for other in known:
+        if other != topic and other.replace(".", "_") == topic.replace(".", "_"):
+            raise InvalidTopicError(
+                f"topic {topic} would differ from {other} only in '.' and '_', which Kafka's "
+                "metrics take for the same",
+                got=repr(topic),
+                expected=f"a name unlike {other}",
+            )
+
+
+def _remove_half_made(fs: FileSystem, root: str, topic: str) -> None:
+    """Remove the empty directories of a creation that was cut short."""
+    leftovers = partition_directories(fs, root, topic)
+    for path in leftovers.values():
+        kept = [name for name in fs.list(path) if _holds_something(fs, path, name)]
+        if kept:
+            raise InvalidRequestError(
+                f"a directory of the new topic {topic} exists and holds files",
+                path=path,
+                got=", ".join(kept[:5]),
+                expected="no directory, or an empty one",
+                hint=f"move it away first: mv {path} {path}.kept",
+            )
+    for path in leftovers.values():
+        remove_tree(fs, path)
+
+
+def _holds_something(fs: FileSystem, directory: str, name: str) -> bool:
+    """Tell whether a file is more than creation itself leaves behind."""
+    if name.startswith(PARTITION_METADATA):
+        return False
+    found = fs.stat(f"{directory}/{name}")
+    return found is not None and (found.kind is not FileKind.FILE or found.size > 0)
+
+
+# ---- deleting -------------------------------------------------------------------------------
+def delete_topic(fs: FileSystem, clock: Clock, root: str, topic: str) -> None:
+    """Delete a topic with all its records; durable.
+
+    Args:
+        fs: Where the root is.
+        clock: Measures waits for locks.
+        root: A log root made by `make_root`.
+        topic: The topic.
+
+    Raises:
+        UnknownTopicError: There is no such topic.
+        InvalidRequestError: The root is a foreign one.
+        UnavailableError: A writer kept a partition's lock, or the disk refuses. Once the topic
+            is gone from the list the rest is finished by the next creation or deletion of it.
+    """
+    check_root(fs, root)
+    if not is_our_root(fs, root):
+        raise InvalidRequestError(
+            "this root was not made by streamlog: it is only read here",
+            path=root,
+            hint="delete the topic with the tools of its broker",
+        )
+    refuse_live_broker(fs, root)
+    with registry_lock(fs, clock, root):
+        is_there = topic_exists(fs, root, topic)
+        if not is_there and fs.stat(_deletion_path(root, topic)) is None:
+            raise unknown_topic_error(root, topic, list_topics(fs, root))
+        if is_there:
+            fs.rename(topic_properties_path(root, topic), _deletion_path(root, topic))
+            fs.sync_directory(state_path(root, "topics"))
+        _finish_deletion(fs, clock, root, topic)
+    _logger.info("deleted topic %s in %s", topic, root)
+
+
+def _deletion_path(root: str, topic: str) -> str:
+    return state_path(root, "topics", f"{topic}{_DELETED}")
+
+
+def _finish_deletion(fs: FileSystem, clock: Clock, root: str, topic: str) -> None:
+    """Do what is left of a deletion once the topic is gone from the list; nothing if nothing is."""
+    marker = _deletion_path(root, topic)
+    if fs.stat(marker) is None:
+        return
+    for number, path in partition_directories(fs, root, topic).items():
+        _set_aside(fs, clock, root, TopicPartition(topic, number), path)
+    fs.sync_directory(root)
+    for name in fs.list(root):
+        if _is_remains_of(topic, name):
+            remove_tree(fs, f"{root}/{name}")
+    checkpoints.remove_topic(fs, clock, root, topic)
+    fs.sync_directory(root)
+    with contextlib.suppress(FileMissingError):
+        fs.remove(marker)
+    fs.sync_directory(os.path.dirname(marker))
+
+
+def _is_remains_of(topic: str, name: str) -> bool:
+    """Tell whether a directory is a partition of `topic` on its way out; its name may be cut."""
+    match = _DELETE_DIRECTORY.fullmatch(name)
+    if match is None:
+        return False
+    is_cut = len(name) == _MAX_FILE_NAME and topic.startswith(match["topic"])
+    return match["topic"] == topic or is_cut
+
+
+def _set_aside(
+    fs: FileSystem, clock: Clock, root: str, partition: TopicPartition, path: str
+) -> None:
+    """Rename a partition's directory so that it is none any more; wait for its writer first."""
+    lock = take_partition_lock(fs, clock, root, partition, timeout_ms=_LOCK_TIMEOUT_MS)
+    try:
+        topic_id = None
+        with contextlib.suppress(CorruptDataError):  # it is about to go anyway
+            topic_id = read_topic_id(fs, path)
+        unique = topic_id_hex(topic_id) if topic_id else "0" * 32
+        suffix = f"-{partition.partition}.{unique}-delete"
+        name = partition.topic[: _MAX_FILE_NAME - len(suffix)] + suffix
+        if fs.stat(f"{root}/{name}") is not None:
+            remove_tree(fs, f"{root}/{name}")
+        fs.rename(path, f"{root}/{name}")
+        # What the last writer left in the lock file is of no use to a topic made anew.
+        lock.file.truncate(0)
+    finally:
+        lock.release()

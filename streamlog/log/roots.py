@@ -1,0 +1,257 @@
+"""A log root: a directory of partitions, and `.streamlog` with what Kafka has no file for.
+
+    ROOT/
+      orders-0/ orders-1/ …              partitions, as a broker's log.dir has them
+      *-offset-checkpoint                checkpoints
+      meta.properties                    cluster and node
+      .kafka_cleanshutdown               everybody who wrote here has left in order
+      .streamlog/
+        server.properties                the root's settings; written last when a root is made
+        topics/orders.properties         a topic's settings; written last when a topic is made
+        locks/                           lock files: partitions, `root`, `topics`, `open`
+        staging/ commits/                of transactional writers
+        readers/                         positions of readers
+
+A root without `.streamlog` is a foreign one, such as a broker's: its directories are its topics,
+and reading it changes nothing there.
+"""
+
+import contextlib
+import logging
+import os
+import random as random_module
+import stat
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from streamlog.clock import Clock
+from streamlog.config import ServerConfig, parse_properties, server_template
+from streamlog.errors import (
+    FileMissingError,
+    InvalidConfigError,
+    InvalidRequestError,
+    StorageError,
+    UnknownTopicError,
+)
+from streamlog.fs.api import FileKind, FileLock, FileStat, FileSystem
+from streamlog.fs.files import acquire_lock, make_directories, read_file, write_file_atomically
+from streamlog.log.locks import refuse_live_broker
+from streamlog.log.meta_properties import (
+    META_PROPERTIES,
+    MetaProperties,
+    write_meta_properties,
+)
+from streamlog.topic import parse_partition_directory
+
+__all__ = [
+    "CLEAN_SHUTDOWN",
+    "STATE_DIRECTORY",
+    "check_root",
+    "is_our_root",
+    "make_root",
+    "read_properties",
+    "read_server_config",
+    "registry_lock",
+    "server_properties_path",
+    "state_path",
+    "topic_properties_path",
+]
+
+STATE_DIRECTORY: Final = ".streamlog"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"  # CleanShutdownFileHandler.CLEAN_SHUTDOWN_FILE_NAME
+CLEAN_SHUTDOWN_CONTENT: Final = b'{"version":0,"brokerEpoch":-1}'
+_SUBDIRECTORIES: Final = ("locks", "topics", "staging", "commits", "readers")
+_LOCK_TIMEOUT_MS: Final = 30_000
+_MAX_PROPERTIES_SIZE: Final = 1 << 20
+
+_logger = logging.getLogger(__name__)
+
+
+def state_path(root: str, *names: str) -> str:
+    """Return a path below a root's `.streamlog`."""
+    return "/".join((root, STATE_DIRECTORY, *names))
+
+
+def server_properties_path(root: str) -> str:
+    """Return the path of a root's settings."""
+    return state_path(root, "server.properties")
+
+
+def topic_properties_path(root: str, topic: str) -> str:
+    """Return the path of a topic's settings; the topic exists once the file does."""
+    return state_path(root, "topics", f"{topic}.properties")
+
+
+def is_our_root(fs: FileSystem, root: str) -> bool:
+    """Tell whether a directory has been made a log root by streamlog, completely."""
+    found = fs.stat(server_properties_path(root))
+    return found is not None and found.kind is FileKind.FILE
+
+
+# ---- looking at a root ----------------------------------------------------------------------
+def check_root(fs: FileSystem, root: str) -> None:
+    """Check that a root is a directory that can be read.
+
+    Raises:
+        UnknownTopicError: There is nothing.
+        InvalidRequestError: It is a file or something else.
+        StorageError: It cannot be listed.
+    """
+    found = fs.stat(root)
+    if found is None:
+        raise UnknownTopicError(
+            "there is no log root",
+            path=root,
+            hint=f"make it with its first topic: streamlog --path {root} topics create NAME",
+        )
+    _check_is_directory(root, found)
+    try:
+        fs.list(root)
+    except StorageError as error:
+        error.hint = f"see who may read it: ls -ld {root}"
+        raise
+
+
+def read_server_config(fs: FileSystem, root: str) -> ServerConfig:
+    """Return a root's settings; Kafka's defaults where it is a foreign one.
+
+    Raises:
+        InvalidConfigError: A key or value that cannot be.
+        StorageError: The file cannot be read.
+    """
+    path = server_properties_path(root)
+    return ServerConfig.from_properties(read_properties(fs, path) or {}, path=path)
+
+
+def read_properties(fs: FileSystem, path: str) -> dict[str, str] | None:
+    """Return the keys and values of a `.properties` file, None where there is no file.
+
+    Raises:
+        InvalidConfigError: The file is not such a text.
+        StorageError: The file cannot be read.
+    """
+    try:
+        data = read_file(fs, path, max_size=_MAX_PROPERTIES_SIZE)
+    except FileMissingError:
+        return None
+    try:
+        return parse_properties(data.decode("utf-8"), path)
+    except UnicodeDecodeError as error:
+        raise InvalidConfigError(
+            "settings file is not UTF-8", path=path, position=error.start
+        ) from error
+
+
+# ---- making a root --------------------------------------------------------------------------
+def make_root(fs: FileSystem, clock: Clock, root: str, *, random: random_module.Random) -> None:
+    """Make a log root, or finish one whose making was cut short; durable.
+
+    Partitions that lie there already become topics of the root.
+
+    Args:
+        fs: Where to make it.
+        clock: Measures the wait for another process that makes it.
+        root: The directory; missing ones above it are made too.
+        random: For the ids in `meta.properties`.
+
+    Raises:
+        InvalidRequestError: A file is in the way, everybody may write to the directory, or it
+            belongs to a Kafka broker.
+        UnavailableError: A running broker owns the directory.
+        StorageError: It failed; making it again goes on where it stopped.
+    """
+    if is_our_root(fs, root):
+        return
+    found = fs.stat(root)
+    if found is not None:
+        _check_is_directory(root, found)
+        refuse_live_broker(fs, root)
+        _refuse_formatted_log_dir(fs, root)
+        _refuse_world_writable(root, found)
+    make_directories(fs, root)
+    make_directories(fs, state_path(root))
+    for name in _SUBDIRECTORIES:
+        fs.make_directory(state_path(root, name))
+    fs.sync_directory(state_path(root))
+    with registry_lock(fs, clock, root):
+        if not is_our_root(fs, root):
+            _fill_root(fs, root, random)
+            _logger.info("made log root %s", root)
+
+
+def registry_lock(fs: FileSystem, clock: Clock, root: str) -> contextlib.closing["_Held"]:
+    """Return a context that holds the lock under which topics come and go.
+
+    Who holds it may take partitions' locks and then the root lock, never the other way round.
+
+    Raises:
+        LockTimeoutError: Another process kept it.
+    """
+    path = state_path(root, "locks", "topics")
+    what = f"the list of topics of {root}"
+    timeout_ms = _LOCK_TIMEOUT_MS
+    lock = acquire_lock(fs, clock, path, shared=False, timeout_ms=timeout_ms, what=what)
+    return contextlib.closing(_Held(lock))
+
+
+class _Held:
+    """A lock that is let go by `close`."""
+
+    def __init__(self, lock: FileLock) -> None:
+        self.close = lock.release
+
+
+def _fill_root(fs: FileSystem, root: str, random: random_module.Random) -> None:
+    found = [parse_partition_directory(name) for name in fs.list(root)]
+    topics = {each.topic for each in found if each is not None}
+    for topic in sorted(topics):
+        write_file_atomically(fs, topic_properties_path(root, topic), b"")
+    if not fs.stat(f"{root}/{META_PROPERTIES}"):
+        write_meta_properties(fs, root, MetaProperties.fresh(random))
+    if not topics:
+        write_file_atomically(fs, f"{root}/{CLEAN_SHUTDOWN}", CLEAN_SHUTDOWN_CONTENT)
+    write_file_atomically(fs, server_properties_path(root), _server_template().encode("utf-8"))
+
+
+def _check_is_directory(root: str, found: FileStat) -> None:
+    if found.kind is not FileKind.DIRECTORY:
+        raise InvalidRequestError(
+            "a log root must be a directory",
+            path=root,
+            got=f"a {found.kind.value}",
+            hint="name the directory that holds the partitions' directories",
+        )
+
+
+def _refuse_world_writable(root: str, found: FileStat) -> None:
+    if found.mode & stat.S_IWOTH and not found.mode & stat.S_ISVTX:
+        raise InvalidRequestError(
+            "everybody may write to this directory, so it cannot be a log root",
+            path=root,
+            got=f"mode {stat.S_IMODE(found.mode):04o}",
+            expected="no write permission for others",
+            hint=f"chmod o-w {root}",
+        )
+
+
+def _refuse_formatted_log_dir(fs: FileSystem, root: str) -> None:
+    """Raise for a broker's own log.dir: with `.streamlog` in it the broker would not start."""
+    if fs.stat(f"{root}/{META_PROPERTIES}") and not fs.stat(state_path(root)):
+        raise InvalidRequestError(
+            "this is the log.dir of a Kafka broker; it is only read here",
+            path=root,
+            got=META_PROPERTIES,
+            expected="a root made by streamlog, or an empty directory",
+            hint="copy its partition directories to a directory of their own to write to them",
+        )
+
+
+def _server_template() -> str:
+    """Return `conf/server.properties`: beside the package where installed, else of the checkout."""
+    packaged = resources.files("streamlog").joinpath("server.properties")
+    if packaged.is_file():
+        return packaged.read_text("utf-8")
+    checkout = Path(os.path.abspath(__file__)).parents[2] / "conf" / "server.properties"
+    # A package that travels as a zip to Spark's workers has neither.
+    return checkout.read_text("utf-8") if checkout.is_file() else server_template()

@@ -1,0 +1,221 @@
+"""The topics of a log root and where their partitions lie; nothing here changes anything.
+
+In a root made by streamlog a topic exists once `.streamlog/topics/NAME.properties` does. In any
+other directory, a broker's log.dir say, the directories `NAME-0`, `NAME-1` … are the topics.
+"""
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from streamlog.clock import Clock
+from streamlog.config import LogConfig
+from streamlog.errors import InvalidRequestError, InvalidTopicError, UnknownTopicError
+from streamlog.fs.api import FileKind, FileSystem
+from streamlog.log.partition_metadata import PARTITION_METADATA
+from streamlog.log.roots import (
+    STATE_DIRECTORY,
+    check_root,
+    is_our_root,
+    read_properties,
+    read_server_config,
+    state_path,
+    topic_properties_path,
+)
+from streamlog.segment.filenames import parse_log_file_name
+from streamlog.topic import check_topic_name, parse_partition_directory
+
+if TYPE_CHECKING:
+    from streamlog.log.commits import CommitLog
+
+__all__ = [
+    "ConfigFiles",
+    "commit_log",
+    "find_partitions",
+    "list_topics",
+    "partition_directories",
+    "read_topic_properties",
+    "topic_exists",
+    "unknown_topic_error",
+]
+
+_PROPERTIES: Final = ".properties"
+
+
+# ---- what there is --------------------------------------------------------------------------
+def list_topics(fs: FileSystem, root: str) -> list[str]:
+    """Return the names of a root's topics, sorted.
+
+    Raises:
+        StorageError: The root cannot be listed.
+    """
+    if not is_our_root(fs, root):
+        return sorted(_directories_by_topic(fs, root))
+    names = (
+        name[: -len(_PROPERTIES)]
+        for name in fs.list(state_path(root, "topics"))
+        if name.endswith(_PROPERTIES)
+    )
+    return sorted(name for name in names if parse_partition_directory(f"{name}-0") is not None)
+
+
+def topic_exists(fs: FileSystem, root: str, topic: str) -> bool:
+    """Tell whether a root has a topic.
+
+    Raises:
+        InvalidTopicError: No topic can have this name.
+        StorageError: The root cannot be read.
+    """
+    check_topic_name(topic)
+    if is_our_root(fs, root):
+        return fs.stat(topic_properties_path(root, topic)) is not None
+    return topic in _directories_by_topic(fs, root)
+
+
+def partition_directories(fs: FileSystem, root: str, topic: str) -> dict[int, str]:
+    """Return the directories of a topic's partitions by number, ascending; maybe none.
+
+    Raises:
+        StorageError: The root cannot be listed.
+    """
+    return _directories_by_topic(fs, root).get(topic, {})
+
+
+def read_topic_properties(fs: FileSystem, root: str, topic: str) -> dict[str, str]:
+    """Return the settings that a topic has of its own; none in a foreign root.
+
+    Raises:
+        InvalidConfigError: The file cannot be understood.
+        StorageError: The file cannot be read.
+    """
+    return read_properties(fs, topic_properties_path(root, topic)) or {}
+
+
+def unknown_topic_error(root: str, topic: str, known: list[str]) -> UnknownTopicError:
+    """Return the error about a topic that a root does not have, with the command to make it."""
+    listed = ", ".join(known[:10]) + (", …" if len(known) > 10 else "")
+    return UnknownTopicError(
+        f"there is no topic {topic}",
+        path=root,
+        expected=f"one of {listed}" if known else None,
+        hint=f"make it: streamlog --path {root} topics create {topic}",
+    )
+
+
+def _directories_by_topic(fs: FileSystem, root: str) -> dict[str, dict[int, str]]:
+    found = [parse_partition_directory(name) for name in fs.list(root)]
+    topics: dict[str, dict[int, str]] = {}
+    for partition in sorted(each for each in found if each is not None):
+        path = f"{root}/{partition}"
+        stat = fs.stat(path)
+        if stat is not None and stat.kind is FileKind.DIRECTORY:
+            topics.setdefault(partition.topic, {})[partition.partition] = path
+    return topics
+
+
+# ---- where things lie -----------------------------------------------------------------------
+def find_partitions(fs: FileSystem, path: str) -> dict[str, dict[int, str]]:
+    """Return the partitions that a path names, whoever wrote them.
+
+    Args:
+        fs: Where to look; nothing is created, locked or touched.
+        path: A log root, a partition's directory, or one `.log` file in such a directory.
+
+    Returns:
+        For each topic the paths of its partitions by number, sorted: directories, or the file
+        itself where `path` is a file. Topics without a directory are left out.
+
+    Raises:
+        UnknownTopicError: There is nothing.
+        InvalidRequestError: A file that holds no segment.
+        InvalidTopicError: Segments in a directory that is not named after a partition.
+        StorageError: It cannot be looked at.
+    """
+    path = os.path.abspath(path)
+    found = fs.stat(path)
+    if found is not None and found.kind is FileKind.FILE:
+        return _of_file(path)
+    check_root(fs, path)
+    if not is_our_root(fs, path) and _is_partition(fs, path):
+        return _named_after(path, path)
+    by_topic = _directories_by_topic(fs, path)
+    return {topic: by_topic[topic] for topic in list_topics(fs, path) if topic in by_topic}
+
+
+def _of_file(path: str) -> dict[str, dict[int, str]]:
+    if parse_log_file_name(os.path.basename(path)) is None:
+        raise InvalidRequestError(
+            "this file is no segment of a log",
+            path=path,
+            expected="a .log file named after its base offset, or a directory",
+            hint="name the partition's directory or the log root",
+        )
+    return _named_after(os.path.dirname(path), path)
+
+
+def _is_partition(fs: FileSystem, path: str) -> bool:
+    """Tell a partition's directory from a root's: by its files, else by its name."""
+    names = fs.list(path)
+    if any(name == PARTITION_METADATA or parse_log_file_name(name) is not None for name in names):
+        return True
+    is_root = STATE_DIRECTORY in names or any(map(parse_partition_directory, names))
+    return not is_root and parse_partition_directory(os.path.basename(path)) is not None
+
+
+def _named_after(directory: str, path: str) -> dict[str, dict[int, str]]:
+    partition = parse_partition_directory(os.path.basename(directory))
+    if partition is None:
+        raise InvalidTopicError(
+            "a directory of segments must be named after its partition",
+            path=directory,
+            got=repr(os.path.basename(directory)),
+            expected="TOPIC-PARTITION, as orders-0",
+            hint=f"make a link or a copy of it: cp -r {directory} /tmp/topic-0",
+        )
+    return {partition.topic: {partition.partition: path}}
+
+
+# ---- settings -------------------------------------------------------------------------------
+class ConfigFiles:
+    """The settings in force for one topic, read again when a file changes.
+
+    Args:
+        fs: Where the root is.
+        root: The log root.
+        topic: The topic; it need not have a file.
+    """
+
+    __slots__ = ("_fs", "_paths", "_root", "_stamps", "_topic")
+
+    def __init__(self, fs: FileSystem, root: str, topic: str) -> None:
+        self._fs, self._root, self._topic = fs, root, topic
+        self._paths = (state_path(root, "server.properties"), topic_properties_path(root, topic))
+        self._stamps: list[tuple[int, int, int] | None] | None = None
+
+    def has_changed(self) -> bool:
+        """Tell whether a file is another one than at the last `load`; two `stat` calls."""
+        return self._stamps != self._look()
+
+    def load(self) -> LogConfig:
+        """Return the settings in force now.
+
+        Raises:
+            InvalidConfigError: A file has a key or value that cannot be.
+            StorageError: A file cannot be read.
+        """
+        stamps = self._look()
+        properties = read_topic_properties(self._fs, self._root, self._topic)
+        server = read_server_config(self._fs, self._root)
+        config = server.log_config(properties, path=self._paths[1])
+        self._stamps = stamps
+        return config
+
+    def _look(self) -> list[tuple[int, int, int] | None]:
+        stats = [self._fs.stat(path) for path in self._paths]
+        return [each and (each.mtime_ns, each.inode, each.size) for each in stats]
+
+
+def commit_log(fs: FileSystem, clock: Clock, root: str) -> "CommitLog":
+    """Return the commits of a root; imported late, for it uses partitions itself."""
+    from streamlog.log.commits import CommitLog
+
+    return CommitLog(root, fs=fs, clock=clock)
