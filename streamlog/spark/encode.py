@@ -1,0 +1,253 @@
+"""Rows of a sink's task into record batches of their partitions.
+
+Arrow batches are held back until `BUFFER_SIZE` bytes are together (Spark sends 10,000 rows at a
+time: spread over many partitions that would make tiny batches), joined, and divided:
+
+    partition column, where not null
+    else murmur2 of the key, as Kafka's Java client
+    else, without a key, one partition for about a batch, then the next one
+
+and each partition's share becomes whole v2 batches in one compiled pass, rows gathered by index.
+What a leader would refuse is refused here, before anything is decided, by the number of the row
+in its task. Everything depends on the rows, their order, and `start`: the same task run again
+makes the same batches.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streamlog.config import LogConfig
+from streamlog.records.builder import EncodedBatches, InputColumns, encode_columns
+from streamlog.records.partitioner import partition_for_keys
+from streamlog.records.record import CompressionType
+from streamlog.spark.row_check import RowCheck, TopicTarget
+from streamlog.spark.sink_columns import (
+    DECIDED_BY_PARTITIONER,
+    TIME_OF_BATCH,
+    SinkColumns,
+    SinkSchema,
+    read_columns,
+)
+from streamlog.topic import TopicPartition
+
+__all__ = ["BATCH_SIZE", "BUFFER_SIZE", "BatchSink", "RowEncoder"]
+
+BUFFER_SIZE: Final = 16 << 20
+# Large enough that headers and index entries vanish beside the records, small enough that a
+# reader who wants one record need not decode a megabyte.
+BATCH_SIZE: Final = 512 << 10
+_ROW_SIZE: Final = 32  # what a row takes besides its bytes: offsets, order, a record's own fields
+_MAX_SMALL_COUNT: Final = 1 << 16
+
+
+class BatchSink(Protocol):
+    """Takes the encoded batches: `streamlog.log.staging.Stager`."""
+
+    def append(self, topic_partition: TopicPartition, batches: EncodedBatches) -> None:
+        """Take the next batches of a partition."""
+        ...
+
+
+class RowEncoder:
+    """Divides the rows of one task among partitions and encodes them.
+
+    Args:
+        sink: Where the batches go.
+        schema: Where in the Arrow batches the sink's columns are.
+        topic: The topic of all rows; None where the column `topic` says.
+        find_topic: Returns what is to be known of a topic, or raises `UnknownTopicError`.
+        compression: The codec for topics that leave it to the producer.
+        start: Where rows without key begin to be spread; different for each task of a batch.
+        now_ms: The time of the batch: the timestamp of rows without one.
+    """
+
+    def __init__(
+        self,
+        sink: BatchSink,
+        schema: SinkSchema,
+        *,
+        topic: str | None,
+        find_topic: Callable[[str], TopicTarget],
+        compression: CompressionType,
+        start: int,
+        now_ms: int,
+    ) -> None:
+        self._sink = sink
+        self._columns = schema.indices()
+        self._schema = schema.packed()
+        self._topic = topic
+        self._find_topic = find_topic
+        self._compression = compression
+        self._start = start
+        self._now_ms = now_ms
+        self._spread: dict[str, int] = {}  # batches of rows without key so far, by topic
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_size = 0
+        self._rows = 0  # encoded so far
+
+    @property
+    def rows(self) -> int:
+        """How many rows were encoded so far."""
+        return self._rows
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        """Take rows; encode those held back once there are enough.
+
+        Raises:
+            InvalidRequestError: A row or a column that the topic or the sink cannot take.
+            StorageError: The sink could not write.
+        """
+        if batch.num_rows == 0:
+            return
+        batch = batch.select(self._columns)
+        size = batch.nbytes + batch.num_rows * _ROW_SIZE
+        if self._pending and self._pending_size + size > BUFFER_SIZE:
+            self.flush()
+        self._pending.append(batch)
+        self._pending_size += size
+
+    def flush(self) -> None:
+        """Encode the rows held back.
+
+        Raises:
+            InvalidRequestError: A row or a column that the topic or the sink cannot take.
+            StorageError: The sink could not write.
+        """
+        if not self._pending:
+            return
+        batches, self._pending, self._pending_size = self._pending, [], 0
+        joined = batches[0] if len(batches) == 1 else _join(batches)
+        self._encode(read_columns(joined, self._schema, first_row=self._rows))
+        self._rows += joined.num_rows
+
+    def _encode(self, columns: SinkColumns) -> None:
+        timestamp = columns.timestamp
+        if timestamp is None:
+            timestamp = np.full(columns.count, self._now_ms, np.int64)
+        else:
+            timestamp = np.where(timestamp == TIME_OF_BATCH, np.int64(self._now_ms), timestamp)
+        records = InputColumns(
+            timestamp=timestamp, key=columns.key, value=columns.value, headers=columns.headers
+        )
+        for topic, rows in self._by_topic(columns):
+            target = self._find_topic(topic)
+            check = RowCheck(target, self._rows, self._now_ms)
+            check.keys(columns.key, columns.count, rows)
+            check.timestamps(timestamp, rows)
+            for partition, part in self._by_partition(columns, rows, target, check):
+                encoded = encode_columns(
+                    records,
+                    rows=part,
+                    compression=_compression(target.config, self._compression),
+                    level=_level(target.config),
+                    batch_size=_batch_size(target.config),
+                )
+                check.sizes(encoded.table, part)
+                self._sink.append(TopicPartition(topic, partition), encoded)
+
+    def _by_topic(self, columns: SinkColumns) -> Iterator[tuple[str, NDArray[np.int64] | None]]:
+        """Yield each topic with its rows; None for all of them."""
+        if self._topic is not None or columns.topic is None:
+            yield self._topic or "", None
+            return
+        if len(columns.topics) == 1:
+            yield columns.topics[0], None
+            return
+        for code, rows in _groups(columns.topic, None, len(columns.topics)):
+            yield columns.topics[code], rows
+
+    def _by_partition(
+        self,
+        columns: SinkColumns,
+        rows: NDArray[np.int64] | None,
+        target: TopicTarget,
+        check: RowCheck,
+    ) -> Iterator[tuple[int, NDArray[np.int64] | None]]:
+        """Yield each partition with its rows; None for all of them."""
+        if columns.partition is not None:
+            check.partitions(columns.partition, rows)
+        if target.partitions == 1:
+            yield 0, rows
+            return
+        yield from _groups(self._partitions(columns, rows, target), rows, target.partitions)
+
+    def _partitions(
+        self, columns: SinkColumns, rows: NDArray[np.int64] | None, target: TopicTarget
+    ) -> NDArray[np.int32]:
+        """Return the partition of each row of `rows`: int32[k]."""
+        count = columns.count if rows is None else rows.size
+        chosen = np.full(count, DECIDED_BY_PARTITIONER, np.int32)
+        if columns.partition is not None:
+            chosen = columns.partition.copy() if rows is None else columns.partition[rows]
+        open_rows = chosen == DECIDED_BY_PARTITIONER
+        if columns.key is not None and open_rows.any():
+            by_key = partition_for_keys(columns.key, target.partitions)
+            chosen = np.where(open_rows, by_key if rows is None else by_key[rows], chosen)
+            open_rows = chosen == DECIDED_BY_PARTITIONER
+        if open_rows.any():
+            spread = np.flatnonzero(open_rows)
+            source = spread if rows is None else rows[spread]
+            chosen[spread] = self._spread_out(columns, source, target)
+        return chosen
+
+    def _spread_out(
+        self, columns: SinkColumns, rows: NDArray[np.int64], target: TopicTarget
+    ) -> NDArray[np.int32]:
+        """Return a partition for each row without a key: the same for about a batch of them."""
+        offsets = columns.value.offsets
+        sizes = offsets[rows + 1] - offsets[rows].astype(np.int64) + _ROW_SIZE
+        done = self._spread.get(target.topic, 0)
+        batch = (np.cumsum(sizes) - sizes) // _batch_size(target.config) + done
+        self._spread[target.topic] = int(batch[-1]) + 1
+        partitions: NDArray[np.int32] = ((batch + self._start) % target.partitions).astype(np.int32)
+        return partitions
+
+
+def _join(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def _groups(
+    codes: NDArray[np.int32], rows: NDArray[np.int64] | None, count: int
+) -> Iterator[tuple[int, NDArray[np.int64] | None]]:
+    """Yield each code that occurs with the rows that have it, in their order.
+
+    Args:
+        codes: int32[k], from 0 below `count`.
+        rows: int64[k], the rows the codes belong to; None for 0, 1, 2 …
+        count: How many codes there may be.
+    """
+    first = int(codes[0])
+    if (codes == first).all():
+        yield first, rows
+        return
+    narrow = codes.astype(np.uint16) if count <= _MAX_SMALL_COUNT else codes
+    order = np.argsort(narrow, kind="stable")  # a radix sort for 16 bits
+    borders = np.flatnonzero(np.diff(narrow[order])) + 1
+    for part in np.split(order, borders):
+        yield int(codes[part[0]]), part if rows is None else rows[part]
+
+
+def _compression(config: LogConfig, wanted: CompressionType) -> CompressionType:
+    """Return the codec a leader would store: the topic's, or the producer's where it says so."""
+    if config.compression_type == "producer":
+        return wanted
+    return CompressionType.of(config.compression_type)
+
+
+def _level(config: LogConfig) -> int | None:
+    levels = {
+        "gzip": config.compression_gzip_level,
+        "lz4": config.compression_lz4_level,
+        "zstd": config.compression_zstd_level,
+    }
+    return levels.get(config.compression_type)
+
+
+def _batch_size(config: LogConfig) -> int:
+    """Return how far batches are filled, whatever codec makes of them."""
+    return min(BATCH_SIZE, config.max_message_bytes, config.effective_segment_bytes)

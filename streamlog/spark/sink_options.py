@@ -1,0 +1,116 @@
+"""What the sink was told: its options, read and checked."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from streamlog.errors import InvalidOptionError, UnsupportedCompressionError
+from streamlog.records.record import CompressionType
+from streamlog.spark.options import Use, check_options, parse_choice, parse_integer
+from streamlog.spark.query_checkpoint import local_path
+from streamlog.topic import check_topic_name
+
+__all__ = ["SinkOptions"]
+
+_MAX_VERSION: Final = 2**63 - 1
+_MISMATCH_RULES: Final = ("fail", "skip", "append")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """How to write, for all three ways into the log.
+
+    Attributes:
+        root: The log root's directory.
+        topic: The topic for all rows; None where the column `topic` says.
+        compression: The codec of topics whose `compression.type` is `producer`.
+        flush_messages: Overrides the topic's `flush.messages`.
+        flush_ms: Overrides the topic's `flush.ms`.
+        app_id: Who writes; None for the query's id.
+        version: Which of its writes this is; None for the batch's id.
+        on_mismatch: What to do about a replay with another fingerprint: fail, skip, append.
+        checkpoint_location: Where the query's checkpoint is, as the user wrote it.
+    """
+
+    root: str
+    topic: str | None = None
+    compression: CompressionType = CompressionType.NONE
+    flush_messages: int | None = None
+    flush_ms: int | None = None
+    app_id: str | None = None
+    version: int | None = None
+    on_mismatch: str = "fail"
+    checkpoint_location: str | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], use: Use) -> "SinkOptions":
+        """Read what the user set.
+
+        Args:
+            options: As Spark hands them over; names in any case.
+            use: `Use.BATCH_WRITE` or `Use.STREAM_WRITE`.
+
+        Raises:
+            InvalidOptionError: An option is unknown, senseless here, or has an impossible value.
+            InvalidTopicError: No topic could be called that.
+        """
+        checked = check_options(options, use)
+        topic = checked.get("topic")
+        return cls(
+            root=_root(checked),
+            topic=None if topic is None else check_topic_name(topic),
+            compression=_compression(checked),
+            flush_messages=parse_integer(checked, "flush.messages"),
+            flush_ms=parse_integer(checked, "flush.ms", minimum=0),
+            app_id=_app_id(checked, use),
+            version=parse_integer(checked, "txnVersion", minimum=0, maximum=_MAX_VERSION),
+            on_mismatch=parse_choice(checked, "onReplayMismatch", _MISMATCH_RULES, default="fail"),
+            checkpoint_location=checked.get("checkpointLocation"),
+        )
+
+
+def _root(options: Mapping[str, str]) -> str:
+    path = options.get("path")
+    if not path:
+        raise InvalidOptionError(
+            "option path is missing", expected="the log root", hint='.option("path", "/data/log")'
+        )
+    root = local_path(path)
+    if root is None:
+        raise InvalidOptionError(
+            "the log root must be a directory that every executor sees as files",
+            got=path,
+            expected="a path, or a file: URI",
+        )
+    return root
+
+
+def _compression(options: Mapping[str, str]) -> CompressionType:
+    parse_choice(options, "kafka.acks", ("0", "1", "all", "-1"), default="all")
+    try:
+        return CompressionType.of(options.get("kafka.compression.type"))
+    except UnsupportedCompressionError as error:
+        raise InvalidOptionError(
+            "option kafka.compression.type has an impossible value",
+            got=error.got,
+            expected=error.expected,
+        ) from None
+
+
+def _app_id(options: Mapping[str, str], use: Use) -> str | None:
+    app_id = options.get("txnAppId")
+    if app_id is not None and not app_id.strip():
+        raise InvalidOptionError("option txnAppId is empty", expected="a name for who writes")
+    has_version = "txnVersion" in options
+    if use is Use.STREAM_WRITE and has_version:
+        raise InvalidOptionError(
+            "option txnVersion is not valid in streaming writes",
+            expected="none: the batch's id is the version",
+        )
+    if use is Use.BATCH_WRITE and has_version != (app_id is not None):
+        present, absent = ("txnVersion", "txnAppId") if has_version else ("txnAppId", "txnVersion")
+        raise InvalidOptionError(
+            f"option {present} needs {absent} as well",
+            hint='.option("txnAppId", "daily-load").option("txnVersion", 20260101)',
+        )
+    return app_id
