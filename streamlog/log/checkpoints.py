@@ -15,8 +15,9 @@ rows say can be learnt from the logs themselves, at the price of a scan. The nex
 beside the new one as `NAME.corrupt`.
 """
 
+import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from streamlog.clock import Clock
@@ -42,6 +43,7 @@ __all__ = [
     "read_recovery_points",
     "remove_topic",
     "root_lock_path",
+    "root_locked",
     "update_offsets",
     "write_high_watermarks",
     "write_log_start_offsets",
@@ -69,6 +71,28 @@ Offsets = dict[TopicPartition, int]
 def root_lock_path(root: str) -> str:
     """Return the path of the lock under which a root's files are changed."""
     return f"{root}/.streamlog/locks/root"
+
+
+@contextlib.contextmanager
+def root_locked(fs: FileSystem, clock: Clock, root: str) -> Iterator[None]:
+    """Hold the lock under which a root's files are changed; nothing else is taken within it.
+
+    Raises:
+        LockTimeoutError: Another process kept the lock.
+        StorageError: The lock file cannot be opened.
+    """
+    lock = acquire_lock(
+        fs,
+        clock,
+        root_lock_path(root),
+        shared=False,
+        timeout_ms=_LOCK_TIMEOUT_MS,
+        what=f"the checkpoint files of {root}",
+    )
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 # ---- reading --------------------------------------------------------------------------------
@@ -153,7 +177,7 @@ def update_offsets(
     def changed(known: Offsets) -> Offsets:
         return {**known, **offsets}
 
-    with _Locked(fs, clock, root):
+    with root_locked(fs, clock, root):
         _rewrite(fs, f"{root}/{name}", changed)
 
 
@@ -189,29 +213,9 @@ def remove_topic(fs: FileSystem, clock: Clock, root: str, topic: str) -> None:
     def others(known: Offsets) -> Offsets:
         return {each: known[each] for each in known if each.topic != topic}
 
-    with _Locked(fs, clock, root):
+    with root_locked(fs, clock, root):
         for name in _ALL:
             _rewrite(fs, f"{root}/{name}", others)
-
-
-class _Locked:
-    """The root lock for the length of a `with`."""
-
-    def __init__(self, fs: FileSystem, clock: Clock, root: str) -> None:
-        self._lock = acquire_lock(
-            fs,
-            clock,
-            root_lock_path(root),
-            shared=False,
-            timeout_ms=_LOCK_TIMEOUT_MS,
-            what=f"the checkpoint files of {root}",
-        )
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
 
 
 def _rewrite(fs: FileSystem, path: str, change: Callable[[Offsets], Offsets]) -> None:

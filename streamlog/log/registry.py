@@ -45,7 +45,7 @@ from streamlog.log.roots import (
     is_our_root,
     make_root,
     read_server_config,
-    registry_lock,
+    registry_locked,
     state_path,
     topic_properties_path,
 )
@@ -109,7 +109,7 @@ def create_topic(
     _check_partitions(topic, partitions)
     read_server_config(fs, root).log_config(configs)
     refuse_live_broker(fs, root)
-    with registry_lock(fs, clock, root):
+    with registry_locked(fs, clock, root):
         if topic_exists(fs, root, topic):
             raise TopicExistsError(
                 f"topic {topic} exists already",
@@ -160,7 +160,7 @@ def ensure_partition(
         if topic_id is not None:
             return topic_id
     make_root(fs, clock, root, random=random)
-    with registry_lock(fs, clock, root):
+    with registry_locked(fs, clock, root):
         is_known = topic_exists(fs, root, partition.topic)
         if not is_known:
             _refuse_collision(partition.topic, list_topics(fs, root))
@@ -271,7 +271,7 @@ def delete_topic(fs: FileSystem, clock: Clock, root: str, topic: str) -> None:
             hint="delete the topic with the tools of its broker",
         )
     refuse_live_broker(fs, root)
-    with registry_lock(fs, clock, root):
+    with registry_locked(fs, clock, root):
         is_there = topic_exists(fs, root, topic)
         if not is_there and fs.stat(_deletion_path(root, topic)) is None:
             raise unknown_topic_error(root, topic, list_topics(fs, root))

@@ -21,6 +21,7 @@ import logging
 import os
 import random as random_module
 import stat
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Final
@@ -34,7 +35,7 @@ from streamlog.errors import (
     StorageError,
     UnknownTopicError,
 )
-from streamlog.fs.api import FileKind, FileLock, FileStat, FileSystem
+from streamlog.fs.api import FileKind, FileStat, FileSystem
 from streamlog.fs.files import acquire_lock, make_directories, read_file, write_file_atomically
 from streamlog.log.locks import refuse_live_broker
 from streamlog.log.meta_properties import (
@@ -52,7 +53,7 @@ __all__ = [
     "make_root",
     "read_properties",
     "read_server_config",
-    "registry_lock",
+    "registry_locked",
     "server_properties_path",
     "state_path",
     "topic_properties_path",
@@ -174,32 +175,29 @@ def make_root(fs: FileSystem, clock: Clock, root: str, *, random: random_module.
     for name in _SUBDIRECTORIES:
         fs.make_directory(state_path(root, name))
     fs.sync_directory(state_path(root))
-    with registry_lock(fs, clock, root):
+    with registry_locked(fs, clock, root):
         if not is_our_root(fs, root):
             _fill_root(fs, root, random)
             _logger.info("made log root %s", root)
 
 
-def registry_lock(fs: FileSystem, clock: Clock, root: str) -> contextlib.closing["_Held"]:
-    """Return a context that holds the lock under which topics come and go.
+@contextlib.contextmanager
+def registry_locked(fs: FileSystem, clock: Clock, root: str) -> Iterator[None]:
+    """Hold the lock under which topics come and go.
 
     Who holds it may take partitions' locks and then the root lock, never the other way round.
 
     Raises:
         LockTimeoutError: Another process kept it.
+        StorageError: The lock file cannot be opened.
     """
     path = state_path(root, "locks", "topics")
     what = f"the list of topics of {root}"
-    timeout_ms = _LOCK_TIMEOUT_MS
-    lock = acquire_lock(fs, clock, path, shared=False, timeout_ms=timeout_ms, what=what)
-    return contextlib.closing(_Held(lock))
-
-
-class _Held:
-    """A lock that is let go by `close`."""
-
-    def __init__(self, lock: FileLock) -> None:
-        self.close = lock.release
+    lock = acquire_lock(fs, clock, path, shared=False, timeout_ms=_LOCK_TIMEOUT_MS, what=what)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _fill_root(fs: FileSystem, root: str, random: random_module.Random) -> None:

@@ -1,0 +1,393 @@
+"""A log root with all its topics: the object that opens, makes, describes and deletes them.
+
+Opening a root for reading changes nothing in it, whoever made it. The first call that writes
+(`create_topic`, `delete_topic`, `log`, `commits`) enters the root as a writer (`open_writers`);
+`close` leaves it.
+"""
+
+import contextlib
+import os
+import random as random_module
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from streamlog.clock import Clock, SystemClock
+from streamlog.config import ConfigEntry, ConfigValue, LogConfig, ServerConfig
+from streamlog.errors import InvalidRequestError, UnknownTopicError
+from streamlog.fs.api import FileSystem
+from streamlog.fs.local import LocalFileSystem
+from streamlog.log import registry, topics
+from streamlog.log.checkpoints import write_high_watermarks
+from streamlog.log.locks import refuse_live_broker
+from streamlog.log.meta_properties import read_meta_properties
+from streamlog.log.open_writers import OpenWriter
+from streamlog.log.roots import check_root, is_our_root, make_root, read_server_config
+from streamlog.topic import TopicPartition, check_topic_name
+
+if TYPE_CHECKING:
+    from streamlog.log.commits import CommitLog
+    from streamlog.log.partition_log import PartitionLog
+    from streamlog.log.reader import LogReader
+
+__all__ = ["LogManager", "PartitionDescription", "TopicDescription"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDescription:
+    """Facts about one partition, all as of one moment.
+
+    Attributes:
+        partition: Its number.
+        path: Its directory.
+        leader: The node that leads it: this root's `node.id`, 0 where it has none.
+        leader_epoch: The latest epoch, -1 where none is known.
+        log_start_offset: The first offset that may be read.
+        high_watermark: Up to where records are committed.
+        log_end_offset: The offset the next record gets.
+        segments: How many segments it has.
+        size_bytes: Bytes of all segments.
+    """
+
+    partition: int
+    path: str
+    leader: int
+    leader_epoch: int
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+    segments: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    """A topic: its id, its partitions by number, every setting in force with its source."""
+
+    name: str
+    topic_id: str | None
+    partitions: tuple[PartitionDescription, ...]
+    configs: tuple[ConfigEntry, ...]
+
+
+class LogManager:
+    """A log root; see `LogManager.open`.
+
+    Attributes:
+        root: Its directory, absolute.
+
+    Source: org.apache.kafka.storage.internals.log.LogManager.
+    """
+
+    def __init__(
+        self, root: str, *, fs: FileSystem, clock: Clock, random: random_module.Random
+    ) -> None:
+        self.root = root
+        self._fs, self._clock, self._random = fs, clock, random
+        self._guard = threading.RLock()
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._readers: dict[TopicPartition, LogReader] = {}
+        self._commits: CommitLog | None = None
+        self._writer: OpenWriter | None = None
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls,
+        root: str | os.PathLike[str],
+        *,
+        create: bool = False,
+        fs: FileSystem | None = None,
+        clock: Clock | None = None,
+        random: random_module.Random | None = None,
+    ) -> "LogManager":
+        """Open a log root.
+
+        Args:
+            root: The directory; also a broker's log.dir, for reading.
+            create: Make it where it is missing.
+            fs: The file system; the machine's own by default.
+            clock: The clock; the machine's own by default.
+            random: For ids.
+
+        Returns:
+            The open root; close it, or use it as a context manager.
+
+        Raises:
+            UnknownTopicError: There is no such root.
+            InvalidRequestError: It is not a directory, or cannot be a root.
+            StorageError: It cannot be read.
+        """
+        fs, clock = fs or LocalFileSystem(), clock or SystemClock()
+        random = random or random_module.Random()  # noqa: S311 - ids, not secrets
+        path = os.path.abspath(os.fspath(root))
+        if create:
+            make_root(fs, clock, path, random=random)
+        check_root(fs, path)
+        return cls(path, fs=fs, clock=clock, random=random)
+
+    # ---- topics ------------------------------------------------------------------------------
+    @property
+    def server_config(self) -> ServerConfig:
+        """The root's settings, as its file says now."""
+        return read_server_config(self._fs, self.root)
+
+    def topic_config(self, name: str) -> LogConfig:
+        """Return the settings in force for a topic: its own over the root's over Kafka's.
+
+        Raises:
+            UnknownTopicError: There is no such topic.
+            InvalidConfigError: A file has a key or value that cannot be.
+        """
+        self._check_exists(name)
+        return topics.ConfigFiles(self._fs, self.root, name).load()
+
+    def topics(self) -> list[str]:
+        """Return the names of the topics, sorted."""
+        self._check_open()
+        return topics.list_topics(self._fs, self.root)
+
+    def partitions(self, name: str) -> list[int]:
+        """Return the numbers of a topic's partitions, ascending.
+
+        Raises:
+            UnknownTopicError: There is no such topic.
+        """
+        self._check_exists(name)
+        return list(topics.partition_directories(self._fs, self.root, name))
+
+    def describe(self, name: str) -> TopicDescription:
+        """Return the facts about a topic, its partitions and settings; nothing is locked.
+
+        Raises:
+            UnknownTopicError: There is no such topic.
+            CorruptDataError: A file that has to be looked at is damaged.
+        """
+        self._check_exists(name)
+        meta = read_meta_properties(self._fs, self.root)
+        leader = 0 if meta is None or meta.node_id is None else meta.node_id
+        directories = topics.partition_directories(self._fs, self.root, name)
+        described, topic_id = [], None
+        for number, path in directories.items():
+            reader = self.reader(name, number)
+            reader.refresh()
+            topic_id = topic_id or reader.topic_id
+            described.append(_describe(reader, number, path, leader))
+        own = topics.read_topic_properties(self._fs, self.root, name)
+        return TopicDescription(
+            name=name,
+            topic_id=topic_id,
+            partitions=tuple(described),
+            configs=tuple(self.server_config.describe(own)),
+        )
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        configs: Mapping[str, ConfigValue] | None = None,
+        *,
+        if_not_exists: bool = False,
+    ) -> TopicDescription:
+        """Make a topic; durable.
+
+        Args:
+            name: Its name.
+            partitions: How many partitions; `num.partitions` of the root by default.
+            configs: Its own settings, by Kafka's topic keys.
+            if_not_exists: Leave a topic of this name as it is.
+
+        Raises:
+            TopicExistsError: It is there already.
+            InvalidTopicError: Not a name for a topic, or one that collides with another's.
+            InvalidPartitionsError: An impossible number of partitions.
+            InvalidConfigError: An unknown key, or an impossible value.
+            UnavailableError: A lock, a running broker or the disk is in the way.
+        """
+        self._check_open()
+        check_topic_name(name)
+        if not (if_not_exists and topics.topic_exists(self._fs, self.root, name)):
+            self._enter()
+            registry.create_topic(
+                self._fs,
+                self._clock,
+                self.root,
+                name,
+                partitions=self.server_config.num_partitions if partitions is None else partitions,
+                configs=configs or {},
+                random=self._random,
+            )
+        return self.describe(name)
+
+    def ensure_topic(self, name: str) -> None:
+        """See that a topic exists that is going to be written.
+
+        Raises:
+            UnknownTopicError: It does not, and `auto.create.topics.enable` is false.
+        """
+        if not topics.topic_exists(self._fs, self.root, name):
+            if not self.server_config.auto_create_topics_enable:
+                self._check_exists(name)
+            self.create_topic(name, if_not_exists=True)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its records; durable.
+
+        Raises:
+            UnknownTopicError: There is no such topic.
+            UnavailableError: A writer kept a partition's lock, or the disk refuses.
+        """
+        self._check_open()
+        check_topic_name(name)
+        with self._guard:
+            self._enter()
+            for partition in [each for each in self._logs if each.topic == name]:
+                self._logs.pop(partition).close()
+            for partition in [each for each in self._readers if each.topic == name]:
+                self._readers.pop(partition).close()
+            registry.delete_topic(self._fs, self._clock, self.root, name)
+
+    # ---- partitions --------------------------------------------------------------------------
+    def log(self, topic: str, partition: int) -> "PartitionLog":
+        """Return a partition open for writing; the same object each time until `close`.
+
+        Raises:
+            UnknownTopicError: There is no such topic or partition.
+            CorruptDataError: Acknowledged bytes are damaged.
+            UnavailableError: A lock, a running broker or the disk is in the way.
+        """
+        from streamlog.log.partition_log import PartitionLog
+
+        wanted = TopicPartition(topic, partition)
+        with self._guard:
+            found = self._logs.get(wanted)
+            if found is None:
+                path = self._path(wanted)
+                self._enter()
+                found = PartitionLog.open(path, fs=self._fs, clock=self._clock, random=self._random)
+                self._logs[wanted] = found
+            return found
+
+    def reader(self, topic: str, partition: int) -> "LogReader":
+        """Return a partition open for reading; the same object each time until `close`.
+
+        Raises:
+            UnknownTopicError: There is no such topic or partition.
+            CorruptDataError: A file that has to be looked at is damaged.
+        """
+        from streamlog.log.reader import LogReader
+
+        wanted = TopicPartition(topic, partition)
+        with self._guard:
+            found = self._readers.get(wanted)
+            if found is None:
+                found = LogReader.open(self._path(wanted), fs=self._fs)
+                self._readers[wanted] = found
+            return found
+
+    @property
+    def commits(self) -> "CommitLog":
+        """The root's transactional commits."""
+        with self._guard:
+            if self._commits is None:
+                self._enter()
+                self._commits = topics.commit_log(self._fs, self._clock, self.root)
+            return self._commits
+
+    # ---- closing -----------------------------------------------------------------------------
+    def close(self) -> None:
+        """Close what is open, note the high watermarks, leave the root; twice does no harm.
+
+        Raises:
+            StorageError: Something could not be made durable; all is closed nevertheless.
+        """
+        with self._guard:
+            if self._closed:
+                return
+            self._closed = True
+            with contextlib.ExitStack() as stack:
+                if self._writer is not None:
+                    stack.push(self._leave)
+                for reader in self._readers.values():
+                    stack.callback(reader.close)
+                stack.callback(self._note_high_watermarks)
+                for log in self._logs.values():
+                    stack.callback(log.close)
+
+    def _leave(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._writer is not None
+        self._writer.leave(in_order=error is None)
+
+    def _note_high_watermarks(self) -> None:
+        if self._logs:
+            known = {each: log.high_watermark for each, log in self._logs.items()}
+            write_high_watermarks(self._fs, self._clock, self.root, known)
+
+    def _enter(self) -> None:
+        """Become one of the root's writers, once."""
+        with self._guard:
+            self._check_open()
+            if self._writer is not None:
+                return
+            refuse_live_broker(self._fs, self.root)
+            if not is_our_root(self._fs, self.root):
+                make_root(self._fs, self._clock, self.root, random=self._random)
+            self._writer = OpenWriter.enter(self._fs, self._clock, self.root)
+
+    def _path(self, wanted: TopicPartition) -> str:
+        self._check_exists(wanted.topic)
+        directories = topics.partition_directories(self._fs, self.root, wanted.topic)
+        if wanted.partition not in directories:
+            numbers = list(directories)
+            raise UnknownTopicError(
+                f"topic {wanted.topic} has no such partition",
+                path=self.root,
+                got=wanted.partition,
+                expected=f"0 to {numbers[-1]}" if numbers else "none: its directories are gone",
+            )
+        return directories[wanted.partition]
+
+    def _check_exists(self, name: str) -> None:
+        self._check_open()
+        if not topics.topic_exists(self._fs, self.root, name):
+            known = topics.list_topics(self._fs, self.root)
+            raise topics.unknown_topic_error(self.root, name, known)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidRequestError("the log root has been closed", path=self.root)
+
+    def __enter__(self) -> "LogManager":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<LogManager {self.root}{' closed' if self._closed else ''}>"
+
+
+def _describe(reader: "LogReader", number: int, path: str, leader: int) -> PartitionDescription:
+    return PartitionDescription(
+        partition=number,
+        path=path,
+        leader=leader,
+        leader_epoch=reader.leader_epoch,
+        log_start_offset=reader.log_start_offset,
+        high_watermark=reader.high_watermark,
+        log_end_offset=reader.log_end_offset,
+        segments=len(reader.segments),
+        size_bytes=reader.size,
+    )
