@@ -144,12 +144,13 @@ class LocalFile:
         """Make the file's bytes and size durable; a failure poisons the handle for good."""
         if self._is_poisoned:
             raise poisoned_failure("sync", self.path)
+        if self._descriptor == _CLOSED:
+            raise storage_failure(errno.EBADF, "sync", self.path)
         try:
             os.fsync(self._descriptor)
         except OSError as error:
-            # A closed handle lost nothing; any other failure may have dropped dirty pages,
-            # and the kernel would call the next attempt a success.
-            self._is_poisoned = error.errno != errno.EBADF
+            # Dirty pages may have been dropped, and the kernel would call the next try a success.
+            self._is_poisoned = True
             raise _failure(error, "sync", self.path) from error
 
     def stat(self) -> FileStat:
@@ -214,7 +215,7 @@ class LocalLock:
         if self._is_released:
             return
         try:
-            if self.is_mine():
+            if self.is_mine() and self.file.descriptor() != _CLOSED:
                 # Closing alone would leave the lock with the copy of a forked child.
                 fcntl.flock(self.file.descriptor(), fcntl.LOCK_UN)
         except OSError as error:
