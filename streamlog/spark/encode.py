@@ -29,9 +29,9 @@ from streamlog.spark.sink_columns import (
     DECIDED_BY_PARTITIONER,
     TIME_OF_BATCH,
     SinkColumns,
-    SinkSchema,
     read_columns,
 )
+from streamlog.spark.sink_schema import SinkSchema
 from streamlog.topic import TopicPartition
 
 __all__ = ["BATCH_SIZE", "BUFFER_SIZE", "BatchSink", "RowEncoder"]
@@ -63,6 +63,7 @@ class RowEncoder:
         compression: The codec for topics that leave it to the producer.
         start: Where rows without key begin to be spread; different for each task of a batch.
         now_ms: The time of the batch: the timestamp of rows without one.
+        watch: Is shown all rows as they came.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class RowEncoder:
         compression: CompressionType,
         start: int,
         now_ms: int,
+        watch: Callable[[SinkColumns], None] | None = None,
     ) -> None:
         self._sink = sink
         self._columns = schema.indices()
@@ -84,6 +86,7 @@ class RowEncoder:
         self._compression = compression
         self._start = start
         self._now_ms = now_ms
+        self._watch = watch
         self._spread: dict[str, int] = {}  # batches of rows without key so far, by topic
         self._pending: list[pa.RecordBatch] = []
         self._pending_size = 0
@@ -121,7 +124,10 @@ class RowEncoder:
             return
         batches, self._pending, self._pending_size = self._pending, [], 0
         joined = batches[0] if len(batches) == 1 else _join(batches)
-        self._encode(read_columns(joined, self._schema, first_row=self._rows))
+        columns = read_columns(joined, self._schema, first_row=self._rows)
+        if self._watch is not None:
+            self._watch(columns)
+        self._encode(columns)
         self._rows += joined.num_rows
 
     def _encode(self, columns: SinkColumns) -> None:

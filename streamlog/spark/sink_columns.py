@@ -1,159 +1,25 @@
-"""What a sink takes from a DataFrame: the columns of Spark's Kafka sink, out of Arrow's buffers.
+"""The rows of a sink as flat arrays, out of Arrow's buffers.
 
-| column | type | without it, or null in it |
-|---|---|---|
-| value | string or binary, required | a null value (a tombstone where the topic is compacted) |
-| key | string or binary | no key |
-| headers | array<struct<key:string,value:binary>> | no headers |
-| topic | string, unless the option `topic` names one | an error that names the row |
-| partition | int | the partitioner decides |
-| timestamp | timestamp | the time of the batch |
-
-Other columns are left out, as the Kafka sink does. Types are checked once, on Spark's schema,
-before a row is looked at. The rows themselves never become Python objects: `read_columns` views
-the buffers of an Arrow record batch, wherever in them it begins, as flat arrays.
+`read_columns` views the buffers of an Arrow record batch, wherever in them it begins. No row
+becomes a Python object, and no byte of keys, values or headers is copied.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    StringType,
-    StructType,
-    TimestampType,
-)
 
 from streamlog.errors import InvalidRecordError, InvalidRequestError, InvalidTimestampError
 from streamlog.records.columns import BinaryColumn, HeaderColumn
 from streamlog.records.record import NO_TIMESTAMP
+from streamlog.spark.sink_schema import HEADERS_TYPE, SinkSchema
 
-__all__ = ["SinkColumns", "SinkSchema", "read_columns"]
+__all__ = ["DECIDED_BY_PARTITIONER", "TIME_OF_BATCH", "SinkColumns", "read_columns"]
 
 DECIDED_BY_PARTITIONER: Final = -1
 TIME_OF_BATCH: Final = -(2**63)  # below every timestamp Spark knows
-
-_HEADERS: Final = "array<struct<key:string,value:binary>>"
-
-
-class SinkSchema(NamedTuple):
-    """Which columns of a DataFrame the sink takes, by position; None where there is none."""
-
-    value: int
-    key: int | None
-    headers: int | None
-    topic: int | None
-    partition: int | None
-    timestamp: int | None
-
-    @classmethod
-    def of(cls, schema: StructType, *, topic: str | None) -> "SinkSchema":
-        """Find and check the sink's columns in a DataFrame's schema.
-
-        Args:
-            schema: The DataFrame's schema.
-            topic: The option `topic`; where it is given a column of that name is not read.
-
-        Returns:
-            Their positions.
-
-        Raises:
-            InvalidRequestError: A column is missing, there twice, or of an unsupported type.
-
-        Source: org.apache.spark.sql.kafka010.KafkaWriter.validateQuery; the texts begin as its own.
-        """
-        value = _find(schema, "value", "string or binary", _is_text_or_bytes)
-        if value is None:
-            raise InvalidRequestError(
-                "Required attribute 'value' not found",
-                got=f"columns {', '.join(schema.names) or '(none)'}",
-                hint="df.selectExpr('to_json(struct(*)) AS value')",
-            )
-        topic_index = None
-        if topic is None:
-            topic_index = _find(schema, "topic", "string", _is_text)
-            if topic_index is None:
-                raise InvalidRequestError(
-                    "topic option required when no 'topic' attribute is present",
-                    hint='.option("topic", "NAME")',
-                )
-        return cls(
-            value=value,
-            key=_find(schema, "key", "string or binary", _is_text_or_bytes),
-            headers=_find(schema, "headers", _HEADERS, _is_headers),
-            topic=topic_index,
-            partition=_find(schema, "partition", "int", _is_int),
-            timestamp=_find(schema, "timestamp", "timestamp", _is_timestamp),
-        )
-
-    def indices(self) -> list[int]:
-        """Return the positions of the columns that are read, ascending."""
-        return sorted(index for index in self if index is not None)
-
-    def packed(self) -> "SinkSchema":
-        """Return where the columns are once only `indices` are selected."""
-        places = {index: place for place, index in enumerate(self.indices())}
-        return SinkSchema(
-            value=places[self.value],
-            key=None if self.key is None else places[self.key],
-            headers=None if self.headers is None else places[self.headers],
-            topic=None if self.topic is None else places[self.topic],
-            partition=None if self.partition is None else places[self.partition],
-            timestamp=None if self.timestamp is None else places[self.timestamp],
-        )
-
-
-def _find(
-    schema: StructType, name: str, expected: str, is_supported: Callable[[DataType], bool]
-) -> int | None:
-    found = [index for index, field in enumerate(schema.fields) if field.name == name]
-    if not found:
-        return None
-    if len(found) > 1:
-        raise InvalidRequestError(f"column {name!r} is there {len(found)} times", expected="once")
-    kind = schema.fields[found[0]].dataType
-    if not is_supported(kind):
-        raise InvalidRequestError(
-            f"{name} attribute unsupported type",
-            got=kind.simpleString(),
-            expected=expected,
-            hint=f"df.withColumn({name!r}, df[{name!r}].cast({expected.split()[0]!r}))",
-        )
-    return found[0]
-
-
-def _is_text(kind: DataType) -> bool:
-    return isinstance(kind, StringType)
-
-
-def _is_text_or_bytes(kind: DataType) -> bool:
-    return isinstance(kind, StringType | BinaryType)
-
-
-def _is_int(kind: DataType) -> bool:
-    return isinstance(kind, IntegerType)
-
-
-def _is_timestamp(kind: DataType) -> bool:
-    return isinstance(kind, TimestampType)
-
-
-def _is_headers(kind: DataType) -> bool:
-    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
-        return False
-    fields = kind.elementType.fields
-    return (
-        [field.name for field in fields] == ["key", "value"]
-        and isinstance(fields[0].dataType, StringType)
-        and isinstance(fields[1].dataType, BinaryType)
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,7 +145,7 @@ def _read_headers(column: pa.Array, first_row: int) -> HeaderColumn | None:
     if pa.types.is_large_list(kind):
         column = column.cast(pa.list_(kind.value_type))
     elif not pa.types.is_list(kind):
-        raise _unexpected("headers", column, _HEADERS)
+        raise _unexpected("headers", column, HEADERS_TYPE)
     ends = _values(column.buffers()[1], np.dtype(np.int32), column.offset, len(column) + 1)
     counts = np.diff(ends)
     null_rows = _is_null(column)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from streamlog.log.identity import checksum_sum
 from streamlog.spark.checksum import checksum_rows, plain_checksum_rows
-from streamlog.spark.sink_columns import SinkColumns, SinkSchema, read_columns
+from streamlog.spark.sink_columns import SinkColumns, read_columns
+from streamlog.spark.sink_schema import SinkSchema
 
 SCHEMA = pa.schema(
     [

@@ -20,7 +20,7 @@ from streamlog.records.partitioner import murmur2
 from streamlog.records.record import CompressionType, Header, Record
 from streamlog.spark.encode import BATCH_SIZE, BUFFER_SIZE, RowEncoder
 from streamlog.spark.row_check import TopicTarget
-from streamlog.spark.sink_columns import SinkSchema
+from streamlog.spark.sink_schema import SinkSchema
 from streamlog.topic import TopicPartition
 
 SCHEMA = pa.schema(

@@ -15,9 +15,9 @@ from streamlog.spark.sink_columns import (
     DECIDED_BY_PARTITIONER,
     TIME_OF_BATCH,
     SinkColumns,
-    SinkSchema,
     read_columns,
 )
+from streamlog.spark.sink_schema import SinkSchema
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 ARROW = {
