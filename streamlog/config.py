@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from streamlog.errors import InvalidConfigError
+from streamlog.kafka_keys import is_unsupported_broker_key, is_unsupported_topic_key
 from streamlog.properties import format_properties, parse_properties
 from streamlog.settings import (
     BOOLEAN,
@@ -409,47 +410,9 @@ _SYNONYMS: Final = {
     for synonym in each.broker
 }
 
-# Keys of Kafka's topics that have no meaning here. Source: TopicConfig; LogConfig, throttling.
-_UNSUPPORTED_TOPIC_KEYS: Final = frozenset({
-    "follower.replication.throttled.replicas", "leader.replication.throttled.replicas",
-    "local.retention.bytes", "local.retention.ms", "message.downconversion.enable",
-    "message.format.version", "message.timestamp.difference.max.ms",
-    "remote.log.copy.disable", "remote.log.delete.on.disable", "remote.storage.enable",
-})  # fmt: skip
-
-# Families of broker keys of which not one has a meaning here, and single keys of families of
-# which some have. Source: org.apache.kafka.server.config, KafkaConfig.
-_UNSUPPORTED_FAMILIES: Final = (
-    "add.partitions.", "advertised.", "alter.", "authorizer.", "background.", "broker.",
-    "client.", "config.providers", "connection", "controlled.", "controller.", "create.topic.",
-    "delegation.", "delete.topic.", "early.start.", "eligible.", "fetch.", "follower.",
-    "group.", "initial.", "inter.broker.", "kafka.metrics.", "leader.", "listener",
-    "log.dir", "max.connection", "max.incremental.", "max.request.",
-    "metadata.", "metric", "node.", "offset", "password.", "principal.", "process.",
-    "queued.", "quota.", "remote.", "replica", "request.", "reserved.", "sasl.", "security.",
-    "server.", "share.", "socket.", "ssl.", "telemetry.", "transaction", "unstable.",
-    "zookeeper.",
-)  # fmt: skip
-_UNSUPPORTED_BROKER_KEYS: Final = frozenset({
-    "allow.everyone.if.no.acl.found", "auto.include.jmx.reporter", "auto.leader.rebalance.enable",
-    "default.replication.factor",
-    "log.cleaner.backoff.ms", "log.cleaner.dedupe.buffer.size", "log.cleaner.enable",
-    "log.cleaner.io.buffer.load.factor", "log.cleaner.io.buffer.size",
-    "log.cleaner.io.max.bytes.per.second", "log.cleaner.threads",
-    "log.flush.offset.checkpoint.interval.ms", "log.flush.scheduler.interval.ms",
-    "log.flush.start.offset.checkpoint.interval.ms", "log.initial.task.delay.ms",
-    "log.local.retention.bytes", "log.local.retention.ms",
-    "log.message.downconversion.enable", "log.message.format.version",
-    "log.message.timestamp.difference.max.ms", "log.retention.check.interval.ms",
-    "num.io.threads", "num.network.threads", "num.recovery.threads.per.data.dir",
-    "num.replica.alter.log.dirs.threads", "num.replica.fetchers",
-    "producer.id.expiration.check.interval.ms", "producer.purgatory.purge.interval.requests",
-    "super.users",
-})  # fmt: skip
-
 
 def _topic_key_error(key: str, path: str | None) -> InvalidConfigError:
-    if key in _UNSUPPORTED_TOPIC_KEYS:
+    if is_unsupported_topic_key(key):
         return _unsupported_error(key, "a topic's", path)
     if key in _SYNONYMS:
         ours = _SYNONYMS[key][0].key
@@ -461,7 +424,7 @@ def _topic_key_error(key: str, path: str | None) -> InvalidConfigError:
 
 
 def _server_key_error(key: str, path: str | None) -> InvalidConfigError:
-    if key in _UNSUPPORTED_BROKER_KEYS or key.startswith(_UNSUPPORTED_FAMILIES):
+    if is_unsupported_broker_key(key):
         return _unsupported_error(key, "a broker's", path)
     topic_settings = settings_of(LogConfig)
     if key in topic_settings and topic_settings[key].broker:

@@ -121,7 +121,7 @@ class LogManager:
             StorageError: It cannot be read.
         """
         fs, clock = fs or LocalFileSystem(), clock or SystemClock()
-        random = random or random_module.Random()  # noqa: S311 - ids, not secrets
+        random = random or random_module.Random()
         path = os.path.abspath(os.fspath(root))
         if create:
             make_root(fs, clock, path, random=random)
