@@ -1,0 +1,1 @@
+"""Jobs that really run: each is importable (`build`), a script, and works under `spark-submit`."""

@@ -1,0 +1,239 @@
+"""The main job on real data, killed in the middle: nothing lost, nothing twice.
+
+1. Flights are streamed into the topic `flights` and from there, per carrier and hour, into a
+   Delta table, both queries in one driver. In the middle of both its JVM is killed (SIGKILL).
+2. A new driver restarts both from their checkpoints and lets them finish; a third query keeps the
+   latest flight of every aircraft in the compacted topic `aircraft`.
+3. Everything is counted and compared with a plain aggregation of the input.
+
+    python -m streaming_jobs.demo [--directory DIR] [--kill-after RECORDS] [--seed N]
+
+Exits 1 when a flight is missing or doubled, or a delay differs.
+"""
+
+import argparse
+import contextlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from streaming_jobs.flights import ROWS, write_flights
+
+PARTITIONS = 4
+ROOT, TABLE, CHECKPOINTS = "root", "carrier_delays", "checkpoints"
+CLOSING_ROW = -1
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Return the demo's settings."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--directory", type=Path, default=Path(".cache/demo"))
+    parser.add_argument("--kill-after", type=int, help="records in the log before the kill")
+    parser.add_argument("--seed", type=int, help="for the moment of the kill")
+    parser.add_argument("--phase", choices=("until-killed", "finish"), help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+def delta_jars() -> list[Path]:
+    """Return Delta's jars where the set-up has fetched them."""
+    return sorted(Path(".cache/jars/delta").glob("*.jar"))
+
+
+def start_session() -> Any:
+    """Return a Spark session that knows Delta where its jars are there."""
+    import streamlog.spark
+    from pyspark.sql import SparkSession
+
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .appName("streamlog demo")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", "2g")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+    )
+    jars = delta_jars()
+    if jars:
+        builder = (
+            builder.config("spark.jars", ",".join(str(jar.resolve()) for jar in jars))
+            .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+            .config(
+                "spark.sql.catalog.spark_catalog",
+                "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            )
+            .config("spark.databricks.delta.snapshotPartitions", "2")
+        )
+    spark = streamlog.spark.session(builder)
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def job_arguments(directory: Path, *more: str) -> list[str]:
+    """Return the arguments both phases give to both jobs."""
+    return ["--path", str(directory / ROOT), *more]
+
+
+def start_jobs(spark: Any, directory: Path, *more: str) -> list[Any]:
+    """Start flights → topic and topic → table."""
+    from streaming_jobs import carrier_delays, flights_to_topic
+
+    feed = flights_to_topic.parse_arguments(
+        job_arguments(directory, "--input", str(directory / "flights"), *more)
+    )
+    table_format = "delta" if delta_jars() else "parquet"
+    delays = carrier_delays.parse_arguments(
+        job_arguments(
+            directory, "--output", str(directory / TABLE), "--format", table_format, *more
+        )
+    )
+    return [flights_to_topic.build(spark, feed), carrier_delays.build(spark, delays)]
+
+
+def run_until_killed(directory: Path) -> None:
+    """Run both jobs for ever; the parent kills the JVM."""
+    spark = start_session()
+    jvm = spark._jvm.java.lang.ProcessHandle.current().pid()
+    (directory / "jvm.pid").write_text(str(jvm))
+    for query in start_jobs(spark, directory, "--forever"):
+        query.awaitTermination()
+
+
+def finish(directory: Path) -> None:
+    """Let both jobs finish from their checkpoints, close the last windows, then run the third."""
+    from streaming_jobs import aircraft_state
+
+    spark = start_session()
+    feed, delays = start_jobs(spark, directory)
+    feed.awaitTermination()
+    delays.awaitTermination()
+    send_closing_record(directory / ROOT)
+    start_jobs(spark, directory)[1].awaitTermination()
+    arguments = aircraft_state.parse_arguments(job_arguments(directory))
+    aircraft_state.build(spark, arguments).awaitTermination()
+    delays_table = spark.read.format("delta" if delta_jars() else "parquet")
+    frame = delays_table.load(str(directory / TABLE)).toPandas()
+    frame.to_parquet(directory / "delays.parquet")
+    spark.stop()
+
+
+def send_closing_record(root: Path) -> None:
+    """Append one record that lies days behind the last flight: the last windows may close."""
+    from streamlog import PartitionLog, Record
+
+    with PartitionLog.open(root / "flights-0") as log:
+        last = 1_388_534_400_000  # 2014-01-01
+        value = b'{"row":%d}' % CLOSING_ROW
+        log.append([Record(value=value, timestamp=last + 10 * 86_400_000)])
+
+
+def create_topics(root: Path) -> None:
+    """Make the root and both topics; the flights are of 2013, so nothing may expire."""
+    from streamlog import LogManager
+
+    with LogManager.open(root, create=True) as manager:
+        forever = {"retention.ms": "-1"}
+        manager.create_topic("flights", PARTITIONS, forever)
+        manager.create_topic("aircraft", 1, {**forever, "cleanup.policy": "compact"})
+
+
+def records_in_log(root: Path) -> int:
+    """Return how many records the topic has now."""
+    from streamlog.log.reader import LogReader
+
+    total = 0
+    for partition in range(PARTITIONS):
+        with LogReader.open(root / f"flights-{partition}") as reader:
+            total += reader.log_end_offset - reader.log_start_offset
+    return total
+
+
+def table_commits(directory: Path) -> int:
+    """Return how many micro-batches the second job has committed."""
+    commits = directory / CHECKPOINTS / "carrier_delays" / "commits"
+    return len([name for name in commits.glob("*") if name.name.isdigit()])
+
+
+def kill_in_the_middle(directory: Path, kill_after: int) -> tuple[int, int]:
+    """Run both jobs in a driver of their own and kill its JVM; return what was there then."""
+    log = (directory / "driver.log").open("w")
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "streaming_jobs.demo", "--phase", "until-killed"]
+        + ["--directory", str(directory)],
+        stdout=log,
+        stderr=subprocess.STDOUT,
+    )
+    try:
+        while True:
+            time.sleep(0.02)
+            if driver.poll() is not None:
+                raise SystemExit(f"the driver ended by itself; see {log.name}")
+            there, commits = records_in_log(directory / ROOT), table_commits(directory)
+            if there >= kill_after and commits >= 1:
+                break
+        os.kill(int((directory / "jvm.pid").read_text()), signal.SIGKILL)
+        driver.wait(timeout=60)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            driver.kill()
+        driver.wait()
+        log.close()
+    return there, commits
+
+
+def run_phase(directory: Path, phase: str) -> None:
+    """Run a phase in a driver of its own, its output in a file."""
+    path = directory / f"{phase}.log"
+    with path.open("w") as log:
+        done = subprocess.run(
+            [sys.executable, "-m", "streaming_jobs.demo", "--phase", phase]
+            + ["--directory", str(directory)],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    if done.returncode:
+        raise SystemExit(f"{phase} failed; see {path}")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the demo; see the module's docstring."""
+    args = parse_arguments(arguments)
+    directory = args.directory
+    if args.phase == "until-killed":
+        run_until_killed(directory)
+        return
+    if args.phase == "finish":
+        finish(directory)
+        return
+    from streaming_jobs.demo_report import check_and_print
+
+    started = time.monotonic()
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in (ROOT, TABLE, CHECKPOINTS):
+        shutil.rmtree(directory / name, ignore_errors=True)
+    (directory / "jvm.pid").unlink(missing_ok=True)
+    if not delta_jars():
+        print("Delta's jars could not be had: the table is written as Parquet instead.")
+    write_flights(directory / "flights")
+    create_topics(directory / ROOT)
+    kill_after = args.kill_after
+    if kill_after is None:
+        kill_after = random.Random(args.seed).randrange(ROWS // 6, ROWS // 2)
+    print(f"streaming {ROWS:,} flights → topic → table; killing the JVM after {kill_after:,} …")
+    there, commits = kill_in_the_middle(directory, kill_after)
+    print(f"killed with {there:,} records in the log and {commits} batches of the table committed")
+    print("restarting from the checkpoints …")
+    run_phase(directory, "finish")
+    seconds = time.monotonic() - started
+    sys.exit(0 if check_and_print(directory, seconds=seconds, killed_at=there) else 1)
+
+
+if __name__ == "__main__":
+    main()
