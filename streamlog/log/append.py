@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from streamlog.records.batch import BatchTable
+from streamlog.binary.arrays import Buffer
+from streamlog.errors import CorruptRecordError, InvalidRecordError
+from streamlog.records.batch import BatchTable, ScanStop, check_crc, scan_batches
 from streamlog.records.record import NO_TIMESTAMP
 
-__all__ = ["AppendInfo", "OffsetAndTimestamp"]
+__all__ = ["AppendInfo", "OffsetAndTimestamp", "whole_batches"]
 
 
 class OffsetAndTimestamp(NamedTuple):
@@ -63,3 +65,30 @@ class AppendInfo:
             leader_epoch=int(table.leader_epoch[-1]),
             duplicate=duplicate,
         )
+
+
+def whole_batches(batches: Buffer) -> BatchTable:
+    """Return the headers of a buffer that holds whole, checked batches and nothing else.
+
+    Raises:
+        InvalidRecordError: It holds no batch, or something else than batches.
+        CorruptRecordError: A batch's checksum is wrong.
+    """
+    scan = scan_batches(batches)
+    if scan.stop is not ScanStop.END or len(scan.table) == 0:
+        raise InvalidRecordError(
+            "not whole record batches",
+            position=scan.consumed,
+            got=scan.stop.name.lower(),
+            expected="one or more batches up to the end of the bytes",
+        )
+    good = check_crc(batches, scan.table)
+    if good < len(scan.table):
+        raise CorruptRecordError(
+            "record batch fails its checksum",
+            position=int(scan.table.position[good]),
+            offset=int(scan.table.base_offset[good]),
+            got="another CRC-32C over its bytes",
+            expected=f"{int(scan.table.crc[good]):#010x}",
+        )
+    return scan.table

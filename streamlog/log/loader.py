@@ -11,6 +11,7 @@ Nothing here ever deletes a record that was acknowledged. Source: LogLoader.load
 differences that `streamlog/SKIPPED.md` lists.
 """
 
+import itertools
 import logging
 from typing import NamedTuple
 
@@ -205,7 +206,7 @@ def _check_order(segments: list[Segment]) -> None:
     Raises:
         CorruptRecordError: Two segments overlap.
     """
-    for before, after in zip(segments, segments[1:], strict=False):
+    for before, after in itertools.pairwise(segments):
         end = before.next_offset()
         if end > after.base_offset:
             raise CorruptRecordError(

@@ -14,7 +14,6 @@ import random as random_module
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 
-
 from streamlog.clock import Clock, SystemClock
 from streamlog.config import LogConfig
 from streamlog.errors import (
@@ -29,8 +28,8 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log import checkpoints, loader, locks, topics
-from streamlog.log.append import AppendInfo, OffsetAndTimestamp
+from streamlog.log import checkpoints, loader, locks, registry, topics
+from streamlog.log.append import AppendInfo, OffsetAndTimestamp, whole_batches
 from streamlog.log.epochs import LeaderEpochCache
 from streamlog.log.flush import FlushTimer
 from streamlog.log.locks import SharedState, StateFlag
@@ -40,8 +39,8 @@ from streamlog.log.read import Bounds, FetchInfo, fetch
 from streamlog.log.segments import Segments
 from streamlog.log.time_search import offset_for_timestamp
 from streamlog.log.writer_lock import WriterLock
-from streamlog.records.batch import BatchTable, ScanStop, check_crc, scan_batches
-from streamlog.records.builder import BatchBuilder
+from streamlog.records.batch import BatchTable
+from streamlog.records.builder import InputColumns, encode_columns
 from streamlog.records.record import (
     NO_TIMESTAMP,
     CompressionType,
@@ -89,9 +88,9 @@ class PartitionLog:
         self.topic_partition: TopicPartition = partition
         self._fs, self._clock, self._random = fs, clock, random
         locks.refuse_live_broker(fs, self.root)
-        self.topic_id = topics.ensure_partition(fs, clock, self.root, partition, random=random)
+        self.topic_id = registry.ensure_partition(fs, clock, self.root, partition, random=random)
         self._fixed_config = config
-        self._config_source = topics.ConfigSource(fs, self.root, partition.topic)
+        self._config_source = topics.ConfigFiles(fs, self.root, partition.topic)
         self.config = config or self._config_source.load()
         self._lock = WriterLock(
             fs, clock, random, root=self.root, partition=partition, timeout_ms=lock_timeout_ms
@@ -148,7 +147,7 @@ class PartitionLog:
             config=config,
             fs=fs or LocalFileSystem(),
             clock=clock or SystemClock(),
-            random=random or random_module.Random(),  # noqa: S311 - jitter, not secrets
+            random=random or random_module.Random(),
             lock_timeout_ms=lock_timeout_ms,
         )
 
@@ -235,9 +234,7 @@ class PartitionLog:
         """Bring this handle up to date with the files, then apply what was decided."""
         self._load(state)
         if self._flags & StateFlag.PENDING:
-            from streamlog.log.commits import CommitLog
-
-            CommitLog(self.root, fs=self._fs, clock=self._clock).apply_pending(self)
+            topics.commit_log(self._fs, self._clock, self.root).apply_pending(self)
             self.set_pending(False)
 
     def _load(self, state: SharedState | None) -> None:
@@ -365,10 +362,12 @@ class PartitionLog:
             MessageTooLargeError: A record above `max.message.bytes`.
             UnknownOutcomeError: The disk failed in the act; some whole batches may stand.
         """
-        now_ms = self._clock.now_ms()
+        columns = InputColumns.from_records(records, now_ms=self._clock.now_ms())
         codec = CompressionType.of(compression)
-        batches = _build_batches(records, codec, now_ms, self.config.max_message_bytes)
-        return self.append_as_leader(batches, origin=AppendOrigin.COORDINATOR)
+        batches = encode_columns(
+            columns, compression=codec, batch_size=self.config.max_message_bytes
+        )
+        return self.append_as_leader(batches.buffer, origin=AppendOrigin.COORDINATOR)
 
     def append_as_leader(
         self, batches: Buffer, *, origin: AppendOrigin = AppendOrigin.CLIENT
@@ -418,7 +417,7 @@ class PartitionLog:
 
         Source: UnifiedLog.appendAsFollower.
         """
-        table = _whole_batches(batches)
+        table = whole_batches(batches)
         with self.writing():
             self._check_follows(table)
             return self._append(
@@ -742,41 +741,3 @@ class PartitionLog:
             f"<PartitionLog {self.path} "
             f"{self._log_start_offset}..{self._log_end_offset}{' closed' if self._closed else ''}>"
         )
-
-
-def _whole_batches(batches: Buffer) -> BatchTable:
-    """Return the table of a buffer that holds whole, checked batches and nothing else."""
-    scan = scan_batches(batches)
-    if scan.stop is not ScanStop.END or len(scan.table) == 0:
-        raise InvalidRequestError(
-            "not whole record batches",
-            position=scan.consumed,
-            got=scan.stop.name.lower(),
-            expected="batches up to the end of the bytes",
-        )
-    good = check_crc(batches, scan.table)
-    if good < len(scan.table):
-        raise InvalidRequestError(
-            "a record batch fails its checksum",
-            position=int(scan.table.position[good]),
-            offset=int(scan.table.base_offset[good]),
-        )
-    return scan.table
-
-
-def _build_batches(
-    records: Iterable[Record], codec: CompressionType, now_ms: int, max_message_bytes: int
-) -> bytes:
-    """Return the records as v2 batches below `max_message_bytes`, offsets from 0."""
-    batches: list[bytes] = []
-    builder = BatchBuilder(compression=codec)
-    offset = 0
-    for record in records:
-        stamped = record if record.timestamp is not None else record._replace(timestamp=now_ms)
-        if builder.count and builder.size_with(stamped) > max_message_bytes:
-            batches.append(builder.build())
-            builder = BatchBuilder(compression=codec, base_offset=offset)
-        builder.append(stamped._replace(offset=offset))
-        offset += 1
-    batches.append(builder.build())
-    return b"".join(batches)

@@ -6,6 +6,7 @@ offset, so the first records may lie below it; `FetchInfo.records` and `FetchInf
 those. The last offset may be bounded by an isolation level.
 """
 
+import itertools
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -281,4 +282,4 @@ def split(
     borders = [start_offset]
     borders += sorted({cut for cut in cuts if start_offset < cut < end_offset})
     borders.append(end_offset)
-    return list(zip(borders[:-1], borders[1:], strict=True))
+    return list(itertools.pairwise(borders))
