@@ -70,7 +70,11 @@ class FileChange(NamedTuple):
 
 
 class MemoryInode:
-    """A regular file: bytes, unsynced changes, and who holds a lock on it."""
+    """A regular file: bytes, unsynced changes, and who holds a lock on it.
+
+    Copies share their bytes until one of them changes, so that copying a file system costs what
+    changed since the last copy and not what it holds.
+    """
 
     __slots__ = ("changes", "data", "links", "locks", "mtime_ns", "number")
 
@@ -78,7 +82,7 @@ class MemoryInode:
         self.number = number
         self.mtime_ns = mtime_ns
         self.links = 0
-        self.data = bytearray()
+        self.data: bytes | bytearray = b""  # `bytes` where a copy shares them
         self.changes: list[FileChange] = []
         self.locks: dict[int, bool] = {}  # number of the open handle -> whether shared
 
@@ -87,12 +91,12 @@ class MemoryInode:
         size = len(self.data)
         overwritten = bytes(self.data[position : position + len(source)])
         self.changes.append(FileChange(position, source, overwritten, size))
-        _write(self.data, source, position)
+        _write(self._own_data(), source, position)
 
     def truncate(self, size: int) -> None:
         """Cut or extend to `size` bytes."""
         self.changes.append(FileChange(size, None, bytes(self.data[size:]), len(self.data)))
-        _resize(self.data, size)
+        _resize(self._own_data(), size)
 
     def sync(self) -> None:
         """Make all changes durable but those that a failed sync has doomed."""
@@ -118,7 +122,7 @@ class MemoryInode:
         """Return a copy with the same unsynced changes, without locks."""
         inode = MemoryInode(self.number, self.mtime_ns)
         inode.links = self.links
-        inode.data = self.data.copy()
+        inode.data = self.data = bytes(self.data)
         inode.changes = self.changes.copy()
         return inode
 
@@ -127,12 +131,17 @@ class MemoryInode:
         if not self.changes:
             return
         if loss is not Loss.NOTHING:
-            changes = self.changes
+            data, changes = self._own_data(), self.changes
             for change in reversed(changes):
-                _take_back(self.data, change)
+                _take_back(data, change)
             for change, fate in zip(changes, _choose_fates(changes, random, loss), strict=True):
-                _apply(self.data, change, fate, random)
+                _apply(data, change, fate, random)
         self.changes = []
+
+    def _own_data(self) -> bytearray:
+        if not isinstance(self.data, bytearray):
+            self.data = bytearray(self.data)
+        return self.data
 
 
 class Directory:

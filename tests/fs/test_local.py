@@ -238,10 +238,9 @@ def test_a_killed_owner_frees_the_lock_although_its_forked_child_lives_on(tmp_pa
 
     def lock_and_fork() -> object:
         held = FS.try_lock(path, shared=False)
-        grandchild = os.fork()
-        if grandchild == 0:
+        if os.fork() == 0:  # returns in the grandchild when it has let go of the lock file
+            os.write(writer, os.getpid().to_bytes(4, "little"))
             signal.pause()
-        os.write(writer, grandchild.to_bytes(4, "little"))
         return held
 
     with child_that_stays(lock_and_fork) as owner:
