@@ -11,12 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamlog.errors import (
-    DiskFullError,
-    FileExistsAlreadyError,
-    FileMissingError,
-    StorageError,
-)
+from streamlog.errors import FileExistsAlreadyError, FileMissingError, StorageError
 from streamlog.fs.api import FileKind, FileSystem, OpenMode
 from streamlog.fs.faults import FaultyFileSystem
 from streamlog.fs.local import LocalFileSystem
@@ -430,20 +425,6 @@ def test_broker_lock_of_a_missing_or_unlocked_file_is_not_held(place: Place) -> 
 def test_boot_id_stays_while_the_machine_is_up(place: Place) -> None:
     assert place.fs.boot_id()
     assert place.fs.boot_id() == place.fs.boot_id()
-
-
-def test_errors_survive_pickling_as_spark_sends_them(place: Place) -> None:
-    import pickle
-
-    with pytest.raises(DiskFullError) as caught:
-        raise DiskFullError("cannot write", errno=errno.ENOSPC, operation="write", path="p")
-    copy = pickle.loads(pickle.dumps(caught.value))
-    assert (type(copy), copy.errno, copy.operation, copy.path) == (
-        DiskFullError,
-        errno.ENOSPC,
-        "write",
-        "p",
-    )
 
 
 # ---- the law: memory behaves as the disk does -----------------------------------------------

@@ -1,0 +1,53 @@
+"""Each errno becomes the error that says what to do, and survives the way through Spark."""
+
+import errno
+import pickle
+
+import pytest
+
+from streamlog.errors import (
+    DiskFullError,
+    FileExistsAlreadyError,
+    FileMissingError,
+    PoisonedError,
+    StorageError,
+    UnavailableError,
+)
+from streamlog.fs.failure import poisoned_failure, storage_failure
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (errno.ENOENT, FileMissingError),
+        (errno.EEXIST, FileExistsAlreadyError),
+        (errno.ENOSPC, DiskFullError),
+        (errno.EDQUOT, DiskFullError),
+        (errno.EFBIG, DiskFullError),
+        (errno.EIO, StorageError),
+        (errno.EACCES, StorageError),
+        (errno.ESTALE, StorageError),
+    ],
+)
+def test_an_errno_becomes_its_leaf(number: int, kind: type[StorageError]) -> None:
+    error = storage_failure(number, "write", "/root/a-0/0.log")
+    assert type(error) is kind
+    assert isinstance(error, UnavailableError)
+    assert (error.errno, error.operation, error.path) == (number, "write", "/root/a-0/0.log")
+
+
+def test_the_text_says_what_where_and_why_and_the_hint_what_to_type() -> None:
+    error = storage_failure(errno.ENOSPC, "write", "/root/a-0/0.log")
+    assert str(error) == "cannot write: no space left on device in /root/a-0/0.log"
+    assert error.hint == "free some space: df -h /root/a-0/0.log"
+    error = storage_failure(errno.EXDEV, "rename", "/a", target="/b")
+    assert str(error) == ("cannot rename to /b: the two names lie on different file systems in /a")
+
+
+def test_errors_survive_pickling() -> None:
+    for error in (storage_failure(errno.EIO, "sync", "/a"), poisoned_failure("write", "/a")):
+        copy = pickle.loads(pickle.dumps(error))
+        assert type(copy) is type(error)
+        assert str(copy) == str(error)
+        assert (copy.errno, copy.operation, copy.hint) == (error.errno, error.operation, error.hint)
+    assert isinstance(poisoned_failure("write", "/a"), PoisonedError)
