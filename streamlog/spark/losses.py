@@ -18,7 +18,16 @@ from streamlog.topic import TopicPartition
 if TYPE_CHECKING:
     from streamlog.spark.planning import LogView
 
-__all__ = ["DataLoss", "LossReporter", "data_loss_error", "range_losses", "start_losses"]
+__all__ = [
+    "DataLoss",
+    "LossReporter",
+    "made_again",
+    "partitions_deleted",
+    "range_losses",
+    "start_losses",
+    "start_reset",
+    "unreadable",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +56,7 @@ def start_losses(view: "LogView", start: SourceOffset) -> list[DataLoss]:
         elif (loss := _lost_by_epoch(view, partition, start)) is not None:
             losses.append(loss)
         elif offset < bounds.log_start_offset:
-            losses.append(_reset(partition, offset, bounds.log_start_offset))
+            losses.append(start_reset(partition, offset, bounds.log_start_offset))
     for partition in sorted(set(view.bounds) - set(start.offsets)):
         first = view.bounds[partition].log_start_offset
         if first > 0:
@@ -58,7 +67,7 @@ def start_losses(view: "LogView", start: SourceOffset) -> list[DataLoss]:
 def range_losses(view: "LogView", start: SourceOffset, end: SourceOffset) -> list[DataLoss]:
     """Return what is gone of the records between two offsets that were planned together."""
     gone = sorted(set(start.offsets) - set(end.offsets))
-    losses = [_deleted(gone)] if gone else []
+    losses = [partitions_deleted(gone)] if gone else []
     losses += _lost_partitions(view, end)
     for partition, stop in sorted(end.offsets.items()):
         bounds = view.bounds.get(partition)
@@ -69,15 +78,15 @@ def range_losses(view: "LogView", start: SourceOffset, end: SourceOffset) -> lis
             if bounds.log_start_offset > 0:
                 losses.append(_added_late(partition, bounds.log_start_offset))
         elif _was_made_again(view, partition.topic, start.topic_ids):
-            losses.append(_made_again(partition.topic))
+            losses.append(made_again(partition.topic))
         elif stop < begin:
             losses.append(_went_back(partition, begin, stop))
         elif begin < bounds.log_start_offset and begin < stop:
-            losses.append(_reset(partition, begin, bounds.log_start_offset))
+            losses.append(start_reset(partition, begin, bounds.log_start_offset))
         elif (loss := _lost_by_epoch(view, partition, start)) is not None:
             losses.append(loss)
         if stop > bounds.log_end_offset:
-            losses.append(_unreadable(partition, bounds.log_end_offset, stop))
+            losses.append(unreadable(partition, bounds.log_end_offset, stop))
         elif (loss := _lost_by_epoch(view, partition, end)) is not None:
             losses.append(loss)
     return list(dict.fromkeys(losses))
@@ -87,10 +96,10 @@ def _lost_partitions(view: "LogView", offset: SourceOffset) -> list[DataLoss]:
     losses = []
     gone = sorted(set(offset.offsets) - set(view.bounds))
     if gone:
-        losses.append(_deleted(gone))
+        losses.append(partitions_deleted(gone))
     topics = {partition.topic for partition in offset.offsets if partition in view.bounds}
     losses += [
-        _made_again(topic)
+        made_again(topic)
         for topic in sorted(topics)
         if _was_made_again(view, topic, offset.topic_ids)
     ]
@@ -120,13 +129,15 @@ def _was_made_again(view: "LogView", topic: str, topic_ids: Mapping[str, str]) -
     return before is not None and now is not None and before != now
 
 
-def _made_again(topic: str) -> DataLoss:
+def made_again(topic: str) -> DataLoss:
+    """Say that a topic is another one of the same name."""
     return DataLoss(
         "TOPIC_RECREATED", f"Topic {topic} was deleted and made again: it has another id."
     )
 
 
-def _deleted(partitions: list[TopicPartition]) -> DataLoss:
+def partitions_deleted(partitions: list[TopicPartition]) -> DataLoss:
+    """Say that partitions are gone."""
     names = ", ".join(map(str, partitions))
     return DataLoss("PARTITIONS_DELETED", f"Partitions {names} are gone.")
 
@@ -138,7 +149,8 @@ def _went_back(partition: TopicPartition, before: int, now: int) -> DataLoss:
     )
 
 
-def _reset(partition: TopicPartition, offset: int, first: int) -> DataLoss:
+def start_reset(partition: TopicPartition, offset: int, first: int) -> DataLoss:
+    """Say that the log starts behind the offset that was to be read."""
     return DataLoss(
         "START_OFFSET_RESET",
         f"Starting offset for {partition} was {offset}, but the log starts at {first}.",
@@ -152,14 +164,15 @@ def _added_late(partition: TopicPartition, first: int) -> DataLoss:
     )
 
 
-def _unreadable(partition: TopicPartition, start: int, end: int) -> DataLoss:
+def unreadable(partition: TopicPartition, start: int, end: int) -> DataLoss:
+    """Say that planned offsets are not there any more."""
     return DataLoss(
         "COULD_NOT_READ_OFFSET_RANGE",
         f"Offsets {start} to {end} of {partition} cannot be read any more.",
     )
 
 
-def data_loss_error(losses: Iterable[DataLoss]) -> DataLossError:
+def _error(losses: Iterable[DataLoss]) -> DataLossError:
     """Return the error for losses, worded so that handlers of Kafka's source know it again."""
     kept = list(losses)
     reasons = " ".join(f"[{loss.reason}] {loss.text}" for loss in kept)
@@ -191,7 +204,7 @@ class LossReporter:
         """
         kept = [loss for loss in losses if loss not in self._reported]
         if kept and self._fail:
-            raise data_loss_error(kept)
+            raise _error(kept)
         for loss in kept:
             _log.warning("some data may have been missed: [%s] %s", loss.reason, loss.text)
             self._reported.add(loss)

@@ -1,0 +1,207 @@
+"""Records as Arrow record batches, made from the buffers the decoder filled, without a copy.
+
+Arrays are built with `pa.Array.from_buffers` only: `pa.array` of a list or a numpy array imports
+pandas, which costs each worker half a second and 60 MB. Where the buffers come from is told by
+`streamlog.records.columns`; what is added here are the columns that a record does not hold itself
+(topic and partition), timestamps in microseconds, and null for a record without headers, as
+Spark's Kafka source shows it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streamlog.errors import InvalidTimestampError, LimitExceededError
+from streamlog.records.columns import BinaryColumn, HeaderColumn, RecordColumns
+from streamlog.records.layout import COMPRESSION_MASK, MAX_INT32, MAX_INT64
+from streamlog.spark.schema import HEADERS, arrow_schema
+from streamlog.topic import TopicPartition
+
+if TYPE_CHECKING:
+    from streamlog.log.read import FetchInfo
+
+__all__ = ["MAX_BATCH_BYTES", "MAX_BATCH_ROWS", "ArrowDecoder"]
+
+# Fewer rows cost more per row, more make the receiving JVM collect garbage: measured with Spark.
+MAX_BATCH_ROWS: Final = 50_000
+MAX_BATCH_BYTES: Final = 16 << 20
+_MICROSECONDS: Final = 1000  # in a millisecond
+_MAX_MS: Final = MAX_INT64 // _MICROSECONDS
+
+
+class ArrowDecoder:
+    """Turns fetched batches of records into Arrow record batches of bounded size.
+
+    Args:
+        columns: Names of the columns wanted, in the order of the schema.
+        invalid_timestamps: For times that microseconds cannot hold: `error`, or `null`.
+    """
+
+    def __init__(self, columns: tuple[str, ...], *, invalid_timestamps: str = "error") -> None:
+        self.schema = arrow_schema(columns)
+        self._columns = columns
+        self._stored = frozenset(columns) & {"key", "value", HEADERS}
+        self._fails_on_timestamps = invalid_timestamps == "error"
+        self._bytes_per_row: float | None = None
+
+    def decode(self, info: "FetchInfo", partition: TopicPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the records of a fetch.
+
+        Args:
+            info: Whole, checked batches.
+            partition: Where they are from.
+
+        Yields:
+            At most `MAX_BATCH_ROWS` rows each, decoded from about `MAX_BATCH_BYTES` (one batch
+            of the log at least, whatever its size).
+
+        Raises:
+            CorruptRecordError: A batch's checksum is right and its structure is not.
+            InvalidTimestampError: A time does not fit, and that is an error.
+        """
+        table = info.table
+        first = 0
+        while first < len(table):
+            stop = self._end_of_chunk(info, first)
+            chunk = (
+                info
+                if stop - first == len(table)
+                else replace(info, table=table.slice(first, stop))
+            )
+            records = chunk.columns(columns=self._stored)
+            self._learn(records)
+            batch = self.to_arrow(records, partition)
+            for start in range(0, batch.num_rows, MAX_BATCH_ROWS):
+                yield batch.slice(start, MAX_BATCH_ROWS)
+            first = stop
+
+    def _end_of_chunk(self, info: "FetchInfo", first: int) -> int:
+        """Return up to which batch to decode at once.
+
+        How far compressed records unfold is only known from those seen before: the first batch
+        therefore goes alone.
+        """
+        table = info.table
+        count = np.cumsum(table.count[first:])
+        if self._bytes_per_row is None and (table.attributes[first:] & COMPRESSION_MASK).any():
+            return first + 1
+        rows = MAX_BATCH_ROWS
+        if self._bytes_per_row is not None:
+            rows = min(rows, int(MAX_BATCH_BYTES / self._bytes_per_row))
+        return first + max(1, int(np.searchsorted(count, rows, side="right")))
+
+    def _learn(self, records: RecordColumns) -> None:
+        columns = [records.key, records.value]
+        if records.headers is not None:
+            columns += [records.headers.key, records.headers.value]
+        if records.count:
+            size = sum(column.data.nbytes for column in columns if column is not None)
+            self._bytes_per_row = max(1.0, size / records.count)
+
+    def to_arrow(self, records: RecordColumns, partition: TopicPartition) -> pa.RecordBatch:
+        """Return records as one record batch of the wanted columns.
+
+        Raises:
+            InvalidTimestampError: A time does not fit, and that is an error; names the offset.
+        """
+        count = records.count
+        make: dict[str, Callable[[], pa.Array]] = {
+            "key": lambda: _binary(records.key, count, pa.binary()),
+            "value": lambda: _binary(records.value, count, pa.binary()),
+            "topic": lambda: _repeated(partition.topic, count),
+            "partition": lambda: _fixed(np.full(count, partition.partition, np.int32), pa.int32()),
+            "offset": lambda: _fixed(records.offset, pa.int64()),
+            "timestamp": lambda: self._timestamps(records, partition),
+            "timestampType": lambda: _fixed(records.timestamp_type, pa.int32()),
+            HEADERS: lambda: _headers(records.headers, count, self.schema.field(HEADERS).type),
+        }
+        return pa.RecordBatch.from_arrays(
+            [make[name]() for name in self._columns], schema=self.schema
+        )
+
+    def _timestamps(self, records: RecordColumns, partition: TopicPartition) -> pa.Array:
+        """Return milliseconds as microseconds."""
+        bad = (records.timestamp > _MAX_MS) | (records.timestamp < -_MAX_MS)
+        validity, nulls = None, int(bad.sum())
+        if nulls:
+            if self._fails_on_timestamps:
+                at = int(bad.argmax())
+                raise InvalidTimestampError(
+                    f"a record of {partition} has a time that a timestamp cannot hold",
+                    offset=int(records.offset[at]),
+                    got=f"{int(records.timestamp[at])} ms",
+                    expected=f"{-_MAX_MS} to {_MAX_MS} ms",
+                    hint='.option("invalidTimestamps", "null")',
+                )
+            validity = pa.py_buffer(np.packbits(~bad, bitorder="little"))
+        times = np.where(bad, 0, records.timestamp) if nulls else records.timestamp
+        return pa.Array.from_buffers(
+            pa.timestamp("us", tz="UTC"),
+            records.count,
+            [validity, pa.py_buffer(times * _MICROSECONDS)],
+            nulls,
+        )
+
+
+def _fixed(values: NDArray[np.int32] | NDArray[np.int64], kind: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)], 0)
+
+
+def _binary(column: BinaryColumn | None, count: int, kind: pa.DataType) -> pa.Array:
+    """Return a binary or string column; all null where the decoder gave none."""
+    if column is None:
+        bits = pa.py_buffer(bytes(-(-count // 8)))
+        offsets = pa.py_buffer(bytes(4 * (count + 1)))
+        return pa.Array.from_buffers(kind, count, [bits, offsets, pa.py_buffer(b"")], count)
+    validity = None if column.validity is None else pa.py_buffer(column.validity)
+    return pa.Array.from_buffers(
+        kind,
+        count,
+        [validity, pa.py_buffer(column.offsets), pa.py_buffer(column.data)],
+        column.null_count,
+    )
+
+
+def _repeated(text: str, count: int) -> pa.Array:
+    """Return a string column that says the same in each row."""
+    name = text.encode()
+    if len(name) * count > MAX_INT32:
+        raise LimitExceededError(
+            "a batch holds more records than one column can name the topic of",
+            got=str(count),
+            expected=f"at most {MAX_INT32 // len(name)}",
+        )
+    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(name))
+    return pa.Array.from_buffers(
+        pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(name * count)], 0
+    )
+
+
+def _headers(column: HeaderColumn | None, count: int, kind: pa.DataType) -> pa.Array:
+    """Return lists of key and value, null where a record has no headers.
+
+    Source: KafkaRecordToRowConverter.toInternalRowProjector.
+    """
+    if column is None:
+        column = HeaderColumn.from_values(() for _ in range(count))
+    total = len(column.key)
+    pairs = pa.Array.from_buffers(
+        kind.value_type,
+        total,
+        [None],
+        0,
+        children=[
+            _binary(column.key, total, pa.string()),
+            _binary(column.value, total, pa.binary()),
+        ],
+    )
+    present = np.diff(column.offsets) > 0
+    nulls = count - int(present.sum())
+    validity = pa.py_buffer(np.packbits(present, bitorder="little")) if nulls else None
+    return pa.Array.from_buffers(
+        kind, count, [validity, pa.py_buffer(column.offsets)], nulls, children=[pairs]
+    )

@@ -1,0 +1,103 @@
+"""A task of the source: ranges of offsets in, Arrow record batches out.
+
+This runs in Spark's Python workers. What a worker needs comes in the task as plain text and
+numbers; nothing of the planner's state is there.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from streamlog.errors import UnknownTopicError
+from streamlog.fs.api import FileSystem
+from streamlog.log.reader import LogReader
+from streamlog.records.record import IsolationLevel
+from streamlog.spark.arrow import ArrowDecoder
+from streamlog.spark.losses import (
+    LossReporter,
+    made_again,
+    partitions_deleted,
+    start_reset,
+    unreadable,
+)
+from streamlog.topic import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["FETCH_BYTES", "PlannedRange", "read_ranges"]
+
+# One read of a segment: large enough that its fixed costs vanish, small enough for the caches.
+FETCH_BYTES: Final = 4 << 20
+
+
+class PlannedRange(NamedTuple):
+    """A range as a task carries it: a tuple of text and numbers.
+
+    Attributes:
+        directory: The partition's directory.
+        topic_id: The id its topic had when it was planned, empty for none.
+        start_offset: The first offset.
+        end_offset: The offset behind the last.
+    """
+
+    directory: str
+    topic_id: str
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+
+
+def read_ranges(
+    ranges: Iterable[PlannedRange],
+    *,
+    decoder: ArrowDecoder,
+    isolation: IsolationLevel,
+    fail_on_data_loss: bool,
+    fs: FileSystem | None = None,
+) -> Iterator["pa.RecordBatch"]:
+    """Yield the records of ranges, one range after the other.
+
+    Nothing outside of a range is ever yielded. What a range should have and the log has not any
+    more is a loss, gaps that compaction and transactions leave are not.
+
+    Raises:
+        DataLossError: Planned records are gone, and the query is to fail then.
+        CorruptDataError: A batch is damaged.
+    """
+    reporter = LossReporter(fail=fail_on_data_loss)
+    for part in ranges:
+        yield from _read_range(part, decoder, isolation, reporter, fs)
+
+
+def _read_range(
+    part: PlannedRange,
+    decoder: ArrowDecoder,
+    isolation: IsolationLevel,
+    reporter: LossReporter,
+    fs: FileSystem | None,
+) -> Iterator["pa.RecordBatch"]:
+    partition = TopicPartition(part.topic, part.partition)
+    try:
+        reader = LogReader.open(part.directory, fs=fs)
+    except UnknownTopicError:
+        reporter.report([partitions_deleted([partition])])
+        return
+    with reader:
+        if part.topic_id and reader.topic_id not in (None, part.topic_id):
+            reporter.report([made_again(part.topic)])
+            return
+        offset = part.start_offset
+        if offset < reader.log_start_offset:
+            reporter.report([start_reset(partition, offset, reader.log_start_offset)])
+            offset = reader.log_start_offset
+        while offset < part.end_offset:
+            if offset > reader.log_end_offset:
+                reporter.report([unreadable(partition, offset, part.end_offset)])
+                return
+            info = reader.read(offset, FETCH_BYTES, isolation=isolation, end_offset=part.end_offset)
+            yield from decoder.decode(info, partition)
+            if info.next_offset <= offset:
+                reporter.report([unreadable(partition, offset, part.end_offset)])
+                return
+            offset = info.next_offset

@@ -1,0 +1,276 @@
+"""`spark.readStream.format("streamlog")`: what the next trigger reads.
+
+Spark keeps one of these in a process of its own for as long as a query runs, and asks:
+
+    initialOffset            a new query only, and twice: the second answer is where batch 0
+                             starts, so the first one is kept
+    latestOffset(start)      again and again; `start` itself means nothing new
+    partitions(start, end)   the tasks of a batch; after a restart also of the batch that had
+                             not finished, before anything else
+    commit(end)              a batch is done and the next one is planned
+
+A start that depends on the moment (`latest`) would be another one after a crash in batch 0. Then
+batch 0 is made empty: `latestOffset` answers its first call with the start, so that Spark writes
+it down before any record is read. Should even that batch run again, its new start lies behind its
+end, which is no loss.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from streamlog.clock import Clock, SystemClock
+from streamlog.spark.losses import LossReporter, start_losses
+from streamlog.spark.offsets import SourceOffset, parse_source_offset
+from streamlog.spark.options import Use
+from streamlog.spark.planning import (
+    begin_of,
+    describe_offsets,
+    limit_bytes,
+    limit_offsets,
+    plan_ranges,
+    resolve_rule,
+)
+from streamlog.spark.source_options import SourceOptions
+from streamlog.spark.tasks import pack_tasks, read_task
+from streamlog.topic import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from streamlog.spark.subscription import Subscription
+
+__all__ = ["StreamLogStreamReader"]
+
+_log = logging.getLogger(__name__)
+
+
+class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # pyspark is untyped to mypy
+    """Plans and reads a streaming query.
+
+    Nothing is opened and no option is read before the first question: an error in the
+    constructor would reach the user as another one of Spark's own.
+
+    Args:
+        options: As Spark hands them over.
+        clock: For waiting until there is enough to read.
+    """
+
+    def __init__(self, options: Mapping[str, str], *, clock: Clock | None = None) -> None:
+        self._given = dict(options)
+        self._clock = clock or SystemClock()
+        self._parsed: SourceOptions | None = None
+        self._view: Subscription | None = None
+        self._losses = LossReporter(fail=True)
+        self._initial: dict[str, Any] | None = None
+        self._initial_is_settled = True
+        self._must_record_initial = False
+        self._target: dict[TopicPartition, int] | None = None
+        self._seen: tuple[object, object] = (None, None)
+        self._triggered_ms: float | None = None
+        self._held_back: str | None = None
+
+    # ---- where a new query starts -------------------------------------------------------------
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return where a new query starts; the same again when asked again."""
+        if self._initial is None:
+            view, options = self._open(), self._options
+            resolved, losses = resolve_rule(
+                view, options.starting, fail_on_data_loss=options.fail_on_data_loss
+            )
+            self._losses.report(losses)
+            self._initial = describe_offsets(view, resolved.offsets).to_json()
+            self._initial_is_settled = resolved.is_settled
+            self._must_record_initial = not resolved.is_settled
+        return self._initial
+
+    # ---- how far the next batch goes ----------------------------------------------------------
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Return a limit that Spark hands back at each trigger.
+
+        Spark knows no limit of several kinds; all of ours are applied as soon as it hands back
+        anything but "all that there is".
+        """
+        limits = self._options.limits
+        if limits.max_offsets is not None:
+            return ReadMaxRows(limits.max_offsets)
+        if limits.max_bytes is not None:
+            return ReadMaxBytes(limits.max_bytes)
+        if limits.min_offsets is not None:
+            return ReadMinRows(limits.min_offsets)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Read no further than what there is now."""
+        self._target = {
+            partition: bounds.end_offset for partition, bounds in self._open().bounds.items()
+        }
+
+    def latestOffset(  # noqa: N802 - Spark's name
+        self, start: dict[str, Any], limit: ReadLimit
+    ) -> dict[str, Any]:
+        """Return where the next batch ends, `start` itself where there is nothing to read.
+
+        Raises:
+            DataLossError: Records before or behind `start` are gone.
+        """
+        view = self._open()
+        view.refresh()
+        if self._must_record_initial and start == self._initial:
+            self._must_record_initial = False
+            return start
+        if self._seen == (start, view.bounds):
+            return start
+        position = parse_source_offset(start)
+        self._losses.report(start_losses(view, position))
+        self._say_what_is_held_back(view)
+        begin, end = self._reach(view, position)
+        backlog = sum(max(0, end[partition] - begin[partition]) for partition in end)
+        if backlog == 0 and end == position.offsets:
+            self._seen = (start, view.bounds)
+            return start
+        if not isinstance(limit, ReadAllAvailable):
+            if self._waits_for_more(backlog):
+                return start
+            end = self._limit(view, begin, end)
+        return describe_offsets(view, end).to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        """Return the ends of the log, which Spark shows in the query's progress."""
+        if self._view is None:
+            return None
+        ends = {partition: bounds.end_offset for partition, bounds in self._view.bounds.items()}
+        return SourceOffset(offsets=ends).to_json()
+
+    def _reach(
+        self, view: "Subscription", position: SourceOffset
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Return from where to where each partition could be read."""
+        begin: dict[TopicPartition, int] = {}
+        end: dict[TopicPartition, int] = {}
+        for partition, bounds in view.bounds.items():
+            is_late = self._target is not None and partition not in self._target
+            if is_late and partition not in position.offsets:
+                continue  # appeared after the target was set
+            first = max(begin_of(view, partition, position), bounds.log_start_offset)
+            last = bounds.end_offset
+            if self._target is not None:
+                last = min(last, self._target.get(partition, first))
+            # What lies behind the isolation level or the target stays; what is gone does not.
+            begin[partition] = first
+            end[partition] = max(last, min(first, bounds.log_end_offset))
+        return begin, end
+
+    def _waits_for_more(self, backlog: int) -> bool:
+        """Tell whether `minOffsetsPerTrigger` is not there yet and may be waited for.
+
+        Source: KafkaMicroBatchStream.delayBatch.
+        """
+        limits = self._options.limits
+        now = self._clock.monotonic_ms()
+        if (
+            limits.min_offsets is not None
+            and self._target is None
+            and backlog < limits.min_offsets
+            and self._triggered_ms is not None
+            and now - self._triggered_ms < limits.max_delay_ms
+        ):
+            return True
+        self._triggered_ms = now
+        return False
+
+    def _limit(
+        self,
+        view: "Subscription",
+        begin: dict[TopicPartition, int],
+        end: dict[TopicPartition, int],
+    ) -> dict[TopicPartition, int]:
+        limits = self._options.limits
+        if limits.max_offsets is not None:
+            end = limit_offsets(limits.max_offsets, begin, end)
+        if limits.max_bytes is not None:
+            end = limit_bytes(view, limits.max_bytes, begin, end)
+        return end
+
+    def _say_what_is_held_back(self, view: "Subscription") -> None:
+        held_back = view.describe_held_back()
+        if held_back is not None and self._held_back is None:
+            _log.warning("%s", held_back)
+        self._held_back = held_back
+
+    # ---- the tasks of a batch -----------------------------------------------------------------
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Return the tasks between two offsets, which may come from the run before.
+
+        Raises:
+            DataLossError: Some of it is gone.
+        """
+        view, options = self._open(), self._options
+        first, last = parse_source_offset(start), parse_source_offset(end)
+        if self._repeats_empty_batch(start, first, last):
+            return []
+        ranges, losses = plan_ranges(view, first, last)
+        self._losses.report(losses)
+        return pack_tasks(view, ranges, options)
+
+    def _repeats_empty_batch(
+        self, start: dict[str, Any], first: SourceOffset, last: SourceOffset
+    ) -> bool:
+        """Tell whether this is batch 0 again, that only recorded a start of the moment."""
+        return (
+            not self._initial_is_settled
+            and start == self._initial
+            and all(
+                offset <= first.offsets.get(partition, offset)
+                for partition, offset in last.offsets.items()
+            )
+        )
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """Yield the records of one task; runs in a worker, with the options and nothing else."""
+        return read_task(partition, self._options)
+
+    # ---- what is done -------------------------------------------------------------------------
+    def commit(self, end: dict[str, Any]) -> None:
+        """Write down how far the query is, where it asked for that (`kafka.group.id`)."""
+        group = self._options.group_id
+        if group is not None:
+            from streamlog.spark.progress import write_progress
+
+            write_progress(self._options.path, group, end, now_ms=self._clock.now_ms())
+
+    def stop(self) -> None:
+        """Release the files; Spark calls this only when something failed."""
+        if self._view is not None:
+            self._view.close()
+
+    # ---- opening ------------------------------------------------------------------------------
+    @property
+    def _options(self) -> SourceOptions:
+        if self._parsed is None:
+            self._parsed = SourceOptions.parse(self._given, Use.STREAM_READ)
+            self._losses = LossReporter(fail=self._parsed.fail_on_data_loss)
+        return self._parsed
+
+    def _open(self) -> "Subscription":
+        if self._view is None:
+            from streamlog.spark.progress import check_progress
+            from streamlog.spark.subscription import Subscription
+
+            options = self._options
+            if options.group_id is not None:
+                check_progress(options.path, options.group_id)
+            self._view = Subscription(
+                options.path, options.choice, options.isolation, clock=self._clock
+            )
+        return self._view
