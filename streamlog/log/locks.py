@@ -139,7 +139,8 @@ def read_state(lock: FileLock) -> SharedState | None:
     if mark != _MARK or crc != crc32c(data[_PREFIX.size :]):
         return None
     boot_id, *numbers, flags = _BODY.unpack_from(data, _PREFIX.size)
-    return SharedState(boot_id.decode("latin-1").rstrip("\0"), *numbers, StateFlag(flags & 7))
+    fields = (boot_id.decode("latin-1").rstrip("\0"), *numbers, StateFlag(flags & 7))
+    return SharedState._make(fields)
 
 
 def write_state(lock: FileLock, state: SharedState) -> None:

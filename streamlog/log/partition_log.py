@@ -234,7 +234,8 @@ class PartitionLog:
         """Bring this handle up to date with the files, then apply what was decided."""
         self._load(state)
         if self._flags & StateFlag.PENDING:
-            topics.commit_log(self._fs, self._clock, self.root).apply_pending(self)
+            if topics.has_pending(self._fs, self.root):
+                topics.commit_log(self._fs, self._clock, self.root).apply_pending(self)
             self.set_pending(False)
 
     def _load(self, state: SharedState | None) -> None:

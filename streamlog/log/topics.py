@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 from streamlog.clock import Clock
 from streamlog.config import LogConfig
-from streamlog.errors import InvalidRequestError, InvalidTopicError, UnknownTopicError
+from streamlog.errors import (
+    FileMissingError,
+    InvalidRequestError,
+    InvalidTopicError,
+    UnknownTopicError,
+)
 from streamlog.fs.api import FileKind, FileSystem
 from streamlog.log.partition_metadata import PARTITION_METADATA
 from streamlog.log.roots import (
@@ -212,6 +217,14 @@ class ConfigFiles:
     def _look(self) -> list[tuple[int, int, int] | None]:
         stats = [self._fs.stat(path) for path in self._paths]
         return [each and (each.mtime_ns, each.inode, each.size) for each in stats]
+
+
+def has_pending(fs: FileSystem, root: str) -> bool:
+    """Tell whether a decision waits in this root; most openings need to know no more."""
+    try:
+        return bool(fs.list(state_path(root, "commits", "pending")))
+    except FileMissingError:
+        return False
 
 
 def commit_log(fs: FileSystem, clock: Clock, root: str) -> "CommitLog":
