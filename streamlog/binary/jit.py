@@ -9,21 +9,42 @@ part only in kernels that checked both ranges.
 The compiled code is cached on disk. numba unpickles that cache and runs what it finds, so it
 lives in a directory that only its owner can write to: `NUMBA_CACHE_DIR` where that is set, else
 `streamlog/numba` below the user's cache directory (mode 0700), else a private temporary one.
+In there, each state of the sources that kernels share has a directory of its own: numba compiles
+a kernel's callees into it, but looks only at the kernel's own file to see whether that is stale.
 """
 
+import hashlib
 import os
 import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-__all__ = ["copy_bytes", "kernel"]
+__all__ = ["copy_bytes", "inlined", "kernel"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+# What kernels of other files call or take constants from: change it, and all are compiled anew.
+SHARED_SOURCES: Final = ("binary/*.py", "*/*kernels.py", "records/layout.py", "records/table.py")
+UNUSED_NS: Final = 30 * 86400 * 1_000_000_000  # after which code of other sources is removed
 
-def _private_directory() -> str:
+
+def _cache_directory() -> str:
+    """Return where compiled code of the present sources is kept, creating it."""
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    root = Path(given) if given else _private_directory()
+    path = root / f"streamlog-{_digest_of_sources()}"
+    try:
+        if not path.exists():
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _remove_older(root, path.stat().st_mtime_ns - UNUSED_NS)
+    except OSError:
+        return tempfile.mkdtemp(prefix="streamlog-numba-")
+    return str(path)
+
+
+def _private_directory() -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     path = Path(home) / "streamlog" / "numba"
     try:
@@ -34,10 +55,28 @@ def _private_directory() -> str:
             and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
             and os.access(path, os.W_OK | os.X_OK)
         ):
-            return str(path)
+            return path
     except OSError:
         pass
-    return tempfile.mkdtemp(prefix="streamlog-numba-")
+    return Path(tempfile.mkdtemp(prefix="streamlog-numba-"))
+
+
+def _digest_of_sources() -> str:
+    """Return a name for the state of the shared sources, by their names, sizes and times."""
+    package = Path(__file__).parent.parent
+    facts = []
+    for path in sorted(path for pattern in SHARED_SOURCES for path in package.glob(pattern)):
+        found = path.stat()
+        facts.append((str(path.relative_to(package)), found.st_size, found.st_mtime_ns))
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+
+
+def _remove_older(root: Path, oldest_ns: int) -> None:
+    for directory in root.glob("streamlog-*"):
+        if directory.stat().st_mtime_ns < oldest_ns:
+            for path in sorted(directory.rglob("*"), reverse=True):
+                path.rmdir() if path.is_dir() else path.unlink()
+            directory.rmdir()
 
 
 if TYPE_CHECKING:
@@ -46,6 +85,14 @@ if TYPE_CHECKING:
 
     def kernel(function: F) -> F:
         """Compile `function` with numba; the types stay those of the Python source."""
+
+    def inlined(function: F) -> F:
+        """Compile `function` into every kernel that calls it.
+
+        For the smallest helpers in the hottest loops: LLVM does not inline numba's calls by
+        itself, and a call costs several times what reading a one-byte varint does. Longer ones
+        cost compile time at every place they are used.
+        """
 
     def copy_bytes(
         target: NDArray[np.uint8],
@@ -57,15 +104,15 @@ if TYPE_CHECKING:
         """Copy `size` bytes as memcpy does: ranges unchecked, and they must not overlap."""
 
 else:
-    if not os.environ.get("NUMBA_CACHE_DIR"):
-        os.environ["NUMBA_CACHE_DIR"] = _private_directory()
     import numba
     from numba.core import cgutils, types
     from numba.extending import intrinsic
 
+    numba.config.CACHE_DIR = _cache_directory()
+
     if numba.config.DISABLE_JIT:
 
-        def copy_bytes(target, target_position, source, source_position, size):
+        def copy_bytes(target, target_position, source, source_position, size):  # noqa: D103
             target[target_position : target_position + size] = source[
                 source_position : source_position + size
             ]
@@ -73,7 +120,9 @@ else:
     else:
 
         @intrinsic
-        def copy_bytes(typing_context, target, target_position, source, source_position, size):
+        def copy_bytes(  # noqa: D103
+            typing_context, target, target_position, source, source_position, size
+        ):
             def generate(context, builder, signature, arguments):
                 into = context.make_array(signature.args[0])(context, builder, arguments[0])
                 out_of = context.make_array(signature.args[2])(context, builder, arguments[2])
@@ -89,3 +138,4 @@ else:
             return types.void(target, types.int64, source, types.int64, types.int64), generate
 
     kernel = numba.njit(cache=True, nogil=True, boundscheck=True)
+    inlined = numba.njit(cache=True, nogil=True, boundscheck=True, inline="always")

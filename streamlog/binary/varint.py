@@ -9,6 +9,10 @@ needed are read (Kafka reads them too), longer than the maximum are not. Bits th
 into the type are dropped, as Java's shifts do. Writing needs one function only: the shortest
 form of an int32 is the same as varint and as varlong.
 
+Reading gives one int64, `value << 4 | size`, or 0 for bytes that are no such number: a kernel that
+returns two things costs four times as much. Only a varlong of 9 or 10 bytes does not fit into
+that, and has a function of its own.
+
 Source: org.apache.kafka.common.utils.ByteUtils.
 """
 
@@ -17,81 +21,107 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.binary.jit import kernel
+from streamlog.binary.jit import inlined, kernel
 
 __all__ = [
-    "BAD_VARINT",
+    "SIZE_BITS",
+    "SIZE_MASK",
     "plain_read_varint",
     "plain_write_varlong",
+    "read_long_varlong",
+    "read_short_varlong",
     "read_varint",
-    "read_varlong",
     "size_of_varlong",
     "write_varlong",
 ]
 
-BAD_VARINT: Final = -1  # instead of a next position: the number is cut short or too long
-MAX_VARINT_SHIFT: Final = 28  # of the fifth byte
-MAX_VARLONG_SHIFT: Final = 63  # of the tenth byte
+SIZE_BITS: Final = 4  # of what the reading functions return, below the value
+SIZE_MASK: Final = (1 << SIZE_BITS) - 1
+MAX_VARINT: Final = 5  # bytes
+MAX_SHORT_VARLONG: Final = 8  # bytes whose value leaves room for SIZE_BITS
+MAX_VARLONG: Final = 10  # bytes
+LOW_32_BITS: Final = (1 << 32) - 1
 LOW_57_BITS: Final = (1 << 57) - 1
 LOW_63_BITS: Final = (1 << 63) - 1
 
 
-@kernel
-def read_varint(buffer: NDArray[np.uint8], position: int, end: int) -> tuple[int, int]:
+@inlined
+def read_varint(buffer: NDArray[np.uint8], position: int, end: int) -> int:
     """Read the varint at `position`, looking at no byte from `end` on.
 
     Returns:
-        The value, and the position behind it or BAD_VARINT.
+        `value << SIZE_BITS | size`, or 0 where the number is cut short or too long.
     """
-    bits = 0
-    shift = 0
-    while position < end:
-        group = int(buffer[position])
-        position += 1
-        bits |= (group & 0x7F) << shift
+    if position >= end:
+        return 0
+    bits = np.int64(buffer[position])
+    if bits < 0x80:
+        return (bits >> 1 ^ -(bits & 1)) << SIZE_BITS | 1
+    bits &= 0x7F
+    size = 1
+    while size < MAX_VARINT and position + size < end:
+        group = np.int64(buffer[position + size])
+        bits |= (group & 0x7F) << 7 * size
+        size += 1
         if group < 0x80:
-            bits &= 0xFFFFFFFF
-            return bits >> 1 ^ -(bits & 1), position
-        if shift == MAX_VARINT_SHIFT:
-            break
-        shift += 7
-    return 0, BAD_VARINT
+            bits &= LOW_32_BITS
+            return (bits >> 1 ^ -(bits & 1)) << SIZE_BITS | size
+    return 0
+
+
+@inlined
+def read_short_varlong(buffer: NDArray[np.uint8], position: int, end: int) -> int:
+    """Read the varlong at `position` if it has at most 8 bytes.
+
+    Returns:
+        `value << SIZE_BITS | size`, or 0: longer (ask `read_long_varlong`) or cut short.
+    """
+    if position >= end:
+        return 0
+    bits = np.int64(buffer[position])
+    if bits < 0x80:
+        return (bits >> 1 ^ -(bits & 1)) << SIZE_BITS | 1
+    bits &= 0x7F
+    size = 1
+    while size < MAX_SHORT_VARLONG and position + size < end:
+        group = np.int64(buffer[position + size])
+        bits |= (group & 0x7F) << 7 * size
+        size += 1
+        if group < 0x80:
+            return (bits >> 1 ^ -(bits & 1)) << SIZE_BITS | size
+    return 0
 
 
 @kernel
-def read_varlong(buffer: NDArray[np.uint8], position: int, end: int) -> tuple[int, int]:
+def read_long_varlong(buffer: NDArray[np.uint8], position: int, end: int) -> tuple[int, int]:
     """Read the varlong at `position`, looking at no byte from `end` on.
 
     Returns:
-        The value, and the position behind it or BAD_VARINT.
+        The value, and its size or 0 where the number is cut short or too long.
     """
-    bits = np.int64(0)
-    shift = 0
-    while position < end:
-        group = int(buffer[position])
-        position += 1
-        bits |= np.int64(group & 0x7F) << np.int64(shift)
+    bits = 0
+    size = 0
+    while size < MAX_VARLONG and position + size < end:
+        group = np.int64(buffer[position + size])
+        bits |= (group & 0x7F) << 7 * size
+        size += 1
         if group < 0x80:
-            return (bits >> 1 & LOW_63_BITS) ^ -(bits & 1), position
-        if shift == MAX_VARLONG_SHIFT:
-            break
-        shift += 7
-    return np.int64(0), BAD_VARINT
+            return (bits >> 1 & LOW_63_BITS) ^ -(bits & 1), size
+    return 0, 0
 
 
-@kernel
+@inlined
 def size_of_varlong(value: int) -> int:
     """Return how many bytes `value` takes as varlong; for an int32 also as varint."""
-    bits = value ^ value >> 63  # 63 bits: the sign takes part in the last group
+    bits = (value ^ value >> 63) >> 6  # zig-zag's lowest bit stands for the sign
     size = 1
-    bits >>= 6
     while bits != 0:
         bits >>= 7
         size += 1
     return size
 
 
-@kernel
+@inlined
 def write_varlong(buffer: NDArray[np.uint8], position: int, value: int) -> int:
     """Write `value` at `position`, where there is room; return the position behind it."""
     bits = value << 1 ^ value >> 63
@@ -104,7 +134,7 @@ def write_varlong(buffer: NDArray[np.uint8], position: int, value: int) -> int:
 
 
 def plain_read_varint(buffer: bytes, position: int, *, width: int) -> tuple[int, int] | None:
-    """Read a varint (`width` 32) or varlong (64); return value and next position, or None."""
+    """Read a varint (`width` 32) or varlong (64); return value and size, or None."""
     groups = bytearray()
     while len(groups) < -(-width // 7):
         chunk = buffer[position + len(groups) :][:1]
@@ -113,9 +143,8 @@ def plain_read_varint(buffer: bytes, position: int, *, width: int) -> tuple[int,
         groups += chunk
         if chunk[0] < 128:
             bits = sum((group % 128) * 128**place for place, group in enumerate(groups))
-            bits %= 1 << width
-            half, odd = divmod(bits, 2)
-            return (-half - 1 if odd else half), position + len(groups)
+            half, odd = divmod(bits % 2**width, 2)
+            return (-half - 1 if odd else half), len(groups)
     return None
 
 

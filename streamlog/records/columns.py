@@ -174,7 +174,7 @@ class RecordSlots:
         source: uint8[m], the records' bytes, decompressed.
         slots: int64[n, 9], a slot a record.
         rows: int64[b], how many of them belong to each batch of the table.
-        totals: int64[12], their sizes, as the kernels' `TOTAL_…` constants name them.
+        totals: int64[11], their sizes, as the kernels' `TOTAL_…` constants name them.
     """
 
     source: NDArray[np.uint8]
@@ -290,14 +290,14 @@ def decode_slots(
             got=f"{table.count[batch]} records in {room[batch]} bytes",
         )
     count = int(table.count[wanted].sum())
-    slots = np.empty((count, k.SLOT_WIDTH), np.int64)
+    slots = np.empty(count * k.SLOT_WIDTH, np.int64)
     rows = np.zeros(len(table), np.int64)
     totals = np.zeros(k.TOTALS_WIDTH, np.int64)
     limits = np.array((start_offset, end_offset), np.int64)
     status = k.locate_records(source, table.fields, spans, limits, slots, rows, totals)
     if status != k.OK:
         raise _corrupt(status, table, totals.tolist(), path, position)
-    return RecordSlots(source=source, slots=slots[: totals[k.TOTAL_ROWS]], rows=rows, totals=totals)
+    return RecordSlots(source=source, slots=slots.reshape(count, k.SLOT_WIDTH)[: totals[k.TOTAL_ROWS]], rows=rows, totals=totals)
 
 
 def _records_of(
@@ -423,13 +423,12 @@ def _corrupt(
     from streamlog.records import kernels as k
 
     what = {
-        k.BAD_RECORD_LENGTH: "record length is wrong or reaches beyond its batch",
+        k.BAD_RECORD_LENGTH: "record length is impossible, or the batch ends before its last record",
         k.BAD_NUMBER: "timestamp or offset of a record is damaged",
         k.BAD_FIELD_LENGTH: "key, value or header reaches beyond its record",
         k.BAD_HEADER_COUNT: "record has an impossible number of headers",
         k.BAD_HEADER_KEY: "header key is null or reaches beyond its record",
         k.BAD_RECORD_END: "record is longer than its fields",
-        k.MISSING_RECORDS: "batch ends before its last record",
         k.SURPLUS_BYTES: "batch goes on behind its last record",
     }[status]
     batch = totals[k.ERROR_BATCH]

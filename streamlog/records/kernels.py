@@ -26,8 +26,16 @@ from streamlog.binary.big_endian import (
     write_int32,
     write_int64,
 )
-from streamlog.binary.jit import copy_bytes, kernel
-from streamlog.binary.varint import read_varint, read_varlong, size_of_varlong, write_varlong
+from streamlog.binary.jit import copy_bytes, inlined, kernel
+from streamlog.binary.varint import (
+    SIZE_BITS,
+    SIZE_MASK,
+    read_long_varlong,
+    read_short_varlong,
+    read_varint,
+    size_of_varlong,
+    write_varlong,
+)
 from streamlog.records.layout import (
     ATTRIBUTES_OFFSET,
     BASE_OFFSET_OFFSET,
@@ -89,10 +97,9 @@ TOTAL_HEADERS: Final = 5
 TOTAL_HEADER_KEY_BYTES: Final = 6
 TOTAL_HEADER_VALUE_BYTES: Final = 7
 TOTAL_HEADER_VALUE_NULLS: Final = 8
-ERROR_BATCH: Final = 9  # where a negative status arose: batch, record in it, byte of the source
-ERROR_RECORD: Final = 10
-ERROR_POSITION: Final = 11
-TOTALS_WIDTH: Final = 12
+ERROR_BATCH: Final = 9  # where a negative status arose
+ERROR_RECORD: Final = 10  # in that batch
+TOTALS_WIDTH: Final = 11
 
 # ---- Utils.murmur2 of org.apache.kafka.common.utils ---------------------------------------------
 MURMUR_SEED: Final = 0x9747B28C
@@ -106,10 +113,9 @@ BAD_FIELD_LENGTH: Final = -3
 BAD_HEADER_COUNT: Final = -4
 BAD_HEADER_KEY: Final = -5
 BAD_RECORD_END: Final = -6
-MISSING_RECORDS: Final = -7
-SURPLUS_BYTES: Final = -8
-OUT_OF_ROOM: Final = -9
-RECORD_TOO_LARGE: Final = -10
+SURPLUS_BYTES: Final = -7
+OUT_OF_ROOM: Final = -8
+RECORD_TOO_LARGE: Final = -9
 
 # ---- how a scan may stop; the values of ScanStop -------------------------------------------------
 END: Final = 0
@@ -249,121 +255,163 @@ def locate_records(
         spans: int64[b, 2], where each batch's records begin and end in `source`, inside it;
             begin -1 to leave a batch out.
         limits: int64[2], first offset wanted, and the first no longer wanted.
-        out_slots: int64[n, 9], a slot a wanted record; n at least the sum of the counts.
+        out_slots: int64[n * 9], a slot a wanted record; n at least the sum of the counts.
         out_rows: int64[b], wanted records of each batch.
-        out_totals: int64[12], what the `TOTAL_…` and `ERROR_…` constants name; zeros at first.
+        out_totals: int64[11], what the `TOTAL_…` and `ERROR_…` constants name; zeros at first.
 
     Returns:
         OK, or what is wrong with the record at the `ERROR_…` places.
     """
     row = 0
+    slot = 0
     for batch in range(len(spans)):
-        before = row
-        status = OK
         position, end = spans[batch, 0], spans[batch, 1]
-        count = fields[batch, COUNT] if position >= 0 else 0
-        for record in range(count):
-            if position >= end:
-                status = MISSING_RECORDS
-            else:
-                status, position = locate_record(source, position, end, out_slots, row)
-            if status != OK:
-                out_totals[ERROR_RECORD] = record
-                break
-            slot = out_slots[row]
-            slot[SLOT_OFFSET] += fields[batch, BASE_OFFSET]
-            if fields[batch, ATTRIBUTES] & TIMESTAMP_TYPE_MASK:
-                slot[SLOT_TIMESTAMP] = fields[batch, MAX_TIMESTAMP]
-            else:
-                slot[SLOT_TIMESTAMP] += fields[batch, BASE_TIMESTAMP]
-            if limits[0] <= slot[SLOT_OFFSET] < limits[1]:
-                add_to_totals(source, slot, out_totals)
+        if position < 0:
+            continue
+        first = row
+        base_offset, base_timestamp = fields[batch, BASE_OFFSET], fields[batch, BASE_TIMESTAMP]
+        is_stamped = fields[batch, ATTRIBUTES] & TIMESTAMP_TYPE_MASK != 0
+        for record in range(fields[batch, COUNT]):
+            size = locate_record(source, position, end, out_slots, slot)
+            if size < 0:
+                return note_error(out_totals, batch, record, size)
+            position += size
+            out_slots[slot + SLOT_OFFSET] += base_offset
+            out_slots[slot + SLOT_TIMESTAMP] += base_timestamp
+            if is_stamped:
+                out_slots[slot + SLOT_TIMESTAMP] = fields[batch, MAX_TIMESTAMP]
+            if limits[0] <= out_slots[slot + SLOT_OFFSET] < limits[1]:
                 row += 1
-        if status == OK and count > 0 and position != end:
-            status = SURPLUS_BYTES
-        if status != OK:
-            out_totals[ERROR_BATCH] = batch
-            out_totals[ERROR_POSITION] = position
-            return status
-        out_rows[batch] = row - before
+                slot += SLOT_WIDTH
+        if position != end:
+            return note_error(out_totals, batch, fields[batch, COUNT], SURPLUS_BYTES)
+        out_rows[batch] = row - first
     out_totals[TOTAL_ROWS] = row
+    add_totals(source, out_slots, row, out_totals)
     return OK
 
 
 @kernel
+def note_error(out_totals: NDArray[np.int64], batch: int, record: int, status: int) -> int:
+    """Note where a negative status arose, and return it."""
+    out_totals[ERROR_BATCH] = batch
+    out_totals[ERROR_RECORD] = record
+    return status
+
+
+@inlined
 def locate_record(
-    source: NDArray[np.uint8], position: int, end: int, out_slots: NDArray[np.int64], row: int
-) -> tuple[int, int]:
-    """Check the record at `position` and fill a slot, offset and timestamp still as deltas.
+    source: NDArray[np.uint8], position: int, end: int, out_slots: NDArray[np.int64], slot: int
+) -> int:
+    """Check the record at `position` and fill the slot at `slot`, offset and timestamp still as deltas.
 
     Returns:
-        OK or what is wrong, and the position behind the record or of what is wrong.
+        The bytes of the record, or what is wrong with it.
     """
-    slot = out_slots[row]
-    length, start = read_varint(source, position, end)
-    if start < 0 or length < 0 or length > end - start:
-        return BAD_RECORD_LENGTH, position
-    end = start + length
-    position = start + 1  # behind the attributes, of which no bit means anything yet
-    slot[SLOT_TIMESTAMP], position = read_varlong(source, position, end)
-    if position < 0:
-        return BAD_NUMBER, start
-    slot[SLOT_OFFSET], position = read_varint(source, position, end)
-    if position < 0:
-        return BAD_NUMBER, start
-    for place in (SLOT_KEY, SLOT_VALUE):
-        size, position = read_varint(source, position, end)
-        if position < 0 or size > end - position:
-            return BAD_FIELD_LENGTH, start
-        slot[place] = position
-        slot[place + 1] = max(size, -1)
+    start = position
+    number = read_varint(source, position, end)
+    position += number & SIZE_MASK
+    length = number >> SIZE_BITS
+    if number == 0 or length < 1 or length > end - position:
+        return BAD_RECORD_LENGTH
+    end = position + length
+    position += 1  # behind the attributes, of which no bit means anything yet
+    number = read_short_varlong(source, position, end)
+    out_slots[slot + SLOT_TIMESTAMP] = number >> SIZE_BITS
+    if number == 0:
+        out_slots[slot + SLOT_TIMESTAMP], number = read_long_varlong(source, position, end)
+    position += number & SIZE_MASK
+    offset = read_varint(source, position, end)
+    out_slots[slot + SLOT_OFFSET] = offset >> SIZE_BITS
+    position += offset & SIZE_MASK
+    if number == 0 or offset == 0:
+        return BAD_NUMBER
+    for place in range(SLOT_KEY, SLOT_HEADERS, 2):
+        number = read_varint(source, position, end)
+        position += number & SIZE_MASK
+        size = number >> SIZE_BITS
+        if number == 0 or size > end - position:
+            return BAD_FIELD_LENGTH
+        out_slots[slot + place] = position
+        out_slots[slot + place + 1] = max(size, -1)
         position += max(size, 0)
-    count, position = read_varint(source, position, end)
-    if position < 0 or count < 0 or count > end - position:
-        return BAD_HEADER_COUNT, start
-    slot[SLOT_HEADERS] = position
-    slot[SLOT_HEADERS + 1] = end - position
-    slot[SLOT_HEADER_COUNT] = count
-    for _ in range(count):
-        size, position = read_varint(source, position, end)
-        if position < 0 or size < 0 or size > end - position:
-            return BAD_HEADER_KEY, start
-        size, position = read_varint(source, position + size, end)
-        if position < 0 or size > end - position:
-            return BAD_FIELD_LENGTH, start
-        position += max(size, 0)
-    return (OK if position == end else BAD_RECORD_END), position
+    number = read_varint(source, position, end)
+    position += number & SIZE_MASK
+    count = number >> SIZE_BITS
+    if number == 0 or count < 0 or count > end - position:
+        return BAD_HEADER_COUNT
+    out_slots[slot + SLOT_HEADERS] = position
+    out_slots[slot + SLOT_HEADERS + 1] = end - position
+    out_slots[slot + SLOT_HEADER_COUNT] = count
+    if count > 0:
+        position = skip_headers(source, position, end, count)
+        if position < 0:
+            return position
+    return end - start if position == end else BAD_RECORD_END
 
 
 @kernel
-def add_to_totals(
-    source: NDArray[np.uint8], slot: NDArray[np.int64], out_totals: NDArray[np.int64]
+def skip_headers(source: NDArray[np.uint8], position: int, end: int, count: int) -> int:
+    """Check `count` headers from `position` on; return the position behind them or a status."""
+    for _ in range(count):
+        number = read_varint(source, position, end)
+        position += number & SIZE_MASK
+        size = number >> SIZE_BITS
+        if number == 0 or size < 0 or size > end - position:
+            return BAD_HEADER_KEY
+        position += size
+        number = read_varint(source, position, end)
+        position += number & SIZE_MASK
+        size = number >> SIZE_BITS
+        if number == 0 or size > end - position:
+            return BAD_FIELD_LENGTH
+        position += max(size, 0)
+    return position
+
+
+@kernel
+def add_totals(
+    source: NDArray[np.uint8], slots: NDArray[np.int64], count: int, out_totals: NDArray[np.int64]
 ) -> None:
-    """Count the fields of a checked record."""
-    if slot[SLOT_KEY + 1] < 0:
-        out_totals[TOTAL_KEY_NULLS] += 1
-    else:
-        out_totals[TOTAL_KEY_BYTES] += slot[SLOT_KEY + 1]
-    if slot[SLOT_VALUE + 1] < 0:
-        out_totals[TOTAL_VALUE_NULLS] += 1
-    else:
-        out_totals[TOTAL_VALUE_BYTES] += slot[SLOT_VALUE + 1]
-    out_totals[TOTAL_HEADERS] += slot[SLOT_HEADER_COUNT]
-    position = slot[SLOT_HEADERS]
-    end = position + slot[SLOT_HEADERS + 1]
-    for _ in range(slot[SLOT_HEADER_COUNT]):
-        size, position = read_varint(source, position, end)
+    """Add up the fields of the first `count` slots, which are checked."""
+    key_bytes = key_nulls = value_bytes = value_nulls = headers = 0
+    for slot in range(0, count * SLOT_WIDTH, SLOT_WIDTH):
+        size = slots[slot + SLOT_KEY + 1]
+        key_bytes += max(size, 0)
+        key_nulls += size < 0
+        size = slots[slot + SLOT_VALUE + 1]
+        value_bytes += max(size, 0)
+        value_nulls += size < 0
+        number = slots[slot + SLOT_HEADER_COUNT]
+        if number > 0:
+            headers += number
+            add_header_totals(source, slots[slot + SLOT_HEADERS], number, out_totals)
+    out_totals[TOTAL_KEY_BYTES] = key_bytes
+    out_totals[TOTAL_KEY_NULLS] = key_nulls
+    out_totals[TOTAL_VALUE_BYTES] = value_bytes
+    out_totals[TOTAL_VALUE_NULLS] = value_nulls
+    out_totals[TOTAL_HEADERS] = headers
+
+
+@kernel
+def add_header_totals(
+    source: NDArray[np.uint8], position: int, count: int, out_totals: NDArray[np.int64]
+) -> None:
+    """Add up the fields of `count` checked headers from `position` on."""
+    for _ in range(count):
+        number = read_varint(source, position, source.size)
+        size = number >> SIZE_BITS
         out_totals[TOTAL_HEADER_KEY_BYTES] += size
-        size, position = read_varint(source, position + size, end)
-        if size < 0:
-            out_totals[TOTAL_HEADER_VALUE_NULLS] += 1
-        else:
-            out_totals[TOTAL_HEADER_VALUE_BYTES] += size
-            position += size
+        position += (number & SIZE_MASK) + size
+        number = read_varint(source, position, source.size)
+        size = number >> SIZE_BITS
+        out_totals[TOTAL_HEADER_VALUE_BYTES] += max(size, 0)
+        out_totals[TOTAL_HEADER_VALUE_NULLS] += size < 0
+        position += (number & SIZE_MASK) + max(size, 0)
 
 
 # ---- slots to columns ------------------------------------------------------------------------------
-@kernel
+@inlined
 def copy_field(
     source: NDArray[np.uint8], position: int, size: int, out_data: NDArray[np.uint8], filled: int
 ) -> int:
@@ -448,8 +496,10 @@ def copy_headers(
         position = slots[row, SLOT_HEADERS]
         end = position + slots[row, SLOT_HEADERS + 1]
         for _ in range(slots[row, SLOT_HEADER_COUNT]):
-            for place in (SLOT_KEY, SLOT_VALUE):
-                size, position = read_varint(source, position, end)
+            for place in range(SLOT_KEY, SLOT_HEADERS, 2):
+                number = read_varint(source, position, end)
+                position += number & SIZE_MASK
+                size = number >> SIZE_BITS
                 out_slots[count, place] = position
                 out_slots[count, place + 1] = max(size, -1)
                 position += max(size, 0)
