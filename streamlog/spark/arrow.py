@@ -187,21 +187,19 @@ def _headers(column: HeaderColumn | None, count: int, kind: pa.DataType) -> pa.A
     Source: KafkaRecordToRowConverter.toInternalRowProjector.
     """
     if column is None:
-        column = HeaderColumn.from_values(() for _ in range(count))
-    total = len(column.key)
+        offsets, total, key, value = np.zeros(count + 1, np.int32), 0, None, None
+    else:
+        offsets, total, key, value = column.offsets, len(column.key), column.key, column.value
     pairs = pa.Array.from_buffers(
         kind.value_type,
         total,
         [None],
         0,
-        children=[
-            _binary(column.key, total, pa.string()),
-            _binary(column.value, total, pa.binary()),
-        ],
+        children=[_binary(key, total, pa.string()), _binary(value, total, pa.binary())],
     )
-    present = np.diff(column.offsets) > 0
+    present = np.diff(offsets) > 0
     nulls = count - int(present.sum())
     validity = pa.py_buffer(np.packbits(present, bitorder="little")) if nulls else None
     return pa.Array.from_buffers(
-        kind, count, [validity, pa.py_buffer(column.offsets)], nulls, children=[pairs]
+        kind, count, [validity, pa.py_buffer(offsets)], nulls, children=[pairs]
     )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["StreamLogSource"]
 
 
-class StreamLogSource(DataSource):  # type: ignore[misc]  # pyspark is untyped to mypy
+class StreamLogSource(DataSource):  # type: ignore[misc]  # Spark is Any
     """The log as a source and a sink of Spark."""
 
     @classmethod
@@ -58,7 +58,11 @@ class StreamLogSource(DataSource):  # type: ignore[misc]  # pyspark is untyped t
         self._check_schema(schema)
         return StreamLogStreamReader(self.options)
 
-    def writer(self, schema: StructType, overwrite: bool) -> "DataSourceArrowWriter":  # noqa: FBT001
+    def writer(
+        self,
+        schema: StructType,
+        overwrite: bool,  # noqa: FBT001 - Spark's
+    ) -> "DataSourceArrowWriter":
         """Return the writer of a batch."""
         from streamlog.spark.writer import batch_writer
 

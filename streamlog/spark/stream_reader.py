@@ -55,7 +55,9 @@ __all__ = ["StreamLogStreamReader"]
 _log = logging.getLogger(__name__)
 
 
-class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # pyspark is untyped to mypy
+class StreamLogStreamReader(  # type: ignore[misc]  # Spark is Any
+    DataSourceStreamReader, SupportsTriggerAvailableNow
+):
     """Plans and reads a streaming query.
 
     Nothing is opened and no option is read before the first question: an error in the
@@ -217,6 +219,7 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """
         view, options = self._open(), self._options
         first, last = parse_source_offset(start), parse_source_offset(end)
+        self._must_record_initial = False  # whatever is asked for here is written down
         if self._repeats_empty_batch(start, first, last):
             return []
         ranges, losses = plan_ranges(view, first, last)
@@ -231,7 +234,7 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             not self._initial_is_settled
             and start == self._initial
             and all(
-                offset <= first.offsets.get(partition, offset)
+                offset <= first.offsets.get(partition, -1)
                 for partition, offset in last.offsets.items()
             )
         )

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -104,7 +105,12 @@ LIMIT = (2**63 - 1) // 1000
 
 
 def timestamps(values, rule):
-    records = RecordColumns.from_records([Record(timestamp=value) for value in values], now_ms=0)
+    records = RecordColumns(
+        count=len(values),
+        offset=np.arange(len(values)),
+        timestamp=np.array(values, np.int64),
+        timestamp_type=np.zeros(len(values), np.int32),
+    )
     batch = ArrowDecoder(("timestamp",), invalid_timestamps=rule).to_arrow(records, PARTITION)
     batch.validate(full=True)
     return batch["timestamp"].cast(pa.int64()).to_pylist()
@@ -158,12 +164,17 @@ def test_fetch_of_nothing_yields_nothing():
 def test_decoding_loads_neither_pandas_nor_pyspark():
     program = """
 import sys, numpy
-from streamlog.records.columns import RecordColumns
-from streamlog.records.record import Header, Record
+from streamlog.records.columns import BinaryColumn, HeaderColumn, RecordColumns
+from streamlog.records.record import Header
 from streamlog.spark.arrow import ArrowDecoder
 from streamlog.spark.schema import COLUMN_NAMES
 from streamlog.topic import TopicPartition
-columns = RecordColumns.from_records([Record(b"k", None, (Header("a", b"b"),), 1)], now_ms=0)
+one = numpy.zeros(1, numpy.int64)
+columns = RecordColumns(
+    count=1, offset=one, timestamp=one, timestamp_type=one.astype("i4"),
+    key=BinaryColumn.from_values([b"k"]),
+    headers=HeaderColumn.from_values([(Header("a", b"b"),)]),
+)
 batch = ArrowDecoder(COLUMN_NAMES).to_arrow(columns, TopicPartition("t", 0))
 assert batch.num_rows == 1
 print([name for name in ("pandas", "pyspark") if name in sys.modules])

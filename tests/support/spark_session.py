@@ -1,0 +1,57 @@
+"""The one Spark session of the tests, and where queries put their rows."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from streamlog.spark.session import LOCAL_SETTINGS
+
+
+def open_session(directory: Path) -> SparkSession:
+    """Return a session on two cores whose workers run in this Python.
+
+    Args:
+        directory: Where Spark may write what it likes.
+    """
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").appName("streamlog tests")
+    settings = {
+        **LOCAL_SETTINGS,
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.memory": "2g",
+        "spark.ui.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.local.dir": str(directory / "local"),
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+class Collected:
+    """Rows of a streaming query, batch by batch; give `add` to foreachBatch."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, list]] = []
+        self.before: Callable[[int], None] = lambda batch_id: None
+
+    def add(self, frame: DataFrame, batch_id: int) -> None:
+        """Keep the rows of one batch; `before` may raise to make it fail."""
+        self.before(batch_id)
+        self.batches.append((batch_id, frame.collect()))
+
+    @property
+    def rows(self) -> list:
+        """All rows."""
+        return [row for _, rows in self.batches for row in rows]
+
+    @property
+    def values(self) -> list[bytes]:
+        """The values, sorted."""
+        return sorted(row.value for row in self.rows)
