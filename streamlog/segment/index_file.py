@@ -33,7 +33,7 @@ class IndexFile:
         self._entry_size = entry_size
         self._file: File | None = None
         self._written = _UNKNOWN
-        self._is_dirty = False
+        self._is_dirty = True
         self.path = path
         self.was_created = False
 
@@ -104,9 +104,13 @@ class IndexFile:
 
     def sync(self) -> None:
         """Make what was stored durable; the directory is synced by the caller."""
-        if self._is_dirty and self._file is not None:
+        if self._file is None and self._is_dirty:
+            # What a dead process left unsynced is made durable too.
+            with contextlib.suppress(FileMissingError):
+                self._file = self._fs.open(self.path, OpenMode.WRITE)
+        if self._file is not None and self._is_dirty:
             self._file.sync()
-            self._is_dirty = False
+        self._is_dirty = False
 
     def rename(self, path: str) -> None:
         """Give the file another path; harmless where there is no file."""
@@ -119,7 +123,7 @@ class IndexFile:
     def remove(self) -> None:
         """Remove the file, where there is one."""
         self.close()
-        self._written = _UNKNOWN
+        self._written = 0
         with contextlib.suppress(FileMissingError):
             self._fs.remove(self.path)
 

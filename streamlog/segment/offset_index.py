@@ -164,7 +164,7 @@ class OffsetIndex:
                 "offset index is full", path=self.file.path, got=f"{len(self)} entries"
             )
         relative = offset - self.base_offset
-        offsets, positions = self._entries
+        offsets = self._entries[0]
         if not 0 <= relative <= MAX_INT32 or (offsets and relative <= offsets[-1]):
             raise InvalidRequestError(
                 "offset does not follow the last one of the index",

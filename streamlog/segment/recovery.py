@@ -1,137 +1,252 @@
-"""What to do where a scan of a segment meets bytes that are not the next batch: a table.
+"""Recovery of one segment: walk it batch by batch, decide where it ends, rebuild its indexes."""
 
-A batch is *sound* when it is whole, its checksum is right, and its offsets follow. At the first
-place that is not sound, three facts decide:
-
-    synced    the durable mark (recovery point) lies above it: these bytes were acknowledged
-    followed  a whole batch with a right checksum and later offsets stands further on in the file
-    last      no other segment follows
-
-Bytes that were synced, and bytes that something sound follows, were not torn by the crash: they
-are damage, and damage is refused, never cut. What is left is a torn tail. Source of the idea:
-LogSegment.recover; of the difference: Alagappan et al., Protocol-Aware Recovery, FAST '18.
-"""
-
-from enum import Enum
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from streamlog.records.batch import BatchScan, check_crc, scan_batches
-from streamlog.records.layout import HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, MIN_BATCH_LENGTH
-
-__all__ = ["CASES", "Case", "Facts", "RecoveryReport", "Verdict", "decide", "find_later_batch"]
-
-
-class Verdict(Enum):
-    """What to do with the bytes from the first unsound place on."""
-
-    KEEP = "keep"  # nothing is unsound
-    CUT = "cut"  # a torn tail: nothing behind it was acknowledged
-    REFUSE = "refuse"  # damage: acknowledged bytes are not what they were
-
-
-class Facts(NamedTuple):
-    """What is known at the place where the scan stopped."""
-
-    at_end: bool
-    synced: bool
-    followed: bool
-    last: bool
-
-
-class Case(NamedTuple):
-    """A row of the table; None matches both."""
-
-    name: str
-    facts: tuple[bool | None, bool | None, bool | None, bool | None]
-    verdict: Verdict
-
-
-_, Y, N = None, True, False
-CASES: Final = (
-    # fmt: off
-    #            at_end synced followed last
-    Case("@A", (Y,      _,     _,       _), Verdict.KEEP),    # every batch is sound
-    Case("@B", (N,      Y,     _,       _), Verdict.REFUSE),  # below the durable mark
-    Case("@C", (N,      N,     Y,       _), Verdict.REFUSE),  # a hole: sound batches behind it
-    Case("@D", (N,      N,     N,       N), Verdict.REFUSE),  # a segment was begun behind it
-    Case("@E", (N,      N,     N,       Y), Verdict.CUT),     # torn by a crash
-    # fmt: on
+from streamlog.binary.arrays import as_source
+from streamlog.binary.crc import crc32, crc32c
+from streamlog.errors import CorruptRecordError
+from streamlog.fs.api import FileSystem
+from streamlog.records.batch import BatchTable
+from streamlog.records.layout import (
+    ATTRIBUTES_OFFSET,
+    BATCH_HEADER,
+    CRC_OFFSET,
+    CURRENT_MAGIC,
+    HEADER_SIZE_UP_TO_MAGIC,
+    LENGTH_OFFSET,
+    LOG_OVERHEAD,
+    MAGIC_OFFSET,
+    MAX_INT32,
+    MIN_BATCH_LENGTH,
+    MIN_LEGACY_LENGTH,
+    NO_PARTITION_LEADER_EPOCH,
+    RECORD_BATCH_OVERHEAD,
 )
+from streamlog.segment.file_records import CHUNK_SIZE, FileRecords
+from streamlog.segment.indexed_records import IndexedRecords
+from streamlog.segment.recovery_table import Case, Facts, Verdict, decide
+from streamlog.segment.torn_tail import keep_tail
+from streamlog.segment.walk import Place, walk_sound
+
+__all__ = ["OnBatch", "RecoveryReport", "assess", "recover"]
+
+_SEARCH_FREE: Final = 64 << 20  # bytes of candidates checked at least before giving up
+
+OnBatch = Callable[[NDArray[np.uint8], BatchTable], None]
 
 
-class RecoveryReport(NamedTuple):
-    """What recovering one segment did.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryReport:
+    """What recovery found and did.
 
     Attributes:
-        batches: Sound batches found.
-        next_offset: The offset behind the last of them.
-        cut_size: Bytes of a torn tail that were cut.
-        kept_path: Where they are kept, empty where nothing was cut.
+        base_offset: The segment's base offset.
+        next_offset: The offset behind its last sound batch.
+        leader_epoch: The latest leader epoch in it, -1 for none.
+        size: Its bytes, all sound.
+        batch_count: Sound batches that were walked over.
+        case: Name of the case that ended the walk.
+        cut_size: Bytes cut from its end.
+        kept_path: The file that keeps what was cut, None where nothing but zeros was.
     """
 
-    batches: int
+    base_offset: int
     next_offset: int
-    cut_size: int
-    kept_path: str
+    leader_epoch: int
+    size: int
+    batch_count: int
+    case: str
+    cut_size: int = 0
+    kept_path: str | None = None
 
 
-def matches(case: Case, facts: Facts) -> bool:
-    """Tell whether a row of the table fits."""
-    return all(want is None or want == have for want, have in zip(case.facts, facts, strict=True))
-
-
-def decide(facts: Facts) -> Case:
-    """Return the one case that fits."""
-    (case,) = [case for case in CASES if matches(case, facts)]
-    return case
-
-
-_CANDIDATES_MAX: Final = 4096  # ours: bounds the search in hostile bytes
-
-
-def find_later_batch(tail: bytes, next_offset: int) -> int | None:
-    """Return where in `tail` a sound later batch starts, None where none does.
+def recover(
+    fs: FileSystem,
+    log: IndexedRecords,
+    *,
+    durable_offset: int | None,
+    is_last: bool,
+    on_batch: OnBatch | None,
+    known_size: int,
+    previous_epoch: int,
+) -> RecoveryReport:
+    """Recover a segment; see `Segment.recover`.
 
     Args:
-        tail: The bytes from the first unsound place on.
-        next_offset: The offset that should have come there; older offsets are recycled blocks.
+        fs: Where the segment lies.
+        log: Its log file and indexes.
+        durable_offset: The recovery point; None: unknown.
+        is_last: Whether no later segment exists.
+        on_batch: Called with each run of sound batches.
+        known_size: Bytes at the front that need not be walked.
+        previous_epoch: The latest leader epoch before this segment.
 
-    Returns:
-        A position above 0, or None. At most 4,096 candidates are looked at.
+    Raises:
+        CorruptRecordError: Records that somebody was promised are damaged; nothing was cut.
+        StorageError: A file cannot be read, cut or written.
     """
-    array = np.frombuffer(tail, np.uint8)
-    if array.size < LOG_OVERHEAD + MIN_BATCH_LENGTH:
-        return None
-    magic_at = HEADER_SIZE_UP_TO_MAGIC - 1
-    starts = np.flatnonzero(array[magic_at + 1 :] == 2) + 1
-    starts = starts[starts <= array.size - LOG_OVERHEAD - MIN_BATCH_LENGTH]
-    lengths = _big_endian(array, starts + 8, 4)
-    offsets = _big_endian(array, starts, 8)
-    plausible = (
-        (lengths >= MIN_BATCH_LENGTH)
-        & (lengths <= array.size - starts - LOG_OVERHEAD)
-        & (offsets >= next_offset)
+    records, base_offset = log.records, log.base_offset
+    end = records.file.stat().size
+    start = log.start_over(known_size, end)
+    start = start._replace(leader_epoch=max(start.leader_epoch, previous_epoch))
+    batches = 0
+
+    def on_sound(position: int, buffer: NDArray[np.uint8], table: BatchTable) -> None:
+        nonlocal batches
+        batches += len(table)
+        log.take_in(position, table)
+        if on_batch is not None:
+            on_batch(buffer, table)
+
+    place = walk_sound(records, base_offset, start, end, on_sound)
+    facts = assess(
+        records, base_offset, place, end=end, durable_offset=durable_offset, is_last=is_last
     )
-    for start in starts[plausible][:_CANDIDATES_MAX].tolist():
-        scan: BatchScan = scan_batches(tail[start : start + LOG_OVERHEAD + _length(tail, start)])
-        if len(scan.table) == 1 and check_crc(tail[start:], scan.table) == 1:
-            return int(start)
-    return None
+    case = decide(facts)
+    if case.verdict is Verdict.REFUSE:
+        raise _refusal(records, place, case, durable_offset)
+    assert case.verdict is not Verdict.KEEP, "the walk stopped in front of a sound batch"
+    kept_path = None
+    if case.verdict is Verdict.CUT:
+        kept_path = keep_tail(fs, records, place.position, end)
+        records.file.truncate(place.position)
+        records.file.sync()
+    log.seal_indexes()
+    log.is_distrusted = False
+    return RecoveryReport(
+        base_offset=base_offset,
+        next_offset=place.next_offset,
+        leader_epoch=place.leader_epoch,
+        size=place.position,
+        batch_count=batches,
+        case=case.name,
+        cut_size=end - place.position,
+        kept_path=kept_path,
+    )
 
 
-def _length(tail: bytes, start: int) -> int:
-    return int.from_bytes(tail[start + 8 : start + 12], "big", signed=True)
+# ---- looking closely at one place ---------------------------------------------------------------
+def assess(
+    records: FileRecords,
+    base_offset: int,
+    place: Place,
+    *,
+    end: int,
+    durable_offset: int | None,
+    is_last: bool,
+) -> Facts:
+    """Gather the facts about a place.
+
+    Args:
+        records: The log file.
+        base_offset: The segment's base offset.
+        place: The place; what lies before it is sound.
+        end: Where the file ends.
+        durable_offset: The mark; None: unknown.
+        is_last: No later segment exists.
+    """
+    facts = Facts(
+        is_end=place.position == end,
+        is_below_mark=durable_offset is not None and place.next_offset < durable_offset,
+        is_followed=not is_last,
+    )
+    if facts.is_end:
+        return facts
+    left = end - place.position
+    if is_last:
+        facts = facts._replace(is_followed=_is_followed(records, base_offset, place, end))
+    head = records.file.pread(min(RECORD_BATCH_OVERHEAD, left), place.position)
+    if len(head) < HEADER_SIZE_UP_TO_MAGIC:
+        return facts
+    length = int.from_bytes(head[LENGTH_OFFSET:LOG_OVERHEAD], "big", signed=True)
+    if not MIN_LEGACY_LENGTH <= length <= left - LOG_OVERHEAD:
+        return facts
+    batch = records.file.pread(LOG_OVERHEAD + length, place.position)
+    is_current = batch[MAGIC_OFFSET] == CURRENT_MAGIC and length >= MIN_BATCH_LENGTH
+    facts = facts._replace(is_whole=True, is_current=is_current, is_unharmed=_fits_checksum(batch))
+    if not (is_current and facts.is_unharmed):
+        return facts
+    base, _length, epoch, _magic, _crc, _attributes, delta, *_rest = BATCH_HEADER.unpack_from(batch)
+    last = base + delta
+    follows = base >= place.next_offset and delta >= 0 and last - base_offset <= MAX_INT32
+    return facts._replace(
+        follows=follows,
+        keeps_epoch=epoch == NO_PARTITION_LEADER_EPOCH or epoch >= place.leader_epoch,
+        is_repeated=not follows and _is_repeated(records, base_offset, place, base, last),
+    )
 
 
-def _big_endian(
-    array: "np.ndarray[tuple[int], np.dtype[np.uint8]]",
-    starts: "np.ndarray[tuple[int], np.dtype[np.int64]]",
-    width: int,
-) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-    """Return the signed big-endian integers at `starts`."""
-    value = np.zeros(starts.size, np.int64)
-    for byte in range(width):
-        value = (value << 8) | array[starts + byte].astype(np.int64)
-    return value if width == 8 else np.where(value >= 1 << 31, value - (1 << 32), value)
+def _fits_checksum(batch: bytes) -> bool:
+    """Tell whether a whole batch, of whatever magic, has the checksum it says it has."""
+    if batch[MAGIC_OFFSET] < CURRENT_MAGIC:
+        stored = int.from_bytes(batch[LOG_OVERHEAD:MAGIC_OFFSET], "big")
+        return crc32(memoryview(batch)[MAGIC_OFFSET:]) == stored
+    stored = int.from_bytes(batch[CRC_OFFSET:ATTRIBUTES_OFFSET], "big")
+    return len(batch) >= RECORD_BATCH_OVERHEAD and (
+        crc32c(memoryview(batch)[ATTRIBUTES_OFFSET:]) == stored
+    )
+
+
+def _is_repeated(
+    records: FileRecords, base_offset: int, place: Place, first: int, last: int
+) -> bool:
+    """Tell whether offsets `first` to `last` make a batch before `place`, or an older segment."""
+    if 0 <= first <= last < base_offset:
+        return True
+    found = records.find(first, None, place.position)
+    return found is not None and (found.offset, found.last_offset) == (first, last)
+
+
+def _is_followed(records: FileRecords, base_offset: int, place: Place, end: int) -> bool:
+    """Tell whether a sound batch of plausible offsets stands anywhere behind `place`."""
+    from streamlog.segment import kernels
+
+    budget = _SEARCH_FREE + 4 * (end - place.position)
+    limit = base_offset + MAX_INT32
+    position = place.position + 1
+    while end - position >= RECORD_BATCH_OVERHEAD:
+        window = records.file.pread(min(CHUNK_SIZE, end - position), position)
+        source = as_source(window)
+        left, at = end - position, 0
+        while True:
+            at = kernels.find_candidate(source, at, left, place.next_offset, limit)
+            if at < 0:
+                break
+            batch = _batch_at(records, position + at)
+            budget -= len(batch)
+            if _fits_checksum(batch) or budget < 0:
+                # Bytes made to look like batches at every turn: nobody tore this by accident.
+                return True
+            at += 1
+        position += max(len(window) - RECORD_BATCH_OVERHEAD + 1, 1)
+    return False
+
+
+def _batch_at(records: FileRecords, position: int) -> bytes:
+    """Return the whole batch that `find_candidate` found."""
+    head = records.file.pread(LOG_OVERHEAD, position)
+    length = int.from_bytes(head[LENGTH_OFFSET:], "big")
+    return records.file.pread(LOG_OVERHEAD + length, position)
+
+
+def _refusal(
+    records: FileRecords, place: Place, case: Case, durable_offset: int | None
+) -> CorruptRecordError:
+    """Return the error that says what is wrong and how to go on."""
+    mark = "unknown" if durable_offset is None else f"offset {durable_offset}"
+    found = records.file.pread(HEADER_SIZE_UP_TO_MAGIC, place.position)
+    return CorruptRecordError(
+        f"{case.reason}, so nothing was changed (case {case.name}, synced up to {mark})",
+        path=records.path,
+        position=place.position,
+        offset=place.next_offset,
+        got=found.hex() or "the end of the file",
+        expected=f"a record batch of offset {place.next_offset} or above",
+        hint=f"restore {records.path} from a copy; to give up its records from offset "
+        f"{place.next_offset} on, keep a copy and run: truncate -s {place.position} {records.path}",
+    )

@@ -1,87 +1,70 @@
 """The files of one base offset together: log, offset index, time index, transaction index.
 
-A segment opened for reading never touches the disk but to read; where an index is missing or
-does not fit, it scans and keeps what it learns in memory. A segment opened for writing owns its
-files. Reading is safe from several threads and goes on after the files were deleted.
+The log file is the truth; the two sparse indexes are hints that save scanning, and what they say
+is checked where it is used. A segment opened for reading never touches the disk but to read:
+where an index is missing or does not fit, it scans once and keeps what it learns in memory. A
+segment opened for writing owns its files. Reading is safe from several threads, beside one that
+writes, and goes on after the files were renamed or removed.
 """
 
 import logging
-from collections.abc import Callable
-from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
-import numpy as np
-
+from streamlog.binary.arrays import Buffer, as_source
 from streamlog.config import LogConfig
-from streamlog.errors import CorruptIndexError, CorruptRecordError, FileMissingError
-from streamlog.fs.api import Buffer, File, FileSystem, OpenMode
-from streamlog.records.batch import BatchScan, BatchTable, ScanStop, check_crc, scan_batches
-from streamlog.records.columns import decode_columns
-from streamlog.records.layout import BATCH_HEADER, LOG_OVERHEAD, MAX_INT32, RECORD_BATCH_OVERHEAD
-from streamlog.segment.filenames import (
-    FileSuffix,
-    SegmentSuffix,
-    log_file_name,
-    segment_file_name,
-    torn_file_name,
+from streamlog.errors import (
+    CorruptIndexError,
+    FileExistsAlreadyError,
+    FileMissingError,
+    InvalidRequestError,
+    LimitExceededError,
 )
-from streamlog.segment.offset_index import OffsetIndex
-from streamlog.segment.recovery import Facts, RecoveryReport, Verdict, decide, find_later_batch
-from streamlog.segment.time_index import TimeIndex, TimestampOffset
-from streamlog.segment.txn_index import AbortedTxn, TxnIndex
+from streamlog.fs.api import FileSystem
+from streamlog.records.batch import BatchTable
+from streamlog.records.layout import (
+    BATCH_HEADER,
+    MAX_INT32,
+    NO_PARTITION_LEADER_EPOCH,
+    RECORD_BATCH_OVERHEAD,
+)
+from streamlog.segment import recovery
+from streamlog.segment.file_records import OffsetAndTimestamp, OffsetPosition
+from streamlog.segment.filenames import SegmentSuffix
+from streamlog.segment.indexed_records import IndexedRecords
+from streamlog.segment.recovery import OnBatch, RecoveryReport
+from streamlog.segment.roll import PlannedAppend, RollReason, roll_reason
+from streamlog.segment.segment_files import SegmentFiles
+from streamlog.segment.txn_index import AbortedTxn, TxnIndex, TxnSearch
+from streamlog.segment.walk import rewrite_sound
 
-__all__ = ["BatchPosition", "RollReason", "Segment"]
+__all__ = ["RollReason", "Segment"]
 
 _logger = logging.getLogger(__name__)
 
-_CHUNK: Final = 1 << 20  # measured: larger reads gain nothing
-_LOOKUP_CHUNK: Final = 16 << 10  # a few index intervals: one read finds most batches
-_TORN_FILES_MAX: Final = 8
-
-BatchSink = Callable[[Buffer, BatchTable], None]
-
-
-class RollReason(Enum):
-    """Why a segment must not take an append any more.
-
-    Source: LogSegment.shouldRoll.
-    """
-
-    SIZE = "segment.bytes"
-    TIME = "segment.ms"
-    OFFSET_INDEX_FULL = "offset index full"
-    TIME_INDEX_FULL = "time index full"
-    OFFSET_RANGE = "relative offset above 2³¹−1"
-
-
-class BatchPosition(NamedTuple):
-    """Where a batch lies: its base offset, first byte and size."""
-
-    base_offset: int
-    position: int
-    size: int
+_MAX_SIZE: Final = MAX_INT32  # positions in the index are int32
+_HEADER_MAX_TIMESTAMP: Final = 8  # its place among the fields of BATCH_HEADER
 
 
 class Segment:
-    """One segment; see `Segment.create` and `Segment.open`."""
+    """One segment; see `Segment.create` and `Segment.open`.
+
+    Attributes:
+        base_offset: Its first offset; no record below it belongs here.
+        directory: The partition's directory.
+        writable: Whether it may be appended to, cut, and have its indexes rebuilt.
+        created_ms: When it was made; for one that was opened, when its log last changed.
+
+    Source: org.apache.kafka.storage.internals.log.LogSegment.
+    """
 
     __slots__ = (
-        "_file",
+        "_files",
         "_first_batch_timestamp",
         "_fs",
-        "_known_end",
-        "_loaded",
-        "_max",
-        "_next_offset",
-        "_offset_index",
-        "_size",
-        "_time_index",
-        "_txn_index",
+        "_log",
         "base_offset",
-        "config",
         "created_ms",
         "directory",
-        "path",
         "writable",
     )
 
@@ -93,38 +76,50 @@ class Segment:
         *,
         config: LogConfig,
         writable: bool,
-        created_ms: int,
     ) -> None:
         self._fs = fs
-        self.directory, self.base_offset = directory, base_offset
-        self.path = f"{directory}/{log_file_name(base_offset)}"
-        self.config, self.writable, self.created_ms = config, writable, created_ms
-        self._file: File | None = None
-        self._size: int | None = None
-        self._next_offset: int | None = None
+        self._log = IndexedRecords(fs, directory, base_offset, config=config, writable=writable)
+        self._files = SegmentFiles(fs, directory, self._log)
         self._first_batch_timestamp: int | None = None
-        self._max = TimestampOffset(-1, base_offset)
-        self._known_end = -1
-        self._loaded = False
-        self._offset_index: OffsetIndex | None = None
-        self._time_index: TimeIndex | None = None
-        self._txn_index: TxnIndex | None = None
+        self.directory = directory
+        self.base_offset = base_offset
+        self.writable = writable
+        self.created_ms = 0
 
     @classmethod
     def create(
         cls, fs: FileSystem, directory: str, base_offset: int, *, config: LogConfig, now_ms: int
     ) -> "Segment":
-        """Make the files of a new, empty segment; an empty one of the same base is made anew.
+        """Make a new, empty segment; `sync` makes it durable, its name included.
+
+        An empty log file of the same name is taken over, leftover indexes are removed.
+
+        Args:
+            fs: Where to make it.
+            directory: The partition's directory.
+            base_offset: Its first offset.
+            config: The topic's settings.
+            now_ms: The time.
 
         Raises:
+            FileExistsAlreadyError: A log file of that name holds something.
             StorageError: A file cannot be made.
         """
-        segment = cls(fs, directory, base_offset, config=config, writable=True, created_ms=now_ms)
-        segment._file = fs.open(segment.path, OpenMode.CREATE_OR_WRITE)
-        segment._file.truncate(0)
-        segment._size, segment._next_offset = 0, base_offset
-        segment._make_indexes()
-        segment._store_indexes()
+        segment = cls(fs, directory, base_offset, config=config, writable=True)
+        segment.created_ms = now_ms
+        found = fs.stat(segment.path)
+        if found is None:
+            segment._log.records.create()
+        elif found.size:
+            raise FileExistsAlreadyError(
+                "trying to roll a new segment over one that holds records",
+                path=segment.path,
+                got=f"{found.size} bytes",
+                expected="no file",
+            )
+        segment._log.start_anew()
+        segment._files.remove_indexes()
+        segment._files.names_changed = True
         return segment
 
     @classmethod
@@ -137,259 +132,97 @@ class Segment:
         config: LogConfig,
         writable: bool,
     ) -> "Segment":
-        """Return a segment whose files are there; they are opened when first needed.
+        """Return a segment that is there; nothing is read before it is needed.
 
         Args:
-            fs: Where the files are.
+            fs: Where it is.
             directory: The partition's directory.
-            base_offset: The segment's base offset.
+            base_offset: Its first offset, as its name says.
             config: The topic's settings.
             writable: Whether it may be appended to, cut, and have its indexes rebuilt.
+
+        Raises:
+            FileMissingError: There is no such log file.
+            LimitExceededError: It is larger than a segment can be.
         """
-        return cls(fs, directory, base_offset, config=config, writable=writable, created_ms=0)
-
-    # ---- files -------------------------------------------------------------------------------
-    @property
-    def file(self) -> File:
-        """The open log file."""
-        if self._file is None:
-            mode = OpenMode.WRITE if self.writable else OpenMode.READ
-            self._file = self._fs.open(self.path, mode)
-            if self.created_ms == 0:
-                self.created_ms = self._file.stat().mtime_ms
-        return self._file
-
-    @property
-    def offset_index(self) -> OffsetIndex:
-        """The offset index, checked against the log; rebuilt where it does not fit."""
-        self._load_indexes()
-        assert self._offset_index is not None
-        return self._offset_index
-
-    @property
-    def time_index(self) -> TimeIndex:
-        """The time index, checked; rebuilt where it does not fit."""
-        self._load_indexes()
-        assert self._time_index is not None
-        return self._time_index
-
-    @property
-    def txn_index(self) -> TxnIndex:
-        """The aborted transactions of this segment."""
-        if self._txn_index is None:
-            path = self._path_of(FileSuffix.TXN_INDEX)
-            self._txn_index = TxnIndex(self._fs, path, self.base_offset)
-            self._txn_index.load(log_size=self._file_size())
-        return self._txn_index
-
-    @property
-    def needs_recovery(self) -> bool:
-        """Whether the offset index's file is missing, so that the segment must be scanned."""
-        return self._fs.stat(self._path_of(FileSuffix.OFFSET_INDEX)) is None
-
-    def _path_of(self, kind: FileSuffix, suffix: SegmentSuffix = SegmentSuffix.NONE) -> str:
-        return f"{self.directory}/{segment_file_name(self.base_offset, kind, suffix)}"
-
-    def _make_indexes(self) -> None:
-        """Have two empty indexes in memory."""
-        max_size, base = self.config.segment_index_bytes, self.base_offset
-        self._offset_index = OffsetIndex(
-            self._fs, self._path_of(FileSuffix.OFFSET_INDEX), base, max_size=max_size
-        )
-        self._time_index = TimeIndex(
-            self._fs, self._path_of(FileSuffix.TIME_INDEX), base, max_size=max_size
-        )
-        self._max = TimestampOffset(-1, base)
-
-    def _load_indexes(self) -> None:
-        if self._offset_index is not None:
-            return
-        self._make_indexes()
-        try:
-            self._offset_index.load(log_size=self._file_size())
-            self._time_index.load(log_size=self._file_size())
-        except (CorruptIndexError, FileMissingError) as error:
-            self._rebuild_indexes(str(error))
-
-    def _file_size(self) -> int:
-        return self.file.stat().size if self._size is None else self._size
-
-    def _store_indexes(self) -> None:
-        """Bring the indexes' files up to date; never those of a segment that is only read."""
-        if self.writable:
-            self.offset_index.store()
-            self.time_index.store()
-            self.offset_index.file.create()
-            self.time_index.file.create()
-
-    def _rebuild_indexes(self, why: str) -> None:
-        """Make both indexes anew from the log, in memory and (where writable) on disk."""
-        _logger.info("rebuilding the indexes of %s: %s", self.path, why)
-        self._make_indexes()
-        position, size = 0, self._file_size()
-        while position < size:
-            scan = self.scan_from(position, end=size)
-            if len(scan.table) == 0:
-                break
-            self._index(scan.table.moved(position))
-            position += scan.consumed
-        self._store_indexes()
+        segment = cls(fs, directory, base_offset, config=config, writable=writable)
+        found = fs.stat(segment.path)
+        if found is None:
+            raise FileMissingError("segment is not there", path=segment.path, operation="stat")
+        if found.size > _MAX_SIZE:
+            raise LimitExceededError(
+                "log file is larger than a segment can be",
+                path=segment.path,
+                got=f"{found.size} bytes",
+                expected=f"at most {_MAX_SIZE}",
+            )
+        segment._log.size = found.size
+        segment.created_ms = found.mtime_ms
+        return segment
 
     # ---- what it knows -----------------------------------------------------------------------
     @property
+    def path(self) -> str:
+        """The log file."""
+        return self._log.records.path
+
+    @property
+    def config(self) -> LogConfig:
+        """The topic's settings; new ones are in force from the next append on."""
+        return self._log.config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._log.config = config
+
+    @property
     def size(self) -> int:
-        """Bytes of whole, sound batches."""
-        if self._size is None:
-            if self.writable:
-                self._size = self.file.stat().size
-            else:
-                self._load_tail()
-        assert self._size is not None
-        return self._size
+        """Bytes of whole, sound batches.
+
+        For a segment opened for reading the size of the file, until `extend` looked at its end.
+        """
+        return self._log.size
 
     @property
     def is_empty(self) -> bool:
         """Whether it holds no batch."""
-        return self.size == 0
+        return self._log.size == 0
 
     @property
     def max_timestamp(self) -> int:
         """The largest timestamp, in ms; -1 for none."""
-        self._load_tail()
-        return self._max.timestamp
+        return self._log.at_end()[1].max_timestamp
 
     @property
     def offset_of_max_timestamp(self) -> int:
-        """Last offset of the batch that holds the largest timestamp."""
-        self._load_tail()
-        return self._max.offset
+        """Last offset of the batch that holds the largest timestamp, -1 for none."""
+        return self._log.at_end()[1].offset_of_max_timestamp
 
     @property
     def first_batch_timestamp(self) -> int | None:
-        """The largest timestamp of the first batch; None in an empty segment."""
-        if self._first_batch_timestamp is None and not self.is_empty:
-            header = BATCH_HEADER.unpack(self.file.pread(RECORD_BATCH_OVERHEAD, 0))
-            self._first_batch_timestamp = int(header[8])
+        """The largest timestamp of the first batch, in ms; None in an empty segment."""
+        if self._first_batch_timestamp is None and self.size >= RECORD_BATCH_OVERHEAD:
+            header = self.read(0, RECORD_BATCH_OVERHEAD)
+            if len(header) == RECORD_BATCH_OVERHEAD:
+                fields = BATCH_HEADER.unpack(header)
+                self._first_batch_timestamp = int(fields[_HEADER_MAX_TIMESTAMP])
         return self._first_batch_timestamp
 
-    def next_offset(self) -> int:
-        """Return the offset behind the last batch, the base offset where there is none."""
-        self._load_tail()
-        assert self._next_offset is not None
-        return self._next_offset
-
-    def _load_tail(self) -> None:
-        """Read from the last index entry on what the indexes do not tell."""
-        if self._loaded or (self._next_offset is not None and self._size is not None):
-            return
-        position = self._trusted_position(_last_position(self.offset_index))
-        self._max = max(self._max, self.time_index.last_entry)
-        self._next_offset = self.base_offset
-        limit = self._size if self._size is not None else self.file.stat().size
-        end = self._take_in(position, limit, index=False)
-        self._size = end if not self.writable else limit
-        self._known_end = limit
-        self._loaded = True
-
-    def _trusted_position(self, position: int) -> int:
-        """Return `position` if a batch of this segment starts there, else 0."""
-        if position == 0:
-            return 0
-        header = self.file.pread(RECORD_BATCH_OVERHEAD, position)
-        if len(header) == RECORD_BATCH_OVERHEAD:
-            fields = BATCH_HEADER.unpack(header)
-            if fields[3] == 2 and fields[0] >= self.base_offset and fields[6] >= 0:
-                return position
-        return 0
-
-    def _take_in(self, position: int, limit: int, *, index: bool) -> int:
-        """Scan sound batches from `position`, remember what they tell; return where they end."""
-        while position < limit:
-            scan = self.scan_from(position, end=limit)
-            table = scan.table
-            if len(table) == 0:
-                break
-            if index:
-                self._index(table.moved(position))
-            else:
-                self._note_timestamps(table)
-            self._next_offset = int(table.last_offset[-1]) + 1
-            position += scan.consumed
-        return position
-
-    def extend(self) -> bool:
-        """Look for batches written since; for readers. Returns whether there were any."""
-        self._load_tail()
-        assert self._size is not None
-        end = self.file.stat().size
-        if end == self._known_end:
+    @property
+    def needs_recovery(self) -> bool:
+        """Whether an index was lost or found wrong, so that a writer should rebuild it first."""
+        if self.is_empty:
             return False
-        before = self._size
-        self._size = self._take_in(before, end, index=True)
-        self._known_end = end
-        return self._size > before
+        files = self._log.index_files()
+        return self._log.is_distrusted or any(self._fs.stat(file.path) is None for file in files)
 
-    # ---- append ------------------------------------------------------------------------------
-    def append(self, buffer: Buffer, table: BatchTable) -> None:
-        """Write whole batches behind the last one and index them.
-
-        Args:
-            buffer: The batches, from its first byte on.
-            table: Their headers.
+    def next_offset(self) -> int:
+        """Return the offset behind the last batch, the base offset where there is none.
 
         Raises:
-            StorageError: The disk refused; the file may hold a part of them, see
-                `cut_torn_tail`.
+            CorruptRecordError: What stands behind the last index entry is not sound.
         """
-        self._load_tail()
-        position = self.size
-        self.file.pwrite(buffer, position)
-        self._index(table.moved(position) if position else table)
-        self._size = position + int(table.position[-1] + table.size[-1])
-        self._next_offset = int(table.last_offset[-1]) + 1
-        if self._first_batch_timestamp is None and position == 0:
-            self._first_batch_timestamp = int(table.max_timestamp[0])
-
-    def _index(self, table: BatchTable) -> None:
-        """Add index entries for batches whose positions are those in the file.
-
-        An entry falls due at a batch that starts more than `index.interval.bytes` behind the
-        batch of the last entry. Source: LogSegment.append since Kafka 4.0 (KAFKA-806).
-        """
-        offset_index, time_index = self.offset_index, self.time_index
-        interval = self.config.index_interval_bytes
-        due = _last_position(offset_index) + interval
-        last_position = int(table.position[-1])
-        if last_position <= due:
-            self._note_timestamps(table)
-            return
-        rows = zip(
-            table.position.tolist(),
-            table.last_offset.tolist(),
-            table.max_timestamp.tolist(),
-            strict=True,
-        )
-        for position, last_offset, timestamp in rows:
-            if timestamp > self._max.timestamp:
-                self._max = TimestampOffset(timestamp, last_offset)
-            if position > due and not offset_index.is_full:
-                offset_index.append(last_offset, position)
-                if not time_index.is_full:
-                    time_index.maybe_append(*self._max)
-                due = position + interval
-        if self.writable:
-            offset_index.store()
-            time_index.store()
-
-    def _note_timestamps(self, table: BatchTable) -> None:
-        largest = int(table.max_timestamp.argmax())
-        timestamp = int(table.max_timestamp[largest])
-        if timestamp > self._max.timestamp:
-            self._max = TimestampOffset(timestamp, int(table.last_offset[largest]))
-
-    def append_aborted(self, aborted: AbortedTxn) -> None:
-        """Note an aborted transaction whose marker lies in this segment."""
-        self.txn_index.append(aborted)
+        return self._log.at_end()[0].next_offset
 
     def roll_reason(
         self,
@@ -401,353 +234,295 @@ class Segment:
         jitter_ms: int,
         now_ms: int,
     ) -> RollReason | None:
-        """Tell why an append must go to a new segment, None where it may go here.
+        """Tell why an append must go to a new segment; None where it may go here.
 
         Args:
             append_size: Its bytes.
             append_max_timestamp: Its largest timestamp, in ms.
             append_last_offset: Its last offset.
-            segment_ms: How long a segment takes appends.
-            jitter_ms: How much sooner this one closes.
-            now_ms: The time; used only where the first batch has no timestamp.
+            segment_ms: How much younger than the first batch it may be.
+            jitter_ms: How much earlier than that this segment closes.
+            now_ms: The time; it counts only where the first batch has no timestamp.
 
         Source: LogSegment.shouldRoll.
         """
-        if self.size > self.config.effective_segment_bytes - append_size:
-            return RollReason.SIZE
-        first = self.first_batch_timestamp
-        if first is not None:
-            waited = append_max_timestamp - first if first >= 0 else now_ms - self.created_ms
-            if waited > segment_ms - jitter_ms:
-                return RollReason.TIME
-        if self.offset_index.is_full:
-            return RollReason.OFFSET_INDEX_FULL
-        if self.time_index.is_full:
-            return RollReason.TIME_INDEX_FULL
-        if not 0 <= append_last_offset - self.base_offset <= MAX_INT32:
-            return RollReason.OFFSET_RANGE
-        return None
-
-    def seal(self) -> None:
-        """Give the time index its last entry: the segment will not grow for now."""
-        self._load_tail()
-        if self._max.timestamp >= 0:
-            self.time_index.maybe_append(*self._max, skip_full_check=True)
-        self._store_indexes()
+        return roll_reason(
+            self._log,
+            PlannedAppend(append_size, append_max_timestamp, append_last_offset, now_ms),
+            first_timestamp=self.first_batch_timestamp,
+            created_ms=self.created_ms,
+            max_wait_ms=segment_ms - jitter_ms,
+        )
 
     # ---- read --------------------------------------------------------------------------------
     def read(self, position: int, size: int) -> bytes:
-        """Return up to `size` bytes of sound batches from `position` on."""
-        return self.file.pread(max(0, min(size, self.size - position)), position)
+        """Return up to `size` bytes from `position` on, none behind the sound batches."""
+        return self._log.records.file.pread(max(0, min(size, self.size - position)), position)
 
-    def translate_offset(self, offset: int) -> BatchPosition | None:
-        """Return the first batch whose last offset is at least `offset`, None for none.
+    def translate_offset(self, offset: int) -> OffsetPosition | None:
+        """Find the first batch whose last offset is at or above `offset`; None: there is none.
 
-        Source: LogSegment.translateOffset.
+        Raises:
+            CorruptRecordError: On the way there is something that is no batch.
         """
-        if offset >= self.next_offset():
-            return None
-        entry = self.offset_index.lookup(offset)
-        position = 0 if entry is None else entry.position
-        if entry is not None and self._base_offset_at(position) > entry.offset:
-            self._rebuild_indexes(f"{entry} points to another batch")
-            entry = self.offset_index.lookup(offset)
-            position = 0 if entry is None else entry.position
-        while position < self.size:
-            chunk = self.read(position, _LOOKUP_CHUNK)
-            table = scan_batches(chunk).table
-            hits = np.flatnonzero(table.last_offset >= offset)
-            if hits.size:
-                at = int(hits[0])
-                return BatchPosition(
-                    int(table.base_offset[at]),
-                    position + int(table.position[at]),
-                    int(table.size[at]),
-                )
-            position += _end_of(table)
-            found = self._header_at(position)
-            if found is None:
-                return None
-            batch, last_offset = found
-            if last_offset >= offset:
-                return batch
-            position += batch.size
-        return None
-
-    def _base_offset_at(self, position: int) -> int:
-        found = self._header_at(position)
-        return 2**63 - 1 if found is None else found[0].base_offset
-
-    def _header_at(self, position: int) -> tuple[BatchPosition, int] | None:
-        """Return the batch that starts at `position` and its last offset, None for no batch."""
-        header = self.read(position, RECORD_BATCH_OVERHEAD)
-        if len(header) < RECORD_BATCH_OVERHEAD:
-            return None
-        fields = BATCH_HEADER.unpack(header)
-        if fields[3] != 2 or fields[0] < self.base_offset or fields[6] < 0:
-            return None
-        return BatchPosition(fields[0], position, fields[1] + LOG_OVERHEAD), fields[0] + fields[6]
-
-    def scan_from(self, position: int, *, end: int | None = None) -> BatchScan:
-        """Return the sound batches of about a mebibyte from `position` on; checksums checked."""
-        end = self.size if end is None else end
-        chunk = self.file.pread(max(0, min(_CHUNK, end - position)), position)
-        scan = scan_batches(chunk)
-        if len(scan.table) == 0 and scan.stop is ScanStop.PARTIAL and len(chunk) >= LOG_OVERHEAD:
-            size = LOG_OVERHEAD + int.from_bytes(chunk[8:LOG_OVERHEAD], "big")
-            if len(chunk) < size <= end - position:
-                chunk = self.file.pread(size, position)
-                scan = scan_batches(chunk)
-        good = check_crc(chunk, scan.table)
-        if good < len(scan.table):
-            table = scan.table.slice(0, good)
-            return BatchScan(table, ScanStop.BAD_HEADER, int(scan.table.position[good]))
-        return scan
+        return self._log.translate_offset(offset)
 
     def approximate_position(self, offset: int) -> int:
-        """Return about where `offset` lies, as the index tells; the size where it is above all."""
-        if offset >= self.next_offset():
-            return self.size
-        entry = self.offset_index.lookup(offset)
-        return 0 if entry is None else entry.position
+        """Return where the batch of `offset` starts, the size where all batches lie below."""
+        found = self._log.translate_offset(offset)
+        return self.size if found is None else found.position
 
     def offset_at(self, position: int) -> int | None:
-        """Return the offset behind the indexed batch nearest below `position`, None for none."""
-        entry = self.offset_index.lookup_position(position)
+        """Return the offset behind the indexed batch at or below `position`; None: there is none.
+
+        A batch starts with that offset, unless a gap or the end follows.
+        """
+        entry = self._log.indexes.offset.lookup_position(position)
         return None if entry is None else entry.offset + 1
 
-    def offset_for_timestamp(self, timestamp: int, start_offset: int) -> TimestampOffset | None:
-        """Return the first record from `start_offset` on whose timestamp is at least `timestamp`.
+    def offset_for_timestamp(self, timestamp: int, start_offset: int) -> OffsetAndTimestamp | None:
+        """Find the first record from `start_offset` on whose timestamp is at least `timestamp`.
 
-        Source: LogSegment.findOffsetByTimestamp.
+        Raises:
+            CorruptRecordError: A batch that had to be looked at is damaged.
         """
-        indexed = self.time_index.lookup(timestamp).offset
-        begin = self.translate_offset(max(indexed, start_offset, self.base_offset))
-        position = self.size if begin is None else begin.position
-        while position < self.size:
-            scan = self.scan_from(position)
-            if len(scan.table) == 0:
-                return None
-            chunk = self.read(position, scan.consumed)
-            for at in np.flatnonzero(scan.table.max_timestamp >= timestamp).tolist():
-                records = decode_columns(
-                    chunk,
-                    scan.table.slice(at, at + 1),
-                    columns=(),
-                    start_offset=start_offset,
-                    drop_control=False,
-                    path=self.path,
-                    position=position,
-                )
-                hits = np.flatnonzero(records.timestamp >= timestamp)
-                if hits.size:
-                    hit = int(hits[0])
-                    return TimestampOffset(int(records.timestamp[hit]), int(records.offset[hit]))
-            position += scan.consumed
-        return None
+        return self._log.offset_for_timestamp(timestamp, start_offset)
 
-    # ---- recovery ----------------------------------------------------------------------------
+    def extend(self) -> bool:
+        """Look for whole, sound batches that others wrote since, and let `size` reach them.
+
+        Returns:
+            Whether anything changed; True at the first call.
+
+        Raises:
+            StorageError: The file cannot be read.
+        """
+        return self._log.extend()
+
+    # ---- append ------------------------------------------------------------------------------
+    def append(self, buffer: Buffer, table: BatchTable) -> None:
+        """Write whole batches behind the last one, then their index entries.
+
+        An index entry that the disk does not take is written with a later append.
+
+        Args:
+            buffer: The batches, nothing before and nothing behind them.
+            table: Their headers.
+
+        Raises:
+            InvalidRequestError: Positions or offsets would not fit into the segment.
+            StorageError: The disk refused; nothing counts as appended, but the file may hold a
+                part of it: see `cut_torn_tail`.
+
+        Source: LogSegment.append.
+        """
+        log, start = self._log, self._log.size
+        log.at_end()
+        source = as_source(buffer)
+        size = source.size
+        last_offset = int(table.last_offset[-1])
+        if last_offset - self.base_offset > MAX_INT32 or size > _MAX_SIZE - start:
+            raise InvalidRequestError(
+                "append does not fit into the segment",
+                path=self.path,
+                got=f"last offset {last_offset}, {start} + {size} bytes",
+                expected=f"at most offset {self.base_offset + MAX_INT32} and {_MAX_SIZE} bytes",
+            )
+        self._files.is_dirty = True
+        log.records.append(source, start)
+        if start == 0:
+            self._first_batch_timestamp = int(table.max_timestamp[0])
+        log.take_in(start, table)
+        log.store_indexes()
+
+    def cut_torn_tail(self) -> int:
+        """After a failed append: keep the whole batches that stand, cut what is half there.
+
+        Returns:
+            How many batches of the append stand.
+
+        Raises:
+            StorageError: The file cannot be read or cut.
+        """
+        file = self._log.records.file
+        end = file.stat().size
+        standing = self._log.walk_to(end)
+        if end > self.size:
+            file.truncate(self.size)
+        self._log.store_indexes()
+        return standing
+
+    def seal(self) -> None:
+        """Give the time index its last entry: the segment does not grow for now.
+
+        Source: LogSegment.onBecomeInactiveSegment.
+        """
+        self._log.seal_indexes()
+        self._files.is_sealed = True
+
+    # ---- aborted transactions ----------------------------------------------------------------
+    @property
+    def txn_index(self) -> TxnIndex:
+        """The transaction index.
+
+        Raises:
+            CorruptIndexError: Its file is damaged.
+        """
+        return self._files.txn_index
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> TxnSearch:
+        """Find aborted transactions whose markers lie here; see `TxnIndex.collect`.
+
+        Raises:
+            CorruptIndexError: The transaction index is damaged.
+        """
+        if not self.writable:
+            self._files.reload_txn_index()  # a writer may have added to it
+        return self.txn_index.collect(start_offset, end_offset)
+
+    def append_aborted(self, aborted: AbortedTxn) -> None:
+        """Note an aborted transaction whose marker lies here.
+
+        Raises:
+            InvalidRequestError: Its marker does not lie behind the last one noted.
+            StorageError: It could not be written; nothing was noted.
+        """
+        self.txn_index.append(aborted)
+
+    def reset_aborted(self) -> None:
+        """Drop all aborted transactions, whatever the transaction index holds."""
+        self._files.reset_txn_index()
+
+    # ---- cut and mend ------------------------------------------------------------------------
+    def truncate_to(self, offset: int) -> int:
+        """Remove the batch that holds `offset`, whole, and all behind it.
+
+        Args:
+            offset: No batch that reaches it stays.
+
+        Returns:
+            How many bytes were removed.
+
+        Raises:
+            StorageError: A file cannot be cut.
+
+        Source: LogSegment.truncateTo.
+        """
+        found = self._log.translate_offset(offset)
+        if found is None:
+            return 0
+        removed = self.size - found.position
+        txn_index = self.txn_index  # loaded before anything is cut: it may be damaged
+        self._files.is_dirty = True
+        self._log.cut(offset, found.position)
+        if self.is_empty:
+            self._first_batch_timestamp = None
+        txn_index.truncate_to(offset)
+        return removed
+
     def recover(
         self,
         *,
         durable_offset: int | None,
         is_last: bool,
-        on_batch: BatchSink | None = None,
+        on_batch: OnBatch | None = None,
         known_size: int = 0,
+        previous_epoch: int = NO_PARTITION_LEADER_EPOCH,
     ) -> RecoveryReport:
-        """Scan all batches, rebuild the indexes, cut a torn tail, refuse damage.
+        """Walk over all batches, rebuild the indexes, cut a torn tail, refuse damage.
+
+        The transaction index only loses what was cut: who knows the producers can rebuild it,
+        with `reset_aborted` before and `append_aborted` in `on_batch`.
 
         Args:
-            durable_offset: The durable mark: everything below it was synced; None unknown.
-            is_last: Whether no other segment follows.
-            on_batch: Called with each chunk of sound batches.
-            known_size: Bytes that are known to be sound; the scan starts there.
+            durable_offset: The recovery point: all records below it were synced. None: unknown.
+            is_last: Whether no later segment exists.
+            on_batch: Called with each run of sound batches: uint8[n], used again after the call,
+                and their table, positions relative to it.
+            known_size: Bytes at the front that are known to be sound; they are not walked again.
+            previous_epoch: The latest leader epoch before this segment, -1 for none.
 
         Returns:
             What was found and done.
 
         Raises:
-            CorruptRecordError: Damage, by the table of `streamlog.segment.recovery`.
+            CorruptRecordError: Records that somebody was promised are damaged; nothing was cut.
+            StorageError: A file cannot be read, cut or written.
 
         Source: LogSegment.recover.
         """
-        limit = self.file.stat().size
-        if known_size and known_size <= limit:
-            self._size = known_size
-            self._loaded = False
-            self._load_tail()
-        else:
-            known_size, self._size, self._next_offset = 0, 0, self.base_offset
-            self._make_indexes()
-        self._loaded = True
-        batches, position, epoch = 0, known_size, -1
-        while position < limit:
-            scan = self.scan_from(position, end=limit)
-            table = scan.table
-            sound = _in_order(table, int(self._next_offset or 0), epoch)
-            if sound:
-                table = table.slice(0, sound)
-                self._index(table.moved(position))
-                if on_batch is not None:
-                    on_batch(self.file.pread(scan.consumed, position), table)
-                self._next_offset = int(table.last_offset[-1]) + 1
-                epoch = int(table.leader_epoch[-1])
-                batches += sound
-                position += _end_of(table)
-            if sound < len(scan.table) or sound == 0:
-                break
-        self._size = position
-        self._known_end = position
-        self._store_indexes()
-        return self._end_recovery(batches, limit, durable_offset, is_last=is_last)
-
-    def _end_recovery(
-        self, batches: int, limit: int, durable_offset: int | None, *, is_last: bool
-    ) -> RecoveryReport:
-        assert self._size is not None and self._next_offset is not None
-        tail_size = limit - self._size
-        tail = self.file.pread(tail_size, self._size) if tail_size else b""
-        later = find_later_batch(tail, self._next_offset) if tail else None
-        synced = durable_offset is not None and self._next_offset < durable_offset
-        case = decide(
-            Facts(
-                at_end=not tail,
-                synced=bool(tail) and synced,
-                followed=later is not None,
-                last=is_last,
-            )
+        self._first_batch_timestamp = None
+        report = recovery.recover(
+            self._fs,
+            self._log,
+            durable_offset=durable_offset,
+            is_last=is_last,
+            on_batch=on_batch,
+            known_size=known_size,
+            previous_epoch=previous_epoch,
         )
-        if case.verdict is Verdict.REFUSE:
-            raise CorruptRecordError(
-                f"damaged records that were acknowledged (case {case.name})",
-                path=self.path,
-                position=self._size,
-                offset=self._next_offset,
-                got="no sound batch",
-                expected=f"the batch of offset {self._next_offset}",
-                hint="restore the file from a copy; streamlog never cuts acknowledged records",
-            )
-        kept_path = self._keep_aside(tail) if case.verdict is Verdict.CUT else ""
-        if tail:
-            self.file.truncate(self._size)
-        self._known_end = self._size
-        return RecoveryReport(batches, self._next_offset, len(tail), kept_path)
-
-    def _keep_aside(self, tail: bytes) -> str:
-        for number in range(_TORN_FILES_MAX):
-            path = f"{self.directory}/{torn_file_name(log_file_name(self.base_offset), number)}"
-            if self._fs.stat(path) is None:
-                with self._fs.open(path, OpenMode.CREATE) as kept:
-                    kept.pwrite(tail, 0)
-                    kept.sync()
-                return path
-        _logger.warning("%s: %d torn tails are kept already", self.path, _TORN_FILES_MAX)
-        return ""
-
-    def cut_torn_tail(self) -> int:
-        """After a failed append: keep the whole batches that stand, cut the rest.
-
-        Returns:
-            How many batches of the append stand.
-        """
-        before = self.size
-        end = self.file.stat().size
-        stands = 0
-        position = before
-        while position < end:
-            scan = self.scan_from(position, end=end)
-            if len(scan.table) == 0:
-                break
-            stands += len(scan.table)
-            self._index(scan.table.moved(position))
-            self._next_offset = int(scan.table.last_offset[-1]) + 1
-            position += scan.consumed
-        self._size = position
-        if end > position:
-            self.file.truncate(position)
-        return stands
+        try:
+            self.txn_index.truncate_to(report.next_offset)
+        except CorruptIndexError as error:
+            _logger.warning("%s", error)  # readers are told as soon as they need it
+        return report
 
     def rewrite_from(self, position: int) -> None:
-        """Write the bytes from `position` on once more, so that the next sync counts for them."""
-        while position < self.size:
-            chunk = self.read(position, _CHUNK)
-            self.file.pwrite(chunk, position)
-            position += len(chunk)
+        """Write the batches from `position` on once more, so that the next sync counts for them.
 
-    def truncate_to(self, offset: int) -> int:
-        """Remove the batches that hold or follow `offset`; return the bytes removed.
+        Only what still has a right checksum is written.
 
-        Source: LogSegment.truncateTo.
+        Args:
+            position: Where a batch starts.
+
+        Raises:
+            CorruptRecordError: What is read now is not what was written.
+            StorageError: The file cannot be read or written.
         """
-        found = self.translate_offset(offset)
-        if found is None:
-            return 0
-        removed = self.size - found.position
-        self.offset_index.truncate_to(offset)
-        self.time_index.truncate_to(offset)
-        self.txn_index.truncate_to(offset)
-        self.file.truncate(found.position)
-        self._size, self._next_offset, self._loaded = found.position, None, False
-        self._store_indexes()
-        self._max = self.time_index.last_entry
-        if found.position == 0:
-            self._first_batch_timestamp = None
-        self._load_tail()
-        return removed
+        log = self._log
+        self._files.is_dirty = True
+        place = rewrite_sound(log.records, self.base_offset, position, self.size)
+        if place.position < self.size:
+            raise self._log.unsound(place.position)
 
-    # ---- durability, end ---------------------------------------------------------------------
+    # ---- files -------------------------------------------------------------------------------
     def sync(self) -> None:
-        """Make the log and its indexes durable."""
-        self.file.sync()
-        if self._offset_index is not None and self._time_index is not None:
-            self._offset_index.file.sync()
-            self._time_index.file.sync()
-        if self._txn_index is not None:
-            self._txn_index.file.sync()
+        """Make the log durable, its name included; of a sealed segment the indexes as well.
+
+        The indexes of one that still grows are not worth a sync: after a power cut it is
+        recovered, and that rebuilds them.
+
+        Raises:
+            StorageError: The disk refused; this segment must not be believed any more.
+        """
+        self._files.sync()
 
     def rename_suffix(self, old: SegmentSuffix, new: SegmentSuffix) -> None:
-        """Rename all files of the segment, as when they are to be deleted."""
-        for kind in FileSuffix:
-            if self._fs.stat(self._path_of(kind, old)) is not None:
-                self._fs.rename(self._path_of(kind, old), self._path_of(kind, new))
+        """Rename all files of the segment, as when they are to be deleted; reading goes on.
+
+        Args:
+            old: The suffix they have.
+            new: The suffix they get.
+
+        Raises:
+            StorageError: A file cannot be renamed.
+
+        Source: LogSegment.changeFileSuffixes.
+        """
+        self._files.rename(old, new)
 
     def delete_files(self) -> None:
-        """Remove all files of the segment; the log last, so that a crash leaves no index alone."""
-        for kind in reversed(FileSuffix):
-            if self._fs.stat(self._path_of(kind)) is not None:
-                self._fs.remove(self._path_of(kind))
+        """Remove all files of the segment, the log first: an index alone means nothing.
+
+        What recovery kept aside stays.
+
+        Source: LogSegment.deleteIfExists.
+        """
+        self._files.remove()
 
     def close(self) -> None:
-        """Release the files."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-        for index in (self._offset_index, self._time_index):
-            if index is not None:
-                index.file.close()
-        if self._txn_index is not None:
-            self._txn_index.file.close()
+        """Release the handles; a later call opens them again."""
+        self._files.close()
 
     def __repr__(self) -> str:
         return f"<Segment {self.path}>"
-
-
-def _last_position(index: OffsetIndex) -> int:
-    return index[len(index) - 1].position if len(index) else 0
-
-
-def _end_of(table: BatchTable) -> int:
-    return int(table.position[-1] + table.size[-1]) if len(table) else 0
-
-
-def _in_order(table: BatchTable, next_offset: int, epoch: int) -> int:
-    """Return how many batches of a table follow on: offsets rise, epochs do not fall."""
-    if len(table) == 0:
-        return 0
-    before = np.concatenate(([next_offset - 1], table.last_offset[:-1]))
-    epochs = np.concatenate(([epoch], table.leader_epoch[:-1]))
-    wrong = (table.base_offset <= before) | (
-        (table.leader_epoch >= 0) & (table.leader_epoch < epochs)
-    )
-    hits = np.flatnonzero(wrong)
-    return int(hits[0]) if hits.size else len(table)

@@ -139,6 +139,14 @@ class TimeIndex:
             return TimestampOffset(NO_TIMESTAMP, self.base_offset)
         return TimestampOffset(timestamps[at], self.base_offset + offsets[at])
 
+    def lookup_offset(self, offset: int) -> TimestampOffset:
+        """Return the last entry at or below `offset`; (-1, base offset) where there is none."""
+        timestamps, offsets = self._entries
+        at = bisect_right(offsets, offset - self.base_offset) - 1
+        if at < 0:
+            return TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        return TimestampOffset(timestamps[at], self.base_offset + offsets[at])
+
     # ---- change ------------------------------------------------------------------------------
     def maybe_append(self, timestamp: int, offset: int, *, skip_full_check: bool = False) -> None:
         """Add an entry if its timestamp is above the last one; the file follows with `store`.

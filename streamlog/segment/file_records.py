@@ -1,0 +1,239 @@
+"""The log file of a segment: record batches one behind the other, nothing between them.
+
+    <base offset>.log
+
+    position 0            size of batch 0        … + size of batch 1
+    | batch 0            | batch 1             | batch 2 …
+
+Offsets ascend from batch to batch; a batch says its own size, so the file is walked from the
+front, or from any place where a batch is known to start. It is opened when first needed and
+stays open, so that reading goes on when its name has changed or gone.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from threading import Lock
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlog.binary.arrays import Buffer, as_source
+from streamlog.errors import CorruptIndexError, CorruptRecordError, FileMissingError
+from streamlog.fs.api import File, FileSystem, OpenMode
+from streamlog.records.batch import BatchScan, ScanStop, scan_batches
+from streamlog.records.layout import (
+    HEADER_SIZE_UP_TO_MAGIC,
+    LENGTH_OFFSET,
+    LOG_OVERHEAD,
+    RECORD_BATCH_OVERHEAD,
+)
+from streamlog.segment.offset_index import IndexEntry
+
+__all__ = ["Chunk", "FileRecords", "OffsetAndTimestamp", "OffsetPosition"]
+
+CHUNK_SIZE: Final = 4 << 20
+_PROBE_SIZE: Final = 8 << 10  # one index interval and a bit: most lookups need one read
+
+
+class OffsetPosition(NamedTuple):
+    """Where a batch lies.
+
+    Source: org.apache.kafka.common.record.FileRecords.LogOffsetPosition.
+    """
+
+    offset: int
+    position: int
+    size: int
+    last_offset: int
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """A record found by its time.
+
+    Source: org.apache.kafka.common.record.FileRecords.TimestampAndOffset.
+    """
+
+    offset: int
+    timestamp: int
+    leader_epoch: int = -1
+
+
+class Chunk(NamedTuple):
+    """A piece of the file and the whole batches at its front.
+
+    `buffer` is uint8[n], used again for the next chunk; the scan's positions are relative to it.
+    """
+
+    position: int
+    buffer: NDArray[np.uint8]
+    scan: BatchScan
+
+
+class FileRecords:
+    """A log file; see the module's text. Reading is safe from several threads.
+
+    Args:
+        fs: Where it lies.
+        path: Its path.
+        writable: Whether it may be changed.
+
+    Source: org.apache.kafka.common.record.FileRecords.
+    """
+
+    __slots__ = ("_file", "_fs", "_lock", "_mode", "path")
+
+    def __init__(self, fs: FileSystem, path: str, *, writable: bool) -> None:
+        self._fs = fs
+        self._mode = OpenMode.WRITE if writable else OpenMode.READ
+        self._file: File | None = None
+        self._lock = Lock()
+        self.path = path
+
+    def create(self) -> None:
+        """Make the file, empty.
+
+        Raises:
+            FileExistsAlreadyError: There is one.
+        """
+        self._file = self._fs.open(self.path, OpenMode.CREATE)
+
+    @property
+    def file(self) -> File:
+        """The open file.
+
+        Raises:
+            FileMissingError: It was removed before it was first opened.
+        """
+        file = self._file
+        if file is None:
+            with self._lock:
+                file = self._file
+                if file is None:
+                    file = self._file = self._fs.open(self.path, self._mode)
+        return file
+
+    # ---- read --------------------------------------------------------------------------------
+    def find(self, offset: int, entry: IndexEntry | None, end: int) -> OffsetPosition | None:
+        """Find the first batch whose last offset is at or above `offset`.
+
+        Args:
+            offset: The offset that is looked for.
+            entry: The index entry to start from, at or below `offset`; None: from the front.
+            end: Where the batches end.
+
+        Returns:
+            The batch, None where there is none before `end`.
+
+        Raises:
+            CorruptIndexError: The batch that the entry promises is not there.
+            CorruptRecordError: On the way there is something that is no batch.
+
+        Source: FileRecords.searchForOffsetFromPosition.
+        """
+        from streamlog.segment import kernels
+
+        position = entry.position if entry is not None else 0
+        walk = np.zeros(kernels.WALK_WIDTH, np.int64)
+        walk[kernels.WALK_PROMISED] = entry.offset if entry is not None else kernels.NO_ENTRY
+        while end - position >= RECORD_BATCH_OVERHEAD:
+            probe = self.file.pread(min(_PROBE_SIZE, end - position), position)
+            if len(probe) < RECORD_BATCH_OVERHEAD:
+                break
+            walk[kernels.WALK_POSITION] = 0
+            status = kernels.find_batch(as_source(probe), offset, walk)
+            passed, promised, base_offset, last_offset, size = walk.tolist()
+            if status == kernels.FOUND and size <= end - position - passed:
+                return OffsetPosition(base_offset, position + passed, size, last_offset)
+            if status != kernels.CONTINUE:
+                if promised != kernels.NO_ENTRY:
+                    break
+                if status == kernels.UNSOUND:
+                    raise self._no_batch(probe[passed:], position + passed, offset)
+                return None
+            position += passed
+        if entry is not None and int(walk[kernels.WALK_PROMISED]) != kernels.NO_ENTRY:
+            raise CorruptIndexError(
+                "offset index promises a batch that is not there",
+                path=self.path,
+                position=entry.position,
+                offset=entry.offset,
+            )
+        return None
+
+    def _no_batch(self, found: bytes, position: int, offset: int) -> CorruptRecordError:
+        return CorruptRecordError(
+            "no record batch where one should start",
+            path=self.path,
+            position=position,
+            offset=offset,
+            got=found[:HEADER_SIZE_UP_TO_MAGIC].hex(),
+            expected="the header of a batch of magic 2",
+        )
+
+    def chunks(self, position: int, end: int, *, chunk_size: int = CHUNK_SIZE) -> Iterator[Chunk]:
+        """Read from one batch to the next, piece by piece, until something is no whole batch.
+
+        Args:
+            position: Where a batch starts.
+            end: Where to stop.
+            chunk_size: How much to read at a time; a larger batch is read whole.
+
+        Yields:
+            Pieces that touch each other. Only in the last one may there be bytes that are no
+            whole batch; its scan says why it stopped. Checksums are not compared.
+        """
+        buffer = np.empty(min(chunk_size, max(end - position, 0)), np.uint8)
+        while position < end:
+            view = buffer[: min(len(buffer), end - position)]
+            view = view[: self.file.pread_into(view, position)]
+            scan = scan_batches(view)
+            if scan.stop is ScanStop.PARTIAL and len(scan.table) == 0:
+                size = _claimed_size(view)
+                if len(view) < size <= end - position and len(view) == len(buffer):
+                    buffer = np.empty(size, np.uint8)
+                    continue
+            yield Chunk(position, view, scan)
+            if scan.consumed == 0 or scan.stop not in (ScanStop.END, ScanStop.PARTIAL):
+                return
+            position += scan.consumed
+
+    # ---- write -------------------------------------------------------------------------------
+    def append(self, buffer: Buffer, position: int) -> None:
+        """Write batches at `position`.
+
+        Raises:
+            StorageError: The file may hold any prefix of them.
+        """
+        self.file.pwrite(buffer, position)
+
+    def rename(self, path: str) -> None:
+        """Give the file another path; reading goes on.
+
+        Raises:
+            FileMissingError: There is no such file.
+        """
+        self._fs.rename(self.path, path)
+        self.path = path
+        if self._file is not None:
+            self._file.path = path
+
+    def remove(self) -> None:
+        """Remove the file's name, where there is one; reading goes on."""
+        with contextlib.suppress(FileMissingError):
+            self._fs.remove(self.path)
+
+    def close(self) -> None:
+        """Release the handle; the file is opened again when needed."""
+        with self._lock:
+            file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+
+def _claimed_size(view: NDArray[np.uint8]) -> int:
+    """Return how many bytes the batch at the front says it has, 0 where that cannot be read."""
+    if len(view) < LOG_OVERHEAD:
+        return 0
+    length = int.from_bytes(view[LENGTH_OFFSET:LOG_OVERHEAD].tobytes(), "big", signed=True)
+    return LOG_OVERHEAD + length

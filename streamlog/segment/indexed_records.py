@@ -1,0 +1,385 @@
+"""A segment's log file, read through its two sparse indexes.
+
+The indexes are loaded when first needed, or made in memory by one scan where they are missing or
+cannot be right. What an entry promises is looked at each time it is used: a batch of just that
+last offset must stand there (or, in an index that Kafka before 4.0 wrote, come a little later).
+A promise not kept makes the index distrusted, and the scan replaces it.
+"""
+
+import logging
+from threading import Lock
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlog.config import LogConfig
+from streamlog.errors import CorruptIndexError, CorruptRecordError, FileMissingError, StorageError
+from streamlog.fs.api import FileSystem
+from streamlog.records.batch import BatchTable, check_crc
+from streamlog.records.columns import decode_columns
+from streamlog.records.layout import BATCH_HEADER, MAX_INT32, RECORD_BATCH_OVERHEAD
+from streamlog.records.record import NO_TIMESTAMP
+from streamlog.segment.file_records import FileRecords, OffsetAndTimestamp, OffsetPosition
+from streamlog.segment.filenames import log_file_name
+from streamlog.segment.index_file import IndexFile
+from streamlog.segment.indexes import NO_OFFSET, IndexState, SegmentIndexes, choose_entries
+from streamlog.segment.offset_index import IndexEntry
+from streamlog.segment.time_index import TimestampOffset
+from streamlog.segment.walk import Place, walk_sound
+
+__all__ = ["IndexedRecords"]
+
+_logger = logging.getLogger(__name__)
+
+_SEARCH_SIZE: Final = 128 << 10  # a search by time ends some batches behind its index entry
+_HEADER_MAX_TIMESTAMP: Final = 8  # its place among the fields of BATCH_HEADER
+_NO_ENTRIES: Final = MAX_INT32  # as an index interval: larger than any segment
+
+
+class IndexedRecords:
+    """The log file of one segment with its offset index and time index.
+
+    Args:
+        fs: Where the files lie.
+        directory: The partition's directory.
+        base_offset: The segment's base offset.
+        config: The topic's settings.
+        writable: Whether the log file may be changed.
+
+    Attributes:
+        records: The log file.
+        size: Its bytes that count as batches.
+        is_distrusted: Whether an index file was found wrong; memory is right, the file is not.
+    """
+
+    __slots__ = (
+        "_directory",
+        "_end",
+        "_fs",
+        "_indexes",
+        "_loading",
+        "base_offset",
+        "config",
+        "is_distrusted",
+        "records",
+        "size",
+    )
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        base_offset: int,
+        *,
+        config: LogConfig,
+        writable: bool,
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._end: tuple[Place, IndexState] | None = None
+        self._indexes: SegmentIndexes | None = None
+        self._loading = Lock()
+        self.base_offset = base_offset
+        self.config = config
+        self.is_distrusted = False
+        self.records = FileRecords(
+            fs, f"{directory}/{log_file_name(base_offset)}", writable=writable
+        )
+        self.size = 0
+
+    # ---- the indexes -------------------------------------------------------------------------
+    @property
+    def indexes(self) -> SegmentIndexes:
+        """Both indexes, loaded or made."""
+        return self._indexes or self._load()
+
+    def index_files(self) -> tuple[IndexFile, IndexFile]:
+        """Return the files of both indexes, loading neither."""
+        return (self._indexes or self._new_indexes()).files
+
+    def start_anew(self) -> SegmentIndexes:
+        """Forget what the indexes say; what is added from now on is all they hold."""
+        indexes = self._new_indexes()
+        indexes.is_made = True
+        self._indexes = indexes
+        self._end = Place(0, self.base_offset), IndexState()
+        return indexes
+
+    def _new_indexes(self) -> SegmentIndexes:
+        max_size = self.config.segment_index_bytes
+        return SegmentIndexes(self._fs, self._directory, self.base_offset, max_size=max_size)
+
+    def _load(self) -> SegmentIndexes:
+        with self._loading:
+            if self._indexes is not None:
+                return self._indexes
+            indexes = self._new_indexes()
+            try:
+                # A writer may be at work: the file as it is now, not as this handle knows it.
+                indexes.load(log_size=self.records.file.stat().size)
+            except (FileMissingError, CorruptIndexError) as error:
+                indexes = self._make(error)
+            self._indexes = indexes
+            return indexes
+
+    def _distrust(self, error: CorruptIndexError) -> SegmentIndexes:
+        with self._loading:
+            self.is_distrusted = True
+            self._indexes = self._make(error)
+            return self._indexes
+
+    def _make(self, why: CorruptIndexError | FileMissingError) -> SegmentIndexes:
+        """Make both indexes from the batches' headers, in memory."""
+        if self.size > self.config.index_interval_bytes:
+            _logger.info("scanning %s for its indexes: %s", self.records.path, why)
+        indexes = self._new_indexes()
+        indexes.is_made = True
+        state = IndexState()
+        for chunk in self.records.chunks(0, self.size):
+            interval = self.config.index_interval_bytes
+            state = indexes.add(chunk.scan.table, chunk.position, interval, state)
+        return indexes
+
+    # ---- by offset ---------------------------------------------------------------------------
+    def translate_offset(self, offset: int) -> OffsetPosition | None:
+        """Find the first batch whose last offset is at or above `offset`; None: there is none.
+
+        Raises:
+            CorruptRecordError: On the way there is something that is no batch.
+
+        Source: LogSegment.translateOffset.
+        """
+        indexes = self._indexes or self._load()
+        entry = indexes.offset.lookup(offset)
+        if entry is not None and entry.position >= self.size:
+            return None
+        try:
+            return self.records.find(offset, entry, self.size)
+        except CorruptIndexError as error:
+            entry = self._distrust(error).offset.lookup(offset)
+            return self.records.find(offset, entry, self.size)
+
+    # ---- by time -----------------------------------------------------------------------------
+    def offset_for_timestamp(self, timestamp: int, start_offset: int) -> OffsetAndTimestamp | None:
+        """Find the first record from `start_offset` on whose timestamp is at least `timestamp`.
+
+        Control records count, as in Kafka.
+
+        Raises:
+            CorruptRecordError: A batch that had to be looked at is damaged.
+
+        Source: LogSegment.findOffsetByTimestamp.
+        """
+        entry = self.indexes.time.lookup(timestamp)
+        first = entry.offset if self._keeps_promise(entry) else self.base_offset
+        begin = self.translate_offset(max(first, start_offset))
+        if begin is None:
+            return None
+        end = begin.position
+        for chunk in self.records.chunks(begin.position, self.size, chunk_size=_SEARCH_SIZE):
+            table = chunk.scan.table
+            young = (table.max_timestamp >= timestamp) & (table.last_offset >= start_offset)
+            for row in np.flatnonzero(young).tolist():
+                batch = table.slice(row, row + 1)
+                if check_crc(chunk.buffer, batch) == 0:
+                    raise self.unsound(chunk.position + int(batch.position[0]))
+                found = self._first_of(batch, chunk.buffer, timestamp, start_offset)
+                if found is not None:
+                    return found
+            end = chunk.position + chunk.scan.consumed
+        if end < self.size:
+            raise self.unsound(end)
+        return None
+
+    def _first_of(
+        self, batch: BatchTable, buffer: NDArray[np.uint8], timestamp: int, start_offset: int
+    ) -> OffsetAndTimestamp | None:
+        records = decode_columns(
+            buffer,
+            batch,
+            columns=frozenset(),
+            start_offset=start_offset,
+            drop_control=False,
+            path=self.records.path,
+        )
+        hits = np.flatnonzero(records.timestamp >= timestamp)
+        if not hits.size:
+            return None
+        at = int(hits[0])
+        epoch = int(batch.leader_epoch[0])
+        return OffsetAndTimestamp(int(records.offset[at]), int(records.timestamp[at]), epoch)
+
+    def _keeps_promise(self, entry: TimestampOffset) -> bool:
+        """Tell whether a batch of this last offset and largest timestamp is there."""
+        found = self.translate_offset(entry.offset)
+        if found is None or found.last_offset != entry.offset:
+            return False
+        header = self.records.file.pread(RECORD_BATCH_OVERHEAD, found.position)
+        if len(header) < RECORD_BATCH_OVERHEAD:
+            return False
+        return int(BATCH_HEADER.unpack(header)[_HEADER_MAX_TIMESTAMP]) == entry.timestamp
+
+    # ---- the end -----------------------------------------------------------------------------
+    def at_end(self) -> tuple[Place, IndexState]:
+        """Return the place behind the last batch, and what the next one's entry depends on.
+
+        Raises:
+            CorruptRecordError: What stands behind the last index entry is not sound.
+        """
+        found = self._end
+        if found is None:
+            found = self._find_end(self.size)
+            if found[0].position < self.size:
+                raise self.unsound(found[0].position)
+            self._end = found
+        return found
+
+    def take_in(self, position: int, table: BatchTable) -> None:
+        """Note sound batches that stand at the end: their index entries in memory, the size.
+
+        Args:
+            position: Position in the file that the table's positions are relative to.
+            table: The batches, one or more.
+        """
+        place, state = self.at_end()
+        state = self.indexes.add(table, position, self.config.index_interval_bytes, state)
+        start, size, _, last_offset, epoch = table.fields[-1, :5].tolist()
+        size = position + start + size
+        self._end = Place(size, last_offset + 1, max(place.leader_epoch, epoch)), state
+        self.size = size
+
+    def extend(self) -> bool:
+        """Take in whole, sound batches that were written since; True if anything changed."""
+        end = self.records.file.stat().size
+        if self._end is None or end < self.size:
+            self.size = end
+            self._end = self._find_end(end)
+            self.size = self._end[0].position
+            return True
+        before = self.size
+        if end > before:
+            self.walk_to(end)
+        return self.size > before
+
+    def walk_to(self, end: int) -> int:
+        """Take in the sound batches between the last one and `end`; return how many there are."""
+        count = 0
+
+        def on_sound(position: int, _: NDArray[np.uint8], table: BatchTable) -> None:
+            nonlocal count
+            count += len(table)
+            self.take_in(position, table)
+
+        walk_sound(self.records, self.base_offset, self.at_end()[0], end, on_sound)
+        return count
+
+    def start_over(self, known_size: int, end: int) -> Place:
+        """Believe nothing but the first `known_size` bytes of a file that ends at `end`.
+
+        Returns:
+            The place to go on from; `take_in` what comes behind it.
+        """
+        self.size = end
+        found = self._find_end(known_size) if 0 < known_size <= end else None
+        if found is None or found[0].position != known_size:
+            self.start_anew()
+            found = Place(0, self.base_offset), IndexState()
+        self._end, self.size = found, found[0].position
+        return found[0]
+
+    def cut(self, offset: int, position: int) -> None:
+        """Cut the file in front of the batch that starts at `position` and holds `offset`."""
+        self.records.file.truncate(position)
+        self.size = position
+        self._end = None
+        self.indexes.truncate_to(offset, position)
+        self.store_indexes()
+
+    def seal_indexes(self) -> None:
+        """Give the time index the largest timestamp, be it full or not, and store both.
+
+        Both files exist afterwards: a missing one would say that the segment needs recovery.
+        """
+        state, time = self.at_end()[1], self.indexes.time
+        if state.max_timestamp > time.last_entry.timestamp:
+            time.maybe_append(
+                state.max_timestamp, state.offset_of_max_timestamp, skip_full_check=True
+            )
+        self.store_indexes(create=True)
+
+    def store_indexes(self, *, create: bool = False) -> None:
+        """Write the indexes to their files; what the disk refuses is written next time."""
+        try:
+            self.indexes.store()
+            for file in self.indexes.files if create else ():
+                file.create()
+        except StorageError as error:
+            _logger.warning("index of %s lags behind: %s", self.records.path, error)
+
+    def _find_end(self, end: int) -> tuple[Place, IndexState]:
+        """Walk from the last index entry before `end` to the last sound batch before `end`.
+
+        Index entries of batches behind that one are dropped, in memory.
+
+        Returns:
+            The place behind that batch, and what the next one's index entry depends on.
+        """
+        limit = end
+        while True:
+            entry, latest = self._last_promises(limit)
+            start = Place(0 if entry is None else entry.position, self.base_offset)
+            place, state = self._walk_from(start, IndexState(0, *latest), end)
+            if entry is None or place.position > start.position:
+                break
+            limit = entry.position  # the log was cut in the middle of the indexed batch
+        self.indexes.truncate_to(place.next_offset, place.position)
+        return place, state
+
+    def _walk_from(self, start: Place, state: IndexState, end: int) -> tuple[Place, IndexState]:
+        def on_sound(position: int, _: NDArray[np.uint8], table: BatchTable) -> None:
+            nonlocal state
+            # An entry's own batch counts as bytes since that entry, so it is walked over again.
+            state = choose_entries(table, position, _NO_ENTRIES, state)[1]
+
+        place = walk_sound(self.records, self.base_offset, start, end, on_sound)
+        return place, state
+
+    def _last_promises(self, end: int) -> tuple[IndexEntry | None, TimestampOffset]:
+        """Return the last index entry before `end` and the time entry that goes with it, proven."""
+        indexes = self.indexes
+        entry = indexes.offset.lookup_position(end - 1)
+        if entry is None:
+            return None, TimestampOffset(NO_TIMESTAMP, NO_OFFSET)
+        try:
+            self.records.find(entry.offset, entry, end)
+            latest = indexes.time.lookup_offset(entry.offset)
+            if not indexes.is_made and not self._keeps_promise(latest):
+                raise CorruptIndexError(
+                    "time index promises a batch that is not there",
+                    path=indexes.time.file.path,
+                    offset=latest.offset,
+                )
+        except CorruptIndexError as error:
+            indexes = self._distrust(error)
+            entry = indexes.offset.lookup_position(end - 1)
+            latest = indexes.time.lookup_offset(entry.offset if entry else NO_OFFSET)
+        return entry, latest if latest.timestamp >= 0 else latest._replace(offset=NO_OFFSET)
+
+    def unsound(self, position: int) -> CorruptRecordError:
+        """Return the error for a place where no sound batch stands."""
+        found = self.records.file.pread(RECORD_BATCH_OVERHEAD, position)
+        return CorruptRecordError(
+            "no sound record batch where one should stand",
+            path=self.records.path,
+            position=position,
+            got=found.hex() or "the end of the file",
+            expected="a batch of right checksum that goes on in offset and epoch",
+            hint=f"restore {self.records.path} from a copy",
+        )
+
+    def close(self) -> None:
+        """Release the handles; a later call opens them again."""
+        self.records.close()
+        if self._indexes is not None:
+            self._indexes.close()

@@ -1,0 +1,138 @@
+"""The two sparse indexes of a segment, kept in step with its batches.
+
+Both get their entries at the same batches, chosen by one rule (`kernels.index_entries`), so both
+follow from the log file and `index.interval.bytes` alone: rebuilding gives what writing gave.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlog.binary.arrays import read_only
+from streamlog.fs.api import FileSystem
+from streamlog.records.batch import BatchTable
+from streamlog.records.record import NO_TIMESTAMP
+from streamlog.segment.filenames import FileSuffix, segment_file_name
+from streamlog.segment.index_file import IndexFile
+from streamlog.segment.offset_index import OffsetIndex
+from streamlog.segment.time_index import TimeIndex
+
+__all__ = ["NO_OFFSET", "IndexState", "SegmentIndexes", "choose_entries"]
+
+NO_OFFSET: Final = -1
+
+
+class IndexState(NamedTuple):
+    """What the next batch needs to know of those before it.
+
+    Attributes:
+        bytes_since_entry: From the batch of the last entry (or the front) to here.
+        max_timestamp: The largest timestamp so far, in ms, -1 for none.
+        offset_of_max_timestamp: Last offset of the batch that holds it, -1 for none.
+    """
+
+    bytes_since_entry: int = 0
+    max_timestamp: int = NO_TIMESTAMP
+    offset_of_max_timestamp: int = NO_OFFSET
+
+
+def choose_entries(
+    table: BatchTable, start: int, interval: int, state: IndexState
+) -> tuple[NDArray[np.int64], IndexState]:
+    """Choose the batches that get an index entry.
+
+    Args:
+        table: The batches.
+        start: Position in the segment that the table's positions are relative to.
+        interval: `index.interval.bytes`.
+        state: What came before.
+
+    Returns:
+        The entries, int64[n, 4] (offset and position for the offset index, timestamp and its
+        offset for the time index), and what the batches after these need to know.
+    """
+    from streamlog.segment import kernels
+
+    carried = np.array(state, np.int64)
+    entries = np.empty((len(table), kernels.ENTRY_WIDTH), np.int64)
+    fields = read_only(table.fields, np.int64)
+    count = kernels.index_entries(fields, start, interval, carried, entries)
+    return entries[:count], IndexState(*carried.tolist())
+
+
+class SegmentIndexes:
+    """Offset index and time index of one segment.
+
+    Args:
+        fs: Where the files lie.
+        directory: The partition's directory.
+        base_offset: The segment's base offset.
+        max_size: `segment.index.bytes`.
+
+    Attributes:
+        is_made: Whether they were made from the batches in this process.
+    """
+
+    __slots__ = ("is_made", "offset", "time")
+
+    def __init__(self, fs: FileSystem, directory: str, base_offset: int, *, max_size: int) -> None:
+        self.is_made = False
+        name = segment_file_name(base_offset, FileSuffix.OFFSET_INDEX)
+        self.offset = OffsetIndex(fs, f"{directory}/{name}", base_offset, max_size=max_size)
+        name = segment_file_name(base_offset, FileSuffix.TIME_INDEX)
+        self.time = TimeIndex(fs, f"{directory}/{name}", base_offset, max_size=max_size)
+
+    @property
+    def files(self) -> tuple[IndexFile, IndexFile]:
+        """The files behind both."""
+        return self.offset.file, self.time.file
+
+    def load(self, *, log_size: int) -> None:
+        """Take both from their files.
+
+        Raises:
+            FileMissingError: One of them is not there.
+            CorruptIndexError: One of them cannot be an index of this segment.
+        """
+        self.offset.load(log_size=log_size)
+        self.time.load(log_size=log_size)
+
+    def add(self, table: BatchTable, start: int, interval: int, state: IndexState) -> IndexState:
+        """Add the entries that are due for batches, in memory; `store` writes them.
+
+        Args:
+            table: The batches.
+            start: Position in the segment that the table's positions are relative to.
+            interval: `index.interval.bytes`.
+            state: What came before.
+
+        Returns:
+            What the batches after these need to know.
+        """
+        entries, state = choose_entries(table, start, interval, state)
+        if len(entries):
+            offset, position, timestamp, timestamp_offset = entries.T
+            self.offset.extend(offset, position)
+            self.time.extend(timestamp, timestamp_offset)
+        return state
+
+    def truncate_to(self, offset: int, position: int) -> None:
+        """Drop the entries of batches that reach `offset` or start at or behind `position`."""
+        self.offset.truncate_to_position(position)
+        self.offset.truncate_to(offset)
+        self.time.truncate_to(offset)
+
+    def store(self) -> None:
+        """Bring both files up to date with what is in memory.
+
+        Raises:
+            StorageError: The file system refused; the next call tries again.
+        """
+        self.offset.store()
+        self.time.store()
+
+    def close(self) -> None:
+        """Release the handles."""
+        for file in self.files:
+            file.close()

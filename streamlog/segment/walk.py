@@ -1,0 +1,93 @@
+"""Walking over the sound batches of a log file: each whole, its checksum right, in order."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlog.records.batch import BatchTable, check_crc
+from streamlog.records.layout import MAX_INT32, NO_PARTITION_LEADER_EPOCH
+from streamlog.segment.file_records import FileRecords
+
+__all__ = ["OnSound", "Place", "rewrite_sound", "walk_sound"]
+
+
+class Place(NamedTuple):
+    """A place between two batches, and what the ones before it leave to be checked.
+
+    Attributes:
+        position: Byte in the log file.
+        next_offset: The lowest offset that may come next.
+        leader_epoch: The latest epoch seen, -1 for none.
+    """
+
+    position: int
+    next_offset: int
+    leader_epoch: int = NO_PARTITION_LEADER_EPOCH
+
+
+OnSound = Callable[[int, NDArray[np.uint8], BatchTable], None]
+
+
+def walk_sound(
+    records: FileRecords, base_offset: int, start: Place, end: int, on_sound: OnSound
+) -> Place:
+    """Walk over the batches that need no decision.
+
+    Args:
+        records: The log file.
+        base_offset: The segment's base offset.
+        start: Where to begin.
+        end: Where the file ends.
+        on_sound: Called for each run of sound batches with the run's position in the file, its
+            bytes (used again after the call) and its table, positions relative to the bytes.
+
+    Returns:
+        The first place where no sound batch stands; the end of the file if all is well.
+    """
+    place = start
+    for chunk in records.chunks(start.position, end):
+        table = chunk.scan.table
+        in_order = table.slice(0, _count_in_order(table, place, base_offset))
+        sound = in_order.slice(0, check_crc(chunk.buffer, in_order))
+        if len(sound):
+            on_sound(chunk.position, chunk.buffer, sound)
+            last = len(sound) - 1
+            place = Place(
+                position=chunk.position + int(sound.position[last] + sound.size[last]),
+                next_offset=int(sound.last_offset[last]) + 1,
+                leader_epoch=max(place.leader_epoch, int(sound.leader_epoch.max())),
+            )
+        if len(sound) < len(table):
+            break
+    return place
+
+
+def _count_in_order(table: BatchTable, before: Place, base_offset: int) -> int:
+    """Return how many batches go on in offset and epoch, and fit into the segment."""
+    if len(table) == 0:
+        return 0
+    lowest = np.concatenate(([before.next_offset], table.last_offset[:-1] + 1))
+    epochs = np.concatenate(([before.leader_epoch], table.leader_epoch))
+    latest = np.maximum.accumulate(epochs)[:-1]
+    fits = (
+        (table.base_offset >= lowest)
+        & (table.last_offset - base_offset <= MAX_INT32)
+        & ((table.leader_epoch >= latest) | (table.leader_epoch == NO_PARTITION_LEADER_EPOCH))
+    )
+    return len(table) if fits.all() else int(fits.argmin())
+
+
+def rewrite_sound(records: FileRecords, base_offset: int, position: int, end: int) -> Place:
+    """Write the sound batches between `position` and `end` once more, as they are.
+
+    Returns:
+        The first place where no sound batch stands; nothing from there on was written.
+    """
+
+    def on_sound(start: int, buffer: NDArray[np.uint8], table: BatchTable) -> None:
+        size = int(table.position[-1] + table.size[-1])
+        records.append(buffer[:size], start)
+
+    return walk_sound(records, base_offset, Place(position, base_offset), end, on_sound)

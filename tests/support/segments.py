@@ -1,0 +1,131 @@
+"""Batches and segments for the tests below the log layer."""
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import NamedTuple
+
+from streamlog.binary.crc import crc32c
+from streamlog.config import LogConfig
+from streamlog.fs.api import FileSystem, OpenMode
+from streamlog.fs.memory import MemoryFileSystem
+from streamlog.records.batch import BatchTable, scan_batches
+from streamlog.records.layout import ATTRIBUTES_OFFSET, BATCH_HEADER, CRC_OFFSET, LOG_OVERHEAD
+from streamlog.segment.segment import Segment
+
+DIRECTORY = "/logs/orders-0"
+NOW_MS = 1_700_000_000_000
+
+
+class BatchPlan(NamedTuple):
+    """What a made-up batch looks like; its body is no records, only bytes with a right CRC."""
+
+    base_offset: int
+    count: int = 1
+    size: int = 100
+    max_timestamp: int = NOW_MS
+    leader_epoch: int = 0
+    attributes: int = 0
+    producer_id: int = -1
+    last_offset: int | None = None
+
+
+def make_batch(plan: BatchPlan) -> bytes:
+    """Return the bytes of one batch."""
+    last = plan.base_offset + plan.count - 1 if plan.last_offset is None else plan.last_offset
+    delta = last - plan.base_offset
+    header = BATCH_HEADER.pack(
+        plan.base_offset,
+        plan.size - LOG_OVERHEAD,
+        plan.leader_epoch,
+        2,
+        0,
+        plan.attributes,
+        delta,
+        plan.max_timestamp,
+        plan.max_timestamp,
+        plan.producer_id,
+        -1,
+        -1,
+        plan.count,
+    )
+    filling = bytes((plan.base_offset * 31 + at * 7) % 251 + 1 for at in range(16))
+    body_size = plan.size - len(header)
+    body = (filling * (body_size // 16 + 1))[:body_size]
+    return with_crc(bytearray(header + body))
+
+
+def with_crc(batch: bytearray) -> bytes:
+    """Return the batch with the checksum that its bytes have now."""
+    crc = crc32c(memoryview(batch)[ATTRIBUTES_OFFSET:])
+    batch[CRC_OFFSET:ATTRIBUTES_OFFSET] = crc.to_bytes(4, "big")
+    return bytes(batch)
+
+
+def make_batches(plans: Iterable[BatchPlan]) -> bytes:
+    """Return the bytes of several batches."""
+    return b"".join(make_batch(plan) for plan in plans)
+
+
+def table_of(buffer: bytes) -> BatchTable:
+    """Return the table of a buffer of whole batches."""
+    scan = scan_batches(buffer)
+    assert scan.consumed == len(buffer)
+    return scan.table
+
+
+def config(**overrides: object) -> LogConfig:
+    """Return settings with Kafka's keys, dots written as underscores."""
+    return LogConfig.from_properties({key.replace("_", "."): v for key, v in overrides.items()})
+
+
+def memory_fs(directory: str = DIRECTORY) -> MemoryFileSystem:
+    """Return a file system that has one partition's directory."""
+    fs = MemoryFileSystem()
+    parts = directory.strip("/").split("/")
+    for end in range(1, len(parts) + 1):
+        fs.make_directory("/" + "/".join(parts[:end]))
+    return fs
+
+
+def new_segment(fs: FileSystem, base_offset: int = 0, **overrides: object) -> Segment:
+    """Return a new segment of `DIRECTORY`."""
+    settings = config(**overrides)
+    return Segment.create(fs, DIRECTORY, base_offset, config=settings, now_ms=NOW_MS)
+
+
+def open_segment(
+    fs: FileSystem, base_offset: int = 0, *, writable: bool = True, **overrides: object
+) -> Segment:
+    """Open a segment of `DIRECTORY`."""
+    return Segment.open(
+        fs, DIRECTORY, base_offset, config=config(**overrides), writable=writable
+    )
+
+
+def append(segment: Segment, *plans: BatchPlan) -> None:
+    """Append the batches at once."""
+    buffer = make_batches(plans)
+    segment.append(buffer, table_of(buffer))
+
+
+def read_bytes(fs: FileSystem, path: str) -> bytes:
+    """Return what a file holds."""
+    with fs.open(path, OpenMode.READ) as file:
+        return file.pread(file.stat().size, 0)
+
+
+def write_bytes(fs: FileSystem, path: str, data: bytes) -> None:
+    """Make a file hold `data`."""
+    with fs.open(path, OpenMode.CREATE_OR_WRITE) as file:
+        file.truncate(0)
+        file.pwrite(data, 0)
+
+
+def file_names(fs: FileSystem, directory: str = DIRECTORY) -> list[str]:
+    """Return the names in the partition's directory."""
+    return fs.list(directory)
+
+
+def is_increasing(values: Iterable[int]) -> bool:
+    """Tell whether each value is above the one before."""
+    return all(before < after for before, after in pairwise(values))
