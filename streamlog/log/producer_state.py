@@ -13,6 +13,7 @@ from streamlog.errors import (
     OutOfOrderSequenceError,
     TransactionCoordinatorFencedError,
 )
+from streamlog.records.control import EndTransactionMarker
 from streamlog.records.layout import (
     CONTROL_MASK,
     MAX_INT32,
@@ -24,7 +25,6 @@ from streamlog.records.layout import (
 __all__ = [
     "BatchMetadata",
     "CompletedTxn",
-    "EndMarker",
     "ProducedBatch",
     "ProducerState",
 ]
@@ -68,14 +68,6 @@ class ProducedBatch(NamedTuple):
     def is_transactional(self) -> bool:
         """Whether it belongs to a transaction."""
         return bool(self.attributes & TRANSACTIONAL_MASK)
-
-
-class EndMarker(NamedTuple):
-    """The end of a transaction, as its control record tells it."""
-
-    is_abort: bool
-    coordinator_epoch: int
-    timestamp: int
 
 
 class BatchMetadata(NamedTuple):
@@ -190,15 +182,17 @@ class ProducerState:
         if batch.is_transactional and self.current_txn_first_offset is None:
             self.current_txn_first_offset = batch.base_offset
 
-    def append_marker(self, batch: ProducedBatch, marker: EndMarker) -> CompletedTxn | None:
+    def append_marker(
+        self, batch: ProducedBatch, marker: EndTransactionMarker
+    ) -> CompletedTxn | None:
         """Remember an end marker; return the transaction that it ended, if one was open."""
         self._adopt_epoch(batch.producer_epoch)
         first_offset, self.current_txn_first_offset = self.current_txn_first_offset, None
         self.coordinator_epoch = marker.coordinator_epoch
-        self.last_timestamp = marker.timestamp
+        self.last_timestamp = batch.max_timestamp
         if first_offset is None:
             return None
-        return CompletedTxn(self.producer_id, first_offset, batch.base_offset, marker.is_abort)
+        return CompletedTxn(self.producer_id, first_offset, batch.base_offset, not marker.is_commit)
 
     def _adopt_epoch(self, producer_epoch: int) -> None:
         if producer_epoch != self.producer_epoch:
@@ -240,7 +234,7 @@ class ProducerState:
             )
 
     def check_marker(
-        self, batch: ProducedBatch, marker: EndMarker, *, transaction_version: int
+        self, batch: ProducedBatch, marker: EndTransactionMarker, *, transaction_version: int
     ) -> None:
         """Raise where a leader must not append this end marker.
 

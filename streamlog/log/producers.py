@@ -8,7 +8,6 @@ replica a transaction is decided with its marker; else only when the high waterm
 the marker.
 """
 
-import struct
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.binary.arrays import as_source
-from streamlog.errors import CorruptRecordError
+from streamlog.errors import CorruptRecordError, InvalidRecordError
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.fs.files import write_file_atomically
 from streamlog.log.producer_snapshot import (
@@ -29,11 +28,11 @@ from streamlog.log.producer_state import (
     BATCHES_TO_RETAIN,
     BatchMetadata,
     CompletedTxn,
-    EndMarker,
     ProducedBatch,
     ProducerState,
 )
 from streamlog.records.batch import BatchTable, ScanStop, check_crc, read_batches, scan_batches
+from streamlog.records.control import EndTransactionMarker, parse_marker
 from streamlog.records.layout import CONTROL_MASK, TRANSACTIONAL_MASK
 from streamlog.records.validate import AppendOrigin
 from streamlog.segment.txn_index import AbortedTxn
@@ -43,12 +42,6 @@ __all__ = ["ProducerStateManager"]
 DEFAULT_EXPIRATION_MS: Final = 86_400_000  # producer.id.expiration.ms
 EXPIRATION_CHECK_MS: Final = 600_000  # producer.id.expiration.check.interval.ms
 _REPLAY_CHUNK: Final = 4 << 20
-
-# Key and value of a control record: version and type; version and coordinator epoch.
-_CONTROL_KEY: Final = struct.Struct(">hh")
-_END_MARKER: Final = struct.Struct(">hi")
-_ABORT: Final = 0  # ControlRecordType.ABORT
-_COMMIT: Final = 1  # ControlRecordType.COMMIT
 
 
 class ReplaySource(Protocol):
@@ -107,7 +100,7 @@ class ProducerStateManager:
         self.map_end_offset = map_end_offset
         self._expiration_ms = expiration_ms
         self._last_expiry_ms: int | None = None
-        self._snapshot_offset = -1
+        self._snapshot_offset = map_end_offset
         self._producers: dict[int, ProducerState] = {}
         self._ongoing: dict[int, int] = {}  # first offset of an open transaction: producer id
         self._unreplicated: dict[int, int] = {}  # first offset of an ended one: its marker
@@ -351,7 +344,10 @@ class ProducerStateManager:
             bad = check_crc(data, produced)
             if bad < len(produced):
                 raise _damaged(segment, position + int(produced.position[bad]), "a wrong checksum")
-            self.update(data, wanted)
+            try:
+                self.update(data, wanted)
+            except InvalidRecordError as error:
+                raise _damaged(segment, position, str(error)) from error
             if len(table) < len(scan.table):
                 return
             position += scan.consumed
@@ -390,35 +386,18 @@ def _rows_that_count(table: BatchTable) -> NDArray[np.intp]:
     return np.sort(rows[order[ends - np.arange(len(order)) <= BATCHES_TO_RETAIN]])
 
 
-def _end_marker(buffer: Buffer, batch: ProducedBatch) -> EndMarker | None:
-    """Return what a control batch says of its transaction's end; None for other control records.
+def _end_marker(buffer: Buffer, batch: ProducedBatch) -> EndTransactionMarker | None:
+    """Return the end of a transaction that a control batch holds; None for other control records.
 
     Raises:
-        CorruptRecordError: The control record cannot be understood.
+        InvalidRecordError: The control record cannot be understood.
+        CorruptRecordError: It cannot be decoded.
     """
     whole = as_source(buffer)[batch.position : batch.position + batch.size]
     for control in read_batches(whole, position=batch.position):
         for record in control.records():
-            key, value = record.key or b"", record.value or b""
-            if len(key) < _CONTROL_KEY.size:
-                raise _bad_marker(batch, f"a key of {len(key)} bytes")
-            kind = _CONTROL_KEY.unpack_from(key)[1]
-            if kind not in (_ABORT, _COMMIT):
-                return None
-            if len(value) < _END_MARKER.size:
-                raise _bad_marker(batch, f"a value of {len(value)} bytes")
-            timestamp = -1 if record.timestamp is None else record.timestamp
-            return EndMarker(kind == _ABORT, _END_MARKER.unpack_from(value)[1], timestamp)
-    return None
-
-
-def _bad_marker(batch: ProducedBatch, got: str) -> CorruptRecordError:
-    return CorruptRecordError(
-        "control record cannot be understood",
-        offset=batch.base_offset,
-        got=got,
-        expected="a key of 4 bytes, and for an end marker a value of 6",
-    )
+            return parse_marker(record)
+    return None  # compaction leaves empty control batches
 
 
 def _damaged(segment: ReplaySource, position: int, got: str) -> CorruptRecordError:
