@@ -68,6 +68,13 @@ class SinkOptions:
             checkpoint_location=checked.get("checkpointLocation"),
         )
 
+    def app_for(self, query_id: str) -> str:
+        """Return who writes: the user's `txnAppId`, else the query and its topic.
+
+        A query that names its topics by column has one app for all of them: `*` is no topic.
+        """
+        return self.app_id or f"{query_id}/{self.topic or '*'}"
+
 
 def _root(options: Mapping[str, str]) -> str:
     path = options.get("path")

@@ -1,19 +1,11 @@
 """The topics a sink writes to, as one task or one trigger finds them."""
 
 import contextlib
-import random as random_module
 
 from streamlog.clock import Clock
 from streamlog.errors import TopicExistsError, UnknownTopicError
 from streamlog.fs.api import FileSystem
-from streamlog.log.roots import check_root, read_server_config
-from streamlog.log.topics import (
-    ConfigFiles,
-    list_topics,
-    partition_directories,
-    topic_exists,
-    unknown_topic_error,
-)
+from streamlog.log.manager import LogManager
 from streamlog.spark.row_check import TopicTarget
 
 __all__ = ["SinkTopics"]
@@ -53,32 +45,15 @@ class SinkTopics:
         return target
 
     def _look(self, topic: str) -> TopicTarget:
-        check_root(self._fs, self._root)
-        if not topic_exists(self._fs, self._root, topic):
-            self._make(topic)
-        directories = partition_directories(self._fs, self._root, topic)
-        if not directories:
+        with LogManager.open(self._root, fs=self._fs, clock=self._clock) as manager:
+            with contextlib.suppress(TopicExistsError):  # another task was faster
+                manager.ensure_topic(topic)
+            partitions = manager.partitions(topic)
+            config = manager.topic_config(topic)
+        if not partitions:
             raise UnknownTopicError(
                 f"topic {topic} has no partitions",
                 path=self._root,
                 hint=f"was it deleted meanwhile? streamlog --path {self._root} topics list",
             )
-        config = ConfigFiles(self._fs, self._root, topic).load()
-        return TopicTarget(topic, max(directories) + 1, config)
-
-    def _make(self, topic: str) -> None:
-        server = read_server_config(self._fs, self._root)
-        if not server.auto_create_topics_enable:
-            raise unknown_topic_error(self._root, topic, list_topics(self._fs, self._root))
-        from streamlog.log.registry import create_topic
-
-        with contextlib.suppress(TopicExistsError):  # another task was faster
-            create_topic(
-                self._fs,
-                self._clock,
-                self._root,
-                topic,
-                partitions=server.num_partitions,
-                configs={},
-                random=random_module.SystemRandom(),
-            )
+        return TopicTarget(topic, max(partitions) + 1, config)

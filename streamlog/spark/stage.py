@@ -16,6 +16,7 @@ from streamlog.log.staging import StagedFile, Stager
 from streamlog.records.record import CompressionType
 from streamlog.spark.encode import RowEncoder
 from streamlog.spark.sink_columns import SinkColumns
+from streamlog.spark.sink_options import SinkOptions
 from streamlog.spark.sink_schema import SinkSchema
 from streamlog.spark.sink_topics import SinkTopics
 
@@ -39,6 +40,17 @@ class StagePlan:
     topic: str | None
     compression: CompressionType
     has_checksum: bool
+
+    @classmethod
+    def of(cls, options: SinkOptions, schema: SinkSchema, *, has_checksum: bool) -> "StagePlan":
+        """Return the plan that a sink's options stand for."""
+        return cls(
+            root=options.root,
+            schema=schema,
+            topic=options.topic,
+            compression=options.compression,
+            has_checksum=has_checksum,
+        )
 
 
 def stage_rows(
