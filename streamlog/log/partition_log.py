@@ -23,18 +23,16 @@ from streamlog.errors import (
     PoisonedError,
     RecordListTooLargeError,
     StorageError,
-    UnexpectedAppendOffsetError,
     UnknownOutcomeError,
 )
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log import checkpoints, loader, locks, registry, topics
+from streamlog.log import checkpoints, locks, registry, topics
 from streamlog.log.append import AppendInfo, OffsetAndTimestamp, whole_batches
 from streamlog.log.epochs import LeaderEpochCache
 from streamlog.log.flush import FlushTimer
+from streamlog.log.local_log import LocalLog
 from streamlog.log.locks import SharedState, StateFlag
-from streamlog.log.producer_snapshot import remove_snapshots_above
-from streamlog.log.producers import ProducerStateManager
 from streamlog.log.read import Bounds, FetchInfo, fetch
 from streamlog.log.segments import Segments
 from streamlog.log.time_search import offset_for_timestamp
@@ -48,7 +46,6 @@ from streamlog.records.record import (
     Record,
 )
 from streamlog.records.validate import AppendOrigin, validate_append
-from streamlog.segment.segment import Segment
 from streamlog.topic import TopicPartition, parse_partition_directory
 
 __all__ = ["PartitionLog"]
@@ -91,18 +88,18 @@ class PartitionLog:
         self.topic_id = registry.ensure_partition(fs, clock, self.root, partition, random=random)
         self._fixed_config = config
         self._config_source = topics.ConfigFiles(fs, self.root, partition.topic)
-        self.config = config or self._config_source.load()
+        self._log = LocalLog(
+            fs,
+            self.path,
+            partition,
+            config=config or self._config_source.load(),
+            random=random,
+        )
         self._lock = WriterLock(
             fs, clock, random, root=self.root, partition=partition, timeout_ms=lock_timeout_ms
         )
         self._poison: StorageError | None = None
         self._closed = False
-        self._segments = Segments()
-        self._log_start_offset = self._log_end_offset = self._recovery_point = 0
-        self._epochs = LeaderEpochCache()
-        self._producers: ProducerStateManager | None = None
-        self._jitter_ms = 0
-        self._last_flush_ms = clock.now_ms()
         self._last_checkpoint_ms = clock.now_ms()
         self._timer = FlushTimer(self._flush_by_timer)
         self.catch_up()
@@ -153,53 +150,57 @@ class PartitionLog:
 
     # ---- what it knows -----------------------------------------------------------------------
     @property
+    def config(self) -> LogConfig:
+        """The settings in force."""
+        return self._log.config
+
+    @property
     def log_start_offset(self) -> int:
         """The first offset that may be read."""
-        return self._log_start_offset
+        return self._log.log_start_offset
 
     @property
     def log_end_offset(self) -> int:
         """The offset the next record gets, as this handle knows it."""
-        return self._log_end_offset
+        return self._log.log_end_offset
 
     @property
     def high_watermark(self) -> int:
         """Up to where records are committed; the log end while a topic has one replica."""
-        return self._log_end_offset
+        return self._log.log_end_offset
 
     @property
     def last_stable_offset(self) -> int:
         """Below it no transaction is open."""
-        unstable = self._producer_state().first_unstable_offset
+        unstable = self._log.producer_state(self._clock.now_ms()).first_unstable_offset
         if unstable is None:
             return self.high_watermark
-        return max(self._log_start_offset, min(unstable, self.high_watermark))
+        return max(self.log_start_offset, min(unstable, self.high_watermark))
 
     @property
     def recovery_point(self) -> int:
         """Everything below it is synced."""
-        return self._recovery_point
+        return self._log.recovery_point
 
     @property
     def leader_epoch(self) -> int:
         """The epoch the next batch carries."""
-        latest = self._epochs.latest_epoch
-        return 0 if latest is None else latest
+        return self._log.leader_epoch
 
     @property
     def leader_epochs(self) -> LeaderEpochCache:
         """Which epoch starts where."""
-        return self._epochs
+        return self._log.epochs
 
     @property
     def segments(self) -> Segments:
         """The segments as of now; the list never changes, a newer one replaces it."""
-        return self._segments
+        return self._log.segments
 
     @property
     def size(self) -> int:
         """Bytes of all segments."""
-        return self._segments.size
+        return self._log.segments.size
 
     # ---- the lock ----------------------------------------------------------------------------
     @contextlib.contextmanager
@@ -215,7 +216,7 @@ class PartitionLog:
         with self._lock.held(self._look_around):
             self._refresh_config()
             yield
-        self._timer.arm(self.config.flush_ms, unflushed=self._unflushed > 0)
+        self._timer.arm(self.config.flush_ms, unflushed=self._log.unflushed > 0)
 
     def catch_up(self) -> None:
         """Learn what other writers did, and apply decided commits that wait for this partition."""
@@ -239,48 +240,16 @@ class PartitionLog:
             self.set_pending(False)
 
     def _load(self, state: SharedState | None) -> None:
-        """Adopt what the last writer of this boot left, or recover."""
-        self._producers = None
-        directory = loader.Directory(self._fs, self.path, self.topic_partition, self.config)
-        boot_id = self._fs.boot_id()
-        mine = state if state is not None and state.boot_id == boot_id else None
-        loaded = None
-        if mine is not None and not mine.flags & (StateFlag.DIRTY | StateFlag.DISTRUSTED):
-            loaded = loader.adopt(directory, mine, self._segments)
-        adopted = loaded is not None
-        if loaded is None:
-            loaded = self._recover(directory, mine)
-        self._segments, self._epochs = loaded.segments, loaded.epochs
-        self._log_start_offset = loaded.log_start_offset
-        self._log_end_offset = loaded.log_end_offset
-        self._recovery_point = loaded.recovery_point
-        self._draw_jitter()
-        rebooted = state is not None and mine is None and loaded.log_end_offset > 0
-        if not adopted and (rebooted or loaded.tail_was_cut):
-            # Offsets may have been lost: readers that saw them must be able to tell.
-            self._epochs.assign(self.leader_epoch + 1, self._log_end_offset)
-            self._epochs.store(self._fs, self.path)
-        if mine is not None:
-            self._last_flush_ms = mine.last_flush_ms
-        self._leave(mine.flags & StateFlag.PENDING if adopted and mine else StateFlag.PENDING)
-
-    def _recover(self, directory: loader.Directory, mine: SharedState | None) -> loader.LoadedLog:
-        partition = self.topic_partition
-        loaded = loader.recover(
-            directory,
-            log_start_offset=checkpoints.read_log_start_offsets(self._fs, self.root).get(
-                partition, 0
-            ),
-            durable_offset=checkpoints.read_recovery_points(self._fs, self.root).get(partition),
-            scanned=mine,
+        starts = checkpoints.read_log_start_offsets(self._fs, self.root)
+        durable = checkpoints.read_recovery_points(self._fs, self.root)
+        is_adopted = self._log.load(
+            state,
+            log_start_offset=starts.get(self.topic_partition, 0),
+            durable_offset=durable.get(self.topic_partition),
             now_ms=self._clock.now_ms(),
         )
-        loader.close_replaced(self._segments, loaded.segments)
-        remove_snapshots_above(self._fs, self.path, loaded.log_end_offset)
-        if mine is not None and mine.flags & StateFlag.DISTRUSTED:
-            for segment in loaded.segments.starting_at(loaded.recovery_point):
-                segment.rewrite_from(0)
-        return loaded
+        pending = state.flags & StateFlag.PENDING if is_adopted and state else StateFlag.PENDING
+        self._leave(pending)
 
     @property
     def _flags(self) -> StateFlag:
@@ -289,17 +258,17 @@ class PartitionLog:
 
     def _leave(self, flags: StateFlag) -> None:
         """Leave what this handle knows for the next holder of the lock."""
-        active = self._segments.active
+        log, active = self._log, self._log.segments.active
         self._lock.leave(
             SharedState(
                 boot_id="",
                 generation=0,
-                log_start_offset=self._log_start_offset,
-                log_end_offset=self._log_end_offset,
+                log_start_offset=log.log_start_offset,
+                log_end_offset=log.log_end_offset,
                 active_base_offset=active.base_offset,
                 active_size=active.size,
-                recovery_point=self._recovery_point,
-                last_flush_ms=self._last_flush_ms,
+                recovery_point=log.recovery_point,
+                last_flush_ms=log.last_flush_ms,
                 flags=flags,
             )
         )
@@ -320,6 +289,10 @@ class PartitionLog:
         except UnknownOutcomeError:
             self._leave(self._flags & ~StateFlag.DIRTY)
             raise
+        except PoisonedError as error:
+            self._poison = error
+            self._leave(self._flags | StateFlag.DISTRUSTED)
+            raise
         except BaseException:
             self._lock.distrust()
             raise
@@ -338,9 +311,7 @@ class PartitionLog:
 
     def _refresh_config(self) -> None:
         if self._fixed_config is None and self._config_source.has_changed():
-            self.config = self._config_source.load()
-            for segment in self._segments:
-                segment.config = self.config
+            self._log.configure(self._config_source.load())
 
     # ---- append ------------------------------------------------------------------------------
     def append(
@@ -394,8 +365,8 @@ class PartitionLog:
             now_ms = self._clock.now_ms()
             ready = validate_append(
                 batches,
-                base_offset=self._log_end_offset,
-                leader_epoch=self.leader_epoch,
+                base_offset=self._log.log_end_offset,
+                leader_epoch=self._log.leader_epoch,
                 config=self.config,
                 now_ms=now_ms,
                 origin=origin,
@@ -420,7 +391,7 @@ class PartitionLog:
         """
         table = whole_batches(batches)
         with self.writing():
-            self._check_follows(table)
+            self._log.check_follows(table)
             return self._append(
                 batches, table, origin=AppendOrigin.REPLICATION, now_ms=self._clock.now_ms()
             )
@@ -432,7 +403,7 @@ class PartitionLog:
             UnexpectedAppendOffsetError: They start below the log end.
             UnknownOutcomeError: The disk failed in the act; some whole batches may stand.
         """
-        self._check_follows(table)
+        self._log.check_follows(table)
         self._append(buffer, table, origin=AppendOrigin.COMMIT, now_ms=self._clock.now_ms())
 
     def _append(
@@ -454,7 +425,9 @@ class PartitionLog:
             )
         carries_producer = bool((table.producer_id >= 0).any())
         if carries_producer and origin is not AppendOrigin.COMMIT:
-            repeated = self._producer_state().check(buffer, table, origin=origin, now_ms=now_ms)
+            repeated = self._log.producer_state(now_ms).check(
+                buffer, table, origin=origin, now_ms=now_ms
+            )
             if repeated is not None:
                 return AppendInfo(
                     base_offset=repeated.first_offset,
@@ -465,66 +438,10 @@ class PartitionLog:
                     duplicate=True,
                 )
         with self._changing():
-            self._roll_if_due(table, size, now_ms)
-            self._assign_epochs(table)
-            self._write(buffer, table)
-            self._log_end_offset = int(table.last_offset[-1]) + 1
-            if self._producers is not None:
-                self._update_producers(buffer, table)
-            self._flush_if_due(now_ms)
+            self._log.append(buffer, table, size=size, now_ms=now_ms)
+            if self._is_flush_due(now_ms):
+                self._sync(now_ms)
         return AppendInfo.of(table, log_append_time=log_append_time)
-
-    def _write(self, buffer: Buffer, table: BatchTable) -> None:
-        active = self._segments.active
-        try:
-            active.append(buffer, table)
-        except StorageError as error:
-            self._producers = None
-            stands = active.cut_torn_tail()
-            self._log_end_offset = active.next_offset()
-            raise UnknownOutcomeError(
-                f"the disk refused an append after {stands} whole batches",
-                path=active.path,
-                position=active.size,
-                offset=self._log_end_offset,
-                got=str(error),
-                hint="make room on the disk, then see where the log ends and append the rest",
-            ) from error
-
-    def _assign_epochs(self, table: BatchTable) -> None:
-        latest = self._epochs.latest_epoch
-        if latest is None or int(table.leader_epoch.max()) > latest:
-            self._epochs.assign_from(table)
-            self._epochs.store(self._fs, self.path)
-
-    def _check_follows(self, table: BatchTable) -> None:
-        if len(table) and int(table.base_offset[0]) < self._log_end_offset:
-            raise UnexpectedAppendOffsetError(
-                "append starts below the log end",
-                path=self.path,
-                got=f"offsets {int(table.base_offset[0])} to {int(table.last_offset[-1])}",
-                expected=f"first offset {self._log_end_offset} or above",
-            )
-
-    # ---- producers ---------------------------------------------------------------------------
-    def _producer_state(self) -> ProducerStateManager:
-        """Return the state of the idempotent producers, read from the log when first asked for."""
-        if self._producers is None:
-            self._producers = ProducerStateManager.load(
-                self._fs,
-                self.path,
-                segments=self._segments,
-                log_start_offset=self._log_start_offset,
-                log_end_offset=self._log_end_offset,
-                now_ms=self._clock.now_ms(),
-            )
-        return self._producers
-
-    def _update_producers(self, buffer: Buffer, table: BatchTable) -> None:
-        assert self._producers is not None
-        for aborted in self._producers.update(buffer, table):
-            self._segments.active.append_aborted(aborted)
-        self._producers.on_high_watermark(self._log_end_offset)
 
     # ---- roll --------------------------------------------------------------------------------
     def roll(self) -> int:
@@ -534,42 +451,9 @@ class PartitionLog:
             The new segment's base offset.
         """
         with self.writing():
-            self._roll(self._log_end_offset, self._clock.now_ms())
-            return self._segments.active.base_offset
-
-    def _roll_if_due(self, table: BatchTable, size: int, now_ms: int) -> None:
-        reason = self._segments.active.roll_reason(
-            append_size=size,
-            append_max_timestamp=int(table.max_timestamp.max()),
-            append_last_offset=int(table.last_offset[-1]),
-            segment_ms=self.config.effective_segment_ms,
-            jitter_ms=self._jitter_ms,
-            now_ms=now_ms,
-        )
-        if reason is not None:
-            self._roll(max(int(table.base_offset[0]), self._log_end_offset), now_ms)
-
-    def _roll(self, base_offset: int, now_ms: int) -> None:
-        """Start a segment: what lies before it is synced first, then file and directory."""
-        active = self._segments.active
-        if active.is_empty and active.base_offset == base_offset:
-            return
-        with self._changing():
-            producers = self._producer_state()
-            active.seal()
-            self._sync_up_to_end(now_ms)
-            producers.take_snapshot(self._fs, self.path)
-            segment = Segment.create(
-                self._fs, self.path, base_offset, config=self.config, now_ms=now_ms
-            )
-            segment.sync()
-            self._fs.sync_directory(self.path)
-            self._segments = self._segments.with_segment(segment)
-            self._draw_jitter()
-
-    def _draw_jitter(self) -> None:
-        bound = min(self.config.segment_jitter_ms, self.config.segment_ms)
-        self._jitter_ms = self._random.randrange(bound) if bound > 0 else 0
+            with self._changing():
+                self._log.roll(self._log.log_end_offset, self._clock.now_ms())
+            return self._log.segments.active.base_offset
 
     # ---- flush -------------------------------------------------------------------------------
     def flush(self) -> None:
@@ -579,43 +463,30 @@ class PartitionLog:
             PoisonedError: The disk refused; nothing this handle says can be believed any more.
         """
         with self.writing():
-            self._sync_up_to_end(self._clock.now_ms())
+            self._sync(self._clock.now_ms())
             self._checkpoint_recovery_point()
 
-    @property
-    def _unflushed(self) -> int:
-        return self._log_end_offset - self._recovery_point
-
-    def _flush_if_due(self, now_ms: int) -> None:
-        if self._unflushed >= self.config.flush_messages or (
-            now_ms - self._last_flush_ms >= self.config.flush_ms
-        ):
-            self._sync_up_to_end(now_ms)
+    def _is_flush_due(self, now_ms: int) -> bool:
+        return self._log.unflushed >= self.config.flush_messages or (
+            now_ms - self._log.last_flush_ms >= self.config.flush_ms
+        )
 
     def _flush_by_timer(self) -> None:
         if self._closed or self._poison is not None or not self._lock.is_mine:
             return
         with self.writing():
-            if self._unflushed:
-                self._sync_up_to_end(self._clock.now_ms())
+            if self._log.unflushed:
+                self._sync(self._clock.now_ms())
 
-    def _sync_up_to_end(self, now_ms: int) -> None:
-        try:
-            for segment in self._segments.starting_at(self._recovery_point):
-                segment.sync()
-        except StorageError as error:
-            self._poison = error
-            self._leave(self._flags | StateFlag.DISTRUSTED)
-            self._check_usable()
-        self._recovery_point = self._log_end_offset
-        self._last_flush_ms = now_ms
-        self._leave(self._flags)
+    def _sync(self, now_ms: int) -> None:
+        with self._changing():
+            self._log.sync(now_ms)
         if now_ms - self._last_checkpoint_ms >= _CHECKPOINT_INTERVAL_MS:
             self._checkpoint_recovery_point()
 
     def _checkpoint_recovery_point(self) -> None:
         checkpoints.write_recovery_points(
-            self._fs, self._clock, self.root, {self.topic_partition: self._recovery_point}
+            self._fs, self._clock, self.root, {self.topic_partition: self._log.recovery_point}
         )
         self._last_checkpoint_ms = self._clock.now_ms()
 
@@ -643,15 +514,15 @@ class PartitionLog:
 
         Source: UnifiedLog.read.
         """
-        if offset >= self._log_end_offset and not (self._lock.is_held or self._closed):
+        if offset >= self.log_end_offset and not (self._lock.is_held or self._closed):
             self.catch_up()
         committed = isolation is IsolationLevel.READ_COMMITTED
-        stable = self.last_stable_offset if committed else self._log_end_offset
-        bounds = Bounds(self._log_start_offset, self._log_end_offset, self.high_watermark, stable)
+        end = self.log_end_offset
+        stable = self.last_stable_offset if committed else end
         return fetch(
-            self._segments,
+            self._log.segments,
             offset,
-            bounds=bounds,
+            bounds=Bounds(self.log_start_offset, end, self.high_watermark, stable),
             upper=stable if committed else self.high_watermark,
             max_bytes=max_bytes,
         )
@@ -664,7 +535,7 @@ class PartitionLog:
 
         Source: UnifiedLog.fetchOffsetByTimestamp.
         """
-        return offset_for_timestamp(self._segments, timestamp, self._log_start_offset)
+        return offset_for_timestamp(self._log.segments, timestamp, self.log_start_offset)
 
     # ---- truncate, close ---------------------------------------------------------------------
     def truncate_to(self, offset: int) -> None:
@@ -676,34 +547,15 @@ class PartitionLog:
         Source: UnifiedLog.truncateTo.
         """
         with self.writing():
-            if offset < self._log_end_offset:
-                self._truncate(max(offset, 0))
-            self._epochs.truncate_from_end(self._log_end_offset)
-            self._epochs.store(self._fs, self.path)
-
-    def _truncate(self, offset: int) -> None:
-        with self._changing():
-            self._producers = None
-            self._recovery_point = min(self._recovery_point, offset)
-            self._checkpoint_recovery_point()
-            gone = [segment for segment in self._segments if segment.base_offset >= offset]
-            kept = self._segments.without(gone)
-            for segment in reversed(gone):
-                segment.delete_files()
-                segment.close()
-            if len(kept) == 0:
-                now_ms = self._clock.now_ms()
-                fresh = Segment.create(
-                    self._fs, self.path, offset, config=self.config, now_ms=now_ms
-                )
-                kept = Segments([fresh])
-            kept.active.truncate_to(offset)
-            kept.active.sync()
-            remove_snapshots_above(self._fs, self.path, offset)
-            self._fs.sync_directory(self.path)
-            self._segments = kept
-            self._log_start_offset = min(self._log_start_offset, offset)
-            self._log_end_offset = offset
+            if offset >= self._log.log_end_offset:
+                self._log.truncate_epochs()
+                return
+            recovery_point = min(self._log.recovery_point, offset)
+            checkpoints.write_recovery_points(
+                self._fs, self._clock, self.root, {self.topic_partition: recovery_point}
+            )
+            with self._changing():
+                self._log.truncate(max(offset, 0), self._clock.now_ms())
 
     def close(self) -> None:
         """Make everything durable, leave the marks the next opening wants, release the files."""
@@ -715,15 +567,13 @@ class PartitionLog:
                 self._leave_in_order()
         finally:
             self._closed = True
-            for segment in self._segments:
-                segment.close()
+            self._log.close()
 
     def _leave_in_order(self) -> None:
         """Sync, snapshot the producers and write the recovery point, all of it up to the end."""
         with contextlib.suppress(FileMissingError), self.writing():
-            self._sync_up_to_end(self._clock.now_ms())
-            self._segments.active.seal()
-            self._producer_state().take_snapshot(self._fs, self.path)
+            with self._changing():
+                self._log.seal(self._clock.now_ms())
             self._checkpoint_recovery_point()
 
     def __enter__(self) -> "PartitionLog":
@@ -740,5 +590,5 @@ class PartitionLog:
     def __repr__(self) -> str:
         return (
             f"<PartitionLog {self.path} "
-            f"{self._log_start_offset}..{self._log_end_offset}{' closed' if self._closed else ''}>"
+            f"{self.log_start_offset}..{self.log_end_offset}{' closed' if self._closed else ''}>"
         )

@@ -1,0 +1,303 @@
+"""The segments of one partition and the offsets that go with them: what is done under the lock.
+
+Source of the name and the cut: Kafka's LocalLog, the part of UnifiedLog that knows nothing of
+validation, isolation or replication. Everything here is called by `PartitionLog` only, and what
+changes something only while it holds the partition's lock.
+"""
+
+import random as random_module
+
+from streamlog.config import LogConfig
+from streamlog.errors import (
+    PoisonedError,
+    StorageError,
+    UnexpectedAppendOffsetError,
+    UnknownOutcomeError,
+)
+from streamlog.fs.api import Buffer, FileSystem
+from streamlog.log import loader
+from streamlog.log.epochs import LeaderEpochCache
+from streamlog.log.locks import SharedState, StateFlag
+from streamlog.log.producer_snapshot import remove_snapshots_above
+from streamlog.log.producers import ProducerStateManager
+from streamlog.log.segments import Segments
+from streamlog.records.batch import BatchTable
+from streamlog.segment.segment import Segment
+from streamlog.topic import TopicPartition
+
+__all__ = ["LocalLog"]
+
+
+class LocalLog:
+    """The files of one partition as one handle knows them.
+
+    Args:
+        fs: Where the partition lies.
+        path: Its directory.
+        partition: What it is called.
+        config: The topic's settings.
+        random: Draws the jitter of rolls.
+
+    Attributes:
+        segments: An immutable list; changes put a new one in its place.
+        log_start_offset: The first offset that may be read.
+        log_end_offset: The offset the next record gets.
+        recovery_point: Everything below it is synced.
+        last_flush_ms: When that was.
+        epochs: Which leader epoch starts where.
+        producers: What the idempotent producers did; None until somebody asks.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: str,
+        partition: TopicPartition,
+        *,
+        config: LogConfig,
+        random: random_module.Random,
+    ) -> None:
+        self._fs, self._path, self._partition, self._random = fs, path, partition, random
+        self.config = config
+        self.segments = Segments()
+        self.log_start_offset = self.log_end_offset = self.recovery_point = 0
+        self.last_flush_ms = 0
+        self.epochs = LeaderEpochCache()
+        self.producers: ProducerStateManager | None = None
+        self._jitter_ms = 0
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch the next batch carries."""
+        latest = self.epochs.latest_epoch
+        return 0 if latest is None else latest
+
+    @property
+    def unflushed(self) -> int:
+        """How many offsets are not synced."""
+        return self.log_end_offset - self.recovery_point
+
+    def configure(self, config: LogConfig) -> None:
+        """Put other settings in force."""
+        self.config = config
+        for segment in self.segments:
+            segment.config = config
+
+    # ---- open --------------------------------------------------------------------------------
+    def load(
+        self,
+        state: SharedState | None,
+        *,
+        log_start_offset: int,
+        durable_offset: int | None,
+        now_ms: int,
+    ) -> bool:
+        """Adopt what the last writer of this boot left, or recover.
+
+        Args:
+            state: What stood in the lock file.
+            log_start_offset: What the checkpoint says.
+            durable_offset: The recovery point of the checkpoint; None: unknown.
+            now_ms: The time.
+
+        Returns:
+            Whether it could be adopted.
+
+        Raises:
+            CorruptRecordError: Acknowledged bytes are damaged; nothing was cut.
+            StorageError: A file cannot be read, cut or written.
+        """
+        directory = loader.Directory(self._fs, self._path, self._partition, self.config)
+        mine = state if state is not None and state.boot_id == self._fs.boot_id() else None
+        loaded = None
+        if mine is not None and not mine.flags & (StateFlag.DIRTY | StateFlag.DISTRUSTED):
+            loaded = loader.adopt(directory, mine, self.segments)
+        is_adopted = loaded is not None
+        if loaded is None:
+            loaded = loader.recover(
+                directory,
+                log_start_offset=log_start_offset,
+                durable_offset=durable_offset,
+                scanned=mine,
+                now_ms=now_ms,
+            )
+            loader.close_replaced(self.segments, loaded.segments)
+        self.producers = None
+        self.segments, self.epochs = loaded.segments, loaded.epochs
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.recovery_point = loaded.recovery_point
+        self.last_flush_ms = now_ms if mine is None else mine.last_flush_ms
+        self._draw_jitter()
+        if not is_adopted:
+            has_rebooted = state is not None and mine is None and self.log_end_offset > 0
+            self._after_recovery(mine, has_rebooted or loaded.tail_was_cut)
+        return is_adopted
+
+    def _after_recovery(self, mine: SharedState | None, offsets_may_be_lost: bool) -> None:  # noqa: FBT001 - named by its only caller
+        remove_snapshots_above(self._fs, self._path, self.log_end_offset)
+        if mine is not None and mine.flags & StateFlag.DISTRUSTED:
+            # An fsync failed: what the cache holds may never have reached the disk. Written
+            # again, it is dirty again, and the next sync counts for it.
+            for segment in self.segments.starting_at(self.recovery_point):
+                segment.rewrite_from(0)
+        if offsets_may_be_lost:
+            # Readers that saw lost offsets must be able to tell: their epoch ends below them.
+            self.epochs.assign(self.leader_epoch + 1, self.log_end_offset)
+            self.epochs.store(self._fs, self._path)
+
+    # ---- append ------------------------------------------------------------------------------
+    def append(self, buffer: Buffer, table: BatchTable, *, size: int, now_ms: int) -> None:
+        """Write batches behind the log end, in a new segment if one is due.
+
+        Raises:
+            UnknownOutcomeError: The disk failed in the act; some whole batches may stand.
+        """
+        reason = self.segments.active.roll_reason(
+            append_size=size,
+            append_max_timestamp=int(table.max_timestamp.max()),
+            append_last_offset=int(table.last_offset[-1]),
+            segment_ms=self.config.effective_segment_ms,
+            jitter_ms=self._jitter_ms,
+            now_ms=now_ms,
+        )
+        if reason is not None:
+            self.roll(max(int(table.base_offset[0]), self.log_end_offset), now_ms)
+        latest = self.epochs.latest_epoch
+        if latest is None or int(table.leader_epoch.max()) > latest:
+            self.epochs.assign_from(table)
+            self.epochs.store(self._fs, self._path)
+        self._write(buffer, table)
+        self.log_end_offset = int(table.last_offset[-1]) + 1
+        if self.producers is not None:
+            for aborted in self.producers.update(buffer, table):
+                self.segments.active.append_aborted(aborted)
+            self.producers.on_high_watermark(self.log_end_offset)
+
+    def _write(self, buffer: Buffer, table: BatchTable) -> None:
+        active = self.segments.active
+        try:
+            active.append(buffer, table)
+        except StorageError as error:
+            self.producers = None
+            stands = active.cut_torn_tail()
+            self.log_end_offset = active.next_offset()
+            raise UnknownOutcomeError(
+                f"the disk refused an append after {stands} whole batches",
+                path=active.path,
+                position=active.size,
+                offset=self.log_end_offset,
+                got=str(error),
+                hint="make room on the disk, then see where the log ends and append the rest",
+            ) from error
+
+    def check_follows(self, table: BatchTable) -> None:
+        """Raise where batches with offsets of their own start below the log end.
+
+        Raises:
+            UnexpectedAppendOffsetError: They do.
+        """
+        if len(table) and int(table.base_offset[0]) < self.log_end_offset:
+            raise UnexpectedAppendOffsetError(
+                "append starts below the log end",
+                path=self._path,
+                got=f"offsets {int(table.base_offset[0])} to {int(table.last_offset[-1])}",
+                expected=f"first offset {self.log_end_offset} or above",
+            )
+
+    # ---- roll, sync, truncate ------------------------------------------------------------------
+    def roll(self, base_offset: int, now_ms: int) -> None:
+        """Start a segment: what lies before it is synced first, then its file and directory."""
+        active = self.segments.active
+        if active.is_empty and active.base_offset == base_offset:
+            return
+        producers = self.producer_state(now_ms)
+        active.seal()
+        self.sync(now_ms)
+        producers.take_snapshot(self._fs, self._path)
+        self._add_segment(base_offset, now_ms, self.segments)
+        self._draw_jitter()
+
+    def _add_segment(self, base_offset: int, now_ms: int, to: Segments) -> None:
+        segment = Segment.create(
+            self._fs, self._path, base_offset, config=self.config, now_ms=now_ms
+        )
+        segment.sync()
+        self._fs.sync_directory(self._path)
+        self.segments = to.with_segment(segment)
+
+    def _draw_jitter(self) -> None:
+        bound = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        self._jitter_ms = self._random.randrange(bound) if bound > 0 else 0
+
+    def sync(self, now_ms: int) -> None:
+        """Make everything up to the log end durable.
+
+        Raises:
+            PoisonedError: An fsync failed: nothing about these files can be believed any more.
+        """
+        try:
+            for segment in self.segments.starting_at(self.recovery_point):
+                segment.sync()
+        except StorageError as error:
+            raise PoisonedError(
+                "an fsync failed: what was appended since the last one may be lost",
+                path=self._path,
+                offset=self.recovery_point,
+                got=str(error),
+                hint="mend the disk, then open the partition anew",
+            ) from error
+        self.recovery_point = self.log_end_offset
+        self.last_flush_ms = now_ms
+
+    def truncate(self, offset: int, now_ms: int) -> None:
+        """Remove everything from `offset` on; a batch that straddles it goes whole."""
+        self.producers = None
+        gone = [segment for segment in self.segments if segment.base_offset >= offset]
+        kept = self.segments.without(gone)
+        for segment in reversed(gone):
+            segment.delete_files()
+            segment.close()
+        if len(kept) == 0:
+            self._add_segment(offset, now_ms, kept)
+        else:
+            kept.active.truncate_to(offset)
+            kept.active.sync()
+            self.segments = kept
+        remove_snapshots_above(self._fs, self._path, offset)
+        self._fs.sync_directory(self._path)
+        self.recovery_point = min(self.recovery_point, offset)
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.log_end_offset = offset
+        self.truncate_epochs()
+
+    def truncate_epochs(self) -> None:
+        """Forget the epochs that start at or above the log end."""
+        self.epochs.truncate_from_end(self.log_end_offset)
+        self.epochs.store(self._fs, self._path)
+
+    def producer_state(self, now_ms: int) -> ProducerStateManager:
+        """Return the state of the idempotent producers, read from the log when first asked for."""
+        if self.producers is None:
+            self.producers = ProducerStateManager.load(
+                self._fs,
+                self._path,
+                segments=self.segments,
+                log_start_offset=self.log_start_offset,
+                log_end_offset=self.log_end_offset,
+                now_ms=now_ms,
+            )
+            self.producers.on_high_watermark(self.log_end_offset)
+        return self.producers
+
+    def seal(self, now_ms: int) -> None:
+        """Leave the files as a clean shutdown does: final index entries, a producer snapshot."""
+        producers = self.producer_state(now_ms)
+        self.segments.active.seal()
+        self.sync(now_ms)
+        producers.take_snapshot(self._fs, self._path)
+
+    def close(self) -> None:
+        """Release the files."""
+        for segment in self.segments:
+            segment.close()
