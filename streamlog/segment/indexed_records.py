@@ -25,6 +25,7 @@ from streamlog.segment.filenames import log_file_name
 from streamlog.segment.index_file import IndexFile
 from streamlog.segment.indexes import NO_OFFSET, IndexState, SegmentIndexes, choose_entries
 from streamlog.segment.offset_index import IndexEntry
+from streamlog.segment.search import find_sound
 from streamlog.segment.time_index import TimestampOffset
 from streamlog.segment.walk import Place, walk_sound
 
@@ -59,6 +60,7 @@ class IndexedRecords:
         "_fs",
         "_indexes",
         "_loading",
+        "_searched",
         "base_offset",
         "config",
         "is_distrusted",
@@ -80,6 +82,7 @@ class IndexedRecords:
         self._end: tuple[Place, IndexState] | None = None
         self._indexes: SegmentIndexes | None = None
         self._loading = Lock()
+        self._searched = (-1, -1)
         self.base_offset = base_offset
         self.config = config
         self.is_distrusted = False
@@ -250,17 +253,36 @@ class IndexedRecords:
         self.size = size
 
     def extend(self) -> bool:
-        """Take in whole, sound batches that were written since; True if anything changed."""
+        """Take in whole, sound batches that were written since; True if anything changed.
+
+        A bad batch ends the log, as one does that is being written; but where a sound one
+        follows it is damage, which must not hide what lies behind: then the log goes on there,
+        and reading the damage is an error.
+        """
         end = self.records.file.stat().size
-        if self._end is None or end < self.size:
-            self.size = end
+        is_news = self._end is None or end < self.size
+        if is_news:
             self._end = self._find_end(end)
             self.size = self._end[0].position
-            return True
         before = self.size
-        if end > before:
+        if end > self.size:
             self.walk_to(end)
-        return self.size > before
+            while self._skip_damage(end):
+                self.walk_to(end)
+        return is_news or self.size > before
+
+    def _skip_damage(self, end: int) -> bool:
+        """Put the end in front of the next sound batch; False where there is none."""
+        place, state = self.at_end()
+        if place.position == end or self._searched == (place.position, end):
+            return False
+        self._searched = place.position, end
+        position = find_sound(self.records, self.base_offset, place, end)
+        if position is None:
+            return False
+        _logger.warning("%s is damaged at byte %d", self.records.path, place.position)
+        self._end = place._replace(position=position), state
+        return True
 
     def walk_to(self, end: int) -> int:
         """Take in the sound batches between the last one and `end`; return how many there are."""

@@ -2,20 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.binary.arrays import as_source
-from streamlog.binary.crc import crc32, crc32c
-from streamlog.errors import CorruptRecordError
+from streamlog.errors import CorruptRecordError, LimitExceededError
 from streamlog.fs.api import FileSystem
 from streamlog.records.batch import BatchTable
 from streamlog.records.layout import (
-    ATTRIBUTES_OFFSET,
     BATCH_HEADER,
-    CRC_OFFSET,
     CURRENT_MAGIC,
     HEADER_SIZE_UP_TO_MAGIC,
     LENGTH_OFFSET,
@@ -27,15 +22,14 @@ from streamlog.records.layout import (
     NO_PARTITION_LEADER_EPOCH,
     RECORD_BATCH_OVERHEAD,
 )
-from streamlog.segment.file_records import CHUNK_SIZE, FileRecords
+from streamlog.segment.file_records import FileRecords
 from streamlog.segment.indexed_records import IndexedRecords
 from streamlog.segment.recovery_table import Case, Facts, Verdict, decide
+from streamlog.segment.search import find_sound, fits_checksum
 from streamlog.segment.torn_tail import keep_tail
 from streamlog.segment.walk import Place, walk_sound
 
 __all__ = ["OnBatch", "RecoveryReport", "assess", "recover"]
-
-_SEARCH_FREE: Final = 64 << 20  # bytes of candidates checked at least before giving up
 
 OnBatch = Callable[[NDArray[np.uint8], BatchTable], None]
 
@@ -168,7 +162,7 @@ def assess(
         return facts
     batch = records.file.pread(LOG_OVERHEAD + length, place.position)
     is_current = batch[MAGIC_OFFSET] == CURRENT_MAGIC and length >= MIN_BATCH_LENGTH
-    facts = facts._replace(is_whole=True, is_current=is_current, is_unharmed=_fits_checksum(batch))
+    facts = facts._replace(is_whole=True, is_current=is_current, is_unharmed=fits_checksum(batch))
     if not (is_current and facts.is_unharmed):
         return facts
     base, _length, epoch, _magic, _crc, _attributes, delta, *_rest = BATCH_HEADER.unpack_from(batch)
@@ -178,17 +172,6 @@ def assess(
         follows=follows,
         keeps_epoch=epoch == NO_PARTITION_LEADER_EPOCH or epoch >= place.leader_epoch,
         is_repeated=not follows and _is_repeated(records, base_offset, place, base, last),
-    )
-
-
-def _fits_checksum(batch: bytes) -> bool:
-    """Tell whether a whole batch, of whatever magic, has the checksum it says it has."""
-    if batch[MAGIC_OFFSET] < CURRENT_MAGIC:
-        stored = int.from_bytes(batch[LOG_OVERHEAD:MAGIC_OFFSET], "big")
-        return crc32(memoryview(batch)[MAGIC_OFFSET:]) == stored
-    stored = int.from_bytes(batch[CRC_OFFSET:ATTRIBUTES_OFFSET], "big")
-    return len(batch) >= RECORD_BATCH_OVERHEAD and (
-        crc32c(memoryview(batch)[ATTRIBUTES_OFFSET:]) == stored
     )
 
 
@@ -203,35 +186,11 @@ def _is_repeated(
 
 
 def _is_followed(records: FileRecords, base_offset: int, place: Place, end: int) -> bool:
-    """Tell whether a sound batch of plausible offsets stands anywhere behind `place`."""
-    from streamlog.segment import kernels
-
-    budget = _SEARCH_FREE + 4 * (end - place.position)
-    limit = base_offset + MAX_INT32
-    position = place.position + 1
-    while end - position >= RECORD_BATCH_OVERHEAD:
-        window = records.file.pread(min(CHUNK_SIZE, end - position), position)
-        source = as_source(window)
-        left, at = end - position, 0
-        while True:
-            at = kernels.find_candidate(source, at, left, place.next_offset, limit)
-            if at < 0:
-                break
-            batch = _batch_at(records, position + at)
-            budget -= len(batch)
-            if _fits_checksum(batch) or budget < 0:
-                # Bytes made to look like batches at every turn: nobody tore this by accident.
-                return True
-            at += 1
-        position += max(len(window) - RECORD_BATCH_OVERHEAD + 1, 1)
-    return False
-
-
-def _batch_at(records: FileRecords, position: int) -> bytes:
-    """Return the whole batch that `find_candidate` found."""
-    head = records.file.pread(LOG_OVERHEAD, position)
-    length = int.from_bytes(head[LENGTH_OFFSET:], "big")
-    return records.file.pread(LOG_OVERHEAD + length, position)
+    """Tell whether something sound stands behind `place`, or something made to look so."""
+    try:
+        return find_sound(records, base_offset, place, end) is not None
+    except LimitExceededError:
+        return True
 
 
 def _refusal(

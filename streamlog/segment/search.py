@@ -1,0 +1,84 @@
+"""Looking for sound batches where something is wrong, byte by byte."""
+
+from typing import Final
+
+from streamlog.binary.arrays import as_source
+from streamlog.binary.crc import crc32, crc32c
+from streamlog.errors import LimitExceededError
+from streamlog.records.layout import (
+    ATTRIBUTES_OFFSET,
+    CRC_OFFSET,
+    CURRENT_MAGIC,
+    LENGTH_OFFSET,
+    LOG_OVERHEAD,
+    MAGIC_OFFSET,
+    MAX_INT32,
+    RECORD_BATCH_OVERHEAD,
+)
+from streamlog.segment.file_records import CHUNK_SIZE, FileRecords
+from streamlog.segment.walk import Place
+
+__all__ = ["find_sound", "fits_checksum"]
+
+_FREE: Final = 64 << 20  # bytes of candidates that are checked in any case
+
+
+def fits_checksum(batch: bytes) -> bool:
+    """Tell whether a whole batch, of whatever magic, has the checksum it says it has."""
+    if batch[MAGIC_OFFSET] < CURRENT_MAGIC:
+        stored = int.from_bytes(batch[LOG_OVERHEAD:MAGIC_OFFSET], "big")
+        return crc32(memoryview(batch)[MAGIC_OFFSET:]) == stored
+    stored = int.from_bytes(batch[CRC_OFFSET:ATTRIBUTES_OFFSET], "big")
+    return len(batch) >= RECORD_BATCH_OVERHEAD and (
+        crc32c(memoryview(batch)[ATTRIBUTES_OFFSET:]) == stored
+    )
+
+
+def find_sound(records: FileRecords, base_offset: int, place: Place, end: int) -> int | None:
+    """Find the first sound batch behind `place` whose offsets could go on.
+
+    Args:
+        records: The log file.
+        base_offset: The segment's base offset.
+        place: Where no sound batch stands.
+        end: Where the file ends.
+
+    Returns:
+        Its position, at any byte; None where there is none.
+
+    Raises:
+        LimitExceededError: There is candidate upon candidate with wrong checksums, as only
+            somebody makes them who wants to keep us busy.
+    """
+    from streamlog.segment import kernels
+
+    budget = _FREE + 4 * (end - place.position)
+    position = place.position + 1
+    while end - position >= RECORD_BATCH_OVERHEAD:
+        window = as_source(records.file.pread(min(CHUNK_SIZE, end - position), position))
+        at = -1
+        while True:
+            at = kernels.find_candidate(
+                window, at + 1, end - position, place.next_offset, base_offset + MAX_INT32
+            )
+            if at < 0:
+                break
+            batch = _batch_at(records, position + at)
+            if fits_checksum(batch):
+                return position + at
+            budget -= len(batch)
+            if budget < 0:
+                raise LimitExceededError(
+                    "too many places look like batches and are none",
+                    path=records.path,
+                    position=position + at,
+                )
+        position += max(window.size - RECORD_BATCH_OVERHEAD + 1, 1)
+    return None
+
+
+def _batch_at(records: FileRecords, position: int) -> bytes:
+    """Return the whole batch whose header `find_candidate` found."""
+    head = records.file.pread(LOG_OVERHEAD, position)
+    length = int.from_bytes(head[LENGTH_OFFSET:], "big")
+    return records.file.pread(LOG_OVERHEAD + length, position)
