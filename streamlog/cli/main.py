@@ -1,0 +1,140 @@
+"""Entry point: the verbs, the options before them, and what becomes of an error."""
+
+import importlib.metadata
+import io
+import os
+import platform
+import sys
+import traceback
+from typing import Any
+
+import click
+
+from streamlog.cli.cat import cat
+from streamlog.cli.doctor import doctor
+from streamlog.cli.failures import (
+    EXIT_FINDING,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    Failure,
+    Findings,
+    explain,
+)
+from streamlog.cli.offsets import offsets
+from streamlog.cli.produce import produce
+from streamlog.cli.settings import FORMATS, Settings
+from streamlog.cli.topics import topics
+from streamlog.errors import StreamLogError
+
+__all__ = ["main", "streamlog"]
+
+_VERSIONS_OF = ("pyspark", "pyarrow", "numpy", "numba")
+
+
+def _print_versions(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:  # noqa: FBT001
+    if not wanted or context.resilient_parsing:
+        return
+    click.echo(f"streamlog {_version_of('pyspark-streamlog')}")
+    click.echo(f"python {platform.python_version()}")
+    for name in _VERSIONS_OF:
+        click.echo(f"{name} {_version_of(name)}")
+    context.exit()
+
+
+def _version_of(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+@click.group(epilog="Exit codes: 0 fine, 1 a finding, 2 wrong use or bad input, 130 interrupted.")
+@click.option("--path", metavar="ROOT", envvar="STREAMLOG_PATH", help="The log root.")
+@click.option("--format", type=click.Choice(FORMATS), help="How to print data.")
+@click.option("--quiet", is_flag=True, help="No progress, no remarks.")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_versions,
+    help="Print the versions of what works together here.",
+)
+@click.pass_context
+def streamlog(context: click.Context, *, path: str | None, format: str | None, quiet: bool) -> None:
+    """Kafka's log without the broker: make topics, write them, read them, look inside.
+
+    \b
+    Example:
+      export STREAMLOG_PATH=/tmp/log
+      streamlog topics create orders --partitions 4
+      echo 'eu:first order' | streamlog produce orders --key-separator :
+      streamlog cat orders
+    """
+    context.obj = Settings(path=path, format=format, quiet=quiet)
+
+
+for _verb in (topics, produce, cat, offsets, doctor):
+    streamlog.add_command(_verb)
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Run the command and exit; the entry point of the package.
+
+    Args:
+        arguments: The command line without the program's name; `sys.argv` by default.
+    """
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command and return its exit code. Nothing escapes: a traceback is a defect."""
+    try:
+        code = streamlog.main(arguments, prog_name="streamlog", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except BrokenPipeError:
+        return _closed_pipe()
+    except (KeyboardInterrupt, click.Abort):
+        return EXIT_INTERRUPTED
+    except Findings as findings:
+        return _tell([explain(error) for error in findings.errors])
+    except StreamLogError as error:
+        return _tell([explain(error)])
+    except click.ClickException as error:
+        return _tell_usage(error)
+    except (OSError, MemoryError) as error:
+        return _tell(
+            [Failure(f"{type(error).__name__}: {error}", "streamlog doctor", EXIT_FINDING)]
+        )
+    except Exception as error:  # noqa: BLE001 - the last resort of a command line
+        if os.environ.get("STREAMLOG_DEBUG"):
+            traceback.print_exc()
+        what = f"a defect of streamlog: {type(error).__name__}: {error}"
+        return _tell(
+            [Failure(what, "the same with STREAMLOG_DEBUG=1, and report it", EXIT_FINDING)]
+        )
+
+
+def _tell(failures: list[Failure]) -> int:
+    for failure in failures:
+        click.echo(str(failure), err=True)
+    return max(failure.exit_code for failure in failures)
+
+
+def _tell_usage(error: click.ClickException) -> int:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "streamlog"
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)
+        return EXIT_USAGE
+    return _tell([Failure(error.format_message(), f"{command} --help", EXIT_USAGE)])
+
+
+def _closed_pipe() -> int:
+    """End in silence: whoever read the output has what they wanted.
+
+    What stdout still buffers must not be flushed at exit, where it would fail once more.
+    """
+    sys.stdout = io.StringIO()
+    return 0

@@ -1,0 +1,377 @@
+"""What `produce` reads: lines, or the JSON objects that `cat` prints, as columns to be written.
+
+Input is taken a few MiB at a time, and whatever is there when it pauses, so that a slow producer
+is not held up. A line that cannot be taken is refused with its number; the ones before it are
+not lost.
+"""
+
+import base64
+import binascii
+import difflib
+import io
+import json
+import select
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlog.errors import InvalidRecordError, MessageTooLargeError
+from streamlog.records.builder import InputColumns
+from streamlog.records.columns import BinaryColumn, HeaderColumn
+from streamlog.records.layout import MAX_INT64
+from streamlog.records.record import NO_TIMESTAMP, Header
+
+__all__ = ["BadLineError", "Chunk", "Input", "LineParser", "NdjsonParser", "read_chunks"]
+
+CHUNK_SIZE: Final = 4 << 20
+PAUSE_S: Final = 0.05
+LINE_SIZE_MAX: Final = 1 << 30
+NEWLINE: Final = 10
+
+_FIELDS: Final = (
+    *("topic", "partition", "offset", "timestamp", "timestampType"),
+    *("key", "keyBase64", "value", "valueBase64", "headers"),
+)
+_HEADER_FIELDS: Final = ("key", "value", "valueBase64")
+
+
+class Chunk(NamedTuple):
+    """Whole lines of the input.
+
+    Attributes:
+        data: The lines, the last one perhaps without its newline.
+        first_line: Number of the first, from 1.
+    """
+
+    data: bytes
+    first_line: int
+
+
+class Input(NamedTuple):
+    """Records to be written, and the partitions they ask for: int32[n], -1 for none."""
+
+    columns: InputColumns
+    partition: NDArray[np.int32] | None
+
+
+class BadLineError(InvalidRecordError):
+    """A line that is no record; `before` are the good ones of its chunk."""
+
+    before: Input | None = None
+
+
+def read_chunks(stream: IO[bytes]) -> Iterator[Chunk]:
+    """Yield the lines of a stream, as many at a time as there are without waiting long.
+
+    Raises:
+        MessageTooLargeError: A line of more than 1 GiB.
+    """
+    parts: list[bytes] = []
+    size, line = 0, 1
+    while data := _read_some(stream):
+        parts.append(data)
+        size += len(data)
+        if size < CHUNK_SIZE and _has_more(stream):
+            continue
+        whole = b"".join(parts)
+        end = whole.rfind(b"\n") + 1
+        if end:
+            chunk = Chunk(whole[:end], line)
+            line += chunk.data.count(b"\n")
+            yield chunk
+        parts = [whole[end:]]
+        size = len(parts[0])
+        if size > LINE_SIZE_MAX:
+            raise MessageTooLargeError(f"line {line} of the input has no end", got=f"{size} bytes")
+    if rest := b"".join(parts):
+        yield Chunk(rest, line)
+
+
+def _read_some(stream: IO[bytes]) -> bytes:
+    if isinstance(stream, io.BufferedReader):
+        return stream.read1(1 << 20)
+    return stream.read(1 << 20)
+
+
+def _has_more(stream: IO[bytes]) -> bool:
+    """Tell whether there is more to read, or the end, without waiting long."""
+    try:
+        return bool(select.select([stream], [], [], PAUSE_S)[0])
+    except (OSError, ValueError):  # not a file of the system
+        return True
+
+
+# ---- lines ------------------------------------------------------------------------------------
+class LineParser:
+    """Lines as values, or as keys and values with a separator between.
+
+    Args:
+        separator: What stands between key and value; None: lines are values, keys are null.
+        encoding: How both are written: `utf8` takes the bytes as they are.
+        now_ms: The timestamp of the records.
+    """
+
+    def __init__(self, separator: bytes | None, encoding: str, now_ms: Callable[[], int]) -> None:
+        self._separator = separator
+        self._decode = _DECODERS[encoding]
+        self._now_ms = now_ms
+
+    def parse(self, chunk: Chunk) -> Input:
+        """Return the records of some lines.
+
+        Raises:
+            BadLineError: A line without a separator, or not in the encoding.
+        """
+        data = np.frombuffer(chunk.data, np.uint8)
+        ends = np.flatnonzero(data == NEWLINE)
+        if chunk.data[-1] != NEWLINE:
+            ends = np.append(ends, len(data))
+        starts = np.concatenate(([0], ends[:-1] + 1))
+        if self._separator is None:
+            return self._input(chunk, len(ends), None, _spans(data, starts, ends))
+        cuts = _find_first(chunk.data, self._separator, starts, ends)
+        bad = np.flatnonzero(cuts < 0)
+        if len(bad):
+            good = int(bad[0])
+            error = BadLineError(
+                f"line {chunk.first_line + good} has no key separator",
+                got=repr(chunk.data[starts[good] : ends[good]][:60]),
+                expected=f"KEY{self._separator.decode()}VALUE",
+                hint="use ndjson for records without a key: --format ndjson",
+            )
+            starts, ends, cuts = starts[:good], ends[:good], cuts[:good]
+            error.before = self._keyed(chunk, data, starts, ends, cuts)
+            raise error
+        return self._keyed(chunk, data, starts, ends, cuts)
+
+    def _keyed(
+        self,
+        chunk: Chunk,
+        data: NDArray[np.uint8],
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        cuts: NDArray[np.int64],
+    ) -> Input:
+        assert self._separator is not None
+        keys = _spans(data, starts, cuts)
+        values = _spans(data, cuts + len(self._separator), ends)
+        return self._input(chunk, len(ends), keys, values)
+
+    def _input(
+        self, chunk: Chunk, count: int, keys: BinaryColumn | None, values: BinaryColumn
+    ) -> Input:
+        timestamp = np.full(count, self._now_ms(), np.int64)
+        return Input(
+            InputColumns(timestamp, self._decoded(chunk, keys), self._decoded(chunk, values)), None
+        )
+
+    def _decoded(self, chunk: Chunk, column: BinaryColumn | None) -> BinaryColumn | None:
+        if self._decode is None or column is None:
+            return column
+        decoded = []
+        for i, value in enumerate(column):
+            try:
+                decoded.append(self._decode(value or b""))
+            except ValueError as error:
+                raise BadLineError(
+                    f"line {chunk.first_line + i} is not in the encoding it should be",
+                    got=repr((value or b"")[:60]),
+                    expected=str(error),
+                ) from None
+        return BinaryColumn.from_values(decoded)
+
+
+def _find_first(
+    data: bytes, separator: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return where `separator` first stands in each line, -1 where it does not."""
+    array = np.frombuffer(data, np.uint8)
+    matches = array[: len(array) - len(separator) + 1] == separator[0]
+    for i, byte in enumerate(separator[1:], 1):
+        matches = matches & (array[i : len(array) - len(separator) + 1 + i] == byte)
+    places = np.append(np.flatnonzero(matches), MAX_INT64 >> 1)
+    found = places[np.searchsorted(places, starts)]
+    return np.where(found + len(separator) <= ends, found, -1)
+
+
+def _spans(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> BinaryColumn:
+    """Return the column of the bytes from each start to its end; spans do not overlap."""
+    offsets = np.zeros(len(starts) + 1, np.int32)
+    np.cumsum(ends - starts, out=offsets[1:])
+    steps = np.zeros(len(data) + 1, np.int8)
+    steps[starts] += 1
+    steps[ends] -= 1
+    inside = np.cumsum(steps[:-1], dtype=np.int8).view(np.bool_)
+    return BinaryColumn(offsets=offsets, data=data[inside])
+
+
+# ---- ndjson -----------------------------------------------------------------------------------
+class NdjsonParser:
+    """One JSON object a line, in the shape that `cat` prints.
+
+    `partition` and `timestamp` are honoured; `topic`, `offset` and `timestampType` say where a
+    record came from and are ignored.
+
+    Args:
+        encoding: How `key`, `value` and header values are written; `…Base64` is always base64.
+        now_ms: The timestamp of records that have none.
+    """
+
+    def __init__(self, encoding: str, now_ms: Callable[[], int]) -> None:
+        self._encoding = encoding
+        self._decode = _DECODERS[encoding] or (lambda value: value)
+        self._now_ms = now_ms
+        self._scan = json.JSONDecoder().raw_decode
+
+    def parse(self, chunk: Chunk) -> Input:
+        """Return the records of some lines; blank lines are none.
+
+        Raises:
+            BadLineError: A line that is no such object; names the field.
+        """
+        rows: list[_Row] = []
+        now_ms = self._now_ms()
+        for number, line in enumerate(chunk.data.split(b"\n"), chunk.first_line):
+            if not line or line.isspace():
+                continue
+            try:
+                rows.append(self._row(self._object(line), now_ms))
+            except _FieldError as problem:
+                error = BadLineError(
+                    f"line {number}: {problem.what}", got=problem.got, expected=problem.expected
+                )
+                error.before = _input_of(rows)
+                raise error from None
+        return _input_of(rows)
+
+    def _object(self, line: bytes) -> dict[str, Any]:
+        try:
+            text = line.decode("utf-8").strip(" \t\r")
+            found, end = self._scan(text)
+        except (ValueError, RecursionError):
+            raise _FieldError("not JSON", line, "one object a line") from None
+        if end != len(text):
+            raise _FieldError("something stands behind the JSON", line, "one object a line")
+        if not isinstance(found, dict):
+            raise _FieldError("not a JSON object", line, '{"key":…,"value":…}')
+        if not found.keys() <= _KNOWN_FIELDS:
+            raise _unknown_field(found, _FIELDS)
+        return found
+
+    def _row(self, fields: dict[str, Any], now_ms: int) -> "_Row":
+        timestamp = fields.get("timestamp")
+        partition = fields.get("partition")
+        headers = fields.get("headers")
+        return _Row(
+            self._bytes(fields, "key", "keyBase64"),
+            self._bytes(fields, "value", "valueBase64"),
+            self._headers(headers) if headers else (),
+            now_ms if timestamp is None else _integer("timestamp", timestamp, NO_TIMESTAMP),
+            -1 if partition is None else _integer("partition", partition, 0, (1 << 31) - 1),
+        )
+
+    def _bytes(self, fields: dict[str, Any], name: str, name_base64: str) -> bytes | None:
+        value = fields.get(name)
+        decode = self._decode
+        if name_base64 in fields:
+            if name in fields:
+                raise _FieldError(f"both {name} and {name_base64} are given", value, "one of them")
+            name, value, decode = name_base64, fields[name_base64], _decode_base64
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            raise _FieldError(f"{name} is no text", value, "a string or null")
+        try:
+            return decode(value.encode("utf-8"))
+        except ValueError as error:
+            raise _FieldError(f"{name} cannot be decoded", value, str(error)) from None
+
+    def _headers(self, headers: Any) -> tuple[Header, ...]:
+        if not isinstance(headers, list):
+            raise _FieldError("headers are no list", headers, '[{"key":…,"value":…}, …]')
+        return tuple(map(self._header, headers))
+
+    def _header(self, header: Any) -> Header:
+        if not isinstance(header, dict) or not isinstance(header.get("key"), str):
+            raise _FieldError("a header without a key", header, '{"key":…,"value":…}')
+        if not header.keys() <= set(_HEADER_FIELDS):
+            raise _unknown_field(header, _HEADER_FIELDS)
+        try:
+            header["key"].encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise _FieldError("a header's key is no text", header, str(error)) from None
+        return Header(header["key"], self._bytes({**header, "": None}, "value", "valueBase64"))
+
+
+_KNOWN_FIELDS: Final = frozenset(_FIELDS)
+
+
+class _Row(NamedTuple):
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+    timestamp: int
+    partition: int
+
+
+class _FieldError(Exception):
+    """What is wrong with a line, before its number is known."""
+
+    def __init__(self, what: str, got: object, expected: str) -> None:
+        super().__init__(what)
+        text = (
+            got.decode("utf-8", "backslashreplace") if isinstance(got, bytes) else json.dumps(got)
+        )
+        self.what, self.got, self.expected = what, text[:80], expected
+
+
+def _unknown_field(found: dict[str, Any], known: Sequence[str]) -> _FieldError:
+    name = min(found.keys() - set(known))
+    near = difflib.get_close_matches(name, known, 1)
+    expected = f"{near[0]}?" if near else f"one of {', '.join(known)}"
+    return _FieldError("unknown field", name, expected)
+
+
+def _integer(name: str, value: object, least: int, most: int = MAX_INT64) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise _FieldError(f"{name} cannot be that", value, f"an integer from {least} to {most}")
+    return value
+
+
+def _input_of(rows: list[_Row]) -> Input:
+    has_headers = any(row.headers for row in rows)
+    return Input(
+        InputColumns(
+            np.array([row.timestamp for row in rows], np.int64),
+            BinaryColumn.from_values(row.key for row in rows),
+            BinaryColumn.from_values(row.value for row in rows),
+            HeaderColumn.from_values(row.headers for row in rows) if has_headers else None,
+        ),
+        np.array([row.partition for row in rows], np.int32),
+    )
+
+
+# ---- encodings --------------------------------------------------------------------------------
+def _decode_base64(value: bytes) -> bytes:
+    try:
+        return base64.b64decode(value, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"base64 ({error})") from None
+
+
+def _decode_hex(value: bytes) -> bytes:
+    try:
+        return bytes.fromhex(value.decode("ascii"))
+    except ValueError:
+        raise ValueError("pairs of hexadecimal digits") from None
+
+
+_DECODERS: Final[dict[str, Callable[[bytes], bytes] | None]] = {
+    "utf8": None,
+    "base64": _decode_base64,
+    "hex": _decode_hex,
+}

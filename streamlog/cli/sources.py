@@ -1,0 +1,127 @@
+"""What a TOPIC or DIR argument stands for: partitions open for reading, in order.
+
+Anything a partition may be read from will do: a topic of the root, a log root, a partition's
+directory, one `.log` file. Nothing is created, locked or changed there, whoever wrote it.
+"""
+
+import os
+from collections.abc import Sequence
+from types import TracebackType
+
+from streamlog.cli.settings import Settings, is_path
+from streamlog.errors import StreamLogError, UnknownTopicError
+from streamlog.fs.local import LocalFileSystem
+from streamlog.log.reader import LogReader
+from streamlog.log.topics import find_partitions, unknown_topic_error
+from streamlog.records.record import IsolationLevel
+from streamlog.segment.filenames import parse_log_file_name
+from streamlog.topic import TopicPartition, check_topic_name
+
+__all__ = ["Source", "Sources", "find_sources"]
+
+
+class Source:
+    """One partition open for reading, or the part of it that one `.log` file holds.
+
+    Args:
+        partition: Its topic and number.
+        path: Its directory, or the file.
+    """
+
+    def __init__(self, partition: TopicPartition, path: str) -> None:
+        self.partition = partition
+        self._base_offset = parse_log_file_name(os.path.basename(path))
+        directory = path if self._base_offset is None else os.path.dirname(path)
+        self.reader = LogReader.open(directory)
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset there is."""
+        return max(self._base_offset or 0, self.reader.log_start_offset)
+
+    def end_offset(self, isolation: IsolationLevel) -> int:
+        """The offset behind the last record that `isolation` lets through."""
+        reader = self.reader
+        committed = isolation is IsolationLevel.READ_COMMITTED
+        end = reader.last_stable_offset if committed else reader.high_watermark
+        if self._base_offset is not None:
+            later = [base for base in reader.segments.base_offsets if base > self._base_offset]
+            end = min([end, *later])
+        return max(end, self.start_offset)
+
+
+class Sources:
+    """Some partitions, closed together. One that cannot be opened is told of at the end.
+
+    Args:
+        paths: The partitions and where they lie.
+    """
+
+    def __init__(self, paths: Sequence[tuple[TopicPartition, str]]) -> None:
+        self.opened: list[Source] = []
+        self.errors: list[StreamLogError] = []
+        for partition, path in paths:
+            try:
+                self.opened.append(Source(partition, path))
+            except StreamLogError as error:
+                self.errors.append(error)
+
+    def __enter__(self) -> "Sources":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for source in self.opened:
+            source.reader.close()
+
+
+def find_sources(
+    settings: Settings, argument: str | None, partitions: Sequence[int] = ()
+) -> Sources:
+    """Open what an argument names.
+
+    Args:
+        settings: The shared options; a topic's name needs a root.
+        argument: A topic, or a path with a slash in it; None: every topic of the root.
+        partitions: Which partitions; all of them when empty.
+
+    Returns:
+        The partitions, by topic and number.
+
+    Raises:
+        UnknownTopicError: No such root, topic or partition.
+        InvalidRequestError: A path to something else.
+        UsageError: No root was named.
+    """
+    fs = LocalFileSystem()
+    if argument is None or not is_path(argument):
+        if argument is not None:
+            check_topic_name(argument)
+        found = find_partitions(fs, settings.root)
+        if argument is not None:
+            if argument not in found:
+                raise unknown_topic_error(settings.root, argument, sorted(found))
+            found = {argument: found[argument]}
+    else:
+        found = find_partitions(fs, argument)
+    paths = [
+        (TopicPartition(topic, number), path)
+        for topic, numbers in found.items()
+        for number, path in numbers.items()
+        if not partitions or number in partitions
+    ]
+    there = {partition.partition for partition, _ in paths}
+    missing = sorted(set(partitions) - there)
+    if missing:
+        known = sorted({number for numbers in found.values() for number in numbers})
+        raise UnknownTopicError(
+            f"there is no partition {missing[0]}",
+            path=argument or settings.root,
+            expected=f"one of {', '.join(map(str, known[:20]))}" if known else "none is there",
+            hint="leave --partition out to read all of them",
+        )
+    return Sources(paths)

@@ -1,0 +1,201 @@
+"""`streamlog topics`: make, list, describe and delete topics."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from streamlog.cli.completion import complete_topics
+from streamlog.cli.settings import Settings, reading_verb
+
+if TYPE_CHECKING:
+    from streamlog.cli.output import Output
+    from streamlog.log.manager import TopicDescription
+
+__all__ = ["topics"]
+
+
+@click.group()
+@reading_verb
+def topics(settings: Settings) -> None:
+    """Make, list, describe and delete topics."""
+
+
+@topics.command()
+@click.argument("name")
+@click.option(
+    "--partitions", type=int, metavar="N", help="How many; num.partitions of the root unless told."
+)
+@click.option(
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting of the topic, by Kafka's key; may be repeated.",
+)
+@click.option("--if-not-exists", is_flag=True, help="Leave a topic of that name as it is.")
+@reading_verb
+def create(
+    settings: Settings,
+    *,
+    name: str,
+    partitions: int | None,
+    configs: tuple[str, ...],
+    if_not_exists: bool,
+) -> None:
+    """Make a topic, and the log root where it is missing.
+
+    \b
+    Examples:
+      streamlog --path /tmp/log topics create orders --partitions 4
+      streamlog topics create state --config cleanup.policy=compact --if-not-exists
+    """
+    own = dict(map(_key_and_value, configs))
+    from streamlog.config import LogConfig
+    from streamlog.log.manager import LogManager
+    from streamlog.topic import check_topic_name
+
+    check_topic_name(name)
+    LogConfig.from_properties(own)
+    with LogManager.open(settings.root, create=True) as manager:
+        made = manager.create_topic(name, partitions, own, if_not_exists=if_not_exists)
+        _print_summaries(settings, [made])
+
+
+@topics.command("list")
+@reading_verb
+def list_(settings: Settings) -> None:
+    """List the topics of the log root; a broker's log.dir will do as well.
+
+    \b
+    Example:
+      streamlog --path /tmp/log topics list
+    """
+    from streamlog.log.manager import LogManager
+
+    with LogManager.open(settings.root) as manager:
+        _print_summaries(settings, [manager.describe(name) for name in manager.topics()])
+
+
+@topics.command()
+@click.argument("name", required=False, shell_complete=complete_topics)
+@reading_verb
+def describe(settings: Settings, *, name: str | None) -> None:
+    """Show partitions with their offsets, and settings with where they come from.
+
+    Without a name: every topic. On a terminal settings at their default are left out.
+
+    \b
+    Examples:
+      streamlog --path /tmp/log topics describe orders
+      streamlog topics describe --format ndjson | jq .configs
+    """
+    from streamlog.cli.output import Output
+    from streamlog.log.manager import LogManager
+
+    output = Output(settings)
+    with LogManager.open(settings.root) as manager:
+        names = manager.topics() if name is None else [name]
+        described = [manager.describe(each) for each in names]
+    if output.format != "table":
+        output.rows(map(_description, described), ())
+        return
+    for i, each in enumerate(described):
+        output.write(b"\n" if i else b"")
+        _print_description(output, each)
+    output.flush()
+
+
+@topics.command()
+@click.argument("name", shell_complete=complete_topics)
+@reading_verb
+def delete(settings: Settings, *, name: str) -> None:
+    """Delete a topic with all its records.
+
+    \b
+    Example:
+      streamlog --path /tmp/log topics delete orders
+    """
+    from streamlog.cli.output import remark
+    from streamlog.log.manager import LogManager
+
+    with LogManager.open(settings.root) as manager:
+        manager.delete_topic(name)
+    remark(settings, f"deleted topic {name}")
+
+
+def _key_and_value(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--config")
+    return key.strip(), value.strip()
+
+
+def _print_summaries(settings: Settings, described: list["TopicDescription"]) -> None:
+    from streamlog.cli.output import Column, Kind, Output
+
+    columns = (
+        Column("topic", "TOPIC"),
+        Column("partitions", "PARTITIONS", Kind.NUMBER),
+        Column("offsets", "OFFSETS", Kind.NUMBER),
+        Column("bytes", "SIZE", Kind.SIZE),
+        Column("topicId", "TOPIC ID"),
+    )
+    Output(settings).rows(map(_summary, described), columns)
+
+
+def _summary(topic: "TopicDescription") -> dict[str, Any]:
+    spans = (each.log_end_offset - each.log_start_offset for each in topic.partitions)
+    return {
+        "topic": topic.name,
+        "topicId": topic.topic_id,
+        "partitions": len(topic.partitions),
+        "offsets": sum(spans),
+        "bytes": sum(each.size_bytes for each in topic.partitions),
+    }
+
+
+def _description(topic: "TopicDescription") -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "topicId": topic.topic_id,
+        "partitions": [
+            {
+                "partition": each.partition,
+                "leader": each.leader,
+                "leaderEpoch": each.leader_epoch,
+                "logStartOffset": each.log_start_offset,
+                "highWatermark": each.high_watermark,
+                "logEndOffset": each.log_end_offset,
+                "segments": each.segments,
+                "bytes": each.size_bytes,
+            }
+            for each in topic.partitions
+        ],
+        "configs": [
+            {"name": entry.key, "value": entry.value, "source": entry.source.value}
+            for entry in topic.configs
+        ],
+    }
+
+
+def _print_description(output: "Output", topic: "TopicDescription") -> None:
+    from streamlog.cli.output import Column, Kind
+
+    row = _description(topic)
+    output.write(f"Topic {topic.name}, id {topic.topic_id or 'unknown'}\n".encode())
+    output.table(
+        row["partitions"],
+        (
+            Column("partition", "PARTITION", Kind.NUMBER),
+            Column("leader", "LEADER", Kind.NUMBER),
+            Column("leaderEpoch", "EPOCH", Kind.NUMBER),
+            Column("logStartOffset", "LOG START", Kind.NUMBER),
+            Column("highWatermark", "HIGH WATERMARK", Kind.NUMBER),
+            Column("logEndOffset", "LOG END", Kind.NUMBER),
+            Column("segments", "SEGMENTS", Kind.NUMBER),
+            Column("bytes", "SIZE", Kind.SIZE),
+        ),
+    )
+    columns = (Column("name", "CONFIG"), Column("value", "VALUE"), Column("source", "SOURCE"))
+    shown = [each for each in row["configs"] if each["source"] != "default"]
+    output.table(shown or [{"name": "(all at their defaults)"}], columns)
