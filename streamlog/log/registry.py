@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from streamlog.clock import Clock
-from streamlog.config import ConfigValue, format_properties
+from streamlog.config import ConfigValue
 from streamlog.errors import (
     CorruptDataError,
     FileMissingError,
@@ -30,7 +30,7 @@ from streamlog.errors import (
     TopicExistsError,
 )
 from streamlog.fs.api import FileKind, FileSystem
-from streamlog.fs.files import remove_tree, write_file_atomically
+from streamlog.fs.files import remove_tree
 from streamlog.log import checkpoints
 from streamlog.log.locks import refuse_live_broker, take_partition_lock
 from streamlog.log.partition_metadata import (
@@ -46,8 +46,8 @@ from streamlog.log.roots import (
     make_root,
     read_server_config,
     registry_locked,
-    state_path,
     topic_properties_path,
+    write_topic_properties,
 )
 from streamlog.log.topics import (
     list_topics,
@@ -123,8 +123,8 @@ def create_topic(
         for number in range(partitions):
             _make_partition(fs, f"{root}/{TopicPartition(topic, number)}", topic_id)
         fs.sync_directory(root)
-        text = format_properties({key: text_of(value) for key, value in configs.items()})
-        write_file_atomically(fs, topic_properties_path(root, topic), text.encode("ascii"))
+        own = {key: text_of(value) for key, value in configs.items()}
+        write_topic_properties(fs, root, topic, own)
     _logger.info("made topic %s with %d partitions in %s", topic, partitions, root)
     return topic_id
 
@@ -169,7 +169,7 @@ def ensure_partition(
         _make_partition(fs, path, topic_id)
         fs.sync_directory(root)
         if not is_known:
-            write_file_atomically(fs, topic_properties_path(root, partition.topic), b"")
+            write_topic_properties(fs, root, partition.topic, {})
     return topic_id
 
 
@@ -277,13 +277,13 @@ def delete_topic(fs: FileSystem, clock: Clock, root: str, topic: str) -> None:
             raise unknown_topic_error(root, topic, list_topics(fs, root))
         if is_there:
             fs.rename(topic_properties_path(root, topic), _deletion_path(root, topic))
-            fs.sync_directory(state_path(root, "topics"))
+            fs.sync_directory(os.path.dirname(topic_properties_path(root, topic)))
         _finish_deletion(fs, clock, root, topic)
     _logger.info("deleted topic %s in %s", topic, root)
 
 
 def _deletion_path(root: str, topic: str) -> str:
-    return state_path(root, "topics", f"{topic}{_DELETED}")
+    return topic_properties_path(root, topic).removesuffix(".properties") + _DELETED
 
 
 def _finish_deletion(fs: FileSystem, clock: Clock, root: str, topic: str) -> None:

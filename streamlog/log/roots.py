@@ -21,13 +21,13 @@ import logging
 import os
 import random as random_module
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Final
 
 from streamlog.clock import Clock
-from streamlog.config import ServerConfig, parse_properties, server_template
+from streamlog.config import ServerConfig, format_properties, parse_properties, server_template
 from streamlog.errors import (
     FileMissingError,
     InvalidConfigError,
@@ -56,13 +56,16 @@ __all__ = [
     "registry_locked",
     "server_properties_path",
     "state_path",
+    "topic_of_properties",
     "topic_properties_path",
+    "write_topic_properties",
 ]
 
 STATE_DIRECTORY: Final = ".streamlog"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"  # CleanShutdownFileHandler.CLEAN_SHUTDOWN_FILE_NAME
 CLEAN_SHUTDOWN_CONTENT: Final = b'{"version":0,"brokerEpoch":-1}'
 _SUBDIRECTORIES: Final = ("locks", "topics", "staging", "commits", "readers")
+_LONGEST_PART: Final = 200  # characters of a topic's name in one file name; NAME_MAX is 255
 _LOCK_TIMEOUT_MS: Final = 30_000
 _MAX_PROPERTIES_SIZE: Final = 1 << 20
 
@@ -80,8 +83,27 @@ def server_properties_path(root: str) -> str:
 
 
 def topic_properties_path(root: str, topic: str) -> str:
-    """Return the path of a topic's settings; the topic exists once the file does."""
-    return state_path(root, "topics", f"{topic}.properties")
+    """Return the path of a topic's settings; the topic exists once the file does.
+
+    A name of more than 200 characters is parted, for with `.properties` it would be too long for
+    a file: the first 200 and a `~` name a directory, the rest the file in it.
+    """
+    head, rest = topic[:_LONGEST_PART], topic[_LONGEST_PART:]
+    names = [f"{head}~", f"{rest}.properties"] if rest else [f"{head}.properties"]
+    return state_path(root, "topics", *names)
+
+
+def topic_of_properties(directory: str, name: str) -> str | None:
+    """Return the topic whose settings a file below `topics/` holds, None for other files.
+
+    Args:
+        directory: Empty, or the `HEAD~` it lies in.
+        name: The file's name.
+    """
+    head = directory.removesuffix("~")
+    topic = head + name.removesuffix(".properties")
+    is_one = name.endswith(".properties") and bool(head) == (len(topic) > _LONGEST_PART)
+    return topic if is_one and parse_partition_directory(f"{topic}-0") else None
 
 
 def is_our_root(fs: FileSystem, root: str) -> bool:
@@ -204,12 +226,25 @@ def _fill_root(fs: FileSystem, root: str, random: random_module.Random) -> None:
     found = [parse_partition_directory(name) for name in fs.list(root)]
     topics = {each.topic for each in found if each is not None}
     for topic in sorted(topics):
-        write_file_atomically(fs, topic_properties_path(root, topic), b"")
+        write_topic_properties(fs, root, topic, {})
     if not fs.stat(f"{root}/{META_PROPERTIES}"):
         write_meta_properties(fs, root, MetaProperties.fresh(random))
     if not topics:
         write_file_atomically(fs, f"{root}/{CLEAN_SHUTDOWN}", CLEAN_SHUTDOWN_CONTENT)
     write_file_atomically(fs, server_properties_path(root), _server_template().encode("utf-8"))
+
+
+def write_topic_properties(
+    fs: FileSystem, root: str, topic: str, properties: Mapping[str, str]
+) -> None:
+    """Write a topic's own settings, durably; the first time this is what makes it a topic.
+
+    Raises:
+        StorageError: It failed; the old settings stand.
+    """
+    path = topic_properties_path(root, topic)
+    make_directories(fs, os.path.dirname(path))
+    write_file_atomically(fs, path, format_properties(properties).encode("ascii"))
 
 
 def _check_is_directory(root: str, found: FileStat) -> None:

@@ -5,7 +5,7 @@ other directory, a broker's log.dir say, the directories `NAME-0`, `NAME-1` … 
 """
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from streamlog.clock import Clock
 from streamlog.config import LogConfig
@@ -24,6 +24,7 @@ from streamlog.log.roots import (
     read_properties,
     read_server_config,
     state_path,
+    topic_of_properties,
     topic_properties_path,
 )
 from streamlog.segment.filenames import parse_log_file_name
@@ -31,6 +32,7 @@ from streamlog.topic import check_topic_name, parse_partition_directory
 
 if TYPE_CHECKING:
     from streamlog.log.commits import CommitLog
+    from streamlog.log.retirement import OpenLog
 
 __all__ = [
     "ConfigFiles",
@@ -43,8 +45,6 @@ __all__ = [
     "unknown_topic_error",
 ]
 
-_PROPERTIES: Final = ".properties"
-
 
 # ---- what there is --------------------------------------------------------------------------
 def list_topics(fs: FileSystem, root: str) -> list[str]:
@@ -55,12 +55,14 @@ def list_topics(fs: FileSystem, root: str) -> list[str]:
     """
     if not is_our_root(fs, root):
         return sorted(_directories_by_topic(fs, root))
-    names = (
-        name[: -len(_PROPERTIES)]
-        for name in fs.list(state_path(root, "topics"))
-        if name.endswith(_PROPERTIES)
-    )
-    return sorted(name for name in names if parse_partition_directory(f"{name}-0") is not None)
+    found = []
+    for name in fs.list(state_path(root, "topics")):
+        if name.endswith("~"):  # the first part of names that are too long for one file
+            inner = fs.list(state_path(root, "topics", name))
+            found += [topic_of_properties(name, each) for each in inner]
+        else:
+            found.append(topic_of_properties("", name))
+    return sorted(topic for topic in found if topic is not None)
 
 
 def topic_exists(fs: FileSystem, root: str, topic: str) -> bool:
@@ -227,8 +229,10 @@ def has_pending(fs: FileSystem, root: str) -> bool:
         return False
 
 
-def commit_log(fs: FileSystem, clock: Clock, root: str) -> "CommitLog":
+def commit_log(
+    fs: FileSystem, clock: Clock, root: str, *, open_log: "OpenLog | None" = None
+) -> "CommitLog":
     """Return the commits of a root; imported late, for it uses partitions itself."""
     from streamlog.log.commits import CommitLog
 
-    return CommitLog(root, fs=fs, clock=clock)
+    return CommitLog(root, fs=fs, clock=clock, open_log=open_log)
