@@ -8,7 +8,7 @@ part only in kernels that checked both ranges.
 
 The compiled code is cached on disk. numba unpickles that cache and runs what it finds, so it
 lives in a directory that only its owner can write to: `NUMBA_CACHE_DIR` where that is set, else
-`streamlog/numba` below the user's cache directory (mode 0700), else a private temporary one.
+`streamlog/numba` below the user's cache directory (mode 0700), else a temporary one of this user.
 In there, each state of the sources that kernels share has a directory of its own: numba compiles
 a kernel's callees into it, but looks only at the kernel's own file to see whether that is stale.
 """
@@ -26,7 +26,13 @@ __all__ = ["copy_bytes", "inlined", "kernel"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 # What kernels of other files call or take constants from: change it, and all are compiled anew.
-SHARED_SOURCES: Final = ("binary/*.py", "*/*kernels.py", "records/layout.py", "records/table.py")
+SHARED_SOURCES: Final = (
+    "binary/*.py",
+    "*/*kernels.py",
+    "records/layout.py",
+    "records/slot.py",
+    "records/table.py",
+)
 UNUSED_NS: Final = 30 * 86400 * 1_000_000_000  # after which code of other sources is removed
 
 
@@ -45,20 +51,27 @@ def _cache_directory() -> str:
 
 
 def _private_directory() -> Path:
+    """Return a directory that only this user can write to, the same one each time if possible."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    path = Path(home) / "streamlog" / "numba"
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = path.stat()
-        if (
-            found.st_uid == os.getuid()
-            and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-            and os.access(path, os.W_OK | os.X_OK)
-        ):
-            return path
-    except OSError:
-        pass
+    shared = Path(tempfile.gettempdir()) / f"streamlog-numba-{os.getuid()}"
+    for path in (Path(home) / "streamlog" / "numba", shared):
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if _is_private(path):
+                return path
+        except OSError:
+            continue
     return Path(tempfile.mkdtemp(prefix="streamlog-numba-"))
+
+
+def _is_private(path: Path) -> bool:
+    found = path.lstat()  # a link might be somebody else's
+    return (
+        stat.S_ISDIR(found.st_mode)
+        and found.st_uid == os.getuid()
+        and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        and os.access(path, os.W_OK | os.X_OK)
+    )
 
 
 def _digest_of_sources() -> str:

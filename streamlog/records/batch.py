@@ -23,7 +23,7 @@ import numpy as np
 from streamlog.binary.arrays import Buffer, as_source
 from streamlog.binary.crc import crc32c
 from streamlog.errors import CorruptRecordError, UnsupportedForMessageFormatError
-from streamlog.records.columns import MAX_DECOMPRESSED, decode_columns
+from streamlog.records.columns import decode_columns
 from streamlog.records.layout import (
     ATTRIBUTES_OFFSET,
     BATCH_HEADER,
@@ -44,6 +44,7 @@ from streamlog.records.layout import (
     TRANSACTIONAL_MASK,
 )
 from streamlog.records.record import CompressionType, Record, TimestampType
+from streamlog.records.slots import MAX_DECOMPRESSED
 from streamlog.records.table import WIDTH, BatchTable, ScanStop
 
 __all__ = [
@@ -83,7 +84,7 @@ def scan_batches(buffer: Buffer) -> BatchScan:
 
     Source: FileLogInputStream.nextBatch.
     """
-    from streamlog.records import kernels
+    from streamlog.records import batch_kernels as kernels
 
     source = as_source(buffer)
     fields = np.empty((kernels.count_batches(source), WIDTH), np.int64)

@@ -6,13 +6,12 @@ batches out, compiled. `patch_batches` turns such batches, whose offsets start a
 a partition.
 """
 
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.binary.arrays import read_only
+from streamlog.binary.arrays import as_source
 from streamlog.binary.compression import check_level, compress
 from streamlog.binary.crc import crc32c
 from streamlog.errors import (
@@ -21,7 +20,7 @@ from streamlog.errors import (
     InvalidTimestampError,
     MessageTooLargeError,
 )
-from streamlog.records.columns import BinaryColumn, HeaderColumn, RecordColumns
+from streamlog.records.columns import InputColumns, RecordColumns
 from streamlog.records.layout import (
     ATTRIBUTES_OFFSET,
     BATCH_HEADER,
@@ -41,6 +40,8 @@ from streamlog.records.layout import (
     TRANSACTIONAL_MASK,
 )
 from streamlog.records.record import NO_TIMESTAMP, CompressionType, Record
+from streamlog.records.slot import RECORD_TOO_LARGE
+from streamlog.records.slots import MAX_SIZE_PREFIX, NO_BYTES, slots_of
 from streamlog.records.table import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -48,7 +49,6 @@ from streamlog.records.table import (
     CRC,
     LAST_OFFSET,
     LEADER_EPOCH,
-    MAGIC,
     MAX_TIMESTAMP,
     POSITION,
     PRODUCER_EPOCH,
@@ -72,41 +72,6 @@ __all__ = [
 DEFAULT_BATCH_SIZE: Final = 1 << 20
 MEANINGFUL_ATTRIBUTES: Final = 0x7F  # the bits that DefaultRecordBatch.computeAttributes writes
 SEQUENCES: Final = MAX_INT32 + 1  # a sequence is 0 to 2**31 - 1
-MAX_SIZE_PREFIX: Final = 5  # of a header's key or value
-
-_NO_BYTES: Final = read_only(np.empty(0, np.uint8), np.uint8)
-_NO_OFFSETS: Final = read_only(np.empty(0, np.int32), np.int32)
-
-
-class InputColumns(NamedTuple):
-    """Records to be written.
-
-    Attributes:
-        timestamp: int64[n], ms since 1970, or -1 for none.
-        key: Keys; None: all null.
-        value: Values; None: all null.
-        headers: Headers; None: no record has any.
-    """
-
-    timestamp: NDArray[np.int64]
-    key: BinaryColumn | None = None
-    value: BinaryColumn | None = None
-    headers: HeaderColumn | None = None
-
-    @classmethod
-    def from_records(
-        cls, records: Iterable[Record], *, now_ms: int = NO_TIMESTAMP
-    ) -> "InputColumns":
-        """Return `records` as columns; a timestamp of None becomes `now_ms`."""
-        kept = list(records)
-        times = [now_ms if record.timestamp is None else record.timestamp for record in kept]
-        has_headers = any(record.headers for record in kept)
-        return cls(
-            np.array(times, np.int64),
-            BinaryColumn.from_values(record.key for record in kept),
-            BinaryColumn.from_values(record.value for record in kept),
-            HeaderColumn.from_values(r.headers for r in kept) if has_headers else None,
-        )
 
 
 class EncodedBatches(NamedTuple):
@@ -327,9 +292,9 @@ def encode_columns(
 
     Source: MemoryRecordsBuilder, as a producer uses it.
     """
-    slots, headers = _slots_of(columns, rows)
+    slots, headers = slots_of(columns, rows)
     key, value = (
-        _NO_BYTES if column is None else read_only(column.data, np.uint8)
+        NO_BYTES if column is None else as_source(column.data)
         for column in (columns.key, columns.value)
     )
     target = batch_size if compression is CompressionType.NONE else _size_before(batch_size)
@@ -366,22 +331,15 @@ def encode_slots(
         InvalidRequestError: A slot that points outside its source.
         MessageTooLargeError: A record of 2 GiB and more.
     """
-    from streamlog.records import kernels
+    from streamlog.records import write_kernels as kernels
 
+    attributes = compression | (0 if log_append_time is None else TIMESTAMP_TYPE_MASK)
     fields = np.empty((len(slots), WIDTH), np.int64)
-    count = kernels.plan_batches(slots, min(batch_size, MAX_INT32), fields)
-    if count == kernels.RECORD_TOO_LARGE:
+    count = kernels.plan_batches(slots, min(batch_size, MAX_INT32), attributes, fields)
+    if count == RECORD_TOO_LARGE:
         raise MessageTooLargeError("a record has 2 GiB and more", expected=f"below {MAX_INT32}")
     fields = fields[:count].copy()
-    fields[:, LEADER_EPOCH] = NO_PARTITION_LEADER_EPOCH
-    fields[:, MAGIC] = CURRENT_MAGIC
-    fields[:, CRC] = 0
-    fields[:, ATTRIBUTES] = compression
-    fields[:, PRODUCER_ID] = NO_PRODUCER_ID
-    fields[:, PRODUCER_EPOCH] = NO_PRODUCER_EPOCH
-    fields[:, BASE_SEQUENCE] = NO_SEQUENCE
     if log_append_time is not None:
-        fields[:, ATTRIBUTES] |= TIMESTAMP_TYPE_MASK
         fields[:, MAX_TIMESTAMP] = log_append_time
     table = BatchTable(fields)
     buffer = np.empty(table.end, np.uint8)
@@ -402,100 +360,6 @@ def _size_before(batch_size: int) -> int:
     (snappy), 5 a block of 16 KiB (gzip), 3 a block of 128 KiB (zstd), and by a frame's header.
     """
     return batch_size - (batch_size >> 10) - 64
-
-
-def _slots_of(
-    columns: InputColumns | RecordColumns, rows: NDArray[np.int64] | None
-) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Return a slot per chosen row, and the written headers they point into."""
-    from streamlog.records import kernels as k
-
-    count = len(columns.timestamp)
-    chosen = read_only(np.arange(count) if rows is None else rows, np.int64)
-    if len(chosen) and (chosen.min() < 0 or chosen.max() >= count):
-        raise InvalidRequestError(
-            "a row that is not there",
-            got=f"{chosen.min()} to {chosen.max()}",
-            expected=f"0 to {count - 1}",
-        )
-    timestamp = columns.timestamp[chosen]
-    if len(timestamp) and timestamp.min() < NO_TIMESTAMP:
-        raise InvalidTimestampError(
-            "timestamp is negative", got=int(timestamp.min()), expected="0 and more, or -1"
-        )
-    slots = np.empty((len(chosen), k.SLOT_WIDTH), np.int64)
-    slots[:, k.SLOT_OFFSET] = np.arange(len(chosen))
-    slots[:, k.SLOT_TIMESTAMP] = timestamp
-    slot_rows(columns.key, chosen, count, k.SLOT_KEY, slots)
-    slot_rows(columns.value, chosen, count, k.SLOT_VALUE, slots)
-    if columns.headers is None:
-        slots[:, k.SLOT_HEADERS :] = 0
-        return slots, _NO_BYTES
-    return slots, _write_headers(columns.headers, chosen, count, slots)
-
-
-def slot_rows(
-    column: BinaryColumn | None,
-    rows: NDArray[np.int64],
-    count: int,
-    place: int,
-    slots: NDArray[np.int64],
-) -> None:
-    """Fill key or value of `slots` from the chosen rows of a column of `count` rows."""
-    from streamlog.records import kernels
-
-    offsets, validity = _NO_OFFSETS, _NO_BYTES
-    if column is not None:
-        offsets = read_only(column.offsets, np.int32)
-        if column.validity is not None:
-            validity = read_only(column.validity, np.uint8)
-        if len(offsets) <= count or (column.validity is not None and len(validity) * 8 < count):
-            raise InvalidRequestError(
-                "columns of unequal length", got=len(offsets) - 1, expected=count
-            )
-    if kernels.slot_column(offsets, validity, rows, place, slots) != kernels.OK:
-        raise InvalidRequestError("a column's offsets fall or are negative")
-
-
-def _write_headers(
-    headers: HeaderColumn, rows: NDArray[np.int64], count: int, slots: NDArray[np.int64]
-) -> NDArray[np.uint8]:
-    """Write the chosen rows' headers one behind the other; note in `slots` where they lie."""
-    from streamlog.records import kernels as k
-
-    if len(headers.offsets) <= count:
-        raise InvalidRequestError(
-            "columns of unequal length", got=len(headers.offsets) - 1, expected=count
-        )
-    first = headers.offsets[rows].astype(np.int64)
-    counts = headers.offsets[rows + 1] - first
-    if len(counts) and (counts.min() < 0 or first.min() < 0):
-        raise InvalidRequestError("the offsets of headers fall or are negative")
-    last = np.cumsum(counts)
-    chosen = np.arange(last[-1] if len(last) else 0) + np.repeat(first - (last - counts), counts)
-    chosen = read_only(chosen, np.int64)
-    total = int(chosen.max()) + 1 if len(chosen) else 0
-    pairs = np.empty((len(chosen), k.SLOT_WIDTH), np.int64)
-    slot_rows(headers.key, chosen, total, k.SLOT_KEY, pairs)
-    slot_rows(headers.value, chosen, total, k.SLOT_VALUE, pairs)
-    if (pairs[:, k.SLOT_KEY + 1] < 0).any():
-        raise InvalidRecordError("a header needs a key", got="null", expected="text")
-    room = int(np.maximum(pairs[:, (k.SLOT_KEY + 1, k.SLOT_VALUE + 1)], 0).sum())
-    written = np.empty(room + len(chosen) * 2 * MAX_SIZE_PREFIX, np.uint8)
-    positions = np.empty(len(chosen) + 1, np.int64)
-    size = k.write_header_fields(
-        pairs,
-        read_only(headers.key.data, np.uint8),
-        read_only(headers.value.data, np.uint8),
-        written,
-        positions,
-    )
-    if size < 0:
-        raise InvalidRequestError("a column's offsets reach beyond its bytes")
-    slots[:, k.SLOT_HEADERS] = positions[last - counts]
-    slots[:, k.SLOT_HEADERS + 1] = positions[last] - positions[last - counts]
-    slots[:, k.SLOT_HEADER_COUNT] = counts
-    return read_only(written[:size], np.uint8)
 
 
 def _compress_batches(
@@ -584,7 +448,7 @@ def rewrite_headers(
         table: The headers; the checksums in it are brought up to date.
         before: The headers that stand in `buffer`, None where none do yet.
     """
-    from streamlog.records import kernels
+    from streamlog.records import batch_kernels as kernels
 
     fields = table.fields
     kernels.write_headers(fields, buffer)

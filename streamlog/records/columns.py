@@ -8,43 +8,30 @@ pyarrow is not needed here; its arrays can be made from these buffers without a 
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import repeat
-from typing import Final
+from itertools import pairwise, repeat
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.binary.arrays import Buffer, as_source
-from streamlog.binary.compression import NONE, decompress
-from streamlog.errors import CorruptRecordError, LimitExceededError
-from streamlog.records.layout import (
-    COMPRESSION_MASK,
-    CONTROL_MASK,
-    MAX_INT32,
-    MAX_INT64,
-    MIN_RECORD_SIZE,
-    RECORDS_OFFSET,
-    TIMESTAMP_TYPE_MASK,
-)
-from streamlog.records.record import Header, Record, TimestampType
+from streamlog.errors import LimitExceededError
+from streamlog.records import slot as s
+from streamlog.records.layout import MAX_INT32, MAX_INT64, TIMESTAMP_TYPE_MASK
+from streamlog.records.record import NO_TIMESTAMP, Header, Record, TimestampType
+from streamlog.records.slots import MAX_DECOMPRESSED, RecordSlots, decode_slots
 from streamlog.records.table import BatchTable
 
 __all__ = [
     "COLUMNS",
-    "MAX_DECOMPRESSED",
     "BinaryColumn",
     "HeaderColumn",
+    "InputColumns",
     "RecordColumns",
-    "RecordSlots",
     "decode_columns",
-    "decode_slots",
 ]
 
 COLUMNS: Final = frozenset({"key", "value", "headers"})
-MAX_DECOMPRESSED: Final = 64 << 20  # of one batch; `max.message.bytes` is 1 MiB by default
-MAX_ARENA: Final = MAX_INT32  # of all batches decoded by one call
-
-_NO_BYTES: Final = np.empty(0, np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +57,7 @@ class BinaryColumn:
         sizes = [0 if value is None else len(value) for value in kept]
         total = sum(sizes)
         if total > MAX_INT32:
-            raise _column_too_large("values", total)
+            raise _too_large(total)
         offsets = np.zeros(len(kept) + 1, np.int32)
         np.cumsum(sizes, out=offsets[1:])
         data = as_source(b"".join(value for value in kept if value))
@@ -85,7 +72,7 @@ class BinaryColumn:
     def __iter__(self) -> Iterator[bytes | None]:
         data = self.data.tobytes()
         offsets = self.offsets.tolist()
-        values = (data[a:b] for a, b in zip(offsets, offsets[1:], strict=False))
+        values = (data[a:b] for a, b in pairwise(offsets))
         if self.validity is None:
             return values
         present = np.unpackbits(self.validity, count=len(self), bitorder="little").tolist()
@@ -128,7 +115,7 @@ class HeaderColumn:
             for key, value in zip(self.key, self.value, strict=True)
         ]
         offsets = self.offsets.tolist()
-        return (tuple(flat[a:b]) for a, b in zip(offsets, offsets[1:], strict=False))
+        return (tuple(flat[a:b]) for a, b in pairwise(offsets))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,21 +153,38 @@ class RecordColumns:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordSlots:
-    """Where the fields of checked records lie; see `streamlog.records.kernels` for a slot.
+_NOTHING: Final = BinaryColumn(np.zeros(1, np.int32), np.empty(0, np.uint8))
+
+
+class InputColumns(NamedTuple):
+    """Records to be written.
 
     Attributes:
-        source: uint8[m], the records' bytes, decompressed.
-        slots: int64[n, 9], a slot a record.
-        rows: int64[b], how many of them belong to each batch of the table.
-        totals: int64[11], their sizes, as the kernels' `TOTAL_…` constants name them.
+        timestamp: int64[n], ms since 1970, or -1 for none.
+        key: Keys; None: all null.
+        value: Values; None: all null.
+        headers: Headers; None: no record has any.
     """
 
-    source: NDArray[np.uint8]
-    slots: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    totals: NDArray[np.int64]
+    timestamp: NDArray[np.int64]
+    key: BinaryColumn | None = None
+    value: BinaryColumn | None = None
+    headers: HeaderColumn | None = None
+
+    @classmethod
+    def from_records(
+        cls, records: Iterable[Record], *, now_ms: int = NO_TIMESTAMP
+    ) -> "InputColumns":
+        """Return `records` as columns; a timestamp of None becomes `now_ms`."""
+        kept = list(records)
+        times = [now_ms if record.timestamp is None else record.timestamp for record in kept]
+        has_headers = any(record.headers for record in kept)
+        return cls(
+            np.array(times, np.int64),
+            BinaryColumn.from_values(record.key for record in kept),
+            BinaryColumn.from_values(record.value for record in kept),
+            HeaderColumn.from_values(r.headers for r in kept) if has_headers else None,
+        )
 
 
 def decode_columns(
@@ -231,157 +235,60 @@ def decode_columns(
         path=path,
         position=position,
     )
-    from streamlog.records import kernels as k
-
-    source, slots, totals = found.source, found.slots, found.totals.tolist()
     key = value = headers = None
+    totals = found.totals
     if "key" in columns:
-        key = _copy_column(
-            source, slots, k.SLOT_KEY, totals[k.TOTAL_KEY_BYTES], totals[k.TOTAL_KEY_NULLS]
-        )
+        size, nulls = totals[s.TOTAL_KEY_BYTES], totals[s.TOTAL_KEY_NULLS]
+        key = _gather(found.source, found.slots, s.SLOT_KEY, size, nulls)
     if "value" in columns:
-        value = _copy_column(
-            source, slots, k.SLOT_VALUE, totals[k.TOTAL_VALUE_BYTES], totals[k.TOTAL_VALUE_NULLS]
-        )
+        size, nulls = totals[s.TOTAL_VALUE_BYTES], totals[s.TOTAL_VALUE_NULLS]
+        value = _gather(found.source, found.slots, s.SLOT_VALUE, size, nulls)
     if "headers" in columns:
-        headers = _copy_headers(source, slots, totals)
+        headers = _gather_headers(found)
     return RecordColumns(
-        count=len(slots),
-        offset=slots[:, k.SLOT_OFFSET].copy(),
-        timestamp=slots[:, k.SLOT_TIMESTAMP].copy(),
-        timestamp_type=_timestamp_types(table, found.rows),
+        count=len(found.slots),
+        offset=found.slots[:, s.SLOT_OFFSET].copy(),
+        timestamp=found.slots[:, s.SLOT_TIMESTAMP].copy(),
+        timestamp_type=_timestamp_types(table, found),
         key=key,
         value=value,
         headers=headers,
     )
 
 
-def decode_slots(
-    buffer: Buffer,
-    table: BatchTable,
-    *,
-    start_offset: int = 0,
-    end_offset: int = MAX_INT64,
-    drop_control: bool = True,
-    max_decompressed: int = MAX_DECOMPRESSED,
-    path: str | None = None,
-    position: int = 0,
-) -> RecordSlots:
-    """Check the records of many batches and say where their fields lie, copying none.
-
-    Args and raises: see `decode_columns`.
-    """
-    from streamlog.records import kernels as k
-
-    wanted = (table.count > 0) & (table.last_offset >= start_offset)
-    wanted &= table.base_offset < end_offset
-    if drop_control:
-        wanted &= (table.attributes & CONTROL_MASK) == 0
-    source, spans = _records_of(buffer, table, wanted, max_decompressed, path, position)
-    room = np.where(wanted, spans[:, 1] - np.maximum(spans[:, 0], 0), MAX_INT64)
-    impossible = table.count > room // MIN_RECORD_SIZE
-    if impossible.any():
-        batch = int(np.argmax(impossible))
-        raise CorruptRecordError(
-            "batch is too short for its record count",
-            path=path,
-            position=position + int(table.position[batch]),
-            offset=int(table.base_offset[batch]),
-            got=f"{table.count[batch]} records in {room[batch]} bytes",
-        )
-    count = int(table.count[wanted].sum())
-    slots = np.empty(count * k.SLOT_WIDTH, np.int64)
-    rows = np.zeros(len(table), np.int64)
-    totals = np.zeros(k.TOTALS_WIDTH, np.int64)
-    limits = np.array((start_offset, end_offset), np.int64)
-    status = k.locate_records(source, table.fields, spans, limits, slots, rows, totals)
-    if status != k.OK:
-        raise _corrupt(status, table, totals.tolist(), path, position)
-    return RecordSlots(source=source, slots=slots.reshape(count, k.SLOT_WIDTH)[: totals[k.TOTAL_ROWS]], rows=rows, totals=totals)
-
-
-def _records_of(
-    buffer: Buffer,
-    table: BatchTable,
-    wanted: NDArray[np.bool_],
-    max_decompressed: int,
-    path: str | None,
-    position: int,
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return one array with the records of the wanted batches, and where in it they lie.
-
-    Uncompressed batches stay where they are; with a compressed one among them, all are put
-    one behind the other into an arena.
-    """
-    source = as_source(buffer)
-    spans = np.full((len(table), 2), -1, np.int64)
-    spans[:, 0][wanted] = table.position[wanted] + RECORDS_OFFSET
-    spans[:, 1][wanted] = table.position[wanted] + table.size[wanted]
-    spans[:, 1][~wanted] = MAX_INT64  # nothing is read there
-    codecs = table.attributes & COMPRESSION_MASK
-    if not (codecs[wanted] != NONE).any():
-        return source, spans
-    parts: list[Buffer] = []
-    filled = 0
-    for batch in np.flatnonzero(wanted).tolist():
-        start, end = spans[batch].tolist()
-        part = decompress(
-            int(codecs[batch]),
-            source[start:end],
-            max_size=max_decompressed,
-            path=path,
-            position=position + int(table.position[batch]),
-        )
-        parts.append(part)
-        spans[batch] = filled, filled + len(part)
-        filled += len(part)
-        if filled > MAX_ARENA:
-            raise LimitExceededError(
-                "batches decompress to 2 GiB and more",
-                path=path,
-                position=position,
-                hint="read fewer bytes at a time",
-            )
-    return as_source(parts[0] if len(parts) == 1 else b"".join(parts)), spans
-
-
-def _copy_column(
+def _gather(
     source: NDArray[np.uint8], slots: NDArray[np.int64], place: int, size: int, nulls: int
 ) -> BinaryColumn:
-    from streamlog.records import kernels as k
+    """Return the field at `place` of all slots, `size` bytes together, as a column."""
+    from streamlog.records import kernels
 
     if size > MAX_INT32:
-        raise _column_too_large("a column", size)
+        raise _too_large(size)
     offsets = np.empty(len(slots) + 1, np.int32)
     data = np.empty(size, np.uint8)
-    copied = k.copy_column(source, slots, place, offsets, data)
+    copied = kernels.copy_column(source, slots, place, offsets, data)
     assert copied == size, (copied, size)
     validity = None
     if nulls:
         validity = np.zeros(-(-len(slots) // 8), np.uint8)
-        k.copy_validity(slots, place, validity)
-    return BinaryColumn(offsets=offsets, data=data, validity=validity, null_count=nulls)
+        kernels.copy_validity(slots, place, validity)
+    return BinaryColumn(offsets, data, validity, nulls)
 
 
-def _copy_headers(
-    source: NDArray[np.uint8], slots: NDArray[np.int64], totals: list[int]
-) -> HeaderColumn:
-    from streamlog.records import kernels as k
+def _gather_headers(found: RecordSlots) -> HeaderColumn:
+    from streamlog.records import kernels
 
-    count = totals[k.TOTAL_HEADERS]
-    offsets = np.zeros(len(slots) + 1, np.int32)
-    pairs = np.empty((count, k.SLOT_WIDTH), np.int64)
-    if count:
-        k.copy_headers(source, slots, offsets, pairs)
-    key = _copy_column(source, pairs, k.SLOT_KEY, totals[k.TOTAL_HEADER_KEY_BYTES], 0)
-    value = _copy_column(
-        source,
-        pairs,
-        k.SLOT_VALUE,
-        totals[k.TOTAL_HEADER_VALUE_BYTES],
-        totals[k.TOTAL_HEADER_VALUE_NULLS],
-    )
-    return HeaderColumn(offsets=offsets, key=_valid_utf8(key), value=value)
+    totals = found.totals
+    offsets = np.zeros(len(found.slots) + 1, np.int32)
+    if not totals[s.TOTAL_HEADERS]:
+        return HeaderColumn(offsets, _NOTHING, _NOTHING)
+    pairs = np.empty((totals[s.TOTAL_HEADERS], s.SLOT_WIDTH), np.int64)
+    kernels.locate_headers(found.source, found.slots, offsets, pairs)
+    size = totals[s.TOTAL_HEADER_KEY_BYTES]
+    key = _gather(found.source, pairs, s.SLOT_KEY, size, 0)
+    size, nulls = totals[s.TOTAL_HEADER_VALUE_BYTES], totals[s.TOTAL_HEADER_VALUE_NULLS]
+    value = _gather(found.source, pairs, s.SLOT_VALUE, size, nulls)
+    return HeaderColumn(offsets, _valid_utf8(key), value)
 
 
 def _valid_utf8(column: BinaryColumn) -> BinaryColumn:
@@ -401,42 +308,17 @@ def _valid_utf8(column: BinaryColumn) -> BinaryColumn:
     return BinaryColumn.from_values(replaced)
 
 
-def _timestamp_types(table: BatchTable, rows: NDArray[np.int64]) -> NDArray[np.int32]:
+def _timestamp_types(table: BatchTable, found: RecordSlots) -> NDArray[np.int32]:
+    if not found.totals[s.ALL_ATTRIBUTES] & TIMESTAMP_TYPE_MASK:
+        return np.zeros(len(found.slots), np.int32)
     types = ((table.attributes & TIMESTAMP_TYPE_MASK) != 0).astype(np.int32)
-    if not types.any():
-        return np.zeros(int(rows.sum()), np.int32)
-    return np.repeat(types, rows)
+    return np.repeat(types, found.rows)
 
 
-def _column_too_large(what: str, size: int) -> LimitExceededError:
+def _too_large(size: int) -> LimitExceededError:
     return LimitExceededError(
-        f"{what} of 2 GiB and more",
+        "a column of 2 GiB and more",
         got=size,
         expected=f"at most {MAX_INT32} bytes",
         hint="read fewer bytes at a time",
-    )
-
-
-def _corrupt(
-    status: int, table: BatchTable, totals: list[int], path: str | None, position: int
-) -> CorruptRecordError:
-    from streamlog.records import kernels as k
-
-    what = {
-        k.BAD_RECORD_LENGTH: "record length is impossible, or the batch ends before its last record",
-        k.BAD_NUMBER: "timestamp or offset of a record is damaged",
-        k.BAD_FIELD_LENGTH: "key, value or header reaches beyond its record",
-        k.BAD_HEADER_COUNT: "record has an impossible number of headers",
-        k.BAD_HEADER_KEY: "header key is null or reaches beyond its record",
-        k.BAD_RECORD_END: "record is longer than its fields",
-        k.SURPLUS_BYTES: "batch goes on behind its last record",
-    }[status]
-    batch = totals[k.ERROR_BATCH]
-    return CorruptRecordError(
-        what,
-        path=path,
-        position=position + int(table.position[batch]),
-        offset=int(table.base_offset[batch]),
-        got=f"record {totals[k.ERROR_RECORD]} of {table.count[batch]}",
-        expected="sound records",
     )

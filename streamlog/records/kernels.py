@@ -1,14 +1,9 @@
-"""Compiled loops over batches and records. Twins in plain Python: `streamlog.records.reference`.
+"""Compiled loops that read records. Twins in plain Python: `streamlog.records.reference`.
 
-Reading goes in two steps. *Checking* (`scan_batches`, `locate_records`) looks at every length
-and every varint before it uses it, allocates nothing, and leaves a *slot* per record: where its
-fields lie. *Copying* (`copy_column`, `copy_headers`) then moves whole fields by memcpy into
-arrays that were sized from the checked totals. Writing goes the other way: slots are made from
-columns (`slot_column`, `write_header_fields`), cut into batches (`plan_batches`) and written out
-(`write_records`, `write_headers`).
-
-A slot is a row of int64[n, 9]; its places are the `SLOT_…` constants below. Sizes are -1 for
-null, positions are relative to the array that holds the bytes.
+Reading goes in two steps. *Checking* (`choose_batches`, `locate_records`) looks at every length
+and every varint before it uses it, allocates nothing, and leaves a slot per record
+(`streamlog.records.slot`). *Copying* (`copy_column`, `locate_headers`) then moves whole fields by
+memcpy into arrays that were sized from the checked totals.
 """
 
 from typing import Final
@@ -16,16 +11,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.binary.big_endian import (
-    read_int8,
-    read_int16,
-    read_int32,
-    read_int64,
-    write_int8,
-    write_int16,
-    write_int32,
-    write_int64,
-)
 from streamlog.binary.jit import copy_bytes, inlined, kernel
 from streamlog.binary.varint import (
     SIZE_BITS,
@@ -33,210 +18,110 @@ from streamlog.binary.varint import (
     read_long_varlong,
     read_short_varlong,
     read_varint,
-    size_of_varlong,
-    write_varlong,
 )
 from streamlog.records.layout import (
-    ATTRIBUTES_OFFSET,
-    BASE_OFFSET_OFFSET,
-    BASE_SEQUENCE_OFFSET,
-    BASE_TIMESTAMP_OFFSET,
-    CRC_OFFSET,
-    CURRENT_MAGIC,
-    HEADER_SIZE_UP_TO_MAGIC,
-    LAST_OFFSET_DELTA_OFFSET,
-    LENGTH_OFFSET,
-    LOG_OVERHEAD,
-    MAGIC_OFFSET,
-    MAX_INT32,
-    MAX_INT64,
-    MAX_TIMESTAMP_OFFSET,
-    MIN_BATCH_LENGTH,
-    MIN_LEGACY_LENGTH,
-    PARTITION_LEADER_EPOCH_OFFSET,
-    PRODUCER_EPOCH_OFFSET,
-    PRODUCER_ID_OFFSET,
-    RECORD_BATCH_OVERHEAD,
-    RECORDS_COUNT_OFFSET,
+    COMPRESSION_MASK,
+    MIN_RECORD_SIZE,
     RECORDS_OFFSET,
     TIMESTAMP_TYPE_MASK,
+)
+from streamlog.records.slot import (
+    ALL_ATTRIBUTES,
+    BAD_COUNT,
+    BAD_FIELD_LENGTH,
+    BAD_HEADER_COUNT,
+    BAD_HEADER_KEY,
+    BAD_NUMBER,
+    BAD_RECORD_END,
+    BAD_RECORD_LENGTH,
+    ERROR_BATCH,
+    ERROR_RECORD,
+    OK,
+    OUT_OF_ROOM,
+    SLOT_HEADER_COUNT,
+    SLOT_HEADERS,
+    SLOT_HEADERS_SIZE,
+    SLOT_KEY,
+    SLOT_KEY_SIZE,
+    SLOT_OFFSET,
+    SLOT_TIMESTAMP,
+    SLOT_VALUE_SIZE,
+    SLOT_WIDTH,
+    SURPLUS_BYTES,
+    TOTAL_HEADER_KEY_BYTES,
+    TOTAL_HEADER_VALUE_BYTES,
+    TOTAL_HEADER_VALUE_NULLS,
+    TOTAL_HEADERS,
+    TOTAL_KEY_BYTES,
+    TOTAL_KEY_NULLS,
+    TOTAL_ROWS,
+    TOTAL_VALUE_BYTES,
+    TOTAL_VALUE_NULLS,
 )
 from streamlog.records.table import (
     ATTRIBUTES,
     BASE_OFFSET,
-    BASE_SEQUENCE,
     BASE_TIMESTAMP,
     COUNT,
-    CRC,
     LAST_OFFSET,
-    LEADER_EPOCH,
-    MAGIC,
     MAX_TIMESTAMP,
     POSITION,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
     SIZE,
 )
 
-# ---- a slot -----------------------------------------------------------------------------------
-SLOT_OFFSET: Final = 0
-SLOT_TIMESTAMP: Final = 1
-SLOT_KEY: Final = 2  # position; the size is in the next place, as for value and headers
-SLOT_VALUE: Final = 4
-SLOT_HEADERS: Final = 6  # position and size of all headers, their count excluded
-SLOT_HEADER_COUNT: Final = 8
-SLOT_WIDTH: Final = 9
-
-# ---- what `locate_records` counts ---------------------------------------------------------------
-TOTAL_ROWS: Final = 0
-TOTAL_KEY_BYTES: Final = 1
-TOTAL_KEY_NULLS: Final = 2
-TOTAL_VALUE_BYTES: Final = 3
-TOTAL_VALUE_NULLS: Final = 4
-TOTAL_HEADERS: Final = 5
-TOTAL_HEADER_KEY_BYTES: Final = 6
-TOTAL_HEADER_VALUE_BYTES: Final = 7
-TOTAL_HEADER_VALUE_NULLS: Final = 8
-ERROR_BATCH: Final = 9  # where a negative status arose
-ERROR_RECORD: Final = 10  # in that batch
-TOTALS_WIDTH: Final = 11
-
-# ---- Utils.murmur2 of org.apache.kafka.common.utils ---------------------------------------------
-MURMUR_SEED: Final = 0x9747B28C
-MURMUR_FACTOR: Final = 0x5BD1E995
-
-# ---- status ----------------------------------------------------------------------------------
-OK: Final = 0
-BAD_RECORD_LENGTH: Final = -1
-BAD_NUMBER: Final = -2
-BAD_FIELD_LENGTH: Final = -3
-BAD_HEADER_COUNT: Final = -4
-BAD_HEADER_KEY: Final = -5
-BAD_RECORD_END: Final = -6
-SURPLUS_BYTES: Final = -7
-OUT_OF_ROOM: Final = -8
-RECORD_TOO_LARGE: Final = -9
-
-# ---- how a scan may stop; the values of ScanStop -------------------------------------------------
-END: Final = 0
-PARTIAL: Final = 1
-BAD_LENGTH: Final = 2
-BAD_MAGIC: Final = 3
-BAD_HEADER: Final = 4
-
-
-# ---- batches -----------------------------------------------------------------------------------
-@kernel
-def count_batches(buffer: NDArray[np.uint8]) -> int:
-    """Return how many batches `scan_batches` would find at most, going by their lengths."""
-    count = 0
-    position = 0
-    while buffer.size - position > HEADER_SIZE_UP_TO_MAGIC:
-        length = read_int32(buffer, position + LENGTH_OFFSET)
-        if length < MIN_BATCH_LENGTH or length > buffer.size - position - LOG_OVERHEAD:
-            break
-        position += LOG_OVERHEAD + length
-        count += 1
-    return count
+# What `choose_batches` is told: int64[3].
+LIMIT_START: Final = 0  # first offset wanted
+LIMIT_END: Final = 1  # first offset no longer wanted
+LIMIT_DROP: Final = 2  # attribute bits of the batches to leave out
 
 
 @kernel
-def scan_batches(
-    buffer: NDArray[np.uint8], out_fields: NDArray[np.int64], out_counts: NDArray[np.int64]
+def choose_batches(
+    fields: NDArray[np.int64],
+    limits: NDArray[np.int64],
+    out_spans: NDArray[np.int64],
+    out_totals: NDArray[np.int64],
 ) -> int:
-    """Read the headers of the whole v2 batches at the front of `buffer`.
+    """Find out which batches hold wanted records, and where in the buffer these lie.
 
     Args:
-        buffer: uint8[m], any bytes at all; nothing in it is trusted.
-        out_fields: int64[n, 14], a row a batch, n as `count_batches` says.
-        out_counts: int64[2], filled with the number of batches and of bytes they take.
+        fields: int64[b, 14], the batches' headers; counts and offsets are not trusted.
+        limits: int64[3], see the `LIMIT_…` constants.
+        out_spans: int64[b, 2], begin and end of the records; begin -1 for a batch left out.
+        out_totals: int64[12]; the rows there may be and the attributes or-ed are filled.
 
     Returns:
-        Why it stopped: END, PARTIAL, BAD_LENGTH, BAD_MAGIC or BAD_HEADER.
+        OK, or BAD_COUNT for an uncompressed batch too short for its record count.
     """
-    count = 0
-    position = 0
-    stop = END
-    while position < buffer.size:
-        stop = check_batch(buffer, position)
-        if stop == END:
-            stop = read_header(buffer, position, out_fields, count)
-        if stop != END:
-            break
-        position += out_fields[count, SIZE]
-        count += 1
-    out_counts[0] = count
-    out_counts[1] = position
-    return stop
+    for batch in range(len(fields)):
+        count, attributes = fields[batch, COUNT], fields[batch, ATTRIBUTES]
+        start = fields[batch, POSITION] + RECORDS_OFFSET
+        end = fields[batch, POSITION] + fields[batch, SIZE]
+        out_spans[batch, 0] = -1
+        out_spans[batch, 1] = -1
+        if count <= 0 or attributes & limits[LIMIT_DROP]:
+            continue
+        if fields[batch, LAST_OFFSET] < limits[LIMIT_START]:
+            continue
+        if fields[batch, BASE_OFFSET] >= limits[LIMIT_END]:
+            continue
+        if not attributes & COMPRESSION_MASK and count > (end - start) // MIN_RECORD_SIZE:
+            return note_error(out_totals, batch, count, BAD_COUNT)
+        out_spans[batch, 0] = start
+        out_spans[batch, 1] = end
+        out_totals[TOTAL_ROWS] += count
+        out_totals[ALL_ATTRIBUTES] |= attributes
+    return OK
 
 
 @kernel
-def check_batch(buffer: NDArray[np.uint8], position: int) -> int:
-    """Return END if a whole v2 batch can stand at `position`, else what is wrong with it."""
-    left = buffer.size - position
-    if left <= HEADER_SIZE_UP_TO_MAGIC:  # Kafka ignores a tail of just 17 bytes, too
-        return PARTIAL
-    length = read_int32(buffer, position + LENGTH_OFFSET)
-    if length < MIN_LEGACY_LENGTH:
-        return BAD_LENGTH
-    if length > left - LOG_OVERHEAD:
-        return PARTIAL
-    if read_int8(buffer, position + MAGIC_OFFSET) != CURRENT_MAGIC:
-        return BAD_MAGIC
-    return BAD_LENGTH if length < MIN_BATCH_LENGTH else END
+def note_error(out_totals: NDArray[np.int64], batch: int, record: int, status: int) -> int:
+    """Note where a negative status arose, and return it."""
+    out_totals[ERROR_BATCH] = batch
+    out_totals[ERROR_RECORD] = record
+    return status
 
 
-@kernel
-def read_header(
-    buffer: NDArray[np.uint8], position: int, out_fields: NDArray[np.int64], row: int
-) -> int:
-    """Read the v2 header at `position`, which is inside `buffer`; return END or BAD_HEADER."""
-    base_offset = read_int64(buffer, position + BASE_OFFSET_OFFSET)
-    delta = read_int32(buffer, position + LAST_OFFSET_DELTA_OFFSET)
-    count = read_int32(buffer, position + RECORDS_COUNT_OFFSET)
-    if base_offset < 0 or delta < 0 or delta > MAX_INT64 - base_offset or count < 0:
-        return BAD_HEADER
-    fields = out_fields[row]
-    fields[POSITION] = position
-    fields[SIZE] = LOG_OVERHEAD + read_int32(buffer, position + LENGTH_OFFSET)
-    fields[BASE_OFFSET] = base_offset
-    fields[LAST_OFFSET] = base_offset + delta
-    fields[LEADER_EPOCH] = read_int32(buffer, position + PARTITION_LEADER_EPOCH_OFFSET)
-    fields[MAGIC] = CURRENT_MAGIC
-    fields[CRC] = read_int32(buffer, position + CRC_OFFSET) & 0xFFFFFFFF
-    fields[ATTRIBUTES] = read_int16(buffer, position + ATTRIBUTES_OFFSET)
-    fields[BASE_TIMESTAMP] = read_int64(buffer, position + BASE_TIMESTAMP_OFFSET)
-    fields[MAX_TIMESTAMP] = read_int64(buffer, position + MAX_TIMESTAMP_OFFSET)
-    fields[PRODUCER_ID] = read_int64(buffer, position + PRODUCER_ID_OFFSET)
-    fields[PRODUCER_EPOCH] = read_int16(buffer, position + PRODUCER_EPOCH_OFFSET)
-    fields[BASE_SEQUENCE] = read_int32(buffer, position + BASE_SEQUENCE_OFFSET)
-    fields[COUNT] = count
-    return END
-
-
-@kernel
-def write_headers(fields: NDArray[np.int64], out_buffer: NDArray[np.uint8]) -> None:
-    """Write the 61 header bytes of each batch in `fields` at its position, CRC included."""
-    for row in range(len(fields)):
-        batch = fields[row]
-        position = batch[POSITION]
-        write_int64(out_buffer, position + BASE_OFFSET_OFFSET, batch[BASE_OFFSET])
-        write_int32(out_buffer, position + LENGTH_OFFSET, batch[SIZE] - LOG_OVERHEAD)
-        write_int32(out_buffer, position + PARTITION_LEADER_EPOCH_OFFSET, batch[LEADER_EPOCH])
-        write_int8(out_buffer, position + MAGIC_OFFSET, batch[MAGIC])
-        write_int32(out_buffer, position + CRC_OFFSET, batch[CRC])
-        write_int16(out_buffer, position + ATTRIBUTES_OFFSET, batch[ATTRIBUTES])
-        delta = batch[LAST_OFFSET] - batch[BASE_OFFSET]
-        write_int32(out_buffer, position + LAST_OFFSET_DELTA_OFFSET, delta)
-        write_int64(out_buffer, position + BASE_TIMESTAMP_OFFSET, batch[BASE_TIMESTAMP])
-        write_int64(out_buffer, position + MAX_TIMESTAMP_OFFSET, batch[MAX_TIMESTAMP])
-        write_int64(out_buffer, position + PRODUCER_ID_OFFSET, batch[PRODUCER_ID])
-        write_int16(out_buffer, position + PRODUCER_EPOCH_OFFSET, batch[PRODUCER_EPOCH])
-        write_int32(out_buffer, position + BASE_SEQUENCE_OFFSET, batch[BASE_SEQUENCE])
-        write_int32(out_buffer, position + RECORDS_COUNT_OFFSET, batch[COUNT])
-
-
-# ---- records to slots ----------------------------------------------------------------------------
 @kernel
 def locate_records(
     source: NDArray[np.uint8],
@@ -254,10 +139,10 @@ def locate_records(
         fields: int64[b, 14], the batches' headers; not trusted.
         spans: int64[b, 2], where each batch's records begin and end in `source`, inside it;
             begin -1 to leave a batch out.
-        limits: int64[2], first offset wanted, and the first no longer wanted.
+        limits: int64[3], see the `LIMIT_…` constants.
         out_slots: int64[n * 9], a slot a wanted record; n at least the sum of the counts.
         out_rows: int64[b], wanted records of each batch.
-        out_totals: int64[11], what the `TOTAL_…` and `ERROR_…` constants name; zeros at first.
+        out_totals: int64[12], what the `TOTAL_…` and `ERROR_…` constants name; zeros at first.
 
     Returns:
         OK, or what is wrong with the record at the `ERROR_…` places.
@@ -280,7 +165,7 @@ def locate_records(
             out_slots[slot + SLOT_TIMESTAMP] += base_timestamp
             if is_stamped:
                 out_slots[slot + SLOT_TIMESTAMP] = fields[batch, MAX_TIMESTAMP]
-            if limits[0] <= out_slots[slot + SLOT_OFFSET] < limits[1]:
+            if limits[LIMIT_START] <= out_slots[slot + SLOT_OFFSET] < limits[LIMIT_END]:
                 row += 1
                 slot += SLOT_WIDTH
         if position != end:
@@ -289,14 +174,6 @@ def locate_records(
     out_totals[TOTAL_ROWS] = row
     add_totals(source, out_slots, row, out_totals)
     return OK
-
-
-@kernel
-def note_error(out_totals: NDArray[np.int64], batch: int, record: int, status: int) -> int:
-    """Note where a negative status arose, and return it."""
-    out_totals[ERROR_BATCH] = batch
-    out_totals[ERROR_RECORD] = record
-    return status
 
 
 @inlined
@@ -341,7 +218,7 @@ def locate_record(
     if number == 0 or count < 0 or count > end - position:
         return BAD_HEADER_COUNT
     out_slots[slot + SLOT_HEADERS] = position
-    out_slots[slot + SLOT_HEADERS + 1] = end - position
+    out_slots[slot + SLOT_HEADERS_SIZE] = end - position
     out_slots[slot + SLOT_HEADER_COUNT] = count
     if count > 0:
         position = skip_headers(source, position, end, count)
@@ -376,10 +253,10 @@ def add_totals(
     """Add up the fields of the first `count` slots, which are checked."""
     key_bytes = key_nulls = value_bytes = value_nulls = headers = 0
     for slot in range(0, count * SLOT_WIDTH, SLOT_WIDTH):
-        size = slots[slot + SLOT_KEY + 1]
+        size = slots[slot + SLOT_KEY_SIZE]
         key_bytes += max(size, 0)
         key_nulls += size < 0
-        size = slots[slot + SLOT_VALUE + 1]
+        size = slots[slot + SLOT_VALUE_SIZE]
         value_bytes += max(size, 0)
         value_nulls += size < 0
         number = slots[slot + SLOT_HEADER_COUNT]
@@ -473,7 +350,7 @@ def copy_validity(slots: NDArray[np.int64], place: int, out_validity: NDArray[np
 
 
 @kernel
-def copy_headers(
+def locate_headers(
     source: NDArray[np.uint8],
     slots: NDArray[np.int64],
     out_offsets: NDArray[np.int32],
@@ -494,7 +371,7 @@ def copy_headers(
     out_offsets[0] = 0
     for row in range(len(slots)):
         position = slots[row, SLOT_HEADERS]
-        end = position + slots[row, SLOT_HEADERS + 1]
+        end = position + slots[row, SLOT_HEADERS_SIZE]
         for _ in range(slots[row, SLOT_HEADER_COUNT]):
             for place in range(SLOT_KEY, SLOT_HEADERS, 2):
                 number = read_varint(source, position, end)
@@ -506,233 +383,3 @@ def copy_headers(
             count += 1
         out_offsets[row + 1] = count
     return count
-
-
-# ---- columns to slots ------------------------------------------------------------------------------
-@kernel
-def slot_column(
-    offsets: NDArray[np.int32],
-    validity: NDArray[np.uint8],
-    rows: NDArray[np.int64],
-    place: int,
-    out_slots: NDArray[np.int64],
-) -> int:
-    """Note where one field of each chosen row lies in an Arrow binary column.
-
-    Args:
-        offsets: int32[n + 1]; empty for a column of nulls.
-        validity: uint8[ceil(n / 8)], a bit a row; empty where nothing is null.
-        rows: int64[k], the rows to take, each checked to be in range.
-        place: SLOT_KEY or SLOT_VALUE.
-        out_slots: int64[k, 9].
-
-    Returns:
-        OK, or BAD_FIELD_LENGTH where the offsets decrease.
-    """
-    for index in range(len(rows)):
-        row = rows[index]
-        size = -1
-        start = 0
-        if offsets.size > 0 and (validity.size == 0 or validity[row >> 3] >> (row & 7) & 1):
-            start = offsets[row]
-            size = offsets[row + 1] - start
-            if size < 0 or start < 0:
-                return BAD_FIELD_LENGTH
-        out_slots[index, place] = start
-        out_slots[index, place + 1] = size
-    return OK
-
-
-@kernel
-def write_header_fields(
-    slots: NDArray[np.int64],
-    key: NDArray[np.uint8],
-    value: NDArray[np.uint8],
-    out_data: NDArray[np.uint8],
-    out_offsets: NDArray[np.int64],
-) -> int:
-    """Write headers one behind the other as they stand in records.
-
-    Args:
-        slots: int64[h, 9], a slot a header: key and value.
-        key: uint8[…], the bytes of the keys.
-        value: uint8[…], the bytes of the values.
-        out_data: uint8[m], with room for all, 10 bytes each for the two sizes.
-        out_offsets: int64[h + 1], filled with where each header begins.
-
-    Returns:
-        The bytes written, or OUT_OF_ROOM.
-    """
-    filled = 0
-    out_offsets[0] = 0
-    for row in range(len(slots)):
-        size = slots[row, SLOT_KEY + 1]
-        filled = write_varlong(out_data, filled, size)
-        filled = copy_field(key, slots[row, SLOT_KEY], size, out_data, filled)
-        if filled < 0:
-            return OUT_OF_ROOM
-        size = slots[row, SLOT_VALUE + 1]
-        filled = write_varlong(out_data, filled, size)
-        filled = copy_field(value, slots[row, SLOT_VALUE], size, out_data, filled)
-        if filled < 0:
-            return OUT_OF_ROOM
-        out_offsets[row + 1] = filled
-    return filled
-
-
-# ---- slots to batches --------------------------------------------------------------------------------
-@kernel
-def size_of_body(slot: NDArray[np.int64], base_offset: int, base_timestamp: int) -> int:
-    """Return the bytes of a record behind its length."""
-    size = 1 + size_of_varlong(slot[SLOT_TIMESTAMP] - base_timestamp)
-    size += size_of_varlong(slot[SLOT_OFFSET] - base_offset)
-    size += size_of_varlong(slot[SLOT_KEY + 1]) + max(slot[SLOT_KEY + 1], 0)
-    size += size_of_varlong(slot[SLOT_VALUE + 1]) + max(slot[SLOT_VALUE + 1], 0)
-    return size + size_of_varlong(slot[SLOT_HEADER_COUNT]) + slot[SLOT_HEADERS + 1]
-
-
-@kernel
-def plan_batches(slots: NDArray[np.int64], batch_size: int, out_fields: NDArray[np.int64]) -> int:
-    """Cut records into batches of at most `batch_size` bytes, at least one record each.
-
-    Args:
-        slots: int64[n, 9], offsets rising.
-        batch_size: Bytes, header included.
-        out_fields: int64[n, 14]; position, size, offsets, timestamps and count are filled.
-
-    Returns:
-        The number of batches, or RECORD_TOO_LARGE (a record beyond what int32 counts).
-    """
-    batch = -1
-    position = 0
-    for row in range(len(slots)):
-        slot = slots[row]
-        joins = False
-        if batch >= 0:
-            fields = out_fields[batch]
-            body = size_of_body(slot, fields[BASE_OFFSET], fields[BASE_TIMESTAMP])
-            size = size_of_varlong(body) + body
-            joins = fields[SIZE] + size <= batch_size
-            joins = joins and slot[SLOT_OFFSET] - fields[BASE_OFFSET] <= MAX_INT32
-        if not joins:
-            if batch >= 0:
-                position += out_fields[batch, SIZE]
-            batch += 1
-            body = size_of_body(slot, slot[SLOT_OFFSET], slot[SLOT_TIMESTAMP])
-            size = size_of_varlong(body) + body
-            if size > MAX_INT32 - RECORD_BATCH_OVERHEAD:
-                return RECORD_TOO_LARGE
-            fields = out_fields[batch]
-            fields[POSITION] = position
-            fields[SIZE] = RECORD_BATCH_OVERHEAD
-            fields[BASE_OFFSET] = slot[SLOT_OFFSET]
-            fields[BASE_TIMESTAMP] = slot[SLOT_TIMESTAMP]
-            fields[MAX_TIMESTAMP] = slot[SLOT_TIMESTAMP]
-            fields[COUNT] = 0
-        fields[SIZE] += size
-        fields[LAST_OFFSET] = slot[SLOT_OFFSET]
-        fields[MAX_TIMESTAMP] = max(fields[MAX_TIMESTAMP], slot[SLOT_TIMESTAMP])
-        fields[COUNT] += 1
-    return batch + 1
-
-
-@kernel
-def write_records(
-    fields: NDArray[np.int64],
-    slots: NDArray[np.int64],
-    key: NDArray[np.uint8],
-    value: NDArray[np.uint8],
-    headers: NDArray[np.uint8],
-    out_buffer: NDArray[np.uint8],
-) -> int:
-    """Write the records of planned batches, each behind the room of its header.
-
-    Args:
-        fields: int64[b, 14], as `plan_batches` made them.
-        slots: int64[n, 9], the records of all batches.
-        key: uint8[…], the bytes of the keys.
-        value: uint8[…], the bytes of the values.
-        headers: uint8[…], the written headers.
-        out_buffer: uint8[m], with room for all batches.
-
-    Returns:
-        The bytes up to the end of the last batch, or OUT_OF_ROOM.
-    """
-    row = 0
-    position = 0
-    for batch in range(len(fields)):
-        base_offset = fields[batch, BASE_OFFSET]
-        base_timestamp = fields[batch, BASE_TIMESTAMP]
-        position = fields[batch, POSITION] + RECORDS_OFFSET
-        for _ in range(fields[batch, COUNT]):
-            slot = slots[row]
-            body = size_of_body(slot, base_offset, base_timestamp)
-            position = write_varlong(out_buffer, position, body)
-            out_buffer[position] = 0  # attributes
-            position = write_varlong(
-                out_buffer, position + 1, slot[SLOT_TIMESTAMP] - base_timestamp
-            )
-            position = write_varlong(out_buffer, position, slot[SLOT_OFFSET] - base_offset)
-            for place, data in ((SLOT_KEY, key), (SLOT_VALUE, value)):
-                size = slot[place + 1]
-                position = write_varlong(out_buffer, position, size)
-                position = copy_field(data, slot[place], size, out_buffer, position)
-                if position < 0:
-                    return OUT_OF_ROOM
-            position = write_varlong(out_buffer, position, slot[SLOT_HEADER_COUNT])
-            size = slot[SLOT_HEADERS + 1]
-            position = copy_field(headers, slot[SLOT_HEADERS], size, out_buffer, position)
-            if position < 0:
-                return OUT_OF_ROOM
-            row += 1
-    return position
-
-
-# ---- keys to partitions ------------------------------------------------------------------------------
-@kernel
-def murmur2(data: NDArray[np.uint8], start: int, end: int) -> int:
-    """Return Kafka's 32-bit hash of `data[start:end]`, unsigned."""
-    size = end - start
-    state = (MURMUR_SEED ^ size) & 0xFFFFFFFF
-    tail = start + (size & ~3)
-    for position in range(start, tail, 4):
-        word = int(data[position]) | int(data[position + 1]) << 8
-        word |= int(data[position + 2]) << 16 | int(data[position + 3]) << 24
-        word = word * MURMUR_FACTOR & 0xFFFFFFFF
-        word = (word ^ word >> 24) * MURMUR_FACTOR & 0xFFFFFFFF
-        state = (state * MURMUR_FACTOR & 0xFFFFFFFF) ^ word
-    if tail < end:
-        for position in range(tail, end):
-            state ^= int(data[position]) << 8 * (position - tail)
-        state = state * MURMUR_FACTOR & 0xFFFFFFFF
-    state = (state ^ state >> 13) * MURMUR_FACTOR & 0xFFFFFFFF
-    return state ^ state >> 15
-
-
-@kernel
-def partition_keys(
-    slots: NDArray[np.int64],
-    data: NDArray[np.uint8],
-    partitions: int,
-    out_partitions: NDArray[np.int32],
-) -> int:
-    """Choose a partition for each key.
-
-    Args:
-        slots: int64[n, 9], the keys.
-        data: uint8[m], their bytes.
-        partitions: How many there are.
-        out_partitions: int32[n], filled with 0 to `partitions` - 1, or -1 where the key is null.
-
-    Returns:
-        OK, or OUT_OF_ROOM where a key lies outside `data`.
-    """
-    for row in range(len(slots)):
-        start, size = slots[row, SLOT_KEY], slots[row, SLOT_KEY + 1]
-        if size < 0:
-            out_partitions[row] = -1
-        elif start < 0 or size > data.size - start:
-            return OUT_OF_ROOM
-        else:
-            out_partitions[row] = (murmur2(data, start, start + size) & MAX_INT32) % partitions
-    return OK

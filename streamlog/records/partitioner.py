@@ -10,9 +10,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.binary.arrays import as_source
+from streamlog.binary.arrays import as_source, read_only
 from streamlog.errors import InvalidPartitionsError, InvalidRequestError
 from streamlog.records.columns import BinaryColumn
+from streamlog.records.slot import OK, SLOT_KEY, SLOT_WIDTH
+from streamlog.records.slots import slot_column
 
 __all__ = ["NO_PARTITION", "StickyPartitioner", "murmur2", "partition_for_keys"]
 
@@ -25,12 +27,12 @@ def murmur2(key: bytes) -> int:
 
     Source: org.apache.kafka.common.utils.Utils.murmur2.
     """
-    from streamlog.records import kernels
+    from streamlog.binary import murmur2 as binary
 
-    return (int(kernels.murmur2(as_source(key), 0, len(key))) ^ 1 << 31) - (1 << 31)
+    return (int(binary.murmur2(as_source(key), 0, len(key))) ^ 1 << 31) - (1 << 31)
 
 
-def partition_for_keys(key: BinaryColumn | None, partitions: int) -> NDArray[np.int32]:
+def partition_for_keys(key: BinaryColumn, partitions: int) -> NDArray[np.int32]:
     """Choose the partition of each key.
 
     Args:
@@ -46,17 +48,14 @@ def partition_for_keys(key: BinaryColumn | None, partitions: int) -> NDArray[np.
 
     Source: BuiltInPartitioner.partitionForKey.
     """
-    from streamlog.records import kernels
-    from streamlog.records.builder import slot_rows
+    from streamlog.records import write_kernels
 
     if partitions < 1:
         raise InvalidPartitionsError("a topic has at least one partition", got=partitions)
-    if key is None:
-        return np.empty(0, np.int32)
-    slots = np.empty((len(key), kernels.SLOT_WIDTH), np.int64)
-    slot_rows(key, np.arange(len(key)), len(key), kernels.SLOT_KEY, slots)
+    slots = np.empty((len(key), SLOT_WIDTH), np.int64)
+    slot_column(key, read_only(np.arange(len(key)), np.int64), SLOT_KEY, slots)
     chosen = np.empty(len(key), np.int32)
-    if kernels.partition_keys(slots, as_source(key.data), partitions, chosen) != kernels.OK:
+    if write_kernels.partition_keys(slots, as_source(key.data), partitions, chosen) != OK:
         raise InvalidRequestError("a column's offsets reach beyond its bytes")
     return chosen
 

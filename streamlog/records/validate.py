@@ -38,9 +38,9 @@ from streamlog.errors import (
     RecordListTooLargeError,
     UnsupportedForMessageFormatError,
 )
+from streamlog.records import slot as s
 from streamlog.records.batch import ScanStop, check_crc, scan_batches
 from streamlog.records.builder import encode_slots, patch_batches, rewrite_headers
-from streamlog.records.columns import RecordSlots, decode_slots
 from streamlog.records.layout import (
     MAX_INT32,
     MAX_INT64,
@@ -48,6 +48,7 @@ from streamlog.records.layout import (
     TRANSACTIONAL_MASK,
 )
 from streamlog.records.record import NO_TIMESTAMP, CompressionType
+from streamlog.records.slots import RecordSlots, decode_slots
 from streamlog.records.table import (
     ATTRIBUTES,
     BASE_SEQUENCE,
@@ -245,13 +246,11 @@ def _check_records(
     table: BatchTable, found: RecordSlots, config: "LogConfig", now_ms: int | None
 ) -> None:
     """Check keys and, unless `now_ms` is None, timestamps of all records."""
-    from streamlog.records import kernels as k
-
     slots = found.slots
-    if "compact" in config.cleanup_policy and found.totals[k.TOTAL_KEY_NULLS]:
+    if "compact" in config.cleanup_policy and found.totals[s.TOTAL_KEY_NULLS]:
         raise InvalidRecordError(
             "a compacted topic needs a key in every record",
-            got=f"no key in {_name_records(slots[:, k.SLOT_KEY + 1] < 0)}",
+            got=f"no key in {_name_records(slots[:, s.SLOT_KEY_SIZE] < 0)}",
             expected="keys (cleanup.policy has compact)",
         )
     if now_ms is None:
@@ -263,7 +262,7 @@ def _check_records(
         )
     earliest = max(now_ms - config.message_timestamp_before_max_ms, MIN_INT64)
     latest = min(now_ms + config.message_timestamp_after_max_ms, MAX_INT64)
-    timestamp = slots[:, k.SLOT_TIMESTAMP]
+    timestamp = slots[:, s.SLOT_TIMESTAMP]
     wrong = (timestamp < earliest) | (timestamp > latest)
     wrong &= timestamp != NO_TIMESTAMP
     if wrong.any():
@@ -288,13 +287,11 @@ def _to_rebuild(
     table: BatchTable, found: RecordSlots, codec: CompressionType | None
 ) -> NDArray[np.bool_]:
     """Return bool[b]: the batches that cannot stay as they are. Control batches always can."""
-    from streamlog.records import kernels as k
-
     first = np.repeat(np.cumsum(found.rows) - found.rows, found.rows)
     due = np.repeat(table.base_offset, found.rows) + np.arange(len(found.slots)) - first
     uneven = np.zeros(len(table), np.bool_)
     batch_of_row = np.repeat(np.arange(len(table)), found.rows)
-    uneven[batch_of_row[found.slots[:, k.SLOT_OFFSET] != due]] = True
+    uneven[batch_of_row[found.slots[:, s.SLOT_OFFSET] != due]] = True
     uneven |= (found.rows > 0) & (found.rows != table.last_offset - table.base_offset + 1)
     if codec is not None:
         uneven |= (table.codec != codec) & (found.rows > 0)
@@ -316,15 +313,13 @@ def _rebuild(
 
     Source: LogValidator.buildRecordsAndAssignOffsets.
     """
-    from streamlog.records import kernels as k
-
     buffers, tables = [], []
     filled = row = 0
     for batch, rows in enumerate(found.rows.tolist()):
         one = table.slice(batch, batch + 1)
         if stale[batch]:
             slots = found.slots[row : row + rows].copy()
-            slots[:, k.SLOT_OFFSET] = np.arange(rows)
+            slots[:, s.SLOT_OFFSET] = np.arange(rows)
             built = encode_slots(
                 slots,
                 (found.source, found.source, found.source),
@@ -354,13 +349,11 @@ def _with_real_max_timestamps(
     buffer: NDArray[np.uint8], table: BatchTable, found: RecordSlots
 ) -> BatchTable:
     """Return the table with the largest timestamps that the records have, written in place."""
-    from streamlog.records import kernels as k
-
     full = found.rows > 0
     first = (np.cumsum(found.rows) - found.rows)[full]
     if not len(first):
         return table
-    largest = np.maximum.reduceat(found.slots[:, k.SLOT_TIMESTAMP], first)
+    largest = np.maximum.reduceat(found.slots[:, s.SLOT_TIMESTAMP], first)
     fields = table.fields.copy()
     fields[full, MAX_TIMESTAMP] = largest
     corrected = BatchTable(fields)
@@ -370,11 +363,9 @@ def _with_real_max_timestamps(
 
 def _largest(before: BatchTable, found: RecordSlots, after: BatchTable) -> tuple[int, int]:
     """Return the largest timestamp of all records, and the offset of the first that has it."""
-    from streamlog.records import kernels as k
-
     if not len(found.slots):
         return NO_TIMESTAMP, -1
-    timestamp = found.slots[:, k.SLOT_TIMESTAMP]
+    timestamp = found.slots[:, s.SLOT_TIMESTAMP]
     row = int(np.argmax(timestamp))
     largest = int(timestamp[row])
     if largest == NO_TIMESTAMP:
@@ -382,5 +373,5 @@ def _largest(before: BatchTable, found: RecordSlots, after: BatchTable) -> tuple
     ends = np.cumsum(found.rows)
     batch = int(np.searchsorted(ends, row, side="right"))
     if after is before:
-        return largest, int(found.slots[row, k.SLOT_OFFSET])
+        return largest, int(found.slots[row, s.SLOT_OFFSET])
     return largest, int(after.base_offset[batch] + row - (ends[batch] - found.rows[batch]))

@@ -1,0 +1,172 @@
+"""Compiled loops over the headers of batches. Twins: `streamlog.records.reference`."""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlog.binary.big_endian import (
+    read_int8,
+    read_int16,
+    read_int32,
+    read_int64,
+    write_int8,
+    write_int16,
+    write_int32,
+    write_int64,
+)
+from streamlog.binary.jit import kernel
+from streamlog.records.layout import (
+    ATTRIBUTES_OFFSET,
+    BASE_OFFSET_OFFSET,
+    BASE_SEQUENCE_OFFSET,
+    BASE_TIMESTAMP_OFFSET,
+    CRC_OFFSET,
+    CURRENT_MAGIC,
+    HEADER_SIZE_UP_TO_MAGIC,
+    LAST_OFFSET_DELTA_OFFSET,
+    LENGTH_OFFSET,
+    LOG_OVERHEAD,
+    MAGIC_OFFSET,
+    MAX_INT64,
+    MAX_TIMESTAMP_OFFSET,
+    MIN_BATCH_LENGTH,
+    MIN_LEGACY_LENGTH,
+    PARTITION_LEADER_EPOCH_OFFSET,
+    PRODUCER_EPOCH_OFFSET,
+    PRODUCER_ID_OFFSET,
+    RECORDS_COUNT_OFFSET,
+)
+from streamlog.records.table import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    BASE_TIMESTAMP,
+    COUNT,
+    CRC,
+    LAST_OFFSET,
+    LEADER_EPOCH,
+    MAGIC,
+    MAX_TIMESTAMP,
+    POSITION,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    SIZE,
+)
+
+# How a scan may stop; the values of ScanStop.
+END: Final = 0
+PARTIAL: Final = 1
+BAD_LENGTH: Final = 2
+BAD_MAGIC: Final = 3
+BAD_HEADER: Final = 4
+
+
+@kernel
+def count_batches(buffer: NDArray[np.uint8]) -> int:
+    """Return how many batches `scan_batches` would find at most, going by their lengths."""
+    count = 0
+    position = 0
+    while buffer.size - position > HEADER_SIZE_UP_TO_MAGIC:
+        length = read_int32(buffer, position + LENGTH_OFFSET)
+        if length < MIN_BATCH_LENGTH or length > buffer.size - position - LOG_OVERHEAD:
+            break
+        position += LOG_OVERHEAD + length
+        count += 1
+    return count
+
+
+@kernel
+def scan_batches(
+    buffer: NDArray[np.uint8], out_fields: NDArray[np.int64], out_counts: NDArray[np.int64]
+) -> int:
+    """Read the headers of the whole v2 batches at the front of `buffer`.
+
+    Args:
+        buffer: uint8[m], any bytes at all; nothing in it is trusted.
+        out_fields: int64[n, 14], a row a batch, n as `count_batches` says.
+        out_counts: int64[2], filled with the number of batches and of bytes they take.
+
+    Returns:
+        Why it stopped: END, PARTIAL, BAD_LENGTH, BAD_MAGIC or BAD_HEADER.
+    """
+    count = 0
+    position = 0
+    stop = END
+    while position < buffer.size:
+        stop = check_batch(buffer, position)
+        if stop == END:
+            stop = read_header(buffer, position, out_fields, count)
+        if stop != END:
+            break
+        position += out_fields[count, SIZE]
+        count += 1
+    out_counts[0] = count
+    out_counts[1] = position
+    return stop
+
+
+@kernel
+def check_batch(buffer: NDArray[np.uint8], position: int) -> int:
+    """Return END if a whole v2 batch can stand at `position`, else what is wrong with it."""
+    left = buffer.size - position
+    if left <= HEADER_SIZE_UP_TO_MAGIC:  # Kafka ignores a tail of just 17 bytes, too
+        return PARTIAL
+    length = read_int32(buffer, position + LENGTH_OFFSET)
+    if length < MIN_LEGACY_LENGTH:
+        return BAD_LENGTH
+    if length > left - LOG_OVERHEAD:
+        return PARTIAL
+    if read_int8(buffer, position + MAGIC_OFFSET) != CURRENT_MAGIC:
+        return BAD_MAGIC
+    return BAD_LENGTH if length < MIN_BATCH_LENGTH else END
+
+
+@kernel
+def read_header(
+    buffer: NDArray[np.uint8], position: int, out_fields: NDArray[np.int64], row: int
+) -> int:
+    """Read the v2 header at `position`, which is inside `buffer`; return END or BAD_HEADER."""
+    base_offset = read_int64(buffer, position + BASE_OFFSET_OFFSET)
+    delta = read_int32(buffer, position + LAST_OFFSET_DELTA_OFFSET)
+    count = read_int32(buffer, position + RECORDS_COUNT_OFFSET)
+    if base_offset < 0 or delta < 0 or delta > MAX_INT64 - base_offset or count < 0:
+        return BAD_HEADER
+    fields = out_fields[row]
+    fields[POSITION] = position
+    fields[SIZE] = LOG_OVERHEAD + read_int32(buffer, position + LENGTH_OFFSET)
+    fields[BASE_OFFSET] = base_offset
+    fields[LAST_OFFSET] = base_offset + delta
+    fields[LEADER_EPOCH] = read_int32(buffer, position + PARTITION_LEADER_EPOCH_OFFSET)
+    fields[MAGIC] = CURRENT_MAGIC
+    fields[CRC] = read_int32(buffer, position + CRC_OFFSET) & 0xFFFFFFFF
+    fields[ATTRIBUTES] = read_int16(buffer, position + ATTRIBUTES_OFFSET)
+    fields[BASE_TIMESTAMP] = read_int64(buffer, position + BASE_TIMESTAMP_OFFSET)
+    fields[MAX_TIMESTAMP] = read_int64(buffer, position + MAX_TIMESTAMP_OFFSET)
+    fields[PRODUCER_ID] = read_int64(buffer, position + PRODUCER_ID_OFFSET)
+    fields[PRODUCER_EPOCH] = read_int16(buffer, position + PRODUCER_EPOCH_OFFSET)
+    fields[BASE_SEQUENCE] = read_int32(buffer, position + BASE_SEQUENCE_OFFSET)
+    fields[COUNT] = count
+    return END
+
+
+@kernel
+def write_headers(fields: NDArray[np.int64], out_buffer: NDArray[np.uint8]) -> None:
+    """Write the 61 header bytes of each batch in `fields` at its position, CRC included."""
+    for row in range(len(fields)):
+        batch = fields[row]
+        position = batch[POSITION]
+        write_int64(out_buffer, position + BASE_OFFSET_OFFSET, batch[BASE_OFFSET])
+        write_int32(out_buffer, position + LENGTH_OFFSET, batch[SIZE] - LOG_OVERHEAD)
+        write_int32(out_buffer, position + PARTITION_LEADER_EPOCH_OFFSET, batch[LEADER_EPOCH])
+        write_int8(out_buffer, position + MAGIC_OFFSET, batch[MAGIC])
+        write_int32(out_buffer, position + CRC_OFFSET, batch[CRC])
+        write_int16(out_buffer, position + ATTRIBUTES_OFFSET, batch[ATTRIBUTES])
+        delta = batch[LAST_OFFSET] - batch[BASE_OFFSET]
+        write_int32(out_buffer, position + LAST_OFFSET_DELTA_OFFSET, delta)
+        write_int64(out_buffer, position + BASE_TIMESTAMP_OFFSET, batch[BASE_TIMESTAMP])
+        write_int64(out_buffer, position + MAX_TIMESTAMP_OFFSET, batch[MAX_TIMESTAMP])
+        write_int64(out_buffer, position + PRODUCER_ID_OFFSET, batch[PRODUCER_ID])
+        write_int16(out_buffer, position + PRODUCER_EPOCH_OFFSET, batch[PRODUCER_EPOCH])
+        write_int32(out_buffer, position + BASE_SEQUENCE_OFFSET, batch[BASE_SEQUENCE])
+        write_int32(out_buffer, position + RECORDS_COUNT_OFFSET, batch[COUNT])

@@ -1,0 +1,53 @@
+"""A slot: where the fields of one record lie, in numbers. Constants of the kernels.
+
+A slot is a row of int64[n, 9]. Sizes are -1 for null; positions are relative to the array that
+holds the bytes: the batches themselves, the arena they were decompressed into, or a column's data.
+
+     0  offset                         4  position of the value    6  position of the headers
+     1  timestamp in ms                5  size of the value        7  size of all of them
+     2  position of the key                                        8  number of headers
+     3  size of the key
+"""
+
+from typing import Final
+
+SLOT_OFFSET: Final = 0
+SLOT_TIMESTAMP: Final = 1
+SLOT_KEY: Final = 2
+SLOT_KEY_SIZE: Final = 3
+SLOT_VALUE: Final = 4
+SLOT_VALUE_SIZE: Final = 5
+SLOT_HEADERS: Final = 6  # behind their count
+SLOT_HEADERS_SIZE: Final = 7
+SLOT_HEADER_COUNT: Final = 8
+SLOT_WIDTH: Final = 9
+
+# ---- what the kernels that fill slots count: int64[12] -------------------------------------------
+TOTAL_ROWS: Final = 0
+TOTAL_KEY_BYTES: Final = 1
+TOTAL_KEY_NULLS: Final = 2
+TOTAL_VALUE_BYTES: Final = 3
+TOTAL_VALUE_NULLS: Final = 4
+TOTAL_HEADERS: Final = 5
+TOTAL_HEADER_KEY_BYTES: Final = 6
+TOTAL_HEADER_VALUE_BYTES: Final = 7
+TOTAL_HEADER_VALUE_NULLS: Final = 8
+ALL_ATTRIBUTES: Final = 9  # of the chosen batches, or-ed
+ERROR_BATCH: Final = 10  # where a negative status arose
+ERROR_RECORD: Final = 11  # in that batch
+TOTALS_WIDTH: Final = 12
+
+# ---- status of a kernel --------------------------------------------------------------------------
+OK: Final = 0
+BAD_COUNT: Final = -1
+BAD_RECORD_LENGTH: Final = -2
+BAD_NUMBER: Final = -3
+BAD_FIELD_LENGTH: Final = -4
+BAD_HEADER_COUNT: Final = -5
+BAD_HEADER_KEY: Final = -6
+BAD_RECORD_END: Final = -7
+SURPLUS_BYTES: Final = -8
+OUT_OF_ROOM: Final = -9
+RECORD_TOO_LARGE: Final = -10
+BAD_ROW: Final = -11
+BAD_TIMESTAMP: Final = -12
