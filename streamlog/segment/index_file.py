@@ -26,13 +26,23 @@ class IndexFile:
         entry_size: Bytes of one entry.
     """
 
-    __slots__ = ("_entry_size", "_file", "_fs", "_is_dirty", "_written", "path", "was_created")
+    __slots__ = (
+        "_entry_size",
+        "_file",
+        "_fs",
+        "_is_dirty",
+        "_is_longer",
+        "_written",
+        "path",
+        "was_created",
+    )
 
     def __init__(self, fs: FileSystem, path: str, entry_size: int) -> None:
         self._fs = fs
         self._entry_size = entry_size
         self._file: File | None = None
         self._written = _UNKNOWN
+        self._is_longer = False
         self._is_dirty = True
         self.path = path
         self.was_created = False
@@ -54,6 +64,12 @@ class IndexFile:
         """Note that the file has exactly `count` entries, those in memory."""
         self._written = count
 
+    def keep(self, count: int) -> None:
+        """Note that only the first `count` entries of the file are those in memory."""
+        if self._written > count:
+            self._written = count
+            self._is_longer = True
+
     def store(self, count: int, encode: Callable[[int], bytes]) -> None:
         """Make the file hold `count` entries.
 
@@ -64,27 +80,26 @@ class IndexFile:
         Raises:
             StorageError: The file system refused; the next call tries again.
         """
-        if self._written == count:
+        if self._written == count and not self._is_longer:
             return
         file = self._opened()
-        keep = min(self._written, count) if self._written != _UNKNOWN else 0
-        if self._written == _UNKNOWN or self._written > count:
-            self._written = _UNKNOWN
-            file.truncate(keep * self._entry_size)
-            self._written = keep
+        if self._written == _UNKNOWN or self._is_longer:
+            kept = max(self._written, 0)
+            file.truncate(kept * self._entry_size)
+            self._written, self._is_longer = kept, False
         self._is_dirty = True
-        if keep < count:
-            self._write(file, encode(keep), keep * self._entry_size)
+        if self._written < count:
+            self._write(file, encode(self._written), self._written * self._entry_size)
         self._written = count
 
     def _write(self, file: File, entries: bytes, position: int) -> None:
         try:
             file.pwrite(entries, position)
         except StorageError:
-            self._written = _UNKNOWN
+            self._is_longer = True
             with contextlib.suppress(StorageError):
                 file.truncate(position)
-                self._written = position // self._entry_size
+                self._is_longer = False
             raise
 
     def _opened(self) -> File:
@@ -94,8 +109,7 @@ class IndexFile:
             except FileMissingError:
                 self._file = self._fs.open(self.path, OpenMode.CREATE)
                 self.was_created = True
-                self._is_dirty = True
-                self._written = 0
+                self._written, self._is_longer = 0, False
         return self._file
 
     def create(self) -> None:
@@ -123,7 +137,7 @@ class IndexFile:
     def remove(self) -> None:
         """Remove the file, where there is one."""
         self.close()
-        self._written = 0
+        self._written, self._is_longer = 0, False
         with contextlib.suppress(FileMissingError):
             self._fs.remove(self.path)
 

@@ -199,6 +199,7 @@ class OffsetIndex:
         offsets, positions = self._entries
         if count < len(offsets):
             self._entries = (offsets[:count], positions[:count])
+            self.file.keep(count)
 
     def store(self) -> None:
         """Bring the file up to date with what is in memory.

@@ -206,6 +206,7 @@ class TimeIndex:
         count = bisect_left(offsets, offset - self.base_offset)
         if count < len(offsets):
             self._entries = (timestamps[:count], offsets[:count])
+            self.file.keep(count)
 
     def store(self) -> None:
         """Bring the file up to date with what is in memory.

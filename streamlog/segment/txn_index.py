@@ -21,7 +21,12 @@ import struct
 from bisect import bisect_left
 from typing import Final, NamedTuple
 
-from streamlog.errors import CorruptIndexError, FileMissingError, InvalidRequestError
+from streamlog.errors import (
+    CorruptIndexError,
+    FileMissingError,
+    InvalidRequestError,
+    StorageError,
+)
 from streamlog.fs.api import FileSystem
 from streamlog.records.layout import HEADER_SIZE_UP_TO_MAGIC
 from streamlog.segment.index_file import IndexFile
@@ -164,25 +169,29 @@ class TxnIndex:
                 got=aborted.last_offset,
                 expected=f"above {last}",
             )
-        entries = [*self._entries, aborted]
-        self._store(entries)
-        self._entries = entries
+        self._entries.append(aborted)
+        try:
+            self._store()
+        except StorageError:
+            self._entries.pop()
+            raise
 
     def truncate_to(self, offset: int) -> None:
         """Drop the transactions whose markers lie at or above `offset`."""
         markers = [entry.last_offset for entry in self._entries]
         kept = self._entries[: bisect_left(markers, offset)]
         if len(kept) < len(markers):
-            self._store(kept)
             self._entries = kept
+            self.file.keep(len(kept))
+            self._store()
 
     def reset(self) -> None:
         """Drop all transactions, and the file, whatever it holds."""
         self._entries = []
         self.file.remove()
 
-    def _store(self, entries: list[AbortedTxn]) -> None:
-        self.file.store(
-            len(entries),
-            lambda start: b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries[start:]),
-        )
+    def _store(self) -> None:
+        self.file.store(len(self._entries), self._encode)
+
+    def _encode(self, start: int) -> bytes:
+        return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in self._entries[start:])

@@ -97,9 +97,7 @@ def open_segment(
     fs: FileSystem, base_offset: int = 0, *, writable: bool = True, **overrides: object
 ) -> Segment:
     """Open a segment of `DIRECTORY`."""
-    return Segment.open(
-        fs, DIRECTORY, base_offset, config=config(**overrides), writable=writable
-    )
+    return Segment.open(fs, DIRECTORY, base_offset, config=config(**overrides), writable=writable)
 
 
 def append(segment: Segment, *plans: BatchPlan) -> None:
