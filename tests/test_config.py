@@ -305,3 +305,9 @@ def test_templates_without_their_comment_marks_are_the_defaults() -> None:
 )
 def test_every_topic_file_in_conf_can_be_used(path: Path) -> None:
     LogConfig.from_properties(parse_properties(path.read_text(), str(path)))
+
+
+def test_spark_defaults_are_lines_of_key_and_value() -> None:
+    settings = parse_properties((CONF / "spark-defaults.conf").read_text())
+    assert settings["spark.sql.session.timeZone"] == "UTC"
+    assert all(key.startswith("spark.") and value for key, value in settings.items())
