@@ -239,7 +239,7 @@ def write_headers(
 
 
 @kernel
-def write_records(
+def format_records(
     out: Bytes,
     frame: tuple[Bytes, Bytes],
     fixed: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]],

@@ -59,7 +59,7 @@ def format_records(
     header_count = len(headers[1][0]) - 1
     size = count * (len(head) + len(after) + _FIXED_SIZE)
     out = np.empty(size + header_count * _HEADER_SIZE + text_size * _WORST, np.uint8)
-    written = json_kernels.write_records(
+    written = json_kernels.format_records(
         out,
         (np.frombuffer(head, np.uint8), np.frombuffer(after, np.uint8)),
         (columns.offset, columns.timestamp, columns.timestamp_type),

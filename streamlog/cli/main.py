@@ -1,6 +1,5 @@
 """Entry point: the verbs, the options before them, and what becomes of an error."""
 
-import importlib.metadata
 import io
 import os
 import platform
@@ -42,9 +41,11 @@ def _print_versions(context: click.Context, parameter: click.Parameter, wanted: 
 
 
 def _version_of(distribution: str) -> str:
+    from importlib import metadata
+
     try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
         return "not installed"
 
 

@@ -1,8 +1,7 @@
 """Writing for `produce`: records to their partitions, in batches, durable before it reports."""
 
-import os
+import io
 import random
-import sys
 from collections.abc import Iterator
 from typing import IO, Any, Final, NamedTuple, Protocol
 
@@ -205,7 +204,10 @@ def produce_all(settings: Settings, producer: Producer, parser: Parser, stream: 
 
 
 def _size_of(stream: IO[bytes]) -> int | None:
-    """Return how much there is to read, where stdin is a regular file."""
-    if sys.stdin is None or stream is not getattr(sys.stdin, "buffer", None):
+    """Return how much there is to read, where the input is a file; None for a pipe."""
+    if not stream.seekable():
         return None
-    return os.fstat(stream.fileno()).st_size or None
+    here = stream.tell()
+    size = stream.seek(0, io.SEEK_END) - here
+    stream.seek(here)
+    return size

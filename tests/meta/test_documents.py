@@ -1,0 +1,152 @@
+"""Documents stay true: what they name exists, and what they tell to type works."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.meta.repository import ROOT, files, name
+
+DOCUMENTS = [path for path in files(".md") if "decisions" not in path.parts]
+TOP_LEVEL = ("streamlog/", "streaming_jobs/", "tests/", "conf/", "examples/", ".ci/")
+
+_CODE = re.compile(r"`([^`\n]+)`")
+_BLOCK = re.compile(
+    r"(?P<comment><!-- not run: (?P<reason>[^\n]+?) -->\n+)?"
+    r"^```(?P<language>bash|python)\n(?P<code>.*?)^```$",
+    re.M | re.S,
+)
+
+
+class Block(NamedTuple):
+    """A block of code in a document."""
+
+    language: str
+    code: str
+    line: int
+    reason: str | None
+
+
+def blocks(path: Path) -> list[Block]:
+    text = path.read_text(encoding="utf-8")
+    return [
+        Block(
+            match["language"],
+            match["code"],
+            text.count("\n", 0, match.start("code")) + 1,
+            match["reason"],
+        )
+        for match in _BLOCK.finditer(text)
+    ]
+
+
+def mentioned(path: Path) -> list[str]:
+    """Return what stands between single backticks, outside blocks of code."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
+    return _CODE.findall(text)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_every_path_a_document_names_exists(document: Path) -> None:
+    missing = [
+        text
+        for text in mentioned(document)
+        if text.startswith(TOP_LEVEL)
+        and not re.search(r"[*<>{}…\s]|[A-Z]{4,}", text)
+        and not (ROOT / text.split(":")[0]).exists()
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_every_module_a_document_names_exists(document: Path) -> None:
+    dotted = re.compile(r"(streamlog(?:\.\w+)+)(?:\(.*\))?")
+    missing = [
+        match[0]
+        for text in mentioned(document)
+        if (match := dotted.fullmatch(text)) and not _resolves(match[1])
+    ]
+    assert missing == []
+
+
+def _resolves(dotted: str) -> bool:
+    """Tell whether a name is a module, or an attribute of one."""
+    module, attributes = dotted, []
+    while module:
+        try:
+            if importlib.util.find_spec(module) is not None:
+                break
+        except ModuleNotFoundError:
+            pass
+        module, _, last = module.rpartition(".")
+        attributes.insert(0, last)
+    if not module:
+        return False
+    found = importlib.import_module(module)
+    for attribute in attributes:
+        if not hasattr(found, attribute):
+            return False
+        found = getattr(found, attribute)
+    return True
+
+
+def test_readme_and_design_are_there() -> None:
+    assert (ROOT / "README.md").exists()
+    assert (ROOT / "streamlog" / "DESIGN.md").exists()
+
+
+def test_a_block_that_is_not_run_says_why() -> None:
+    marked = re.findall(r"<!-- not run(.*?)-->", (ROOT / "README.md").read_text("utf-8"))
+    assert all(text.startswith(": ") and len(text) > 6 for text in marked)
+
+
+# Variables and the directory live on from block to block, as in the shell of a reader.
+_BASH = """
+set -euo pipefail
+if [ -e "$STATE/variables" ]; then . "$STATE/variables"; cd "$(cat "$STATE/directory")"; fi
+{code}
+declare -px | grep -v -e ' STATE=' -e ' BASH' -e '-r ' >"$STATE/variables"
+pwd >"$STATE/directory"
+"""
+_PYTHON = """
+. "$STATE/variables"; cd "$(cat "$STATE/directory")"
+exec python "$STATE/block.py"
+"""
+
+
+@pytest.mark.spark
+def test_every_block_of_the_readme_runs(tmp_path: Path) -> None:
+    state, place = tmp_path / "state", tmp_path / "place"
+    state.mkdir()
+    place.mkdir()
+    tools = Path(sys.executable).parent
+    environment = {
+        **os.environ,
+        "STATE": str(state),
+        "PATH": f"{tools}:{os.environ['PATH']}",
+        "TMPDIR": str(tmp_path),
+    }
+    ran = 0
+    for block in [Block("bash", ":", 0, None), *blocks(ROOT / "README.md")]:
+        if block.reason is not None:
+            continue
+        (state / "block.py").write_text(block.code, encoding="utf-8")
+        script = _PYTHON if block.language == "python" else _BASH.replace("{code}", block.code)
+        done = subprocess.run(
+            ["bash", "-c", script],
+            cwd=place,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"README.md:{block.line}\n{block.code}\n{done.stdout}"
+        ran += 1
+    assert ran > 1

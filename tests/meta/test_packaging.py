@@ -1,0 +1,70 @@
+"""What is in the wheel: the package, the module Spark looks for, and nothing else."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.meta.repository import PACKAGE, ROOT, modules
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    target = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", target, ROOT],
+        check=True,
+        capture_output=True,
+    )
+    (path,) = target.iterdir()
+    assert path.name.startswith("pyspark_streamlog-")
+    return zipfile.ZipFile(path)
+
+
+def members(wheel: zipfile.ZipFile) -> set[str]:
+    return {name for name in wheel.namelist() if ".dist-info/" not in name}
+
+
+def test_wheel_holds_the_modules_and_three_files_more(wheel: zipfile.ZipFile) -> None:
+    expected = {
+        path.relative_to(ROOT).as_posix() for path in modules() if "_autoload" not in path.parts
+    }
+    extra = {"pyspark_streamlog.py", "streamlog/py.typed", "streamlog/server.properties"}
+    assert members(wheel) == expected | extra
+
+
+def test_wheel_has_the_module_spark_looks_for(wheel: zipfile.ZipFile) -> None:
+    source = PACKAGE / "spark" / "_autoload" / "pyspark_streamlog.py"
+    assert wheel.read("pyspark_streamlog.py") == source.read_bytes()
+
+
+def test_wheel_has_neither_tests_nor_documents(wheel: zipfile.ZipFile) -> None:
+    tops = {Path(name).parts[0] for name in members(wheel)}
+    assert tops == {"streamlog", "pyspark_streamlog.py"}
+    assert not [name for name in members(wheel) if name.endswith(".md")]
+
+
+def test_wheel_makes_the_command(wheel: zipfile.ZipFile) -> None:
+    (entry_points,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
+    assert "streamlog = streamlog.cli.main:main" in wheel.read(entry_points).decode()
+
+
+def test_pins_come_with_hashes_and_without_an_index() -> None:
+    for path in sorted((ROOT / "conf").glob("requirements-*.txt")):
+        text = path.read_text()
+        pins = [line for line in text.splitlines() if line and not line.startswith(" ")]
+        assert pins
+        assert all("==" in pin and pin.endswith("\\") for pin in pins), path
+        assert "://" not in text
+        assert "--index" not in text
+        assert "--find-links" not in text
+
+
+def test_demo_pins_are_among_those_of_the_tests() -> None:
+    demo, test = (
+        set((ROOT / "conf" / f"requirements-{name}.txt").read_text().splitlines())
+        for name in ("demo", "test")
+    )
+    assert {line for line in demo if "==" in line} <= {line for line in test if "==" in line}
