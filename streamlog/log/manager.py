@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from streamlog.clock import Clock, SystemClock
 from streamlog.config import ConfigEntry, ConfigValue, LogConfig, ServerConfig
 from streamlog.errors import InvalidRequestError, UnknownTopicError
-from streamlog.fs.api import FileSystem
+from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log import registry, topics
 from streamlog.log.checkpoints import write_high_watermarks
@@ -262,6 +262,7 @@ class LogManager:
 
         wanted = TopicPartition(topic, partition)
         with self._guard:
+            self._check_open()
             found = self._logs.get(wanted)
             if found is None:
                 path = self._path(wanted)
@@ -281,6 +282,7 @@ class LogManager:
 
         wanted = TopicPartition(topic, partition)
         with self._guard:
+            self._check_open()
             found = self._readers.get(wanted)
             if found is None:
                 found = LogReader.open(self._path(wanted), fs=self._fs)
@@ -291,9 +293,12 @@ class LogManager:
     def commits(self) -> "CommitLog":
         """The root's transactional commits."""
         with self._guard:
+            self._check_open()
             if self._commits is None:
                 self._enter()
-                self._commits = topics.commit_log(self._fs, self._clock, self.root)
+                self._commits = topics.commit_log(
+                    self._fs, self._clock, self.root, open_log=lambda each: self.log(*each)
+                )
             return self._commits
 
     # ---- closing -----------------------------------------------------------------------------
@@ -343,16 +348,17 @@ class LogManager:
 
     def _path(self, wanted: TopicPartition) -> str:
         self._check_exists(wanted.topic)
-        directories = topics.partition_directories(self._fs, self.root, wanted.topic)
-        if wanted.partition not in directories:
-            numbers = list(directories)
-            raise UnknownTopicError(
-                f"topic {wanted.topic} has no such partition",
-                path=self.root,
-                got=wanted.partition,
-                expected=f"0 to {numbers[-1]}" if numbers else "none: its directories are gone",
-            )
-        return directories[wanted.partition]
+        path = f"{self.root}/{wanted}"
+        found = self._fs.stat(path)
+        if found is not None and found.kind is FileKind.DIRECTORY and wanted.partition >= 0:
+            return path
+        numbers = list(topics.partition_directories(self._fs, self.root, wanted.topic))
+        raise UnknownTopicError(
+            f"topic {wanted.topic} has no such partition",
+            path=self.root,
+            got=wanted.partition,
+            expected=f"0 to {numbers[-1]}" if numbers else "none: its directories are gone",
+        )
 
     def _check_exists(self, name: str) -> None:
         self._check_open()

@@ -84,7 +84,7 @@ def partition_directories(fs: FileSystem, root: str, topic: str) -> dict[int, st
     Raises:
         StorageError: The root cannot be listed.
     """
-    return _directories_by_topic(fs, root).get(topic, {})
+    return _directories_by_topic(fs, root, only=topic).get(topic, {})
 
 
 def read_topic_properties(fs: FileSystem, root: str, topic: str) -> dict[str, str]:
@@ -108,10 +108,14 @@ def unknown_topic_error(root: str, topic: str, known: list[str]) -> UnknownTopic
     )
 
 
-def _directories_by_topic(fs: FileSystem, root: str) -> dict[str, dict[int, str]]:
-    found = [parse_partition_directory(name) for name in fs.list(root)]
+def _directories_by_topic(
+    fs: FileSystem, root: str, *, only: str | None = None
+) -> dict[str, dict[int, str]]:
+    named = [parse_partition_directory(name) for name in fs.list(root)]
     topics: dict[str, dict[int, str]] = {}
-    for partition in sorted(each for each in found if each is not None):
+    for partition in sorted(each for each in named if each is not None):
+        if only is not None and partition.topic != only:
+            continue
         path = f"{root}/{partition}"
         stat = fs.stat(path)
         if stat is not None and stat.kind is FileKind.DIRECTORY:
