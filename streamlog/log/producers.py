@@ -132,14 +132,13 @@ class ProducerStateManager:
         Args:
             buffer: The batches.
             table: Their headers, offsets assigned.
-            origin: A client's sequences are checked, a coordinator's not, and a follower or a
-                decided commit is believed altogether.
-            now_ms: Producers idle since longer ago are forgotten first.
+            origin: A client's sequences are checked, a coordinator's not; others are believed.
+            now_ms: Producers idle for too long are forgotten first.
             transaction_version: How strict markers are; see `ProducerState.check_marker`.
 
         Returns:
-            The remembered batch that a client's batch repeats: nothing is to be appended then.
-            None where the batches are new and in order.
+            The remembered batch that a client's batch repeats, and nothing is to be appended;
+            None where all are new.
 
         Raises:
             InvalidProducerEpochError: A batch or marker of an older producer epoch.
@@ -165,11 +164,11 @@ class ProducerStateManager:
                     known.check_marker(batch, marker, transaction_version=transaction_version)
                     known.append_marker(batch, marker)
                 continue
-            if origin is AppendOrigin.CLIENT:
-                duplicate = known.find_duplicate(batch)
-                if duplicate is not None:
-                    return duplicate
-            known.check_data(batch, check_sequence=origin is AppendOrigin.CLIENT)
+            is_client = origin is AppendOrigin.CLIENT
+            duplicate = known.find_duplicate(batch) if is_client else None
+            if duplicate is not None:
+                return duplicate
+            known.check_data(batch, check_sequence=is_client)
             known.append_data(batch)
         return None
 

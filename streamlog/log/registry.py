@@ -110,13 +110,7 @@ def create_topic(
     read_server_config(fs, root).log_config(configs)
     refuse_live_broker(fs, root)
     with registry_locked(fs, clock, root):
-        if topic_exists(fs, root, topic):
-            raise TopicExistsError(
-                f"topic {topic} exists already",
-                path=root,
-                hint=f"see it: streamlog --path {root} topics describe {topic}",
-            )
-        _refuse_collision(topic, list_topics(fs, root))
+        _refuse_taken_name(root, topic, list_topics(fs, root))
         _finish_deletion(fs, clock, root, topic)
         _remove_half_made(fs, root, topic)
         topic_id = new_topic_id(random)
@@ -163,7 +157,7 @@ def ensure_partition(
     with registry_locked(fs, clock, root):
         is_known = topic_exists(fs, root, partition.topic)
         if not is_known:
-            _refuse_collision(partition.topic, list_topics(fs, root))
+            _refuse_taken_name(root, partition.topic, list_topics(fs, root))
             _finish_deletion(fs, clock, root, partition.topic)
         topic_id = _topic_id(fs, root, partition, random)
         _make_partition(fs, path, topic_id)
@@ -207,13 +201,19 @@ def _check_partitions(topic: str, partitions: int) -> None:
         )
 
 
-def _refuse_collision(topic: str, known: list[str]) -> None:
-    """Raise for a name that another topic has but for '.' and '_'.
+def _refuse_taken_name(root: str, topic: str, known: list[str]) -> None:
+    """Raise for a name that a topic has, maybe but for '.' and '_'.
 
     Source: org.apache.kafka.common.internals.Topic.hasCollision; metrics take both for the same.
     """
+    if topic in known:
+        raise TopicExistsError(
+            f"topic {topic} exists already",
+            path=root,
+            hint=f"see it: streamlog --path {root} topics describe {topic}",
+        )
     for other in known:
-        if other != topic and other.replace(".", "_") == topic.replace(".", "_"):
+        if other.replace(".", "_") == topic.replace(".", "_"):
             raise InvalidTopicError(
                 f"topic {topic} would differ from {other} only in '.' and '_', which Kafka's "
                 "metrics take for the same",
