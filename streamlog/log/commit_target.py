@@ -1,0 +1,65 @@
+"""What a commit needs of a partition."""
+
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from streamlog.config import LogConfig
+from streamlog.fs.api import Buffer
+from streamlog.log.read import FetchInfo
+from streamlog.records.table import BatchTable
+from streamlog.topic import TopicPartition
+
+__all__ = ["CommitTarget"]
+
+
+class CommitTarget(Protocol):
+    """What a commit needs of a partition: `streamlog.log.partition_log.PartitionLog`."""
+
+    topic_partition: TopicPartition
+    topic_id: str
+    path: str
+
+    @property
+    def config(self) -> LogConfig:
+        """The settings in force."""
+        ...
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that may be read."""
+        ...
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset the next record gets."""
+        ...
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below it is synced."""
+        ...
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch the next batch carries."""
+        ...
+
+    def writing(self) -> AbstractContextManager[None]:
+        """Hold the partition's lock, caught up, decisions applied; may be nested."""
+        ...
+
+    def append_decided(self, buffer: Buffer, table: BatchTable) -> None:
+        """Append batches byte for byte; only within `writing`."""
+        ...
+
+    def set_pending(self, pending: bool) -> None:  # noqa: FBT001 - says what it sets
+        """Tell later holders of the lock whether to look for decisions."""
+        ...
+
+    def flush(self) -> None:
+        """Make everything appended so far durable."""
+        ...
+
+    def read(self, offset: int, max_bytes: int = ...) -> FetchInfo:
+        """Read whole batches from the one that holds `offset` on."""
+        ...

@@ -1,0 +1,162 @@
+"""The decisions that are not retired: files in `.streamlog/commits/pending`.
+
+The directory holds what is not retired and nothing older: at most some dozen decisions an app.
+Decisions never change, so those that were read once are kept.
+"""
+
+import contextlib
+import re
+from typing import Final
+
+from streamlog.errors import FileMissingError, LimitExceededError, UnavailableError
+from streamlog.fs.api import FileSystem
+from streamlog.fs.files import create_file_atomically, make_directories, read_file
+from streamlog.log.decisions import DecidedPart, Decision, format_decision, parse_decision
+from streamlog.log.identity import app_key
+from streamlog.log.sealed import MAX_SEALED_SIZE
+from streamlog.topic import TopicPartition
+
+__all__ = ["PendingDecisions", "decision_key", "decision_number"]
+
+_NAME: Final = re.compile(r"[^@/]+@[0-9]{20}", re.ASCII)
+
+
+def decision_key(name: str) -> str:
+    """Return the app's key (`streamlog.log.identity.app_key`) in the name of a decision."""
+    return name.rpartition("@")[0]
+
+
+def decision_number(name: str) -> int:
+    """Return the number in the name of a decision."""
+    return int(name.rpartition("@")[2])
+
+
+class PendingDecisions:
+    """The decisions of a root that are not retired.
+
+    Args:
+        fs: Where the root is.
+        root: The log root.
+    """
+
+    __slots__ = ("_fs", "_known", "path")
+
+    def __init__(self, fs: FileSystem, root: str) -> None:
+        self._fs = fs
+        self.path = f"{root}/.streamlog/commits/pending"
+        self._known: dict[str, Decision] = {}
+
+    def names(self) -> list[str]:
+        """Return the names of all decisions: apps in order, each one's oldest first.
+
+        Raises:
+            StorageError: The directory cannot be read.
+        """
+        try:
+            names = [name for name in self._fs.list(self.path) if _NAME.fullmatch(name)]
+        except FileMissingError:
+            names = []
+        for gone in self._known.keys() - names:
+            del self._known[gone]
+        return names
+
+    def load(self, name: str) -> Decision | None:
+        """Return a decision, None where it was retired meanwhile.
+
+        Raises:
+            CorruptCheckpointError: It cannot be read, so nobody knows what it names.
+            StorageError: The disk refuses.
+        """
+        decision = self._known.get(name)
+        if decision is None:
+            path = f"{self.path}/{name}"
+            try:
+                content = read_file(self._fs, path, max_size=MAX_SEALED_SIZE)
+            except FileMissingError:
+                return None
+            decision = self._known[name] = parse_decision(content, path)
+        return decision
+
+    def naming(self, partition: TopicPartition) -> list[tuple[Decision, DecidedPart]]:
+        """Return the decisions that name `partition`, in the order of their offsets there.
+
+        Raises:
+            CorruptCheckpointError: A decision cannot be read, so it may name it.
+            StorageError: The disk refuses.
+        """
+        found = []
+        for name in self.names():
+            decision = self.load(name)
+            part = None if decision is None else decision.part_for(partition)
+            if decision is not None and part is not None:
+                found.append((decision, part))
+        return sorted(found, key=lambda row: (row[1].base_offset, row[0].name))
+
+    def newest(self) -> list[Decision]:
+        """Return the newest decision of each app that has any.
+
+        Raises:
+            CorruptCheckpointError: One of them cannot be read.
+            StorageError: The disk refuses.
+        """
+        names = {decision_key(name): name for name in self.names()}
+        decisions = (self.load(name) for name in names.values())
+        return [decision for decision in decisions if decision is not None]
+
+    def create(self, decision: Decision) -> None:
+        """Make a decision durable: the commit point.
+
+        Raises:
+            FileExistsAlreadyError: Another committer was faster; nothing was decided.
+            LimitExceededError: It is larger than a decision may be; nothing was decided.
+            UnavailableError: The disk refused. Where the error says that the outcome is unknown,
+                the decision stands for everybody who looks now, but not surely after a power cut.
+        """
+        content = format_decision(decision)
+        path = f"{self.path}/{decision.name}"
+        if len(content) > MAX_SEALED_SIZE:
+            raise LimitExceededError(
+                "the commit has too many pieces for one decision",
+                path=path,
+                got=f"{len(content)} bytes",
+                expected=f"at most {MAX_SEALED_SIZE}",
+                hint="commit less at once, or stage larger pieces",
+            )
+        if decision.number == 1:  # whoever decided before has made sure of the directory
+            make_directories(self._fs, self.path)
+        create_file_atomically(self._fs, path, content)
+        self._known[decision.name] = decision
+
+    def stands(self, decision: Decision) -> bool:
+        """Tell whether a decision of that name is there; True where the disk does not say."""
+        try:
+            return self._fs.stat(f"{self.path}/{decision.name}") is not None
+        except UnavailableError:
+            return True
+
+    def sync(self) -> None:
+        """Make the names of all decisions durable, whoever made them.
+
+        Raises:
+            StorageError: It failed.
+        """
+        self._fs.sync_directory(self.path)
+
+    def remove(self, name: str) -> None:
+        """Remove a retired decision; harmless where it is gone.
+
+        Raises:
+            StorageError: It cannot be removed.
+        """
+        with contextlib.suppress(FileMissingError):
+            self._fs.remove(f"{self.path}/{name}")
+        self._known.pop(name, None)
+
+    def of_app(self, app: str) -> list[str]:
+        """Return the names of an app's decisions, oldest first.
+
+        Raises:
+            StorageError: The directory cannot be read.
+        """
+        prefix = f"{app_key(app)}@"
+        return [name for name in self.names() if name.startswith(prefix)]

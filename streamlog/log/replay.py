@@ -1,0 +1,146 @@
+"""What a commit is to the history of its app: new, a replay, or a mistake. A table decides.
+
+The first row whose columns fit is the verdict; `_` fits anything.
+"""
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Final, NamedTuple
+
+from streamlog.errors import CommitMismatchError
+from streamlog.log.identity import CommitIdentity, Fingerprint
+from streamlog.log.ledger import KEPT_FINGERPRINTS
+
+__all__ = ["CASES", "OnMismatch", "Place", "ReplayRule", "Verdict", "judge", "refuse"]
+
+
+class ReplayRule(Enum):
+    """Which versions may follow the last one."""
+
+    NEXT = "last + 1 only"  # writeStream: Spark numbers its batches without gaps
+    GREATER = "any greater one"  # foreachBatch and batch write: the numbers are the user's
+
+
+class OnMismatch(Enum):
+    """What to do with a known version that is made from something else (`onReplayMismatch`)."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+    APPEND = "append"
+
+
+class Place(Enum):
+    """Where a version lies in the history of its app."""
+
+    FIRST = "the app never committed"
+    NEXT = "last + 1"
+    LATER = "above last + 1"
+    SAME = "known, with the same fingerprint"
+    OTHER = "known, with other fingerprints only"
+    FORGOTTEN = "not above the last, and not known"
+
+
+class Verdict(Enum):
+    """What is to be done."""
+
+    COMMIT = "commit"
+    REPLAY = "the old commit stands"
+    SKIP = "the old commit stands, though it was made from something else"
+    APPEND = "commit as another revision"
+    REFUSE = "stop"
+
+
+class Case(NamedTuple):
+    """One row of the table; None fits anything."""
+
+    place: Place
+    rule: ReplayRule | None
+    on_mismatch: OnMismatch | None
+    verdict: Verdict
+
+
+_: Final = None
+# fmt: off
+CASES: Final = (
+    Case(Place.FIRST,     _,                  _,                 Verdict.COMMIT),
+    Case(Place.NEXT,      _,                  _,                 Verdict.COMMIT),
+    Case(Place.LATER,     ReplayRule.GREATER, _,                 Verdict.COMMIT),
+    Case(Place.LATER,     ReplayRule.NEXT,    _,                 Verdict.REFUSE),
+    Case(Place.SAME,      _,                  _,                 Verdict.REPLAY),
+    Case(Place.OTHER,     _,                  OnMismatch.FAIL,   Verdict.REFUSE),
+    Case(Place.OTHER,     _,                  OnMismatch.SKIP,   Verdict.SKIP),
+    Case(Place.OTHER,     _,                  OnMismatch.APPEND, Verdict.APPEND),
+    Case(Place.FORGOTTEN, _,                  _,                 Verdict.REFUSE),
+)
+# fmt: on
+
+
+def place_of(version: int, *, last_version: int, known: Sequence[bool]) -> Place:
+    """Return where a version lies.
+
+    Args:
+        version: The version.
+        last_version: The highest one committed, -1 for none.
+        known: Of each of its revisions that are remembered, whether the fingerprint is the same.
+    """
+    if last_version < 0:
+        return Place.FIRST
+    if known:
+        return Place.SAME if any(known) else Place.OTHER
+    if version <= last_version:
+        return Place.FORGOTTEN
+    return Place.NEXT if version == last_version + 1 else Place.LATER
+
+
+def judge(place: Place, rule: ReplayRule, on_mismatch: OnMismatch) -> Verdict:
+    """Return what is to be done with a commit."""
+    for case in CASES:
+        if (
+            case.place is place
+            and case.rule in (None, rule)
+            and case.on_mismatch in (None, on_mismatch)
+        ):
+            return case.verdict
+    raise AssertionError(f"no case for {place}, {rule}, {on_mismatch}")
+
+
+def refuse(
+    identity: CommitIdentity,
+    place: Place,
+    *,
+    last_version: int,
+    fingerprint: Fingerprint,
+    known: Sequence[Fingerprint],
+) -> CommitMismatchError:
+    """Return the error for a commit that must not be made.
+
+    Args:
+        identity: Whose commit it is.
+        place: Why it must not: LATER, OTHER or FORGOTTEN.
+        last_version: The highest version committed.
+        fingerprint: What the commit was made from.
+        known: What the version was made from when it was committed, by revision.
+    """
+    if place is Place.OTHER:
+        return CommitMismatchError(
+            f"{identity} is committed already, made from other rows",
+            got=str(fingerprint),
+            expected=", or ".join(str(old) for old in known),
+            hint="the checkpoint was lost or put back: restore the one that belongs to this log, "
+            "or choose with onReplayMismatch=skip (keep the old rows) or append (keep both)",
+        )
+    if place is Place.LATER:
+        return CommitMismatchError(
+            f"{identity} does not follow the last one",
+            got=f"version {identity.version}",
+            expected=f"{last_version + 1}, or {last_version} again",
+            hint="batches between them never reached this log: restore the checkpoint that "
+            "belongs to it, or start a new query with a new checkpoint (or another txnAppId)",
+        )
+    return CommitMismatchError(
+        f"{identity} is older than what is remembered",
+        got=f"version {identity.version}",
+        expected=f"{last_version + 1}, or one of the last {KEPT_FINGERPRINTS} again",
+        hint="restore the checkpoint that belongs to this log, or start a new query with a new "
+        "checkpoint (or another txnAppId)",
+    )

@@ -1,0 +1,231 @@
+"""Retiring decisions: once the logs hold durably what was decided, the files may go.
+
+    sync the logs → ledger durable → remove the decisions → remove the staged files
+
+A crash after any step leaves more than is needed, never less.
+"""
+
+import errno
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from streamlog.errors import StorageError, StreamLogError, UnknownTopicError
+from streamlog.log.commit_target import CommitTarget
+from streamlog.log.decisions import Decision
+from streamlog.log.history import History
+from streamlog.log.ledger import Ledgers
+from streamlog.log.pending import PendingDecisions, decision_key
+from streamlog.log.staging import StagingArea, staged_version
+from streamlog.log.standing import Standing
+from streamlog.topic import TopicPartition
+
+__all__ = [
+    "RETIRE_AFTER_MS",
+    "DroppedPart",
+    "OpenLog",
+    "RetireReport",
+    "Retirement",
+    "find_target",
+    "is_due",
+]
+
+RETIRE_SIZE: Final = 64 << 20  # unretired bytes of one partition: what a power cut may cost
+RETIRE_AFTER_MS: Final = 60_000
+RETIRE_COUNT: Final = 64  # decisions: keeps the directory small
+STAGED_FILE_AGE_MS: Final = 7 * 24 * 3600 * 1000
+
+_logger = logging.getLogger(__name__)
+
+OpenLog = Callable[[TopicPartition], CommitTarget]
+
+
+class DroppedPart(NamedTuple):
+    """What a decision wanted to do to a partition that is no more."""
+
+    topic_partition: TopicPartition
+    topic_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetireReport:
+    """What a retirement did.
+
+    Attributes:
+        retired: How many decisions are done with.
+        dropped: Their parts for partitions that are no more.
+        removed_files: How many staged files went.
+    """
+
+    retired: int = 0
+    dropped: tuple[DroppedPart, ...] = ()
+    removed_files: int = 0
+
+
+def is_due(standing: Standing, now_ms: int) -> bool:
+    """Tell whether an app has so much unretired that it should retire now.
+
+    Args:
+        standing: Where the app stands.
+        now_ms: The time; a clock that went back counts as long ago.
+    """
+    if standing.unretired == 0:
+        return False
+    return (
+        standing.unretired >= RETIRE_COUNT
+        or not 0 <= now_ms - standing.unretired_since_ms < RETIRE_AFTER_MS
+        or any(at.unretired_size >= RETIRE_SIZE for at in standing.partitions.values())
+    )
+
+
+def find_target(
+    open_log: OpenLog, partition: TopicPartition, topic_id: str
+) -> CommitTarget | DroppedPart:
+    """Return the partition a decision means, or why there is none.
+
+    Raises:
+        StreamLogError: It is there and cannot be opened.
+    """
+    try:
+        log = open_log(partition)
+    except UnknownTopicError:
+        return DroppedPart(partition, topic_id, "the topic was deleted")
+    if log.topic_id != topic_id:
+        return DroppedPart(partition, topic_id, "the topic was deleted and made again")
+    return log
+
+
+class Retirement:
+    """Retires decisions and cleans up staged files of a root.
+
+    Args:
+        pending: Its decisions.
+        ledgers: Its ledgers.
+        area: Its staged files.
+        open_log: Opens a partition for writing; raises `UnknownTopicError` where it is no more.
+        apply_pending: Applies what is decided for a partition.
+    """
+
+    def __init__(
+        self,
+        pending: PendingDecisions,
+        ledgers: Ledgers,
+        area: StagingArea,
+        *,
+        open_log: OpenLog,
+        apply_pending: Callable[[CommitTarget], None],
+    ) -> None:
+        self._pending, self._ledgers, self._area = pending, ledgers, area
+        self._open_log, self._apply_pending = open_log, apply_pending
+
+    def retire(self, history: History) -> RetireReport:
+        """Retire what an app decided, from the oldest decision on.
+
+        Args:
+            history: The app's past; its lock is held, no partition's lock is.
+
+        Raises:
+            StreamLogError: A partition cannot be applied or synced; the decisions before the
+                first one that names it are retired all the same.
+        """
+        decisions = history.decisions()
+        dropped, failed = self._settle_partitions(decisions)
+        done = list(_up_to_first(decisions, failed))
+        standing = done[-1].standing if done else history.ledger.standing
+        is_anonymous = bool(done) and done[-1].identity.is_anonymous
+        if done and not is_anonymous:
+            gone = {part.topic_partition for part in dropped}
+            self._ledgers.store(history.ledger.with_decisions(done, gone))
+        for name in (*history.stale, *(decision.name for decision in done)):
+            self._pending.remove(name)
+        removed = 0
+        if done or history.stale:
+            removed = self._remove_files(history.app, standing, decisions[len(done) :])
+        if is_anonymous:
+            self._remove_directory(self._area.directory(history.app))
+        if failed:
+            raise next(iter(failed.values()))
+        return RetireReport(retired=len(done), dropped=tuple(dropped), removed_files=removed)
+
+    def clean(self, now_ms: int) -> int:
+        """Remove staged files that are older than 7 days and that no decision names.
+
+        Returns:
+            How many went.
+
+        Raises:
+            CorruptCheckpointError: A decision cannot be read, so nobody knows what it names.
+            StorageError: The disk refuses.
+        """
+        names = self._pending.names()
+        loaded = [self._pending.load(name) for name in names]
+        named = {file.name for decision in loaded if decision for file in decision.files}
+        known = {decision_key(name) for name in names}
+        removed = 0
+        for key, name in self._area.older_than(now_ms - STAGED_FILE_AGE_MS):
+            if name not in named:
+                self._area.remove_file(key, name)
+                removed += 1
+        for key in self._area.app_keys():
+            if key not in known and not self._ledgers.exists(key):
+                self._remove_directory(f"{self._area.path}/{key}")
+        return removed
+
+    def _settle_partitions(
+        self, decisions: Iterable[Decision]
+    ) -> tuple[list[DroppedPart], dict[tuple[TopicPartition, str], StreamLogError]]:
+        """Apply and sync all that decisions did; return what is no more, and what failed."""
+        ends: dict[tuple[TopicPartition, str], int] = {}
+        for decision in decisions:
+            for part in decision.parts:
+                key = part.topic_partition, part.topic_id
+                ends[key] = max(part.last_offset + 1, ends.get(key, 0))
+        dropped, failed = [], {}
+        for (partition, topic_id), end in sorted(ends.items()):
+            try:
+                log = find_target(self._open_log, partition, topic_id)
+                if isinstance(log, DroppedPart):
+                    _logger.warning("[%s] dropped a decided commit: %s", partition, log.reason)
+                    dropped.append(log)
+                else:
+                    self._settle(log, end)
+            except StreamLogError as error:
+                _logger.warning("[%s] cannot retire decided commits: %s", partition, error)
+                failed[partition, topic_id] = error
+        return dropped, failed
+
+    def _settle(self, log: CommitTarget, end: int) -> None:
+        with log.writing():
+            if log.log_end_offset < end:
+                self._apply_pending(log)
+            if log.recovery_point < end:
+                log.flush()
+
+    def _remove_files(self, app: str, standing: Standing, still_needed: list[Decision]) -> int:
+        """Remove staged files of versions that are committed, but for those still named."""
+        named = {file.name for decision in still_needed for file in decision.files}
+        gone = [
+            name
+            for name in self._area.names(app)
+            if name not in named and (staged_version(name) or 0) <= standing.last_version
+        ]
+        self._area.remove(app, gone)
+        return len(gone)
+
+    def _remove_directory(self, path: str) -> None:
+        try:
+            self._area.remove_directory(path)
+        except StorageError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+
+
+def _up_to_first(
+    decisions: Iterable[Decision], failed: dict[tuple[TopicPartition, str], StreamLogError]
+) -> Iterable[Decision]:
+    for decision in decisions:
+        if any((part.topic_partition, part.topic_id) in failed for part in decision.parts):
+            return
+        yield decision
