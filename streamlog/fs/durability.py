@@ -10,12 +10,15 @@ every state that a power cut may leave:
     directory   synced names + any of the unsynced changes; a rename is one change, and a change
                 taken back takes later changes of the same names with it
 
-The model is weaker than any one file system on purpose: ext4 and XFS hide a forgotten directory
-sync that another one would punish. Syncing a file does not sync its name.
+A block that survives with a write survives with all earlier writes into it: it goes to the disk
+as it stands in the cache. Else the model is weaker than any one file system on purpose: ext4 and
+XFS hide a forgotten directory sync that another one would punish. Syncing a file does not sync
+its name.
 """
 
 from collections.abc import Iterator
 from enum import Enum
+from itertools import pairwise
 from random import Random
 from typing import Final, NamedTuple
 
@@ -134,8 +137,11 @@ class MemoryInode:
             data, changes = self._own_data(), self.changes
             for change in reversed(changes):
                 _take_back(data, change)
-            for change, fate in zip(changes, _choose_fates(changes, random, loss), strict=True):
-                _apply(data, change, fate, random)
+            fates = _choose_fates(changes, random, loss)
+            kept = [_kept(*pair, random) for pair in zip(changes, fates, strict=True)]
+            _complete_blocks(changes, kept)
+            for change, fate, ranges in zip(changes, fates, kept, strict=True):
+                _apply(data, change, fate, ranges)
         self.changes = []
 
     def _own_data(self) -> bytearray:
@@ -312,31 +318,56 @@ def _choose_fates(changes: list[FileChange], random: Random, loss: Loss) -> list
     return fates
 
 
-def _apply(data: bytearray, change: FileChange, fate: _Fate, random: Random) -> None:
+_Ranges = list[tuple[int, int]]
+
+
+def _kept(change: FileChange, fate: _Fate, random: Random) -> _Ranges:
+    """Return which bytes of a write survive, as (start, end) in the file."""
+    if change.written is None or fate in (_Fate.LOST, _Fate.ZEROS):
+        return []
+    start, end = change.position, change.position + len(change.written)
+    if fate is _Fate.KEPT:
+        return [(start, end)]
+    if fate is _Fate.CUT:
+        return [(start, start + random.randrange(end - start + 1))]
+    return [block for block in _blocks(start, end) if random.random() < 0.5]
+
+
+def _complete_blocks(changes: list[FileChange], kept: list[_Ranges]) -> None:
+    """Let a block that survives with a later write survive with the earlier ones as well.
+
+    A block goes to the disk as it stands in the cache, with all that was written into it by then.
+    """
+    survives: set[int] = set()
+    for change, ranges in zip(reversed(changes), reversed(kept), strict=True):
+        own = {start // BLOCK_SIZE for pair in ranges for start, _ in _blocks(*pair)}
+        if change.written is not None:
+            end = change.position + len(change.written)
+            ranges += [
+                block
+                for block in _blocks(change.position, end)
+                if block[0] // BLOCK_SIZE in survives
+            ]
+        survives |= own
+
+
+def _blocks(start: int, end: int) -> _Ranges:
+    """Return a range of bytes cut at the borders of blocks."""
+    cuts = [start, *range(start - start % BLOCK_SIZE + BLOCK_SIZE, end, BLOCK_SIZE), end]
+    return [(a, b) for a, b in pairwise(cuts) if a < b]
+
+
+def _apply(data: bytearray, change: FileChange, fate: _Fate, ranges: _Ranges) -> None:
+    """Do as much of a change as survives."""
     position, written = change.position, change.written
-    if fate is _Fate.LOST:
-        return
     if written is None:
-        _resize(data, position)  # a truncation happens or does not
-    elif fate is _Fate.KEPT:
-        _write(data, written, position)
-    elif fate is _Fate.CUT:
-        if kept := random.randrange(len(written) + 1):
-            _write(data, written[:kept], position)
-    else:
+        if fate is not _Fate.LOST:
+            _resize(data, position)  # a truncation happens or does not
+        return
+    if fate in (_Fate.ZEROS, _Fate.BLOCKS):
         _resize(data, max(len(data), position + len(written)))
-        if fate is _Fate.BLOCKS:
-            _write_some_blocks(data, written, position, random)
-
-
-def _write_some_blocks(data: bytearray, written: bytes, position: int, random: Random) -> None:
-    end = position + len(written)
-    while position < end:
-        stop = min(end, (position // BLOCK_SIZE + 1) * BLOCK_SIZE)
-        if random.random() < 0.5:
-            first = position - (end - len(written))
-            data[position:stop] = written[first : first + stop - position]
-        position = stop
+    for start, end in ranges:
+        _write(data, written[start - position : end - position], start)
 
 
 def _take_back(data: bytearray, change: FileChange) -> None:

@@ -20,8 +20,10 @@ from streamlog.errors import CorruptRecordError
 from streamlog.fs.api import Buffer, FileKind, FileSystem
 from streamlog.log.epochs import LeaderEpochCache
 from streamlog.log.locks import SharedState, StateFlag
+from streamlog.log.producers import ProducerStateManager
 from streamlog.log.segments import Segments
 from streamlog.records.batch import BatchTable
+from streamlog.records.layout import NO_PARTITION_LEADER_EPOCH
 from streamlog.segment.filenames import SegmentSuffix, log_file_name, parse_log_file_name
 from streamlog.segment.segment import Segment
 from streamlog.topic import TopicPartition
@@ -94,6 +96,7 @@ def recover(
     log_start_offset: int,
     durable_offset: int | None,
     scanned: SharedState | None,
+    lost_power: bool,
     now_ms: int,
 ) -> LoadedLog:
     """Scan a partition from its recovery point on, cut a torn tail, refuse damage.
@@ -104,6 +107,7 @@ def recover(
         durable_offset: The recovery point: everything below it was synced. None: unknown.
         scanned: A shared state of this boot whose writer died in the act: what lies before its
             active size was sound then, and no power cut has come between.
+        lost_power: Whether the machine went down since the last writer.
         now_ms: The time.
 
     Returns:
@@ -118,27 +122,10 @@ def recover(
     epochs = LeaderEpochCache.load(fs, path)
     opened = [Segment.open(fs, path, b, config=directory.config, writable=True) for b in bases]
     first = _first_to_scan(bases, durable_offset, scanned)
-    tail_was_cut = False
+    scan = _Scan(directory, opened, epochs, durable_offset, lost_power=lost_power, now_ms=now_ms)
     for at, segment in enumerate(opened):
-        if at < first and not segment.needs_recovery:
-            continue
-        known_size = scanned.active_size if scanned and _is_active(scanned, segment) else 0
-        report = segment.recover(
-            durable_offset=durable_offset,
-            is_last=at == len(opened) - 1,
-            on_batch=_epoch_keeper(epochs),
-            known_size=known_size,
-        )
-        if report.cut_size:
-            tail_was_cut = True
-            _logger.warning(
-                "[%s] cut %d bytes of a torn tail at byte %d of %s; they are kept in %s",
-                directory.partition,
-                report.cut_size,
-                segment.size,
-                segment.path,
-                report.kept_path,
-            )
+        if at >= first or segment.needs_recovery:
+            scan.recover(at)
     _check_order(opened)
     segments = Segments(opened)
     log_end = segments.active.next_offset() if opened else 0
@@ -166,7 +153,7 @@ def recover(
         log_end_offset=log_end,
         recovery_point=min(durable_offset or 0, log_end),
         epochs=epochs,
-        tail_was_cut=tail_was_cut,
+        tail_was_cut=scan.tail_was_cut,
     )
 
 
@@ -187,17 +174,61 @@ def _first_to_scan(
     return max(0, sum(base <= start for base in bases) - 1)
 
 
-def _is_active(state: SharedState, segment: Segment) -> bool:
-    return (
-        segment.base_offset == state.active_base_offset and StateFlag.DISTRUSTED not in state.flags
-    )
+class _Scan:
+    """Recovers segments one after the other, with what the ones before have told."""
 
+    def __init__(
+        self,
+        directory: Directory,
+        segments: list[Segment],
+        epochs: LeaderEpochCache,
+        durable_offset: int | None,
+        *,
+        lost_power: bool,
+        now_ms: int,
+    ) -> None:
+        self._directory, self._segments, self._epochs = directory, segments, epochs
+        self._durable_offset, self._lost_power = durable_offset, lost_power
+        self._now_ms = now_ms
+        self._previous_epoch = NO_PARTITION_LEADER_EPOCH
+        self.tail_was_cut = False
 
-def _epoch_keeper(epochs: LeaderEpochCache):  # type: ignore[no-untyped-def]
-    def keep(_: Buffer, table: BatchTable) -> None:
-        epochs.assign_from(table)
+    def recover(self, at: int) -> None:
+        """Recover segment `at`: log, indexes, its part of epochs and aborted transactions."""
+        segment = self._segments[at]
+        producers = ProducerStateManager.load(
+            self._directory.fs,
+            self._directory.path,
+            segments=self._segments[:at],
+            log_start_offset=self._segments[0].base_offset,
+            log_end_offset=segment.base_offset,
+            now_ms=self._now_ms,
+        )
+        segment.reset_aborted()
 
-    return keep
+        def on_batch(buffer: Buffer, table: BatchTable) -> None:
+            self._epochs.assign_from(table)
+            for aborted in producers.update(buffer, table):
+                segment.append_aborted(aborted)
+
+        report = segment.recover(
+            durable_offset=self._durable_offset,
+            is_last=at == len(self._segments) - 1,
+            on_batch=on_batch,
+            previous_epoch=self._previous_epoch,
+            lost_power=self._lost_power,
+        )
+        self._previous_epoch = max(self._previous_epoch, report.leader_epoch)
+        if report.cut_size:
+            self.tail_was_cut = True
+            _logger.warning(
+                "[%s] cut %d bytes of a torn tail at byte %d of %s; they are kept in %s",
+                self._directory.partition,
+                report.cut_size,
+                report.size,
+                segment.path,
+                report.kept_path or "none, for too many are kept already",
+            )
 
 
 def _check_order(segments: list[Segment]) -> None:

@@ -119,6 +119,7 @@ class LocalLog:
                 log_start_offset=log_start_offset,
                 durable_offset=durable_offset,
                 scanned=mine,
+                lost_power=durable_offset is not None and mine is None,
                 now_ms=now_ms,
             )
             loader.close_replaced(self.segments, loaded.segments)

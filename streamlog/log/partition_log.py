@@ -248,6 +248,9 @@ class PartitionLog:
             durable_offset=durable.get(self.topic_partition),
             now_ms=self._clock.now_ms(),
         )
+        if self.topic_partition not in durable:
+            # From now on a mark is known: what a power cut tears can be told from damage.
+            self._checkpoint_recovery_point()
         pending = state.flags & StateFlag.PENDING if is_adopted and state else StateFlag.PENDING
         self._leave(pending)
 

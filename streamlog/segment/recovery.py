@@ -25,7 +25,7 @@ from streamlog.records.layout import (
 from streamlog.segment.file_records import FileRecords
 from streamlog.segment.indexed_records import IndexedRecords
 from streamlog.segment.recovery_table import Case, Facts, Verdict, decide
-from streamlog.segment.search import find_sound, fits_checksum
+from streamlog.segment.search import find_sound, fits_checksum, has_lost_block
 from streamlog.segment.torn_tail import keep_tail
 from streamlog.segment.walk import Place, walk_sound
 
@@ -68,6 +68,7 @@ def recover(
     on_batch: OnBatch | None,
     known_size: int,
     previous_epoch: int,
+    lost_power: bool,
 ) -> RecoveryReport:
     """Recover a segment; see `Segment.recover`.
 
@@ -79,6 +80,7 @@ def recover(
         on_batch: Called with each run of sound batches.
         known_size: Bytes at the front that need not be walked.
         previous_epoch: The latest leader epoch before this segment.
+        lost_power: Whether the machine went down after the last append.
 
     Raises:
         CorruptRecordError: Records that somebody was promised are damaged; nothing was cut.
@@ -99,7 +101,13 @@ def recover(
 
     place = walk_sound(records, base_offset, start, end, on_sound)
     facts = assess(
-        records, base_offset, place, end=end, durable_offset=durable_offset, is_last=is_last
+        records,
+        base_offset,
+        place,
+        end=end,
+        durable_offset=durable_offset,
+        is_last=is_last,
+        lost_power=lost_power,
     )
     case = decide(facts)
     if case.verdict is Verdict.REFUSE:
@@ -133,6 +141,7 @@ def assess(
     end: int,
     durable_offset: int | None,
     is_last: bool,
+    lost_power: bool = False,
 ) -> Facts:
     """Gather the facts about a place.
 
@@ -143,6 +152,7 @@ def assess(
         end: Where the file ends.
         durable_offset: The mark; None: unknown.
         is_last: No later segment exists.
+        lost_power: The machine went down after the last append.
     """
     facts = Facts(
         is_end=place.position == end,
@@ -153,7 +163,8 @@ def assess(
         return facts
     left = end - place.position
     if is_last:
-        facts = facts._replace(is_followed=_is_followed(records, base_offset, place, end))
+        is_followed = _is_followed(records, base_offset, place, end, lost_power=lost_power)
+        facts = facts._replace(is_followed=is_followed)
     head = records.file.pread(min(RECORD_BATCH_OVERHEAD, left), place.position)
     if len(head) < HEADER_SIZE_UP_TO_MAGIC:
         return facts
@@ -185,12 +196,21 @@ def _is_repeated(
     return found is not None and (found.offset, found.last_offset) == (first, last)
 
 
-def _is_followed(records: FileRecords, base_offset: int, place: Place, end: int) -> bool:
-    """Tell whether something sound stands behind `place`, or something made to look so."""
+def _is_followed(
+    records: FileRecords, base_offset: int, place: Place, end: int, *, lost_power: bool
+) -> bool:
+    """Tell whether something sound stands behind `place`, or something made to look so.
+
+    A power cut keeps some of the blocks that were not synced and loses others, which then read
+    as zeros. Sound batches behind such a hole say nothing: they belong to the same torn tail.
+    """
     try:
-        return find_sound(records, base_offset, place, end) is not None
+        found = find_sound(records, base_offset, place, end)
     except LimitExceededError:
         return True
+    if found is None:
+        return False
+    return not (lost_power and has_lost_block(records, place.position, found))
 
 
 def _refusal(

@@ -18,7 +18,10 @@ from streamlog.records.layout import (
 from streamlog.segment.file_records import CHUNK_SIZE, FileRecords
 from streamlog.segment.walk import Place
 
-__all__ = ["find_sound", "fits_checksum"]
+__all__ = ["find_sound", "fits_checksum", "has_lost_block"]
+
+_TELLING: Final = 32  # fewer zeros at the end of a batch may well be data
+_BLOCK: Final = 512  # the least a disk writes at once; file systems lose multiples of it
 
 _FREE: Final = 64 << 20  # bytes of candidates that are checked in any case
 
@@ -82,3 +85,26 @@ def _batch_at(records: FileRecords, position: int) -> bytes:
     head = records.file.pread(LOG_OVERHEAD, position)
     length = int.from_bytes(head[LENGTH_OFFSET:], "big")
     return records.file.pread(LOG_OVERHEAD + length, position)
+
+
+def has_lost_block(records: FileRecords, start: int, end: int) -> bool:
+    """Tell whether bytes between two positions look as if they never reached the disk.
+
+    That is: zeros where a batch should begin, zeros up to the next sound batch, or a block of
+    nothing but zeros between.
+
+    Args:
+        records: The log file.
+        start: Where a sound batch should stand and none does.
+        end: Where the next sound one stands.
+    """
+    # A batch's length, its bytes 8 to 11, is never zero; at its end short runs of zeros are.
+    edges = (start, LOG_OVERHEAD), (max(start, end - _TELLING), _TELLING)
+    if any(_is_zero(records, position, size) for position, size in edges):
+        return True
+    blocks = range(start + -start % _BLOCK, end - _BLOCK + 1, _BLOCK)
+    return any(_is_zero(records, position, _BLOCK) for position in blocks)
+
+
+def _is_zero(records: FileRecords, position: int, size: int) -> bool:
+    return not any(records.file.pread(size, position))

@@ -10,7 +10,6 @@ writes, and goes on after the files were renamed or removed.
 import logging
 from typing import Final
 
-from streamlog.binary.arrays import Buffer, as_source
 from streamlog.config import LogConfig
 from streamlog.errors import (
     CorruptIndexError,
@@ -19,7 +18,7 @@ from streamlog.errors import (
     InvalidRequestError,
     LimitExceededError,
 )
-from streamlog.fs.api import FileSystem
+from streamlog.fs.api import Buffer, FileSystem
 from streamlog.records.batch import BatchTable
 from streamlog.records.layout import (
     BATCH_HEADER,
@@ -318,9 +317,8 @@ class Segment:
         """
         log, start = self._log, self._log.size
         log.at_end()
-        source = as_source(buffer)
-        size = source.size
-        last_offset = int(table.last_offset[-1])
+        last_position, last_size, _, last_offset = table.fields[-1, :4].tolist()
+        size = last_position + last_size
         if last_offset - self.base_offset > MAX_INT32 or size > _MAX_SIZE - start:
             raise InvalidRequestError(
                 "append does not fit into the segment",
@@ -329,7 +327,7 @@ class Segment:
                 expected=f"at most offset {self.base_offset + MAX_INT32} and {_MAX_SIZE} bytes",
             )
         self._files.is_dirty = True
-        log.records.append(source, start)
+        log.records.append(buffer, start)
         if start == 0:
             self._first_batch_timestamp = int(table.max_timestamp[0])
         log.take_in(start, table)
@@ -428,6 +426,7 @@ class Segment:
         on_batch: OnBatch | None = None,
         known_size: int = 0,
         previous_epoch: int = NO_PARTITION_LEADER_EPOCH,
+        lost_power: bool = False,
     ) -> RecoveryReport:
         """Walk over all batches, rebuild the indexes, cut a torn tail, refuse damage.
 
@@ -441,6 +440,8 @@ class Segment:
                 and their table, positions relative to it.
             known_size: Bytes at the front that are known to be sound; they are not walked again.
             previous_epoch: The latest leader epoch before this segment, -1 for none.
+            lost_power: Whether the machine went down after the last append: blocks that were
+                not synced may be lost in front of others that survived.
 
         Returns:
             What was found and done.
@@ -460,6 +461,7 @@ class Segment:
             on_batch=on_batch,
             known_size=known_size,
             previous_epoch=previous_epoch,
+            lost_power=lost_power,
         )
         try:
             self.txn_index.truncate_to(report.next_offset)
