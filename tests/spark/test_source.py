@@ -1,0 +1,289 @@
+"""The source in a real Spark session: what a user types, and what comes back."""
+
+import json
+import shutil
+from datetime import datetime, timezone
+
+import pytest
+from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
+
+from streamlog.records.record import Header, Record
+from tests.support.spark_session import Collected
+
+pytestmark = pytest.mark.spark
+
+TEN = [f"v{n}" for n in range(10)]
+
+
+def encoded(values):
+    return sorted(value.encode() for value in values)
+
+
+@pytest.fixture
+def orders(root):
+    root.create("orders", 2)
+    root.append("orders", 0, TEN[:6])
+    root.append("orders", 1, TEN[6:])
+    return root
+
+
+def batch(spark, root, **options):
+    options = {"path": root.path, "subscribe": "orders"} | options
+    if {"subscribePattern", "assign"} & options.keys():
+        del options["subscribe"]
+    return spark.read.format("streamlog").options(**options).load()
+
+
+def stream(spark, root, **options):
+    options = {"path": root.path, "subscribe": "orders", "startingOffsets": "earliest"} | options
+    if "subscribePattern" in options:
+        del options["subscribe"]
+    return spark.readStream.format("streamlog").options(**options).load()
+
+
+def run(frame, checkpoint, collected=None):
+    """Run a query until it has read what is there now."""
+    collected = collected or Collected()
+    query = (
+        frame.writeStream.foreachBatch(collected.add)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(120)
+    return collected, query
+
+
+# ---- batch --------------------------------------------------------------------------------------
+def test_batch_has_the_columns_of_kafkas_source(spark, root):
+    root.create("orders", 1)
+    headers = (Header("trace", b"\x00\xff"), Header("trace", None))
+    root.log().append(
+        [
+            Record(b"k", b"v", headers, 1_700_000_000_123),
+            Record(None, None, (), -1),
+        ]
+    )
+    frame = batch(spark, root, includeHeaders="true")
+    assert frame.dtypes == [
+        ("key", "binary"),
+        ("value", "binary"),
+        ("topic", "string"),
+        ("partition", "int"),
+        ("offset", "bigint"),
+        ("timestamp", "timestamp"),
+        ("timestampType", "int"),
+        ("headers", "array<struct<key:string,value:binary>>"),
+    ]
+    first, second = frame.orderBy("offset").collect()
+    assert first.asDict(recursive=True) == {
+        "key": b"k",
+        "value": b"v",
+        "topic": "orders",
+        "partition": 0,
+        "offset": 0,
+        "timestamp": first.timestamp,
+        "timestampType": 0,
+        "headers": [{"key": "trace", "value": b"\x00\xff"}, {"key": "trace", "value": None}],
+    }
+    assert (second.key, second.value, second.headers) == (None, None, None)
+    times = frame.selectExpr("unix_micros(timestamp) t").orderBy("t").collect()
+    assert [row.t for row in times] == [-1000, 1_700_000_000_123_000]
+
+
+def test_batch_reads_all_partitions_and_only_wanted_columns(spark, orders):
+    frame = batch(spark, orders, columns="offset,value")
+    assert frame.columns == ["value", "offset"]
+    assert sorted(row.value for row in frame.collect()) == encoded(TEN)
+
+
+def test_batch_between_offsets(spark, orders):
+    frame = batch(
+        spark,
+        orders,
+        startingOffsets='{"orders": {"0": 2, "1": -2}}',
+        endingOffsets='{"orders": {"0": 4, "1": -1}}',
+    )
+    assert sorted(row.value for row in frame.collect()) == encoded(TEN[2:4] + TEN[6:])
+
+
+def test_batch_between_times(spark, root):
+    root.create("orders", 1)
+    for number, value in enumerate(TEN):
+        root.append("orders", 0, [value], timestamp=1000 * number)
+    frame = batch(spark, root, startingTimestamp="2500", endingTimestamp="6000")
+    assert sorted(row.value for row in frame.collect()) == encoded(TEN[3:6])
+    row = frame.agg({"timestamp": "min"}).collect()[0]
+    assert row[0].replace(tzinfo=timezone.utc) == datetime(1970, 1, 1, 0, 0, 3, tzinfo=timezone.utc)
+
+
+def test_batch_of_an_empty_topic_has_no_rows(spark, root):
+    root.create("orders", 1)
+    assert batch(spark, root).collect() == []
+
+
+def test_batch_is_cut_into_the_tasks_that_were_asked_for(spark, orders):
+    frame = batch(spark, orders, minPartitions="4")
+    assert frame.rdd.getNumPartitions() == 4
+    assert frame.count() == 10
+    assert batch(spark, orders).rdd.getNumPartitions() == 1
+
+
+def test_batch_by_assignment_pattern_and_sql_view(spark, orders):
+    orders.create("other", 1).append("other", 0, ["x"])
+    assert batch(spark, orders, assign='{"orders": [1]}').count() == 4
+    assert batch(spark, orders, subscribePattern="o.*").count() == 11
+    spark.sql(
+        "CREATE OR REPLACE TEMPORARY VIEW log USING streamlog "
+        f"OPTIONS (path '{orders.path}', subscribe 'orders,other')"
+    )
+    assert spark.sql("SELECT count(*) FROM log WHERE topic = 'orders'").collect()[0][0] == 10
+
+
+def test_batch_of_another_writers_directory_leaves_it_as_it_was(spark, orders, tmp_path):
+    foreign = tmp_path / "foreign"
+    shutil.copytree(f"{orders.path}/orders-0", foreign / "orders-0")
+    names = sorted(path.name for path in foreign.rglob("*"))
+    assert batch(spark, orders, path=str(foreign)).count() == 6
+    assert batch(spark, orders, path=str(foreign / "orders-0")).count() == 6
+    assert batch(spark, orders, path=str(foreign / "orders-0" / f"{0:020}.log")).count() == 6
+    assert sorted(path.name for path in foreign.rglob("*")) == names
+
+
+# ---- streaming ----------------------------------------------------------------------------------
+def test_stream_goes_on_from_its_checkpoint(spark, orders, tmp_path):
+    first, _ = run(stream(spark, orders), tmp_path / "cp")
+    assert first.values == encoded(TEN)
+    orders.append("orders", 1, ["more"])
+    second, query = run(stream(spark, orders), tmp_path / "cp")
+    assert second.values == [b"more"]
+    assert [batch_id for batch_id, _ in second.batches] == [1]
+    progress = query.lastProgress["sources"][0]
+    assert json.loads(progress["latestOffset"]) == {"orders": {"0": 6, "1": 5}}
+    assert query.lastProgress["numInputRows"] == 1
+
+
+def test_available_now_runs_limited_batches_to_the_end(spark, orders, tmp_path):
+    collected, _ = run(stream(spark, orders, maxOffsetsPerTrigger="4"), tmp_path / "cp")
+    assert collected.values == encoded(TEN)
+    assert [len(rows) for _, rows in collected.batches] == [3, 3, 4]
+
+
+def test_latest_with_a_batch_that_fails_loses_and_repeats_nothing(spark, orders, tmp_path):
+    def write_and_fail(batch_id):
+        orders.append("orders", 0, ["during"])
+        raise RuntimeError("this batch fails")
+
+    failing = Collected()
+    failing.before = write_and_fail
+    with pytest.raises(StreamingQueryException, match="this batch fails"):
+        run(stream(spark, orders, startingOffsets="latest"), tmp_path / "cp", failing)
+    collected, _ = run(stream(spark, orders, startingOffsets="latest"), tmp_path / "cp")
+    assert collected.values == [b"during"]
+
+
+def test_checkpoint_of_kafkas_source_resumes_at_its_offsets(spark, orders, tmp_path):
+    checkpoint = tmp_path / "cp"
+    run(stream(spark, orders), checkpoint)
+    rewrite_last_offset(checkpoint, '{"orders":{"0":4,"1":2}}')
+    collected, _ = run(stream(spark, orders), checkpoint)
+    assert collected.values == encoded([*TEN[4:6], *TEN[8:]])
+
+
+def rewrite_last_offset(checkpoint, text):
+    last = max((checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+    lines = last.read_text().split("\n")
+    last.write_text("\n".join([*lines[:2], text]))
+    last.with_name(f".{last.name}.crc").unlink()
+
+
+def test_partition_that_appears_while_running_is_read(spark, orders, tmp_path):
+    collected = Collected()
+    query = (
+        stream(spark, orders, subscribePattern="o.*")
+        .writeStream.foreachBatch(collected.add)
+        .option("checkpointLocation", str(tmp_path / "cp"))
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        orders.create("other", 1).append("other", 0, ["x"])
+        while len(collected.rows) < 11 and query.isActive:
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    assert collected.values == encoded([*TEN, "x"])
+
+
+def test_loss_fails_the_query_with_its_reason_or_is_passed_over(spark, orders, tmp_path):
+    checkpoint = tmp_path / "cp"
+    run(stream(spark, orders), checkpoint)
+    orders.manager.delete_topic("orders")
+    orders.create("orders", 2).append("orders", 0, ["again"])
+    with pytest.raises(StreamingQueryException, match="TOPIC_RECREATED") as caught:
+        run(stream(spark, orders), checkpoint)
+    assert "DataLossError" in str(caught.value)
+    assert "failOnDataLoss" in str(caught.value)
+    collected, _ = run(stream(spark, orders, failOnDataLoss="false"), checkpoint)
+    assert collected.values == [b"again"]
+
+
+def test_group_is_written_when_the_next_batch_is_planned(spark, orders, tmp_path):
+    frame = stream(spark, orders, maxOffsetsPerTrigger="4", **{"kafka.group.id": "billing"})
+    run(frame, tmp_path / "cp")
+    with open(f"{orders.path}/.streamlog/readers/billing.json") as file:
+        finished = json.load(file)["offsets"]["orders"]
+    assert sum(finished.values()) == 6  # Spark reports a batch when it has planned the next
+
+
+# ---- errors -------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"subscribePatern": "x"}, "unknown option: got subscribepatern"),
+        ({"path": "/nowhere/at/all"}, "/nowhere/at/all"),
+        ({"subscribe": "absent"}, "there is no topic absent"),
+        ({"failOnDataLoss": "perhaps"}, "failOnDataLoss has an impossible value"),
+        ({"columns": "price"}, "names no column of a log"),
+        ({"assign": "{}"}, "only one option may say which topics to read"),
+    ],
+)
+def test_wrong_options_are_refused_at_load(spark, orders, options, text):
+    with pytest.raises(AnalysisException, match=text):
+        stream(spark, orders, **options)
+
+
+def test_file_in_place_of_a_directory_is_refused_at_load(spark, orders, tmp_path):
+    file = tmp_path / "notes.txt"
+    file.write_text("no log")
+    with pytest.raises(AnalysisException, match=r"notes\.txt"):
+        stream(spark, orders, path=str(file))
+
+
+def test_schema_of_the_users_is_refused(spark, orders):
+    reader = spark.read.format("streamlog").schema("value string")
+    frame = reader.options(path=orders.path, subscribe="orders").load()
+    with pytest.raises(PySparkException, match="fixed schema"):
+        frame.collect()
+
+
+def test_ending_offsets_are_refused_in_a_stream(spark, orders, tmp_path):
+    with pytest.raises(StreamingQueryException, match="not valid in streaming queries"):
+        run(stream(spark, orders, endingOffsets="latest"), tmp_path / "cp")
+
+
+def test_impossible_offsets_of_a_batch_name_what_there_is(spark, orders):
+    frame = batch(spark, orders, startingOffsets='{"orders": {"0": 99, "1": 0}}')
+    with pytest.raises(PySparkException, match=r"OffsetOutOfRangeError.*expected 0 to 6"):
+        frame.collect()
+
+
+def test_damaged_batch_fails_with_file_and_offset(spark, orders):
+    orders.append("orders", 0, ["a whole batch behind the damaged one"])
+    path = f"{orders.path}/orders-0/{0:020}.log"
+    with open(path, "r+b") as file:
+        file.seek(70)
+        file.write(b"\xff\xff\xff")
+    with pytest.raises(PySparkException, match=r"CorruptRecordError|CorruptDataError") as caught:
+        batch(spark, orders).collect()
+    assert f"{0:020}.log" in str(caught.value)
