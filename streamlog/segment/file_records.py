@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.binary.arrays import Buffer, as_source
+from streamlog.binary.arrays import Buffer
 from streamlog.errors import CorruptIndexError, CorruptRecordError, FileMissingError
 from streamlog.fs.api import File, FileSystem, OpenMode
 from streamlog.records.batch import BatchScan, ScanStop, scan_batches
@@ -28,6 +28,7 @@ from streamlog.records.layout import (
     LOG_OVERHEAD,
     RECORD_BATCH_OVERHEAD,
 )
+from streamlog.segment.header_walk import CONTINUE, FOUND, NO_PROMISE, UNSOUND, walk
 from streamlog.segment.offset_index import IndexEntry
 
 __all__ = ["Chunk", "FileRecords", "OffsetAndTimestamp", "OffsetPosition"]
@@ -131,35 +132,29 @@ class FileRecords:
 
         Source: FileRecords.searchForOffsetFromPosition.
         """
-        from streamlog.segment import kernels
-
-        position = entry.position if entry is not None else 0
-        walk = np.zeros(kernels.WALK_WIDTH, np.int64)
-        walk[kernels.WALK_PROMISED] = entry.offset if entry is not None else kernels.NO_ENTRY
+        position, promised = (0, NO_PROMISE) if entry is None else (entry.position, entry.offset)
         while end - position >= RECORD_BATCH_OVERHEAD:
             probe = self.file.pread(min(_PROBE_SIZE, end - position), position)
             if len(probe) < RECORD_BATCH_OVERHEAD:
                 break
-            walk[kernels.WALK_POSITION] = 0
-            status = kernels.find_batch(as_source(probe), offset, walk)
-            passed, promised, base_offset, last_offset, size = walk.tolist()
-            if status == kernels.FOUND and size <= end - position - passed:
-                return OffsetPosition(base_offset, position + passed, size, last_offset)
-            if status != kernels.CONTINUE:
-                if promised != kernels.NO_ENTRY:
-                    break
-                if status == kernels.UNSOUND:
-                    raise self._no_batch(probe[passed:], position + passed, offset)
-                return None
+            status, passed, promised, base_offset, last_offset, size = walk(probe, offset, promised)
             position += passed
-        if entry is not None and int(walk[kernels.WALK_PROMISED]) != kernels.NO_ENTRY:
-            raise CorruptIndexError(
-                "offset index promises a batch that is not there",
-                path=self.path,
-                position=entry.position,
-                offset=entry.offset,
-            )
-        return None
+            if status == FOUND:
+                if size > end - position:
+                    return None
+                return OffsetPosition(base_offset, position, size, last_offset)
+            if status == UNSOUND and promised == NO_PROMISE:
+                raise self._no_batch(probe[passed:], position, offset)
+            if status != CONTINUE:
+                break
+        if promised == NO_PROMISE:
+            return None
+        raise CorruptIndexError(
+            "offset index promises a batch that is not there",
+            path=self.path,
+            position=None if entry is None else entry.position,
+            offset=promised,
+        )
 
     def _no_batch(self, found: bytes, position: int, offset: int) -> CorruptRecordError:
         return CorruptRecordError(

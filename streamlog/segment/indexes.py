@@ -13,6 +13,7 @@ from streamlog.binary.arrays import read_only
 from streamlog.fs.api import FileSystem
 from streamlog.records.batch import BatchTable
 from streamlog.records.record import NO_TIMESTAMP
+from streamlog.records.table import LAST_OFFSET, MAX_TIMESTAMP, POSITION, SIZE
 from streamlog.segment.filenames import FileSuffix, segment_file_name
 from streamlog.segment.index_file import IndexFile
 from streamlog.segment.offset_index import OffsetIndex
@@ -21,6 +22,7 @@ from streamlog.segment.time_index import TimeIndex
 __all__ = ["NO_OFFSET", "IndexState", "SegmentIndexes", "choose_entries"]
 
 NO_OFFSET: Final = -1
+_FEW: Final = 8  # up to so many batches are taken one by one
 
 
 class IndexState(NamedTuple):
@@ -110,12 +112,29 @@ class SegmentIndexes:
         Returns:
             What the batches after these need to know.
         """
+        if len(table) <= _FEW:
+            return self._add_few(table.fields.tolist(), start, interval, state)
         entries, state = choose_entries(table, start, interval, state)
         if len(entries):
             offset, position, timestamp, timestamp_offset = entries.T
             self.offset.extend(offset, position)
             self.time.extend(timestamp, timestamp_offset)
         return state
+
+    def _add_few(
+        self, batches: list[list[int]], start: int, interval: int, state: IndexState
+    ) -> IndexState:
+        """Do what `add` does, batch by batch: for one or two a kernel call costs more."""
+        since, timestamp, offset = state
+        for batch in batches:
+            if batch[MAX_TIMESTAMP] > timestamp:
+                timestamp, offset = batch[MAX_TIMESTAMP], batch[LAST_OFFSET]
+            if since > interval:
+                self.offset.add(batch[LAST_OFFSET], start + batch[POSITION])
+                self.time.add(timestamp, offset)
+                since = 0
+            since += batch[SIZE]
+        return IndexState(since, timestamp, offset)
 
     def truncate_to(self, offset: int, position: int) -> None:
         """Drop the entries of batches that reach `offset` or start at or behind `position`."""

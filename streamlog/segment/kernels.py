@@ -24,33 +24,20 @@ from streamlog.records.layout import (
     RECORD_BATCH_OVERHEAD,
 )
 from streamlog.records.table import LAST_OFFSET, MAX_TIMESTAMP, POSITION, SIZE
+from streamlog.segment.header_walk import (
+    CONTINUE,
+    ENTRY_MISSED,
+    FOUND,
+    NO_PROMISE,
+    UNSOUND,
+    WALK_BASE_OFFSET,
+    WALK_LAST_OFFSET,
+    WALK_POSITION,
+    WALK_PROMISED,
+    WALK_SIZE,
+)
 
-__all__ = [
-    "CONTINUE",
-    "ENTRY_MISSED",
-    "FOUND",
-    "NO_ENTRY",
-    "UNSOUND",
-    "find_batch",
-    "find_candidate",
-    "index_entries",
-]
-
-# ---- what `find_batch` says --------------------------------------------------------------------
-FOUND: Final = 0
-CONTINUE: Final = -1  # the batch is not among those whose headers are in the buffer
-UNSOUND: Final = -2  # no v2 batch can start there
-ENTRY_MISSED: Final = -3  # the batch that the index promised is not there
-
-NO_ENTRY: Final = -1  # no promise to be kept
-
-# ---- places in what `find_batch` fills -----------------------------------------------------------
-WALK_POSITION: Final = 0
-WALK_PROMISED: Final = 1
-WALK_BASE_OFFSET: Final = 2
-WALK_LAST_OFFSET: Final = 3
-WALK_SIZE: Final = 4
-WALK_WIDTH: Final = 5
+__all__ = ["find_batch", "find_candidate", "index_entries"]
 
 # ---- places in the state of `index_entries` ------------------------------------------------------
 STATE_BYTES: Final = 0  # bytes since the batch of the last entry, that batch included
@@ -74,7 +61,7 @@ def find_batch(buffer: NDArray[np.uint8], offset: int, walk: NDArray[np.int64]) 
         buffer: uint8[n], beginning at a batch; nothing in it is trusted.
         offset: The offset that is looked for.
         walk: int64[5]. On entry: 0, and the last offset that an index entry promised for a batch
-            on the way (NO_ENTRY: none, or met already). On return: the position of the batch, or
+            on the way (NO_PROMISE: none, or met already). On return: the position of the batch, or
             where to go on, in `buffer` or behind it; the promise still open; and if FOUND the
             batch's base offset, last offset and size.
 
@@ -96,11 +83,11 @@ def find_batch(buffer: NDArray[np.uint8], offset: int, walk: NDArray[np.int64]) 
             status = UNSOUND
             break
         last_offset = base_offset + delta
-        if promised != NO_ENTRY and last_offset >= promised:
+        if promised != NO_PROMISE and last_offset >= promised:
             if last_offset > promised:
                 status = ENTRY_MISSED
                 break
-            promised = NO_ENTRY
+            promised = NO_PROMISE
         if last_offset >= offset:
             walk[WALK_BASE_OFFSET] = base_offset
             walk[WALK_LAST_OFFSET] = last_offset

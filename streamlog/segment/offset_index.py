@@ -16,6 +16,7 @@ There is no checksum: an index is a hint. `load` refuses what cannot be an index
 and whoever follows an entry looks whether the batch it promises is there.
 """
 
+import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from typing import Final, NamedTuple
@@ -31,6 +32,7 @@ from streamlog.segment.index_file import IndexFile
 __all__ = ["OFFSET_ENTRY_SIZE", "IndexEntry", "OffsetIndex"]
 
 _ENTRY: Final = np.dtype([("offset", ">i4"), ("position", ">i4")])
+_ONE_ENTRY: Final = struct.Struct(">ii")
 OFFSET_ENTRY_SIZE: Final = _ENTRY.itemsize  # OffsetIndex.ENTRY_SIZE
 assert OFFSET_ENTRY_SIZE == 8
 assert array("i").itemsize == 4
@@ -172,7 +174,15 @@ class OffsetIndex:
                 got=offset,
                 expected=f"above {self[-1].offset if offsets else self.base_offset - 1}",
             )
-        self.extend(np.array([offset]), np.array([position]))
+        self.add(offset, position)
+
+    def add(self, offset: int, position: int) -> None:
+        """Add an entry that is known to follow, if there is room."""
+        offsets, positions = self._entries
+        if len(offsets) < self.max_entries:
+            # Positions first: a reader goes from an offset to its position.
+            positions.append(position)
+            offsets.append(offset - self.base_offset)
 
     def extend(self, offsets: NDArray[np.int64], positions: NDArray[np.int64]) -> None:
         """Add entries that are known to follow, as many as there is room for.
@@ -183,7 +193,6 @@ class OffsetIndex:
         """
         room = max(self.max_entries - len(self), 0)
         known_offsets, known_positions = self._entries
-        # Positions first: a reader goes from an offset to its position.
         known_positions.extend(_packed(positions[:room]))
         known_offsets.extend(_packed(offsets[:room] - self.base_offset))
 
@@ -211,6 +220,8 @@ class OffsetIndex:
 
     def _encode(self, start: int) -> bytes:
         offsets, positions = self._entries
+        if start == len(offsets) - 1:
+            return _ONE_ENTRY.pack(offsets[-1], positions[-1])
         entries = np.empty(len(offsets) - start, _ENTRY)
         entries["offset"] = offsets[start:]
         entries["position"] = positions[start:]

@@ -16,6 +16,7 @@ Brokers extend the file of an active segment with zeros; trailing zeros are not 
 (A real entry of timestamp 0 is lost that way; the scan that replaces it finds the same.)
 """
 
+import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from typing import Final, NamedTuple
@@ -32,6 +33,7 @@ from streamlog.segment.index_file import IndexFile
 __all__ = ["TIME_ENTRY_SIZE", "TimeIndex", "TimestampOffset"]
 
 _ENTRY: Final = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
+_ONE_ENTRY: Final = struct.Struct(">qi")
 TIME_ENTRY_SIZE: Final = _ENTRY.itemsize  # TimeIndex.ENTRY_SIZE
 assert TIME_ENTRY_SIZE == 12
 assert array("q").itemsize == 8
@@ -171,7 +173,21 @@ class TimeIndex:
         if len(self) and timestamp < last.timestamp:
             raise self._out_of_order("timestamp", timestamp, last.timestamp)
         if timestamp > last.timestamp:
-            self._add(np.array([timestamp]), np.array([offset]))
+            self._append(timestamp, offset)
+
+    def add(self, timestamp: int, offset: int) -> None:
+        """Add an entry that is known to follow, if its timestamp is news and there is room."""
+        timestamps = self._entries[0]
+        if len(timestamps) < self.max_entries - 1 and timestamp > (
+            timestamps[-1] if timestamps else NO_TIMESTAMP
+        ):
+            self._append(timestamp, offset)
+
+    def _append(self, timestamp: int, offset: int) -> None:
+        timestamps, offsets = self._entries
+        # Offsets first: a reader goes from a timestamp to its offset.
+        offsets.append(offset - self.base_offset)
+        timestamps.append(timestamp)
 
     def _out_of_order(self, field: str, got: int, last: int) -> InvalidRequestError:
         return InvalidRequestError(
@@ -192,13 +208,10 @@ class TimeIndex:
         before[:1] = self.last_entry.timestamp
         before[1:] = timestamps[:-1]
         news = np.flatnonzero(timestamps > before)[: max(self.max_entries - 1 - len(self), 0)]
-        self._add(timestamps[news], offsets[news])
-
-    def _add(self, timestamps: NDArray[np.int64], offsets: NDArray[np.int64]) -> None:
         known_timestamps, known_offsets = self._entries
-        # Offsets first: a reader goes from a timestamp to its offset.
-        known_offsets.extend(_packed("i", (offsets - self.base_offset).astype(np.int32)))
-        known_timestamps.extend(_packed("q", timestamps))
+        relative = (offsets[news] - self.base_offset).astype(np.int32)
+        known_offsets.extend(_packed("i", relative))
+        known_timestamps.extend(_packed("q", timestamps[news]))
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at or above `offset`."""
@@ -218,6 +231,8 @@ class TimeIndex:
 
     def _encode(self, start: int) -> bytes:
         timestamps, offsets = self._entries
+        if start == len(timestamps) - 1:
+            return _ONE_ENTRY.pack(timestamps[-1], offsets[-1])
         entries = np.empty(len(timestamps) - start, _ENTRY)
         entries["timestamp"] = timestamps[start:]
         entries["offset"] = offsets[start:]

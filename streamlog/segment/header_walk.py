@@ -1,0 +1,78 @@
+"""Walking from batch header to batch header, checking no more than the headers."""
+
+import struct
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from streamlog.records.layout import (
+    CURRENT_MAGIC,
+    LOG_OVERHEAD,
+    MIN_BATCH_LENGTH,
+    RECORD_BATCH_OVERHEAD,
+)
+
+__all__ = ["CONTINUE", "ENTRY_MISSED", "FOUND", "NO_PROMISE", "UNSOUND", "HeaderWalk", "walk"]
+
+# How a walk ends; `kernels.find_batch` returns these.
+FOUND: Final = 0
+CONTINUE: Final = -1  # the batch is not among those whose headers are in the buffer
+UNSOUND: Final = -2  # no v2 batch can start there
+ENTRY_MISSED: Final = -3  # the batch that the index promised is not there
+
+NO_PROMISE: Final = -1
+
+# Places in what `kernels.find_batch` fills.
+WALK_POSITION: Final = 0
+WALK_PROMISED: Final = 1
+WALK_BASE_OFFSET: Final = 2
+WALK_LAST_OFFSET: Final = 3
+WALK_SIZE: Final = 4
+WALK_WIDTH: Final = 5
+
+_START: Final = struct.Struct(">qiibIhi")  # base offset … last offset delta
+
+
+class HeaderWalk(NamedTuple):
+    """How a walk ended.
+
+    Attributes:
+        status: FOUND, CONTINUE, UNSOUND or ENTRY_MISSED.
+        position: Of the batch it ended at, or where to go on; relative to the buffer.
+        promised: The promise that is still open, or NO_PROMISE.
+        base_offset: Of the batch that was found, as the next two.
+        last_offset: Its last offset.
+        size: Its bytes.
+    """
+
+    status: int
+    position: int
+    promised: int
+    base_offset: int = -1
+    last_offset: int = -1
+    size: int = 0
+
+
+def walk(buffer: bytes, offset: int, promised: int) -> HeaderWalk:
+    """Walk to the first batch that reaches `offset`.
+
+    Args:
+        buffer: Begins at a batch and has its header at least; nothing in it is trusted.
+        offset: The offset that is looked for.
+        promised: The last offset that an index entry promised for a batch on the way.
+    """
+    base, length, _, magic, _, _, delta = _START.unpack_from(buffer)
+    last, size = base + delta, LOG_OVERHEAD + length
+    is_sane = magic == CURRENT_MAGIC and length >= MIN_BATCH_LENGTH and base >= 0 and delta >= 0
+    if is_sane and promised in (NO_PROMISE, last):
+        # Batches of some size have an index entry each; then the first header decides.
+        if last >= offset:
+            return HeaderWalk(FOUND, 0, NO_PROMISE, base, last, size)
+        if size > len(buffer) - RECORD_BATCH_OVERHEAD:
+            return HeaderWalk(CONTINUE, size, NO_PROMISE)
+    from streamlog.segment import kernels
+
+    state = np.zeros(WALK_WIDTH, np.int64)
+    state[WALK_PROMISED] = promised
+    status = kernels.find_batch(np.frombuffer(buffer, np.uint8), offset, state)
+    return HeaderWalk(status, *state.tolist())
