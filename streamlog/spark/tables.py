@@ -86,7 +86,7 @@ def read_arrow(
             got=repr(invalid_timestamps),
             expected="error or null",
         )
-    fs, level = LocalFileSystem(), IsolationLevel(isolation)
+    fs, level = LocalFileSystem(), _level(isolation)
     root = os.path.abspath(path)
     decoder = ArrowDecoder(chosen, invalid_timestamps=invalid_timestamps)
     view = Subscription(root, _choose(fs, root, topic, partitions), level, fs=fs)
@@ -105,6 +105,17 @@ def read_arrow(
         ranges, decoder=decoder, isolation=level, fail_on_data_loss=True, fs=fs
     )
     return pa.RecordBatchReader.from_batches(decoder.schema, batches)
+
+
+def _level(isolation: IsolationLevel | str) -> IsolationLevel:
+    try:
+        return IsolationLevel(isolation)
+    except ValueError:
+        raise InvalidOptionError(
+            "isolation has an impossible value",
+            got=repr(isolation),
+            expected=" or ".join(level.value for level in IsolationLevel),
+        ) from None
 
 
 def _choose(

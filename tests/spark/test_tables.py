@@ -1,0 +1,120 @@
+"""Logs as Arrow tables: any directory, nothing written, no Spark loaded."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+
+from streamlog.errors import InvalidOptionError, InvalidRequestError, UnknownTopicError
+from streamlog.records.record import IsolationLevel
+from streamlog.spark.schema import COLUMN_NAMES, arrow_schema
+from streamlog.spark.tables import read_arrow, read_table
+
+TEN = [f"v{n}".encode() for n in range(10)]
+
+
+@pytest.fixture
+def orders(root):
+    root.create("orders", 2, **{"internal.segment.bytes": "200"})
+    for value in TEN[:6]:
+        root.append("orders", 0, [value])
+    root.append("orders", 1, TEN[6:])
+    return root
+
+
+def test_table_has_the_schema_of_the_source_and_all_records_in_order(orders):
+    table = read_table(orders.path, "orders")
+    assert table.schema.equals(arrow_schema(COLUMN_NAMES[:-1]))
+    assert table["value"].to_pylist() == TEN
+    assert table["offset"].to_pylist() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3]
+    assert table["partition"].to_pylist() == [0] * 6 + [1] * 4
+
+
+def test_arrow_comes_batch_by_batch_with_its_schema(orders):
+    reader = read_arrow(orders.path, topic="orders", columns=["value"])
+    assert reader.schema == pa.schema([("value", pa.binary())])
+    assert [value for batch in reader for value in batch["value"].to_pylist()] == TEN
+
+
+def test_partition_directory_and_single_segment_are_tables_too(orders):
+    directory = f"{orders.path}/orders-0"
+    assert read_table(directory)["value"].to_pylist() == TEN[:6]
+    segments = sorted(name for name in os.listdir(directory) if name.endswith(".log"))
+    assert len(segments) > 1
+    pieces = [read_table(f"{directory}/{name}")["offset"].to_pylist() for name in segments]
+    assert [int(name[:20]) for name in segments] == [piece[0] for piece in pieces]
+    assert [offset for piece in pieces for offset in piece] == list(range(6))
+
+
+def test_all_topics_are_read_where_none_is_named(orders):
+    orders.create("other", 1).append("other", 0, ["x"])
+    table = read_table(orders.path)
+    assert set(table["topic"].to_pylist()) == {"orders", "other"}
+    assert table.num_rows == 11
+
+
+def test_chosen_partitions(orders):
+    assert read_table(orders.path, "orders", partitions=[1])["value"].to_pylist() == TEN[6:]
+    assert read_table(orders.path, partitions=[1])["value"].to_pylist() == TEN[6:]
+    orders.create("other", 1)
+    with pytest.raises(UnknownTopicError, match="not of which topic") as caught:
+        read_table(orders.path, partitions=[1])
+    assert "orders, other" in caught.value.expected
+
+
+def test_reading_a_foreign_directory_changes_nothing_in_it(orders, tmp_path):
+    foreign = tmp_path / "foreign"
+    shutil.copytree(f"{orders.path}/orders-0", foreign / "orders-0")
+    before = {path: path.stat().st_mtime_ns for path in foreign.rglob("*")}
+    assert read_table(foreign, "orders").num_rows == 6
+    assert {path: path.stat().st_mtime_ns for path in foreign.rglob("*")} == before
+
+
+def test_empty_topic_is_an_empty_table(root):
+    root.create("orders", 3)
+    table = read_table(root.path, "orders", include_headers=True)
+    assert (table.num_rows, table.column_names) == (0, list(COLUMN_NAMES))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"topic": "absent"}, UnknownTopicError, "there is no topic absent"),
+        ({"topic": "orders", "partitions": [9]}, UnknownTopicError, "has no partition 9"),
+        ({"columns": ["price"]}, InvalidOptionError, "names no column"),
+        ({"columns": []}, InvalidOptionError, "is empty"),
+        ({"invalid_timestamps": "zero"}, InvalidOptionError, "error or null"),
+        ({"isolation": "chaos"}, InvalidOptionError, "read_uncommitted or read_committed"),
+    ],
+)
+def test_wrong_arguments_are_refused(orders, arguments, error, text):
+    with pytest.raises(error, match=text):
+        read_table(orders.path, **arguments)
+
+
+def test_missing_path_and_strange_file_are_refused(tmp_path):
+    with pytest.raises(UnknownTopicError, match="nowhere"):
+        read_table(tmp_path / "nowhere")
+    (tmp_path / "notes.txt").write_text("no log")
+    with pytest.raises(InvalidRequestError, match="no segment of a log"):
+        read_table(tmp_path / "notes.txt")
+
+
+def test_isolation_is_a_word_or_the_enum(orders):
+    for isolation in (IsolationLevel.READ_UNCOMMITTED, "read_uncommitted"):
+        assert read_table(orders.path, "orders", isolation=isolation).num_rows == 10
+
+
+def test_tables_load_neither_spark_nor_pandas(orders):
+    program = (
+        "import sys, streamlog\n"
+        f"assert streamlog.read_table({orders.path!r}, 'orders').num_rows == 10\n"
+        "print([name for name in ('pandas', 'pyspark') if name in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"
