@@ -30,9 +30,11 @@ from streamlog.segment import recovery
 from streamlog.segment.file_records import OffsetAndTimestamp, OffsetPosition
 from streamlog.segment.filenames import SegmentSuffix
 from streamlog.segment.indexed_records import IndexedRecords
+from streamlog.segment.offset_index import OffsetIndex
 from streamlog.segment.recovery import OnBatch, RecoveryReport
 from streamlog.segment.roll import PlannedAppend, RollReason, roll_reason
 from streamlog.segment.segment_files import SegmentFiles
+from streamlog.segment.time_index import TimeIndex
 from streamlog.segment.txn_index import AbortedTxn, TxnIndex, TxnSearch
 from streamlog.segment.walk import rewrite_sound
 
@@ -357,6 +359,17 @@ class Segment:
         """
         self._log.seal_indexes()
         self._files.is_sealed = True
+
+    # ---- the indexes -------------------------------------------------------------------------
+    @property
+    def offset_index(self) -> OffsetIndex:
+        """The offset index, as far as it can be believed."""
+        return self._log.indexes.offset
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """The time index, as far as it can be believed."""
+        return self._log.indexes.time
 
     # ---- aborted transactions ----------------------------------------------------------------
     @property
