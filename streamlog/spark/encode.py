@@ -21,7 +21,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamlog.config import LogConfig
-from streamlog.records.builder import EncodedBatches, InputColumns, encode_columns
+from streamlog.records.builder import EncodedBatches, encode_columns
+from streamlog.records.columns import InputColumns
 from streamlog.records.partitioner import partition_for_keys
 from streamlog.records.record import CompressionType
 from streamlog.spark.row_check import RowCheck, TopicTarget

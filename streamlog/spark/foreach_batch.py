@@ -1,0 +1,283 @@
+"""`append_batch`: the sink for `foreachBatch`, exactly once like `writeStream`.
+
+A batch takes one of two ways to its staged files. A small one is collected by `toArrow()` and
+staged by the driver: no Python worker, the shortest trigger there is. Any other is staged by its
+tasks through `mapInArrow`. How large a batch is, nobody knows before it ran, and running it twice
+is no answer (sources need not say the same twice): so the batch before decides. The first batch
+of a run, which may be a backlog, goes through the tasks.
+"""
+
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from streamlog.clock import SystemClock
+from streamlog.errors import InvalidRequestError
+from streamlog.fs.local import LocalFileSystem
+from streamlog.log.identity import CommitIdentity
+from streamlog.log.replay import ReplayRule
+from streamlog.log.staging import StagedExtent, StagedFile
+from streamlog.spark.options import Use
+from streamlog.spark.query_checkpoint import QueryCheckpoint
+from streamlog.spark.sink_commit import commit_staged, discard_staged
+from streamlog.spark.sink_options import SinkOptions
+from streamlog.spark.sink_schema import SinkSchema
+from streamlog.spark.stage import StagePlan, stage_rows
+from streamlog.spark.writer import BATCH_ID_PROPERTY, QUERY_ID_PROPERTY
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+__all__ = ["BatchAppender", "append_batch"]
+
+SMALL_ROWS: Final = 50_000
+SMALL_SIZE: Final = 16 << 20  # staged bytes
+
+_RUN_ID_PROPERTY: Final = "spark.jobGroup.id"  # StreamExecution sets it to the run's id
+_STAGED_COLUMN: Final = "staged"
+_TOO_LARGE_TO_COLLECT: Final = "spark.driver.maxResultSize"
+
+_logger = logging.getLogger(__name__)
+
+
+def append_batch(
+    root: str,
+    topic: str | None = None,
+    checkpoint: str | None = None,
+    *,
+    txn_app_id: str | None = None,
+    compression_type: str | None = None,
+    flush_messages: int | None = None,
+    flush_ms: int | None = None,
+    on_replay_mismatch: str | None = None,
+) -> "BatchAppender":
+    """Return a function for `foreachBatch` that appends each batch exactly once.
+
+    `df.writeStream.foreachBatch(append_batch("/data/log", topic="out", checkpoint=cp))`. A
+    function of yours may call it as well, with a DataFrame and the batch's id.
+
+    Args:
+        root: The log root.
+        topic: The topic of all rows; None where the column `topic` says.
+        checkpoint: The query's checkpointLocation; None asks the running query.
+        txn_app_id: Who writes; None for the query's id and the topic. A function that appends
+            several DataFrames of one batch gives each of them its own.
+        compression_type: none, gzip, snappy, lz4 or zstd; none by default.
+        flush_messages: Overrides the topic's `flush.messages`.
+        flush_ms: Overrides the topic's `flush.ms`.
+        on_replay_mismatch: What to do when a repeated batch has other rows than the first: fail
+            (the default), skip or append.
+
+    Raises:
+        InvalidOptionError: An argument has an impossible value.
+        InvalidTopicError: No topic could be called that.
+    """
+    given = {
+        "path": str(root),
+        "topic": topic,
+        "checkpointLocation": None if checkpoint is None else str(checkpoint),
+        "txnAppId": txn_app_id,
+        "kafka.compression.type": compression_type,
+        "flush.messages": flush_messages,
+        "flush.ms": flush_ms,
+        "onReplayMismatch": on_replay_mismatch,
+    }
+    options = {name: str(value) for name, value in given.items() if value is not None}
+    return BatchAppender(SinkOptions.of(options, Use.STREAM_WRITE))
+
+
+class BatchAppender:
+    """Appends the micro-batches of one query; see `append_batch`."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._is_small = False
+
+    def __call__(self, df: "DataFrame", batch_id: int) -> None:
+        """Append a batch, or find that it stands.
+
+        Args:
+            df: The rows, with the columns of Spark's Kafka sink.
+            batch_id: The batch's id, as Spark gives it.
+
+        Raises:
+            InvalidRequestError: A column or a row that cannot be, no such topic, or the second
+                append of one app in one batch.
+            CommitMismatchError: The batch stands already, made from something else.
+            UnavailableError: A lock or the disk; nothing was decided.
+        """
+        query = _RunningQuery.of(df)
+        app = self._options.app_id or self._options.app_for(query.require_id())
+        _appends.refuse_second(app, query.run_id, batch_id)
+        checkpoint = self._find_checkpoint(df, query)
+        plan = StagePlan.of(
+            self._options,
+            SinkSchema.of(df.schema, topic=self._options.topic),
+            has_checksum=checkpoint is None,
+        )
+        identity = CommitIdentity(app, batch_id)
+        staged = self._stage(df, plan, identity)
+        try:
+            commit_staged(
+                self._options, identity, staged, rule=ReplayRule.GREATER, checkpoint=checkpoint
+            )
+        except BaseException:
+            discard_staged(self._options, identity, staged)
+            raise
+        _appends.add(app, query.run_id, batch_id)
+        rows, size = sum(file.rows for file in staged), sum(file.size for file in staged)
+        self._is_small = rows <= SMALL_ROWS and size <= SMALL_SIZE
+
+    def _find_checkpoint(self, df: "DataFrame", query: "_RunningQuery") -> QueryCheckpoint | None:
+        location = self._options.checkpoint_location or query.checkpoint_location(df)
+        return QueryCheckpoint.find(LocalFileSystem(), location)
+
+    def _stage(
+        self, df: "DataFrame", plan: StagePlan, identity: CommitIdentity
+    ) -> list[StagedFile]:
+        if self._is_small:
+            table = _collect(df)
+            if table is not None:
+                return [_stage_here(table.to_batches(), plan, identity)]
+        return _stage_in_tasks(df, plan, identity)
+
+
+def _collect(df: "DataFrame") -> "pa.Table | None":
+    """Return all rows, None where Spark finds them too large to collect."""
+    try:
+        return df.toArrow()
+    except Exception as error:  # py4j and Spark raise several kinds
+        if _TOO_LARGE_TO_COLLECT not in str(error):
+            raise
+        _logger.warning("the batch is too large to collect; its tasks stage it instead")
+        return None
+
+
+def _stage_here(
+    batches: "list[pa.RecordBatch]", plan: StagePlan, identity: CommitIdentity
+) -> StagedFile:
+    return stage_rows(
+        LocalFileSystem(),
+        SystemClock(),
+        plan,
+        batches,
+        app=identity.app,
+        version=identity.version,
+        task=0,
+    )
+
+
+def _stage_in_tasks(df: "DataFrame", plan: StagePlan, identity: CommitIdentity) -> list[StagedFile]:
+    stage = partial(_stage_task, plan, identity.app, identity.version)
+    rows = df.mapInArrow(stage, f"{_STAGED_COLUMN} string").collect()
+    return [_parse_staged(row[_STAGED_COLUMN]) for row in rows]
+
+
+def _stage_task(
+    plan: StagePlan, app: str, version: int, batches: "Iterator[pa.RecordBatch]"
+) -> "Iterator[pa.RecordBatch]":
+    """Stage the rows of a task of `mapInArrow`, and yield one row that says where."""
+    import os
+
+    import pyarrow as pa
+    from pyspark import TaskContext
+
+    from streamlog.spark.worker import settle
+
+    context = TaskContext.get()
+    staged = stage_rows(
+        LocalFileSystem(),
+        SystemClock(),
+        plan,
+        batches,
+        app=app,
+        version=version,
+        task=0 if context is None else context.partitionId(),
+    )
+    settle(os.getpid())
+    yield pa.RecordBatch.from_pylist([{_STAGED_COLUMN: json.dumps(staged)}])
+
+
+def _parse_staged(text: str) -> StagedFile:
+    staged = StagedFile(*json.loads(text))
+    return staged._replace(extents=tuple(StagedExtent(*extent) for extent in staged.extents))
+
+
+# ---- the query that calls --------------------------------------------------------------------
+class _RunningQuery(NamedTuple):
+    """The streaming query in whose batch we are; both ids None outside of one."""
+
+    query_id: str | None
+    run_id: str | None
+
+    @classmethod
+    def of(cls, df: "DataFrame") -> "_RunningQuery":
+        context = df.sparkSession.sparkContext
+        if context.getLocalProperty(BATCH_ID_PROPERTY) is None:
+            return cls(None, None)
+        return cls(
+            context.getLocalProperty(QUERY_ID_PROPERTY), context.getLocalProperty(_RUN_ID_PROPERTY)
+        )
+
+    def require_id(self) -> str:
+        """Return the query's id.
+
+        Raises:
+            InvalidRequestError: There is no query.
+        """
+        if self.query_id is None:
+            raise InvalidRequestError(
+                "append_batch was called outside of foreachBatch, so nobody says who writes",
+                expected="a query, or txn_app_id",
+                hint='append_batch(root, topic="out", txn_app_id="daily-load")',
+            )
+        return self.query_id
+
+    def checkpoint_location(self, df: "DataFrame") -> str | None:
+        """Return the query's resolved checkpoint location; None where Spark does not say.
+
+        The DataFrame's session is a copy of the one that started the query; only what all
+        sessions share knows the query.
+        """
+        if self.query_id is None:
+            return None
+        session: Any = df.sparkSession
+        jvm_id = session._jvm.java.util.UUID.fromString(self.query_id)
+        query = session._jsparkSession.sharedState().activeStreamingQueries().get(jvm_id)
+        return None if query is None else str(query.resolvedCheckpointRoot())
+
+
+class _Appends:
+    """What each app has appended last in this process, by run and batch.
+
+    Spark never gives a batch twice within one run. Who appends twice under one identity (two
+    DataFrames, one app) would have the second taken for a replay of the first, and lost.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[str, int]] = {}
+        self._lock = threading.Lock()
+
+    def refuse_second(self, app: str, run_id: str | None, batch_id: int) -> None:
+        """Raise where the app has appended in this batch of this run."""
+        with self._lock:
+            is_second = run_id is not None and self._last.get(app) == (run_id, batch_id)
+        if is_second:
+            raise InvalidRequestError(
+                f"batch {batch_id} was appended already by {app!r} in this run",
+                expected="one append of each app in a batch",
+                hint="give each append_batch of the function its own txn_app_id",
+            )
+
+    def add(self, app: str, run_id: str | None, batch_id: int) -> None:
+        """Note an append."""
+        if run_id is not None:
+            with self._lock:
+                self._last[app] = (run_id, batch_id)
+
+
+_appends: Final = _Appends()

@@ -1,0 +1,186 @@
+"""The driver's part of a sink: staged files become part of the log, once.
+
+A process that commits once usually commits again, a trigger later. It keeps the root open, so
+that the next commit finds the partitions where it left them; they catch up with other writers
+all the same. Whatever goes wrong, the next commit starts from the disk.
+"""
+
+import atexit
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from streamlog.clock import SystemClock
+from streamlog.errors import (
+    CorruptCheckpointError,
+    InconsistentTopicIdError,
+    StreamLogError,
+    UnknownTopicError,
+)
+from streamlog.fs.local import LocalFileSystem
+from streamlog.log.commits import CommitOutcome
+from streamlog.log.identity import CommitIdentity
+from streamlog.log.manager import LogManager
+from streamlog.log.replay import ReplayRule
+from streamlog.log.staging import StagedFile
+from streamlog.spark.query_checkpoint import QueryCheckpoint
+from streamlog.spark.sink_options import SinkOptions
+
+__all__ = ["commit_staged", "discard_staged"]
+
+_logger = logging.getLogger(__name__)
+
+
+def commit_staged(
+    options: SinkOptions,
+    identity: CommitIdentity,
+    staged: Sequence[StagedFile],
+    *,
+    rule: ReplayRule,
+    checkpoint: QueryCheckpoint | None,
+) -> CommitOutcome:
+    """Commit what the tasks of a batch staged, or find that it is committed.
+
+    Args:
+        options: The sink's.
+        identity: Who writes, and which of its batches this is.
+        staged: What each task reported.
+        rule: Which versions may follow the last one.
+        checkpoint: The query's, where it can be read: it is synced first, and says what the
+            batch is made from.
+
+    Returns:
+        Where the rows are.
+
+    Raises:
+        CorruptCheckpointError: The checkpoint does not know the batch.
+        CommitMismatchError: The batch stands already, made from something else, or does not
+            follow the last one.
+        StreamLogError: As `CommitLog.commit` says.
+    """
+    source: str | None = None
+    paths: tuple[str, ...] = ()
+    if checkpoint is not None:
+        source = _source_of(checkpoint, identity.version)
+        paths = checkpoint.paths_to_sync(identity.version)
+    with _open_roots.root(options.root) as root:
+        return root.commit(identity, staged, options, rule=rule, source=source, sync_paths=paths)
+
+
+def discard_staged(
+    options: SinkOptions, identity: CommitIdentity, staged: Sequence[StagedFile]
+) -> None:
+    """Remove what tasks staged, but for what a decision names; logs what it could not do.
+
+    Args:
+        options: The sink's.
+        identity: Whose commit it was to be.
+        staged: What is known of its files.
+    """
+    if not any(file.name for file in staged):
+        return
+    try:
+        with _open_roots.root(options.root) as root:
+            root.abort(identity, staged)
+    except StreamLogError as error:  # they go when they are old
+        _logger.warning("staged files of %s stay for a while: %s", identity, error)
+
+
+def _source_of(checkpoint: QueryCheckpoint, batch_id: int) -> str:
+    source = checkpoint.source_lines(batch_id)
+    if source is None:
+        raise CorruptCheckpointError(
+            f"the query's checkpoint does not know batch {batch_id}",
+            path=checkpoint.path,
+            expected=f"offsets/{batch_id}",
+            hint="is this the checkpointLocation the query really uses?",
+        )
+    return source
+
+
+class _OpenRoot:
+    """A root that this process keeps open from commit to commit."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._manager: LogManager | None = None
+        self.lock = threading.Lock()
+
+    def commit(
+        self,
+        identity: CommitIdentity,
+        staged: Sequence[StagedFile],
+        options: SinkOptions,
+        *,
+        rule: ReplayRule,
+        source: str | None,
+        sync_paths: Sequence[str],
+    ) -> CommitOutcome:
+        """Commit, once more from the start where a topic is not the one that was open."""
+        was_open = self._manager is not None
+        try:
+            return self._open().commits.commit(
+                identity,
+                staged,
+                fingerprint=source,
+                replay_rule=rule,
+                on_mismatch=options.on_mismatch,
+                sync_paths=sync_paths,
+                flush_messages=options.flush_messages,
+                flush_ms=options.flush_ms,
+            )
+        except BaseException as error:
+            self.close()
+            if not was_open or not isinstance(error, UnknownTopicError | InconsistentTopicIdError):
+                raise
+        return self.commit(
+            identity, staged, options, rule=rule, source=source, sync_paths=sync_paths
+        )
+
+    def abort(self, identity: CommitIdentity, staged: Sequence[StagedFile]) -> None:
+        """Remove staged files that no decision names."""
+        self._open().commits.abort(identity, staged)
+
+    def close(self) -> None:
+        """Close the root; the next commit opens it anew."""
+        manager, self._manager = self._manager, None
+        if manager is not None:
+            with contextlib.suppress(StreamLogError):  # a failed sync of what stands decided
+                manager.close()
+
+    def _open(self) -> LogManager:
+        if self._manager is None:
+            self._manager = LogManager.open(self._path, fs=LocalFileSystem(), clock=SystemClock())
+        return self._manager
+
+
+class _OpenRoots:
+    """The roots of this process. A forked child starts without any."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._roots: dict[str, _OpenRoot] = {}
+
+    @contextlib.contextmanager
+    def root(self, path: str) -> Iterator[_OpenRoot]:
+        """Hold a root: one thread at a time."""
+        with self._lock:
+            if self._pid != os.getpid():
+                self._pid, self._roots = os.getpid(), {}
+            found = self._roots.setdefault(path, _OpenRoot(path))
+        with found.lock:
+            yield found
+
+    def close(self) -> None:
+        """Leave all roots in order."""
+        if self._pid == os.getpid():
+            for root in self._roots.values():
+                root.close()
+
+
+_open_roots: Final = _OpenRoots()
+atexit.register(_open_roots.close)

@@ -1,0 +1,226 @@
+"""The sink of `format("streamlog")`: tasks stage files, the driver decides.
+
+Spark makes a writer on the driver, pickles it for the tasks (`write`), makes another one on the
+driver and hands it the tasks' messages (`commit`): nothing goes from one to the other but those
+messages. Tasks run more than once and drivers die between the two; what holds then is said in
+`streamlog/log/COMMITS.md`.
+
+`commit` is on the way of every trigger. Its process usually stays for the next trigger, but need
+not, so this module imports nothing that only tasks need.
+"""
+
+import os
+import random as random_module
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from streamlog.clock import SystemClock
+from streamlog.errors import InvalidRequestError, UnavailableError
+from streamlog.fs.local import LocalFileSystem
+from streamlog.log.identity import CommitIdentity
+from streamlog.log.replay import ReplayRule
+from streamlog.log.staging import StagedFile
+from streamlog.spark.options import Use
+from streamlog.spark.query_checkpoint import QueryCheckpoint
+from streamlog.spark.sink_commit import commit_staged, discard_staged
+from streamlog.spark.sink_options import SinkOptions
+from streamlog.spark.sink_schema import SinkSchema
+from streamlog.spark.sink_topics import SinkTopics
+from streamlog.spark.worker import settle
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["BATCH_ID_PROPERTY", "QUERY_ID_PROPERTY", "batch_writer", "stream_writer"]
+
+BATCH_ID_PROPERTY: Final = "streaming.sql.batchId"  # MicroBatchExecution.BATCH_ID_KEY
+QUERY_ID_PROPERTY: Final = "sql.streaming.queryId"  # StreamExecution.QUERY_ID_KEY
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows(WriterCommitMessage):  # type: ignore[misc]  # Spark is Any
+    """A task's message to the driver: the file it staged."""
+
+    staged: StagedFile
+
+
+def stream_writer(
+    options: Mapping[str, str], schema: StructType, *, overwrite: bool
+) -> "StreamWriter":
+    """Return the sink of one trigger of `writeStream`.
+
+    Args:
+        options: What the user set, as Spark hands it over.
+        schema: The schema of the DataFrame.
+        overwrite: True in output mode complete: as Spark's Kafka sink, each result is appended.
+
+    Raises:
+        InvalidRequestError: An option, a column, or the topic cannot be.
+        CorruptCheckpointError: The query's metadata cannot be read.
+        StorageError: The root cannot be read.
+    """
+    del overwrite
+    return StreamWriter(SinkOptions.of(options, Use.STREAM_WRITE), schema)
+
+
+def batch_writer(
+    options: Mapping[str, str], schema: StructType, *, overwrite: bool
+) -> "BatchWriter":
+    """Return the sink of one batch `write`.
+
+    Args:
+        options: What the user set, as Spark hands it over.
+        schema: The schema of the DataFrame.
+        overwrite: True in save mode overwrite.
+
+    Raises:
+        InvalidRequestError: An option, a column, or the topic cannot be, or the mode is overwrite.
+        StorageError: The root cannot be read.
+    """
+    if overwrite:
+        raise InvalidRequestError(
+            "Save mode Overwrite not allowed for a log",
+            expected="append",
+            hint='df.write.format("streamlog").mode("append")',
+        )
+    return BatchWriter(SinkOptions.of(options, Use.BATCH_WRITE), schema)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # Spark is Any
+    """Writes the micro-batches of a query, each exactly once."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = SinkSchema.of(schema, topic=options.topic)
+        _check_topic(options)
+        checkpoint = _find_checkpoint(options)
+        self._query_id = checkpoint and checkpoint.query_id()
+
+    def write(self, iterator: Iterator["pa.RecordBatch"]) -> StagedRows:
+        """Stage the rows of one task; runs on an executor."""
+        query_id = self._query_id or _task_property(QUERY_ID_PROPERTY)
+        return _stage_task(
+            self._options,
+            self._schema,
+            iterator,
+            app=self._options.app_for(query_id),
+            version=int(_task_property(BATCH_ID_PROPERTY)),
+            has_checksum=self._query_id is None,
+        )
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Make the staged rows of all tasks part of the log, or find that they are."""
+        staged = _staged_files(messages)
+        commit_staged(
+            self._options,
+            CommitIdentity(staged[0].app, batchId),
+            staged,
+            rule=ReplayRule.NEXT,
+            checkpoint=_find_checkpoint(self._options),
+        )
+        settle(os.getpid())
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Remove what was staged, unless a commit that raised had decided all the same."""
+        staged = _staged_files(messages)
+        if staged:
+            discard_staged(self._options, CommitIdentity(staged[0].app, batchId), staged)
+
+
+class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]  # Spark is Any
+    """Writes one DataFrame: atomically, and with txnAppId and txnVersion exactly once."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = SinkSchema.of(schema, topic=options.topic)
+        _check_topic(options)
+        if options.app_id is None or options.version is None:
+            self._identity = CommitIdentity.anonymous(random_module.SystemRandom())
+        else:
+            self._identity = CommitIdentity(options.app_id, options.version)
+
+    def write(self, iterator: Iterator["pa.RecordBatch"]) -> StagedRows:
+        """Stage the rows of one task; runs on an executor."""
+        return _stage_task(
+            self._options,
+            self._schema,
+            iterator,
+            app=self._identity.app,
+            version=self._identity.version,
+            has_checksum=not self._identity.is_anonymous,
+        )
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Make the staged rows of all tasks part of the log, or find that they are."""
+        commit_staged(
+            self._options,
+            self._identity,
+            _staged_files(messages),
+            rule=ReplayRule.GREATER,
+            checkpoint=None,
+        )
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Remove what was staged, unless a commit that raised had decided all the same."""
+        discard_staged(self._options, self._identity, _staged_files(messages))
+
+
+def _check_topic(options: SinkOptions) -> None:
+    """Find the topic now, rather than when a task meets the first row."""
+    if options.topic is not None:
+        SinkTopics(LocalFileSystem(), SystemClock(), options.root).find(options.topic)
+
+
+def _find_checkpoint(options: SinkOptions) -> QueryCheckpoint | None:
+    return QueryCheckpoint.find(LocalFileSystem(), options.checkpoint_location)
+
+
+def _staged_files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
+    """Return the files of the tasks that have reported; a failed task leaves None."""
+    return [message.staged for message in messages if isinstance(message, StagedRows)]
+
+
+def _task_property(name: str) -> str:
+    context = TaskContext.get()
+    value: str | None = None if context is None else context.getLocalProperty(name)
+    if value is None:
+        raise UnavailableError(
+            "Spark does not say which query and batch this task belongs to",
+            got=f"no local property {name}",
+            hint="set a checkpointLocation on a path that the driver can read",
+        )
+    return value
+
+
+def _stage_task(
+    options: SinkOptions,
+    schema: SinkSchema,
+    batches: Iterator["pa.RecordBatch"],
+    *,
+    app: str,
+    version: int,
+    has_checksum: bool,
+) -> StagedRows:
+    from streamlog.spark.stage import StagePlan, stage_rows
+
+    context = TaskContext.get()
+    staged = stage_rows(
+        LocalFileSystem(),
+        SystemClock(),
+        StagePlan.of(options, schema, has_checksum=has_checksum),
+        batches,
+        app=app,
+        version=version,
+        task=0 if context is None else context.partitionId(),
+    )
+    settle(os.getpid())
+    return StagedRows(staged)

@@ -1,0 +1,233 @@
+"""`foreachBatch(append_batch(...))`: exactly once by the same steps, by both ways to stage."""
+
+import pytest
+
+import streamlog
+from streamlog.errors import InvalidOptionError, InvalidRequestError
+from streamlog.spark import foreach_batch
+from streamlog.spark.foreach_batch import append_batch
+from tests.support.sink import (
+    Checkpoint,
+    run_available,
+    sorted_values,
+    stream_of,
+    values_of,
+)
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    return Checkpoint(tmp_path / "cp")
+
+
+@pytest.fixture
+def feed(spark, root):
+    """The stream of topic `in`, two records a batch; topic `out` has two partitions."""
+    root.create("in").create("out", partitions=2)
+    return stream_of(spark, root.path, "in", maxOffsetsPerTrigger="2").select("key", "value")
+
+
+@pytest.fixture
+def ways(monkeypatch):
+    """Which way each batch took to its staged file."""
+    taken = []
+    here, there = foreach_batch._stage_here, foreach_batch._stage_in_tasks
+
+    def stage_here(*arguments):
+        taken.append("driver")
+        return here(*arguments)
+
+    def stage_in_tasks(*arguments):
+        taken.append("tasks")
+        return there(*arguments)
+
+    monkeypatch.setattr(foreach_batch, "_stage_here", stage_here)
+    monkeypatch.setattr(foreach_batch, "_stage_in_tasks", stage_in_tasks)
+    return taken
+
+
+def numbered(first, last):
+    return [f"row {number:03d}" for number in range(first, last)]
+
+
+def run(feed, checkpoint, function):
+    return run_available(
+        feed.writeStream.foreachBatch(function).option("checkpointLocation", str(checkpoint))
+    )
+
+
+def test_small_batches_after_the_first_are_staged_by_the_driver(root, feed, checkpoint, ways):
+    root.append("in", 0, numbered(0, 6))
+
+    assert run(feed, checkpoint, streamlog.spark.append_batch(root.path, topic="out")) is None
+
+    assert sorted_values(root.path, "out") == numbered(0, 6)
+    assert ways == ["tasks", "driver", "driver"]
+
+
+def test_a_large_batch_sends_the_next_one_back_to_the_tasks(
+    root, feed, checkpoint, ways, monkeypatch
+):
+    monkeypatch.setattr(foreach_batch, "SMALL_ROWS", 1)
+    root.append("in", 0, numbered(0, 5))
+
+    assert run(feed, checkpoint, append_batch(root.path, topic="out")) is None
+
+    assert sorted_values(root.path, "out") == numbered(0, 5)
+    assert ways == ["tasks", "tasks", "tasks"]  # 2, 2, 1 rows
+
+
+def test_what_spark_refuses_to_collect_is_staged_by_its_tasks(spark, root, tmp_path, ways):
+    root.create("in").create("out")
+    text = "Total size of serialized results is bigger than spark.driver.maxResultSize"
+    small = spark.range(2).selectExpr("string(id) value")
+
+    class TooLarge:
+        """A DataFrame that Spark does not collect; everything else is the real one's."""
+
+        def toArrow(self):  # noqa: N802 - Spark's name
+            raise RuntimeError(text)
+
+        def __getattr__(self, name):
+            return getattr(small, name)
+
+    appender = append_batch(root.path, topic="out", txn_app_id="app")
+    appender(small, 0)
+    appender(TooLarge(), 1)
+
+    assert ways == ["tasks", "tasks"]
+    assert sorted_values(root.path, "out") == ["0", "0", "1", "1"]
+
+
+def test_each_row_arrives_once_over_restarts_and_replays(root, feed, checkpoint):
+    root.append("in", 0, numbered(0, 5))
+    assert run(feed, checkpoint, append_batch(root.path, topic="out")) is None
+    checkpoint.forget_commit(2)
+    assert run(feed, checkpoint, append_batch(root.path, topic="out")) is None
+    root.append("in", 0, numbered(5, 8))
+    assert run(feed, checkpoint, append_batch(root.path, topic="out")) is None
+
+    assert sorted_values(root.path, "out") == numbered(0, 8)
+
+
+def test_a_function_that_fails_after_the_append_is_a_replay(root, feed, checkpoint):
+    root.append("in", 0, numbered(0, 2))
+    append = append_batch(root.path, topic="out")
+
+    def append_and_fail(frame, batch_id):
+        append(frame, batch_id)
+        raise ValueError("after the append")
+
+    assert "after the append" in run(feed, checkpoint, append_and_fail)
+    assert run(feed, checkpoint, append) is None
+
+    assert sorted_values(root.path, "out") == numbered(0, 2)
+
+
+def test_another_batch_of_the_same_number_stops_loudly(root, feed, checkpoint):
+    root.append("in", 0, numbered(0, 5))
+    run(feed, checkpoint, append_batch(root.path, topic="out"))
+    checkpoint.forget_batch(2)
+    root.append("in", 0, numbered(5, 6))
+
+    text = run(feed, checkpoint, append_batch(root.path, topic="out"))
+
+    assert "CommitMismatchError" in text
+    assert '{"0": 5}' in text
+    assert '{"0": 6}' in text
+    assert sorted_values(root.path, "out") == numbered(0, 5)
+
+
+def test_the_checkpoint_may_be_named_instead_of_asked_for(root, feed, checkpoint):
+    root.append("in", 0, numbered(0, 5))
+    named = append_batch(root.path, topic="out", checkpoint=str(checkpoint))
+    assert run(feed, checkpoint, named) is None
+    checkpoint.forget_commit(2)
+
+    assert run(feed, checkpoint, append_batch(root.path, topic="out")) is None
+
+    assert sorted_values(root.path, "out") == numbered(0, 5)
+
+
+def test_two_frames_of_one_batch_need_two_names(root, feed, checkpoint):
+    root.append("in", 0, numbered(0, 2))
+    append = append_batch(root.path, topic="out")
+
+    def append_twice(frame, batch_id):
+        append(frame.where("value = 'row 000'"), batch_id)
+        append(frame.where("value = 'row 001'"), batch_id)
+
+    assert "was appended already" in run(feed, checkpoint, append_twice)
+
+    first = append_batch(root.path, topic="out", txn_app_id="first")
+    second = append_batch(root.path, topic="out", txn_app_id="second")
+
+    def append_both(frame, batch_id):
+        first(frame.where("value = 'row 000'"), batch_id)
+        second(frame.where("value = 'row 001'"), batch_id)
+
+    other = Checkpoint(checkpoint.path.parent / "other")
+    assert run(feed, other, append_both) is None
+    assert sorted_values(root.path, "out") == ["row 000", "row 000", "row 001"]
+
+
+def test_stateful_queries_work_by_both_ways(spark, root, feed, checkpoint):
+    root.append("in", 0, ["a", "b", "a", "b", "b"])
+    counted = feed.groupBy("value").count().selectExpr("value key", "string(count) value")
+    writer = counted.writeStream.outputMode("update").option("checkpointLocation", str(checkpoint))
+    append = append_batch(root.path, topic="out")
+
+    assert run_available(writer.foreachBatch(append)) is None
+    checkpoint.forget_commit(2)
+    assert run_available(writer.foreachBatch(append_batch(root.path, topic="out"))) is None
+
+    assert sorted_values(root.path, "out") == ["1", "1", "2", "2", "3"]
+
+
+def test_a_batch_of_many_tasks_keeps_their_order(spark, root):
+    root.create("out")
+    frame = spark.range(0, 1000, 1, 4).selectExpr("string(id) value")
+    append = append_batch(root.path, topic="out", txn_app_id="app", compression_type="zstd")
+
+    append(frame, 7)
+    append(frame, 8)
+
+    once = [b"%d" % number for number in range(1000)]
+    assert values_of(root.path, "out") == once * 2
+
+
+def test_outside_of_a_query_somebody_has_to_say_who_writes(spark, root):
+    root.create("out")
+    frame = spark.sql("select 'v' value")
+
+    with pytest.raises(InvalidRequestError, match="outside of foreachBatch"):
+        append_batch(root.path, topic="out")(frame, 0)
+
+    named = append_batch(root.path, topic="out", txn_app_id="app")
+    named(frame, 0)
+    named(frame, 0)
+    assert values_of(root.path, "out") == [b"v"]
+
+
+def test_a_bad_row_leaves_nothing_by_either_way(spark, root):
+    root.create("out")
+    good = spark.sql("select 'v' value")
+    bad = spark.sql("select 'v' value, 7 partition")
+    append = append_batch(root.path, topic="out", txn_app_id="app")
+
+    with pytest.raises(Exception, match="names a partition"):
+        append(bad, 0)
+    append(good, 0)
+    with pytest.raises(InvalidRequestError, match="names a partition"):
+        append(bad, 1)
+
+    assert values_of(root.path, "out") == [b"v"]
+
+
+def test_arguments_are_checked_at_once(root):
+    with pytest.raises(InvalidOptionError, match=r"kafka\.compression\.type"):
+        append_batch(root.path, compression_type="brotli")
+    with pytest.raises(InvalidOptionError, match=r"flush\.messages"):
+        append_batch(root.path, flush_messages=0)

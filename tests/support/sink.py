@@ -1,0 +1,88 @@
+"""What tests of the sink share: the records of a topic, checkpoints taken back, queries run."""
+
+import os
+import shutil
+from pathlib import Path
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter
+
+from streamlog.fs.local import LocalFileSystem
+from streamlog.log.reader import LogReader
+from streamlog.log.topics import partition_directories
+from streamlog.records.record import Record
+
+
+def records_of(root: str | os.PathLike[str], topic: str) -> dict[int, list[Record]]:
+    """Return the records of a topic, read by somebody new, by partition in offset order."""
+    found = {}
+    for partition, path in partition_directories(LocalFileSystem(), str(root), topic).items():
+        with LogReader.open(path) as reader:
+            found[partition] = []
+            offset = reader.log_start_offset
+            while offset < reader.log_end_offset:
+                info = reader.read(offset, 1 << 24)
+                found[partition] += info.records()
+                offset = info.next_offset
+    return found
+
+
+def values_of(root: str | os.PathLike[str], topic: str) -> list[bytes | None]:
+    """Return the values of a topic: partition by partition, in the order of offsets."""
+    return [record.value for part in records_of(root, topic).values() for record in part]
+
+
+def sorted_values(root: str | os.PathLike[str], topic: str) -> list[str]:
+    """Return the values of a topic as sorted text."""
+    return sorted((value or b"").decode() for value in values_of(root, topic))
+
+
+def stream_of(spark: SparkSession, root: str, topic: str, **options: str) -> DataFrame:
+    """Return the stream of a topic from its beginning."""
+    reader = spark.readStream.format("streamlog").option("path", root).option("subscribe", topic)
+    return reader.option("startingOffsets", "earliest").options(**options).load()
+
+
+def run_available(writer: DataStreamWriter) -> str | None:
+    """Run a query over what is there; return the text of what stopped it, None for nothing."""
+    query = writer.trigger(availableNow=True).start()
+    try:
+        query.awaitTermination(120)
+    except StreamingQueryException as error:
+        return str(error)
+    finally:
+        query.stop()
+    return None
+
+
+class Checkpoint:
+    """A query's checkpoint directory, to be tampered with while the query does not run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def batches(self, kind: str = "commits") -> list[int]:
+        """Return the numbers of the batches planned (`offsets`) or done (`commits`)."""
+        names = (self.path / kind).iterdir() if (self.path / kind).exists() else ()
+        return sorted(int(each.name) for each in names if each.name.isdigit())
+
+    def forget_commit(self, batch: int) -> None:
+        """Leave what a crash between the sink's commit and Spark's leaves."""
+        self._remove("commits", batch)
+
+    def forget_batch(self, batch: int) -> None:
+        """Leave what a power cut may leave: as if the batch had never been planned."""
+        self._remove("commits", batch)
+        self._remove("offsets", batch)
+
+    def save(self, target: Path) -> "Checkpoint":
+        """Return a copy."""
+        return Checkpoint(Path(shutil.copytree(self.path, target)))
+
+    def _remove(self, kind: str, batch: int) -> None:
+        for name in (str(batch), f".{batch}.crc"):
+            (self.path / kind / name).unlink(missing_ok=True)
