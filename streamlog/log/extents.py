@@ -117,7 +117,8 @@ class ExtentReader:
                 expected=f"{int(table.crc[good]):#010x}",
             )
         is_dense = bool((table.count == table.last_offset - table.base_offset + 1).all())
-        if not is_dense or int(table.count.sum()) != extent.records:
+        goes_on = bool((table.base_offset[1:] == table.last_offset[:-1] + 1).all())
+        if not (is_dense and goes_on) or int(table.count.sum()) != extent.records:
             raise CorruptRecordError(
                 "staged batches do not hold the records that the task reported",
                 path=path,

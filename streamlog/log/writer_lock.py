@@ -104,7 +104,8 @@ class WriterLock:
         self._lock = lock
         try:
             found = locks.read_state(lock)
-            if found is None or found != self._state or found.flags & StateFlag.DIRTY:
+            look_at = StateFlag.DIRTY | StateFlag.PENDING  # whoever left them, this handle too
+            if found is None or found != self._state or found.flags & look_at:
                 self._state = None
                 look_around(found)
         except BaseException:
