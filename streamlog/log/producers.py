@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlog.binary.arrays import as_source
 from streamlog.errors import CorruptRecordError, InvalidRecordError
@@ -34,6 +33,7 @@ from streamlog.log.producer_state import (
 from streamlog.records.batch import BatchTable, ScanStop, check_crc, read_batches, scan_batches
 from streamlog.records.control import EndTransactionMarker, parse_marker
 from streamlog.records.layout import CONTROL_MASK, TRANSACTIONAL_MASK
+from streamlog.records.table import PRODUCER_ID
 from streamlog.records.validate import AppendOrigin
 from streamlog.segment.txn_index import AbortedTxn
 
@@ -41,6 +41,7 @@ __all__ = ["ProducerStateManager"]
 
 DEFAULT_EXPIRATION_MS: Final = 86_400_000  # producer.id.expiration.ms
 EXPIRATION_CHECK_MS: Final = 600_000  # producer.id.expiration.check.interval.ms
+_FEW_BATCHES: Final = 32  # up to so many, lists are faster than arrays
 _REPLAY_CHUNK: Final = 4 << 20
 
 
@@ -150,12 +151,11 @@ class ProducerStateManager:
         """
         if origin in (AppendOrigin.REPLICATION, AppendOrigin.COMMIT):
             return None
-        rows = np.flatnonzero(table.producer_id >= 0)
-        if not len(rows):
-            return None
-        self._expire_now_and_then(now_ms)
+        produced = _produced(table)
+        if produced:
+            self._expire_now_and_then(now_ms)
         trial: dict[int, ProducerState] = {}
-        for batch in _batches(table, rows):
+        for batch in produced:
             known = trial.get(batch.producer_id) or self._state(batch.producer_id).copy()
             trial[batch.producer_id] = known
             if batch.is_control:
@@ -187,7 +187,7 @@ class ProducerStateManager:
         if not len(table):
             return []
         aborted = []
-        for batch in _batches(table, _rows_that_count(table)):
+        for batch in _produced(_that_count(table)):
             state = self._state(batch.producer_id)
             if batch.is_control:
                 marker = _end_marker(buffer, batch)
@@ -368,21 +368,26 @@ class ProducerStateManager:
 
 
 # ---- batches --------------------------------------------------------------------------------
-def _batches(table: BatchTable, rows: NDArray[np.intp]) -> Iterable[ProducedBatch]:
-    return (ProducedBatch(*row) for row in table.fields[rows].tolist())
+def _produced(table: BatchTable) -> list[ProducedBatch]:
+    """Return the batches that have a producer id."""
+    if len(table) > _FEW_BATCHES:
+        table = BatchTable(table.fields[table.producer_id >= 0])
+    rows = table.fields.tolist()
+    return [ProducedBatch(*row) for row in rows if row[PRODUCER_ID] >= 0]
 
 
-def _rows_that_count(table: BatchTable) -> NDArray[np.intp]:
-    """Return the rows that leave a trace: of plain batches only each producer's last five."""
-    has_producer = table.producer_id >= 0
-    rows = np.flatnonzero(has_producer)
-    is_plain = not (table.attributes[rows] & (TRANSACTIONAL_MASK | CONTROL_MASK)).any()
-    if len(rows) <= BATCHES_TO_RETAIN or not is_plain:
-        return rows
+def _that_count(table: BatchTable) -> BatchTable:
+    """Return the batches that leave a trace: of plain ones only each producer's last five."""
+    if len(table) <= _FEW_BATCHES:
+        return table
+    rows = np.flatnonzero(table.producer_id >= 0)
+    if (table.attributes[rows] & (TRANSACTIONAL_MASK | CONTROL_MASK)).any():
+        return table
     producer_ids = table.producer_id[rows]
     order = np.argsort(producer_ids, kind="stable")
     ends = np.searchsorted(producer_ids[order], producer_ids[order], side="right")
-    return np.sort(rows[order[ends - np.arange(len(order)) <= BATCHES_TO_RETAIN]])
+    lasts = order[ends - np.arange(len(order)) <= BATCHES_TO_RETAIN]
+    return BatchTable(table.fields[np.sort(rows[lasts])])
 
 
 def _end_marker(buffer: Buffer, batch: ProducedBatch) -> EndTransactionMarker | None:

@@ -193,7 +193,7 @@ def test_batches_without_producer_leave_no_state(log: Log) -> None:
     assert log.manager.map_end_offset == 2
 
 
-@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 2)), min_size=1, max_size=40))
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 2)), min_size=33, max_size=60))
 def test_many_batches_at_once_leave_what_one_by_one_leaves(
     produced: list[tuple[int, int]],
 ) -> None:
