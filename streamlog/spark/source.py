@@ -1,7 +1,7 @@
 """`format("streamlog")`: the one class that Spark knows.
 
 Spark makes it anew in several short-lived processes beside the driver, and its reader in each
-worker, so importing this module loads nothing heavy: neither numpy nor numba nor Arrow.
+worker, so importing this module loads nothing heavy: neither numba nor Arrow.
 """
 
 from typing import TYPE_CHECKING
