@@ -267,7 +267,13 @@ class LogManager:
             if found is None:
                 path = self._path(wanted)
                 self._enter()
-                found = PartitionLog.open(path, fs=self._fs, clock=self._clock, random=self._random)
+                found = PartitionLog.open(
+                    path,
+                    fs=self._fs,
+                    clock=self._clock,
+                    random=self._random,
+                    is_managed=True,
+                )
                 self._logs[wanted] = found
             return found
 
