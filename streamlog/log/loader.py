@@ -111,7 +111,8 @@ def recover(
         now_ms: The time.
 
     Returns:
-        The partition, ready to be appended to.
+        The partition; epochs that start above its end are still known, and nothing of them is
+        stored: a new epoch must be above them.
 
     Raises:
         CorruptRecordError: Acknowledged bytes are damaged; names file, position and offset.
@@ -144,9 +145,7 @@ def recover(
         segment.sync()
         fs.sync_directory(path)
         segments, log_end = Segments([segment]), log_start_offset
-    epochs.truncate_from_end(log_end)
     epochs.truncate_from_start(log_start_offset)
-    epochs.store(fs, path)
     return LoadedLog(
         segments=segments,
         log_start_offset=max(log_start_offset, segments[0].base_offset),

@@ -46,6 +46,7 @@ class LocalLog:
         last_flush_ms: When that was.
         epochs: Which leader epoch starts where.
         producers: What the idempotent producers did; None until somebody asks.
+        is_epoch_due: Whether offsets may be lost, so that a new leader epoch must start.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class LocalLog:
         self.last_flush_ms = 0
         self.epochs = LeaderEpochCache()
         self.producers: ProducerStateManager | None = None
+        self.is_epoch_due = False
         self._jitter_ms = 0
 
     @property
@@ -113,6 +115,7 @@ class LocalLog:
         if mine is not None and not mine.flags & (StateFlag.DIRTY | StateFlag.DISTRUSTED):
             loaded = loader.adopt(directory, mine, self.segments)
         is_adopted = loaded is not None
+        self.is_epoch_due = False
         if loaded is None:
             loaded = loader.recover(
                 directory,
@@ -131,21 +134,33 @@ class LocalLog:
         self.last_flush_ms = now_ms if mine is None else mine.last_flush_ms
         self._draw_jitter()
         if not is_adopted:
-            has_rebooted = state is not None and mine is None and self.log_end_offset > 0
-            self._after_recovery(mine, has_rebooted or loaded.tail_was_cut)
+            self._after_recovery(mine)
+            has_rebooted = mine is None and (state is not None or durable_offset is not None)
+            may_be_lost = has_rebooted and self.log_end_offset > 0
+            self.is_epoch_due = may_be_lost or loaded.tail_was_cut
+            if not self.is_epoch_due:
+                self.truncate_epochs()
         return is_adopted
 
-    def _after_recovery(self, mine: SharedState | None, offsets_may_be_lost: bool) -> None:  # noqa: FBT001 - named by its only caller
+    def _after_recovery(self, mine: SharedState | None) -> None:
         remove_snapshots_above(self._fs, self._path, self.log_end_offset)
         if mine is not None and mine.flags & StateFlag.DISTRUSTED:
             # An fsync failed: what the cache holds may never have reached the disk. Written
             # again, it is dirty again, and the next sync counts for it.
             for segment in self.segments.starting_at(self.recovery_point):
                 segment.rewrite_from(0)
-        if offsets_may_be_lost:
-            # Readers that saw lost offsets must be able to tell: their epoch ends below them.
-            self.epochs.assign(self.leader_epoch + 1, self.log_end_offset)
-            self.epochs.store(self._fs, self._path)
+
+    def raise_epoch(self) -> None:
+        """Start a new leader epoch at the log end.
+
+        Readers that saw offsets which are lost must be able to tell: their epoch ends below them.
+        Decisions bring some offsets back, with the bytes and the epoch they had: apply them first.
+        """
+        highest = self.leader_epoch  # its batches may be lost, all of them
+        self.epochs.truncate_from_end(self.log_end_offset)
+        self.epochs.assign(highest + 1, self.log_end_offset)
+        self.epochs.store(self._fs, self._path)
+        self.is_epoch_due = False
 
     # ---- append ------------------------------------------------------------------------------
     def append(self, buffer: Buffer, table: BatchTable, *, size: int, now_ms: int) -> None:

@@ -16,13 +16,14 @@ those who wait. Behind it stands the *shared state*, 104 bytes, big-endian:
     |  76 |    8 | active size    | its bytes of whole batches                                 |
     |  84 |    8 | recovery point | everything below it is synced                              |
     |  92 |    8 | last flush     | when, in milliseconds since 1970                           |
-    | 100 |    4 | flags          | 1 dirty, 2 pending, 4 distrusted                           |
+    | 100 |    4 | flags          | 1 dirty, 2 pending, 4 distrusted, 8 epoch due              |
 
 It is never synced and never believed after a reboot (the boot id tells): it spares the next
 writer of the same boot a scan, nothing else. *Dirty* stands while a holder changes the log: who
 finds it set knows that the holder died in the act and looks at everything behind `active size`.
 *Pending* says that a commit's decision may name this partition. *Distrusted* says that an fsync
-failed since the recovery point: the cache may differ from the disk.
+failed since the recovery point: the cache may differ from the disk. *Epoch due* says that offsets
+may be lost and the leader epoch must go up, after pending decisions have filled what they can.
 """
 
 import struct
@@ -64,6 +65,10 @@ class StateFlag(IntFlag):
     DIRTY = 1
     PENDING = 2
     DISTRUSTED = 4
+    EPOCH_DUE = 8
+
+
+_KNOWN_FLAGS: Final = sum(StateFlag)
 
 
 class SharedState(NamedTuple):
@@ -139,7 +144,7 @@ def read_state(lock: FileLock) -> SharedState | None:
     if mark != _MARK or crc != crc32c(data[_PREFIX.size :]):
         return None
     boot_id, *numbers, flags = _BODY.unpack_from(data, _PREFIX.size)
-    fields = (boot_id.decode("latin-1").rstrip("\0"), *numbers, StateFlag(flags & 7))
+    fields = (boot_id.decode("latin-1").rstrip("\0"), *numbers, StateFlag(flags & _KNOWN_FLAGS))
     return SharedState._make(fields)
 
 

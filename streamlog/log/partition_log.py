@@ -33,6 +33,7 @@ from streamlog.log.epochs import LeaderEpochCache
 from streamlog.log.flush import FlushTimer
 from streamlog.log.local_log import LocalLog
 from streamlog.log.locks import SharedState, StateFlag
+from streamlog.log.open_writers import OpenWriter
 from streamlog.log.read import Bounds, FetchInfo, fetch
 from streamlog.log.segments import Segments
 from streamlog.log.time_search import offset_for_timestamp
@@ -72,6 +73,7 @@ class PartitionLog:
         clock: Clock,
         random: random_module.Random,
         lock_timeout_ms: float,
+        is_managed: bool,
     ) -> None:
         self.path = path.rstrip("/")
         self.root = os.path.dirname(self.path) or "."
@@ -86,6 +88,7 @@ class PartitionLog:
         self._fs, self._clock, self._random = fs, clock, random
         locks.refuse_live_broker(fs, self.root)
         self.topic_id = registry.ensure_partition(fs, clock, self.root, partition, random=random)
+        self._writer = None if is_managed else OpenWriter.enter(fs, clock, self.root)
         self._fixed_config = config
         self._config_source = topics.ConfigFiles(fs, self.root, partition.topic)
         self._log = LocalLog(
@@ -114,6 +117,7 @@ class PartitionLog:
         clock: Clock | None = None,
         random: random_module.Random | None = None,
         lock_timeout_ms: float = 30_000,
+        is_managed: bool = False,
     ) -> "PartitionLog":
         """Open a partition for writing; make it where it is missing.
 
@@ -127,6 +131,7 @@ class PartitionLog:
             clock: The clock; the machine's own by default.
             random: For topic ids and jitter.
             lock_timeout_ms: How long to wait for another writer.
+            is_managed: Whether a `LogManager` stands for this writer in the root's books.
 
         Returns:
             The open partition; close it, or use it as a context manager.
@@ -146,6 +151,7 @@ class PartitionLog:
             clock=clock or SystemClock(),
             random=random or random_module.Random(),
             lock_timeout_ms=lock_timeout_ms,
+            is_managed=is_managed,
         )
 
     # ---- what it knows -----------------------------------------------------------------------
@@ -238,6 +244,9 @@ class PartitionLog:
             if topics.has_pending(self._fs, self.root):
                 topics.commit_log(self._fs, self._clock, self.root).apply_pending(self)
             self.set_pending(False)
+        if self._flags & StateFlag.EPOCH_DUE:
+            self._log.raise_epoch()
+            self._leave(self._flags & ~StateFlag.EPOCH_DUE)
 
     def _load(self, state: SharedState | None) -> None:
         starts = checkpoints.read_log_start_offsets(self._fs, self.root)
@@ -251,8 +260,13 @@ class PartitionLog:
         if self.topic_partition not in durable:
             # From now on a mark is known: what a power cut tears can be told from damage.
             self._checkpoint_recovery_point()
-        pending = state.flags & StateFlag.PENDING if is_adopted and state else StateFlag.PENDING
-        self._leave(pending)
+        found = StateFlag.NONE if state is None else state.flags
+        flags = found & (StateFlag.PENDING | StateFlag.EPOCH_DUE)
+        if not is_adopted:
+            flags |= StateFlag.PENDING
+        if self._log.is_epoch_due:
+            flags |= StateFlag.EPOCH_DUE
+        self._leave(flags)
 
     @property
     def _flags(self) -> StateFlag:
@@ -565,12 +579,16 @@ class PartitionLog:
         if self._closed:
             return
         self._timer.cancel()
+        is_in_order = False
         try:
             if self._poison is None and self._lock.is_mine:
                 self._leave_in_order()
+                is_in_order = True
         finally:
             self._closed = True
             self._log.close()
+            if self._writer is not None:
+                self._writer.leave(in_order=is_in_order)
 
     def _leave_in_order(self) -> None:
         """Sync, snapshot the producers and write the recovery point, all of it up to the end."""
