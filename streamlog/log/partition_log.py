@@ -542,6 +542,7 @@ class PartitionLog:
             bounds=Bounds(self.log_start_offset, end, self.high_watermark, stable),
             upper=stable if committed else self.high_watermark,
             max_bytes=max_bytes,
+            is_committed=committed,
         )
 
     def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:

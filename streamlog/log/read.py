@@ -8,8 +8,10 @@ those. The last offset may be bounded by an isolation level.
 
 import itertools
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+import numpy as np
 
 from streamlog.errors import CorruptRecordError, OffsetOutOfRangeError
 from streamlog.log.segments import Segments
@@ -18,6 +20,7 @@ from streamlog.records.columns import COLUMNS, RecordColumns, decode_columns
 from streamlog.records.layout import HEADER_SIZE_UP_TO_MAGIC, MAX_INT64
 from streamlog.records.record import Record
 from streamlog.segment.segment import Segment
+from streamlog.segment.txn_index import AbortedTxn
 
 __all__ = ["Bounds", "FetchInfo", "fetch", "size_between", "split"]
 
@@ -44,8 +47,7 @@ class FetchInfo:
         bounds: Log start, log end, high watermark and last stable offset.
         path: The segment file the batches came from, empty when there were none.
         position: Where in that file `buffer` starts.
-        aborted: For `read_committed`: (producer id, first offset, last offset) of the aborted
-            transactions that may touch these batches.
+        aborted: For `read_committed`: the aborted transactions that touch these batches.
 
     Source: org.apache.kafka.storage.internals.log.FetchDataInfo.
     """
@@ -58,7 +60,7 @@ class FetchInfo:
     bounds: Bounds
     path: str = ""
     position: int = 0
-    aborted: tuple[tuple[int, int, int], ...] = ()
+    aborted: tuple[AbortedTxn, ...] = ()
 
     @property
     def log_start_offset(self) -> int:
@@ -116,14 +118,14 @@ class FetchInfo:
     def _visible(self) -> BatchTable:
         if not self.aborted:
             return self.table
-        keep = self.table.producer_id == self.table.producer_id
-        transactional = (self.table.attributes & 0x10) != 0
-        for producer_id, first_offset, last_offset in self.aborted:
-            inside = (self.table.base_offset >= first_offset) & (
-                self.table.base_offset <= last_offset
+        table = self.table
+        dropped = np.zeros(len(table), np.bool_)
+        for txn in self.aborted:
+            inside = (table.base_offset >= txn.first_offset) & (
+                table.base_offset <= txn.last_offset
             )
-            keep &= ~(transactional & inside & (self.table.producer_id == producer_id))
-        return self.table.select(keep)
+            dropped |= inside & (table.producer_id == txn.producer_id)
+        return table.select(~(dropped & table.is_transactional))
 
 
 def fetch(
@@ -134,6 +136,7 @@ def fetch(
     upper: int,
     end_offset: int = MAX_INT64,
     max_bytes: int,
+    is_committed: bool = False,
 ) -> FetchInfo:
     """Read batches from the one that holds `offset` on.
 
@@ -144,6 +147,7 @@ def fetch(
         upper: No batch from this offset on is returned (the isolation level's bound).
         end_offset: Nor one from here on (what the caller wants).
         max_bytes: About how much to read; the first batch comes whole however large it is.
+        is_committed: Whether records of aborted transactions are to be left out.
 
     Returns:
         The batches; none where `offset` is at the bound.
@@ -168,7 +172,7 @@ def fetch(
                 break
             info = _fetch_from(segment, offset, bounds, upper, end_offset, max_bytes)
             if info is not None:
-                return info
+                return _without_aborted(info, segments) if is_committed else info
     return FetchInfo(
         offset=offset,
         buffer=b"",
@@ -177,6 +181,22 @@ def fetch(
         end_offset=end_offset,
         bounds=bounds,
     )
+
+
+def _without_aborted(info: FetchInfo, segments: Segments) -> FetchInfo:
+    """Note the aborted transactions that touch what was read.
+
+    Source: UnifiedLog.collectAbortedTransactions.
+    """
+    if not info.table.is_transactional.any():
+        return info
+    aborted: list[AbortedTxn] = []
+    for segment in segments.starting_at(info.offset):
+        search = segment.aborted_transactions(info.offset, info.next_offset)
+        aborted += search.aborted
+        if search.is_complete:
+            break
+    return replace(info, aborted=tuple(aborted))
 
 
 def _fetch_from(

@@ -184,7 +184,6 @@ class LogReader:
         active = self._segments.active
         if active.extend():
             self._log_end_offset = active.next_offset()
-            self._producers = None
 
     def _relist(self) -> None:
         """Take the segments that the directory has now; those already open are used again."""
@@ -237,6 +236,7 @@ class LogReader:
         *,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
         end_offset: int = MAX_INT64,
+        end_is_stable: bool = False,
     ) -> FetchInfo:
         """Read whole batches from the one that holds `offset` on.
 
@@ -246,6 +246,8 @@ class LogReader:
             isolation: Read to the high watermark, or to the last stable offset and without
                 aborted transactions.
             end_offset: Where to stop; records from it on are left out.
+            end_is_stable: Whether the caller knows that `end_offset` was not above the last
+                stable offset; this reader then need not find out where that is.
 
         Returns:
             The batches, checked.
@@ -257,7 +259,8 @@ class LogReader:
         if offset >= self._log_end_offset:
             self.refresh()
         committed = isolation is IsolationLevel.READ_COMMITTED
-        stable = self.last_stable_offset if committed else self.high_watermark
+        knows_stable = end_is_stable or not committed
+        stable = self.high_watermark if knows_stable else self.last_stable_offset
         bounds = Bounds(self.log_start_offset, self.log_end_offset, self.high_watermark, stable)
         return fetch(
             self._segments,
@@ -266,6 +269,7 @@ class LogReader:
             upper=stable if committed else self.high_watermark,
             end_offset=end_offset,
             max_bytes=max_bytes,
+            is_committed=committed,
         )
 
     def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:
@@ -294,6 +298,9 @@ class LogReader:
                 log_end_offset=self.log_end_offset,
                 now_ms=0,
             )
+        elif self._producers.map_end_offset < self.log_end_offset:
+            self._producers.replay(self._segments, self.log_end_offset)
+        self._producers.on_high_watermark(self.log_end_offset)
         return self._producers
 
     def close(self) -> None:
