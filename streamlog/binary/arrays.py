@@ -29,6 +29,10 @@ def as_source(buffer: Buffer) -> NDArray[np.uint8]:
 
 def read_only(values: NDArray[A] | Sequence[int], kind: type[A]) -> NDArray[A]:
     """Return `values` as a read-only, contiguous, aligned array of `kind`; copied if it is not."""
-    array = np.require(values, kind, ("C", "A")).view()
+    array = np.asarray(values, kind)
+    flags = array.flags
+    if not (flags.c_contiguous and flags.aligned):
+        array = array.copy()
+    array = array.view()
     array.flags.writeable = False
-    return cast(NDArray[A], array)
+    return cast("NDArray[A]", array)  # quoted: building the type costs more than the rest

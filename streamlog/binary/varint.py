@@ -9,9 +9,9 @@ needed are read (Kafka reads them too), longer than the maximum are not. Bits th
 into the type are dropped, as Java's shifts do. Writing needs one function only: the shortest
 form of an int32 is the same as varint and as varlong.
 
-Reading gives one int64, `value << 4 | size`, or 0 for bytes that are no such number: a kernel that
-returns two things costs four times as much. Only a varlong of 9 or 10 bytes does not fit into
-that, and has a function of its own.
+Reading a varint gives one int64, `value << 4 | size`, or 0 for bytes that are no such number: a
+kernel that returns two things costs several times as much. A varlong does not fit into that, and
+is found first and read then.
 
 Source: org.apache.kafka.common.utils.ByteUtils.
 """
@@ -21,24 +21,23 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.binary.jit import inlined, kernel
+from streamlog.binary.jit import inlined
 
 __all__ = [
     "SIZE_BITS",
     "SIZE_MASK",
+    "find_varlong",
     "plain_read_varint",
     "plain_write_varlong",
-    "read_long_varlong",
-    "read_short_varlong",
     "read_varint",
+    "read_varlong",
     "size_of_varlong",
     "write_varlong",
 ]
 
-SIZE_BITS: Final = 4  # of what the reading functions return, below the value
+SIZE_BITS: Final = 4  # of what `read_varint` returns, below the value
 SIZE_MASK: Final = (1 << SIZE_BITS) - 1
 MAX_VARINT: Final = 5  # bytes
-MAX_SHORT_VARLONG: Final = 8  # bytes whose value leaves room for SIZE_BITS
 MAX_VARLONG: Final = 10  # bytes
 LOW_32_BITS: Final = (1 << 32) - 1
 LOW_57_BITS: Final = (1 << 57) - 1
@@ -70,44 +69,27 @@ def read_varint(buffer: NDArray[np.uint8], position: int, end: int) -> int:
 
 
 @inlined
-def read_short_varlong(buffer: NDArray[np.uint8], position: int, end: int) -> int:
-    """Read the varlong at `position` if it has at most 8 bytes.
+def find_varlong(buffer: NDArray[np.uint8], position: int, end: int) -> int:
+    """Return the size of the varlong at `position`, looking at no byte from `end` on.
 
     Returns:
-        `value << SIZE_BITS | size`, or 0: longer (ask `read_long_varlong`) or cut short.
+        1 to 10, or 0 where the number is cut short or too long.
     """
-    if position >= end:
-        return 0
-    bits = np.int64(buffer[position])
-    if bits < 0x80:
-        return (bits >> 1 ^ -(bits & 1)) << SIZE_BITS | 1
-    bits &= 0x7F
-    size = 1
-    while size < MAX_SHORT_VARLONG and position + size < end:
-        group = np.int64(buffer[position + size])
-        bits |= (group & 0x7F) << 7 * size
+    size = 0
+    while size < MAX_VARLONG and position + size < end:
         size += 1
-        if group < 0x80:
-            return (bits >> 1 ^ -(bits & 1)) << SIZE_BITS | size
+        if buffer[position + size - 1] < 0x80:
+            return size
     return 0
 
 
-@kernel
-def read_long_varlong(buffer: NDArray[np.uint8], position: int, end: int) -> tuple[int, int]:
-    """Read the varlong at `position`, looking at no byte from `end` on.
-
-    Returns:
-        The value, and its size or 0 where the number is cut short or too long.
-    """
-    bits = 0
-    size = 0
-    while size < MAX_VARLONG and position + size < end:
-        group = np.int64(buffer[position + size])
-        bits |= (group & 0x7F) << 7 * size
-        size += 1
-        if group < 0x80:
-            return (bits >> 1 & LOW_63_BITS) ^ -(bits & 1), size
-    return 0, 0
+@inlined
+def read_varlong(buffer: NDArray[np.uint8], position: int, size: int) -> int:
+    """Return the varlong of `size` bytes at `position`, as `find_varlong` found it."""
+    bits = np.int64(buffer[position]) & 0x7F
+    for place in range(1, size):
+        bits |= (np.int64(buffer[position + place]) & 0x7F) << 7 * place
+    return (bits >> 1 & LOW_63_BITS) ^ -(bits & 1)
 
 
 @inlined

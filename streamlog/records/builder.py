@@ -40,7 +40,7 @@ from streamlog.records.layout import (
     TRANSACTIONAL_MASK,
 )
 from streamlog.records.record import NO_TIMESTAMP, CompressionType, Record
-from streamlog.records.slot import RECORD_TOO_LARGE
+from streamlog.records.slot import OUT_OF_ROOM, RECORD_TOO_LARGE
 from streamlog.records.slots import MAX_SIZE_PREFIX, NO_BYTES, slots_of
 from streamlog.records.table import (
     ATTRIBUTES,
@@ -71,6 +71,7 @@ __all__ = [
 
 DEFAULT_BATCH_SIZE: Final = 1 << 20
 MEANINGFUL_ATTRIBUTES: Final = 0x7F  # the bits that DefaultRecordBatch.computeAttributes writes
+BATCHES_AT_FIRST: Final = 64  # room for, when planning
 SEQUENCES: Final = MAX_INT32 + 1  # a sequence is 0 to 2**31 - 1
 
 
@@ -334,8 +335,13 @@ def encode_slots(
     from streamlog.records import write_kernels as kernels
 
     attributes = compression | (0 if log_append_time is None else TIMESTAMP_TYPE_MASK)
-    fields = np.empty((len(slots), WIDTH), np.int64)
-    count = kernels.plan_batches(slots, min(batch_size, MAX_INT32), attributes, fields)
+    room = BATCHES_AT_FIRST
+    while True:
+        fields = np.empty((room, WIDTH), np.int64)
+        count = kernels.plan_batches(slots, min(batch_size, MAX_INT32), attributes, fields)
+        if count != OUT_OF_ROOM:
+            break
+        room *= 16
     if count == RECORD_TOO_LARGE:
         raise MessageTooLargeError("a record has 2 GiB and more", expected=f"below {MAX_INT32}")
     fields = fields[:count].copy()

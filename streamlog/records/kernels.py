@@ -15,9 +15,9 @@ from streamlog.binary.jit import copy_bytes, inlined, kernel
 from streamlog.binary.varint import (
     SIZE_BITS,
     SIZE_MASK,
-    read_long_varlong,
-    read_short_varlong,
+    find_varlong,
     read_varint,
+    read_varlong,
 )
 from streamlog.records.layout import (
     COMPRESSION_MASK,
@@ -45,6 +45,7 @@ from streamlog.records.slot import (
     SLOT_KEY_SIZE,
     SLOT_OFFSET,
     SLOT_TIMESTAMP,
+    SLOT_VALUE,
     SLOT_VALUE_SIZE,
     SLOT_WIDTH,
     SURPLUS_BYTES,
@@ -148,146 +149,199 @@ def locate_records(
         OK, or what is wrong with the record at the `ERROR_…` places.
     """
     row = 0
-    slot = 0
     for batch in range(len(spans)):
-        position, end = spans[batch, 0], spans[batch, 1]
-        if position < 0:
+        out_rows[batch] = 0
+        if spans[batch, 0] < 0:
             continue
-        first = row
-        base_offset, base_timestamp = fields[batch, BASE_OFFSET], fields[batch, BASE_TIMESTAMP]
-        is_stamped = fields[batch, ATTRIBUTES] & TIMESTAMP_TYPE_MASK != 0
-        for record in range(fields[batch, COUNT]):
-            size = locate_record(source, position, end, out_slots, slot)
-            if size < 0:
-                return note_error(out_totals, batch, record, size)
-            position += size
-            out_slots[slot + SLOT_OFFSET] += base_offset
-            out_slots[slot + SLOT_TIMESTAMP] += base_timestamp
-            if is_stamped:
-                out_slots[slot + SLOT_TIMESTAMP] = fields[batch, MAX_TIMESTAMP]
-            if limits[LIMIT_START] <= out_slots[slot + SLOT_OFFSET] < limits[LIMIT_END]:
-                row += 1
-                slot += SLOT_WIDTH
-        if position != end:
-            return note_error(out_totals, batch, fields[batch, COUNT], SURPLUS_BYTES)
-        out_rows[batch] = row - first
+        out_totals[ERROR_BATCH] = batch
+        count = fields[batch, COUNT]
+        slot = row * SLOT_WIDTH
+        status = locate_batch(
+            source, spans[batch, 0], spans[batch, 1], count, slot, out_slots, out_totals
+        )
+        if status != OK:
+            return status
+        out_rows[batch] = keep_wanted(fields[batch], limits, slot, out_slots, out_totals)
+        row += out_rows[batch]
     out_totals[TOTAL_ROWS] = row
-    add_totals(source, out_slots, row, out_totals)
+    if out_totals[TOTAL_HEADERS] > 0:
+        return check_headers(source, out_slots, out_rows, out_totals)
     return OK
 
 
-@inlined
-def locate_record(
-    source: NDArray[np.uint8], position: int, end: int, out_slots: NDArray[np.int64], slot: int
+@kernel
+def locate_batch(
+    source: NDArray[np.uint8],
+    position: int,
+    batch_end: int,
+    count: int,
+    slot: int,
+    out_slots: NDArray[np.int64],
+    out_totals: NDArray[np.int64],
 ) -> int:
-    """Check the record at `position` and fill the slot at `slot`, offset and timestamp still as deltas.
+    """Check `count` records from `position` on, but not their headers, and fill their slots.
+
+    This is the hottest loop of all: nothing but varints is called here, not even for what is
+    rare, as a call that is never taken already makes it half as slow again.
+
+    Args:
+        source: uint8[m], with the records up to `batch_end`.
+        position: Where the first record begins.
+        batch_end: Where the last one must end.
+        count: How many there must be.
+        slot: Where in `out_slots` the first slot begins.
+        out_slots: int64[n * 9]; offsets and timestamps are still deltas.
+        out_totals: int64[12], of which ERROR_RECORD is filled.
 
     Returns:
-        The bytes of the record, or what is wrong with it.
+        OK, or what is wrong with the record at ERROR_RECORD.
     """
-    start = position
-    number = read_varint(source, position, end)
-    position += number & SIZE_MASK
-    length = number >> SIZE_BITS
-    if number == 0 or length < 1 or length > end - position:
-        return BAD_RECORD_LENGTH
-    end = position + length
-    position += 1  # behind the attributes, of which no bit means anything yet
-    number = read_short_varlong(source, position, end)
-    out_slots[slot + SLOT_TIMESTAMP] = number >> SIZE_BITS
-    if number == 0:
-        out_slots[slot + SLOT_TIMESTAMP], number = read_long_varlong(source, position, end)
-    position += number & SIZE_MASK
-    offset = read_varint(source, position, end)
-    out_slots[slot + SLOT_OFFSET] = offset >> SIZE_BITS
-    position += offset & SIZE_MASK
-    if number == 0 or offset == 0:
-        return BAD_NUMBER
-    for place in range(SLOT_KEY, SLOT_HEADERS, 2):
+    for record in range(count):
+        out_totals[ERROR_RECORD] = record
+        number = read_varint(source, position, batch_end)
+        position += number & SIZE_MASK
+        length = number >> SIZE_BITS
+        if number == 0 or length < 1 or length > batch_end - position:
+            return BAD_RECORD_LENGTH
+        end = position + length
+        position += 1  # behind the attributes, of which no bit means anything yet
+        size = find_varlong(source, position, end)
+        if size == 0:
+            return BAD_NUMBER
+        out_slots[slot + SLOT_TIMESTAMP] = read_varlong(source, position, size)
+        number = read_varint(source, position + size, end)
+        position += size + (number & SIZE_MASK)
+        if number == 0:
+            return BAD_NUMBER
+        out_slots[slot + SLOT_OFFSET] = number >> SIZE_BITS
         number = read_varint(source, position, end)
         position += number & SIZE_MASK
         size = number >> SIZE_BITS
         if number == 0 or size > end - position:
             return BAD_FIELD_LENGTH
-        out_slots[slot + place] = position
-        out_slots[slot + place + 1] = max(size, -1)
+        out_slots[slot + SLOT_KEY] = position
+        out_slots[slot + SLOT_KEY_SIZE] = max(size, -1)
         position += max(size, 0)
-    number = read_varint(source, position, end)
-    position += number & SIZE_MASK
-    count = number >> SIZE_BITS
-    if number == 0 or count < 0 or count > end - position:
-        return BAD_HEADER_COUNT
-    out_slots[slot + SLOT_HEADERS] = position
-    out_slots[slot + SLOT_HEADERS_SIZE] = end - position
-    out_slots[slot + SLOT_HEADER_COUNT] = count
-    if count > 0:
-        position = skip_headers(source, position, end, count)
-        if position < 0:
-            return position
-    return end - start if position == end else BAD_RECORD_END
-
-
-@kernel
-def skip_headers(source: NDArray[np.uint8], position: int, end: int, count: int) -> int:
-    """Check `count` headers from `position` on; return the position behind them or a status."""
-    for _ in range(count):
+        number = read_varint(source, position, end)
+        position += number & SIZE_MASK
+        size = number >> SIZE_BITS
+        if number == 0 or size > end - position:
+            return BAD_FIELD_LENGTH
+        out_slots[slot + SLOT_VALUE] = position
+        out_slots[slot + SLOT_VALUE_SIZE] = max(size, -1)
+        position += max(size, 0)
         number = read_varint(source, position, end)
         position += number & SIZE_MASK
         size = number >> SIZE_BITS
         if number == 0 or size < 0 or size > end - position:
-            return BAD_HEADER_KEY
-        position += size
-        number = read_varint(source, position, end)
-        position += number & SIZE_MASK
-        size = number >> SIZE_BITS
-        if number == 0 or size > end - position:
-            return BAD_FIELD_LENGTH
-        position += max(size, 0)
-    return position
+            return BAD_HEADER_COUNT
+        out_slots[slot + SLOT_HEADERS] = position
+        out_slots[slot + SLOT_HEADERS_SIZE] = end - position
+        out_slots[slot + SLOT_HEADER_COUNT] = size
+        if size == 0 and position != end:
+            return BAD_RECORD_END
+        position = end
+        slot += SLOT_WIDTH
+    return OK if position == batch_end else SURPLUS_BYTES
 
 
 @kernel
-def add_totals(
-    source: NDArray[np.uint8], slots: NDArray[np.int64], count: int, out_totals: NDArray[np.int64]
-) -> None:
-    """Add up the fields of the first `count` slots, which are checked."""
+def keep_wanted(
+    batch: NDArray[np.int64],
+    limits: NDArray[np.int64],
+    slot: int,
+    out_slots: NDArray[np.int64],
+    out_totals: NDArray[np.int64],
+) -> int:
+    """Turn the deltas of a batch's slots into values, keep the wanted slots, and add them up.
+
+    Args:
+        batch: int64[14], the batch's header.
+        limits: int64[3], see the `LIMIT_…` constants.
+        slot: Where in `out_slots` its first slot begins.
+        out_slots: int64[n * 9], changed in place.
+        out_totals: int64[12], of which the totals grow.
+
+    Returns:
+        How many slots there are now.
+    """
     key_bytes = key_nulls = value_bytes = value_nulls = headers = 0
-    for slot in range(0, count * SLOT_WIDTH, SLOT_WIDTH):
-        size = slots[slot + SLOT_KEY_SIZE]
+    is_stamped = batch[ATTRIBUTES] & TIMESTAMP_TYPE_MASK != 0
+    kept = slot
+    for start in range(slot, slot + batch[COUNT] * SLOT_WIDTH, SLOT_WIDTH):
+        offset = batch[BASE_OFFSET] + out_slots[start + SLOT_OFFSET]
+        if offset < limits[LIMIT_START] or offset >= limits[LIMIT_END]:
+            continue
+        timestamp = batch[BASE_TIMESTAMP] + out_slots[start + SLOT_TIMESTAMP]
+        if kept != start:
+            for place in range(SLOT_KEY, SLOT_WIDTH):
+                out_slots[kept + place] = out_slots[start + place]
+        out_slots[kept + SLOT_OFFSET] = offset
+        out_slots[kept + SLOT_TIMESTAMP] = batch[MAX_TIMESTAMP] if is_stamped else timestamp
+        size = out_slots[kept + SLOT_KEY_SIZE]
         key_bytes += max(size, 0)
         key_nulls += size < 0
-        size = slots[slot + SLOT_VALUE_SIZE]
+        size = out_slots[kept + SLOT_VALUE_SIZE]
         value_bytes += max(size, 0)
         value_nulls += size < 0
-        number = slots[slot + SLOT_HEADER_COUNT]
-        if number > 0:
-            headers += number
-            add_header_totals(source, slots[slot + SLOT_HEADERS], number, out_totals)
-    out_totals[TOTAL_KEY_BYTES] = key_bytes
-    out_totals[TOTAL_KEY_NULLS] = key_nulls
-    out_totals[TOTAL_VALUE_BYTES] = value_bytes
-    out_totals[TOTAL_VALUE_NULLS] = value_nulls
-    out_totals[TOTAL_HEADERS] = headers
+        headers += out_slots[kept + SLOT_HEADER_COUNT]
+        kept += SLOT_WIDTH
+    out_totals[TOTAL_KEY_BYTES] += key_bytes
+    out_totals[TOTAL_KEY_NULLS] += key_nulls
+    out_totals[TOTAL_VALUE_BYTES] += value_bytes
+    out_totals[TOTAL_VALUE_NULLS] += value_nulls
+    out_totals[TOTAL_HEADERS] += headers
+    return (kept - slot) // SLOT_WIDTH
 
 
 @kernel
-def add_header_totals(
-    source: NDArray[np.uint8], position: int, count: int, out_totals: NDArray[np.int64]
-) -> None:
-    """Add up the fields of `count` checked headers from `position` on."""
-    for _ in range(count):
-        number = read_varint(source, position, source.size)
-        size = number >> SIZE_BITS
-        out_totals[TOTAL_HEADER_KEY_BYTES] += size
-        position += (number & SIZE_MASK) + size
-        number = read_varint(source, position, source.size)
-        size = number >> SIZE_BITS
-        out_totals[TOTAL_HEADER_VALUE_BYTES] += max(size, 0)
-        out_totals[TOTAL_HEADER_VALUE_NULLS] += size < 0
-        position += (number & SIZE_MASK) + max(size, 0)
+def check_headers(
+    source: NDArray[np.uint8],
+    slots: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    out_totals: NDArray[np.int64],
+) -> int:
+    """Check the headers of all slots and add up their sizes.
+
+    Args:
+        source: uint8[m], the bytes the slots point into.
+        slots: int64[n * 9].
+        rows: int64[b], how many slots belong to each batch.
+        out_totals: int64[12], of which the totals grow.
+
+    Returns:
+        OK, or what is wrong with the record at the `ERROR_…` places.
+    """
+    slot = 0
+    for batch in range(len(rows)):
+        out_totals[ERROR_BATCH] = batch
+        for record in range(rows[batch]):
+            out_totals[ERROR_RECORD] = record
+            position = slots[slot + SLOT_HEADERS]
+            end = position + slots[slot + SLOT_HEADERS_SIZE]
+            for _ in range(slots[slot + SLOT_HEADER_COUNT]):
+                number = read_varint(source, position, end)
+                position += number & SIZE_MASK
+                size = number >> SIZE_BITS
+                if number == 0 or size < 0 or size > end - position:
+                    return BAD_HEADER_KEY
+                out_totals[TOTAL_HEADER_KEY_BYTES] += size
+                position += size
+                number = read_varint(source, position, end)
+                position += number & SIZE_MASK
+                size = number >> SIZE_BITS
+                if number == 0 or size > end - position:
+                    return BAD_FIELD_LENGTH
+                out_totals[TOTAL_HEADER_VALUE_BYTES] += max(size, 0)
+                out_totals[TOTAL_HEADER_VALUE_NULLS] += size < 0
+                position += max(size, 0)
+            if position != end:
+                return BAD_RECORD_END
+            slot += SLOT_WIDTH
+    return OK
 
 
-# ---- slots to columns ------------------------------------------------------------------------------
+# ---- slots to columns ----------------------------------------------------------------------------
 @inlined
 def copy_field(
     source: NDArray[np.uint8], position: int, size: int, out_data: NDArray[np.uint8], filled: int

@@ -9,7 +9,7 @@ codec, or offsets inside a batch are not consecutive, the batch is built anew.
 |---|---|---|
 | whole v2 batches, and nothing else | all | CorruptRecord, UnsupportedForMessageFormat |
 | checksum matches, records are sound | all | CorruptRecord |
-| batch at most `max.message.bytes`, before and after a rebuild | not replication | MessageTooLarge |
+| batch at most `max.message.bytes`, also once rebuilt | not replication | MessageTooLarge |
 | all batches at most `segment.bytes` | not replication | RecordListTooLarge |
 | exactly one batch, base offset 0 | client | InvalidRecord |
 | records there, one an offset | client | InvalidRecord |

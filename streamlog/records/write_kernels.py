@@ -194,10 +194,11 @@ def plan_batches(
         slots: int64[n, 9], offsets rising.
         batch_size: Bytes, header included.
         attributes: The attribute bits of all batches.
-        out_fields: int64[n, 14], a row a batch, uncompressed; without epoch, producer and CRC.
+        out_fields: int64[b, 14], a row a batch, uncompressed; without epoch, producer and CRC.
 
     Returns:
-        The number of batches, or RECORD_TOO_LARGE (a record beyond what int32 counts).
+        The number of batches, RECORD_TOO_LARGE (a record beyond what int32 counts), or
+        OUT_OF_ROOM where there are more than b.
     """
     batch = -1
     end = size = base_offset = base_timestamp = 0
@@ -207,6 +208,8 @@ def plan_batches(
         record = size_of_varlong(body) + body
         if batch < 0 or record > batch_size - size or offset - base_offset > MAX_INT32:
             batch += 1
+            if batch == len(out_fields):
+                return OUT_OF_ROOM
             base_offset, base_timestamp = offset, timestamp
             body = size_of_body(slots, row, base_offset, base_timestamp)
             record = size_of_varlong(body) + body
