@@ -1,0 +1,125 @@
+"""What we say about a partition's directory, in the shape in which the oracle says it."""
+
+import base64
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from streamlog.clock import ManualClock
+from streamlog.fs.local import LocalFileSystem
+from streamlog.log.partition_log import PartitionLog
+from streamlog.log.producers import ProducerStateManager
+from streamlog.log.reader import LogReader
+from streamlog.records.batch import RecordBatch
+from streamlog.records.record import Record
+
+__all__ = ["batches_of", "encoded", "producers_of", "told_by_reader", "told_by_writer"]
+
+
+def told_by_reader(path: Path, *, now: int, timestamps: Iterable[int]) -> dict[str, Any]:
+    """Return what a `LogReader` finds; `recoveryPoint` is what only a writer knows."""
+    with LogReader.open(path) as reader:
+        return {
+            "logStartOffset": reader.log_start_offset,
+            "logEndOffset": reader.log_end_offset,
+            "lastStableOffset": reader.last_stable_offset,
+            "topicId": reader.topic_id,
+            "segments": [[each.base_offset, each.size] for each in reader.segments],
+            "producers": producers_of(reader, now=now),
+            "leaderEpochs": [
+                [epoch, start, reader.end_offset_for_epoch(epoch)[1]]
+                for epoch, start in reader.leader_epochs.entries
+            ],
+            "aborted": [
+                list(entry) for segment in reader.segments for entry in segment.txn_index.entries
+            ],
+            "offsetsForTimes": {
+                str(timestamp): list(reader.offset_for_timestamp(timestamp) or ())
+                for timestamp in timestamps
+            },
+            "batches": [_batch(each) for each in batches_of(reader)],
+        }
+
+
+def told_by_writer(path: Path, *, now: int, **settings: Any) -> dict[str, Any]:
+    """Return what a `PartitionLog` says that opens the directory anew, in place."""
+    with PartitionLog.open(path, clock=ManualClock(now), **settings) as log:
+        return {
+            "logStartOffset": log.log_start_offset,
+            "logEndOffset": log.log_end_offset,
+            "lastStableOffset": log.last_stable_offset,
+            "recoveryPoint": log.recovery_point,
+            "topicId": log.topic_id,
+            "segments": [[each.base_offset, each.size] for each in log.segments],
+        }
+
+
+def batches_of(reader: LogReader) -> list[RecordBatch]:
+    """Return all batches, read in small pieces."""
+    found, at = [], reader.log_start_offset
+    while at < reader.log_end_offset:
+        info = reader.read(at, 1000)
+        found += list(info.batches())
+        at = info.next_offset
+    return found
+
+
+def producers_of(reader: LogReader, *, now: int) -> list[dict[str, Any]]:
+    """Return what is known of each producer, loaded with the help of the snapshots."""
+    manager = ProducerStateManager.load(
+        LocalFileSystem(),
+        reader.path,
+        segments=reader.segments,
+        log_start_offset=reader.log_start_offset,
+        log_end_offset=reader.log_end_offset,
+        now_ms=now,
+    )
+    return [
+        {
+            "producerId": state.producer_id,
+            "producerEpoch": state.producer_epoch,
+            "lastSequence": state.last_sequence,
+            "lastOffset": state.last_offset,
+            "coordinatorEpoch": state.coordinator_epoch,
+            "currentTxnFirstOffset": (
+                -1 if state.current_txn_first_offset is None else state.current_txn_first_offset
+            ),
+        }
+        for _, state in sorted(manager.producers.items())
+    ]
+
+
+def _batch(batch: RecordBatch) -> dict[str, Any]:
+    return {
+        "baseOffset": batch.base_offset,
+        "lastOffset": batch.last_offset,
+        "size": batch.size,
+        "isValid": batch.is_valid,
+        "compressionType": batch.compression_type.name.lower(),
+        "timestampType": batch.timestamp_type.label,
+        "maxTimestamp": batch.max_timestamp,
+        "partitionLeaderEpoch": batch.partition_leader_epoch,
+        "producerId": batch.producer_id,
+        "producerEpoch": batch.producer_epoch,
+        "baseSequence": batch.base_sequence,
+        "lastSequence": batch.last_sequence,
+        "isTransactional": batch.is_transactional,
+        "isControl": batch.is_control,
+        "records": [encoded(record) for record in batch.records()],
+    }
+
+
+def encoded(record: Record) -> dict[str, Any]:
+    """Return a record as the oracle writes it and, to append it, reads it."""
+    return {
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "sequence": record.sequence,
+        "key": _base64(record.key),
+        "value": _base64(record.value),
+        "headers": [[header.key, _base64(header.value)] for header in record.headers],
+    }
+
+
+def _base64(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()

@@ -1,0 +1,183 @@
+"""Apache Kafka's own classes, in one JVM that answers questions: `oracle/` beside this file.
+
+    kafka = Kafka.start()
+    answer = kafka.ask("open", directory="/tmp/root/orders-0", clean=True)
+
+Needs Java 17 with its compiler, and Kafka's jars. They are looked for in the folder that
+`STREAMLOG_KAFKA_LIBS` names, then in `.cache/jars/kafka-4.2.0`; where neither has them, Maven
+fetches them once. Kafka opens directories in place: give it copies.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+VERSION = "4.2.0"
+JAR = f"kafka_2.13-{VERSION}.jar"
+LIBS = "STREAMLOG_KAFKA_LIBS"
+CACHE = Path(__file__).resolve().parents[2] / ".cache"
+SOURCES = Path(__file__).resolve().parent / "oracle"
+FETCH_TIMEOUT_S = 400
+QUICK_TO_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx512m")
+POM = f"""\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>streamlog</groupId><artifactId>oracle</artifactId><version>1</version>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.kafka</groupId>
+      <artifactId>kafka_2.13</artifactId>
+      <version>{VERSION}</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+
+class KafkaUnavailableError(Exception):
+    """Kafka cannot be asked on this machine; says why."""
+
+
+class Kafka:
+    """A JVM with Kafka's classes in it; a context manager."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._complaints = tempfile.TemporaryFile("w+")
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._complaints,
+            text=True,
+            encoding="utf-8",
+        )
+
+    @classmethod
+    def start(cls, *options: str) -> "Kafka":
+        """Start the JVM; what it needs is fetched and compiled the first time.
+
+        Args:
+            options: Of the JVM; by default those that make it start fast.
+
+        Raises:
+            KafkaUnavailableError: No Java, no compiler, or no jars.
+        """
+        java = _tool("java")
+        jars = _jars()
+        classes = _compiled(jars)
+        return cls([java, *(options or QUICK_TO_START), "-cp", f"{classes}:{jars}/*", "Oracle"])
+
+    def ask(self, ask: str, **fields: Any) -> dict[str, Any]:
+        """Return the answer to a question; an error of Kafka's is one, in `error`."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None and stdout is not None
+        stdin.write(json.dumps({"ask": ask, **fields}) + "\n")
+        stdin.flush()
+        line = stdout.readline()
+        if not line:
+            self._complaints.seek(0)
+            raise RuntimeError(f"Kafka's JVM died: {self._complaints.read()[-2000:]}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def close(self) -> None:
+        """End the JVM."""
+        self._process.communicate()
+        self._complaints.close()
+
+    def __enter__(self) -> "Kafka":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _tool(name: str) -> str:
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which(name, path=f"{home}/bin") if home else None
+    found = found or shutil.which(name)
+    if found is None:
+        raise KafkaUnavailableError(f"{name} is not installed")
+    return found
+
+
+def _jars() -> Path:
+    """Return the folder that has Kafka's jars."""
+    given = os.environ.get(LIBS)
+    folder = Path(given) if given else CACHE / "jars" / f"kafka-{VERSION}"
+    if (folder / JAR).is_file():
+        return folder
+    if given:
+        raise KafkaUnavailableError(f"{LIBS} is {given}, and there is no {JAR} in it")
+    maven = _tool("mvn")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        fetched = Path(scratch) / "libs"
+        (Path(scratch) / "pom.xml").write_text(POM, encoding="utf-8")
+        _run(
+            [maven, "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={fetched}"],
+            directory=scratch,
+            failure=f"Maven could not fetch org.apache.kafka:kafka_2.13:{VERSION}",
+        )
+        _put(fetched, folder)
+    return folder
+
+
+def _compiled(jars: Path) -> Path:
+    """Return the folder that has the oracle's classes, compiled against `jars`."""
+    sources = sorted(SOURCES.glob("*.java"))
+    digest = hashlib.sha256(str(jars.resolve()).encode())
+    for source in sources:
+        digest.update(source.read_bytes())
+    folder = CACHE / "oracle" / digest.hexdigest()[:16]
+    if folder.is_dir():
+        return folder
+    compiler = _tool("javac")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        classes = Path(scratch) / "classes"
+        _run(
+            [compiler, "-cp", f"{jars}/*", "-d", str(classes), *map(str, sources)],
+            directory=scratch,
+            failure="javac could not compile the oracle",
+        )
+        _put(classes, folder)
+    return folder
+
+
+def _run(command: list[str], *, directory: str, failure: str) -> None:
+    try:
+        ran = subprocess.run(
+            command,
+            cwd=directory,
+            capture_output=True,
+            text=True,
+            timeout=FETCH_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise KafkaUnavailableError(f"{failure} within {FETCH_TIMEOUT_S} s") from None
+    if ran.returncode != 0:
+        said = [line for line in f"{ran.stderr}\n{ran.stdout}".splitlines() if line.strip()]
+        raise KafkaUnavailableError(f"{failure}: {said[0] if said else 'no reason given'}")
+
+
+def _put(made: Path, folder: Path) -> None:
+    """Move what was made to its place, unless another process was faster."""
+    try:
+        made.rename(folder)
+    except OSError:
+        if not any(folder.glob("*")):
+            raise

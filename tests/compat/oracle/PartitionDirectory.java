@@ -1,0 +1,235 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.File;
+import java.nio.ByteBuffer;
+import java.util.Base64;
+import java.util.Comparator;
+import java.util.Optional;
+import java.util.Properties;
+import java.util.concurrent.Delayed;
+import java.util.concurrent.ScheduledFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Supplier;
+import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.record.Record;
+import org.apache.kafka.common.record.RecordBatch;
+import org.apache.kafka.common.record.TimestampType;
+import org.apache.kafka.common.utils.BufferSupplier;
+import org.apache.kafka.common.utils.CloseableIterator;
+import org.apache.kafka.common.utils.Time;
+import org.apache.kafka.server.util.Scheduler;
+import org.apache.kafka.storage.internals.log.LogConfig;
+import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
+import org.apache.kafka.storage.internals.log.LogSegment;
+import org.apache.kafka.storage.internals.log.ProducerStateManagerConfig;
+import org.apache.kafka.storage.internals.log.UnifiedLog;
+import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
+
+/** A partition's directory, opened in place by Kafka's log; changed as any opening changes it. */
+final class PartitionDirectory {
+    private static final BrokerTopicStats STATISTICS = new BrokerTopicStats();
+    private static final int DAY_MS = 86_400_000;
+
+    private PartitionDirectory() { }
+
+    /**
+     * Opens "directory", appends what "append" asks for, closes it, and tells all there is to know.
+     *
+     * <p>"clean" says whether Kafka is to believe indexes, snapshots and epochs; else it recovers
+     * from "recoveryPoint" on. "now" is the time in ms, "config" the topic's settings.
+     */
+    static void open(JsonNode question, ObjectNode answer) throws Exception {
+        try (UnifiedLog log = open(question)) {
+            for (JsonNode batch : Oracle.array(question, "append")) {
+                answer.withArray("appended").add(Appends.append(log, batch));
+            }
+            log.updateHighWatermark(log.logEndOffset());
+            tellOffsets(log, answer);
+            tellProducers(log, answer.putArray("producers"));
+            tellEpochs(log, answer.putArray("leaderEpochs"));
+            tellAborted(log, answer.putArray("aborted"));
+            ObjectNode found = answer.putObject("offsetsForTimes");
+            for (JsonNode timestamp : Oracle.array(question, "timestamps")) {
+                tellTime(log, timestamp.asLong(), found.putArray(timestamp.asText()));
+            }
+            ArrayNode batches = answer.putArray("batches");
+            for (LogSegment segment : log.logSegments()) {
+                for (RecordBatch batch : segment.log().batches()) {
+                    tellBatch(batch, batches.addObject());
+                }
+            }
+        }
+    }
+
+    static UnifiedLog open(JsonNode question) throws Exception {
+        Properties config = new Properties();
+        if (question.has("config")) {
+            question.get("config").properties()
+                .forEach(each -> config.put(each.getKey(), each.getValue().asText()));
+        }
+        return UnifiedLog.create(
+            new File(question.get("directory").asText()),
+            new LogConfig(config),
+            0,
+            Oracle.number(question, "recoveryPoint", 0),
+            new AtOnce(),
+            STATISTICS,
+            question.has("now") ? new Stopped(question.get("now").asLong()) : Time.SYSTEM,
+            DAY_MS,
+            new ProducerStateManagerConfig(DAY_MS, false),
+            DAY_MS,
+            new LogDirFailureChannel(1),
+            question.path("clean").asBoolean(false),
+            Optional.empty());
+    }
+
+    private static void tellOffsets(UnifiedLog log, ObjectNode answer) {
+        answer.put("logStartOffset", log.logStartOffset());
+        answer.put("logEndOffset", log.logEndOffset());
+        answer.put("lastStableOffset", log.lastStableOffset());
+        answer.put("recoveryPoint", log.recoveryPoint());
+        answer.put("topicId", log.topicId().map(Uuid::toString).orElse(null));
+        ArrayNode segments = answer.putArray("segments");
+        log.logSegments().forEach(each -> segments.addArray().add(each.baseOffset()).add(each.size()));
+    }
+
+    private static void tellProducers(UnifiedLog log, ArrayNode answer) {
+        log.producerStateManager().activeProducers().values().stream()
+            .sorted(Comparator.comparingLong(each -> each.producerId()))
+            .forEach(each -> answer.addObject()
+                .put("producerId", each.producerId())
+                .put("producerEpoch", each.producerEpoch())
+                .put("lastSequence", each.lastSeq())
+                .put("lastOffset", each.lastDataOffset())
+                .put("coordinatorEpoch", each.coordinatorEpoch())
+                .put("currentTxnFirstOffset", each.currentTxnFirstOffset().orElse(-1)));
+    }
+
+    /** Each epoch with its start offset, and where a follower of it would be told that it ends. */
+    private static void tellEpochs(UnifiedLog log, ArrayNode answer) {
+        log.leaderEpochCache().epochEntries().forEach(each -> answer.addArray()
+            .add(each.epoch())
+            .add(each.startOffset())
+            .add(log.endOffsetForEpoch(each.epoch()).orElseThrow().offset()));
+    }
+
+    private static void tellAborted(UnifiedLog log, ArrayNode answer) {
+        log.collectAbortedTransactions(log.logStartOffset(), log.logEndOffset())
+            .forEach(each -> answer.addArray()
+                .add(each.producerId())
+                .add(each.firstOffset())
+                .add(each.lastOffset())
+                .add(each.lastStableOffset()));
+    }
+
+    private static void tellTime(UnifiedLog log, long timestamp, ArrayNode answer) {
+        log.fetchOffsetByTimestamp(timestamp, Optional.empty()).timestampAndOffsetOpt()
+            .ifPresent(found -> answer.add(found.offset).add(found.timestamp));
+    }
+
+    private static void tellBatch(RecordBatch batch, ObjectNode answer) {
+        answer.put("baseOffset", batch.baseOffset()).put("lastOffset", batch.lastOffset());
+        answer.put("size", batch.sizeInBytes()).put("isValid", batch.isValid());
+        answer.put("compressionType", batch.compressionType().name);
+        answer.put("timestampType", type(batch.timestampType()));
+        answer.put("maxTimestamp", batch.maxTimestamp());
+        answer.put("partitionLeaderEpoch", batch.partitionLeaderEpoch());
+        answer.put("producerId", batch.producerId()).put("producerEpoch", batch.producerEpoch());
+        answer.put("baseSequence", batch.baseSequence()).put("lastSequence", batch.lastSequence());
+        answer.put("isTransactional", batch.isTransactional());
+        answer.put("isControl", batch.isControlBatch());
+        ArrayNode records = answer.putArray("records");
+        try (CloseableIterator<Record> each = batch.streamingIterator(BufferSupplier.create())) {
+            each.forEachRemaining(record -> tellRecord(record, records.addObject()));
+        }
+    }
+
+    private static void tellRecord(Record record, ObjectNode answer) {
+        answer.put("offset", record.offset()).put("timestamp", record.timestamp());
+        answer.put("sequence", record.sequence());
+        answer.put("key", base64(record.key())).put("value", base64(record.value()));
+        ArrayNode headers = answer.putArray("headers");
+        for (Header each : record.headers()) {
+            byte[] value = each.value();
+            headers.addArray().add(each.key())
+                .add(base64(value == null ? null : ByteBuffer.wrap(value)));
+        }
+    }
+
+    private static String type(TimestampType type) {
+        return type == TimestampType.LOG_APPEND_TIME ? "LogAppendTime" : "CreateTime";
+    }
+
+    private static String base64(ByteBuffer buffer) {
+        if (buffer == null) {
+            return null;
+        }
+        byte[] bytes = new byte[buffer.remaining()];
+        buffer.duplicate().get(bytes);
+        return Base64.getEncoder().encodeToString(bytes);
+    }
+
+    /** A clock that stands. */
+    private record Stopped(long milliseconds) implements Time {
+        public long hiResClockMs() {
+            return milliseconds;
+        }
+
+        public long nanoseconds() {
+            return milliseconds * 1_000_000;
+        }
+
+        public void sleep(long ms) { }
+
+        public void waitObject(Object object, Supplier<Boolean> condition, long deadlineMs) { }
+    }
+
+    /** Does at once what is due at once, and never what is due later. */
+    private static final class AtOnce implements Scheduler {
+        public void startup() { }
+
+        public void shutdown() { }
+
+        public void resizeThreadPool(int size) { }
+
+        public ScheduledFuture<?> schedule(String name, Runnable task, long delayMs, long periodMs) {
+            if (delayMs <= 0 && periodMs < 0) {
+                task.run();
+            }
+            return new Done();
+        }
+    }
+
+    /** A task that is over. */
+    private record Done() implements ScheduledFuture<Object> {
+        public long getDelay(TimeUnit unit) {
+            return 0;
+        }
+
+        public int compareTo(Delayed other) {
+            return 0;
+        }
+
+        public boolean cancel(boolean interrupt) {
+            return false;
+        }
+
+        public boolean isCancelled() {
+            return false;
+        }
+
+        public boolean isDone() {
+            return true;
+        }
+
+        public Object get() {
+            return null;
+        }
+
+        public Object get(long timeout, TimeUnit unit) {
+            return null;
+        }
+    }
+}
