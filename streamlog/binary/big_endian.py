@@ -7,7 +7,7 @@ there. `plain_…` functions do the same for the tests, by other means.
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.binary.jit import kernel
+from streamlog.binary.jit import int64, kernel
 
 __all__ = [
     "plain_read_int",
@@ -26,19 +26,19 @@ __all__ = [
 @kernel
 def read_int8(buffer: NDArray[np.uint8], position: int) -> int:
     """Return the int8 at `position`."""
-    return (int(buffer[position]) ^ 0x80) - 0x80
+    return (int64(buffer[position]) ^ 0x80) - 0x80
 
 
 @kernel
 def read_int16(buffer: NDArray[np.uint8], position: int) -> int:
     """Return the int16 at `position`."""
-    return read_int8(buffer, position) << 8 | int(buffer[position + 1])
+    return read_int8(buffer, position) << 8 | int64(buffer[position + 1])
 
 
 @kernel
 def read_int32(buffer: NDArray[np.uint8], position: int) -> int:
     """Return the int32 at `position`."""
-    low = int(buffer[position + 2]) << 8 | int(buffer[position + 3])
+    low = int64(buffer[position + 2]) << 8 | int64(buffer[position + 3])
     return read_int16(buffer, position) << 16 | low
 
 

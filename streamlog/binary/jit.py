@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-__all__ = ["copy_bytes", "inlined", "kernel"]
+__all__ = ["copy_bytes", "inlined", "int64", "kernel"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -107,6 +107,9 @@ if TYPE_CHECKING:
         cost compile time at every place they are used.
         """
 
+    def int64(value: int | np.integer[Any]) -> int:
+        """Return `value` as int64. numba's `int()` would leave a byte a byte."""
+
     def copy_bytes(
         target: NDArray[np.uint8],
         target_position: int,
@@ -118,6 +121,7 @@ if TYPE_CHECKING:
 
 else:
     import numba
+    from numba import int64
     from numba.core import cgutils, types
     from numba.extending import intrinsic
 

@@ -108,7 +108,7 @@ def _check_header(view: memoryview) -> Buffer:
     Kafka skips content size and content checksum where liblz4 checks them, so a header that
     announces them is replaced by one that does not.
     """
-    if len(view) < MIN_HEADER or view[:4] != MAGIC:
+    if len(view) < MIN_HEADER or bytes(view[:4]) != MAGIC:
         raise CorruptRecordError("not an lz4 frame", got=bytes(view[:4]).hex())
     flags, block = view[4], view[5]
     if flags & VERSION_MASK != VERSION_1 or flags & RESERVED_FLAGS:

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.binary.jit import kernel
+from streamlog.binary.jit import int64, kernel
 
 __all__ = ["murmur2", "plain_murmur2"]
 
@@ -23,14 +23,14 @@ def murmur2(data: NDArray[np.uint8], start: int, end: int) -> int:
     state = (SEED ^ end - start) & MASK
     tail = start + (end - start & ~3)
     for position in range(start, tail, 4):
-        word = np.int64(data[position]) | np.int64(data[position + 1]) << 8
-        word |= np.int64(data[position + 2]) << 16 | np.int64(data[position + 3]) << 24
+        word = int64(data[position]) | int64(data[position + 1]) << 8
+        word |= int64(data[position + 2]) << 16 | int64(data[position + 3]) << 24
         word = word * FACTOR & MASK
         word = (word ^ word >> 24) * FACTOR & MASK
         state = (state * FACTOR & MASK) ^ word
     if tail < end:
         for position in range(tail, end):
-            state ^= np.int64(data[position]) << 8 * (position - tail)
+            state ^= int64(data[position]) << 8 * (position - tail)
         state = state * FACTOR & MASK
     state = (state ^ state >> 13) * FACTOR & MASK
     return state ^ state >> 15

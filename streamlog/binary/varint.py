@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.binary.jit import inlined
+from streamlog.binary.jit import inlined, int64
 
 __all__ = [
     "SIZE_BITS",
@@ -53,13 +53,13 @@ def read_varint(buffer: NDArray[np.uint8], position: int, end: int) -> int:
     """
     if position >= end:
         return 0
-    bits = np.int64(buffer[position])
+    bits = int64(buffer[position])
     if bits < 0x80:
         return (bits >> 1 ^ -(bits & 1)) << SIZE_BITS | 1
     bits &= 0x7F
     size = 1
     while size < MAX_VARINT and position + size < end:
-        group = np.int64(buffer[position + size])
+        group = int64(buffer[position + size])
         bits |= (group & 0x7F) << 7 * size
         size += 1
         if group < 0x80:
@@ -86,9 +86,9 @@ def find_varlong(buffer: NDArray[np.uint8], position: int, end: int) -> int:
 @inlined
 def read_varlong(buffer: NDArray[np.uint8], position: int, size: int) -> int:
     """Return the varlong of `size` bytes at `position`, as `find_varlong` found it."""
-    bits = np.int64(buffer[position]) & 0x7F
+    bits = int64(buffer[position]) & 0x7F
     for place in range(1, size):
-        bits |= (np.int64(buffer[position + place]) & 0x7F) << 7 * place
+        bits |= (int64(buffer[position + place]) & 0x7F) << 7 * place
     return (bits >> 1 & LOW_63_BITS) ^ -(bits & 1)
 
 

@@ -66,12 +66,12 @@ def decompress(data: Buffer, max_size: int) -> bytes:
 
 def _blocks(view: memoryview) -> Iterator[memoryview]:
     """Yield the raw snappy blocks of `view`."""
-    if len(view) < HEADER.size or view[: len(MAGIC)] != MAGIC:
+    if len(view) < HEADER.size or bytes(view[: len(MAGIC)]) != MAGIC:
         yield view
         return
     position = 0
     while position + BLOCK_SIZE.size <= len(view):  # up to 3 stray bytes at the end are ignored
-        if view[position : position + 4] == MAGIC[:4]:
+        if bytes(view[position : position + 4]) == MAGIC[:4]:
             position = _skip_header(view, position)
             continue
         (size,) = BLOCK_SIZE.unpack_from(view, position)

@@ -66,7 +66,7 @@ _contexts: Final = _Contexts()
 
 def compress(data: Buffer, level: int) -> bytes:
     """Return `data` as one frame that, like Kafka's, does not tell its content's size."""
-    return _contexts.compressor(level).compress(data)
+    return _contexts.compressor(level).compress(memoryview(data))
 
 
 def decompress(data: Buffer, max_size: int) -> bytes:
@@ -78,7 +78,7 @@ def decompress(data: Buffer, max_size: int) -> bytes:
         LimitExceededError: More than `max_size` bytes would come out.
     """
     view = memoryview(data).cast("B")
-    parts = []
+    parts: list[bytes] = []
     position = 0
     while position < len(view) or not parts:
         frame = _walk(view, position)
@@ -111,7 +111,7 @@ def _decompress_frame(frame: memoryview, bound: int, max_size: int) -> bytes:
 
 def _walk(view: memoryview, start: int) -> Frame:
     """Return the extent of the frame at `start` without decompressing it."""
-    if view[start : start + 4] != MAGIC:
+    if bytes(view[start : start + 4]) != MAGIC:
         return _walk_skippable(view, start)
     if len(view) - start < 6:
         raise CorruptRecordError("zstd data ends too early")

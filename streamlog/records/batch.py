@@ -245,7 +245,7 @@ class RecordBatch:
     @property
     def is_valid(self) -> bool:
         """Whether the stored checksum is that of the bytes."""
-        return crc32c(self.buffer[ATTRIBUTES_OFFSET:]) == self.crc
+        return crc32c(self.buffer[ATTRIBUTES_OFFSET:]) == int(self.crc)
 
     def check(self) -> None:
         """Make sure that the bytes are those that were written.

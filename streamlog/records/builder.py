@@ -458,9 +458,8 @@ def rewrite_headers(
 
     fields = table.fields
     kernels.write_headers(fields, buffer)
-    if before is None:
-        stale = range(len(fields))
-    else:
+    stale = list(range(len(fields)))
+    if before is not None:
         changed = (fields[:, ATTRIBUTES:] != before.fields[:, ATTRIBUTES:]).any(axis=1)
         changed |= (
             fields[:, LAST_OFFSET] - fields[:, BASE_OFFSET]

@@ -105,12 +105,14 @@ class BatchTable:
     @property
     def is_control(self) -> NDArray[np.bool_]:
         """Whether each batch holds control records."""
-        return (self.fields[:, ATTRIBUTES] & CONTROL_MASK) != 0
+        flags: NDArray[np.bool_] = (self.fields[:, ATTRIBUTES] & CONTROL_MASK) != 0
+        return flags
 
     @property
     def is_transactional(self) -> NDArray[np.bool_]:
         """Whether each batch belongs to a transaction."""
-        return (self.fields[:, ATTRIBUTES] & TRANSACTIONAL_MASK) != 0
+        flags: NDArray[np.bool_] = (self.fields[:, ATTRIBUTES] & TRANSACTIONAL_MASK) != 0
+        return flags
 
     @property
     def position(self) -> NDArray[np.int64]:

@@ -8,7 +8,7 @@ batches (`plan_batches`) and written out (`write_records`; the batches' headers 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.binary.jit import kernel
+from streamlog.binary.jit import int64, kernel
 from streamlog.binary.murmur2 import murmur2
 from streamlog.binary.varint import size_of_varlong, write_varlong
 from streamlog.records.kernels import copy_field
@@ -117,8 +117,8 @@ def slot_column(
             if row < 0 or row >= count:
                 return BAD_ROW
             if validity.size == 0 or validity[row >> 3] >> (row & 7) & 1:
-                start = np.int64(offsets[row])
-                size = np.int64(offsets[row + 1]) - start
+                start = int64(offsets[row])
+                size = int64(offsets[row + 1]) - start
                 if size < 0 or start < 0:
                     return BAD_FIELD_LENGTH
         out_slots[index, place] = start
@@ -168,7 +168,7 @@ def write_header_fields(
 def size_of_body(slots: NDArray[np.int64], row: int, base_offset: int, base_timestamp: int) -> int:
     """Return the bytes of a record behind its length."""
     key_size, value_size = slots[row, SLOT_KEY_SIZE], slots[row, SLOT_VALUE_SIZE]
-    return (
+    size: int = (
         1
         + size_of_varlong(slots[row, SLOT_TIMESTAMP] - base_timestamp)
         + size_of_varlong(slots[row, SLOT_OFFSET] - base_offset)
@@ -179,6 +179,7 @@ def size_of_body(slots: NDArray[np.int64], row: int, base_offset: int, base_time
         + size_of_varlong(slots[row, SLOT_HEADER_COUNT])
         + slots[row, SLOT_HEADERS_SIZE]
     )
+    return size
 
 
 @kernel
