@@ -20,7 +20,7 @@ from streamlog.records.batch import BatchTable, check_crc
 from streamlog.records.columns import decode_columns
 from streamlog.records.layout import BATCH_HEADER, MAX_INT32, RECORD_BATCH_OVERHEAD
 from streamlog.records.record import NO_TIMESTAMP
-from streamlog.segment.file_records import FileRecords, OffsetAndTimestamp, OffsetPosition
+from streamlog.segment.file_records import Chunk, FileRecords, OffsetAndTimestamp, OffsetPosition
 from streamlog.segment.filenames import log_file_name
 from streamlog.segment.index_file import IndexFile
 from streamlog.segment.indexes import NO_OFFSET, IndexState, SegmentIndexes, choose_entries
@@ -187,7 +187,7 @@ class IndexedRecords:
                 batch = table.slice(row, row + 1)
                 if check_crc(chunk.buffer, batch) == 0:
                     raise self.unsound(chunk.position + int(batch.position[0]))
-                found = self._first_of(batch, chunk.buffer, timestamp, start_offset)
+                found = self._first_of(batch, chunk, timestamp, start_offset)
                 if found is not None:
                     return found
             end = chunk.position + chunk.scan.consumed
@@ -196,15 +196,16 @@ class IndexedRecords:
         return None
 
     def _first_of(
-        self, batch: BatchTable, buffer: NDArray[np.uint8], timestamp: int, start_offset: int
+        self, batch: BatchTable, chunk: Chunk, timestamp: int, start_offset: int
     ) -> OffsetAndTimestamp | None:
         records = decode_columns(
-            buffer,
+            chunk.buffer,
             batch,
             columns=frozenset(),
             start_offset=start_offset,
             drop_control=False,
             path=self.records.path,
+            position=chunk.position,
         )
         hits = np.flatnonzero(records.timestamp >= timestamp)
         if not hits.size:

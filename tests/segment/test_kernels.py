@@ -1,0 +1,105 @@
+"""Each kernel against its twin in plain Python."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamlog.binary.arrays import as_source
+from streamlog.records.batch import scan_batches
+from streamlog.segment import kernels, reference
+from streamlog.segment.header_walk import (
+    CONTINUE,
+    ENTRY_MISSED,
+    FOUND,
+    NO_PROMISE,
+    UNSOUND,
+    WALK_WIDTH,
+    walk,
+)
+from streamlog.segment.indexes import IndexState, choose_entries
+from tests.support.segments import BatchPlan, make_batches
+
+NAMES = {
+    FOUND: "found",
+    CONTINUE: "continue",
+    UNSOUND: "unsound",
+    ENTRY_MISSED: "entry missed",
+}
+offsets = st.integers(0, 40)
+plans = st.lists(
+    st.tuples(offsets, st.integers(1, 5), st.integers(61, 130), st.integers(-1, 30)).map(
+        lambda values: BatchPlan(*values)
+    ),
+    max_size=12,
+)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """Batches with some bytes changed and a piece cut off or added."""
+    buffer = bytearray(make_batches(draw(plans)))
+    for _ in range(draw(st.integers(0, 3))):
+        if buffer:
+            buffer[draw(st.integers(0, len(buffer) - 1))] = draw(st.integers(0, 255))
+    buffer += draw(st.binary(max_size=80))
+    return bytes(buffer[: draw(st.integers(0, len(buffer)))])
+
+
+@settings(deadline=None)  # kernels are compiled at first use
+@given(damaged(), offsets, st.one_of(st.none(), offsets), st.integers(0, 100))
+def test_find_batch_is_its_twin(
+    buffer: bytes, offset: int, promised: int | None, start: int
+) -> None:
+    state = np.zeros(WALK_WIDTH, np.int64)
+    state[0], state[1] = start, NO_PROMISE if promised is None else promised
+    status = kernels.find_batch(as_source(buffer), offset, state)
+    expected = reference.find_batch(buffer, offset, start, promised)
+    position, open_promise, base, last, size = state.tolist()
+    assert NAMES[status] == expected.status
+    assert position == expected.position
+    assert (None if open_promise == NO_PROMISE else open_promise) == expected.promised
+    if expected.batch is not None:
+        assert (base, last, size) == expected.batch
+
+
+@settings(deadline=None)  # kernels are compiled at first use
+@given(damaged(), offsets, st.one_of(st.none(), offsets))
+def test_a_walk_with_its_short_cut_ends_where_the_twin_ends(
+    buffer: bytes, offset: int, promised: int | None
+) -> None:
+    if len(buffer) < 61:
+        return
+    found = walk(buffer, offset, NO_PROMISE if promised is None else promised)
+    expected = reference.find_batch(buffer, offset, 0, promised)
+    assert NAMES[found.status] == expected.status
+    assert found.position == expected.position
+    assert (None if found.promised == NO_PROMISE else found.promised) == expected.promised
+    if expected.batch is not None:
+        assert (found.base_offset, found.last_offset, found.size) == expected.batch
+
+
+@settings(deadline=None)  # kernels are compiled at first use
+@given(damaged(), st.integers(0, 60), st.integers(0, 200), offsets, offsets)
+def test_find_candidate_is_its_twin(
+    buffer: bytes, start: int, more: int, first: int, last: int
+) -> None:
+    left = len(buffer) + more
+    found = kernels.find_candidate(as_source(buffer), start, left, first, last)
+    assert found == reference.find_candidate(buffer, start, left, first, last)
+
+
+@settings(deadline=None)  # kernels are compiled at first use
+@given(plans, st.integers(0, 400), st.integers(0, 12))
+def test_index_entries_are_their_twin_however_the_batches_come(
+    planned: list[BatchPlan], interval: int, border: int
+) -> None:
+    table = scan_batches(make_batches(planned)).table
+    columns = (table.position, table.size, table.last_offset, table.max_timestamp)
+    batches = list(zip(*(column.tolist() for column in columns), strict=True))
+    expected = reference.index_entries(batches, interval)
+    first, state = choose_entries(table.slice(0, border), 0, interval, IndexState())
+    second, state = choose_entries(table.slice(border, len(table)), 0, interval, state)
+    assert [tuple(entry) for entry in [*first.tolist(), *second.tolist()]] == expected
+    if batches:
+        largest = max(batch[3] for batch in batches)
+        assert state.max_timestamp == max(largest, -1)
