@@ -95,7 +95,13 @@ def _read_range(
             if offset > reader.log_end_offset:
                 reporter.report([unreadable(partition, offset, part.end_offset)])
                 return
-            info = reader.read(offset, FETCH_BYTES, isolation=isolation, end_offset=part.end_offset)
+            info = reader.read(
+                offset,
+                FETCH_BYTES,
+                isolation=isolation,
+                end_offset=part.end_offset,
+                end_is_stable=True,  # the planner saw to it
+            )
             yield from decoder.decode(info, partition)
             if info.next_offset <= offset:
                 reporter.report([unreadable(partition, offset, part.end_offset)])
