@@ -47,8 +47,9 @@ def delta_jars() -> list[Path]:
 
 def start_session() -> Any:
     """Return a Spark session that knows Delta where its jars are there."""
-    import streamlog.spark
     from pyspark.sql import SparkSession
+
+    import streamlog.spark
 
     builder = (
         SparkSession.builder.master("local[2]")
@@ -164,8 +165,7 @@ def kill_in_the_middle(directory: Path, kill_after: int) -> tuple[int, int]:
     """Run both jobs in a driver of their own and kill its JVM; return what was there then."""
     log = (directory / "driver.log").open("w")
     driver = subprocess.Popen(
-        [sys.executable, "-m", "streaming_jobs.demo", "--phase", "until-killed"]
-        + ["--directory", str(directory)],
+        phase_command(directory, "until-killed"),
         stdout=log,
         stderr=subprocess.STDOUT,
     )
@@ -187,13 +187,18 @@ def kill_in_the_middle(directory: Path, kill_after: int) -> tuple[int, int]:
     return there, commits
 
 
+def phase_command(directory: Path, phase: str) -> list[str]:
+    """Return how to run a phase in a process of its own."""
+    command = [sys.executable, "-m", "streaming_jobs.demo"]
+    return [*command, "--phase", phase, "--directory", str(directory)]
+
+
 def run_phase(directory: Path, phase: str) -> None:
     """Run a phase in a driver of its own, its output in a file."""
     path = directory / f"{phase}.log"
     with path.open("w") as log:
         done = subprocess.run(
-            [sys.executable, "-m", "streaming_jobs.demo", "--phase", phase]
-            + ["--directory", str(directory)],
+            phase_command(directory, phase),
             stdout=log,
             stderr=subprocess.STDOUT,
             check=False,

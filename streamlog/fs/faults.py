@@ -256,7 +256,7 @@ class FaultyFileSystem:
     ) -> Iterator[None]:
         """Record an operation and let a fault strike before, in, or after the caller's work."""
         self.check_alive()
-        size = memoryview(source).nbytes  # type: ignore[arg-type]  # as in local.py
+        size = memoryview(source).nbytes
         operation = Operation(len(self.operations) + 1, name, path, target, position, size)
         self.operations.append(operation)
         if self._observe is not None:

@@ -103,7 +103,7 @@ class LocalFile:
 
     def pread_into(self, target: memoryview | NDArray[np.uint8], position: int) -> int:
         """Fill `target` (writable bytes) from `position`; return how many bytes there were."""
-        view = memoryview(target)  # type: ignore[arg-type]  # numpy's stubs tell from 3.12 on
+        view = memoryview(target)
         size, count = view.nbytes, 0
         try:
             while count < size:
@@ -120,7 +120,7 @@ class LocalFile:
         """Write all of `source` at `position`; on an error any prefix of it may be there."""
         if self._is_poisoned:
             raise poisoned_failure("write", self.path)
-        view = memoryview(source)  # type: ignore[arg-type]  # numpy's stubs tell from 3.12 on
+        view = memoryview(source)
         size = view.nbytes
         try:
             count = os.pwrite(self._descriptor, view, position)

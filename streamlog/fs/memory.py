@@ -73,7 +73,7 @@ class MemoryFile:
     def pread_into(self, target: memoryview | NDArray[np.uint8], position: int) -> int:
         """Fill `target` (writable bytes) from `position`; return how many bytes there were."""
         self._check("read", position)
-        view = memoryview(target).cast("B")  # type: ignore[arg-type]  # as in local.py
+        view = memoryview(target).cast("B")
         with self._fs.mutex:
             found = memoryview(self._inode.data)[position : position + view.nbytes]
             view[: found.nbytes] = found

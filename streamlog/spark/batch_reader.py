@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["StreamLogReader"]
 
 
-class StreamLogReader(DataSourceReader):  # type: ignore[misc]  # Spark is Any
+class StreamLogReader(DataSourceReader):
     """Reads a part of the log once.
 
     Args:

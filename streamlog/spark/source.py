@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["StreamLogSource"]
 
 
-class StreamLogSource(DataSource):  # type: ignore[misc]  # Spark is Any
+class StreamLogSource(DataSource):
     """The log as a source and a sink of Spark."""
 
     @classmethod

@@ -55,9 +55,7 @@ __all__ = ["StreamLogStreamReader"]
 _log = logging.getLogger(__name__)
 
 
-class StreamLogStreamReader(  # type: ignore[misc]  # Spark is Any
-    DataSourceStreamReader, SupportsTriggerAvailableNow
-):
+class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans and reads a streaming query.
 
     Nothing is opened and no option is read before the first question: an error in the

@@ -47,7 +47,7 @@ QUERY_ID_PROPERTY: Final = "sql.streaming.queryId"  # StreamExecution.QUERY_ID_K
 
 
 @dataclass(frozen=True, slots=True)
-class StagedRows(WriterCommitMessage):  # type: ignore[misc]  # Spark is Any
+class StagedRows(WriterCommitMessage):
     """A task's message to the driver: the file it staged."""
 
     staged: StagedFile
@@ -95,7 +95,7 @@ def batch_writer(
     return BatchWriter(SinkOptions.of(options, Use.BATCH_WRITE), schema)
 
 
-class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # Spark is Any
+class StreamWriter(DataSourceStreamArrowWriter):
     """Writes the micro-batches of a query, each exactly once."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
@@ -136,7 +136,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # Spark 
             discard_staged(self._options, CommitIdentity(staged[0].app, batchId), staged)
 
 
-class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]  # Spark is Any
+class BatchWriter(DataSourceArrowWriter):
     """Writes one DataFrame: atomically, and with txnAppId and txnVersion exactly once."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
