@@ -5,19 +5,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from streamlog.clock import ManualClock
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log.partition_log import PartitionLog
 from streamlog.log.producers import ProducerStateManager
 from streamlog.log.reader import LogReader
 from streamlog.records.batch import RecordBatch
 from streamlog.records.record import Record
 
-__all__ = ["batches_of", "encoded", "producers_of", "told_by_reader", "told_by_writer"]
+__all__ = ["batches_of", "encoded", "producers_of", "told_by_reader"]
 
 
 def told_by_reader(path: Path, *, now: int, timestamps: Iterable[int]) -> dict[str, Any]:
-    """Return what a `LogReader` finds; `recoveryPoint` is what only a writer knows."""
+    """Return what a `LogReader` finds."""
     with LogReader.open(path) as reader:
         return {
             "logStartOffset": reader.log_start_offset,
@@ -38,19 +36,6 @@ def told_by_reader(path: Path, *, now: int, timestamps: Iterable[int]) -> dict[s
                 for timestamp in timestamps
             },
             "batches": [_batch(each) for each in batches_of(reader)],
-        }
-
-
-def told_by_writer(path: Path, *, now: int, **settings: Any) -> dict[str, Any]:
-    """Return what a `PartitionLog` says that opens the directory anew, in place."""
-    with PartitionLog.open(path, clock=ManualClock(now), **settings) as log:
-        return {
-            "logStartOffset": log.log_start_offset,
-            "logEndOffset": log.log_end_offset,
-            "lastStableOffset": log.last_stable_offset,
-            "recoveryPoint": log.recovery_point,
-            "topicId": log.topic_id,
-            "segments": [[each.base_offset, each.size] for each in log.segments],
         }
 
 

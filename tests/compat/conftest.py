@@ -1,4 +1,4 @@
-"""Fixtures of the tests that ask real Kafka: one JVM for all of them, and directories it may touch."""
+"""Fixtures of the tests that ask real Kafka: one JVM for all, and directories it may change."""
 
 import itertools
 import os

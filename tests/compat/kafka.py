@@ -49,7 +49,7 @@ class Kafka:
     """A JVM with Kafka's classes in it; a context manager."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        self._complaints = tempfile.TemporaryFile("w+")
+        self._complaints = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed by close()
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
