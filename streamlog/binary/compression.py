@@ -37,6 +37,8 @@ ZSTD: Final = 4
 
 GZIP_FRAMING: Final = 31  # zlib's wbits: the largest window, gzip header and trailer
 GZIP_MAGIC: Final = b"\x1f\x8b"
+GZIP_FLAGS: Final = 3  # where the header's flags are
+GZIP_RESERVED: Final = 0xE0  # flags that Java ignores and zlib refuses
 
 
 class Codec(NamedTuple):
@@ -60,6 +62,9 @@ def decompress_gzip(data: Buffer, max_size: int) -> bytes:
     """Return what the members in `data` hold; bytes behind the last one are ignored, as by Java."""
     parts: list[bytes] = []
     rest: Buffer = data
+    if len(data) > GZIP_FLAGS and data[GZIP_FLAGS] & GZIP_RESERVED:
+        rest = bytearray(data)
+        rest[GZIP_FLAGS] &= ~GZIP_RESERVED
     while True:
         stream = zlib.decompressobj(GZIP_FRAMING)
         try:

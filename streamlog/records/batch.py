@@ -15,6 +15,7 @@ and show what Kafka's own reader shows. `scan_batches` fills a table of thousand
 and is stricter: offsets must be sane, or a damaged header would poison whatever is built on it.
 """
 
+import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -58,6 +59,8 @@ __all__ = [
     "scan_batches",
 ]
 
+LENGTH: Final = struct.Struct(">i")
+MAX_LENGTH: Final = MAX_INT32 - LOG_OVERHEAD
 INT32_SPAN: Final = 1 << 32
 INT64_SPAN: Final = 1 << 64
 MIN_INT64: Final = -(1 << 63)
@@ -342,35 +345,38 @@ def read_batches(
     """
     view = memoryview(buffer).cast("B")
     start = 0
-    while len(view) - start >= HEADER_SIZE_UP_TO_MAGIC:
+    while len(view) - start >= LOG_OVERHEAD:
         where = position + start
-        length = int.from_bytes(view[start + LENGTH_OFFSET :][:4], "big", signed=True)
+        (length,) = LENGTH.unpack_from(view, start + LENGTH_OFFSET)
+        if not MIN_LEGACY_LENGTH <= length <= MAX_LENGTH:
+            raise _bad_length(length, path, where)
+        if len(view) - start < HEADER_SIZE_UP_TO_MAGIC:
+            return
         magic = view[start + MAGIC_OFFSET]
-        if length < MIN_LEGACY_LENGTH:
-            raise CorruptRecordError(
-                "batch length is impossible", path=path, position=where, got=length,
-                expected=f"at least {MIN_BATCH_LENGTH}",
-            )  # fmt: skip
         if magic > CURRENT_MAGIC:
             raise CorruptRecordError(
-                "unknown batch format", path=path, position=where, got=f"magic {magic}",
-                expected=f"magic {CURRENT_MAGIC}",
-            )  # fmt: skip
+                "unknown batch format", path=path, position=where, got=f"magic {magic}"
+            )
         if length > len(view) - start - LOG_OVERHEAD:
             return
         if magic < CURRENT_MAGIC:
             raise UnsupportedForMessageFormatError(
-                f"messages of format v{magic} cannot be read yet", path=path, position=where,
-                got=f"magic {magic}", expected=f"magic {CURRENT_MAGIC}",
-            )  # fmt: skip
+                f"messages of format v{magic} cannot be read yet", path=path, position=where
+            )
         if length < MIN_BATCH_LENGTH:
-            raise CorruptRecordError(
-                "batch length is impossible", path=path, position=where, got=length,
-                expected=f"at least {MIN_BATCH_LENGTH}",
-            )  # fmt: skip
-        size = LOG_OVERHEAD + length
-        yield RecordBatch(view[start : start + size], path=path, position=where)
-        start += size
+            raise _bad_length(length, path, where)
+        yield RecordBatch(view[start:][: LOG_OVERHEAD + length], path=path, position=where)
+        start += LOG_OVERHEAD + length
+
+
+def _bad_length(length: int, path: str | None, position: int) -> CorruptRecordError:
+    return CorruptRecordError(
+        "batch length is impossible",
+        path=path,
+        position=position,
+        got=length,
+        expected=f"{MIN_BATCH_LENGTH} to {MAX_LENGTH}",
+    )
 
 
 def _wrap_int64(value: int) -> int:

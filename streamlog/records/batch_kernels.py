@@ -28,6 +28,7 @@ from streamlog.records.layout import (
     LENGTH_OFFSET,
     LOG_OVERHEAD,
     MAGIC_OFFSET,
+    MAX_INT32,
     MAX_INT64,
     MAX_TIMESTAMP_OFFSET,
     MIN_BATCH_LENGTH,
@@ -113,7 +114,7 @@ def check_batch(buffer: NDArray[np.uint8], position: int) -> int:
     if left <= HEADER_SIZE_UP_TO_MAGIC:  # Kafka ignores a tail of just 17 bytes, too
         return PARTIAL
     length = read_int32(buffer, position + LENGTH_OFFSET)
-    if length < MIN_LEGACY_LENGTH:
+    if length < MIN_LEGACY_LENGTH or length > MAX_INT32 - LOG_OVERHEAD:
         return BAD_LENGTH
     if length > left - LOG_OVERHEAD:
         return PARTIAL

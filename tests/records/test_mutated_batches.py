@@ -1,0 +1,100 @@
+"""951 damaged batches: where Kafka reads records we read the same, where it throws we do."""
+
+from typing import Any
+
+from streamlog.binary.crc import crc32c
+from streamlog.errors import CorruptRecordError, UnsupportedForMessageFormatError
+from streamlog.records.batch import ScanStop, read_batches, scan_batches
+from streamlog.records.columns import decode_columns
+from streamlog.records.layout import ATTRIBUTES_OFFSET, CRC_OFFSET, MAGIC_OFFSET
+from tests.support.batches import record_facts
+from tests.support.golden import GOLDEN, json_lines
+
+FOLDER = GOLDEN / "A-batches" / "099-mutated-batches"
+MUTATIONS = json_lines("A-batches/099-mutated-batches/expect.jsonl.gz")
+BASES = {path.name: path.read_bytes() for path in FOLDER.glob("base-*.bin")}
+ERROR = "error"
+
+
+def mutated(case: dict[str, Any]) -> bytes:
+    buffer = bytearray(BASES[case["file"]])
+    for position, value in case["set"]:
+        buffer[position] = value
+    if case["crcRepaired"]:
+        crc = crc32c(buffer[ATTRIBUTES_OFFSET:])
+        buffer[CRC_OFFSET:ATTRIBUTES_OFFSET] = crc.to_bytes(4, "big")
+    return bytes(buffer)
+
+
+def is_legacy(case: dict[str, Any]) -> bool:
+    """Whether the mutation made a v2 batch look like a message of v0 or v1."""
+    return any(position == MAGIC_OFFSET and value < 2 for position, value in case["set"])
+
+
+def outcome_of_batches(buffer: bytes) -> Any:
+    try:
+        batches = list(read_batches(buffer))
+        return [record_facts(record) for batch in batches for record in batch.records()]
+    except CorruptRecordError:
+        return ERROR
+
+
+def test_batches_read_one_by_one_have_the_outcome_that_kafka_has() -> None:
+    assert len(MUTATIONS) == 951
+    for case in MUTATIONS:
+        if not is_legacy(case):
+            wanted = ERROR if case["outcome"] == ERROR else case.get("records", [])
+            assert outcome_of_batches(mutated(case)) == wanted, case
+
+
+def test_checksums_are_right_where_kafka_says_so() -> None:
+    for case in MUTATIONS:
+        if case["batches"] and case["outcome"] != ERROR:
+            batch = next(read_batches(mutated(case)))
+            assert batch.is_valid == case["isValid"], case
+
+
+def test_a_batch_turned_into_an_old_message_is_refused_by_name() -> None:
+    legacy = [case for case in MUTATIONS if is_legacy(case)]
+    assert len(legacy) == 6
+    for case in legacy:
+        try:
+            list(read_batches(mutated(case)))
+        except UnsupportedForMessageFormatError as error:
+            assert error.position == 0
+        else:
+            raise AssertionError(case)
+
+
+def test_scanning_has_the_same_outcome_but_refuses_impossible_offsets() -> None:
+    # Stricter than Kafka on purpose: what the log builds on headers must not go backwards.
+    stricter = []
+    for case in MUTATIONS:
+        buffer = mutated(case)
+        scan = scan_batches(buffer)
+        wanted = outcome_of_batches(buffer) if not is_legacy(case) else ERROR
+        if scan.stop is ScanStop.BAD_HEADER and wanted != ERROR:
+            stricter.append(case)
+        elif scan.stop not in (ScanStop.END, ScanStop.PARTIAL):
+            assert wanted == ERROR, case
+        else:
+            assert outcome_of_columns(buffer) == strip(wanted), case
+    fields = {position for case in stricter for position, _ in case["set"]}
+    assert stricter and fields <= {0, *range(CRC_OFFSET, ATTRIBUTES_OFFSET), *range(23, 27)}
+
+
+def outcome_of_columns(buffer: bytes) -> Any:
+    table = scan_batches(buffer).table
+    everything = {"start_offset": -(2**63), "drop_control": False}
+    try:
+        columns = decode_columns(buffer, table, **everything)  # type: ignore[arg-type]
+    except CorruptRecordError:
+        return ERROR
+    return strip([record_facts(record) for record in columns.records()])
+
+
+def strip(records: Any) -> Any:
+    """Leave out sequences, which columns do not have."""
+    if records == ERROR:
+        return ERROR
+    return [{key: value for key, value in r.items() if key != "sequence"} for r in records]
