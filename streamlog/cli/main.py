@@ -1,11 +1,12 @@
 """Entry point: the verbs, the options before them, and what becomes of an error."""
 
 import io
+import logging
 import os
 import platform
 import sys
 import traceback
-from typing import Any
+from typing import NoReturn
 
 import click
 
@@ -79,21 +80,28 @@ for _verb in (topics, produce, cat, offsets, doctor):
     streamlog.add_command(_verb)
 
 
-def main(arguments: list[str] | None = None) -> Any:
+def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command and exit; the entry point of the package.
 
     Args:
         arguments: The command line without the program's name; `sys.argv` by default.
     """
+    if "_STREAMLOG_COMPLETE" in os.environ:  # the shell asks for completions
+        streamlog.main(prog_name="streamlog")
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
 def run(arguments: list[str]) -> int:
     """Run the command and return its exit code. Nothing escapes: a traceback is a defect."""
+    _hush_logging()
     try:
-        code = streamlog.main(arguments, prog_name="streamlog", standalone_mode=False)
+        # Not `streamlog.main`, which has its own way with closed pipes and Ctrl-C.
+        with streamlog.make_context("streamlog", list(arguments)) as context:
+            streamlog.invoke(context)
         sys.stdout.flush()
-        return code if isinstance(code, int) else 0
+        return 0
+    except click.exceptions.Exit as done:
+        return done.exit_code
     except BrokenPipeError:
         return _closed_pipe()
     except (KeyboardInterrupt, click.Abort):
@@ -115,6 +123,13 @@ def run(arguments: list[str]) -> int:
         return _tell(
             [Failure(what, "the same with STREAMLOG_DEBUG=1, and report it", EXIT_FINDING)]
         )
+
+
+def _hush_logging() -> None:
+    """Keep Python from printing the library's warnings; what matters comes back as an error."""
+    logger = logging.getLogger("streamlog")
+    if not logger.handlers and not os.environ.get("STREAMLOG_DEBUG"):
+        logger.addHandler(logging.NullHandler())
 
 
 def _tell(failures: list[Failure]) -> int:

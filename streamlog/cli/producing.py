@@ -2,7 +2,6 @@
 
 import io
 import random
-from collections.abc import Iterator
 from typing import IO, Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -19,12 +18,12 @@ from streamlog.records.builder import (
     InputColumns,
     encode_columns,
 )
+from streamlog.records.layout import BASE_OFFSET_OFFSET, LENGTH_OFFSET
 from streamlog.records.partitioner import NO_PARTITION, StickyPartitioner, partition_for_keys
 from streamlog.records.record import CompressionType
 
 __all__ = ["Producer", "Target", "produce_all"]
 
-APPEND_SIZE_MAX: Final = 4 << 20
 STICKY_SIZE: Final = 16 << 10  # batch.size of Kafka's producer
 
 
@@ -74,7 +73,6 @@ class Producer:
         self._batch_size = min(
             DEFAULT_BATCH_SIZE, config.max_message_bytes, config.effective_segment_bytes
         )
-        self._append_size = min(APPEND_SIZE_MAX, config.effective_segment_bytes)
         self._sticky = StickyPartitioner(
             len(self._numbers), random.Random(), sticky_bytes=STICKY_SIZE
         )
@@ -100,8 +98,22 @@ class Producer:
                 compression=self._target.compression,
                 batch_size=self._batch_size,
             )
-            for part, count in _parts(encoded, self._append_size):
-                info = self._manager.log(self._target.topic, number).append_as_leader(part)
+            self._append_batches(number, encoded)
+
+    def _append_batches(self, number: int, encoded: EncodedBatches) -> None:
+        """Append batches one by one, under one lock.
+
+        A leader takes one batch of a client at a time, and its base offset must be 0; that field
+        is outside the checksum.
+        """
+        log = self._manager.log(self._target.topic, number)
+        buffer, table = encoded.buffer, encoded.table
+        spans = zip(table.position.tolist(), table.size.tolist(), table.count.tolist(), strict=True)
+        with log.writing():
+            for position, size, count in spans:
+                batch = buffer[position : position + size].copy()
+                batch[BASE_OFFSET_OFFSET:LENGTH_OFFSET] = 0
+                info = log.append_as_leader(batch)
                 self._note(number, info.base_offset, info.last_offset, count)
 
     def flush(self) -> None:
@@ -167,19 +179,6 @@ class Producer:
                 expected=f"0 to {self._numbers[-1]}" if self._numbers else "any",
                 hint="leave the partition out (jq -c 'del(.partition)') to go by the key",
             )
-
-
-def _parts(encoded: EncodedBatches, size_max: int) -> Iterator[tuple[memoryview, int]]:
-    """Yield runs of whole batches of at most `size_max` bytes (or one batch), and their records."""
-    table, buffer = encoded.table, np.ascontiguousarray(encoded.buffer).data
-    first = 0
-    while first < len(table):
-        start = int(table.position[first])
-        ends = table.position[first:] + table.size[first:] - start
-        count = max(1, int(np.searchsorted(ends, size_max, side="right")))
-        end = start + int(ends[count - 1])
-        yield buffer[start:end], int(table.count[first : first + count].sum())
-        first += count
 
 
 def produce_all(settings: Settings, producer: Producer, parser: Parser, stream: IO[bytes]) -> None:

@@ -1,6 +1,7 @@
 """Reading for `cat`: which offsets of which partitions, and the records of them as columns."""
 
 import re
+import sys
 from collections.abc import Iterator
 from typing import Final, NamedTuple, Protocol
 
@@ -16,7 +17,7 @@ from streamlog.errors import (
     OffsetOutOfRangeError,
     StreamLogError,
 )
-from streamlog.records.columns import COLUMNS, BinaryColumn, HeaderColumn, RecordColumns
+from streamlog.records.columns import BinaryColumn, HeaderColumn, RecordColumns
 from streamlog.records.record import IsolationLevel
 from streamlog.topic import TopicPartition
 
@@ -111,8 +112,9 @@ def read_all(
     errors = list(sources.errors)
     left = _Left(reading.limit)
     places = _places(sources, reading, errors)
-    total = sum(source.reader.size_between(start, end) for source, start, end in places)
-    with Progress(settings, "reading", total, is_wanted=_goes_elsewhere(reading)) as progress:
+    with Progress(
+        settings, "reading", _total_size(places), is_wanted=_goes_elsewhere(reading)
+    ) as progress:
         for source, start, end in places:
             _read_one(source, start, end, reading, (writer, left, progress, errors))
     for source, _, _ in places:
@@ -190,7 +192,7 @@ def _tail_start(source: Source, count: int, end: int, isolation: IsolationLevel)
     while count > 0:
         start = max(source.start_offset, end - width)
         found: list[int] = []
-        for columns in _chunks(source, start, end, isolation, frozenset()):
+        for columns, _ in _chunks(source, start, end, isolation, frozenset()):
             found = [*found, *columns.offset.tolist()][-count:]
         if len(found) == count or start == source.start_offset:
             return found[0] if found else start
@@ -200,8 +202,11 @@ def _tail_start(source: Source, count: int, end: int, isolation: IsolationLevel)
 
 def _chunks(
     source: Source, start: int, end: int, isolation: IsolationLevel, wanted: frozenset[str]
-) -> Iterator[RecordColumns]:
-    """Yield the records from `start` to `end`; before damage, those that stand before it."""
+) -> Iterator[tuple[RecordColumns, int]]:
+    """Yield the records from `start` to `end`, and how many bytes of log they took.
+
+    Before damage is raised those records are yielded that stand before it.
+    """
     offset, size = start, READ_SIZE
     while offset < end:
         try:
@@ -213,7 +218,7 @@ def _chunks(
             size = 1  # batch by batch, up to the damaged one
             continue
         if columns.count:
-            yield columns
+            yield columns, len(info.buffer)
         if info.next_offset <= offset:
             return
         offset = info.next_offset
@@ -221,19 +226,24 @@ def _chunks(
 
 def _read_one(source: Source, start: int, end: int, reading: Reading, work: Work) -> None:
     writer, left, progress, errors = work
-    done = start
     try:
         if left.is_nothing:
             return
-        for columns in _chunks(source, start, end, reading.isolation, writer.columns):
+        for columns, size in _chunks(source, start, end, reading.isolation, writer.columns):
             writer.write(left.take(columns), source.partition)
-            last = int(columns.offset[-1]) + 1
-            progress.advance(source.reader.size_between(done, last))
-            done = last
+            progress.advance(size)
             if left.is_nothing:
                 return
     except StreamLogError as error:
         errors.append(error)
+
+
+def _total_size(places: list[Place]) -> int | None:
+    """Return about how many bytes there are to read; None where damage hides that."""
+    try:
+        return sum(source.reader.size_between(start, end) for source, start, end in places)
+    except CorruptDataError:
+        return None
 
 
 def _follow(
@@ -246,7 +256,7 @@ def _follow(
         for source, _, _ in places:
             source.reader.refresh()
             start, end = ends[source.partition], source.end_offset(reading.isolation)
-            for columns in _chunks(source, start, end, reading.isolation, writer.columns):
+            for columns, _ in _chunks(source, start, end, reading.isolation, writer.columns):
                 writer.write(left.take(columns), source.partition)
                 is_idle = False
                 if left.is_nothing:
@@ -261,8 +271,6 @@ def _follow(
 
 def _goes_elsewhere(reading: Reading) -> bool:
     """Tell whether stdout is no terminal, so that a bar on stderr does not mix with data."""
-    import sys
-
     return not reading.is_following and not sys.stdout.isatty()
 
 
@@ -303,6 +311,3 @@ def _first_values(column: BinaryColumn | None, count: int) -> BinaryColumn | Non
         validity=column.validity,
         null_count=column.null_count,
     )
-
-
-ALL_COLUMNS: Final = COLUMNS

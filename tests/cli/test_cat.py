@@ -1,0 +1,197 @@
+"""`streamlog cat`: which records, in which form, and what damage does to it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from streamlog.log.manager import LogManager
+from streamlog.records.record import Record
+from tests.cli.test_json_records import RECORDS
+from tests.support.cli import Ran, ok, streamlog
+
+
+@pytest.fixture
+def filled(root: Path) -> Path:
+    """`orders` with ten records in partition 0 (one batch each) and two in partition 2."""
+    with LogManager.open(root) as manager:
+        for i in range(10):
+            record = Record(key=b"k%d" % i, value=b"v%d" % i, timestamp=1000 + i)
+            manager.log("orders", 0).append([record])
+        for i in range(2):
+            manager.log("orders", 2).append([Record(value=b"w%d" % i, timestamp=2000 + i)])
+    return root
+
+
+def cat(root: Path, *arguments: object) -> Ran:
+    return streamlog("cat", "orders", "--path", root, *arguments)
+
+
+def shown(ran: Ran) -> list[str]:
+    assert ran.code == 0, ran.error
+    return [row["value"] for row in ran.rows]
+
+
+NOW = 1_700_000_000_000
+V = [f"v{i}" for i in range(10)]
+W = ["w0", "w1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), V + W),
+        (("-o", "beginning"), V + W),
+        (("-o", "end"), []),
+        (("-o", "-3"), V[7:] + W),
+        (("-o", "-100"), V + W),
+        (("-o", "-0"), []),
+        (("-o", "0"), V + W),
+        (("-p", "0", "-o", "4"), V[4:]),
+        (("-p", "0", "-o", "10"), []),
+        (("-p", "2", "-p", "0"), V + W),
+        (("-o", "s@1005"), V[5:] + W),
+        (("-o", "s@9999"), []),
+        (("-o", "e@1005"), V[:5]),
+        (("-o", "s@1003", "-o", "e@1005"), V[3:5]),
+        (("-o", "s@1008", "-o", "e@2001"), [*V[8:], "w0"]),
+        (("-c", "3"), V[:3]),
+        (("-c", "0"), []),
+        (("-c", "11"), [*V, "w0"]),
+        (("-p", "0", "-o", "-4", "-c", "2"), V[6:8]),
+    ],
+)
+def test_offsets_and_count_choose_the_records(
+    filled: Path, arguments: tuple[str, ...], expected: list[str]
+) -> None:
+    assert shown(cat(filled, *arguments)) == expected
+
+
+def test_an_offset_inside_a_batch_starts_there(root: Path) -> None:
+    ok("produce", "orders", "-p", 1, "--path", root, stdin=b"a\nb\nc\nd\n")
+    assert shown(cat(root, "-p", 1, "-o", 2)) == ["c", "d"]
+    assert shown(cat(root, "-p", 1, "-o", "-1")) == ["d"]
+
+
+def test_an_offset_out_of_range_names_the_range_and_the_others_come_first(filled: Path) -> None:
+    ran = cat(filled, "-o", 5)
+    assert ran.code == 2
+    assert [row["value"] for row in ran.rows] == V[5:]
+    assert "got 5, expected 0 to 2" in ran.error
+    assert "got 5, expected 0 to 0" in ran.error
+
+
+def test_json_is_one_document(filled: Path) -> None:
+    found = json.loads(cat(filled, "--format", "json").out)
+    assert [row["value"] for row in found] == V + W
+    assert json.loads(cat(filled, "--format", "json", "-o", "end").out) == []
+
+
+def test_a_table_has_a_line_a_record(filled: Path) -> None:
+    lines = cat(filled, "--format", "table").out.decode().splitlines()
+    assert lines[0].split() == ["partition", "offset", "timestamp", "key", "value", "headers"]
+    assert lines[1].split() == ["orders-0", "0", "1970-01-01", "00:00:01.000Z", "k0", "v0"]
+    assert lines[-1].split() == ["orders-2", "1", "1970-01-01", "00:00:02.001Z", "null", "w1"]
+    assert len(lines) == 13
+
+
+def test_kcat_letters_are_filled_in(root: Path) -> None:
+    lines = b"""
+        {"key":"k","value":"v\\n","timestamp":7,"headers":[{"key":"a","value":"1"},{"key":"b"}]}
+        {"timestamp":8}
+    """
+    ok("produce", "orders", "-p", 1, "--path", root, "--format", "ndjson", stdin=lines)
+    ran = cat(root, "--output-format", r"%t/%p/%o/%T/%k/%K/%s/%S/%h/%%\t\x41\\%R\n")
+    assert ran.out == (
+        b"orders/1/0/7/k/1/v\n/2/a=1,b=NULL/%\tA\\\x00\x00\x00\x02\n"
+        b"orders/1/1/8//-1//-1//%\tA\\\xff\xff\xff\xff\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"), [("base64", b"/w=="), ("hex", b"ff"), ("utf8", b"\xff")]
+)
+def test_output_format_encodes_keys_and_values(root: Path, encoding: str, text: bytes) -> None:
+    line = b'{"keyBase64":"/w==","valueBase64":"/w=="}'
+    ok("produce", "orders", "--path", root, "--format", "ndjson", stdin=line)
+    assert cat(root, "--output-format", "%k", "--encoding", encoding).out == text
+
+
+@pytest.mark.parametrize("template", ["%z", "%", "\\q", "\\xZZ", "\\x", "a\\"])
+def test_an_unknown_letter_is_wrong_use(root: Path, template: str) -> None:
+    ran = cat(root, "--output-format", template)
+    assert ran.code == 2
+    assert "%t topic" in ran.error
+
+
+def test_any_directory_and_any_file_of_a_log_can_be_named(filled: Path) -> None:
+    partition = filled / "orders-2"
+    for path in (partition, partition / f"{0:020}.log"):
+        assert shown(streamlog("cat", path)) == W
+    assert shown(streamlog("cat", filled)) == V + W
+
+
+def test_one_file_of_many_shows_only_its_records(root: Path) -> None:
+    ok("topics", "create", "s", "--config", "segment.bytes=1048576", "--path", root)
+    with LogManager.open(root) as manager:
+        log = manager.log("s", 0)
+        for i in range(3):
+            log.append([Record(value=b"s%d" % i)])
+            log.roll()
+    assert shown(streamlog("cat", root / "s-0" / f"{1:020}.log")) == ["s1"]
+
+
+def test_reading_changes_nothing(filled: Path) -> None:
+    def state() -> dict[str, tuple[int, int]]:
+        paths = sorted(filled.rglob("*"))
+        return {str(p): (p.stat().st_mtime_ns, p.stat().st_size) for p in paths}
+
+    before = state()
+    cat(filled)
+    streamlog("cat", filled / "orders-0")
+    ok("offsets", "orders", "--path", filled, "--time", "1005")
+    ok("topics", "list", "--path", filled)
+    assert state() == before
+
+
+def flip_bit(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("place", ["body", "magic"])
+def test_records_before_damage_and_other_partitions_come_first(filled: Path, place: str) -> None:
+    log = filled / "orders-0" / f"{0:020}.log"
+    size = log.stat().st_size // 10
+    flip_bit(log, 4 * size + (size - 2 if place == "body" else 16))
+    ran = cat(filled)
+    assert ran.code == 1
+    assert [row["value"] for row in ran.rows] == V[:4] + W
+    assert ran.error.startswith("Error: ")
+    assert str(log) in ran.error
+    assert f"byte {4 * size}" in ran.error
+
+
+@given(RECORDS)
+@settings(
+    deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@pytest.mark.parametrize("encoding", ["utf8", "base64", "hex"])
+def test_cat_into_produce_loses_nothing(root: Path, encoding: str, records: list[Record]) -> None:
+    for name in ("source", "target"):
+        if name in {row["topic"] for row in ok("topics", "list", "--path", root).rows}:
+            ok("topics", "delete", name, "--path", root)
+        ok("topics", "create", name, "--path", root)
+    plausible = [each._replace(timestamp=(each.timestamp or 0) % NOW) for each in records]
+    with LogManager.open(root) as manager:
+        if plausible:
+            manager.log("source", 0).append(plausible)
+    options = ("--path", root, "--encoding", encoding)
+    text = ok("cat", "source", *options).out
+    ok("produce", "target", "--format", "ndjson", *options, stdin=text)
+    with LogManager.open(root) as manager:
+        target = manager.log("target", 0).read(0, 1 << 20).records()
+        source = manager.log("source", 0).read(0, 1 << 20).records()
+        assert list(target) == list(source)

@@ -1,0 +1,198 @@
+"""`streamlog doctor`: each fault is found, and its cure can be typed."""
+
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from streamlog.cli import checkup
+from streamlog.cli.checkup import FAIL, OK, WARN, Finding
+from streamlog.fs.local import LocalFileSystem
+from tests.support.cli import streamlog
+
+
+def root_findings(root: Path) -> dict[str, Finding]:
+    found = list(checkup.check_root_at(LocalFileSystem(), str(root)))
+    return {finding.check: finding for finding in found}
+
+
+def make_python(directory: Path, answer: dict[str, object]) -> str:
+    """Make an executable that answers the probe as some Python would."""
+    path = directory / "python3"
+    path.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(answer)}\nEND\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def python_findings(
+    monkeypatch: pytest.MonkeyPatch, directory: Path, **facts: object
+) -> dict[str, Finding]:
+    answer = {
+        "executable": "/opt/python3",
+        "version": list(sys.version_info[:3]),
+        "broken": {},
+        "streamlog": "0.1.0",
+        "autoload": "StreamLogDataSource",
+        "pyspark": "4.2.0",
+        "pyarrow": "20",
+        **facts,
+    }
+    known = {key: value for key, value in answer.items() if value != "absent"}
+    monkeypatch.setenv("PYSPARK_PYTHON", make_python(directory, known))
+    return {finding.check: finding for finding in checkup._check_spark_python()}
+
+
+def test_command_prints_every_check_and_cures(root: Path) -> None:
+    ran = streamlog("doctor", "--path", root, PYSPARK_PYTHON=sys.executable)
+    rows = {row["check"]: row for row in ran.rows}
+    assert {"python", "packages", "spark's python", "java", "root", "writing"} <= set(rows)
+    assert list(ran.rows[0]) == ["check", "status", "found", "cure"]
+    assert all(row["cure"] for row in ran.rows if row["status"] == FAIL)
+    assert ran.code == int(any(row["status"] == FAIL for row in ran.rows))
+    assert rows["spark's python"]["status"] == OK
+
+
+def test_a_python_that_does_not_run_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "/nonexistent/python3")
+    (found,) = checkup._check_spark_python()
+    assert found.status == FAIL
+    assert found.cure == f"export PYSPARK_PYTHON={sys.executable}"
+
+
+def test_sound_python_is_fine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = python_findings(monkeypatch, tmp_path)
+    assert {finding.status for finding in found.values()} == {OK}
+    assert set(found) == {"spark's python", "auto-registration", "neighbours"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "check", "told"),
+    [
+        ({"streamlog": "absent", "streamlog_error": "gone"}, "spark's python", "cannot import"),
+        ({"version": [3, 8, 0]}, "spark's python", "another version"),
+        ({"pyarrow": None}, "spark's python", "pyarrow"),
+        ({"autoload": "absent"}, "auto-registration", "not importable there"),
+        ({"broken": {"pyspark_bad": "ImportError()"}}, "neighbours", "pyspark_bad"),
+    ],
+)
+def test_faults_of_sparks_python_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    facts: dict[str, object],
+    check: str,
+    told: str,
+) -> None:
+    found = python_findings(monkeypatch, tmp_path, **facts)[check]
+    assert found.status == FAIL
+    assert told in found.found
+    assert found.cure
+
+
+@pytest.mark.parametrize(
+    ("version", "status"),
+    [("1.8.0_392", FAIL), ("11.0.2", FAIL), ("17.0.15", OK), ("21", OK), ("strange", FAIL)],
+)
+def test_java_is_asked_for_its_version(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, status: str
+) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    (found,) = checkup._check_java()
+    assert found.status == status
+
+
+def test_missing_java_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    (found,) = checkup._check_java()
+    assert found.status == FAIL
+    assert "openjdk-17" in str(found.cure)
+
+
+def test_a_strangers_streamlog_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkup, "_version", {"streamlog": "3.0.0"}.get)
+    (found,) = checkup._check_strangers()
+    assert found.status == FAIL
+    assert "uninstall -y streamlog" in str(found.cure)
+
+
+@pytest.mark.parametrize(
+    ("pyspark", "pandas", "expected"),
+    [
+        (None, None, {"pyspark": WARN}),
+        ("4.0.1", "2.3.3", {"pyspark": FAIL}),
+        ("4.2.0", "2.3.3", {"pyspark": OK}),
+        ("4.2.0", "3.1.1", {"pyspark": OK, "pandas": WARN}),
+        ("4.3.0", None, {"pyspark": OK, "pandas": WARN}),
+    ],
+)
+def test_versions_of_pyspark_and_pandas_are_judged(
+    monkeypatch: pytest.MonkeyPatch,
+    pyspark: str | None,
+    pandas: str | None,
+    expected: dict[str, str],
+) -> None:
+    monkeypatch.setattr(checkup, "_version", {"pyspark": pyspark, "pandas": pandas}.get)
+    assert {each.check: each.status for each in checkup._check_pyspark()} == expected
+
+
+def test_a_sound_root_is_fine_and_left_as_it_was(root: Path) -> None:
+    before = sorted(root.rglob("*"))
+    found = root_findings(root)
+    assert found["root"].found.endswith("1 topics, 3 partitions")
+    assert found["writing"].status == OK
+    assert sorted(root.rglob("*")) == before
+
+
+def test_a_missing_root_names_the_command_that_makes_it(tmp_path: Path) -> None:
+    found = root_findings(tmp_path / "nowhere")["root"]
+    assert found.status == FAIL
+    assert "topics create" in str(found.cure)
+
+
+def test_a_foreign_root_is_not_written_to(tmp_path: Path) -> None:
+    (tmp_path / "orders-0").mkdir()
+    found = root_findings(tmp_path)
+    assert "only read" in found["root"].found
+    assert "writing" not in found
+
+
+def test_leftovers_are_named(root: Path) -> None:
+    (root / "orders-1" / f"{0:020}.log.torn-1").write_bytes(b"cut")
+    found = root_findings(root)["leftovers"]
+    assert found.status == WARN
+    assert f"orders-1/{0:020}.log.torn-1" in found.found
+
+
+def test_staged_rows_are_named(root: Path) -> None:
+    (root / ".streamlog" / "staging" / "some-query").mkdir()
+    found = root_findings(root)["staging"]
+    assert found.status == WARN
+    assert "some-query" in found.found
+
+
+def test_a_root_everybody_may_write_to_is_found(root: Path) -> None:
+    root.chmod(0o777)
+    found = root_findings(root)["permissions"]
+    assert found.status == FAIL
+    assert str(found.cure).startswith("chmod o-w ")
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
+def test_a_root_that_cannot_be_written_is_found(root: Path) -> None:
+    state = root / ".streamlog"
+    state.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    try:
+        assert root_findings(root)["writing"].status == FAIL
+    finally:
+        state.chmod(stat.S_IRWXU)
+
+
+def test_a_leftover_of_an_interrupted_doctor_does_no_harm(root: Path) -> None:
+    (root / ".streamlog" / "doctor.tmp").write_bytes(b"")
+    assert root_findings(root)["writing"].status == OK

@@ -1,0 +1,125 @@
+"""`streamlog produce`: where records go, and what is told about them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from streamlog.log.manager import LogManager
+from streamlog.records.partitioner import murmur2
+from tests.support.cli import Ran, ok, streamlog
+
+
+def produce(root: Path, stdin: bytes, *arguments: object, topic: str = "orders") -> Ran:
+    return streamlog("produce", topic, "--path", root, *arguments, stdin=stdin)
+
+
+def values(root: Path, topic: str = "orders") -> list[str]:
+    return [row["value"] for row in ok("cat", topic, "--path", root).rows]
+
+
+def test_lines_are_appended_and_told_partition_by_partition(root: Path) -> None:
+    (first,) = produce(root, b"a\nb\n", "--partition", 1).rows
+    assert first == {
+        "topic": "orders",
+        "partition": 1,
+        "baseOffset": 0,
+        "lastOffset": 1,
+        "count": 2,
+    }
+    (second,) = produce(root, b"c\n", "-p", 1).rows
+    assert (second["baseOffset"], second["lastOffset"], second["count"]) == (2, 2, 1)
+    assert values(root) == ["a", "b", "c"]
+
+
+def test_keys_choose_partitions_as_kafka_does(root: Path) -> None:
+    keys = [b"key-%d" % i for i in range(50)]
+    produce(root, b"".join(key + b":x\n" for key in keys), "--key-separator", ":")
+    for row in ok("cat", "orders", "--path", root).rows:
+        assert row["partition"] == (murmur2(row["key"].encode()) & 0x7FFFFFFF) % 3
+
+
+def test_records_without_a_key_are_spread_in_batches(root: Path) -> None:
+    rows = produce(root, b"x" * 99 + b"\n" + (b"y" * 99 + b"\n") * 20_000).rows
+    assert [row["partition"] for row in rows] == [0, 1, 2]
+    assert sum(row["count"] for row in rows) == 20_001
+
+
+def test_a_few_records_without_a_key_go_to_one_partition(root: Path) -> None:
+    assert len(produce(root, b"a\nb\nc\n").rows) == 1
+
+
+def test_a_record_may_ask_for_its_partition(root: Path) -> None:
+    lines = [{"value": str(i), "partition": i % 3, "key": "same"} for i in range(6)]
+    rows = produce(root, "\n".join(map(json.dumps, lines)).encode(), "--format", "ndjson").rows
+    assert [(row["partition"], row["count"]) for row in rows] == [(0, 2), (1, 2), (2, 2)]
+
+
+def test_an_absent_partition_is_wrong_use(root: Path) -> None:
+    ran = produce(root, b'{"value":"a","partition":3}\n', "--format", "ndjson")
+    assert ran.code == 2
+    assert "no partition 3" in ran.error
+    assert ran.out == b""
+
+
+def test_nothing_in_is_nothing_out(root: Path) -> None:
+    ran = produce(root, b"")
+    assert (ran.code, ran.out, ran.error) == (0, b"", "")
+
+
+def test_records_before_a_bad_line_are_appended_and_told(root: Path) -> None:
+    ran = produce(root, b'{"value":"a","partition":0}\nnonsense\n', "--format", "ndjson")
+    assert ran.code == 2
+    assert "line 2: not JSON" in ran.error
+    assert [row["count"] for row in ran.rows] == [1]
+    assert values(root) == ["a"]
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_codec_reads_back(root: Path, codec: str) -> None:
+    lines = [b"line %d %s" % (i, b"x" * 50) for i in range(500)]
+    produce(root, b"\n".join(lines), "--compression.type", codec, "-p", 0)
+    assert values(root) == [line.decode() for line in lines]
+
+
+def test_a_record_above_the_limit_is_refused_with_the_limit(root: Path) -> None:
+    ok("topics", "create", "small", "--config", "max.message.bytes=1000", "--path", root)
+    ran = produce(root, b"x" * 2000, topic="small")
+    assert ran.code == 2
+    assert "1000" in ran.error
+
+
+def test_input_larger_than_a_segment_is_cut_into_appends(root: Path) -> None:
+    ok("topics", "create", "s", "--config", "segment.bytes=1048576", "--path", root)
+    lines = b"".join(b"%07d" % i + b"x" * 92 + b"\n" for i in range(60_000))
+    (row,) = produce(root, lines, topic="s").rows
+    assert (row["baseOffset"], row["lastOffset"], row["count"]) == (0, 59_999, 60_000)
+    (described,) = ok("topics", "describe", "s", "--path", root).rows
+    assert described["partitions"][0]["segments"] >= 6
+    assert [value[:7] for value in values(root, "s")] == [f"{i:07d}" for i in range(60_000)]
+
+
+def test_what_is_told_is_synced(root: Path) -> None:
+    produce(root, b"a\nb\n", "--partition", 2)
+    with LogManager.open(root) as manager:
+        assert manager.log("orders", 2).recovery_point == 2
+
+
+def test_an_unknown_topic_names_the_command_that_makes_it(root: Path) -> None:
+    ran = produce(root, b"a\n", topic="new")
+    assert ran.code == 2
+    assert "topics create new" in ran.error
+
+
+def test_an_unknown_topic_is_made_where_the_root_says_so(root: Path) -> None:
+    settings = root / ".streamlog" / "server.properties"
+    settings.write_text("auto.create.topics.enable=true\nnum.partitions=2\n")
+    assert produce(root, b"a\n", topic="new").code == 0
+    assert ok("topics", "describe", "new", "--path", root).rows[0]["topic"] == "new"
+
+
+def test_a_null_key_is_refused_by_a_compacted_topic(root: Path) -> None:
+    ok("topics", "create", "state", "--config", "cleanup.policy=compact", "--path", root)
+    ran = produce(root, b"no key\n", topic="state")
+    assert ran.code == 2
+    assert ran.out == b""

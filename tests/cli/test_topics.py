@@ -1,0 +1,81 @@
+"""`streamlog topics`."""
+
+from pathlib import Path
+
+from tests.support.cli import ok, streamlog
+
+
+def test_create_makes_the_root_and_tells_the_topic(tmp_path: Path) -> None:
+    root = tmp_path / "deep" / "root"
+    (row,) = ok("topics", "create", "a.b_c-1", "--partitions", 2, "--path", root).rows
+    assert list(row) == ["topic", "topicId", "partitions", "offsets", "bytes"]
+    assert (row["topic"], row["partitions"], row["offsets"]) == ("a.b_c-1", 2, 0)
+    assert len(row["topicId"]) == 22
+
+
+def test_create_without_a_number_makes_one_partition(root: Path) -> None:
+    assert ok("topics", "create", "one", "--path", root).rows[0]["partitions"] == 1
+
+
+def test_create_twice_is_refused_unless_asked_to_leave_it(root: Path) -> None:
+    ran = streamlog("topics", "create", "orders", "--path", root)
+    assert ran.code == 2
+    assert "exists already" in ran.error
+    again = ok("topics", "create", "orders", "--if-not-exists", "--path", root)
+    assert again.rows[0]["partitions"] == 3
+
+
+def test_a_refused_create_makes_no_root(tmp_path: Path) -> None:
+    for bad in (("bad/name",), ("x", "--config", "no.such.key=1")):
+        assert streamlog("topics", "create", *bad, "--path", tmp_path / "root").code == 2
+    assert not (tmp_path / "root").exists()
+
+
+def test_list_is_sorted(root: Path) -> None:
+    for name in ("zebra", "apple"):
+        ok("topics", "create", name, "--path", root)
+    assert [row["topic"] for row in ok("topics", "list", "--path", root).rows] == [
+        "apple",
+        "orders",
+        "zebra",
+    ]
+
+
+def test_describe_tells_partitions_and_where_settings_come_from(root: Path) -> None:
+    ok("topics", "create", "x", "--config", "segment.bytes=1048576", "--path", root)
+    ok("produce", "x", "--path", root, stdin=b"a\nb\n")
+    (row,) = ok("topics", "describe", "x", "--path", root).rows
+    (partition,) = row["partitions"]
+    assert list(partition) == [
+        *("partition", "leader", "leaderEpoch", "logStartOffset"),
+        *("highWatermark", "logEndOffset", "segments", "bytes"),
+    ]
+    assert (partition["logEndOffset"], partition["segments"]) == (2, 1)
+    assert partition["bytes"] > 0
+    configs = {each["name"]: each for each in row["configs"]}
+    assert configs["segment.bytes"] == {
+        "name": "segment.bytes",
+        "value": "1048576",
+        "source": "topic",
+    }
+    assert configs["retention.ms"]["source"] == "default"
+
+
+def test_describe_as_a_table_shows_what_is_not_a_default(root: Path) -> None:
+    ok("topics", "create", "x", "--config", "cleanup.policy=compact", "--path", root)
+    text = ok("topics", "describe", "x", "--path", root, "--format", "table").out.decode()
+    assert "HIGH WATERMARK" in text
+    assert "cleanup.policy  compact  topic" in text
+    assert "retention.ms" not in text
+
+
+def test_describe_without_a_name_is_of_all(root: Path) -> None:
+    ok("topics", "create", "x", "--path", root)
+    rows = ok("topics", "describe", "--path", root).rows
+    assert [row["topic"] for row in rows] == ["orders", "x"]
+
+
+def test_delete_takes_the_topic_away(root: Path) -> None:
+    ok("topics", "delete", "orders", "--path", root)
+    assert ok("topics", "list", "--path", root).rows == []
+    assert streamlog("cat", "orders", "--path", root).code == 2
