@@ -16,7 +16,6 @@ from typing import Final
 from streamlog.clock import Clock
 from streamlog.errors import (
     FileExistsAlreadyError,
-    InvalidOptionError,
     InvalidRequestError,
     LockTimeoutError,
     StreamLogError,
@@ -38,7 +37,7 @@ from streamlog.log.history import History, PastCommit
 from streamlog.log.identity import CommitIdentity, Fingerprint, check_identity
 from streamlog.log.ledger import CommittedRange, Ledgers, ranges_of
 from streamlog.log.pending import PendingDecisions
-from streamlog.log.replay import OnMismatch, ReplayRule, Verdict, judge, place_of, refuse
+from streamlog.log.replay import OnMismatch, ReplayRule, Verdict, judge_commit
 from streamlog.log.retirement import (
     RETIRE_AFTER_MS,
     DroppedPart,
@@ -187,7 +186,7 @@ class CommitLog:
             commit=commit,
             fingerprint=Fingerprint.of(fingerprint, commit.rows, commit.checksum),
             rule=replay_rule,
-            on_mismatch=_parse_on_mismatch(on_mismatch),
+            on_mismatch=OnMismatch.parse(on_mismatch),
             sync_paths=sync_paths,
             flush_messages=flush_messages,
             flush_ms=flush_ms,
@@ -218,10 +217,16 @@ class CommitLog:
         for attempt in range(1, _ATTEMPTS + 1):
             history = History.load(request.identity.app, self._pending, self._ledgers)
             past = history.find(request.identity.version)
-            verdict, same = _judge(request, history, past)
+            verdict, index = judge_commit(
+                request.identity,
+                request.fingerprint,
+                [old.fingerprint for old in past],
+                last_version=history.standing.last_version,
+                rule=request.rule,
+                on_mismatch=request.on_mismatch,
+            )
             if verdict in (Verdict.REPLAY, Verdict.SKIP):
-                outcome = self._settle(request, history, same or past[-1], verdict)
-                return outcome, history.standing
+                return self._settle(request, history, past[index], verdict), history.standing
             revision = past[-1].revision + 1 if past else 0
             try:
                 return self._decide_and_apply(request, history, revision, verdict)
@@ -435,6 +440,24 @@ class CommitLog:
         decisions = (self._pending.load(name) for name in self._pending.names())
         return [decision for decision in decisions if decision is not None]
 
+    def decided_offsets(self, partition: TopicPartition, topic_id: str) -> list[range]:
+        """Return the offsets that decisions hold for a partition, ascending, joined.
+
+        Raises:
+            CorruptCheckpointError: A decision or a ledger cannot be read.
+            StorageError: The disk refuses.
+        """
+        found: list[range] = []
+        for decision, part in self._pending.naming(partition):
+            if part.topic_id != topic_id or self._ledgers.has_retired(decision):
+                continue
+            start, stop = part.base_offset, part.last_offset + 1
+            if found and start <= found[-1].stop:
+                found[-1] = range(found[-1].start, max(stop, found[-1].stop))
+            else:
+                found.append(range(start, stop))
+        return found
+
     def last_version(self, app: str) -> int | None:
         """Return the highest version that an app committed, None for none.
 
@@ -459,38 +482,3 @@ def _cannot_open(partition: TopicPartition) -> CommitTarget:
         got=str(partition),
         hint="take LogManager.commits",
     )
-
-
-def _parse_on_mismatch(choice: str | OnMismatch) -> OnMismatch:
-    try:
-        return OnMismatch(choice)
-    except ValueError:
-        raise InvalidOptionError(
-            "not a value of onReplayMismatch",
-            got=repr(choice),
-            expected=", ".join(value.value for value in OnMismatch),
-        ) from None
-
-
-def _judge(
-    request: _Request, history: History, past: Sequence[PastCommit]
-) -> tuple[Verdict, PastCommit | None]:
-    """Return what is to be done, and the revision that is the same commit.
-
-    Raises:
-        CommitMismatchError: The commit must not be made.
-    """
-    same = next((old for old in past if old.fingerprint.matches(request.fingerprint)), None)
-    known = [old is same for old in past]
-    last_version = history.standing.last_version
-    place = place_of(request.identity.version, last_version=last_version, known=known)
-    verdict = judge(place, request.rule, request.on_mismatch)
-    if verdict is Verdict.REFUSE:
-        raise refuse(
-            request.identity,
-            place,
-            last_version=last_version,
-            fingerprint=request.fingerprint,
-            known=[old.fingerprint for old in past],
-        )
-    return verdict, same

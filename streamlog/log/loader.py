@@ -13,6 +13,7 @@ differences that `streamlog/SKIPPED.md` lists.
 
 import itertools
 import logging
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from streamlog.config import LogConfig
@@ -97,6 +98,7 @@ def recover(
     durable_offset: int | None,
     scanned: SharedState | None,
     lost_power: bool,
+    decided: Sequence[range],
     now_ms: int,
 ) -> LoadedLog:
     """Scan a partition from its recovery point on, cut a torn tail, refuse damage.
@@ -108,6 +110,7 @@ def recover(
         scanned: A shared state of this boot whose writer died in the act: what lies before its
             active size was sound then, and no power cut has come between.
         lost_power: Whether the machine went down since the last writer.
+        decided: Offsets of decided commits, which the caller applies again where they are missing.
         now_ms: The time.
 
     Returns:
@@ -123,7 +126,15 @@ def recover(
     epochs = LeaderEpochCache.load(fs, path)
     opened = [Segment.open(fs, path, b, config=directory.config, writable=True) for b in bases]
     first = _first_to_scan(bases, durable_offset, scanned)
-    scan = _Scan(directory, opened, epochs, durable_offset, lost_power=lost_power, now_ms=now_ms)
+    scan = _Scan(
+        directory,
+        opened,
+        epochs,
+        durable_offset,
+        lost_power=lost_power,
+        decided=decided,
+        now_ms=now_ms,
+    )
     for at, segment in enumerate(opened):
         if at >= first or segment.needs_recovery:
             scan.recover(at)
@@ -184,10 +195,12 @@ class _Scan:
         durable_offset: int | None,
         *,
         lost_power: bool,
+        decided: Sequence[range],
         now_ms: int,
     ) -> None:
         self._directory, self._segments, self._epochs = directory, segments, epochs
         self._durable_offset, self._lost_power = durable_offset, lost_power
+        self._decided = decided
         self._now_ms = now_ms
         self._previous_epoch = NO_PARTITION_LEADER_EPOCH
         self.tail_was_cut = False
@@ -216,6 +229,7 @@ class _Scan:
             on_batch=on_batch,
             previous_epoch=self._previous_epoch,
             lost_power=self._lost_power,
+            rewritable=self._decided,
         )
         self._previous_epoch = max(self._previous_epoch, report.leader_epoch)
         if report.cut_size:

@@ -6,6 +6,7 @@ changes something only while it holds the partition's lock.
 """
 
 import random as random_module
+from collections.abc import Callable, Sequence
 
 from streamlog.config import LogConfig
 from streamlog.errors import (
@@ -92,6 +93,7 @@ class LocalLog:
         *,
         log_start_offset: int,
         durable_offset: int | None,
+        decided: Callable[[], Sequence[range]],
         now_ms: int,
     ) -> bool:
         """Adopt what the last writer of this boot left, or recover.
@@ -100,6 +102,7 @@ class LocalLog:
             state: What stood in the lock file.
             log_start_offset: What the checkpoint says.
             durable_offset: The recovery point of the checkpoint; None: unknown.
+            decided: Returns the offsets of decided commits; asked for recovery only.
             now_ms: The time.
 
         Returns:
@@ -123,6 +126,7 @@ class LocalLog:
                 durable_offset=durable_offset,
                 scanned=mine,
                 lost_power=durable_offset is not None and mine is None,
+                decided=decided(),
                 now_ms=now_ms,
             )
             loader.close_replaced(self.segments, loaded.segments)

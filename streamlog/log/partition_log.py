@@ -11,7 +11,7 @@ locks: it works on the immutable list of segments and the offsets this handle kn
 import contextlib
 import os
 import random as random_module
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 
 from streamlog.clock import Clock, SystemClock
@@ -255,6 +255,7 @@ class PartitionLog:
             state,
             log_start_offset=starts.get(self.topic_partition, 0),
             durable_offset=durable.get(self.topic_partition),
+            decided=self._decided_offsets,
             now_ms=self._clock.now_ms(),
         )
         if self.topic_partition not in durable:
@@ -267,6 +268,13 @@ class PartitionLog:
         if self._log.is_epoch_due:
             flags |= StateFlag.EPOCH_DUE
         self._leave(flags)
+
+    def _decided_offsets(self) -> Sequence[range]:
+        """Return the offsets of decided commits: what a crash takes of them is applied again."""
+        if not topics.has_pending(self._fs, self.root):
+            return ()
+        commits = topics.commit_log(self._fs, self._clock, self.root)
+        return commits.decided_offsets(self.topic_partition, self.topic_id)
 
     @property
     def _flags(self) -> StateFlag:

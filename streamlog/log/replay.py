@@ -7,11 +7,20 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
-from streamlog.errors import CommitMismatchError
+from streamlog.errors import CommitMismatchError, InvalidOptionError
 from streamlog.log.identity import CommitIdentity, Fingerprint
 from streamlog.log.ledger import KEPT_FINGERPRINTS
 
-__all__ = ["CASES", "OnMismatch", "Place", "ReplayRule", "Verdict", "judge", "refuse"]
+__all__ = [
+    "CASES",
+    "OnMismatch",
+    "Place",
+    "ReplayRule",
+    "Verdict",
+    "judge",
+    "judge_commit",
+    "refuse",
+]
 
 
 class ReplayRule(Enum):
@@ -27,6 +36,22 @@ class OnMismatch(Enum):
     FAIL = "fail"
     SKIP = "skip"
     APPEND = "append"
+
+    @classmethod
+    def parse(cls, choice: "str | OnMismatch") -> "OnMismatch":
+        """Return the choice of that name.
+
+        Raises:
+            InvalidOptionError: There is no such choice.
+        """
+        try:
+            return cls(choice)
+        except ValueError:
+            raise InvalidOptionError(
+                "not a value of onReplayMismatch",
+                got=repr(choice),
+                expected=", ".join(value.value for value in cls),
+            ) from None
 
 
 class Place(Enum):
@@ -73,6 +98,43 @@ CASES: Final = (
     Case(Place.FORGOTTEN, _,                  _,                 Verdict.REFUSE),
 )
 # fmt: on
+
+
+def judge_commit(
+    identity: CommitIdentity,
+    fingerprint: Fingerprint,
+    known: Sequence[Fingerprint],
+    *,
+    last_version: int,
+    rule: ReplayRule,
+    on_mismatch: OnMismatch,
+) -> tuple[Verdict, int]:
+    """Return what is to be done with a commit, and the index in `known` of what stands for it.
+
+    Args:
+        identity: Whose commit it is.
+        fingerprint: What it is made from.
+        known: What the version was made from when it was committed, a fingerprint for each
+            revision that is remembered, oldest first.
+        last_version: The highest version committed, -1 for none.
+        rule: Which versions may follow the last one.
+        on_mismatch: What to do with a known version made from something else.
+
+    Raises:
+        CommitMismatchError: The commit must not be made.
+    """
+    same = [old.matches(fingerprint) for old in known]
+    place = place_of(identity.version, last_version=last_version, known=same)
+    verdict = judge(place, rule, on_mismatch)
+    if verdict is Verdict.REFUSE:
+        raise refuse(
+            identity, place, last_version=last_version, fingerprint=fingerprint, known=known
+        )
+    if verdict is Verdict.REPLAY:
+        return verdict, same.index(True)
+    if verdict is Verdict.SKIP:
+        return verdict, len(known) - 1
+    return verdict, len(known)
 
 
 def place_of(version: int, *, last_version: int, known: Sequence[bool]) -> Place:

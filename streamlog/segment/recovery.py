@@ -1,6 +1,6 @@
 """Recovery of one segment: walk it batch by batch, decide where it ends, rebuild its indexes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,6 +69,7 @@ def recover(
     known_size: int,
     previous_epoch: int,
     lost_power: bool,
+    rewritable: Sequence[range],
 ) -> RecoveryReport:
     """Recover a segment; see `Segment.recover`.
 
@@ -81,6 +82,7 @@ def recover(
         known_size: Bytes at the front that need not be walked.
         previous_epoch: The latest leader epoch before this segment.
         lost_power: Whether the machine went down after the last append.
+        rewritable: Offsets that somebody is going to write again, byte for byte.
 
     Raises:
         CorruptRecordError: Records that somebody was promised are damaged; nothing was cut.
@@ -108,6 +110,7 @@ def recover(
         durable_offset=durable_offset,
         is_last=is_last,
         lost_power=lost_power,
+        rewritable=rewritable,
     )
     case = decide(facts)
     if case.verdict is Verdict.REFUSE:
@@ -142,6 +145,7 @@ def assess(
     durable_offset: int | None,
     is_last: bool,
     lost_power: bool = False,
+    rewritable: Sequence[range] = (),
 ) -> Facts:
     """Gather the facts about a place.
 
@@ -153,6 +157,7 @@ def assess(
         durable_offset: The mark; None: unknown.
         is_last: No later segment exists.
         lost_power: The machine went down after the last append.
+        rewritable: Offsets that are going to be written again.
     """
     facts = Facts(
         is_end=place.position == end,
@@ -163,7 +168,8 @@ def assess(
         return facts
     left = end - place.position
     if is_last:
-        is_followed = _is_followed(records, base_offset, place, end, lost_power=lost_power)
+        behind = place._replace(next_offset=_end_of_rewritable(rewritable, place.next_offset))
+        is_followed = _is_followed(records, base_offset, behind, end, lost_power=lost_power)
         facts = facts._replace(is_followed=is_followed)
     head = records.file.pread(min(RECORD_BATCH_OVERHEAD, left), place.position)
     if len(head) < HEADER_SIZE_UP_TO_MAGIC:
@@ -194,6 +200,17 @@ def _is_repeated(
         return True
     found = records.find(first, None, place.position)
     return found is not None and (found.offset, found.last_offset) == (first, last)
+
+
+def _end_of_rewritable(rewritable: Sequence[range], offset: int) -> int:
+    """Return how far offsets are going to be written again from `offset` on.
+
+    Sound batches below that say nothing about a bad place: cutting them loses nothing.
+    """
+    for offsets in rewritable:
+        if offset in offsets:
+            return offsets.stop
+    return offset
 
 
 def _is_followed(

@@ -8,6 +8,7 @@ writes, and goes on after the files were renamed or removed.
 """
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 from streamlog.config import LogConfig
@@ -440,6 +441,7 @@ class Segment:
         known_size: int = 0,
         previous_epoch: int = NO_PARTITION_LEADER_EPOCH,
         lost_power: bool = False,
+        rewritable: Sequence[range] = (),
     ) -> RecoveryReport:
         """Walk over all batches, rebuild the indexes, cut a torn tail, refuse damage.
 
@@ -455,6 +457,8 @@ class Segment:
             previous_epoch: The latest leader epoch before this segment, -1 for none.
             lost_power: Whether the machine went down after the last append: blocks that were
                 not synced may be lost in front of others that survived.
+            rewritable: Offsets that the caller is going to write again, byte for byte, from
+                wherever the segment ends then on; ascending, with gaps between.
 
         Returns:
             What was found and done.
@@ -475,6 +479,7 @@ class Segment:
             known_size=known_size,
             previous_epoch=previous_epoch,
             lost_power=lost_power,
+            rewritable=rewritable,
         )
         try:
             self.txn_index.truncate_to(report.next_offset)
