@@ -52,6 +52,7 @@ public final class Oracle {
             case "open" -> PartitionDirectory.open(question, answer);
             case "dump" -> dump(question);
             case "checkpoint" -> checkpoint(question, answer);
+            case "measure" -> Measure.measure(question, answer);
             default -> throw new IllegalArgumentException("no such question: " + question);
         }
     }

@@ -1,0 +1,93 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.nio.ByteBuffer;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Random;
+import org.apache.kafka.common.record.FileRecords;
+import org.apache.kafka.common.record.MemoryRecords;
+import org.apache.kafka.common.record.MutableRecordBatch;
+import org.apache.kafka.common.record.Record;
+import org.apache.kafka.server.storage.log.FetchIsolation;
+import org.apache.kafka.storage.internals.log.FetchDataInfo;
+import org.apache.kafka.storage.internals.log.UnifiedLog;
+
+/** How long Kafka's log takes for what we are measured at; "seconds" and what was done in them. */
+final class Measure {
+    private static final int CHUNK = 1 << 20;
+
+    private Measure() { }
+
+    static void measure(JsonNode question, ObjectNode answer) throws Exception {
+        long start = System.nanoTime();
+        try (UnifiedLog log = PartitionDirectory.open(question)) {
+            long opened = System.nanoTime();
+            log.updateHighWatermark(log.logEndOffset());
+            switch (question.get("what").asText()) {
+                case "open" -> tell(answer, opened - start, log.numberOfSegments());
+                case "append" -> append(log, question, answer);
+                case "lookup" -> lookup(log, question, answer);
+                case "read" -> read(log, answer);
+                default -> throw new IllegalArgumentException("cannot measure: " + question);
+            }
+        }
+    }
+
+    private static void tell(ObjectNode answer, long nanoseconds, long done) {
+        answer.put("seconds", nanoseconds / 1e9).put("done", done);
+    }
+
+    /** Appends the batch in "file" as a leader, "count" times; with "sync" each is made durable. */
+    private static void append(UnifiedLog log, JsonNode question, ObjectNode answer)
+        throws Exception {
+        byte[] bytes = Files.readAllBytes(Path.of(question.get("file").asText()));
+        boolean sync = question.path("sync").asBoolean(false);
+        MemoryRecords batch = MemoryRecords.readableRecords(ByteBuffer.wrap(bytes));
+        long count = question.get("count").asLong();
+        long start = System.nanoTime();
+        for (long each = 0; each < count; each++) {
+            log.appendAsLeader(batch, 0);
+            if (sync) {
+                log.flush(false);
+            }
+        }
+        tell(answer, System.nanoTime() - start, count);
+    }
+
+    /** Finds the batches that hold "count" offsets drawn at random. */
+    private static void lookup(UnifiedLog log, JsonNode question, ObjectNode answer)
+        throws Exception {
+        Random random = new Random(1);
+        long count = question.get("count").asLong();
+        long[] offsets = random.longs(count, log.logStartOffset(), log.logEndOffset()).toArray();
+        long found = 0;
+        long start = System.nanoTime();
+        for (long offset : offsets) {
+            found += log.read(offset, 1, FetchIsolation.LOG_END, true).records.sizeInBytes() > 0 ? 1 : 0;
+        }
+        tell(answer, System.nanoTime() - start, found);
+    }
+
+    /** Reads all there is, checks each batch and takes each record's bytes into hand. */
+    private static void read(UnifiedLog log, ObjectNode answer) throws Exception {
+        ByteBuffer buffer = ByteBuffer.allocate(2 * CHUNK);
+        long records = 0;
+        long bytes = 0;
+        long start = System.nanoTime();
+        for (long offset = log.logStartOffset(); offset < log.logEndOffset();) {
+            FetchDataInfo info = log.read(offset, CHUNK, FetchIsolation.LOG_END, true);
+            buffer.clear();
+            ((FileRecords) info.records).readInto(buffer, 0);
+            for (MutableRecordBatch batch : MemoryRecords.readableRecords(buffer).batches()) {
+                batch.ensureValid();
+                for (Record record : batch) {
+                    bytes += record.valueSize();
+                    records++;
+                }
+                offset = batch.nextOffset();
+            }
+        }
+        tell(answer, System.nanoTime() - start, records);
+        answer.put("bytes", bytes);
+    }
+}
