@@ -139,23 +139,10 @@ def recover(
         if at >= first or segment.needs_recovery:
             scan.recover(at)
     _check_order(opened)
+    if not opened or opened[-1].next_offset() < log_start_offset:
+        opened = [_start_anew(directory, opened, log_start_offset, now_ms)]
     segments = Segments(opened)
-    log_end = segments.active.next_offset() if opened else 0
-    if opened and log_end < log_start_offset:
-        _logger.warning(
-            "[%s] everything below the log start offset %d is gone: starting there anew",
-            directory.partition,
-            log_start_offset,
-        )
-        for segment in opened:
-            segment.close()
-            segment.rename_suffix(SegmentSuffix.NONE, SegmentSuffix.DELETED)
-        segments, opened = Segments(), []
-    if not opened:
-        segment = Segment.create(fs, path, log_start_offset, config=directory.config, now_ms=now_ms)
-        segment.sync()
-        fs.sync_directory(path)
-        segments, log_end = Segments([segment]), log_start_offset
+    log_end = segments.active.next_offset()
     epochs.truncate_from_start(log_start_offset)
     return LoadedLog(
         segments=segments,
@@ -165,6 +152,21 @@ def recover(
         epochs=epochs,
         tail_was_cut=scan.tail_was_cut,
     )
+
+
+def _start_anew(
+    directory: Directory, segments: list[Segment], log_start_offset: int, now_ms: int
+) -> Segment:
+    """Return a new, empty first segment; what lies below the log start is set aside."""
+    fs, path = directory.fs, directory.path
+    for segment in segments:
+        _logger.warning("[%s] %s lies below the log start", directory.partition, segment.path)
+        segment.close()
+        segment.rename_suffix(SegmentSuffix.NONE, SegmentSuffix.DELETED)
+    fresh = Segment.create(fs, path, log_start_offset, config=directory.config, now_ms=now_ms)
+    fresh.sync()
+    fs.sync_directory(path)
+    return fresh
 
 
 def close_replaced(old: Segments, new: Segments) -> None:
