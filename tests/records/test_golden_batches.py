@@ -73,6 +73,6 @@ def test_columns_of_the_whole_file_are_what_kafka_reads(name: str) -> None:
 @pytest.mark.parametrize("name", LEGACY)
 def test_formats_v0_and_v1_are_refused_by_name(name: str) -> None:
     buffer = (FOLDER / name / "batch.bin").read_bytes()
-    with pytest.raises(UnsupportedForMessageFormatError, match="format v[01]"):
+    with pytest.raises(UnsupportedForMessageFormatError, match=r"format v[01]"):
         list(read_batches(buffer, path="some.log"))
     assert scan_batches(buffer).stop is ScanStop.BAD_MAGIC
