@@ -92,16 +92,7 @@ def recover(
     end = records.file.stat().size
     start = log.start_over(known_size, end)
     start = start._replace(leader_epoch=max(start.leader_epoch, previous_epoch))
-    batches = 0
-
-    def on_sound(position: int, buffer: NDArray[np.uint8], table: BatchTable) -> None:
-        nonlocal batches
-        batches += len(table)
-        log.take_in(position, table)
-        if on_batch is not None:
-            on_batch(buffer, table)
-
-    place = walk_sound(records, base_offset, start, end, on_sound)
+    place, batches = _walk(log, start, end, on_batch)
     facts = assess(
         records,
         base_offset,
@@ -133,6 +124,22 @@ def recover(
         cut_size=end - place.position,
         kept_path=kept_path,
     )
+
+
+def _walk(
+    log: IndexedRecords, start: Place, end: int, on_batch: OnBatch | None
+) -> tuple[Place, int]:
+    """Take in the sound batches from `start` on; return where they end and how many there were."""
+    batches = 0
+
+    def on_sound(position: int, buffer: NDArray[np.uint8], table: BatchTable) -> None:
+        nonlocal batches
+        batches += len(table)
+        log.take_in(position, table)
+        if on_batch is not None:
+            on_batch(buffer, table)
+
+    return walk_sound(log.records, log.base_offset, start, end, on_sound), batches
 
 
 # ---- looking closely at one place ---------------------------------------------------------------
