@@ -1,0 +1,317 @@
+"""The kernels again, in plain Python: slow, and written to be read.
+
+Each function has the name of the kernel it stands beside, does the same by other means, and takes
+and returns plain values: bytes for arrays of bytes, lists of tuples for tables and slots, None for
+a null field. Tests hold one against the other on arbitrary bytes. Nothing else uses this module.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from streamlog.binary.murmur2 import plain_murmur2
+from streamlog.binary.varint import plain_read_varint, plain_write_varlong
+from streamlog.records import slot as s
+from streamlog.records.layout import (
+    BATCH_HEADER,
+    COMPRESSION_MASK,
+    HEADER_SIZE_UP_TO_MAGIC,
+    LOG_OVERHEAD,
+    MAX_INT32,
+    MIN_BATCH_LENGTH,
+    MIN_LEGACY_LENGTH,
+    MIN_RECORD_SIZE,
+    RECORD_BATCH_OVERHEAD,
+    TIMESTAMP_TYPE_MASK,
+)
+from streamlog.records.table import ScanStop
+
+PREFIX: Final = struct.Struct(">qiib")  # of every entry, whatever its magic
+
+
+class Batch(NamedTuple):
+    """A row of a `BatchTable`."""
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+
+
+class Field(NamedTuple):
+    """Where a field lies; a size of -1 is null."""
+
+    position: int
+    size: int
+
+
+class Slot(NamedTuple):
+    """A row of slots."""
+
+    offset: int
+    timestamp: int
+    key: Field
+    value: Field
+    headers: Field
+    header_count: int
+
+
+class BadRecordError(Exception):
+    """A record is not what it should be; the argument is the kernels' status."""
+
+
+# ---- batches -----------------------------------------------------------------------------------
+def scan_batches(buffer: bytes) -> tuple[list[Batch], ScanStop, int]:
+    """Return the whole v2 batches at the front of `buffer`, why it ends there, and where."""
+    batches: list[Batch] = []
+    position = 0
+    while position < len(buffer):
+        rest = buffer[position:]
+        if len(rest) <= HEADER_SIZE_UP_TO_MAGIC:
+            return batches, ScanStop.PARTIAL, position
+        _, length, _, magic = PREFIX.unpack_from(rest)
+        if not MIN_LEGACY_LENGTH <= length <= MAX_INT32 - LOG_OVERHEAD:
+            return batches, ScanStop.BAD_LENGTH, position
+        entry = rest[: LOG_OVERHEAD + length]
+        if len(entry) < LOG_OVERHEAD + length:
+            return batches, ScanStop.PARTIAL, position
+        if magic != 2:
+            return batches, ScanStop.BAD_MAGIC, position
+        if length < MIN_BATCH_LENGTH:
+            return batches, ScanStop.BAD_LENGTH, position
+        base, _, epoch, magic, crc, bits, delta, *rest_of_header = BATCH_HEADER.unpack_from(entry)
+        if base < 0 or delta < 0 or base + delta >= 2**63 or rest_of_header[-1] < 0:
+            return batches, ScanStop.BAD_HEADER, position
+        facts = (base, base + delta, epoch, magic, crc, bits, *rest_of_header)
+        batches.append(Batch(position, len(entry), *facts))
+        position += len(entry)
+    return batches, ScanStop.END, position
+
+
+def write_headers(batches: Sequence[Batch], buffer: bytes) -> bytes:
+    """Return `buffer` with the headers of `batches` at their positions."""
+    target = bytearray(buffer)
+    for batch in batches:
+        target[batch.position : batch.position + RECORD_BATCH_OVERHEAD] = BATCH_HEADER.pack(
+            batch.base_offset,
+            batch.size - LOG_OVERHEAD,
+            batch.leader_epoch,
+            batch.magic,
+            batch.crc,
+            batch.attributes,
+            batch.last_offset - batch.base_offset,
+            *batch[8:],
+        )
+    return bytes(target)
+
+
+# ---- batches to slots --------------------------------------------------------------------------
+def choose_batches(batches: Sequence[Batch], limits: Sequence[int]) -> list[range | None]:
+    """Return where the records of each batch lie, None for a batch left out.
+
+    Raises:
+        BadRecordError: An uncompressed batch is too short for its record count.
+    """
+    start_offset, end_offset, drop = limits
+    spans: list[range | None] = []
+    for batch in batches:
+        span = range(batch.position + RECORD_BATCH_OVERHEAD, batch.position + batch.size)
+        is_wanted = (
+            batch.count > 0
+            and not batch.attributes & drop
+            and batch.last_offset >= start_offset
+            and batch.base_offset < end_offset
+        )
+        is_plain = batch.attributes & COMPRESSION_MASK == 0
+        if is_wanted and is_plain and batch.count > len(span) // MIN_RECORD_SIZE:
+            raise BadRecordError(s.BAD_COUNT)
+        spans.append(span if is_wanted else None)
+    return spans
+
+
+def locate_records(
+    source: bytes, batches: Sequence[Batch], spans: Sequence[range | None], limits: Sequence[int]
+) -> list[list[Slot]]:
+    """Return the wanted slots of each batch.
+
+    Raises:
+        BadRecordError: A record's structure is wrong.
+    """
+    return [
+        [] if span is None else list(_wanted_slots(source, batch, span, limits))
+        for batch, span in zip(batches, spans, strict=True)
+    ]
+
+
+def _wanted_slots(
+    source: bytes, batch: Batch, span: range, limits: Sequence[int]
+) -> Iterator[Slot]:
+    position = span.start
+    for _ in range(batch.count):
+        length, position = _number(source[: span.stop], position, 32, s.BAD_RECORD_LENGTH)
+        if not 1 <= length <= span.stop - position:
+            raise BadRecordError(s.BAD_RECORD_LENGTH)
+        slot = _read_slot(source[: position + length], position)
+        position += length
+        offset = _wrap(batch.base_offset + slot.offset)
+        timestamp = _wrap(batch.base_timestamp + slot.timestamp)
+        if batch.attributes & TIMESTAMP_TYPE_MASK:
+            timestamp = batch.max_timestamp
+        if limits[0] <= offset < limits[1]:
+            read_headers(source, slot)
+            yield slot._replace(offset=offset, timestamp=timestamp)
+    if position != span.stop:
+        raise BadRecordError(s.SURPLUS_BYTES)
+
+
+def _read_slot(record: bytes, position: int) -> Slot:
+    """Return the slot of the record from `position` to the end of `record`, deltas as they are."""
+    timestamp, position = _number(record, position + 1, 64, s.BAD_NUMBER)
+    offset, position = _number(record, position, 32, s.BAD_NUMBER)
+    fields = []
+    for _ in range(2):
+        size, position = _number(record, position, 32, s.BAD_FIELD_LENGTH)
+        if size > len(record) - position:
+            raise BadRecordError(s.BAD_FIELD_LENGTH)
+        fields.append(Field(position, max(size, -1)))
+        position += max(size, 0)
+    count, position = _number(record, position, 32, s.BAD_HEADER_COUNT)
+    if not 0 <= count <= len(record) - position:
+        raise BadRecordError(s.BAD_HEADER_COUNT)
+    if count == 0 and position != len(record):
+        raise BadRecordError(s.BAD_RECORD_END)
+    headers = Field(position, len(record) - position)
+    return Slot(offset, timestamp, fields[0], fields[1], headers, count)
+
+
+def read_headers(source: bytes, slot: Slot) -> list[tuple[Field, Field]]:
+    """Return where key and value of each header of a record lie.
+
+    Raises:
+        BadRecordError: A header's structure is wrong.
+    """
+    if slot.header_count == 0:
+        return []
+    position = slot.headers.position
+    record = source[: position + slot.headers.size]
+    headers = []
+    for _ in range(slot.header_count):
+        size, position = _number(record, position, 32, s.BAD_HEADER_KEY)
+        if not 0 <= size <= len(record) - position:
+            raise BadRecordError(s.BAD_HEADER_KEY)
+        key = Field(position, size)
+        size, position = _number(record, position + size, 32, s.BAD_FIELD_LENGTH)
+        if size > len(record) - position:
+            raise BadRecordError(s.BAD_FIELD_LENGTH)
+        headers.append((key, Field(position, max(size, -1))))
+        position += max(size, 0)
+    if position != len(record):
+        raise BadRecordError(s.BAD_RECORD_END)
+    return headers
+
+
+def _number(buffer: bytes, position: int, width: int, status: int) -> tuple[int, int]:
+    """Return the varint or varlong at `position`, and the position behind it."""
+    found = plain_read_varint(buffer, position, width=width)
+    if found is None:
+        raise BadRecordError(status)
+    value, size = found
+    return value, position + size
+
+
+def _wrap(value: int) -> int:
+    """Return `value` as a Java long would hold it."""
+    return (value + 2**63) % 2**64 - 2**63
+
+
+# ---- columns -----------------------------------------------------------------------------------
+def copy_column(source: bytes, fields: Sequence[Field]) -> tuple[list[int], bytes]:
+    """Return offsets and bytes of a column of `fields`."""
+    values = [source[start : start + size] if size > 0 else b"" for start, size in fields]
+    offsets = [0]
+    for value in values:
+        offsets.append(offsets[-1] + len(value))
+    return offsets, b"".join(values)
+
+
+def copy_validity(fields: Sequence[Field]) -> bytes:
+    """Return a bit per field, lowest first, set where it is not null."""
+    bits = sum((field.size >= 0) << index for index, field in enumerate(fields))
+    return bits.to_bytes(-(-len(fields) // 8), "little")
+
+
+def slot_column(
+    offsets: Sequence[int] | None, validity: bytes | None, rows: Sequence[int]
+) -> list[Field]:
+    """Return where the values of the chosen rows lie; a column of None is all null."""
+    fields = []
+    for row in rows:
+        is_valid = validity is None or validity[row // 8] >> row % 8 & 1
+        if offsets is None or not is_valid:
+            fields.append(Field(0, -1))
+        else:
+            fields.append(Field(offsets[row], offsets[row + 1] - offsets[row]))
+    return fields
+
+
+# ---- slots to batches --------------------------------------------------------------------------
+def write_field(source: bytes, field: Field) -> bytes:
+    """Return a field as it stands in a record: its size, and its bytes."""
+    start, size = field
+    return plain_write_varlong(size) + (source[start : start + size] if size > 0 else b"")
+
+
+def write_record(slot: Slot, base: tuple[int, int], sources: tuple[bytes, bytes, bytes]) -> bytes:
+    """Return a record of a batch with this base offset and base timestamp."""
+    base_offset, base_timestamp = base
+    key, value, headers = sources
+    start, size = slot.headers
+    body = b"".join(
+        (
+            b"\0",
+            plain_write_varlong(_wrap(slot.timestamp - base_timestamp)),
+            plain_write_varlong(slot.offset - base_offset),
+            write_field(key, slot.key),
+            write_field(value, slot.value),
+            plain_write_varlong(slot.header_count),
+            headers[start : start + size],
+        )
+    )
+    return plain_write_varlong(len(body)) + body
+
+
+def write_records(
+    slots: Sequence[Slot], batch_size: int, sources: tuple[bytes, bytes, bytes]
+) -> list[tuple[list[Slot], bytes]]:
+    """Cut records into batches; return the slots and the bytes of the records of each.
+
+    This is what `plan_batches` and `write_records` do together.
+    """
+    batches: list[tuple[list[Slot], bytes]] = []
+    for slot in slots:
+        if batches:
+            members, written = batches[-1]
+            base = members[0].offset, members[0].timestamp
+            record = write_record(slot, base, sources)
+            is_near = slot.offset - base[0] <= MAX_INT32
+            if is_near and RECORD_BATCH_OVERHEAD + len(written + record) <= batch_size:
+                batches[-1] = [*members, slot], written + record
+                continue
+        batches.append(([slot], write_record(slot, (slot.offset, slot.timestamp), sources)))
+    return batches
+
+
+# ---- keys to partitions ------------------------------------------------------------------------
+def partition_keys(keys: Sequence[bytes | None], partitions: int) -> list[int]:
+    """Return the partition of each key, -1 for null."""
+    return [-1 if key is None else plain_murmur2(key) % 2**31 % partitions for key in keys]

@@ -1,0 +1,358 @@
+"""The kernels beside their plain twins, on sound, damaged and arbitrary bytes."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from streamlog.binary.arrays import as_source, read_only
+from streamlog.records import batch_kernels, kernels, reference, write_kernels
+from streamlog.records import slot as s
+from streamlog.records.batch import scan_batches
+from streamlog.records.builder import BatchBuilder
+from streamlog.records.columns import BinaryColumn
+from streamlog.records.layout import CONTROL_MASK
+from streamlog.records.record import Header, Record
+from streamlog.records.table import WIDTH, BatchTable
+
+BYTES = st.binary(max_size=12) | st.binary(min_size=60, max_size=140)
+NULLABLE = st.none() | BYTES
+HEADERS = st.lists(st.builds(Header, st.text(max_size=4), st.none() | st.binary(max_size=5)))
+TIMESTAMPS = st.integers(-1, 2**63 - 1) | st.integers(0, 300)
+RECORDS = st.builds(Record, NULLABLE, NULLABLE, HEADERS.map(tuple), TIMESTAMPS)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> bytes:
+    """One sound, uncompressed batch."""
+    base_offset = draw(st.integers(0, 1000) | st.integers(0, 2**62))
+    builder = BatchBuilder(
+        base_offset=base_offset,
+        log_append_time=draw(st.none() | st.integers(0, 2**40)),
+        producer_id=5,
+        producer_epoch=0,
+        base_sequence=0,
+        is_control=draw(st.booleans()),
+    )
+    for record in draw(st.lists(RECORDS, min_size=1, max_size=5)):
+        builder.append(record._replace(offset=-1))
+    return builder.build()
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """Some batches, of which some bytes may be changed or cut off; sometimes just any bytes."""
+    buffer = bytearray(b"".join(draw(st.lists(batches(), max_size=3))))
+    if not buffer:
+        return draw(st.binary(max_size=200))
+    for _ in range(draw(st.integers(0, 3))):
+        buffer[draw(st.integers(0, len(buffer) - 1))] = draw(st.integers(0, 255))
+    return bytes(buffer[: draw(st.integers(0, len(buffer)) | st.just(len(buffer)))])
+
+
+def rows_of(table: BatchTable) -> list[reference.Batch]:
+    return [reference.Batch(*row) for row in table.fields.tolist()]
+
+
+def slots_of(array: NDArray[np.int64]) -> list[reference.Slot]:
+    return [
+        reference.Slot(
+            row[s.SLOT_OFFSET],
+            row[s.SLOT_TIMESTAMP],
+            reference.Field(row[s.SLOT_KEY], row[s.SLOT_KEY_SIZE]),
+            reference.Field(row[s.SLOT_VALUE], row[s.SLOT_VALUE_SIZE]),
+            reference.Field(row[s.SLOT_HEADERS], row[s.SLOT_HEADERS_SIZE]),
+            row[s.SLOT_HEADER_COUNT],
+        )
+        for row in array.tolist()
+    ]
+
+
+# ---- batches -----------------------------------------------------------------------------------
+@given(damaged())
+def test_scanning_agrees_with_the_plain_twin(buffer: bytes) -> None:
+    scan = scan_batches(buffer)
+    assert (rows_of(scan.table), scan.stop, scan.consumed) == reference.scan_batches(buffer)
+
+
+@given(damaged())
+def test_writing_headers_agrees_with_the_plain_twin(buffer: bytes) -> None:
+    table = scan_batches(buffer).table
+    target = np.full(len(buffer), 9, np.uint8)
+    batch_kernels.write_headers(table.fields, target)
+    assert target.tobytes() == reference.write_headers(rows_of(table), b"\t" * len(buffer))
+
+
+@given(batches())
+def test_writing_headers_inverts_scanning(buffer: bytes) -> None:
+    target = np.frombuffer(buffer, np.uint8).copy()
+    target[:61] = 0
+    batch_kernels.write_headers(scan_batches(buffer).table.fields, target)
+    assert target.tobytes() == buffer
+
+
+# ---- records -----------------------------------------------------------------------------------
+@st.composite
+def limits_of(draw: st.DrawFn) -> tuple[int, int, int]:
+    start = draw(st.just(-(2**63)) | st.integers(0, 1010))
+    end = draw(st.just(2**63 - 1) | st.integers(0, 1010))
+    return start, end, draw(st.sampled_from([0, CONTROL_MASK]))
+
+
+def locate(buffer: bytes, limits: tuple[int, int, int]) -> Any:
+    """Return the slots of each batch as the kernels find them, or the status."""
+    table = scan_batches(buffer).table
+    spans = np.empty((len(table), 2), np.int64)
+    totals = np.zeros(s.TOTALS_WIDTH, np.int64)
+    array = np.array(limits, np.int64)
+    status = kernels.choose_batches(table.fields, array, spans, totals)
+    if status != s.OK:
+        return status
+    rows = np.zeros(len(table), np.int64)
+    slots = np.empty(int(totals[s.TOTAL_ROWS]) * s.SLOT_WIDTH, np.int64)
+    status = kernels.locate_records(
+        as_source(buffer), table.fields, spans, array, slots, rows, totals
+    )
+    if status != s.OK:
+        return status
+    found = iter(slots_of(slots.reshape(-1, s.SLOT_WIDTH)))
+    return [[next(found) for _ in range(count)] for count in rows.tolist()]
+
+
+def plain_locate(buffer: bytes, limits: tuple[int, int, int]) -> Any:
+    table, _, _ = reference.scan_batches(buffer)
+    try:
+        spans = reference.choose_batches(table, limits)
+        return reference.locate_records(buffer, table, spans, limits)
+    except reference.BadRecordError as error:
+        return error.args[0]
+
+
+def without_codec(buffer: bytes) -> bytes:
+    """Return the batches with their codec bits cleared: what these tests do not decompress."""
+    cleared = bytearray(buffer)
+    for batch in reference.scan_batches(buffer)[0]:
+        cleared[batch.position + 22] &= 0xF8
+    return bytes(cleared)
+
+
+@given(damaged().map(without_codec), limits_of())
+def test_locating_records_agrees_with_the_plain_twin(
+    buffer: bytes, limits: tuple[int, int, int]
+) -> None:
+    found, plain = locate(buffer, limits), plain_locate(buffer, limits)
+    if isinstance(found, int) or isinstance(plain, int):
+        # Headers are checked behind everything else, so another mistake may be named first.
+        assert isinstance(found, int) and isinstance(plain, int)
+        assert found == plain or found in HEADER_MISTAKES or plain in HEADER_MISTAKES
+    else:
+        assert found == plain
+
+
+HEADER_MISTAKES = (s.BAD_HEADER_KEY, s.BAD_FIELD_LENGTH, s.BAD_RECORD_END)
+
+
+@given(st.binary(max_size=40), st.integers(0, 6))
+def test_locating_records_in_any_bytes_agrees_with_the_plain_twin(
+    records: bytes, count: int
+) -> None:
+    header = BatchBuilder(producer_id=1, producer_epoch=0, base_sequence=0)
+    header.append(Record())
+    buffer = bytearray(header.build()[:61] + records)
+    buffer[8:12] = (len(buffer) - 12).to_bytes(4, "big")
+    buffer[57:61] = count.to_bytes(4, "big")
+    everything = (-(2**63), 2**63 - 1, 0)
+    found = locate(bytes(buffer), everything)
+    plain = plain_locate(bytes(buffer), everything)
+    assert found == plain or {found, plain} & {*HEADER_MISTAKES}
+
+
+@given(st.lists(batches(), min_size=1, max_size=3), limits_of())
+def test_totals_are_the_sums_of_the_slots(parts: list[bytes], limits: tuple[int, ...]) -> None:
+    from streamlog.records.slots import decode_slots
+
+    buffer = b"".join(parts)
+    found = decode_slots(
+        buffer,
+        scan_batches(buffer).table,
+        start_offset=limits[0],
+        end_offset=limits[1],
+        drop_control=bool(limits[2]),
+    )
+    slots = slots_of(found.slots)
+    keys = [slot.key.size for slot in slots]
+    values = [slot.value.size for slot in slots]
+    headers = [pair for slot in slots for pair in reference.read_headers(buffer, slot)]
+    assert found.totals[: s.ALL_ATTRIBUTES] == [
+        len(slots),
+        sum(max(size, 0) for size in keys),
+        keys.count(-1),
+        sum(max(size, 0) for size in values),
+        values.count(-1),
+        len(headers),
+        sum(key.size for key, _ in headers),
+        sum(max(value.size, 0) for _, value in headers),
+        sum(value.size < 0 for _, value in headers),
+    ]
+    assert int(found.rows.sum()) == len(slots)
+
+
+# ---- columns -----------------------------------------------------------------------------------
+@st.composite
+def fields_of(draw: st.DrawFn) -> tuple[bytes, list[reference.Field]]:
+    source = draw(st.binary(max_size=50))
+    fields = []
+    for _ in range(draw(st.integers(0, 20))):
+        start = draw(st.integers(0, len(source)))
+        size = draw(st.just(-1) | st.integers(0, len(source) - start))
+        fields.append(reference.Field(start, size))
+    return source, fields
+
+
+def slots_with(fields: list[reference.Field], place: int) -> NDArray[np.int64]:
+    slots = np.zeros((len(fields), s.SLOT_WIDTH), np.int64)
+    if fields:
+        slots[:, place : place + 2] = fields
+    return slots
+
+
+@given(fields_of(), st.sampled_from([s.SLOT_KEY, s.SLOT_VALUE]))
+def test_copying_a_column_agrees_with_the_plain_twin(
+    case: tuple[bytes, list[reference.Field]], place: int
+) -> None:
+    source, fields = case
+    slots = slots_with(fields, place)
+    offsets, data = reference.copy_column(source, fields)
+    out_offsets, out_data = np.empty(len(fields) + 1, np.int32), np.empty(len(data), np.uint8)
+    copied = kernels.copy_column(as_source(source), slots, place, out_offsets, out_data)
+    assert (copied, out_offsets.tolist(), out_data.tobytes()) == (len(data), offsets, data)
+    out_validity = np.zeros(-(-len(fields) // 8), np.uint8)
+    nulls = kernels.copy_validity(slots, place, out_validity)
+    assert out_validity.tobytes() == reference.copy_validity(fields)
+    assert nulls == sum(size < 0 for _, size in fields)
+
+
+@pytest.mark.parametrize("field", [(0, 6), (5, 1), (-1, 2), (2**62, 2), (3, 2**62)])
+def test_copying_refuses_what_lies_outside_its_source(field: tuple[int, int]) -> None:
+    slots = slots_with([reference.Field(*field)], s.SLOT_KEY)
+    offsets, data = np.empty(2, np.int32), np.empty(100, np.uint8)
+    status = kernels.copy_column(as_source(b"12345"), slots, s.SLOT_KEY, offsets, data)
+    assert status == s.OUT_OF_ROOM
+
+
+def test_copying_refuses_what_has_no_room() -> None:
+    slots = slots_with([reference.Field(0, 3), reference.Field(0, 3)], s.SLOT_KEY)
+    offsets, data = np.empty(3, np.int32), np.empty(5, np.uint8)
+    status = kernels.copy_column(as_source(b"12345"), slots, s.SLOT_KEY, offsets, data)
+    assert status == s.OUT_OF_ROOM
+
+
+@given(st.lists(NULLABLE, min_size=1, max_size=20), st.data())
+def test_slots_of_a_column_agree_with_the_plain_twin(
+    values: list[bytes | None], data: st.DataObject
+) -> None:
+    column = BinaryColumn.from_values(values)
+    rows = data.draw(st.lists(st.integers(0, len(values) - 1)))
+    validity = None if column.validity is None else column.validity.tobytes()
+    fields = reference.slot_column(column.offsets.tolist(), validity, rows)
+    slots = np.zeros((len(rows), s.SLOT_WIDTH), np.int64)
+    status = write_kernels.slot_column(
+        read_only(column.offsets, np.int32),
+        as_source(column.validity if column.validity is not None else b""),
+        read_only(rows, np.int64),
+        s.SLOT_VALUE,
+        slots,
+    )
+    assert status == s.OK
+    assert slots[:, s.SLOT_VALUE : s.SLOT_HEADERS].tolist() == [list(field) for field in fields]
+    assert [None if f.size < 0 else f.size for f in fields] == [
+        None if values[row] is None else len(values[row] or b"") for row in rows
+    ]
+
+
+# ---- writing -----------------------------------------------------------------------------------
+@st.composite
+def rising_slots(draw: st.DrawFn) -> tuple[list[reference.Slot], tuple[bytes, bytes, bytes]]:
+    sources = tuple(draw(st.binary(max_size=150)) for _ in range(3))
+
+    def field(source: bytes, least: int) -> reference.Field:
+        start = draw(st.integers(0, len(source)))
+        return reference.Field(start, draw(st.integers(least, len(source) - start)))
+
+    slots = []
+    offset = draw(st.integers(0, 2**40))
+    for _ in range(draw(st.integers(0, 12))):
+        slots.append(
+            reference.Slot(
+                offset,
+                draw(TIMESTAMPS),
+                field(sources[0], -1),
+                field(sources[1], -1),
+                field(sources[2], 0),
+                draw(st.integers(0, 3)),
+            )
+        )
+        offset += draw(st.integers(1, 3) | st.sampled_from([2**31 - 1, 2**31, 2**33]))
+    return slots, sources  # type: ignore[return-value]
+
+
+@given(rising_slots(), st.integers(61, 700))
+def test_cutting_and_writing_batches_agree_with_the_plain_twin(
+    case: tuple[list[reference.Slot], tuple[bytes, bytes, bytes]], batch_size: int
+) -> None:
+    slots, sources = case
+    array = np.empty((len(slots), s.SLOT_WIDTH), np.int64)
+    for row, slot in enumerate(slots):
+        array[row] = (slot.offset, slot.timestamp, *slot.key, *slot.value, *slot.headers,
+                      slot.header_count)  # fmt: skip
+    fields = np.empty((len(slots), WIDTH), np.int64)
+    count = write_kernels.plan_batches(array, batch_size, 0, fields)
+    planned = [reference.Batch(*row) for row in fields[:count].tolist()]
+    wanted = reference.write_records(slots, batch_size, sources)
+    position = 0
+    for batch, (members, records) in zip(planned, wanted, strict=True):
+        assert (batch.position, batch.size) == (position, 61 + len(records))
+        assert (batch.base_offset, batch.last_offset) == (members[0].offset, members[-1].offset)
+        assert batch.base_timestamp == members[0].timestamp
+        assert batch.max_timestamp == max(slot.timestamp for slot in members)
+        assert batch.count == len(members)
+        assert (batch.producer_id, batch.base_sequence, batch.leader_epoch) == (-1, -1, -1)
+        position += batch.size
+    target = np.zeros(position, np.uint8)
+    written = write_kernels.write_records(
+        fields[:count].copy(), array, *map(as_source, sources), target
+    )
+    assert written == position
+    found = [target[b.position + 61 : b.position + b.size].tobytes() for b in planned]
+    assert found == [records for _, records in wanted]
+
+
+def test_planning_says_so_when_there_are_more_batches_than_room() -> None:
+    slots = np.zeros((3, s.SLOT_WIDTH), np.int64)
+    slots[:, s.SLOT_OFFSET] = range(3)
+    fields = np.empty((2, WIDTH), np.int64)
+    assert write_kernels.plan_batches(slots, 61, 0, fields) == s.OUT_OF_ROOM
+
+
+def test_planning_refuses_a_record_that_int32_cannot_count() -> None:
+    slots = np.zeros((1, s.SLOT_WIDTH), np.int64)
+    slots[0, s.SLOT_VALUE_SIZE] = 2**31 - 100
+    fields = np.empty((1, WIDTH), np.int64)
+    assert write_kernels.plan_batches(slots, 2**31 - 1, 0, fields) == 1
+    slots[0, s.SLOT_KEY_SIZE] = 100
+    assert write_kernels.plan_batches(slots, 2**31 - 1, 0, fields) == s.RECORD_TOO_LARGE
+
+
+@given(st.lists(NULLABLE, max_size=10), st.integers(1, 2**31 - 1))
+def test_partitions_of_keys_agree_with_the_plain_twin(
+    keys: list[bytes | None], partitions: int
+) -> None:
+    from streamlog.records.partitioner import partition_for_keys
+
+    column = BinaryColumn.from_values(keys)
+    found = partition_for_keys(column, partitions).tolist()
+    assert found == reference.partition_keys(keys, partitions)
