@@ -1,0 +1,59 @@
+"""Opening a partition after a crash: a scan of all of it, beside Kafka's and a bare checksum."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from streamlog.binary.crc import crc32c
+from streamlog.log.partition_log import PartitionLog
+from tests.performance.comparison import Comparison, interleaved
+from tests.performance.partitions import KafkaLog, batch_of, beside_kafka, fill
+
+BATCHES = 24_000
+CHUNK = 4 << 20
+
+
+def ours(path: Path) -> float:
+    """Return MB/s of an opening that knows nothing."""
+    shutil.rmtree(path.parent / ".streamlog", ignore_errors=True)
+    (path.parent / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
+    start = time.perf_counter()
+    log = PartitionLog.open(path)
+    seconds = time.perf_counter() - start
+    with log:
+        return log.size / 1e6 / seconds
+
+
+def theirs(kafka: KafkaLog, path: Path) -> float:
+    """Return MB/s of Kafka's recovery."""
+    seconds, _ = kafka.measure("open", path)
+    return size_of(path) / 1e6 / seconds
+
+
+def checksum(path: Path) -> float:
+    """Return MB/s of reading all bytes and one CRC-32C over each piece."""
+    start = time.perf_counter()
+    for file in path.glob("*.log"):
+        with file.open("rb", buffering=0) as opened:
+            while piece := opened.read(CHUNK):
+                crc32c(piece)
+    return size_of(path) / 1e6 / (time.perf_counter() - start)
+
+
+def size_of(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.glob("*.log"))
+
+
+def compare(rounds: int = 3) -> Iterator[Comparison]:
+    """Yield MB/s beside Kafka's, and beside a bare pass."""
+    with beside_kafka() as beside:
+        if beside is None:
+            return
+        kafka, directory = beside
+        path = directory / "recovery-0"
+        fill(path, batch_of(16 << 10), BATCHES)
+        rates = interleaved(lambda: ours(path), lambda: theirs(kafka, path), rounds=rounds)
+        yield Comparison("recovery.kafka", *rates, "UnifiedLog", "MB/s", goal=1.3)
+        rates = interleaved(lambda: ours(path), lambda: checksum(path), rounds=rounds)
+        yield Comparison("recovery.crc", *rates, "read + CRC-32C", "MB/s", goal=0.8)
