@@ -19,21 +19,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.binary.arrays import Buffer
-from streamlog.errors import CorruptIndexError, CorruptRecordError, FileMissingError
-from streamlog.fs.api import File, FileSystem, OpenMode
+from streamlog.errors import (
+    CorruptIndexError,
+    CorruptRecordError,
+    FileExistsAlreadyError,
+    FileMissingError,
+    LimitExceededError,
+)
+from streamlog.fs.api import File, FileStat, FileSystem, OpenMode
 from streamlog.records.batch import BatchScan, ScanStop, scan_batches
 from streamlog.records.layout import (
     HEADER_SIZE_UP_TO_MAGIC,
     LENGTH_OFFSET,
     LOG_OVERHEAD,
+    MAX_INT32,
     RECORD_BATCH_OVERHEAD,
 )
 from streamlog.segment.header_walk import CONTINUE, FOUND, NO_PROMISE, UNSOUND, walk
 from streamlog.segment.offset_index import IndexEntry
 
-__all__ = ["Chunk", "FileRecords", "OffsetAndTimestamp", "OffsetPosition"]
+__all__ = [
+    "CHUNK_SIZE",
+    "MAX_SEGMENT_SIZE",
+    "Chunk",
+    "FileRecords",
+    "OffsetAndTimestamp",
+    "OffsetPosition",
+]
 
 CHUNK_SIZE: Final = 4 << 20
+MAX_SEGMENT_SIZE: Final = MAX_INT32  # positions in the offset index are int32
 _PROBE_SIZE: Final = 8 << 10  # one index interval and a bit: most lookups need one read
 
 
@@ -92,12 +107,40 @@ class FileRecords:
         self.path = path
 
     def create(self) -> None:
-        """Make the file, empty.
+        """Make the file, or take over an empty one.
 
         Raises:
-            FileExistsAlreadyError: There is one.
+            FileExistsAlreadyError: One is there that holds something.
         """
-        self._file = self._fs.open(self.path, OpenMode.CREATE)
+        found = self._fs.stat(self.path)
+        if found is None:
+            self._file = self._fs.open(self.path, OpenMode.CREATE)
+        elif found.size:
+            raise FileExistsAlreadyError(
+                "trying to roll a new segment over one that holds records",
+                path=self.path,
+                got=f"{found.size} bytes",
+                expected="no file",
+            )
+
+    def stat(self) -> FileStat:
+        """Return facts about the file.
+
+        Raises:
+            FileMissingError: There is none.
+            LimitExceededError: It is larger than a segment can be.
+        """
+        found = self._fs.stat(self.path)
+        if found is None:
+            raise FileMissingError("segment is not there", path=self.path, operation="stat")
+        if found.size > MAX_SEGMENT_SIZE:
+            raise LimitExceededError(
+                "log file is larger than a segment can be",
+                path=self.path,
+                got=f"{found.size} bytes",
+                expected=f"at most {MAX_SEGMENT_SIZE}",
+            )
+        return found
 
     @property
     def file(self) -> File:

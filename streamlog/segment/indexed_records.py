@@ -14,13 +14,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.config import LogConfig
-from streamlog.errors import CorruptIndexError, CorruptRecordError, FileMissingError, StorageError
-from streamlog.fs.api import FileSystem
+from streamlog.errors import (
+    CorruptIndexError,
+    CorruptRecordError,
+    FileMissingError,
+    InvalidRequestError,
+    StorageError,
+)
+from streamlog.fs.api import Buffer, FileSystem
 from streamlog.records.batch import BatchTable, check_crc
 from streamlog.records.columns import decode_columns
 from streamlog.records.layout import BATCH_HEADER, MAX_INT32, RECORD_BATCH_OVERHEAD
 from streamlog.records.record import NO_TIMESTAMP
-from streamlog.segment.file_records import Chunk, FileRecords, OffsetAndTimestamp, OffsetPosition
+from streamlog.segment.file_records import (
+    MAX_SEGMENT_SIZE,
+    Chunk,
+    FileRecords,
+    OffsetAndTimestamp,
+    OffsetPosition,
+)
 from streamlog.segment.filenames import log_file_name
 from streamlog.segment.index_file import IndexFile
 from streamlog.segment.indexes import NO_OFFSET, IndexState, SegmentIndexes, choose_entries
@@ -238,6 +250,29 @@ class IndexedRecords:
                 raise self.unsound(found[0].position)
             self._end = found
         return found
+
+    def append(self, buffer: Buffer, table: BatchTable) -> None:
+        """Write whole batches behind the last one and take them in; see `Segment.append`."""
+        self.at_end()
+        position, size, _, last_offset = table.fields[-1, :4].tolist()
+        size += position
+        if last_offset - self.base_offset > MAX_INT32 or size > MAX_SEGMENT_SIZE - self.size:
+            raise InvalidRequestError(
+                "append does not fit into the segment",
+                path=self.records.path,
+                got=f"last offset {last_offset}, {self.size} + {size} bytes",
+                expected=f"at most {self.base_offset + MAX_INT32} and {MAX_SEGMENT_SIZE} bytes",
+            )
+        self.records.append(buffer, self.size)
+        self.take_in(self.size, table)
+
+    def cut_torn_tail(self) -> int:
+        """Take in the whole batches of a failed append, cut the rest; return how many stand."""
+        end = self.records.file.stat().size
+        standing = self.walk_to(end)
+        if end > self.size:
+            self.records.file.truncate(self.size)
+        return standing
 
     def take_in(self, position: int, table: BatchTable) -> None:
         """Note sound batches that stand at the end: their index entries in memory, the size.

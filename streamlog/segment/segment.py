@@ -7,23 +7,14 @@ segment opened for writing owns its files. Reading is safe from several threads,
 writes, and goes on after the files were renamed or removed.
 """
 
-import logging
 from collections.abc import Sequence
 from typing import Final
 
 from streamlog.config import LogConfig
-from streamlog.errors import (
-    CorruptIndexError,
-    FileExistsAlreadyError,
-    FileMissingError,
-    InvalidRequestError,
-    LimitExceededError,
-)
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.records.batch import BatchTable
 from streamlog.records.layout import (
     BATCH_HEADER,
-    MAX_INT32,
     NO_PARTITION_LEADER_EPOCH,
     RECORD_BATCH_OVERHEAD,
 )
@@ -41,9 +32,6 @@ from streamlog.segment.walk import rewrite_sound
 
 __all__ = ["RollReason", "Segment"]
 
-_logger = logging.getLogger(__name__)
-
-_MAX_SIZE: Final = MAX_INT32  # positions in the index are int32
 _HEADER_MAX_TIMESTAMP: Final = 8  # its place among the fields of BATCH_HEADER
 
 
@@ -109,16 +97,7 @@ class Segment:
         """
         segment = cls(fs, directory, base_offset, config=config, writable=True)
         segment.created_ms = now_ms
-        found = fs.stat(segment.path)
-        if found is None:
-            segment._log.records.create()
-        elif found.size:
-            raise FileExistsAlreadyError(
-                "trying to roll a new segment over one that holds records",
-                path=segment.path,
-                got=f"{found.size} bytes",
-                expected="no file",
-            )
+        segment._log.records.create()
         segment._log.start_anew()
         segment._files.remove_indexes()
         segment._files.names_changed = True
@@ -148,16 +127,7 @@ class Segment:
             LimitExceededError: It is larger than a segment can be.
         """
         segment = cls(fs, directory, base_offset, config=config, writable=writable)
-        found = fs.stat(segment.path)
-        if found is None:
-            raise FileMissingError("segment is not there", path=segment.path, operation="stat")
-        if found.size > _MAX_SIZE:
-            raise LimitExceededError(
-                "log file is larger than a segment can be",
-                path=segment.path,
-                got=f"{found.size} bytes",
-                expected=f"at most {_MAX_SIZE}",
-            )
+        found = segment._log.records.stat()
         segment._log.size = found.size
         segment.created_ms = found.mtime_ms
         return segment
@@ -318,23 +288,12 @@ class Segment:
 
         Source: LogSegment.append.
         """
-        log, start = self._log, self._log.size
-        log.at_end()
-        last_position, last_size, _, last_offset = table.fields[-1, :4].tolist()
-        size = last_position + last_size
-        if last_offset - self.base_offset > MAX_INT32 or size > _MAX_SIZE - start:
-            raise InvalidRequestError(
-                "append does not fit into the segment",
-                path=self.path,
-                got=f"last offset {last_offset}, {start} + {size} bytes",
-                expected=f"at most offset {self.base_offset + MAX_INT32} and {_MAX_SIZE} bytes",
-            )
+        was_empty = self.is_empty
         self._files.is_dirty = True
-        log.records.append(buffer, start)
-        if start == 0:
+        self._log.append(buffer, table)
+        if was_empty:
             self._first_batch_timestamp = int(table.max_timestamp[0])
-        log.take_in(start, table)
-        log.store_indexes()
+        self._log.store_indexes()
 
     def cut_torn_tail(self) -> int:
         """After a failed append: keep the whole batches that stand, cut what is half there.
@@ -345,11 +304,7 @@ class Segment:
         Raises:
             StorageError: The file cannot be read or cut.
         """
-        file = self._log.records.file
-        end = file.stat().size
-        standing = self._log.walk_to(end)
-        if end > self.size:
-            file.truncate(self.size)
+        standing = self._log.cut_torn_tail()
         self._log.store_indexes()
         return standing
 
@@ -481,10 +436,7 @@ class Segment:
             lost_power=lost_power,
             rewritable=rewritable,
         )
-        try:
-            self.txn_index.truncate_to(report.next_offset)
-        except CorruptIndexError as error:
-            _logger.warning("%s", error)  # readers are told as soon as they need it
+        self._files.forget_transactions(report.next_offset)
         return report
 
     def rewrite_from(self, position: int) -> None:

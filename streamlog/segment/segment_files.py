@@ -1,5 +1,8 @@
 """What happens to the files of a segment as files: sync, rename, remove."""
 
+import logging
+
+from streamlog.errors import CorruptIndexError
 from streamlog.fs.api import FileSystem
 from streamlog.segment.filenames import FileSuffix, SegmentSuffix, segment_file_name
 from streamlog.segment.index_file import IndexFile
@@ -7,6 +10,8 @@ from streamlog.segment.indexed_records import IndexedRecords
 from streamlog.segment.txn_index import TxnIndex
 
 __all__ = ["SegmentFiles"]
+
+_logger = logging.getLogger(__name__)
 
 
 class SegmentFiles:
@@ -66,6 +71,16 @@ class SegmentFiles:
         """Have an empty transaction index, and no file of one."""
         self._txn_index.reset()
         self._txn_index_is_loaded = True
+
+    def forget_transactions(self, offset: int) -> None:
+        """Drop the aborted transactions whose markers were cut, those from `offset` on.
+
+        A damaged transaction index is left alone: readers are told as soon as they need it.
+        """
+        try:
+            self.txn_index.truncate_to(offset)
+        except CorruptIndexError as error:
+            _logger.warning("%s", error)
 
     # ---- all files ---------------------------------------------------------------------------
     def sync(self) -> None:

@@ -4,25 +4,12 @@ Cases 109 to 111 are in test_recovery.py. Case 105 is told with v2 batches here:
 format v1 cannot be read yet.
 """
 
-import threading
-from errno import EIO, ENOSPC
-from random import Random
-
 import pytest
 
 from streamlog.errors import (
-    DiskFullError,
-    FileExistsAlreadyError,
-    FileMissingError,
     InvalidRequestError,
-    LimitExceededError,
-    StorageError,
 )
 from streamlog.fs.api import OpenMode
-from streamlog.fs.faults import Fault, FaultyFileSystem, Moment
-from streamlog.fs.local import LocalFileSystem
-from streamlog.fs.memory import MemoryFileSystem
-from streamlog.records.batch import scan_batches
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.record import Record
 from streamlog.segment.filenames import SegmentSuffix
@@ -33,33 +20,20 @@ from tests.support.segments import (
     NOW_MS,
     BatchPlan,
     append,
-    config,
+    dense_segment,
     file_names,
+    last_offsets,
     make_batch,
-    make_batches,
     memory_fs,
     new_segment,
     open_segment,
     read_bytes,
     table_of,
-    write_bytes,
 )
 
 LOG = f"{DIRECTORY}/{40:020d}.log"
 INDEX = f"{DIRECTORY}/{40:020d}.index"
 TIME_INDEX = f"{DIRECTORY}/{40:020d}.timeindex"
-
-
-def dense(fs: MemoryFileSystem, count: int = 60, **overrides: object) -> Segment:
-    """Return a segment from offset 40: batches of 2 offsets and 100 bytes, timestamps rising."""
-    segment = new_segment(fs, 40, **{"index_interval_bytes": 300, **overrides})
-    for at in range(count):
-        append(segment, BatchPlan(40 + 2 * at, 2, 100, NOW_MS + at))
-    return segment
-
-
-def last_offsets(buffer: bytes) -> list[int]:
-    return scan_batches(buffer).table.last_offset.tolist()
 
 
 def roll(segment: Segment, **facts: int) -> RollReason | None:
@@ -117,7 +91,7 @@ def test_101_reading_in_the_middle_of_a_batch_gives_the_whole_batch() -> None:
 
 def test_102_the_first_batch_is_there_whole_however_small_the_limit() -> None:
     """A fetch asks for max(max bytes, size of the first batch)."""
-    segment = dense(memory_fs())
+    segment = dense_segment(memory_fs())
     found = segment.translate_offset(71)
     assert found is not None
     for limit in (0, 1):
@@ -142,7 +116,7 @@ def test_103_truncate_removes_whole_batches_and_appends_go_on(
 
 def test_104_truncate_drops_index_entries_and_reopens_so() -> None:
     fs = memory_fs()
-    segment = dense(fs)
+    segment = dense_segment(fs)
     entries = len(segment.offset_index)
     segment.truncate_to(100)
     assert segment.next_offset() == 100 and segment.max_timestamp == NOW_MS + 29
@@ -182,7 +156,7 @@ def test_105_find_offset_by_timestamp() -> None:
 
 def test_106_next_offset_is_found_again_after_opening() -> None:
     fs = memory_fs()
-    dense(fs).close()
+    dense_segment(fs).close()
     for writable in (True, False):
         segment = open_segment(fs, 40, writable=writable, index_interval_bytes=300)
         assert segment.next_offset() == 160
@@ -192,7 +166,7 @@ def test_106_next_offset_is_found_again_after_opening() -> None:
 
 def test_107_changing_the_suffix_renames_all_files_and_reading_goes_on() -> None:
     fs = memory_fs()
-    segment = dense(fs)
+    segment = dense_segment(fs)
     segment.append_aborted(AbortedTxn(1, 40, 50, 51))
     segment.rename_suffix(SegmentSuffix.NONE, SegmentSuffix.DELETED)
     assert file_names(fs) == [
@@ -208,7 +182,7 @@ def test_107_changing_the_suffix_renames_all_files_and_reading_goes_on() -> None
 
 def test_113_preallocated_zeros_are_no_data() -> None:
     fs = memory_fs()
-    dense(fs, 5).close()
+    dense_segment(fs, 5).close()
     with fs.open(LOG, OpenMode.WRITE) as file:
         file.truncate(1 << 20)
     reader = open_segment(fs, 40, writable=False)
@@ -285,275 +259,17 @@ def test_roll_by_time_counts_from_creation_where_there_are_no_timestamps() -> No
 
 
 def test_roll_by_size_by_full_indexes_and_by_offset_range() -> None:
-    segment = dense(memory_fs(), 8, internal_segment_bytes=1000)
+    segment = dense_segment(memory_fs(), 8, internal_segment_bytes=1000)
     assert roll(segment, append_size=200) is None
     assert roll(segment, append_size=201) is RollReason.SIZE
     assert roll(segment, append_last_offset=40 + 2**31 - 1) is None
     assert roll(segment, append_last_offset=40 + 2**31) is RollReason.OFFSET_RANGE
     assert roll(segment, append_last_offset=39) is RollReason.OFFSET_RANGE
-    full = dense(memory_fs(), 30, segment_index_bytes=40)
+    full = dense_segment(memory_fs(), 30, segment_index_bytes=40)
     assert len(full.offset_index) == 5
     assert roll(full) is RollReason.OFFSET_INDEX_FULL
-    young = dense(memory_fs(), 10, segment_index_bytes=25)
+    young = dense_segment(memory_fs(), 10, segment_index_bytes=25)
     assert (len(young.offset_index), len(young.time_index)) == (2, 1)
     assert roll(young) is RollReason.TIME_INDEX_FULL
     young.seal()
     assert len(young.time_index) == 2  # the slot that was kept
-
-
-# ---- what a full or failing disk does -----------------------------------------------------------
-def test_append_cut_short_by_a_full_disk_leaves_the_whole_batches_that_stand() -> None:
-    inner = memory_fs()
-    fault = Fault(
-        operation="pwrite", path_suffix=".log", at=3, errno=ENOSPC, moment=Moment.TORN, portion=0.7
-    )
-    fs = FaultyFileSystem(inner, fault)
-    segment = Segment.create(fs, DIRECTORY, 40, config=config(), now_ms=NOW_MS)
-    append(segment, BatchPlan(40, 1))
-    append(segment, BatchPlan(41, 1))
-    before = (segment.size, segment.next_offset(), segment.max_timestamp)
-    with pytest.raises(DiskFullError):
-        append(segment, *(BatchPlan(42 + at, 1, 100, NOW_MS + 9) for at in range(4)))
-    assert (segment.size, segment.next_offset(), segment.max_timestamp) == before
-    assert segment.cut_torn_tail() == 2  # 280 of 400 bytes were written
-    assert (segment.size, segment.next_offset(), segment.max_timestamp) == (400, 44, NOW_MS + 9)
-    assert inner.stat(LOG).size == 400  # type: ignore[union-attr]
-    append(segment, BatchPlan(44, 1))
-    assert last_offsets(segment.read(0, 1000)) == [40, 41, 42, 43, 44]
-
-
-def test_torn_first_append_leaves_an_empty_segment() -> None:
-    fault = Fault(operation="pwrite", errno=ENOSPC, moment=Moment.TORN, portion=0.5)
-    segment = Segment.create(
-        FaultyFileSystem(memory_fs(), fault), DIRECTORY, 40, config=config(), now_ms=NOW_MS
-    )
-    with pytest.raises(DiskFullError):
-        append(segment, BatchPlan(40, 1, 100, NOW_MS + 7))
-    assert segment.cut_torn_tail() == 0
-    assert segment.is_empty and segment.first_batch_timestamp is None
-    append(segment, BatchPlan(40, 1, 100, NOW_MS))
-    assert segment.first_batch_timestamp == NOW_MS
-
-
-def test_index_entries_the_disk_refused_are_written_later(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    inner = memory_fs()
-    fs = FaultyFileSystem(
-        inner, Fault(operation="pwrite", path_suffix=".index", errno=ENOSPC, moment=Moment.TORN)
-    )
-    segment = Segment.create(
-        fs, DIRECTORY, 40, config=config(index_interval_bytes=100), now_ms=NOW_MS
-    )
-    for at in range(3):
-        append(segment, BatchPlan(40 + at, 1, 101))
-    assert "lags behind" in caplog.text and segment.next_offset() == 43
-    append(segment, BatchPlan(43, 1, 101))
-    again = open_segment(inner, 40, writable=False)
-    assert [tuple(again.offset_index[at]) for at in range(3)] == [
-        (41, 101),
-        (42, 202),
-        (43, 303),
-    ]
-
-
-def test_failed_sync_is_told_and_not_believed_afterwards() -> None:
-    fs = FaultyFileSystem(memory_fs(), Fault(operation="sync", path_suffix=".log", errno=EIO))
-    segment = Segment.create(fs, DIRECTORY, 40, config=config(), now_ms=NOW_MS)
-    append(segment, BatchPlan(40, 1))
-    for _ in range(2):
-        with pytest.raises(StorageError):
-            segment.sync()
-
-
-def test_rewriting_makes_lost_pages_dirty_again_but_only_sound_ones() -> None:
-    fs = memory_fs()
-    segment = dense(fs, 3)
-    before = read_bytes(fs, LOG)
-    faulty = FaultyFileSystem(fs)
-    again = Segment.open(faulty, DIRECTORY, 40, config=config(), writable=True)
-    again.rewrite_from(0)
-    again.sync()
-    names = [(operation.name, operation.size) for operation in faulty.operations]
-    assert names == [("pwrite", 300), ("sync", 0)]
-    assert read_bytes(fs, LOG) == before
-    assert segment.size == 300
-
-
-# ---- what sync makes durable --------------------------------------------------------------------
-def test_after_a_power_cut_what_was_synced_is_there_name_included() -> None:
-    fs = memory_fs()
-    fs.sync_directory("/logs")
-    fs.sync_directory("/")
-    segment = dense(fs)
-    segment.append_aborted(AbortedTxn(1, 40, 50, 51))
-    segment.seal()
-    segment.sync()
-    indexes = read_bytes(fs, INDEX), read_bytes(fs, TIME_INDEX)
-    append(segment, BatchPlan(160, 1))
-    cut = fs.crash_clone(Random(1), power=True, loss="everything")
-    again = open_segment(cut, 40, writable=False, index_interval_bytes=300)
-    assert again.next_offset() == 160
-    assert again.aborted_transactions(40, 50).aborted == [AbortedTxn(1, 40, 50, 51)]
-    assert (read_bytes(cut, INDEX), read_bytes(cut, TIME_INDEX)) == indexes
-
-
-def test_syncing_a_growing_segment_costs_one_sync_and_one_for_a_new_name() -> None:
-    faulty = FaultyFileSystem(memory_fs())
-    segment = Segment.create(
-        faulty, DIRECTORY, 40, config=config(index_interval_bytes=0), now_ms=NOW_MS
-    )
-
-    def synced() -> list[str]:
-        before = len(faulty.operations)
-        segment.sync()
-        return [operation.name for operation in faulty.operations[before:]]
-
-    assert synced() == ["sync", "sync_directory"]
-    for at in range(3):
-        append(segment, BatchPlan(40 + at, 1))
-    assert synced() == ["sync"]
-    assert synced() == []
-
-
-# ---- creating and opening -----------------------------------------------------------------------
-def test_create_takes_over_an_empty_file_and_leftover_indexes() -> None:
-    fs = memory_fs()
-    for path in (LOG, INDEX, TIME_INDEX):
-        write_bytes(fs, path, b"" if path == LOG else b"leftover")
-    segment = new_segment(fs, 40)
-    assert file_names(fs) == [f"{40:020d}.log"]
-    append(segment, BatchPlan(40, 1))
-    assert segment.next_offset() == 41
-
-
-def test_create_never_overwrites_records() -> None:
-    fs = memory_fs()
-    dense(fs, 1)
-    with pytest.raises(FileExistsAlreadyError, match="roll"):
-        new_segment(fs, 40)
-    assert fs.stat(LOG).size == 100  # type: ignore[union-attr]
-
-
-def test_opening_what_is_missing_or_impossible_is_refused(tmp_path: object) -> None:
-    with pytest.raises(FileMissingError):
-        open_segment(memory_fs(), 40)
-    local = LocalFileSystem()
-    path = f"{tmp_path}/{0:020d}.log"
-    with local.open(path, OpenMode.CREATE) as file:
-        file.truncate(1 << 40)
-    with pytest.raises(LimitExceededError, match="larger than a segment") as caught:
-        Segment.open(local, str(tmp_path), 0, config=config(), writable=False)
-    assert caught.value.path == path
-
-
-def test_reading_goes_on_when_the_files_are_removed() -> None:
-    fs = memory_fs()
-    dense(fs).close()
-    reader = open_segment(fs, 40, writable=False, index_interval_bytes=300)
-    assert reader.next_offset() == 160
-    for name in file_names(fs):
-        fs.remove(f"{DIRECTORY}/{name}")
-    found = reader.translate_offset(100)
-    assert found is not None and last_offsets(reader.read(found.position, 100)) == [101]
-
-
-def test_a_reader_never_writes() -> None:
-    inner = memory_fs()
-    dense(inner).close()
-    for name in file_names(inner):
-        if not name.endswith(".log"):
-            inner.remove(f"{DIRECTORY}/{name}")
-    fs = FaultyFileSystem(inner)
-    reader = Segment.open(fs, DIRECTORY, 40, config=config(), writable=False)
-    assert reader.extend() and reader.next_offset() == 160
-    assert reader.translate_offset(100) is not None
-    assert reader.max_timestamp == NOW_MS + 59
-    assert reader.aborted_transactions(0, 1000).aborted == []
-    reader.close()
-    assert fs.operations == []
-
-
-# ---- following a writer -------------------------------------------------------------------------
-def test_a_reader_follows_appends_and_stops_at_half_a_batch() -> None:
-    fs = memory_fs()
-    writer = dense(fs, 1)
-    reader = open_segment(fs, 40, writable=False, index_interval_bytes=300)
-    assert reader.extend() and reader.next_offset() == 42
-    assert not reader.extend()
-    for at in range(1, 30):
-        append(writer, BatchPlan(40 + 2 * at, 2, 100, NOW_MS + at))
-        assert reader.extend()
-        assert (reader.size, reader.next_offset()) == (writer.size, writer.next_offset())
-    assert [tuple(entry) for entry in map(reader.offset_index.__getitem__, range(7))] == [
-        tuple(entry) for entry in map(writer.offset_index.__getitem__, range(7))
-    ]
-    half = make_batches([BatchPlan(100, 2), BatchPlan(102, 2)])[:150]
-    with fs.open(LOG, OpenMode.WRITE) as file:
-        file.pwrite(half, writer.size)
-    assert reader.extend() and reader.next_offset() == 102
-    assert not reader.extend()
-    found = reader.translate_offset(101)
-    assert found is not None and found.offset == 100
-
-
-def test_a_reader_goes_on_behind_damage() -> None:
-    fs = memory_fs()
-    dense(fs, 5).close()
-    with fs.open(LOG, OpenMode.WRITE) as file:
-        file.pwrite(b"\xff" * 8, 270)  # in the body of the third batch
-    reader = open_segment(fs, 40, writable=False)
-    assert reader.extend()
-    assert (reader.size, reader.next_offset()) == (500, 50)
-    found = reader.translate_offset(44)
-    assert found is not None and found.offset == 44  # reading it is where the error is raised
-
-
-def test_a_reader_notices_that_the_tail_was_cut() -> None:
-    fs = memory_fs()
-    writer = dense(fs, 20)
-    reader = open_segment(fs, 40, writable=False, index_interval_bytes=300)
-    assert reader.extend() and reader.next_offset() == 80
-    writer.truncate_to(60)
-    assert reader.extend()
-    assert (reader.size, reader.next_offset()) == (1000, 60)
-
-
-def test_lookups_are_right_while_another_thread_appends() -> None:
-    segment = new_segment(memory_fs(), 0, index_interval_bytes=200)
-    append(segment, BatchPlan(0, 1))
-    wrong: list[object] = []
-    done = threading.Event()
-
-    def look() -> None:
-        while not done.is_set():
-            offset = segment.next_offset() - 1
-            found = segment.translate_offset(offset)
-            if found is None or not found.offset <= offset <= found.last_offset:
-                wrong.append((offset, found))
-
-    readers = [threading.Thread(target=look) for _ in range(2)]
-    for reader in readers:
-        reader.start()
-    for at in range(1, 1500):
-        append(segment, BatchPlan(at, 1))
-    done.set()
-    for reader in readers:
-        reader.join()
-    assert wrong == []
-
-
-# ---- places --------------------------------------------------------------------------------------
-def test_positions_and_offsets_translate_both_ways() -> None:
-    segment = dense(memory_fs())
-    assert segment.approximate_position(100) == 3000
-    assert segment.approximate_position(101) == 3000
-    assert segment.approximate_position(40) == 0
-    assert segment.approximate_position(10_000) == segment.size
-    assert segment.offset_at(399) is None
-    for position in (400, 3999, 5999):
-        cut = segment.offset_at(position)
-        assert cut is not None
-        found = segment.translate_offset(cut)
-        assert found is not None and found.offset == cut
-        assert abs(found.position - position) <= 500

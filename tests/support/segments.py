@@ -127,3 +127,16 @@ def file_names(fs: FileSystem, directory: str = DIRECTORY) -> list[str]:
 def is_increasing(values: Iterable[int]) -> bool:
     """Tell whether each value is above the one before."""
     return all(before < after for before, after in pairwise(values))
+
+
+def dense_segment(fs: FileSystem, count: int = 60, **overrides: object) -> Segment:
+    """Return a segment from offset 40: batches of 2 offsets and 100 bytes, timestamps rising."""
+    segment = new_segment(fs, 40, **{"index_interval_bytes": 300, **overrides})
+    for at in range(count):
+        append(segment, BatchPlan(40 + 2 * at, 2, 100, NOW_MS + at))
+    return segment
+
+
+def last_offsets(buffer: bytes) -> list[int]:
+    """Return the last offsets of the batches in a buffer."""
+    return scan_batches(buffer).table.last_offset.tolist()
