@@ -1,5 +1,7 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -12,19 +14,24 @@ import org.apache.kafka.server.storage.log.FetchIsolation;
 import org.apache.kafka.storage.internals.log.FetchDataInfo;
 import org.apache.kafka.storage.internals.log.UnifiedLog;
 
-/** How long Kafka's log takes for what we are measured at; "seconds" and what was done in them. */
+/**
+ * How long Kafka's log takes for what we are measured at.
+ *
+ * <p>The answer has "seconds" as they passed, "cpuSeconds" of this thread, and what was "done".
+ */
 final class Measure {
     private static final int CHUNK = 1 << 20;
+    private static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
 
     private Measure() { }
 
     static void measure(JsonNode question, ObjectNode answer) throws Exception {
-        long start = System.nanoTime();
+        Watch watch = Watch.start();
         try (UnifiedLog log = PartitionDirectory.open(question)) {
-            long opened = System.nanoTime();
+            watch.tell(answer, log.numberOfSegments());
             log.updateHighWatermark(log.logEndOffset());
             switch (question.get("what").asText()) {
-                case "open" -> tell(answer, opened - start, log.numberOfSegments());
+                case "open" -> { }
                 case "append" -> append(log, question, answer);
                 case "lookup" -> lookup(log, question, answer);
                 case "read" -> read(log, answer);
@@ -33,8 +40,17 @@ final class Measure {
         }
     }
 
-    private static void tell(ObjectNode answer, long nanoseconds, long done) {
-        answer.put("seconds", nanoseconds / 1e9).put("done", done);
+    /** When something began, by the clock and by the time this thread had run. */
+    private record Watch(long wall, long cpu) {
+        static Watch start() {
+            return new Watch(System.nanoTime(), THREADS.getCurrentThreadCpuTime());
+        }
+
+        void tell(ObjectNode answer, long done) {
+            answer.put("seconds", (System.nanoTime() - wall) / 1e9);
+            answer.put("cpuSeconds", (THREADS.getCurrentThreadCpuTime() - cpu) / 1e9);
+            answer.put("done", done);
+        }
     }
 
     /** Appends the batch in "file" as a leader, "count" times. */
@@ -43,12 +59,12 @@ final class Measure {
         byte[] bytes = Files.readAllBytes(Path.of(question.get("file").asText()));
         ByteBuffer buffer = ByteBuffer.wrap(bytes);
         long count = question.get("count").asLong();
-        long start = System.nanoTime();
+        Watch watch = Watch.start();
         for (long each = 0; each < count; each++) {
             buffer.putLong(0, 0); // the last append left its offset here
             log.appendAsLeader(MemoryRecords.readableRecords(buffer), 0);
         }
-        tell(answer, System.nanoTime() - start, count);
+        watch.tell(answer, count);
     }
 
     /** Finds the batches that hold "count" offsets drawn at random. */
@@ -58,11 +74,11 @@ final class Measure {
         long count = question.get("count").asLong();
         long[] offsets = random.longs(count, log.logStartOffset(), log.logEndOffset()).toArray();
         long found = 0;
-        long start = System.nanoTime();
+        Watch watch = Watch.start();
         for (long offset : offsets) {
             found += log.read(offset, 1, FetchIsolation.LOG_END, true).records.sizeInBytes();
         }
-        tell(answer, System.nanoTime() - start, count);
+        watch.tell(answer, count);
         answer.put("bytes", found);
     }
 
@@ -71,7 +87,7 @@ final class Measure {
         ByteBuffer buffer = ByteBuffer.allocate(2 * CHUNK);
         long records = 0;
         long bytes = 0;
-        long start = System.nanoTime();
+        Watch watch = Watch.start();
         for (long offset = log.logStartOffset(); offset < log.logEndOffset();) {
             FetchDataInfo info = log.read(offset, CHUNK, FetchIsolation.LOG_END, true);
             buffer.clear();
@@ -85,7 +101,7 @@ final class Measure {
                 offset = batch.nextOffset();
             }
         }
-        tell(answer, System.nanoTime() - start, records);
+        watch.tell(answer, records);
         answer.put("bytes", bytes);
     }
 }
