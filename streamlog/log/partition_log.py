@@ -18,12 +18,14 @@ from streamlog.clock import Clock, SystemClock
 from streamlog.config import LogConfig
 from streamlog.errors import (
     FileMissingError,
+    InconsistentTopicIdError,
     InvalidRequestError,
     InvalidTopicError,
     PoisonedError,
     RecordListTooLargeError,
     StorageError,
     UnknownOutcomeError,
+    UnknownTopicError,
 )
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.fs.local import LocalFileSystem
@@ -34,6 +36,7 @@ from streamlog.log.flush import FlushTimer
 from streamlog.log.local_log import LocalLog
 from streamlog.log.locks import SharedState, StateFlag
 from streamlog.log.open_writers import OpenWriter
+from streamlog.log.partition_metadata import read_topic_id
 from streamlog.log.read import Bounds, FetchInfo, fetch
 from streamlog.log.segments import Segments
 from streamlog.log.time_search import offset_for_timestamp
@@ -239,6 +242,7 @@ class PartitionLog:
 
     def _look_around(self, state: SharedState | None) -> None:
         """Bring this handle up to date with the files, then apply what was decided."""
+        self._check_topic()
         self._load(state)
         if self._flags & StateFlag.PENDING:
             if topics.has_pending(self._fs, self.root):
@@ -247,6 +251,27 @@ class PartitionLog:
         if self._flags & StateFlag.EPOCH_DUE:
             self._log.raise_epoch()
             self._leave(self._flags & ~StateFlag.EPOCH_DUE)
+
+    def _check_topic(self) -> None:
+        """Refuse a topic that was deleted, or made anew, since this handle was opened.
+
+        A handle of the old topic would append to the new one, and apply decisions made for the old.
+        """
+        found = read_topic_id(self._fs, self.path)
+        if found == self.topic_id:
+            return
+        if found is not None:
+            raise InconsistentTopicIdError(
+                "the topic was deleted and made again since this handle was opened",
+                path=self.path,
+                got=found,
+                expected=self.topic_id,
+                hint="open the partition again",
+            )
+        if self._fs.stat(self.path) is None:
+            raise UnknownTopicError(
+                "the topic was deleted since this handle was opened", path=self.path
+            )
 
     def _load(self, state: SharedState | None) -> None:
         starts = checkpoints.read_log_start_offsets(self._fs, self.root)
