@@ -16,6 +16,7 @@ from typing import Final
 from streamlog.clock import SystemClock
 from streamlog.errors import (
     CorruptCheckpointError,
+    FileMissingError,
     InconsistentTopicIdError,
     StreamLogError,
     UnknownTopicError,
@@ -30,6 +31,9 @@ from streamlog.spark.query_checkpoint import QueryCheckpoint
 from streamlog.spark.sink_options import SinkOptions
 
 __all__ = ["commit_staged", "discard_staged"]
+
+# What a partition says that was open when somebody deleted its topic, or made it anew.
+_OTHER_TOPIC: Final = (UnknownTopicError, InconsistentTopicIdError, FileMissingError)
 
 _logger = logging.getLogger(__name__)
 
@@ -134,7 +138,7 @@ class _OpenRoot:
             )
         except BaseException as error:
             self.close()
-            if not was_open or not isinstance(error, UnknownTopicError | InconsistentTopicIdError):
+            if not was_open or not isinstance(error, _OTHER_TOPIC):
                 raise
         return self.commit(
             identity, staged, options, rule=rule, source=source, sync_paths=sync_paths
