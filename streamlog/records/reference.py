@@ -45,7 +45,7 @@ class Batch(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int
+    record_count: int
 
 
 class Field(NamedTuple):
@@ -127,13 +127,13 @@ def choose_batches(batches: Sequence[Batch], limits: Sequence[int]) -> list[rang
     for batch in batches:
         span = range(batch.position + RECORD_BATCH_OVERHEAD, batch.position + batch.size)
         is_wanted = (
-            batch.count > 0
+            batch.record_count > 0
             and not batch.attributes & drop
             and batch.last_offset >= start_offset
             and batch.base_offset < end_offset
         )
         is_plain = batch.attributes & COMPRESSION_MASK == 0
-        if is_wanted and is_plain and batch.count > len(span) // MIN_RECORD_SIZE:
+        if is_wanted and is_plain and batch.record_count > len(span) // MIN_RECORD_SIZE:
             raise BadRecordError(s.BAD_COUNT)
         spans.append(span if is_wanted else None)
     return spans
@@ -157,7 +157,7 @@ def _wanted_slots(
     source: bytes, batch: Batch, span: range, limits: Sequence[int]
 ) -> Iterator[Slot]:
     position = span.start
-    for _ in range(batch.count):
+    for _ in range(batch.record_count):
         length, position = _number(source[: span.stop], position, 32, s.BAD_RECORD_LENGTH)
         if not 1 <= length <= span.stop - position:
             raise BadRecordError(s.BAD_RECORD_LENGTH)

@@ -319,7 +319,7 @@ def test_cutting_and_writing_batches_agree_with_the_plain_twin(
         assert (batch.base_offset, batch.last_offset) == (members[0].offset, members[-1].offset)
         assert batch.base_timestamp == members[0].timestamp
         assert batch.max_timestamp == max(slot.timestamp for slot in members)
-        assert batch.count == len(members)
+        assert batch.record_count == len(members)
         assert (batch.producer_id, batch.base_sequence, batch.leader_epoch) == (-1, -1, -1)
         position += batch.size
     target = np.zeros(position, np.uint8)
