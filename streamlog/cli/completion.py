@@ -1,9 +1,11 @@
 """Shell completion of topic names."""
 
+import os
+
 import click
 from click.shell_completion import CompletionItem
 
-from streamlog.cli.settings import Settings, is_path
+from streamlog.cli.settings import is_path
 
 __all__ = ["complete_topics"]
 
@@ -14,9 +16,8 @@ def complete_topics(
     """Return the topics of the named root that begin as typed; files where a path is typed."""
     if is_path(typed):
         return [CompletionItem(typed, type="file")]
-    outer = context.find_object(Settings) or Settings()
-    root = context.params.get("path") or outer.path
-    if root is None:
+    root = _root_of(context)
+    if not root:
         return []
     from streamlog.errors import StreamLogError
     from streamlog.fs.local import LocalFileSystem
@@ -27,3 +28,12 @@ def complete_topics(
     except StreamLogError:
         return []
     return [CompletionItem(name) for name in names if name.startswith(typed)]
+
+
+def _root_of(context: click.Context | None) -> str | None:
+    """Return the root that the words typed so far name; the verbs have not run."""
+    while context is not None:
+        if context.params.get("path"):
+            return str(context.params["path"])
+        context = context.parent
+    return os.environ.get("STREAMLOG_PATH")
