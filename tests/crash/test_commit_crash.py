@@ -1,0 +1,257 @@
+"""Commits whose driver dies, or whose machine loses power, at any file operation.
+
+After each crash the queries go on as Spark would: from the first version that was not
+acknowledged, and once more with the last one that was. In the end every row of every version of
+every query stands in the log once, its version in one piece and in order; what a plain producer
+appended is there once at most, and all of it where only the process died.
+
+One state may stop loudly instead: a power cut that harmed decided records in front of plain ones
+that were acknowledged and not synced, and left no zeros that show it. It cannot be told from
+damage in front of records that were promised.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+
+from streamlog.clock import ManualClock
+from streamlog.errors import CorruptRecordError
+from streamlog.fs.api import FileSystem
+from streamlog.fs.memory import MemoryFileSystem
+from streamlog.log.ledger import CommittedRange
+from streamlog.log.replay import Verdict
+from streamlog.records.batch import read_batches
+from tests.support.commits import LOG, NOW, Scene, reach, rows_of
+from tests.support.crash import every_crash_point
+
+FIRST, SECOND = "query-1/t", "query-2/t"
+BOOT = MemoryFileSystem().boot_id()
+
+
+class Committed(NamedTuple):
+    """A commit that was answered."""
+
+    app: str
+    version: int
+    parts: tuple[CommittedRange, ...]
+
+
+class Appended(NamedTuple):
+    """A plain append that was answered."""
+
+    partition: int
+    value: bytes
+
+
+def prepared_root() -> MemoryFileSystem:
+    scene = Scene()
+    scene.manager.close()
+    return scene.memory
+
+
+def go_on(scene: Scene, app: str, last: int, acknowledged: Sequence[Any]) -> None:
+    """Commit the rest of an app's versions, the last acknowledged one once more."""
+    done = {each.version: each for each in acknowledged if getattr(each, "app", None) == app}
+    for version in range(max(done, default=0), last + 1):
+        outcome = scene.commit(version, app=app)
+        if version in done:
+            assert outcome.verdict is Verdict.REPLAY
+            assert outcome.parts == done[version].parts
+
+
+class Refusals:
+    """Counts the states that stop loudly; they must be few, and only where they may be."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @contextlib.contextmanager
+    def allowed(self, fs: MemoryFileSystem) -> Iterator[None]:
+        try:
+            yield
+        except CorruptRecordError as error:
+            assert fs.boot_id() != BOOT
+            assert "case @L" in str(error) and f"t-0/{LOG}" in str(error)
+            self.count += 1
+
+
+def check_log(scene: Scene, versions: dict[str, int], acknowledged: Sequence[Any]) -> None:
+    lost_power = scene.fs.boot_id() != BOOT
+    for partition in (0, 1):
+        found = scene.values(partition)
+        assert len(found) == len(set(found)), "something stands there twice"
+        runs = _runs(found)
+        for app, last in versions.items():
+            expected = [(f"{app} v{version}", rows_of(version, partition, app))
+                        for version in range(last + 1)]  # fmt: skip
+            assert [run for run in runs if run[0].startswith(app)] == expected
+        plain = [value for key, run in runs if key == "plain" for value in run]
+        promised = [each.value for each in acknowledged
+                    if isinstance(each, Appended) and each.partition == partition]  # fmt: skip
+        if not lost_power:
+            assert plain[: len(promised)] == promised
+        assert plain == sorted(plain)
+        check_batches(scene, partition)
+
+
+def _app_and_version(value: bytes | None) -> str:
+    words = (value or b"").decode().split(" ")
+    return " ".join(words[:2]) if len(words) > 2 else "plain"
+
+
+def _runs(values: Sequence[bytes | None]) -> list[tuple[str, list[bytes | None]]]:
+    return [(key, list(run)) for key, run in groupby(values, _app_and_version)]
+
+
+def check_batches(scene: Scene, partition: int) -> None:
+    """Offsets without a gap, checksums right, epochs in order, sequences running on."""
+    log = scene.manager.log("t", partition)
+    offset, epoch, sequences = 0, 0, dict[int, int]()
+    while offset < log.log_end_offset:
+        for batch in read_batches(log.read(offset, 1 << 20).buffer):
+            batch.check()
+            assert batch.base_offset == offset
+            assert batch.partition_leader_epoch >= epoch
+            if batch.producer_id >= 0:
+                assert batch.base_sequence == sequences.get(batch.producer_id, 0)
+                sequences[batch.producer_id] = batch.last_sequence + 1
+            offset, epoch = batch.next_offset, batch.partition_leader_epoch
+
+
+def test_no_crash_of_a_driver_loses_or_repeats_a_row() -> None:
+    def workload(fs: FileSystem, acknowledged: list[Any]) -> None:
+        scene = Scene(fs, clock=ManualClock(NOW), random=Random(1))
+        for version in range(2):
+            outcome = scene.commit(version)
+            acknowledged.append(Committed(FIRST, version, outcome.parts))
+        scene.commits.retire()
+
+    def check(fs: MemoryFileSystem, acknowledged: Sequence[Any]) -> None:
+        scene = Scene(fs, random=Random(2))
+        go_on(scene, FIRST, 2, acknowledged)
+        check_log(scene, {FIRST: 2}, acknowledged)
+
+    report = every_crash_point(workload, check, prepared=prepared_root(), seeds=range(1))
+    assert report.states > 300
+
+
+def test_nor_with_a_second_query_and_a_plain_producer_on_the_same_topic() -> None:
+    before = Scene()
+    for app in (FIRST, SECOND):
+        before.commit(0, app=app)
+
+    def workload(fs: FileSystem, acknowledged: list[Any]) -> None:
+        scene = Scene(fs, clock=ManualClock(NOW), random=Random(1))
+        for app in (FIRST, SECOND):
+            parts = scene.commit(1, app=app).parts
+            acknowledged.append(Committed(app, 1, parts))
+            value = f"plain-{app}".encode()
+            scene.append(0, value)
+            acknowledged.append(Appended(0, value))
+        scene.manager.log("t", 0).flush()
+
+    refusals = Refusals()
+
+    def check(fs: MemoryFileSystem, acknowledged: Sequence[Any]) -> None:
+        scene = Scene(fs, random=Random(2))
+        with refusals.allowed(fs):
+            scene.append(1, b"x")
+            for app in (SECOND, FIRST):
+                go_on(scene, app, 2, acknowledged)
+            check_log(scene, {FIRST: 2, SECOND: 2}, acknowledged)
+
+    report = every_crash_point(workload, check, prepared=before.memory, seeds=range(1))
+    assert report.states > 150
+    assert refusals.count < report.states / 50
+
+
+def test_nor_with_small_segments() -> None:
+    before = Scene(configs={"internal.segment.bytes": "300"})
+    before.commit(0)
+
+    def workload(fs: FileSystem, acknowledged: list[Any]) -> None:
+        scene = Scene(fs, clock=ManualClock(NOW), random=Random(1))
+        outcome = scene.commit(1)
+        acknowledged.append(Committed(FIRST, 1, outcome.parts))
+
+    def check(fs: MemoryFileSystem, acknowledged: Sequence[Any]) -> None:
+        scene = Scene(fs, random=Random(2))
+        go_on(scene, FIRST, 2, acknowledged)
+        check_log(scene, {FIRST: 2}, acknowledged)
+
+    report = every_crash_point(workload, check, prepared=before.memory, seeds=range(1))
+    assert report.states > 150
+
+
+@pytest.mark.parametrize("state", ["decided", "partly applied"])
+def test_a_crash_of_whoever_applies_for_another_is_no_different(state: str) -> None:
+    before, _ = reach(state)
+    refusals = Refusals()
+
+    def workload(fs: FileSystem, acknowledged: list[Any]) -> None:
+        scene = Scene(fs, clock=ManualClock(NOW), random=Random(1))
+        for partition in (0, 1):
+            scene.append(partition, b"x%d" % partition)
+            acknowledged.append(Appended(partition, b"x%d" % partition))
+
+    def check(fs: MemoryFileSystem, acknowledged: Sequence[Any]) -> None:
+        scene = Scene(fs, random=Random(2))
+        with refusals.allowed(fs):
+            assert scene.commit(1).verdict is Verdict.REPLAY
+            go_on(scene, FIRST, 2, ())
+            check_log(scene, {FIRST: 2}, acknowledged)
+
+    report = every_crash_point(workload, check, prepared=before.memory, seeds=range(2))
+    assert report.states > 50
+    assert refusals.count < report.states / 50
+
+
+def test_a_crash_of_retirement_is_no_different() -> None:
+    scene = Scene()
+    for version in range(2):
+        scene.commit(version)
+    scene.commit(0, app=SECOND)
+
+    def workload(fs: FileSystem, acknowledged: list[Any]) -> None:
+        retiring = Scene(fs, clock=ManualClock(NOW), random=Random(1))
+        retiring.commits.retire()
+        acknowledged.append("retired")
+
+    def check(fs: MemoryFileSystem, acknowledged: Sequence[Any]) -> None:
+        again = Scene(fs, random=Random(2))
+        for version in range(2):
+            assert again.commit(version).verdict is Verdict.REPLAY
+        again.commit(2)
+        check_log(again, {FIRST: 2, SECOND: 0}, ())
+        again.commits.retire()
+        assert again.pending_names() == again.staged_names() == []
+
+    report = every_crash_point(workload, check, prepared=scene.memory, seeds=range(2))
+    assert report.states > 50
+
+
+@pytest.mark.parametrize("choice", ["skip", "append"])
+def test_a_crash_while_a_mismatch_is_settled_settles_it_once(choice: str) -> None:
+    scene = Scene()
+    scene.commit(0, fingerprint="old")
+
+    def other(each: Scene) -> list[Any]:
+        return [each.stage(0, {0: rows_of(9, 0), 1: rows_of(9, 1)})]
+
+    def workload(fs: FileSystem, acknowledged: list[Any]) -> None:
+        each = Scene(fs, clock=ManualClock(NOW), random=Random(1))
+        each.commit(0, other(each), fingerprint="new", on_mismatch=choice)
+
+    def check(fs: MemoryFileSystem, acknowledged: Sequence[Any]) -> None:
+        each = Scene(fs, random=Random(2))
+        each.commit(0, other(each), fingerprint="new", on_mismatch=choice)
+        each.manager.log("t", 1).catch_up()
+        extra = (rows_of(9, 0), rows_of(9, 1)) if choice == "append" else ([], [])
+        assert [each.values(p) for p in (0, 1)] == [rows_of(0, p) + extra[p] for p in (0, 1)]
+
+    report = every_crash_point(workload, check, prepared=scene.memory, seeds=range(2))
+    assert report.states > 10
