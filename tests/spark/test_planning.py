@@ -64,8 +64,7 @@ class NumberedLog:
                 borders.add(cut)
         ordered = sorted(borders)
         return [
-            OffsetRange(part.topic, part.partition, low, high)
-            for low, high in pairwise(ordered)
+            OffsetRange(part.topic, part.partition, low, high) for low, high in pairwise(ordered)
         ]
 
 
