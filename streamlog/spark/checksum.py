@@ -106,6 +106,7 @@ def _numbers(columns: SinkColumns) -> list[NDArray[np.int64]]:
 # ---- kernels: out_hashes is int64[n, 2], a row's two hashes --------------------------------------
 @kernel
 def _add_number(number: int, row: int, out_hashes: NDArray[np.int64]) -> int:
+    """Add eight bytes of `number`, lowest first, to the hashes of a row; int64[n, 2]."""
     first, second = out_hashes[row, 0], out_hashes[row, 1]
     for place in range(_NUMBER_SIZE):
         byte = (number >> (8 * place)) & 0xFF

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import stat
 import sys
 from pathlib import Path
@@ -59,7 +60,7 @@ def test_a_python_that_does_not_run_is_found(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("PYSPARK_PYTHON", "/nonexistent/python3")
     (found,) = checkup._check_spark_python()
     assert found.status == FAIL
-    assert found.cure == f"export PYSPARK_PYTHON={sys.executable}"
+    assert found.cure == f"export PYSPARK_PYTHON={shlex.quote(sys.executable)}"
 
 
 def test_sound_python_is_fine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -10,14 +10,15 @@ from pyspark.sql import DataFrame, SparkSession
 from streamlog.spark.session import LOCAL_SETTINGS
 
 
-def open_session(directory: Path) -> SparkSession:
+def open_session(directory: Path, *, master: str = "local[2]") -> SparkSession:
     """Return a session on two cores whose workers run in this Python.
 
     Args:
         directory: Where Spark may write what it likes.
+        master: Where it runs; `local[2,3]` tries each task three times.
     """
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").appName("streamlog tests")
+    builder = SparkSession.builder.master(master).appName("streamlog tests")
     settings = {
         **LOCAL_SETTINGS,
         "spark.sql.shuffle.partitions": "2",

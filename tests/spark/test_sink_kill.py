@@ -1,0 +1,97 @@
+"""The JVM is killed with SIGKILL at each step of a commit; nothing is lost, nothing is twice."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.killing_job import POINTS
+from tests.support.sink import Checkpoint, sorted_values
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+REPOSITORY = Path(__file__).parents[2]
+JOB_SECONDS = 300
+
+
+def run_job(root, checkpoint, way, *death):
+    """Run the copying job, to its end or to the death it is to die."""
+    command = [sys.executable, "-m", "tests.support.killing_job", root.path, str(checkpoint), way]
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    job = subprocess.Popen(
+        [*command, *map(str, death)],
+        cwd=REPOSITORY,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        output, _ = job.communicate(timeout=JOB_SECONDS)
+    finally:
+        with_group_gone(job.pid)
+    text = output.decode(errors="replace")[-4000:]
+    if death and death[0] in POINTS:
+        assert "StreamingQueryException" not in text, text
+        assert job.returncode != 0, text
+    else:
+        assert job.returncode == 0, text
+
+
+def with_group_gone(group):
+    """Kill what is left of a job: workers outlive their JVM for a moment."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("way", ["writer", "function"])
+def test_a_jvm_killed_at_every_step_loses_nothing_and_repeats_nothing(root, tmp_path, way):
+    root.create("in").create("out", partitions=2)
+    checkpoint = Checkpoint(tmp_path / "cp")
+    rows = [f"row {number:03d}" for number in range(12)]
+    root.append("in", 0, rows)
+    points = POINTS if way == "writer" else POINTS[1:]
+
+    for batch, point in enumerate(points):
+        run_job(root, checkpoint, way, point, batch)
+        assert checkpoint.batches("offsets") == list(range(batch + 1))
+        assert checkpoint.batches("commits") == list(range(batch))
+        if point == "applied":
+            assert len(sorted_values(root.path, "out")) == 2 * (batch + 1)
+    run_job(root, checkpoint, way)
+
+    assert sorted_values(root.path, "out") == rows
+    assert checkpoint.batches("commits") == list(range(6))
+    assert root.manager.commits.last_version(only_app(root)) == 5
+
+
+def test_a_worker_killed_after_staging_leaves_a_file_that_nobody_names(root, tmp_path):
+    root.create("in").create("out", partitions=2)
+    checkpoint = Checkpoint(tmp_path / "cp")
+    rows = [f"row {number:03d}" for number in range(6)]
+    root.append("in", 0, rows)
+
+    run_job(root, checkpoint, "writer", "attempt", 1)
+
+    assert sorted_values(root.path, "out") == rows
+    named = {file.name for each in root.manager.commits.pending() for file in each.files}
+    assert len(named) == 3
+    assert len(staged_files(root) - named) == 1
+    root.manager.commits.retire()
+    assert staged_files(root) == set()
+
+
+def staged_files(root):
+    """Return the names of all staged files."""
+    below = Path(root.path, ".streamlog/staging").rglob("*")
+    return {path.name for path in below if path.is_file()}
+
+
+def only_app(root):
+    """Return the one app that committed."""
+    (app,) = {decision.identity.app for decision in root.manager.commits.pending()}
+    return app

@@ -1,0 +1,126 @@
+"""A job that copies topic `in` to topic `out` and whose JVM is killed on the way.
+
+    python -m tests.support.killing_job ROOT CHECKPOINT writer|function [POINT BATCH]
+
+POINT says where in batch BATCH the JVM and the process that got there die by SIGKILL: `staged`
+(a task has its file), `collected` (all tasks have reported), `decided` (the decision stands,
+nothing of it is in the log), `applied` (all of it is; Spark does not know). At `attempt` only the
+worker dies that runs a task for the first time, when it has its file; Spark tries tasks thrice
+here. The sink is the real one: what is added here only dies.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+from streamlog.log.commits import CommitLog
+from streamlog.spark import foreach_batch, writer
+from streamlog.spark.source import StreamLogSource
+
+POINTS = ("staged", "collected", "decided", "applied")
+_POINT, _BATCH, _PID_FILE = "KILLING_JOB_POINT", "KILLING_JOB_BATCH", "KILLING_JOB_PID_FILE"
+
+
+def die_at(point: str, version: int) -> None:
+    """Kill the JVM and this process if this is the point and the batch to die in."""
+    if (os.environ.get(_POINT), os.environ.get(_BATCH)) == (point, str(version)):
+        os.kill(int(Path(os.environ[_PID_FILE]).read_text()), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_at_first_attempt(version: int) -> None:
+    """Kill this worker if it is to die in this batch and tries its task for the first time."""
+    context = TaskContext.get()
+    is_first = context is not None and context.attemptNumber() == 0
+    if is_first and (os.environ.get(_POINT), os.environ.get(_BATCH)) == ("attempt", str(version)):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arm() -> None:
+    """Put the points into the real functions of this process; once."""
+    if getattr(CommitLog, "is_armed", False):
+        return
+    CommitLog.is_armed = True  # type: ignore[attr-defined]
+    _before(CommitLog, "_apply", lambda _, decision, *rest: ("decided", decision.identity.version))
+    for module in (writer, foreach_batch):
+        commit_staged = module.commit_staged
+
+        def commit(options: Any, identity: Any, *rest: Any, **named: Any) -> Any:
+            die_at("collected", identity.version)
+            outcome = commit_staged(options, identity, *rest, **named)  # noqa: B023 - both are one
+            die_at("applied", identity.version)
+            return outcome
+
+        module.commit_staged = commit  # type: ignore[assignment]
+
+
+def _before(owner: Any, name: str, where: Callable[..., tuple[str, int]]) -> None:
+    function = getattr(owner, name)
+
+    def call(*arguments: Any) -> Any:
+        die_at(*where(*arguments))
+        return function(*arguments)
+
+    setattr(owner, name, call)
+
+
+class DyingWriter(writer.StreamWriter):
+    """The real writer in a process that may die."""
+
+    def write(self, iterator: Any) -> writer.StagedRows:
+        staged = super().write(iterator)
+        die_at("staged", staged.staged.version)
+        die_at_first_attempt(staged.staged.version)
+        return staged
+
+    def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803
+        arm()
+        super().commit(messages, batchId)
+
+
+class DyingSource(StreamLogSource):
+    """The real format with that writer."""
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> DyingWriter:  # noqa: N802
+        made = super().streamWriter(schema, overwrite)
+        made.__class__ = DyingWriter
+        return made
+
+
+def copy(spark: SparkSession, root: str, checkpoint: str, *, by_function: bool) -> None:
+    """Copy what is there, two records a batch."""
+    spark.dataSource.register(DyingSource)
+    stream = spark.readStream.format("streamlog").option("path", root).option("subscribe", "in")
+    stream = stream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "2")
+    sink = stream.load().select("key", "value").writeStream
+    sink = sink.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+    if by_function:
+        arm()
+        sink = sink.foreachBatch(foreach_batch.append_batch(root, topic="out"))
+    else:
+        sink = sink.format("streamlog").option("path", root).option("topic", "out")
+    sink.start().awaitTermination()
+
+
+def main(root: str, checkpoint: str, way: str, point: str = "", batch: str = "") -> None:
+    """Run the job."""
+    from tests.support.spark_session import open_session
+
+    directory = Path(checkpoint).parent / "spark"
+    directory.mkdir(exist_ok=True)
+    # Workers inherit the environment that the JVM is started with.
+    os.environ |= {_POINT: point, _BATCH: batch, _PID_FILE: str(directory / "pid")}
+    spark = open_session(directory, master="local[2,3]")
+    (directory / "pid").write_text(str(spark._jvm.java.lang.ProcessHandle.current().pid()))
+    copy(spark, root, checkpoint, by_function=way == "function")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
