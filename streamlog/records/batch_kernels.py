@@ -152,11 +152,26 @@ def read_header(
 
 
 @kernel
-def write_headers(fields: NDArray[np.int64], out_buffer: NDArray[np.uint8]) -> None:
-    """Write the 61 header bytes of each batch in `fields` at its position, CRC included."""
+def write_headers(
+    fields: NDArray[np.int64], out_buffer: NDArray[np.uint8], out_stale: NDArray[np.int64]
+) -> int:
+    """Write the 61 header bytes of each batch in `fields` at its position, CRC included.
+
+    Args:
+        fields: int64[b, 14].
+        out_buffer: uint8[m].
+        out_stale: int64[b], filled with the rows where bytes that the CRC covers changed.
+
+    Returns:
+        How many those are.
+    """
+    stale = 0
     for row in range(len(fields)):
         batch = fields[row]
         position = batch[POSITION]
+        if checksummed_differs(batch, out_buffer, position):
+            out_stale[stale] = row
+            stale += 1
         write_int64(out_buffer, position + BASE_OFFSET_OFFSET, batch[BASE_OFFSET])
         write_int32(out_buffer, position + LENGTH_OFFSET, batch[SIZE] - LOG_OVERHEAD)
         write_int32(out_buffer, position + PARTITION_LEADER_EPOCH_OFFSET, batch[LEADER_EPOCH])
@@ -171,3 +186,37 @@ def write_headers(fields: NDArray[np.int64], out_buffer: NDArray[np.uint8]) -> N
         write_int16(out_buffer, position + PRODUCER_EPOCH_OFFSET, batch[PRODUCER_EPOCH])
         write_int32(out_buffer, position + BASE_SEQUENCE_OFFSET, batch[BASE_SEQUENCE])
         write_int32(out_buffer, position + RECORDS_COUNT_OFFSET, batch[COUNT])
+    return stale
+
+
+@kernel
+def checksummed_differs(batch: NDArray[np.int64], buffer: NDArray[np.uint8], position: int) -> bool:
+    """Tell whether the header at `position` says otherwise than `batch` in what the CRC covers."""
+    differs: bool = (
+        read_int16(buffer, position + ATTRIBUTES_OFFSET) != batch[ATTRIBUTES]
+        or read_int32(buffer, position + LAST_OFFSET_DELTA_OFFSET)
+        != batch[LAST_OFFSET] - batch[BASE_OFFSET]
+        or read_int64(buffer, position + BASE_TIMESTAMP_OFFSET) != batch[BASE_TIMESTAMP]
+        or read_int64(buffer, position + MAX_TIMESTAMP_OFFSET) != batch[MAX_TIMESTAMP]
+        or read_int64(buffer, position + PRODUCER_ID_OFFSET) != batch[PRODUCER_ID]
+        or read_int16(buffer, position + PRODUCER_EPOCH_OFFSET) != batch[PRODUCER_EPOCH]
+        or read_int32(buffer, position + BASE_SEQUENCE_OFFSET) != batch[BASE_SEQUENCE]
+        or read_int32(buffer, position + RECORDS_COUNT_OFFSET) != batch[COUNT]
+    )
+    return differs
+
+
+@kernel
+def renumber(fields: NDArray[np.int64], base_offset: int, leader_epoch: int) -> int:
+    """Give the batches offsets without a gap from `base_offset` on, and the epoch, in place.
+
+    Returns:
+        The offset behind the last one.
+    """
+    for row in range(len(fields)):
+        span = fields[row, LAST_OFFSET] - fields[row, BASE_OFFSET] + 1
+        fields[row, BASE_OFFSET] = base_offset
+        fields[row, LAST_OFFSET] = base_offset + span - 1
+        fields[row, LEADER_EPOCH] = leader_epoch
+        base_offset += span
+    return base_offset

@@ -47,8 +47,6 @@ from streamlog.records.table import (
     BASE_OFFSET,
     BASE_SEQUENCE,
     CRC,
-    LAST_OFFSET,
-    LEADER_EPOCH,
     MAX_TIMESTAMP,
     POSITION,
     PRODUCER_EPOCH,
@@ -355,7 +353,7 @@ def encode_slots(
     assert written == len(buffer), (written, len(buffer))
     if compression is not CompressionType.NONE:
         buffer = _compress_batches(buffer, fields, compression, level)
-    rewrite_headers(buffer, table, None)
+    rewrite_headers(buffer, table, are_new=True)
     return EncodedBatches(buffer, table)
 
 
@@ -408,7 +406,7 @@ def patch_batches(
 
     Args:
         buffer: uint8[m], writable.
-        table: The batches in it.
+        table: The batches in it; fields that differ from their headers are written, too.
         base_offset: Offset of the first record; the others follow without a gap.
         leader_epoch: The leader's epoch.
         producer_id: The producer, -1 for none; None keeps what is there, as for the next two.
@@ -421,12 +419,10 @@ def patch_batches(
 
     Source: DefaultRecordBatch.setLastOffset, setPartitionLeaderEpoch, setMaxTimestamp.
     """
+    from streamlog.records import batch_kernels as kernels
+
     fields = table.fields.copy()
-    spans = fields[:, LAST_OFFSET] - fields[:, BASE_OFFSET] + 1
-    before = np.cumsum(spans) - spans
-    fields[:, BASE_OFFSET] = base_offset + before
-    fields[:, LAST_OFFSET] = base_offset + before + spans - 1
-    fields[:, LEADER_EPOCH] = leader_epoch
+    kernels.renumber(fields, base_offset, leader_epoch)
     if producer_id is not None:
         fields[:, PRODUCER_ID] = producer_id
     if producer_epoch is not None:
@@ -434,43 +430,36 @@ def patch_batches(
     if base_sequence == NO_SEQUENCE:
         fields[:, BASE_SEQUENCE] = NO_SEQUENCE
     elif base_sequence is not None:
+        before = fields[:, BASE_OFFSET] - base_offset
         fields[:, BASE_SEQUENCE] = (base_sequence + before) % SEQUENCES
     if max_timestamp is not None:
         fields[:, ATTRIBUTES] |= TIMESTAMP_TYPE_MASK
         fields[:, ATTRIBUTES] &= MEANINGFUL_ATTRIBUTES
         fields[:, MAX_TIMESTAMP] = max_timestamp
     patched = BatchTable(fields)
-    rewrite_headers(buffer, patched, table)
+    rewrite_headers(buffer, patched)
     return patched
 
 
-def rewrite_headers(
-    buffer: NDArray[np.uint8], table: BatchTable, before: BatchTable | None
-) -> None:
+def rewrite_headers(buffer: NDArray[np.uint8], table: BatchTable, *, are_new: bool = False) -> None:
     """Write the headers of `table` into `buffer`, with new checksums where they are due.
 
     Args:
         buffer: uint8[m], writable, the batches.
         table: The headers; the checksums in it are brought up to date.
-        before: The headers that stand in `buffer`, None where none do yet.
+        are_new: Whether no headers stand in `buffer` yet.
     """
     from streamlog.records import batch_kernels as kernels
 
     fields = table.fields
-    kernels.write_headers(fields, buffer)
-    stale = list(range(len(fields)))
-    if before is not None:
-        changed = (fields[:, ATTRIBUTES:] != before.fields[:, ATTRIBUTES:]).any(axis=1)
-        changed |= (
-            fields[:, LAST_OFFSET] - fields[:, BASE_OFFSET]
-            != before.fields[:, LAST_OFFSET] - before.fields[:, BASE_OFFSET]
-        )
-        stale = np.flatnonzero(changed).tolist()
-        if not stale:
-            return
+    stale = np.empty(len(fields), np.int64)
+    count = kernels.write_headers(fields, buffer, stale)
+    rows = list(range(len(fields))) if are_new else stale[:count].tolist()
+    if not rows:
+        return
     view = memoryview(buffer)
-    for batch in stale:
-        position, size = fields[batch, POSITION : SIZE + 1].tolist()
+    for row in rows:
+        position, size = fields[row, POSITION : SIZE + 1].tolist()
         crc = crc32c(view[position + ATTRIBUTES_OFFSET : position + size])
-        fields[batch, CRC] = crc
+        fields[row, CRC] = crc
         view[position + CRC_OFFSET : position + ATTRIBUTES_OFFSET] = crc.to_bytes(4, "big")

@@ -234,6 +234,64 @@ def _wrap(value: int) -> int:
     return (value + 2**63) % 2**64 - 2**63
 
 
+# ---- appending ---------------------------------------------------------------------------------
+def renumber(batches: Sequence[Batch], base_offset: int, leader_epoch: int) -> list[Batch]:
+    """Return the batches with offsets without a gap from `base_offset` on, and the epoch."""
+    placed = []
+    for batch in batches:
+        last_offset = base_offset + batch.last_offset - batch.base_offset
+        placed.append(
+            batch._replace(
+                base_offset=base_offset, last_offset=last_offset, leader_epoch=leader_epoch
+            )
+        )
+        base_offset = last_offset + 1
+    return placed
+
+
+class Found(NamedTuple):
+    """What an append asks of the records of a batch."""
+
+    rows: int
+    gaps: int
+    keyless: int
+    untimely: int
+    max_timestamp: int
+    max_row: int
+    max_offset: int
+
+
+def inspect_records(
+    source: bytes, batches: Sequence[Batch], spans: Sequence[range | None], bounds: range
+) -> list[Found]:
+    """Return what the rules of appending ask for of each batch.
+
+    Raises:
+        BadRecordError: A record's structure is wrong.
+    """
+    located = locate_records(source, batches, spans, (-(2**63), 2**63, 0))
+    found = []
+    for batch, slots in zip(batches, located, strict=True):
+        if not slots:
+            found.append(Found(*[0] * 7))
+            continue
+        timestamps = [slot.timestamp for slot in slots]
+        offsets = [slot.offset for slot in slots]
+        row = timestamps.index(max(timestamps))
+        found.append(
+            Found(
+                rows=len(slots),
+                gaps=offsets != list(range(batch.base_offset, batch.last_offset + 1)),
+                keyless=sum(slot.key.size < 0 for slot in slots),
+                untimely=sum(time != -1 and time not in bounds for time in timestamps),
+                max_timestamp=timestamps[row],
+                max_row=row,
+                max_offset=offsets[row],
+            )
+        )
+    return found
+
+
 # ---- columns -----------------------------------------------------------------------------------
 def copy_column(source: bytes, fields: Sequence[Field]) -> tuple[list[int], bytes]:
     """Return offsets and bytes of a column of `fields`."""

@@ -4,6 +4,8 @@ Both ways meet here: what reads records for another purpose than columns (valida
 works on slots, and batches are written from slots. `streamlog.records.slot` says what one is.
 """
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -37,7 +39,15 @@ if TYPE_CHECKING:
         RecordColumns,
     )
 
-__all__ = ["MAX_DECOMPRESSED", "RecordSlots", "decode_slots", "slot_column", "slots_of"]
+__all__ = [
+    "MAX_DECOMPRESSED",
+    "RecordSlots",
+    "check_status",
+    "decode_slots",
+    "records_of",
+    "slot_column",
+    "slots_of",
+]
 
 MAX_DECOMPRESSED: Final = 64 << 20  # of one batch; `max.message.bytes` is 1 MiB by default
 MAX_ARENA: Final = MAX_INT32  # of all batches decoded by one call
@@ -109,28 +119,73 @@ def decode_slots(
 
     drop = CONTROL_MASK if drop_control else 0
     limits = np.array((start_offset, end_offset, drop), np.int64)
-    spans = np.empty((len(table), 2), np.int64)
     rows = np.zeros(len(table), np.int64)
     totals = np.zeros(s.TOTALS_WIDTH, np.int64)
-    try:
-        _check(kernels.choose_batches(table.fields, limits, spans, totals), table, totals)
-        source = as_source(buffer)
-        if int(totals[s.ALL_ATTRIBUTES]) & COMPRESSION_MASK:
-            source = _decompress(source, table, spans, max_decompressed)
+    with _naming(path, position):
+        source, spans = records_of(
+            buffer, table, limits=limits, totals=totals, max_decompressed=max_decompressed
+        )
         count = int(totals[s.TOTAL_ROWS])
         slots = np.empty(count * s.SLOT_WIDTH, np.int64)
         status = kernels.locate_records(source, table.fields, spans, limits, slots, rows, totals)
-        _check(status, table, totals)
-    except (CorruptRecordError, LimitExceededError) as error:
-        error.path = path
-        error.position = position + (error.position or 0)
-        raise
+        check_status(status, table, totals)
     numbers = totals.tolist()
     slots = slots.reshape(count, s.SLOT_WIDTH)[: numbers[s.TOTAL_ROWS]]
     return RecordSlots(source=source, slots=slots, rows=rows, totals=numbers)
 
 
-def _check(status: int, table: BatchTable, totals: NDArray[np.int64]) -> None:
+@contextlib.contextmanager
+def _naming(path: str | None, position: int) -> Iterator[None]:
+    """Name the file in errors about a buffer that begins at `position` of it."""
+    try:
+        yield
+    except (CorruptRecordError, LimitExceededError) as error:
+        error.path = path
+        error.position = position + (error.position or 0)
+        raise
+
+
+def records_of(
+    buffer: Buffer,
+    table: BatchTable,
+    *,
+    limits: NDArray[np.int64],
+    totals: NDArray[np.int64],
+    max_decompressed: int = MAX_DECOMPRESSED,
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return the bytes that the records of the batches lie in, decompressed, and where.
+
+    Args:
+        buffer: The batches; nothing in them is trusted.
+        table: Their headers.
+        limits: int64[3], which batches are wanted, see `streamlog.records.kernels`.
+        totals: int64[12]; the rows there may be and the attributes or-ed are filled.
+        max_decompressed: The most bytes one batch may decompress to.
+
+    Returns:
+        uint8[m] and int64[b, 2]: where each batch's records begin and end in it; begin -1 for a
+        batch that is left out.
+
+    Raises:
+        CorruptRecordError: A batch is too short for its count, or compressed bytes are damaged.
+        LimitExceededError: Decompressed to more than is ever read.
+    """
+    from streamlog.records import kernels
+
+    spans = np.empty((len(table), 2), np.int64)
+    check_status(kernels.choose_batches(table.fields, limits, spans, totals), table, totals)
+    source = as_source(buffer)
+    if int(totals[s.ALL_ATTRIBUTES]) & COMPRESSION_MASK:
+        source = _decompress(source, table, spans, max_decompressed)
+    return source, spans
+
+
+def check_status(status: int, table: BatchTable, totals: NDArray[np.int64]) -> None:
+    """Raise what a kernel's `status` and the `ERROR_…` places of `totals` say.
+
+    Raises:
+        CorruptRecordError: The status is not OK.
+    """
     if status == s.OK:
         return
     batch, record = int(totals[s.ERROR_BATCH]), int(totals[s.ERROR_RECORD])

@@ -42,16 +42,21 @@ from streamlog.records import slot as s
 from streamlog.records.batch import ScanStop, check_crc, scan_batches
 from streamlog.records.builder import encode_slots, patch_batches, rewrite_headers
 from streamlog.records.layout import (
+    COMPRESSION_MASK,
+    CONTROL_MASK,
     MAX_INT32,
     MAX_INT64,
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
 )
 from streamlog.records.record import NO_TIMESTAMP, CompressionType
-from streamlog.records.slots import RecordSlots, decode_slots
+from streamlog.records.slots import check_status, decode_slots, records_of
 from streamlog.records.table import (
     ATTRIBUTES,
+    BASE_OFFSET,
     BASE_SEQUENCE,
+    COUNT,
+    LAST_OFFSET,
     LEADER_EPOCH,
     MAX_TIMESTAMP,
     PRODUCER_ID,
@@ -65,6 +70,7 @@ __all__ = ["AppendOrigin", "ValidatedBatches", "target_codec", "validate_append"
 
 MIN_INT64: Final = -MAX_INT64 - 1
 NAMED_RECORDS: Final = 5  # how many bad records a message names
+_ALL_RECORDS: Final = np.array((MIN_INT64, MAX_INT64, 0), np.int64)  # limits that keep all
 
 
 class AppendOrigin(Enum):
@@ -134,23 +140,21 @@ def validate_append(
     table = _whole_batches(source)
     if origin is AppendOrigin.CLIENT:
         _check_client(table)
-    replicated = origin is AppendOrigin.REPLICATION
-    if not replicated:
-        _check_sizes(table, config)
-    found = decode_slots(source, table, start_offset=MIN_INT64, drop_control=False)
-    if replicated:
-        return ValidatedBatches(source.copy(), table, *_largest(table, found, table))
+    if origin is AppendOrigin.REPLICATION:
+        found = _inspect(source, table, MIN_INT64, MAX_INT64)
+        return ValidatedBatches(source.copy(), table, *found.largest())
+    _check_sizes(table, config)
     is_stamped = config.message_timestamp_type == "LogAppendTime"
-    _check_records(table, found, config, None if is_stamped else now_ms)
+    found = _check_records(source, table, config, None if is_stamped else now_ms)
     codec, level = target_codec(config)
     stale = _to_rebuild(table, found, codec)
-    if stale.any():
-        bytes_, current = _rebuild(source, table, found, stale, codec, level)
+    if any(stale):
+        bytes_, current = _rebuild(source, table, stale, codec, level)
         _check_sizes(current, config)
     else:
         bytes_, current = source.copy(), table
     if not is_stamped:
-        current = _with_real_max_timestamps(bytes_, current, found)
+        current = _with_real_max_timestamps(current, found)
     current = patch_batches(
         bytes_,
         current,
@@ -160,7 +164,7 @@ def validate_append(
     )
     if is_stamped:
         return ValidatedBatches(bytes_, current, now_ms, base_offset)
-    return ValidatedBatches(bytes_, current, *_largest(table, found, current))
+    return ValidatedBatches(bytes_, current, *found.largest(current))
 
 
 def target_codec(config: "LogConfig") -> tuple[CompressionType | None, int | None]:
@@ -205,17 +209,17 @@ def _whole_batches(source: NDArray[np.uint8]) -> BatchTable:
 
 
 def _check_sizes(table: BatchTable, config: "LogConfig") -> None:
-    largest = int(table.size.max())
+    largest, end = max(table.size.tolist()), table.end
     if largest > config.max_message_bytes:
         raise MessageTooLargeError(
             "record batch is larger than the topic takes",
             got=f"{largest} bytes",
             expected=f"at most {config.max_message_bytes} (max.message.bytes)",
         )
-    if table.end > config.effective_segment_bytes:
+    if end > config.effective_segment_bytes:
         raise RecordListTooLargeError(
             "append is larger than a segment",
-            got=f"{table.end} bytes",
+            got=f"{end} bytes",
             expected=f"at most {config.effective_segment_bytes} (segment.bytes)",
         )
 
@@ -223,8 +227,9 @@ def _check_sizes(table: BatchTable, config: "LogConfig") -> None:
 def _check_client(table: BatchTable) -> None:
     if len(table) != 1:
         raise InvalidRecordError("a client appends one batch at a time", got=len(table), expected=1)
-    base_offset, count = int(table.base_offset[0]), int(table.count[0])
-    span = int(table.last_offset[0]) - base_offset + 1
+    batch = table.fields[0].tolist()
+    base_offset, count = batch[BASE_OFFSET], batch[COUNT]
+    span = batch[LAST_OFFSET] - base_offset + 1
     if base_offset:
         raise InvalidRecordError("a client's base offset must be 0", got=base_offset, expected=0)
     if count <= 0 or count != span:
@@ -232,47 +237,91 @@ def _check_client(table: BatchTable) -> None:
             "batch does not hold one record an offset",
             got=f"{count} records, {span} offsets",
         )
-    if table.is_control[0]:
+    if batch[ATTRIBUTES] & CONTROL_MASK:
         raise InvalidRecordError("a client cannot write control records", got="a control batch")
-    if table.producer_id[0] >= 0 and table.base_sequence[0] < 0:
+    if batch[PRODUCER_ID] >= 0 and batch[BASE_SEQUENCE] < 0:
         raise InvalidRecordError(
             "batch has a producer id but no sequence",
-            got=f"base sequence {table.base_sequence[0]}",
+            got=f"base sequence {batch[BASE_SEQUENCE]}",
             expected="0 and more",
         )
 
 
+# ---- the records -------------------------------------------------------------------------------
+class _Found(NamedTuple):
+    """What was found in the records of each batch: lists of one number a batch."""
+
+    rows: list[int]
+    gaps: list[int]
+    keyless: list[int]
+    untimely: list[int]
+    max_timestamp: list[int]
+    max_row: list[int]
+    max_offset: list[int]
+
+    def largest(self, placed: BatchTable | None = None) -> tuple[int, int]:
+        """Return the largest timestamp of all, and the offset of the first record that has it.
+
+        Args:
+            placed: The batches where they are now, one record an offset; None: where they were.
+        """
+        full = [batch for batch, rows in enumerate(self.rows) if rows]
+        first = max(full, key=self.max_timestamp.__getitem__, default=None)
+        if first is None or self.max_timestamp[first] == NO_TIMESTAMP:
+            return NO_TIMESTAMP, -1
+        if placed is None:
+            return self.max_timestamp[first], self.max_offset[first]
+        return self.max_timestamp[first], int(placed.base_offset[first]) + self.max_row[first]
+
+
+def _inspect(source: NDArray[np.uint8], table: BatchTable, earliest: int, latest: int) -> _Found:
+    """Check all records, and tell how they stand to the rules."""
+    from streamlog.records import validate_kernels as kernels
+
+    totals = np.zeros(s.TOTALS_WIDTH, np.int64)
+    records, spans = records_of(source, table, limits=_ALL_RECORDS, totals=totals)
+    found = np.empty((len(table), kernels.FOUND_WIDTH), np.int64)
+    bounds = np.array((earliest, latest), np.int64)
+    status = kernels.inspect_records(records, table.fields, spans, bounds, found, totals)
+    check_status(status, table, totals)
+    return _Found(*found.T.tolist())
+
+
 def _check_records(
-    table: BatchTable, found: RecordSlots, config: "LogConfig", now_ms: int | None
-) -> None:
-    """Check keys and, unless `now_ms` is None, timestamps of all records."""
-    slots = found.slots
-    if "compact" in config.cleanup_policy and found.totals[s.TOTAL_KEY_NULLS]:
+    source: NDArray[np.uint8], table: BatchTable, config: "LogConfig", now_ms: int | None
+) -> _Found:
+    """Check all records, their keys and, unless `now_ms` is None, their timestamps."""
+    earliest, latest = MIN_INT64, MAX_INT64
+    if now_ms is not None:
+        earliest = max(now_ms - config.message_timestamp_before_max_ms, MIN_INT64)
+        latest = min(now_ms + config.message_timestamp_after_max_ms, MAX_INT64)
+    found = _inspect(source, table, earliest, latest)
+    if any(found.keyless) and "compact" in config.cleanup_policy:
+        slots = decode_slots(source, table, start_offset=MIN_INT64, drop_control=False).slots
         raise InvalidRecordError(
             "a compacted topic needs a key in every record",
             got=f"no key in {_name_records(slots[:, s.SLOT_KEY_SIZE] < 0)}",
             expected="keys (cleanup.policy has compact)",
         )
     if now_ms is None:
-        return
-    if (table.attributes & TIMESTAMP_TYPE_MASK).any():
+        return found
+    if any(bits & TIMESTAMP_TYPE_MASK for bits in table.attributes.tolist()):
         raise InvalidTimestampError(
             "batch says LogAppendTime where the topic says CreateTime",
             expected="CreateTime (message.timestamp.type)",
         )
-    earliest = max(now_ms - config.message_timestamp_before_max_ms, MIN_INT64)
-    latest = min(now_ms + config.message_timestamp_after_max_ms, MAX_INT64)
-    timestamp = slots[:, s.SLOT_TIMESTAMP]
-    wrong = (timestamp < earliest) | (timestamp > latest)
-    wrong &= timestamp != NO_TIMESTAMP
-    if wrong.any():
-        first = int(timestamp[int(np.argmax(wrong))])
+    if any(found.untimely):
+        slots = decode_slots(source, table, start_offset=MIN_INT64, drop_control=False).slots
+        timestamp = slots[:, s.SLOT_TIMESTAMP]
+        wrong = (timestamp < earliest) | (timestamp > latest)
+        wrong &= timestamp != NO_TIMESTAMP
         raise InvalidTimestampError(
             "timestamp is outside the topic's bounds",
-            got=f"{first} ms, in {_name_records(wrong)}",
+            got=f"{timestamp[int(np.argmax(wrong))]} ms, in {_name_records(wrong)}",
             expected=f"{earliest} to {latest} ms (message.timestamp.before.max.ms, "
             "message.timestamp.after.max.ms)",
         )
+    return found
 
 
 def _name_records(wrong: NDArray[np.bool_]) -> str:
@@ -283,27 +332,20 @@ def _name_records(wrong: NDArray[np.bool_]) -> str:
     return f"record{'s' if len(indexes) > 1 else ''} {named}{more}"
 
 
-def _to_rebuild(
-    table: BatchTable, found: RecordSlots, codec: CompressionType | None
-) -> NDArray[np.bool_]:
-    """Return bool[b]: the batches that cannot stay as they are. Control batches always can."""
-    first = np.repeat(np.cumsum(found.rows) - found.rows, found.rows)
-    due = np.repeat(table.base_offset, found.rows) + np.arange(len(found.slots)) - first
-    uneven = np.zeros(len(table), np.bool_)
-    batch_of_row = np.repeat(np.arange(len(table)), found.rows)
-    uneven[batch_of_row[found.slots[:, s.SLOT_OFFSET] != due]] = True
-    uneven |= (found.rows > 0) & (found.rows != table.last_offset - table.base_offset + 1)
-    if codec is not None:
-        uneven |= (table.codec != codec) & (found.rows > 0)
-    stale: NDArray[np.bool_] = uneven & ~table.is_control
-    return stale
+def _to_rebuild(table: BatchTable, found: _Found, codec: CompressionType | None) -> list[bool]:
+    """Tell of each batch whether it cannot stay as it is. Control batches always can."""
+    return [
+        rows > 0
+        and not bits & CONTROL_MASK
+        and (gaps > 0 or (codec is not None and bits & COMPRESSION_MASK != codec))
+        for rows, gaps, bits in zip(found.rows, found.gaps, table.attributes.tolist(), strict=True)
+    ]
 
 
 def _rebuild(
     source: NDArray[np.uint8],
     table: BatchTable,
-    found: RecordSlots,
-    stale: NDArray[np.bool_],
+    stale: list[bool],
     codec: CompressionType | None,
     level: int | None,
 ) -> tuple[NDArray[np.uint8], BatchTable]:
@@ -313,6 +355,7 @@ def _rebuild(
 
     Source: LogValidator.buildRecordsAndAssignOffsets.
     """
+    found = decode_slots(source, table, start_offset=MIN_INT64, drop_control=False)
     buffers, tables = [], []
     filled = row = 0
     for batch, rows in enumerate(found.rows.tolist()):
@@ -333,7 +376,7 @@ def _rebuild(
             ]
             fields[:, ATTRIBUTES] |= one.attributes & TRANSACTIONAL_MASK
             fields[:, LEADER_EPOCH] = one.leader_epoch
-            rewrite_headers(built.buffer, built.table, None)
+            rewrite_headers(built.buffer, built.table, are_new=True)
             buffers.append(built.buffer)
             tables.append(built.table.moved(filled))
         else:
@@ -345,33 +388,11 @@ def _rebuild(
     return np.concatenate(buffers), BatchTable.concatenate(tables)
 
 
-def _with_real_max_timestamps(
-    buffer: NDArray[np.uint8], table: BatchTable, found: RecordSlots
-) -> BatchTable:
-    """Return the table with the largest timestamps that the records have, written in place."""
-    full = found.rows > 0
-    first = (np.cumsum(found.rows) - found.rows)[full]
-    if not len(first):
+def _with_real_max_timestamps(table: BatchTable, found: _Found) -> BatchTable:
+    """Return the table with the largest timestamps that the records have."""
+    if table.max_timestamp.tolist() == found.max_timestamp:
         return table
-    largest = np.maximum.reduceat(found.slots[:, s.SLOT_TIMESTAMP], first)
     fields = table.fields.copy()
-    fields[full, MAX_TIMESTAMP] = largest
-    corrected = BatchTable(fields)
-    rewrite_headers(buffer, corrected, table)
-    return corrected
-
-
-def _largest(before: BatchTable, found: RecordSlots, after: BatchTable) -> tuple[int, int]:
-    """Return the largest timestamp of all records, and the offset of the first that has it."""
-    if not len(found.slots):
-        return NO_TIMESTAMP, -1
-    timestamp = found.slots[:, s.SLOT_TIMESTAMP]
-    row = int(np.argmax(timestamp))
-    largest = int(timestamp[row])
-    if largest == NO_TIMESTAMP:
-        return NO_TIMESTAMP, -1
-    ends = np.cumsum(found.rows)
-    batch = int(np.searchsorted(ends, row, side="right"))
-    if after is before:
-        return largest, int(found.slots[row, s.SLOT_OFFSET])
-    return largest, int(after.base_offset[batch] + row - (ends[batch] - found.rows[batch]))
+    full = np.array(found.rows) > 0
+    fields[full, MAX_TIMESTAMP] = np.array(found.max_timestamp)[full]
+    return BatchTable(fields)

@@ -83,7 +83,7 @@ def test_scanning_agrees_with_the_plain_twin(buffer: bytes) -> None:
 def test_writing_headers_agrees_with_the_plain_twin(buffer: bytes) -> None:
     table = scan_batches(buffer).table
     target = np.full(len(buffer), 9, np.uint8)
-    batch_kernels.write_headers(table.fields, target)
+    batch_kernels.write_headers(table.fields, target, np.empty(len(table), np.int64))
     assert target.tobytes() == reference.write_headers(rows_of(table), b"\t" * len(buffer))
 
 
@@ -91,7 +91,10 @@ def test_writing_headers_agrees_with_the_plain_twin(buffer: bytes) -> None:
 def test_writing_headers_inverts_scanning(buffer: bytes) -> None:
     target = np.frombuffer(buffer, np.uint8).copy()
     target[:61] = 0
-    batch_kernels.write_headers(scan_batches(buffer).table.fields, target)
+    table = scan_batches(buffer).table
+    stale = np.empty(len(table), np.int64)
+    count = batch_kernels.write_headers(table.fields, target, stale)
+    assert stale[:count].tolist() == [0]
     assert target.tobytes() == buffer
 
 
@@ -154,6 +157,42 @@ def test_locating_records_agrees_with_the_plain_twin(
 
 
 HEADER_MISTAKES = (s.BAD_HEADER_KEY, s.BAD_FIELD_LENGTH, s.BAD_RECORD_END)
+
+
+@given(st.lists(batches(), max_size=3), st.integers(0, 2**62), st.integers(-1, 9))
+def test_renumbering_agrees_with_the_plain_twin(
+    parts: list[bytes], offset: int, epoch: int
+) -> None:
+    table = scan_batches(b"".join(parts)).table
+    expected = reference.renumber(rows_of(table), offset, epoch)
+    end = batch_kernels.renumber(table.fields, offset, epoch)
+    assert rows_of(table) == expected
+    assert end == (expected[-1].last_offset + 1 if expected else offset)
+
+
+@given(damaged().map(without_codec), st.integers(0, 3000), st.integers(0, 3000))
+def test_inspecting_records_agrees_with_the_plain_twin(buffer: bytes, low: int, high: int) -> None:
+    from streamlog.records import validate_kernels
+
+    table = scan_batches(buffer).table
+    spans = np.empty((len(table), 2), np.int64)
+    totals = np.zeros(s.TOTALS_WIDTH, np.int64)
+    limits = (-(2**63), 2**63 - 1, 0)
+    if kernels.choose_batches(table.fields, np.array(limits), spans, totals) != s.OK:
+        return
+    found = np.empty((len(table), validate_kernels.FOUND_WIDTH), np.int64)
+    status = validate_kernels.inspect_records(
+        as_source(buffer), table.fields, spans, np.array((low, high)), found, totals
+    )
+    rows = rows_of(table)
+    chosen = reference.choose_batches(rows, limits)
+    try:
+        plain = reference.inspect_records(buffer, rows, chosen, range(low, high + 1))
+    except reference.BadRecordError as error:
+        assert status == error.args[0]
+    else:
+        assert status == s.OK
+        assert found.tolist() == [list(facts) for facts in plain]
 
 
 @given(st.binary(max_size=40), st.integers(0, 6))
