@@ -4,7 +4,10 @@ Kernels take flat arrays and ints, write into arrays that the caller made, and r
 a count, or a negative status that a constant names. They never raise; the plain function beside
 them does. Array reads and writes are bounds-checked (`boundscheck=True`), so a wrong kernel
 raises instead of reading foreign memory; `copy_bytes` is the one exception and therefore takes
-part only in kernels that checked both ranges.
+part only in kernels that checked both ranges. Kernels allocate nothing, so numba's memory runtime
+is off: it would count a reference, atomically, each time an array is handed to a helper, inlined
+or not, and reading a varint would take three times as long. A kernel that did allocate does not
+compile.
 
 The compiled code is cached on disk. numba unpickles that cache and runs what it finds, so it
 lives in a directory that only its owner can write to: `NUMBA_CACHE_DIR` where that is set, else
@@ -154,5 +157,5 @@ else:
 
             return types.void(target, types.int64, source, types.int64, types.int64), generate
 
-    kernel = numba.njit(cache=True, nogil=True, boundscheck=True)
-    inlined = numba.njit(cache=True, nogil=True, boundscheck=True, inline="always")
+    kernel = numba.njit(cache=True, nogil=True, boundscheck=True, _nrt=False)
+    inlined = numba.njit(cache=True, nogil=True, boundscheck=True, _nrt=False, inline="always")
