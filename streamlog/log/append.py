@@ -7,6 +7,7 @@ from streamlog.binary.arrays import Buffer
 from streamlog.errors import CorruptRecordError, InvalidRecordError
 from streamlog.records.batch import BatchTable, ScanStop, check_crc, scan_batches
 from streamlog.records.record import NO_TIMESTAMP
+from streamlog.records.table import BatchOutline
 
 __all__ = ["AppendInfo", "OffsetAndTimestamp", "whole_batches"]
 
@@ -51,19 +52,15 @@ class AppendInfo:
         return self.last_offset - self.base_offset + 1
 
     @classmethod
-    def of(
-        cls, table: BatchTable, *, log_append_time: int = NO_TIMESTAMP, duplicate: bool = False
-    ) -> "AppendInfo":
-        """Return the answer for batches as they were written; `table` has one or more."""
-        largest = int(table.max_timestamp.argmax())
+    def of(cls, appended: BatchOutline, *, log_append_time: int = NO_TIMESTAMP) -> "AppendInfo":
+        """Return the answer for batches as they were written."""
         return cls(
-            base_offset=int(table.base_offset[0]),
-            last_offset=int(table.last_offset[-1]),
-            max_timestamp=int(table.max_timestamp[largest]),
-            offset_of_max_timestamp=int(table.last_offset[largest]),
+            base_offset=appended.base_offset,
+            last_offset=appended.last_offset,
+            max_timestamp=appended.max_timestamp,
+            offset_of_max_timestamp=appended.offset_of_max_timestamp,
             log_append_time=log_append_time,
-            leader_epoch=int(table.leader_epoch[-1]),
-            duplicate=duplicate,
+            leader_epoch=appended.last_epoch,
         )
 
 

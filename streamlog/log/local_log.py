@@ -6,7 +6,6 @@ changes something only while it holds the partition's lock.
 """
 
 import random as random_module
-from collections.abc import Callable, Sequence
 
 from streamlog.config import LogConfig
 from streamlog.errors import (
@@ -22,7 +21,8 @@ from streamlog.log.locks import SharedState, StateFlag
 from streamlog.log.producer_snapshot import remove_snapshots_above
 from streamlog.log.producers import ProducerStateManager
 from streamlog.log.segments import Segments
-from streamlog.records.batch import BatchTable
+from streamlog.records.table import BatchOutline, BatchTable
+from streamlog.segment.recovery import Restore
 from streamlog.segment.segment import Segment
 from streamlog.topic import TopicPartition
 
@@ -93,7 +93,7 @@ class LocalLog:
         *,
         log_start_offset: int,
         durable_offset: int | None,
-        decided: Callable[[], Sequence[range]],
+        restore: Restore,
         now_ms: int,
     ) -> bool:
         """Adopt what the last writer of this boot left, or recover.
@@ -102,7 +102,7 @@ class LocalLog:
             state: What stood in the lock file.
             log_start_offset: What the checkpoint says.
             durable_offset: The recovery point of the checkpoint; None: unknown.
-            decided: Returns the offsets of decided commits; asked for recovery only.
+            restore: Knows the batches of decided commits; asked where a log is damaged only.
             now_ms: The time.
 
         Returns:
@@ -126,7 +126,7 @@ class LocalLog:
                 durable_offset=durable_offset,
                 scanned=mine,
                 lost_power=durable_offset is not None and mine is None,
-                decided=decided(),
+                restore=restore,
                 now_ms=now_ms,
             )
             loader.close_replaced(self.segments, loaded.segments)
@@ -167,28 +167,36 @@ class LocalLog:
         self.is_epoch_due = False
 
     # ---- append ------------------------------------------------------------------------------
-    def append(self, buffer: Buffer, table: BatchTable, *, size: int, now_ms: int) -> None:
+    def append(
+        self, buffer: Buffer, table: BatchTable, outline: BatchOutline, *, now_ms: int
+    ) -> None:
         """Write batches behind the log end, in a new segment if one is due.
+
+        Args:
+            buffer: The batches.
+            table: Their headers.
+            outline: What these have in common.
+            now_ms: The time.
 
         Raises:
             UnknownOutcomeError: The disk failed in the act; some whole batches may stand.
         """
         reason = self.segments.active.roll_reason(
-            append_size=size,
-            append_max_timestamp=int(table.max_timestamp.max()),
-            append_last_offset=int(table.last_offset[-1]),
+            append_size=outline.size,
+            append_max_timestamp=outline.max_timestamp,
+            append_last_offset=outline.last_offset,
             segment_ms=self.config.effective_segment_ms,
             jitter_ms=self._jitter_ms,
             now_ms=now_ms,
         )
         if reason is not None:
-            self.roll(max(int(table.base_offset[0]), self.log_end_offset), now_ms)
+            self.roll(max(outline.base_offset, self.log_end_offset), now_ms)
         latest = self.epochs.latest_epoch
-        if latest is None or int(table.leader_epoch.max()) > latest:
+        if latest is None or outline.highest_epoch > latest:
             self.epochs.assign_from(table)
             self.epochs.store(self._fs, self._path)
         self._write(buffer, table)
-        self.log_end_offset = int(table.last_offset[-1]) + 1
+        self.log_end_offset = outline.last_offset + 1
         if self.producers is not None:
             for aborted in self.producers.update(buffer, table):
                 self.segments.active.append_aborted(aborted)

@@ -11,34 +11,27 @@ locks: it works on the immutable list of segments and the offsets this handle kn
 import contextlib
 import os
 import random as random_module
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from types import TracebackType
 
 from streamlog.clock import Clock, SystemClock
 from streamlog.config import LogConfig
 from streamlog.errors import (
     FileMissingError,
-    InconsistentTopicIdError,
-    InvalidRequestError,
     InvalidTopicError,
-    PoisonedError,
     RecordListTooLargeError,
-    StorageError,
-    UnknownOutcomeError,
-    UnknownTopicError,
 )
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log import checkpoints, locks, registry, topics
+from streamlog.log import locks, registry, topics
 from streamlog.log.append import AppendInfo, OffsetAndTimestamp, whole_batches
 from streamlog.log.epochs import LeaderEpochCache
-from streamlog.log.flush import FlushTimer
 from streamlog.log.local_log import LocalLog
-from streamlog.log.locks import SharedState, StateFlag
 from streamlog.log.open_writers import OpenWriter
-from streamlog.log.partition_metadata import read_topic_id
 from streamlog.log.read import Bounds, FetchInfo, fetch
 from streamlog.log.segments import Segments
+from streamlog.log.session import WriterSession
 from streamlog.log.time_search import offset_for_timestamp
 from streamlog.log.writer_lock import WriterLock
 from streamlog.records.batch import BatchTable
@@ -53,8 +46,6 @@ from streamlog.records.validate import AppendOrigin, validate_append
 from streamlog.topic import TopicPartition, parse_partition_directory
 
 __all__ = ["PartitionLog"]
-
-_CHECKPOINT_INTERVAL_MS = 60_000  # log.flush.offset.checkpoint.interval.ms
 
 
 class PartitionLog:
@@ -92,22 +83,24 @@ class PartitionLog:
         locks.refuse_live_broker(fs, self.root)
         self.topic_id = registry.ensure_partition(fs, clock, self.root, partition, random=random)
         self._writer = None if is_managed else OpenWriter.enter(fs, clock, self.root)
-        self._fixed_config = config
-        self._config_source = topics.ConfigFiles(fs, self.root, partition.topic)
+        source = topics.ConfigFiles(fs, self.root, partition.topic)
         self._log = LocalLog(
+            fs, self.path, partition, config=config or source.load(), random=random
+        )
+        self._session = WriterSession(
             fs,
-            self.path,
-            partition,
-            config=config or self._config_source.load(),
-            random=random,
+            clock,
+            self._log,
+            WriterLock(
+                fs, clock, random, root=self.root, partition=partition, timeout_ms=lock_timeout_ms
+            ),
+            path=self.path,
+            root=self.root,
+            partition=partition,
+            topic_id=self.topic_id,
+            config_source=source if config is None else None,
+            apply_pending=self._apply_pending,
         )
-        self._lock = WriterLock(
-            fs, clock, random, root=self.root, partition=partition, timeout_ms=lock_timeout_ms
-        )
-        self._poison: StorageError | None = None
-        self._closed = False
-        self._last_checkpoint_ms = clock.now_ms()
-        self._timer = FlushTimer(self._flush_by_timer)
         self.catch_up()
 
     @classmethod
@@ -212,8 +205,7 @@ class PartitionLog:
         return self._log.segments.size
 
     # ---- the lock ----------------------------------------------------------------------------
-    @contextlib.contextmanager
-    def writing(self) -> Iterator[None]:
+    def writing(self) -> AbstractContextManager[None]:
         """Hold the partition's lock, caught up with other writers; may be nested.
 
         Raises:
@@ -221,11 +213,7 @@ class PartitionLog:
             PoisonedError: An fsync of this handle failed before.
             InvalidRequestError: The handle is closed, or another process opened it.
         """
-        self._check_usable()
-        with self._lock.held(self._look_around):
-            self._refresh_config()
-            yield
-        self._timer.arm(self.config.flush_ms, unflushed=self._log.unflushed > 0)
+        return self._session.writing()
 
     def catch_up(self) -> None:
         """Learn what other writers did, and apply decided commits that wait for this partition."""
@@ -237,131 +225,10 @@ class PartitionLog:
 
         Only within `writing`. Kept for this boot; after a reboot every writer looks anyway.
         """
-        flag = StateFlag.PENDING if pending else StateFlag.NONE
-        self._leave(self._flags & ~StateFlag.PENDING | flag)
+        self._session.set_pending(pending)
 
-    def _look_around(self, state: SharedState | None) -> None:
-        """Bring this handle up to date with the files, then apply what was decided."""
-        self._check_topic()
-        self._load(state)
-        if self._flags & StateFlag.PENDING:
-            if topics.has_pending(self._fs, self.root):
-                topics.commit_log(self._fs, self._clock, self.root).apply_pending(self)
-            self.set_pending(False)
-        if self._flags & StateFlag.EPOCH_DUE:
-            self._log.raise_epoch()
-            self._leave(self._flags & ~StateFlag.EPOCH_DUE)
-
-    def _check_topic(self) -> None:
-        """Refuse a topic that was deleted, or made anew, since this handle was opened.
-
-        A handle of the old topic would append to the new one, and apply decisions made for the old.
-        """
-        found = read_topic_id(self._fs, self.path)
-        if found == self.topic_id:
-            return
-        if found is not None:
-            raise InconsistentTopicIdError(
-                "the topic was deleted and made again since this handle was opened",
-                path=self.path,
-                got=found,
-                expected=self.topic_id,
-                hint="open the partition again",
-            )
-        if self._fs.stat(self.path) is None:
-            raise UnknownTopicError(
-                "the topic was deleted since this handle was opened", path=self.path
-            )
-
-    def _load(self, state: SharedState | None) -> None:
-        starts = checkpoints.read_log_start_offsets(self._fs, self.root)
-        durable = checkpoints.read_recovery_points(self._fs, self.root)
-        is_adopted = self._log.load(
-            state,
-            log_start_offset=starts.get(self.topic_partition, 0),
-            durable_offset=durable.get(self.topic_partition),
-            decided=self._decided_offsets,
-            now_ms=self._clock.now_ms(),
-        )
-        if self.topic_partition not in durable:
-            # From now on a mark is known: what a power cut tears can be told from damage.
-            self._checkpoint_recovery_point()
-        found = StateFlag.NONE if state is None else state.flags
-        flags = found & (StateFlag.PENDING | StateFlag.EPOCH_DUE)
-        if not is_adopted:
-            flags |= StateFlag.PENDING
-        if self._log.is_epoch_due:
-            flags |= StateFlag.EPOCH_DUE
-        self._leave(flags)
-
-    def _decided_offsets(self) -> Sequence[range]:
-        """Return the offsets of decided commits: what a crash takes of them is applied again."""
-        if not topics.has_pending(self._fs, self.root):
-            return ()
-        commits = topics.commit_log(self._fs, self._clock, self.root)
-        return commits.decided_offsets(self.topic_partition, self.topic_id)
-
-    @property
-    def _flags(self) -> StateFlag:
-        state = self._lock.state
-        return StateFlag.NONE if state is None else state.flags
-
-    def _leave(self, flags: StateFlag) -> None:
-        """Leave what this handle knows for the next holder of the lock."""
-        log, active = self._log, self._log.segments.active
-        self._lock.leave(
-            SharedState(
-                boot_id="",
-                generation=0,
-                log_start_offset=log.log_start_offset,
-                log_end_offset=log.log_end_offset,
-                active_base_offset=active.base_offset,
-                active_size=active.size,
-                recovery_point=log.recovery_point,
-                last_flush_ms=log.last_flush_ms,
-                flags=flags,
-            )
-        )
-
-    @contextlib.contextmanager
-    def _changing(self) -> Iterator[None]:
-        """Mark the log dirty while it is changed.
-
-        A process that dies within leaves the mark, and so does an error that is not handled:
-        the next holder, this handle too, looks at what became of the files.
-        """
-        if self._flags & StateFlag.DIRTY:
-            yield
-            return
-        self._leave(self._flags | StateFlag.DIRTY)
-        try:
-            yield
-        except UnknownOutcomeError:
-            self._leave(self._flags & ~StateFlag.DIRTY)
-            raise
-        except PoisonedError as error:
-            self._poison = error
-            self._leave(self._flags | StateFlag.DISTRUSTED)
-            raise
-        except BaseException:
-            self._lock.distrust()
-            raise
-        self._leave(self._flags & ~StateFlag.DIRTY)
-
-    def _check_usable(self) -> None:
-        if self._closed:
-            raise InvalidRequestError("the partition's handle is closed", path=self.path)
-        if self._poison is not None:
-            raise PoisonedError(
-                "an fsync failed, so this handle cannot be believed any more",
-                path=self.path,
-                got=str(self._poison),
-                hint="mend the disk, then open the partition anew",
-            ) from self._poison
-
-    def _refresh_config(self) -> None:
-        if self._fixed_config is None and self._config_source.has_changed():
-            self._log.configure(self._config_source.load())
+    def _apply_pending(self) -> None:
+        topics.commit_log(self._fs, self._clock, self.root).apply_pending(self)
 
     # ---- append ------------------------------------------------------------------------------
     def append(
@@ -465,16 +332,16 @@ class PartitionLog:
         now_ms: int,
         log_append_time: int = NO_TIMESTAMP,
     ) -> AppendInfo:
-        size = int(table.position[-1] + table.size[-1])
-        if origin is not AppendOrigin.REPLICATION and size > self.config.effective_segment_bytes:
+        outline = table.outline()
+        most = self.config.effective_segment_bytes
+        if origin is not AppendOrigin.REPLICATION and outline.size > most:
             raise RecordListTooLargeError(
                 "append is larger than a segment may be",
                 path=self.path,
-                got=f"{size} bytes",
-                expected=f"at most {self.config.effective_segment_bytes} (segment.bytes)",
+                got=f"{outline.size} bytes",
+                expected=f"at most {most} (segment.bytes)",
             )
-        carries_producer = bool((table.producer_id >= 0).any())
-        if carries_producer and origin is not AppendOrigin.COMMIT:
+        if outline.has_producer and origin is not AppendOrigin.COMMIT:
             repeated = self._log.producer_state(now_ms).check(
                 buffer, table, origin=origin, now_ms=now_ms
             )
@@ -487,11 +354,10 @@ class PartitionLog:
                     leader_epoch=self.leader_epoch,
                     duplicate=True,
                 )
-        with self._changing():
-            self._log.append(buffer, table, size=size, now_ms=now_ms)
-            if self._is_flush_due(now_ms):
-                self._sync(now_ms)
-        return AppendInfo.of(table, log_append_time=log_append_time)
+        with self._session.changing():
+            self._log.append(buffer, table, outline, now_ms=now_ms)
+            self._session.sync_if_due(now_ms)
+        return AppendInfo.of(outline, log_append_time=log_append_time)
 
     # ---- roll --------------------------------------------------------------------------------
     def roll(self) -> int:
@@ -501,7 +367,7 @@ class PartitionLog:
             The new segment's base offset.
         """
         with self.writing():
-            with self._changing():
+            with self._session.changing():
                 self._log.roll(self._log.log_end_offset, self._clock.now_ms())
             return self._log.segments.active.base_offset
 
@@ -513,32 +379,8 @@ class PartitionLog:
             PoisonedError: The disk refused; nothing this handle says can be believed any more.
         """
         with self.writing():
-            self._sync(self._clock.now_ms())
-            self._checkpoint_recovery_point()
-
-    def _is_flush_due(self, now_ms: int) -> bool:
-        return self._log.unflushed >= self.config.flush_messages or (
-            now_ms - self._log.last_flush_ms >= self.config.flush_ms
-        )
-
-    def _flush_by_timer(self) -> None:
-        if self._closed or self._poison is not None or not self._lock.is_mine:
-            return
-        with self.writing():
-            if self._log.unflushed:
-                self._sync(self._clock.now_ms())
-
-    def _sync(self, now_ms: int) -> None:
-        with self._changing():
-            self._log.sync(now_ms)
-        if now_ms - self._last_checkpoint_ms >= _CHECKPOINT_INTERVAL_MS:
-            self._checkpoint_recovery_point()
-
-    def _checkpoint_recovery_point(self) -> None:
-        checkpoints.write_recovery_points(
-            self._fs, self._clock, self.root, {self.topic_partition: self._log.recovery_point}
-        )
-        self._last_checkpoint_ms = self._clock.now_ms()
+            self._session.sync(self._clock.now_ms())
+            self._session.checkpoint()
 
     # ---- read --------------------------------------------------------------------------------
     def read(
@@ -564,7 +406,9 @@ class PartitionLog:
 
         Source: UnifiedLog.read.
         """
-        if offset >= self.log_end_offset and not (self._lock.is_held or self._closed):
+        if offset >= self.log_end_offset and not (
+            self._session.is_writing or self._session.is_closed
+        ):
             self.catch_up()
         committed = isolation is IsolationLevel.READ_COMMITTED
         end = self.log_end_offset
@@ -601,25 +445,18 @@ class PartitionLog:
             if offset >= self._log.log_end_offset:
                 self._log.truncate_epochs()
                 return
-            recovery_point = min(self._log.recovery_point, offset)
-            checkpoints.write_recovery_points(
-                self._fs, self._clock, self.root, {self.topic_partition: recovery_point}
-            )
-            with self._changing():
+            self._session.lower_recovery_point(min(self._log.recovery_point, offset))
+            with self._session.changing():
                 self._log.truncate(max(offset, 0), self._clock.now_ms())
 
     def close(self) -> None:
         """Make everything durable, leave the marks the next opening wants, release the files."""
-        if self._closed:
+        if self._session.is_closed:
             return
-        self._timer.cancel()
         is_in_order = False
         try:
-            if self._poison is None and self._lock.is_mine:
-                self._leave_in_order()
-                is_in_order = True
+            is_in_order = self._session.close(self._leave_in_order)
         finally:
-            self._closed = True
             self._log.close()
             if self._writer is not None:
                 self._writer.leave(in_order=is_in_order)
@@ -627,9 +464,9 @@ class PartitionLog:
     def _leave_in_order(self) -> None:
         """Sync, snapshot the producers and write the recovery point, all of it up to the end."""
         with contextlib.suppress(FileMissingError), self.writing():
-            with self._changing():
+            with self._session.changing():
                 self._log.seal(self._clock.now_ms())
-            self._checkpoint_recovery_point()
+            self._session.checkpoint()
 
     def __enter__(self) -> "PartitionLog":
         return self
@@ -643,7 +480,6 @@ class PartitionLog:
         self.close()
 
     def __repr__(self) -> str:
-        return (
-            f"<PartitionLog {self.path} "
-            f"{self.log_start_offset}..{self.log_end_offset}{' closed' if self._closed else ''}>"
-        )
+        closed = " closed" if self._session.is_closed else ""
+        offsets = f"{self.log_start_offset}..{self.log_end_offset}"
+        return f"<PartitionLog {self.path} {offsets}{closed}>"

@@ -9,6 +9,7 @@ import os
 import random as random_module
 import threading
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from streamlog.clock import Clock
 from streamlog.errors import InvalidRequestError
@@ -18,6 +19,8 @@ from streamlog.log.locks import SharedState, StateFlag
 from streamlog.topic import TopicPartition
 
 __all__ = ["WriterLock"]
+
+_LOOK_AT: Final = StateFlag.DIRTY | StateFlag.PENDING  # whoever left them, this handle too
 
 
 class WriterLock:
@@ -50,6 +53,7 @@ class WriterLock:
         self._lock: FileLock | None = None
         self._depth = 0
         self._state: SharedState | None = None
+        self._left = b""  # the same, encoded
 
     @property
     def is_held(self) -> bool:
@@ -103,11 +107,11 @@ class WriterLock:
         )
         self._lock = lock
         try:
-            found = locks.read_state(lock)
-            look_at = StateFlag.DIRTY | StateFlag.PENDING  # whoever left them, this handle too
-            if found is None or found != self._state or found.flags & look_at:
+            data = locks.read_state(lock)
+            state = self._state if data == self._left else None
+            if state is None or state.flags & _LOOK_AT:
                 self._state = None
-                look_around(found)
+                look_around(locks.decode_state(data))
         except BaseException:
             self._lock = self._state = None
             lock.release()
@@ -122,8 +126,18 @@ class WriterLock:
         """Forget what this handle knew: the next holder, this one too, looks around."""
         self._state = None
 
-    def leave(self, state: SharedState) -> None:
-        """Leave `state` for the next holder, as a new generation of this boot.
+    def leave(
+        self,
+        *,
+        log_start_offset: int,
+        log_end_offset: int,
+        active_base_offset: int,
+        active_size: int,
+        recovery_point: int,
+        last_flush_ms: int,
+        flags: int,
+    ) -> None:
+        """Leave a state for the next holder, as a new generation of this boot.
 
         Raises:
             InvalidRequestError: The lock is not held.
@@ -133,15 +147,20 @@ class WriterLock:
                 f"partition {self._partition} is not being written", expected="`writing()`"
             )
         before = self._state
-        generation = self._random.getrandbits(62) if before is None else before.generation + 1
-        self._state = state._replace(boot_id=self._boot_id, generation=generation)
-        if state.flags & StateFlag.DIRTY:
-            locks.mark_holder(
-                self._lock,
-                self._state,
-                pid=self._pid,
-                now_ms=self._clock.now_ms(),
-                what="append",
-            )
+        self._state = SharedState(
+            self._boot_id,
+            self._random.getrandbits(62) if before is None else before.generation + 1,
+            log_start_offset,
+            log_end_offset,
+            active_base_offset,
+            active_size,
+            recovery_point,
+            last_flush_ms,
+            flags,
+        )
+        self._left = locks.encode_state(self._state)
+        if flags & StateFlag.DIRTY:
+            now_ms = self._clock.now_ms()
+            locks.mark_holder(self._lock, self._left, pid=self._pid, now_ms=now_ms, what="append")
         else:
-            locks.write_state(self._lock, self._state)
+            locks.write_state(self._lock, self._left)

@@ -6,14 +6,14 @@ slicing and patching cost no copies.
 
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.records.layout import COMPRESSION_MASK, CONTROL_MASK, TRANSACTIONAL_MASK
 
-__all__ = ["BatchTable", "ScanStop"]
+__all__ = ["BatchOutline", "BatchTable", "ScanStop"]
 
 # Places in a row. Kernels import them.
 POSITION: Final = 0
@@ -41,6 +41,30 @@ class ScanStop(IntEnum):
     BAD_LENGTH = 2  # a length that no batch of this magic can have
     BAD_MAGIC = 3  # a format this scanner does not read
     BAD_HEADER = 4  # a negative count, or offsets that are negative, fall, or leave 63 bits
+
+
+class BatchOutline(NamedTuple):
+    """What an append wants to know of its batches as a whole.
+
+    Attributes:
+        size: Bytes up to the end of the last one.
+        base_offset: First offset of the first.
+        last_offset: Last offset of the last.
+        max_timestamp: The largest timestamp, in ms, -1 for none.
+        offset_of_max_timestamp: Last offset of the first batch that has it.
+        last_epoch: Leader epoch of the last.
+        highest_epoch: The highest leader epoch.
+        has_producer: Whether any comes from an idempotent producer.
+    """
+
+    size: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    offset_of_max_timestamp: int
+    last_epoch: int
+    highest_epoch: int
+    has_producer: bool
 
 
 class BatchTable:
@@ -91,6 +115,26 @@ class BatchTable:
         fields = self.fields.copy()
         fields[:, POSITION] += distance
         return BatchTable(fields)
+
+    def outline(self) -> BatchOutline:
+        """Return what the batches, one or more, have in common."""
+        batches = self.fields.tolist()
+        last = largest = batches[-1]
+        highest_epoch, highest_producer = last[LEADER_EPOCH], last[PRODUCER_ID]
+        if len(batches) > 1:
+            largest = batches[int(self.max_timestamp.argmax())]
+            highest_epoch = int(self.leader_epoch.max())
+            highest_producer = int(self.producer_id.max())
+        return BatchOutline(
+            size=last[POSITION] + last[SIZE],
+            base_offset=batches[0][BASE_OFFSET],
+            last_offset=last[LAST_OFFSET],
+            max_timestamp=largest[MAX_TIMESTAMP],
+            offset_of_max_timestamp=largest[LAST_OFFSET],
+            last_epoch=last[LEADER_EPOCH],
+            highest_epoch=highest_epoch,
+            has_producer=highest_producer >= 0,
+        )
 
     @property
     def end(self) -> int:

@@ -232,7 +232,7 @@ def test_flush_messages_bounds_what_is_unsynced(fs: MemoryFileSystem) -> None:
 def test_flush_ms_syncs_an_idle_handle(tmp_path: os.PathLike[str]) -> None:
     log = PartitionLog.open(f"{tmp_path}/root/orders-0", config=LogConfig(flush_ms=20))
     log.append([record(0)])
-    timer = log._timer._timer
+    timer = log._session._timer._timer
     if timer is not None:
         timer.join(5)
     assert log.recovery_point == 1

@@ -9,7 +9,10 @@ from tests.meta.repository import PACKAGE, ROOT, files, modules, name, parse
 
 FUNCTION_LINES_MAX = 50
 MODULE_LINES_MAX = 500
-LONG_FUNCTIONS = {"streamlog/records/kernels.py:locate_batch"}
+LONG_FUNCTIONS = {
+    "streamlog/records/kernels.py:locate_batch",
+    "streamlog/records/validate_kernels.py:inspect_batch",
+}
 # Steps of kernels that have twins: the twin does them in one go.
 STEPS = {
     "streamlog/records/batch_kernels.py:count_batches",  # scan_batches
@@ -19,7 +22,6 @@ STEPS = {
     "streamlog/records/write_kernels.py:write_header_fields",  # write_headers
 }
 LONG_MODULES = {
-    "streamlog/log/partition_log.py",
     "tests/log/test_producers.py",
     "tests/spark/test_stream_reader.py",
 }

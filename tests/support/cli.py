@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -45,10 +46,14 @@ def ok(*arguments: object, stdin: bytes = b"") -> Ran:
 
 
 def start(*arguments: object, **options: Any) -> "subprocess.Popen[bytes]":
-    """Start the command as a process of its own, all its streams piped unless told."""
+    """Start the command as a process of its own, all its streams piped unless told.
+
+    Control-C works in it, also where a shell ran these tests in the background and ignores it.
+    """
     return subprocess.Popen(
         [*COMMAND, *map(str, arguments)],
         cwd=ROOT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         **{
             "env": {**os.environ, "STREAMLOG_PATH": ""},
             "stdin": subprocess.PIPE,

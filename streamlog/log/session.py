@@ -1,0 +1,283 @@
+"""What stands between a partition's lock and its log: how one handle comes to write.
+
+    writing:   take the lock → is the state what this handle left? → if not, look around:
+               adopt or recover, apply decided commits, raise the epoch → settings → (write)
+    changing:  leave the mark "dirty" → (change the files) → leave the state that is true now
+
+What other writers did is learnt from the state in the lock file; where that cannot be believed
+(another boot, a holder that died in the act), the log is recovered.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+
+from streamlog.clock import Clock
+from streamlog.errors import (
+    InconsistentTopicIdError,
+    InvalidRequestError,
+    PoisonedError,
+    StorageError,
+    UnknownOutcomeError,
+    UnknownTopicError,
+)
+from streamlog.fs.api import Buffer, FileSystem
+from streamlog.log import checkpoints, topics
+from streamlog.log.flush import FlushTimer
+from streamlog.log.local_log import LocalLog
+from streamlog.log.locks import SharedState, StateFlag
+from streamlog.log.partition_metadata import read_topic_id
+from streamlog.log.writer_lock import WriterLock
+from streamlog.topic import TopicPartition
+
+__all__ = ["WriterSession"]
+
+_CHECKPOINT_INTERVAL_MS = 60_000  # log.flush.offset.checkpoint.interval.ms
+
+
+class WriterSession:
+    """One handle's right to write a partition.
+
+    Args:
+        fs: Where the root is.
+        clock: The clock.
+        log: The files of the partition; changed by this session alone.
+        lock: The lock they are changed under.
+        path: The partition's directory.
+        root: The log root.
+        partition: What the partition is called.
+        topic_id: The id of the topic the handle was opened for.
+        config_source: Where the settings come from; None: they are fixed.
+        apply_pending: Applies the decided commits that wait for this partition.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        clock: Clock,
+        log: LocalLog,
+        lock: WriterLock,
+        *,
+        path: str,
+        root: str,
+        partition: TopicPartition,
+        topic_id: str,
+        config_source: topics.ConfigFiles | None,
+        apply_pending: Callable[[], None],
+    ) -> None:
+        self._fs, self._clock, self._log, self._lock = fs, clock, log, lock
+        self._path, self._root = path, root
+        self._partition, self._topic_id = partition, topic_id
+        self._config_source = config_source
+        self._apply_pending = apply_pending
+        self._timer = FlushTimer(self._flush_by_timer)
+        self._poison: StorageError | None = None
+        self._is_closed = False
+        self._last_checkpoint_ms = clock.now_ms()
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether the lock is held now."""
+        return self._lock.is_held
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
+
+    @property
+    def _flags(self) -> int:
+        state = self._lock.state
+        return StateFlag.NONE if state is None else state.flags
+
+    # ---- writing -----------------------------------------------------------------------------
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the partition's lock, caught up with other writers; may be nested.
+
+        Raises:
+            LockTimeoutError: Another process kept the lock.
+            PoisonedError: An fsync of this handle failed before.
+            InvalidRequestError: The handle is closed, or another process opened it.
+        """
+        self._check_usable()
+        with self._lock.held(self._look_around):
+            if self._config_source is not None and self._config_source.has_changed():
+                self._log.configure(self._config_source.load())
+            yield
+        self._timer.arm(self._log.config.flush_ms, unflushed=self._log.unflushed > 0)
+
+    def _check_usable(self) -> None:
+        if self._is_closed:
+            raise InvalidRequestError("the partition's handle is closed", path=self._path)
+        if self._poison is not None:
+            raise PoisonedError(
+                "an fsync failed, so this handle cannot be believed any more",
+                path=self._path,
+                got=str(self._poison),
+                hint="mend the disk, then open the partition anew",
+            ) from self._poison
+
+    def _look_around(self, state: SharedState | None) -> None:
+        """Bring this handle up to date with the files, then apply what was decided."""
+        self._check_topic()
+        self._load(state)
+        if self._flags & StateFlag.PENDING:
+            if topics.has_pending(self._fs, self._root):
+                self._apply_pending()
+            self.set_pending(False)
+        if self._flags & StateFlag.EPOCH_DUE:
+            self._log.raise_epoch()
+            self._leave(self._flags & ~StateFlag.EPOCH_DUE)
+
+    def _check_topic(self) -> None:
+        """Refuse a topic that was deleted, or made anew, since this handle was opened.
+
+        A handle of the old topic would append to the new one, and apply decisions made for the old.
+        """
+        found = read_topic_id(self._fs, self._path)
+        if found == self._topic_id:
+            return
+        if found is not None:
+            raise InconsistentTopicIdError(
+                "the topic was deleted and made again since this handle was opened",
+                path=self._path,
+                got=found,
+                expected=self._topic_id,
+                hint="open the partition again",
+            )
+        if self._fs.stat(self._path) is None:
+            raise UnknownTopicError(
+                "the topic was deleted since this handle was opened", path=self._path
+            )
+
+    def _load(self, state: SharedState | None) -> None:
+        starts = checkpoints.read_log_start_offsets(self._fs, self._root)
+        durable = checkpoints.read_recovery_points(self._fs, self._root)
+        is_adopted = self._log.load(
+            state,
+            log_start_offset=starts.get(self._partition, 0),
+            durable_offset=durable.get(self._partition),
+            restore=self._decided_batches,
+            now_ms=self._clock.now_ms(),
+        )
+        if self._partition not in durable:
+            # From now on a mark is known: what a power cut tears can be told from damage.
+            self.checkpoint()
+        found = StateFlag.NONE if state is None else state.flags
+        flags = found & (StateFlag.PENDING | StateFlag.EPOCH_DUE)
+        if not is_adopted:
+            flags |= StateFlag.PENDING
+        if self._log.is_epoch_due:
+            flags |= StateFlag.EPOCH_DUE
+        self._leave(flags)
+
+    def _decided_batches(self, offset: int, size: int) -> Iterable[Buffer]:
+        """Return what decided commits have from an offset on: recovery mends holes with it."""
+        if not topics.has_pending(self._fs, self._root):
+            return ()
+        commits = topics.commit_log(self._fs, self._clock, self._root)
+        return commits.decided_batches(self._partition, self._topic_id, offset, size)
+
+    # ---- changing ----------------------------------------------------------------------------
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """Mark the log dirty while it is changed; only within `writing`, may be nested.
+
+        A process that dies within leaves the mark, and so does an error that is not handled:
+        the next holder, this handle too, looks at what became of the files.
+        """
+        if self._flags & StateFlag.DIRTY:
+            yield
+            return
+        self._leave(self._flags | StateFlag.DIRTY)
+        try:
+            yield
+        except UnknownOutcomeError:
+            self._leave(self._flags & ~StateFlag.DIRTY)
+            raise
+        except PoisonedError as error:
+            self._poison = error
+            self._leave(self._flags | StateFlag.DISTRUSTED)
+            raise
+        except BaseException:
+            self._lock.distrust()
+            raise
+        self._leave(self._flags & ~StateFlag.DIRTY)
+
+    def set_pending(self, pending: bool) -> None:  # noqa: FBT001 - says what it sets
+        """Tell the next holders of the lock whether a decision may name this partition.
+
+        Only within `writing`. Kept for this boot; after a reboot every writer looks anyway.
+        """
+        flag = StateFlag.PENDING if pending else StateFlag.NONE
+        self._leave(self._flags & ~StateFlag.PENDING | flag)
+
+    def _leave(self, flags: int) -> None:
+        """Leave what this handle knows for the next holder of the lock."""
+        log = self._log
+        active = log.segments.active
+        self._lock.leave(
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+            active_base_offset=active.base_offset,
+            active_size=active.size,
+            recovery_point=log.recovery_point,
+            last_flush_ms=log.last_flush_ms,
+            flags=flags,
+        )
+
+    # ---- durability --------------------------------------------------------------------------
+    def sync(self, now_ms: int) -> None:
+        """Make everything up to the log end durable, and now and then the recovery point.
+
+        Raises:
+            PoisonedError: The disk refused; nothing this handle says can be believed any more.
+        """
+        with self.changing():
+            self._log.sync(now_ms)
+        if now_ms - self._last_checkpoint_ms >= _CHECKPOINT_INTERVAL_MS:
+            self.checkpoint()
+
+    def sync_if_due(self, now_ms: int) -> None:
+        """Do so where `flush.messages` or `flush.ms` ask for it."""
+        log = self._log
+        if log.unflushed >= log.config.flush_messages or (
+            now_ms - log.last_flush_ms >= log.config.flush_ms
+        ):
+            self.sync(now_ms)
+
+    def checkpoint(self) -> None:
+        """Write the recovery point to the root's checkpoint."""
+        self.lower_recovery_point(self._log.recovery_point)
+        self._last_checkpoint_ms = self._clock.now_ms()
+
+    def lower_recovery_point(self, offset: int) -> None:
+        """Write `offset` as recovery point, ahead of a cut to it."""
+        marks = {self._partition: offset}
+        checkpoints.write_recovery_points(self._fs, self._clock, self._root, marks)
+
+    def _flush_by_timer(self) -> None:
+        if self._is_closed or self._poison is not None or not self._lock.is_mine:
+            return
+        with self.writing():
+            if self._log.unflushed:
+                self.sync(self._clock.now_ms())
+
+    # ---- close -------------------------------------------------------------------------------
+    def close(self, leave_in_order: Callable[[], None]) -> bool:
+        """End the session.
+
+        Args:
+            leave_in_order: What to do first, where this handle can still be believed.
+
+        Returns:
+            Whether that was done.
+        """
+        self._timer.cancel()
+        try:
+            if self._poison is not None or not self._lock.is_mine:
+                return False
+            leave_in_order()
+            return True
+        finally:
+            self._is_closed = True
