@@ -25,7 +25,7 @@ from streamlog.records.builder import patch_batches
 from streamlog.records.layout import MAX_INT32
 from streamlog.records.table import BatchTable
 
-__all__ = ["apply_part", "apply_waiting"]
+__all__ = ["apply_part", "apply_waiting", "batches_from"]
 
 APPEND_SIZE: Final = 8 << 20  # bytes of one append, as far as batches allow
 GATHER_SIZE: Final = 1 << 20  # smaller extents are joined up to here
@@ -126,6 +126,39 @@ def apply_part(
             start,
         )
     return appended
+
+
+def batches_from(
+    decision: Decision, part: DecidedPart, reader: ExtentReader, *, offset: int, size: int
+) -> Iterator[NDArray[np.uint8]]:
+    """Yield the batches of a part as they stand in the log, from the one at `offset` on.
+
+    Args:
+        decision: The decision.
+        part: What it does to the partition.
+        reader: Reads the decision's staged files.
+        offset: Base offset of the first batch wanted; inside a batch there is nothing to yield.
+        size: How many bytes of whole batches at most.
+
+    Raises:
+        CorruptDataError: A staged file is damaged.
+        StorageError: The disk refuses.
+    """
+    for buffer, table in _place(decision, part, reader):
+        first = int(np.searchsorted(table.base_offset, offset))
+        if first == len(table):
+            continue
+        if int(table.base_offset[first]) > offset:
+            return
+        start = int(table.position[first])
+        ends = table.position + table.size
+        stop = int(np.searchsorted(ends, start + size, side="right"))
+        if stop > first:
+            yield buffer[start : int(ends[stop - 1])]
+        if stop < len(table):
+            return
+        size -= int(ends[-1]) - start
+        offset = int(table.last_offset[-1]) + 1
 
 
 def _place(decision: Decision, part: DecidedPart, reader: ExtentReader) -> Iterator[_Placed]:

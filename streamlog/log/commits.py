@@ -8,10 +8,13 @@
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from streamlog.clock import Clock
 from streamlog.errors import (
@@ -28,7 +31,7 @@ from streamlog.log.admission import (
     gather,
 )
 from streamlog.log.app_lock import locked_app
-from streamlog.log.apply import apply_part, apply_waiting
+from streamlog.log.apply import apply_part, apply_waiting, batches_from
 from streamlog.log.commit_target import CommitTarget
 from streamlog.log.decisions import Decision
 from streamlog.log.extents import ExtentReader
@@ -440,23 +443,33 @@ class CommitLog:
         decisions = (self._pending.load(name) for name in self._pending.names())
         return [decision for decision in decisions if decision is not None]
 
-    def decided_offsets(self, partition: TopicPartition, topic_id: str) -> list[range]:
-        """Return the offsets that decisions hold for a partition, ascending, joined.
+    def decided_batches(
+        self, partition: TopicPartition, topic_id: str, offset: int, size: int
+    ) -> Iterator[NDArray[np.uint8]]:
+        """Yield what decisions have for a partition from `offset` on.
+
+        Args:
+            partition: The partition.
+            topic_id: The id of its topic.
+            offset: Where a batch belongs.
+            size: How many bytes of whole batches at most.
+
+        Yields:
+            Batches as they stand in the log; none where no decision has one for `offset`.
 
         Raises:
-            CorruptCheckpointError: A decision or a ledger cannot be read.
+            CorruptDataError: A decision, a ledger or a staged file cannot be read.
             StorageError: The disk refuses.
         """
-        found: list[range] = []
         for decision, part in self._pending.naming(partition):
-            if part.topic_id != topic_id or self._ledgers.has_retired(decision):
-                continue
-            start, stop = part.base_offset, part.last_offset + 1
-            if found and start <= found[-1].stop:
-                found[-1] = range(found[-1].start, max(stop, found[-1].stop))
-            else:
-                found.append(range(start, stop))
-        return found
+            if (
+                part.topic_id == topic_id
+                and part.base_offset <= offset <= part.last_offset
+                and not self._ledgers.has_retired(decision)
+            ):
+                self._pending.sync()  # who made it may have died before
+                reader = ExtentReader(self._fs, self._area, decision.identity.app, decision.files)
+                yield from batches_from(decision, part, reader, offset=offset, size=size)
 
     def last_version(self, app: str) -> int | None:
         """Return the highest version that an app committed, None for none.

@@ -13,7 +13,6 @@ differences that `streamlog/SKIPPED.md` lists.
 
 import itertools
 import logging
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from streamlog.config import LogConfig
@@ -26,6 +25,7 @@ from streamlog.log.segments import Segments
 from streamlog.records.batch import BatchTable
 from streamlog.records.layout import NO_PARTITION_LEADER_EPOCH
 from streamlog.segment.filenames import SegmentSuffix, log_file_name, parse_log_file_name
+from streamlog.segment.recovery import Restore
 from streamlog.segment.segment import Segment
 from streamlog.topic import TopicPartition
 
@@ -98,7 +98,7 @@ def recover(
     durable_offset: int | None,
     scanned: SharedState | None,
     lost_power: bool,
-    decided: Sequence[range],
+    restore: Restore,
     now_ms: int,
 ) -> LoadedLog:
     """Scan a partition from its recovery point on, cut a torn tail, refuse damage.
@@ -110,7 +110,8 @@ def recover(
         scanned: A shared state of this boot whose writer died in the act: what lies before its
             active size was sound then, and no power cut has come between.
         lost_power: Whether the machine went down since the last writer.
-        decided: Offsets of decided commits, which the caller applies again where they are missing.
+        restore: Knows the batches of decided commits. The caller applies again what is missing of
+            them at the end.
         now_ms: The time.
 
     Returns:
@@ -132,7 +133,7 @@ def recover(
         epochs,
         durable_offset,
         lost_power=lost_power,
-        decided=decided,
+        restore=restore,
         now_ms=now_ms,
     )
     for at, segment in enumerate(opened):
@@ -181,7 +182,7 @@ def _first_to_scan(
 ) -> int:
     """Return the index of the first segment whose bytes may differ from what was written."""
     start = durable_offset or 0
-    if scanned is not None and StateFlag.DISTRUSTED not in scanned.flags:
+    if scanned is not None and not scanned.flags & StateFlag.DISTRUSTED:
         start = max(start, scanned.active_base_offset)
     return max(0, sum(base <= start for base in bases) - 1)
 
@@ -197,12 +198,12 @@ class _Scan:
         durable_offset: int | None,
         *,
         lost_power: bool,
-        decided: Sequence[range],
+        restore: Restore,
         now_ms: int,
     ) -> None:
         self._directory, self._segments, self._epochs = directory, segments, epochs
         self._durable_offset, self._lost_power = durable_offset, lost_power
-        self._decided = decided
+        self._restore = restore
         self._now_ms = now_ms
         self._previous_epoch = NO_PARTITION_LEADER_EPOCH
         self.tail_was_cut = False
@@ -231,9 +232,16 @@ class _Scan:
             on_batch=on_batch,
             previous_epoch=self._previous_epoch,
             lost_power=self._lost_power,
-            rewritable=self._decided,
+            restore=self._restore,
         )
         self._previous_epoch = max(self._previous_epoch, report.leader_epoch)
+        if report.restored_size:
+            _logger.warning(
+                "[%s] wrote %d bytes of decided commits again, which were lost in %s",
+                self._directory.partition,
+                report.restored_size,
+                segment.path,
+            )
         if report.cut_size:
             self.tail_was_cut = True
             _logger.warning(

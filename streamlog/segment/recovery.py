@@ -1,13 +1,15 @@
 """Recovery of one segment: walk it batch by batch, decide where it ends, rebuild its indexes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.errors import CorruptRecordError, LimitExceededError
-from streamlog.fs.api import FileSystem
+from streamlog.fs.api import Buffer, FileSystem
 from streamlog.records.batch import BatchTable
 from streamlog.records.layout import (
     BATCH_HEADER,
@@ -29,9 +31,18 @@ from streamlog.segment.search import find_sound, fits_checksum, has_lost_block
 from streamlog.segment.torn_tail import keep_tail
 from streamlog.segment.walk import Place, walk_sound
 
-__all__ = ["OnBatch", "RecoveryReport", "assess", "recover"]
+__all__ = ["OnBatch", "RecoveryReport", "Restore", "nothing_known", "recover"]
 
 OnBatch = Callable[[NDArray[np.uint8], BatchTable], None]
+
+Restore = Callable[[int, int], Iterable[Buffer]]
+"""Returns the batches that belong at an offset, in order, as many whole ones as fit into so many
+bytes; nothing where nobody keeps them."""
+
+
+def nothing_known(_offset: int, _size: int) -> Iterable[Buffer]:
+    """Keep no batches; see `Restore`."""
+    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +56,7 @@ class RecoveryReport:
         size: Its bytes, all sound.
         batch_count: Sound batches that were walked over.
         case: Name of the case that ended the walk.
+        restored_size: Bytes that were bad in front of sound ones, and were written again.
         cut_size: Bytes cut from its end.
         kept_path: The file that keeps what was cut, None where nothing but zeros was.
     """
@@ -55,8 +67,18 @@ class RecoveryReport:
     size: int
     batch_count: int
     case: str
+    restored_size: int = 0
     cut_size: int = 0
     kept_path: str | None = None
+
+
+class _Circumstances(NamedTuple):
+    """What is the same wherever one recovery looks; see `recover`."""
+
+    end: int
+    durable_offset: int | None
+    is_last: bool
+    lost_power: bool
 
 
 def recover(
@@ -69,7 +91,7 @@ def recover(
     known_size: int,
     previous_epoch: int,
     lost_power: bool,
-    rewritable: Sequence[range],
+    restore: Restore,
 ) -> RecoveryReport:
     """Recover a segment; see `Segment.recover`.
 
@@ -82,28 +104,26 @@ def recover(
         known_size: Bytes at the front that need not be walked.
         previous_epoch: The latest leader epoch before this segment.
         lost_power: Whether the machine went down after the last append.
-        rewritable: Offsets that somebody is going to write again, byte for byte.
+        restore: Knows batches that are kept elsewhere, byte for byte as they belong here.
 
     Raises:
         CorruptRecordError: Records that somebody was promised are damaged; nothing was cut.
         StorageError: A file cannot be read, cut or written.
     """
-    records, base_offset = log.records, log.base_offset
+    records = log.records
     end = records.file.stat().size
+    around = _Circumstances(end, durable_offset, is_last, lost_power)
     start = log.start_over(known_size, end)
     start = start._replace(leader_epoch=max(start.leader_epoch, previous_epoch))
     place, batches = _walk(log, start, end, on_batch)
-    facts = assess(
-        records,
-        base_offset,
-        place,
-        end=end,
-        durable_offset=durable_offset,
-        is_last=is_last,
-        lost_power=lost_power,
-        rewritable=rewritable,
-    )
-    case = decide(facts)
+    case, known = _judge(log, place, around, restore)
+    restored_size = 0
+    while case.verdict is Verdict.MEND:
+        restored_size += _write_known(fs, records, place, end, known)
+        restored, (place, count) = place, _walk(log, place, end, on_batch)
+        batches += count
+        has_moved = place.position > restored.position
+        case, known = _judge(log, place, around, restore if has_moved else nothing_known)
     if case.verdict is Verdict.REFUSE:
         raise _refusal(records, place, case, durable_offset)
     assert case.verdict is not Verdict.KEEP, "the walk stopped in front of a sound batch"
@@ -115,12 +135,13 @@ def recover(
     log.seal_indexes()
     log.is_distrusted = False
     return RecoveryReport(
-        base_offset=base_offset,
+        base_offset=log.base_offset,
         next_offset=place.next_offset,
         leader_epoch=place.leader_epoch,
         size=place.position,
         batch_count=batches,
         case=case.name,
+        restored_size=restored_size,
         cut_size=end - place.position,
         kept_path=kept_path,
     )
@@ -142,42 +163,69 @@ def _walk(
     return walk_sound(log.records, log.base_offset, start, end, on_sound), batches
 
 
-# ---- looking closely at one place ---------------------------------------------------------------
-def assess(
-    records: FileRecords,
-    base_offset: int,
-    place: Place,
-    *,
-    end: int,
-    durable_offset: int | None,
-    is_last: bool,
-    lost_power: bool = False,
-    rewritable: Sequence[range] = (),
-) -> Facts:
-    """Gather the facts about a place.
+def _write_known(
+    fs: FileSystem, records: FileRecords, place: Place, end: int, known: Iterable[Buffer]
+) -> int:
+    """Write batches where they belong, what stands there being kept aside; return their bytes."""
+    keep_tail(fs, records, place.position, end)
+    position = place.position
+    for batches in known:
+        records.append(batches, position)
+        position += memoryview(batches).nbytes
+    return position - place.position
 
-    Args:
-        records: The log file.
-        base_offset: The segment's base offset.
-        place: The place; what lies before it is sound.
-        end: Where the file ends.
-        durable_offset: The mark; None: unknown.
-        is_last: No later segment exists.
-        lost_power: The machine went down after the last append.
-        rewritable: Offsets that are going to be written again.
-    """
+
+# ---- looking closely at one place ---------------------------------------------------------------
+def _judge(
+    log: IndexedRecords, place: Place, around: _Circumstances, restore: Restore
+) -> tuple[Case, Iterable[Buffer]]:
+    """Return what to do at a place, and what belongs there in front of something sound."""
+    end, durable_offset, is_last, lost_power = around
     facts = Facts(
         is_end=place.position == end,
         is_below_mark=durable_offset is not None and place.next_offset < durable_offset,
         is_followed=not is_last,
     )
     if facts.is_end:
-        return facts
+        return decide(facts), ()
+    found = _next_sound(log.records, log.base_offset, place, end)
+    is_followed = found is not None or not is_last
+    known = iter(restore(place.next_offset, end - place.position) if is_followed else ())
+    first = next(known, None)
+    if is_last and first is None and lost_power and _looks_lost(log.records, place, found):
+        is_followed = False
+    facts = facts._replace(is_followed=is_followed, is_known=first is not None)
+    facts = _look_at_batch(log.records, log.base_offset, place, end, facts)
+    return decide(facts), () if first is None else chain([first], known)
+
+
+def _next_sound(records: FileRecords, base_offset: int, place: Place, end: int) -> int | None:
+    """Return where something sound stands behind `place`, None where nothing does.
+
+    `place` itself where somebody made too much look like batches to find out.
+    """
+    try:
+        return find_sound(records, base_offset, place, end)
+    except LimitExceededError:
+        return place.position
+
+
+def _looks_lost(records: FileRecords, place: Place, found: int | None) -> bool:
+    """Tell whether blocks that never reached the disk stand in front of something sound.
+
+    A power cut keeps some of the blocks that were not synced and loses others, which then read
+    as zeros. Sound batches behind such a hole say nothing: they belong to the same torn tail.
+    """
+    if found is None or found == place.position:
+        return False
+    return has_lost_block(records, place.position, found)
+
+
+def _look_at_batch(
+    records: FileRecords, base_offset: int, place: Place, end: int, facts: Facts
+) -> Facts:
+    """Add what the bytes at a place say about themselves to the facts."""
     left = end - place.position
-    if is_last:
-        behind = place._replace(next_offset=_end_of_rewritable(rewritable, place.next_offset))
-        is_followed = _is_followed(records, base_offset, behind, end, lost_power=lost_power)
-        facts = facts._replace(is_followed=is_followed)
     head = records.file.pread(min(RECORD_BATCH_OVERHEAD, left), place.position)
     if len(head) < HEADER_SIZE_UP_TO_MAGIC:
         return facts
@@ -209,34 +257,6 @@ def _is_repeated(
     return found is not None and (found.offset, found.last_offset) == (first, last)
 
 
-def _end_of_rewritable(rewritable: Sequence[range], offset: int) -> int:
-    """Return how far offsets are going to be written again from `offset` on.
-
-    Sound batches below that say nothing about a bad place: cutting them loses nothing.
-    """
-    for offsets in rewritable:
-        if offset in offsets:
-            return offsets.stop
-    return offset
-
-
-def _is_followed(
-    records: FileRecords, base_offset: int, place: Place, end: int, *, lost_power: bool
-) -> bool:
-    """Tell whether something sound stands behind `place`, or something made to look so.
-
-    A power cut keeps some of the blocks that were not synced and loses others, which then read
-    as zeros. Sound batches behind such a hole say nothing: they belong to the same torn tail.
-    """
-    try:
-        found = find_sound(records, base_offset, place, end)
-    except LimitExceededError:
-        return True
-    if found is None:
-        return False
-    return not (lost_power and has_lost_block(records, place.position, found))
-
-
 def _refusal(
     records: FileRecords, place: Place, case: Case, durable_offset: int | None
 ) -> CorruptRecordError:
@@ -244,7 +264,7 @@ def _refusal(
     mark = "unknown" if durable_offset is None else f"offset {durable_offset}"
     found = records.file.pread(HEADER_SIZE_UP_TO_MAGIC, place.position)
     return CorruptRecordError(
-        f"{case.reason}, so nothing was changed (case {case.name}, synced up to {mark})",
+        f"{case.reason}, so nothing was cut (case {case.name}, synced up to {mark})",
         path=records.path,
         position=place.position,
         offset=place.next_offset,

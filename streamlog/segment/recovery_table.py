@@ -2,8 +2,9 @@
 
 What is wrong is either a *torn tail*, bytes that a crash left of an append that nobody was
 promised, or *damage* to records that somebody was promised. The first is cut, and what is cut is
-kept aside; the second is refused, because cutting it would turn damage into loss. What decides
-is a table of nine facts (`CASES`); the tests walk all of their combinations.
+kept aside; the second is refused, because cutting it would turn damage into loss. Where somebody
+else keeps the very bytes that belong at a bad place, they are written there. What decides is a
+table of ten facts (`CASES`); the tests walk all of their combinations.
 
 The *mark* is the recovery point: every record below it was synced. It may lag behind, so a bad
 batch above it is a torn tail only where nothing sound follows: neither a later segment nor, in
@@ -26,6 +27,7 @@ class Verdict(Enum):
     DONE = "the end: nothing to do"
     KEEP = "keep the batch and go on"
     CUT = "cut here, and keep aside what is cut"
+    MEND = "write the batches that belong here, and look again"
     REFUSE = "raise an error and change nothing"
 
 
@@ -43,6 +45,7 @@ class Facts(NamedTuple):
             lie below the segment: what stands here is a copy.
         is_below_mark: Records that were synced should stand here.
         is_followed: Something sound comes later.
+        is_known: The batches that belong here, in front of something sound, are kept elsewhere.
     """
 
     is_end: bool = False
@@ -54,6 +57,7 @@ class Facts(NamedTuple):
     is_repeated: bool = False
     is_below_mark: bool = False
     is_followed: bool = False
+    is_known: bool = False
 
 
 class Case(NamedTuple):
@@ -67,25 +71,28 @@ class Case(NamedTuple):
 
 X, Y, N = None, True, False  # does not matter, yes, no
 _DONE, _KEEP, _CUT, _REFUSE = Verdict.DONE, Verdict.KEEP, Verdict.CUT, Verdict.REFUSE
+_MEND = Verdict.MEND
 # fmt: off
 CASES: Final = (
-    #      end, whole, crc, magic, order, epoch, copy, below the mark, more behind
-    Case("@A", (Y, X, X, X, X, X, X, N, X), _DONE,   "the end of the segment"),
-    Case("@B", (Y, X, X, X, X, X, X, Y, Y), _DONE,   "the next segment goes on"),
-    Case("@C", (Y, X, X, X, X, X, X, Y, N), _REFUSE, "synced records are missing"),
-    Case("@D", (N, Y, Y, Y, Y, Y, X, X, X), _KEEP,   "a sound batch"),
-    Case("@E", (N, Y, Y, Y, Y, N, X, X, X), _REFUSE, "the leader epoch goes back"),
-    Case("@F", (N, Y, Y, Y, N, X, N, X, X), _REFUSE, "a sound batch is out of order"),
-    Case("@G", (N, Y, Y, Y, N, X, Y, Y, X), _REFUSE, "a copy stands where synced records should"),
-    Case("@H", (N, Y, Y, Y, N, X, Y, N, Y), _REFUSE, "a copy stands in front of sound batches"),
-    Case("@I", (N, Y, Y, Y, N, X, Y, N, N), _CUT,    "a copy stands behind the end"),
-    Case("@J", (N, Y, Y, N, X, X, X, X, X), _REFUSE, "a whole batch is of another format"),
-    Case("@K", (N, Y, N, X, X, X, X, Y, X), _REFUSE, "synced records are damaged"),
-    Case("@L", (N, Y, N, X, X, X, X, N, Y), _REFUSE, "a bad batch stands in front of sound ones"),
-    Case("@M", (N, Y, N, X, X, X, X, N, N), _CUT,    "the last batch is torn"),
-    Case("@N", (N, N, X, X, X, X, X, Y, X), _REFUSE, "synced records are lost"),
-    Case("@O", (N, N, X, X, X, X, X, N, Y), _REFUSE, "a hole gapes in front of sound batches"),
-    Case("@P", (N, N, X, X, X, X, X, N, N), _CUT,    "the tail is torn"),
+    #      end, whole, crc, magic, order, epoch, copy, below the mark, more behind, known
+    Case("@A", (Y, X, X, X, X, X, X, N, X, X), _DONE,   "the end of the segment"),
+    Case("@B", (Y, X, X, X, X, X, X, Y, Y, X), _DONE,   "the next segment goes on"),
+    Case("@C", (Y, X, X, X, X, X, X, Y, N, X), _REFUSE, "synced records are missing"),
+    Case("@D", (N, Y, Y, Y, Y, Y, X, X, X, X), _KEEP,   "a sound batch"),
+    Case("@E", (N, Y, Y, Y, Y, N, X, X, X, X), _REFUSE, "the leader epoch goes back"),
+    Case("@F", (N, Y, Y, Y, N, X, N, X, X, X), _REFUSE, "a sound batch is out of order"),
+    Case("@G", (N, Y, Y, Y, N, X, Y, Y, X, X), _REFUSE, "a copy stands where synced ones should"),
+    Case("@H", (N, Y, Y, Y, N, X, Y, N, Y, X), _REFUSE, "a copy stands in front of sound batches"),
+    Case("@I", (N, Y, Y, Y, N, X, Y, N, N, X), _CUT,    "a copy stands behind the end"),
+    Case("@J", (N, Y, Y, N, X, X, X, X, X, X), _REFUSE, "a whole batch is of another format"),
+    Case("@K", (N, Y, N, X, X, X, X, Y, X, N), _REFUSE, "synced records are damaged"),
+    Case("@L", (N, Y, N, X, X, X, X, N, Y, N), _REFUSE, "a bad batch stands before sound ones"),
+    Case("@M", (N, Y, N, X, X, X, X, N, N, N), _CUT,    "the last batch is torn"),
+    Case("@N", (N, N, X, X, X, X, X, Y, X, N), _REFUSE, "synced records are lost"),
+    Case("@O", (N, N, X, X, X, X, X, N, Y, N), _REFUSE, "a hole gapes in front of sound batches"),
+    Case("@P", (N, N, X, X, X, X, X, N, N, N), _CUT,    "the tail is torn"),
+    Case("@Q", (N, Y, N, X, X, X, X, X, X, Y), _MEND,   "a bad batch is kept elsewhere"),
+    Case("@R", (N, N, X, X, X, X, X, X, X, Y), _MEND,   "lost batches are kept elsewhere"),
 )
 # fmt: on
 

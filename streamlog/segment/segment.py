@@ -7,7 +7,6 @@ segment opened for writing owns its files. Reading is safe from several threads,
 writes, and goes on after the files were renamed or removed.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 from streamlog.config import LogConfig
@@ -23,7 +22,7 @@ from streamlog.segment.file_records import OffsetAndTimestamp, OffsetPosition
 from streamlog.segment.filenames import SegmentSuffix
 from streamlog.segment.indexed_records import IndexedRecords
 from streamlog.segment.offset_index import OffsetIndex
-from streamlog.segment.recovery import OnBatch, RecoveryReport
+from streamlog.segment.recovery import OnBatch, RecoveryReport, Restore, nothing_known
 from streamlog.segment.roll import PlannedAppend, RollReason, roll_reason
 from streamlog.segment.segment_files import SegmentFiles
 from streamlog.segment.time_index import TimeIndex
@@ -396,7 +395,7 @@ class Segment:
         known_size: int = 0,
         previous_epoch: int = NO_PARTITION_LEADER_EPOCH,
         lost_power: bool = False,
-        rewritable: Sequence[range] = (),
+        restore: Restore = nothing_known,
     ) -> RecoveryReport:
         """Walk over all batches, rebuild the indexes, cut a torn tail, refuse damage.
 
@@ -412,8 +411,8 @@ class Segment:
             previous_epoch: The latest leader epoch before this segment, -1 for none.
             lost_power: Whether the machine went down after the last append: blocks that were
                 not synced may be lost in front of others that survived.
-            rewritable: Offsets that the caller is going to write again, byte for byte, from
-                wherever the segment ends then on; ascending, with gaps between.
+            restore: Knows batches that are kept elsewhere, byte for byte as they belong here:
+                where bad bytes stand in front of sound ones, they are written again.
 
         Returns:
             What was found and done.
@@ -434,7 +433,7 @@ class Segment:
             known_size=known_size,
             previous_epoch=previous_epoch,
             lost_power=lost_power,
-            rewritable=rewritable,
+            restore=restore,
         )
         self._files.forget_transactions(report.next_offset)
         return report

@@ -3,15 +3,14 @@
 After each crash the queries go on as Spark would: from the first version that was not
 acknowledged, and once more with the last one that was. In the end every row of every version of
 every query stands in the log once, its version in one piece and in order; what a plain producer
-appended is there once at most, and all of it where only the process died.
+appended is there once at most, and all of it where only the process died. Nothing has to be
+mended by hand: a root opens after whatever a crash left.
 
-One state may stop loudly instead: a power cut that harmed decided records in front of plain ones
-that were acknowledged and not synced, and left no zeros that show it. It cannot be told from
-damage in front of records that were promised.
+`STREAMLOG_CRASH_SEEDS=20` cuts the power in twenty times as many ways.
 """
 
-import contextlib
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Sequence
 from itertools import groupby
 from random import Random
 from typing import Any, NamedTuple
@@ -19,13 +18,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from streamlog.clock import ManualClock
-from streamlog.errors import CorruptRecordError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.log.ledger import CommittedRange
 from streamlog.log.replay import Verdict
 from streamlog.records.batch import read_batches
-from tests.support.commits import LOG, NOW, Scene, reach, rows_of
+from tests.support.commits import NOW, Scene, reach, rows_of
 from tests.support.crash import every_crash_point
 
 FIRST, SECOND = "query-1/t", "query-2/t"
@@ -33,6 +31,7 @@ BOOT = MemoryFileSystem().boot_id()
 # Far from the seeds that scenes count up, whatever tests ran before: staged files get their names
 # from these, and no two may be alike.
 OURS, THEIRS = 1_000_000_001, 1_000_000_002
+SEEDS = int(os.environ.get("STREAMLOG_CRASH_SEEDS", "1"))  # random power cuts at each point
 
 
 class Committed(NamedTuple):
@@ -64,22 +63,6 @@ def go_on(scene: Scene, app: str, last: int, acknowledged: Sequence[Any]) -> Non
         if version in done:
             assert outcome.verdict is Verdict.REPLAY
             assert outcome.parts == done[version].parts
-
-
-class Refusals:
-    """Counts the states that stop loudly; they must be few, and only where they may be."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    @contextlib.contextmanager
-    def allowed(self, fs: MemoryFileSystem) -> Iterator[None]:
-        try:
-            yield
-        except CorruptRecordError as error:
-            assert fs.boot_id() != BOOT
-            assert "case @L" in str(error) and f"t-0/{LOG}" in str(error)
-            self.count += 1
 
 
 def check_log(scene: Scene, versions: dict[str, int], acknowledged: Sequence[Any]) -> None:
@@ -138,7 +121,7 @@ def test_no_crash_of_a_driver_loses_or_repeats_a_row() -> None:
         go_on(scene, FIRST, 2, acknowledged)
         check_log(scene, {FIRST: 2}, acknowledged)
 
-    report = every_crash_point(workload, check, prepared=prepared_root(), seeds=range(1))
+    report = every_crash_point(workload, check, prepared=prepared_root(), seeds=range(SEEDS))
     assert report.states > 300
 
 
@@ -157,19 +140,15 @@ def test_nor_with_a_second_query_and_a_plain_producer_on_the_same_topic() -> Non
             acknowledged.append(Appended(0, value))
         scene.manager.log("t", 0).flush()
 
-    refusals = Refusals()
-
     def check(fs: MemoryFileSystem, acknowledged: Sequence[Any]) -> None:
         scene = Scene(fs, random=Random(THEIRS))
-        with refusals.allowed(fs):
-            scene.append(1, b"x")
-            for app in (SECOND, FIRST):
-                go_on(scene, app, 2, acknowledged)
-            check_log(scene, {FIRST: 2, SECOND: 2}, acknowledged)
+        scene.append(1, b"x")
+        for app in (SECOND, FIRST):
+            go_on(scene, app, 2, acknowledged)
+        check_log(scene, {FIRST: 2, SECOND: 2}, acknowledged)
 
-    report = every_crash_point(workload, check, prepared=before.memory, seeds=range(1))
+    report = every_crash_point(workload, check, prepared=before.memory, seeds=range(SEEDS))
     assert report.states > 150
-    assert refusals.count < report.states / 25
 
 
 def test_nor_with_small_segments() -> None:
@@ -186,14 +165,13 @@ def test_nor_with_small_segments() -> None:
         go_on(scene, FIRST, 2, acknowledged)
         check_log(scene, {FIRST: 2}, acknowledged)
 
-    report = every_crash_point(workload, check, prepared=before.memory, seeds=range(1))
+    report = every_crash_point(workload, check, prepared=before.memory, seeds=range(SEEDS))
     assert report.states > 150
 
 
 @pytest.mark.parametrize("state", ["decided", "partly applied"])
 def test_a_crash_of_whoever_applies_for_another_is_no_different(state: str) -> None:
     before, _ = reach(state)
-    refusals = Refusals()
 
     def workload(fs: FileSystem, acknowledged: list[Any]) -> None:
         scene = Scene(fs, clock=ManualClock(NOW), random=Random(OURS))
@@ -203,14 +181,12 @@ def test_a_crash_of_whoever_applies_for_another_is_no_different(state: str) -> N
 
     def check(fs: MemoryFileSystem, acknowledged: Sequence[Any]) -> None:
         scene = Scene(fs, random=Random(THEIRS))
-        with refusals.allowed(fs):
-            assert scene.commit(1).verdict is Verdict.REPLAY
-            go_on(scene, FIRST, 2, ())
-            check_log(scene, {FIRST: 2}, acknowledged)
+        assert scene.commit(1).verdict is Verdict.REPLAY
+        go_on(scene, FIRST, 2, ())
+        check_log(scene, {FIRST: 2}, acknowledged)
 
-    report = every_crash_point(workload, check, prepared=before.memory, seeds=range(2))
+    report = every_crash_point(workload, check, prepared=before.memory, seeds=range(2 * SEEDS))
     assert report.states > 50
-    assert refusals.count < report.states / 25
 
 
 def test_a_crash_of_retirement_is_no_different() -> None:
@@ -233,7 +209,7 @@ def test_a_crash_of_retirement_is_no_different() -> None:
         again.commits.retire()
         assert again.pending_names() == again.staged_names() == []
 
-    report = every_crash_point(workload, check, prepared=scene.memory, seeds=range(2))
+    report = every_crash_point(workload, check, prepared=scene.memory, seeds=range(2 * SEEDS))
     assert report.states > 50
 
 
@@ -256,5 +232,5 @@ def test_a_crash_while_a_mismatch_is_settled_settles_it_once(choice: str) -> Non
         extra = (rows_of(9, 0), rows_of(9, 1)) if choice == "append" else ([], [])
         assert [each.values(p) for p in (0, 1)] == [rows_of(0, p) + extra[p] for p in (0, 1)]
 
-    report = every_crash_point(workload, check, prepared=scene.memory, seeds=range(2))
+    report = every_crash_point(workload, check, prepared=scene.memory, seeds=range(2 * SEEDS))
     assert report.states > 10

@@ -4,7 +4,7 @@ import pytest
 
 from streamlog.segment.recovery_table import CASES, Case, Facts, Verdict, decide
 
-EVERY_COMBINATION = [Facts(*values) for values in product((False, True), repeat=9)]
+EVERY_COMBINATION = [Facts(*values) for values in product((False, True), repeat=10)]
 
 
 def applies(case: Case, facts: Facts) -> bool:
@@ -12,7 +12,7 @@ def applies(case: Case, facts: Facts) -> bool:
 
 
 def test_every_combination_meets_exactly_one_case() -> None:
-    assert len(EVERY_COMBINATION) == 512
+    assert len(EVERY_COMBINATION) == 1024
     for facts in EVERY_COMBINATION:
         assert [case for case in CASES if applies(case, facts)] == [decide(facts)], facts
 
@@ -30,6 +30,12 @@ def test_what_was_synced_or_is_followed_by_something_sound_is_never_cut() -> Non
     for facts in EVERY_COMBINATION:
         if decide(facts).verdict is Verdict.CUT:
             assert not (facts.is_end or facts.is_below_mark or facts.is_followed), facts
+
+
+def test_only_bad_bytes_are_written_over_and_only_where_it_is_known_by_what() -> None:
+    for facts in EVERY_COMBINATION:
+        is_bad = not (facts.is_end or (facts.is_whole and facts.is_unharmed))
+        assert (decide(facts).verdict is Verdict.MEND) == (is_bad and facts.is_known), facts
 
 
 def test_whole_unharmed_batches_are_cut_only_where_they_are_copies() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from streamlog.errors import CorruptRecordError
 from streamlog.fs.memory import MemoryFileSystem
-from streamlog.segment.recovery import RecoveryReport
+from streamlog.segment.recovery import RecoveryReport, Restore, nothing_known
 from tests.support.segments import (
     DIRECTORY,
     NOW_MS,
@@ -38,9 +38,17 @@ def recover(
     durable: int | None = None,
     is_last: bool = True,
     previous_epoch: int = -1,
+    lost_power: bool = False,
+    restore: Restore = nothing_known,
 ) -> RecoveryReport:
     segment = open_segment(fs, BASE, **SETTINGS)
-    report = segment.recover(durable_offset=durable, is_last=is_last, previous_epoch=previous_epoch)
+    report = segment.recover(
+        durable_offset=durable,
+        is_last=is_last,
+        previous_epoch=previous_epoch,
+        lost_power=lost_power,
+        restore=restore,
+    )
     assert (segment.size, segment.next_offset()) == (report.size, report.next_offset)
     assert fs.stat(LOG).size == report.size  # type: ignore[union-attr]
     return report

@@ -1,0 +1,84 @@
+"""What a power cut takes out of the middle of a log is put back where a decision holds it."""
+
+from random import Random
+
+import pytest
+
+from streamlog.errors import CorruptRecordError
+from streamlog.fs.api import OpenMode
+from streamlog.log.apply import batches_from
+from streamlog.log.extents import ExtentReader
+from streamlog.log.staging import StagingArea
+from streamlog.records.batch import scan_batches
+from tests.support.commits import LOG, ROOT, Scene, rows_of
+from tests.support.segments import read_bytes
+
+PATH = f"{ROOT}/t-0/{LOG}"
+
+
+def written() -> tuple[Scene, int, int]:
+    """Return decided records between plain ones, and where in the file the decided ones are."""
+    scene = Scene()
+    scene.append(0, b"before")
+    first = scene.manager.log("t", 0).size
+    scene.commit(0)
+    stop = scene.manager.log("t", 0).size
+    scene.append(0, b"behind")
+    return scene, first, stop
+
+
+def damaged(scene: Scene, position: int, *, power: bool = True) -> Scene:
+    memory = scene.memory.crash_clone(Random(0), power=power, loss="nothing")
+    with memory.open(PATH, OpenMode.WRITE) as file:
+        byte = file.pread(1, position)[0]
+        file.pwrite(bytes([byte ^ 1]), position)
+        file.sync()
+    return Scene(memory, clock=scene.clock)
+
+
+@pytest.mark.parametrize("at", [30, 150, -1], ids=["first batch", "middle", "last byte"])
+def test_decided_records_in_front_of_plain_ones_are_put_back(at: int) -> None:
+    scene, first, stop = written()
+    before = read_bytes(scene.fs, PATH)
+    again = damaged(scene, (first if at >= 0 else stop) + at)
+    log = again.manager.log("t", 0)
+    assert again.values(0) == [b"before", *rows_of(0, 0), b"behind"]
+    assert read_bytes(again.fs, PATH) == before
+    again.append(0, b"more")
+    assert again.commit(0).is_replay and log.log_end_offset == 9
+
+
+def test_plain_records_in_front_of_sound_ones_are_refused_as_ever() -> None:
+    scene, first, _ = written()
+    again = damaged(scene, first - 1)
+    with pytest.raises(CorruptRecordError):
+        again.manager.log("t", 0)
+
+
+def test_what_is_retired_is_not_put_back() -> None:
+    scene, first, _ = written()
+    scene.commits.retire()
+    with pytest.raises(CorruptRecordError):
+        damaged(scene, first + 30).manager.log("t", 0)
+
+
+def test_batches_are_found_from_any_of_them_on_as_many_as_fit() -> None:
+    scene, first, stop = written()
+    decided = read_bytes(scene.fs, PATH)[first:stop]
+    (decision,) = scene.commits.pending()
+    part = decision.parts[0]
+
+    def found(offset: int, size: int) -> bytes:
+        area = StagingArea(scene.fs, ROOT)
+        reader = ExtentReader(scene.fs, area, decision.identity.app, decision.files)
+        pieces = batches_from(decision, part, reader, offset=offset, size=size)
+        return b"".join(piece.tobytes() for piece in pieces)
+
+    table = scan_batches(decided).table
+    last = int(table.position[-1])
+    assert len(table) > 1
+    for batch in range(len(table)):
+        offset, start = int(table.base_offset[batch]), int(table.position[batch])
+        assert found(offset, len(decided) - start) == decided[start:]
+        assert found(offset, len(decided) - start - 1) == decided[start:last]
+        assert found(offset + 1, len(decided)) == b"", "inside a batch"
