@@ -24,6 +24,7 @@ import numpy as np
 from streamlog.binary.arrays import Buffer, as_source
 from streamlog.binary.crc import crc32c
 from streamlog.errors import CorruptRecordError, UnsupportedForMessageFormatError
+from streamlog.records import plain_headers
 from streamlog.records.columns import decode_columns
 from streamlog.records.layout import (
     ATTRIBUTES_OFFSET,
@@ -87,9 +88,13 @@ def scan_batches(buffer: Buffer) -> BatchScan:
 
     Source: FileLogInputStream.nextBatch.
     """
+    source = as_source(buffer)
+    if not plain_headers.numba_is_loaded():
+        rows, why, size = plain_headers.scan_batches(memoryview(source), plain_headers.FEW)
+        if len(rows) < plain_headers.FEW:
+            return BatchScan(BatchTable(np.array(rows, np.int64).reshape(-1, WIDTH)), why, size)
     from streamlog.records import batch_kernels as kernels
 
-    source = as_source(buffer)
     fields = np.empty((kernels.count_batches(source), WIDTH), np.int64)
     counts = np.zeros(2, np.int64)
     stop = kernels.scan_batches(source, fields, counts)

@@ -39,6 +39,7 @@ from streamlog.records.layout import (
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
 )
+from streamlog.records.plain_headers import header_loops
 from streamlog.records.record import NO_TIMESTAMP, CompressionType, Record
 from streamlog.records.slot import OUT_OF_ROOM, RECORD_TOO_LARGE
 from streamlog.records.slots import MAX_SIZE_PREFIX, NO_BYTES, slots_of
@@ -419,10 +420,8 @@ def patch_batches(
 
     Source: DefaultRecordBatch.setLastOffset, setPartitionLeaderEpoch, setMaxTimestamp.
     """
-    from streamlog.records import batch_kernels as kernels
-
     fields = table.fields.copy()
-    kernels.renumber(fields, base_offset, leader_epoch)
+    header_loops(len(fields)).renumber(fields, base_offset, leader_epoch)
     if producer_id is not None:
         fields[:, PRODUCER_ID] = producer_id
     if producer_epoch is not None:
@@ -449,11 +448,9 @@ def rewrite_headers(buffer: NDArray[np.uint8], table: BatchTable, *, are_new: bo
         table: The headers; the checksums in it are brought up to date.
         are_new: Whether no headers stand in `buffer` yet.
     """
-    from streamlog.records import batch_kernels as kernels
-
     fields = table.fields
     stale = np.empty(len(fields), np.int64)
-    count = kernels.write_headers(fields, buffer, stale)
+    count = header_loops(len(fields)).write_headers(fields, buffer, stale)
     rows = list(range(len(fields))) if are_new else stale[:count].tolist()
     if not rows:
         return

@@ -3,30 +3,22 @@
 Each function has the name of the kernel it stands beside, does the same by other means, and takes
 and returns plain values: bytes for arrays of bytes, lists of tuples for tables and slots, None for
 a null field. Tests hold one against the other on arbitrary bytes. Nothing else uses this module.
+The twins of `batch_kernels` are in `plain_headers`.
 """
 
-import struct
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from streamlog.binary.murmur2 import plain_murmur2
 from streamlog.binary.varint import plain_read_varint, plain_write_varlong
 from streamlog.records import slot as s
 from streamlog.records.layout import (
-    BATCH_HEADER,
     COMPRESSION_MASK,
-    HEADER_SIZE_UP_TO_MAGIC,
-    LOG_OVERHEAD,
     MAX_INT32,
-    MIN_BATCH_LENGTH,
-    MIN_LEGACY_LENGTH,
     MIN_RECORD_SIZE,
     RECORD_BATCH_OVERHEAD,
     TIMESTAMP_TYPE_MASK,
 )
-from streamlog.records.table import ScanStop
-
-PREFIX: Final = struct.Struct(">qiib")  # of every entry, whatever its magic
 
 
 class Batch(NamedTuple):
@@ -68,51 +60,6 @@ class Slot(NamedTuple):
 
 class BadRecordError(Exception):
     """A record is not what it should be; the argument is the kernels' status."""
-
-
-# ---- batches -----------------------------------------------------------------------------------
-def scan_batches(buffer: bytes) -> tuple[list[Batch], ScanStop, int]:
-    """Return the whole v2 batches at the front of `buffer`, why it ends there, and where."""
-    batches: list[Batch] = []
-    position = 0
-    while position < len(buffer):
-        rest = buffer[position:]
-        if len(rest) <= HEADER_SIZE_UP_TO_MAGIC:
-            return batches, ScanStop.PARTIAL, position
-        _, length, _, magic = PREFIX.unpack_from(rest)
-        if not MIN_LEGACY_LENGTH <= length <= MAX_INT32 - LOG_OVERHEAD:
-            return batches, ScanStop.BAD_LENGTH, position
-        entry = rest[: LOG_OVERHEAD + length]
-        if len(entry) < LOG_OVERHEAD + length:
-            return batches, ScanStop.PARTIAL, position
-        if magic != 2:
-            return batches, ScanStop.BAD_MAGIC, position
-        if length < MIN_BATCH_LENGTH:
-            return batches, ScanStop.BAD_LENGTH, position
-        base, _, epoch, magic, crc, bits, delta, *rest_of_header = BATCH_HEADER.unpack_from(entry)
-        if base < 0 or delta < 0 or base + delta >= 2**63 or rest_of_header[-1] < 0:
-            return batches, ScanStop.BAD_HEADER, position
-        facts = (base, base + delta, epoch, magic, crc, bits, *rest_of_header)
-        batches.append(Batch(position, len(entry), *facts))
-        position += len(entry)
-    return batches, ScanStop.END, position
-
-
-def write_headers(batches: Sequence[Batch], buffer: bytes) -> bytes:
-    """Return `buffer` with the headers of `batches` at their positions."""
-    target = bytearray(buffer)
-    for batch in batches:
-        target[batch.position : batch.position + RECORD_BATCH_OVERHEAD] = BATCH_HEADER.pack(
-            batch.base_offset,
-            batch.size - LOG_OVERHEAD,
-            batch.leader_epoch,
-            batch.magic,
-            batch.crc,
-            batch.attributes,
-            batch.last_offset - batch.base_offset,
-            *batch[8:],
-        )
-    return bytes(target)
 
 
 # ---- batches to slots --------------------------------------------------------------------------
@@ -235,20 +182,6 @@ def _wrap(value: int) -> int:
 
 
 # ---- appending ---------------------------------------------------------------------------------
-def renumber(batches: Sequence[Batch], base_offset: int, leader_epoch: int) -> list[Batch]:
-    """Return the batches with offsets without a gap from `base_offset` on, and the epoch."""
-    placed = []
-    for batch in batches:
-        last_offset = base_offset + batch.last_offset - batch.base_offset
-        placed.append(
-            batch._replace(
-                base_offset=base_offset, last_offset=last_offset, leader_epoch=leader_epoch
-            )
-        )
-        base_offset = last_offset + 1
-    return placed
-
-
 class Found(NamedTuple):
     """What an append asks of the records of a batch."""
 

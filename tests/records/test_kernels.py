@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from streamlog.binary.arrays import as_source, read_only
-from streamlog.records import batch_kernels, kernels, reference, write_kernels
+from streamlog.records import batch_kernels, kernels, plain_headers, reference, write_kernels
 from streamlog.records import slot as s
 from streamlog.records.batch import scan_batches
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.columns import BinaryColumn
 from streamlog.records.layout import CONTROL_MASK
 from streamlog.records.record import Header, Record
-from streamlog.records.table import WIDTH, BatchTable
+from streamlog.records.table import LAST_OFFSET, WIDTH, BatchTable, ScanStop
 
 BYTES = st.binary(max_size=12) | st.binary(min_size=60, max_size=140)
 NULLABLE = st.none() | BYTES
@@ -76,15 +76,27 @@ def slots_of(array: NDArray[np.int64]) -> list[reference.Slot]:
 @given(damaged())
 def test_scanning_agrees_with_the_plain_twin(buffer: bytes) -> None:
     scan = scan_batches(buffer)
-    assert (rows_of(scan.table), scan.stop, scan.consumed) == reference.scan_batches(buffer)
+    plain = plain_headers.scan_batches(memoryview(buffer))
+    assert (rows_of(scan.table), scan.stop, scan.consumed) == plain
 
 
-@given(damaged())
-def test_writing_headers_agrees_with_the_plain_twin(buffer: bytes) -> None:
+@given(batches(), batches())
+def test_plain_scanning_ends_where_it_was_told_to(first: bytes, second: bytes) -> None:
+    rows, stop, consumed = plain_headers.scan_batches(memoryview(first + second), most=1)
+    assert (len(rows), stop, consumed) == (1, ScanStop.END, len(first))
+
+
+@given(damaged(), st.integers(0, 2**20))
+def test_writing_headers_agrees_with_the_plain_twin(buffer: bytes, place: int) -> None:
     table = scan_batches(buffer).table
-    target = np.full(len(buffer), 9, np.uint8)
-    batch_kernels.write_headers(table.fields, target, np.empty(len(table), np.int64))
-    assert target.tobytes() == reference.write_headers(rows_of(table), b"\t" * len(buffer))
+    results = []
+    for loops in (batch_kernels, plain_headers):
+        target = np.frombuffer(buffer, np.uint8).copy()
+        target[: place % (len(buffer) + 1)] = 9
+        stale = np.empty(len(table), np.int64)
+        count = loops.write_headers(table.fields, target, stale)
+        results.append((target.tobytes(), stale[:count].tolist()))
+    assert results[0] == results[1]
 
 
 @given(batches())
@@ -127,7 +139,7 @@ def locate(buffer: bytes, limits: tuple[int, int, int]) -> Any:
 
 
 def plain_locate(buffer: bytes, limits: tuple[int, int, int]) -> Any:
-    table, _, _ = reference.scan_batches(buffer)
+    table = rows_of(scan_batches(buffer).table)
     try:
         spans = reference.choose_batches(table, limits)
         return reference.locate_records(buffer, table, spans, limits)
@@ -138,7 +150,7 @@ def plain_locate(buffer: bytes, limits: tuple[int, int, int]) -> Any:
 def without_codec(buffer: bytes) -> bytes:
     """Return the batches with their codec bits cleared: what these tests do not decompress."""
     cleared = bytearray(buffer)
-    for batch in reference.scan_batches(buffer)[0]:
+    for batch in rows_of(scan_batches(buffer).table):
         cleared[batch.position + 22] &= 0xF8
     return bytes(cleared)
 
@@ -164,10 +176,11 @@ def test_renumbering_agrees_with_the_plain_twin(
     parts: list[bytes], offset: int, epoch: int
 ) -> None:
     table = scan_batches(b"".join(parts)).table
-    expected = reference.renumber(rows_of(table), offset, epoch)
-    end = batch_kernels.renumber(table.fields, offset, epoch)
-    assert rows_of(table) == expected
-    assert end == (expected[-1].last_offset + 1 if expected else offset)
+    plain = table.fields.copy()
+    expected = plain_headers.renumber(plain, offset, epoch)
+    assert batch_kernels.renumber(table.fields, offset, epoch) == expected
+    assert (table.fields == plain).all()
+    assert expected == (int(plain[-1, LAST_OFFSET]) + 1 if parts else offset)
 
 
 @given(damaged().map(without_codec), st.integers(0, 3000), st.integers(0, 3000))
