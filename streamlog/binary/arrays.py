@@ -20,9 +20,12 @@ A = TypeVar("A", bound=np.generic)
 
 def as_source(buffer: Buffer) -> NDArray[np.uint8]:
     """Return `buffer` as read-only uint8[n] without copying it."""
-    source: NDArray[np.uint8] = (
-        buffer.view() if isinstance(buffer, np.ndarray) else np.frombuffer(buffer, np.uint8)
-    )
+    if isinstance(buffer, np.ndarray):
+        if not buffer.flags.writeable:
+            return buffer
+        source: NDArray[np.uint8] = buffer.view()
+    else:
+        source = np.frombuffer(buffer, np.uint8)
     source.flags.writeable = False
     return source
 

@@ -112,7 +112,7 @@ class File(Protocol):
 
 
 class FileLock(Protocol):
-    """A held lock (`flock`)."""
+    """A lock (`flock`), held until it is paused or released."""
 
     path: str
     shared: bool
@@ -123,9 +123,22 @@ class FileLock(Protocol):
         ...
 
     def is_mine(self) -> bool:
-        """Tell whether this process took the lock and has not released it.
+        """Tell whether this process took the lock and has not given it up.
 
         False in a child forked while the lock was held: it must not write.
+        """
+        ...
+
+    def pause(self) -> None:
+        """Give the lock up but keep the file open, for `resume`."""
+        ...
+
+    def resume(self) -> bool:
+        """Take a paused lock again, without waiting; cheaper than a new one.
+
+        Returns:
+            False while another handle's lock conflicts, or where the path no longer names the
+            file: then release this lock and take a new one.
         """
         ...
 

@@ -367,17 +367,27 @@ class FaultyFile:
 class FaultyLock:
     """A held lock of a `FaultyFileSystem`; see `streamlog.fs.api.FileLock`."""
 
-    __slots__ = ("_inner", "file", "path", "shared")
+    __slots__ = ("_fs", "_inner", "file", "path", "shared")
 
     def __init__(self, fs: FaultyFileSystem, inner: FileLock) -> None:
+        self._fs = fs
         self.path = inner.path
         self.file: File = FaultyFile(fs, inner.file)
         self.shared = inner.shared
         self._inner = inner
 
     def is_mine(self) -> bool:
-        """Tell whether this process took the lock and has not released it."""
+        """Tell whether this process took the lock and has not given it up."""
         return self._inner.is_mine()
+
+    def pause(self) -> None:
+        """Give the lock up but keep the file open, for `resume`."""
+        self._inner.pause()
+
+    def resume(self) -> bool:
+        """Take a paused lock again; False where that cannot be done now or ever."""
+        self._fs.reading("lock", self.path)
+        return self._inner.resume()
 
     def release(self) -> None:
         """Give the lock up; the end of a process does so as well."""

@@ -196,19 +196,39 @@ class LocalFile:
 class LocalLock:
     """A held `flock`; see `streamlog.fs.api.FileLock`."""
 
-    __slots__ = ("__weakref__", "_is_released", "_owner", "file", "path", "shared")
+    __slots__ = ("__weakref__", "_is_held", "_is_released", "_owner", "file", "path", "shared")
 
     def __init__(self, file: LocalFile, *, shared: bool) -> None:
         self.path = file.path
         self.file = file
         self.shared = shared
         self._owner = os.getpid()
+        self._is_held = True
         self._is_released = False
         _held.add(self)
 
     def is_mine(self) -> bool:
-        """Tell whether this process took the lock and has not released it."""
-        return not self._is_released and self._owner == os.getpid()
+        """Tell whether this process took the lock and has not given it up."""
+        return self._is_held and self._owner == os.getpid()
+
+    def pause(self) -> None:
+        """Give the lock up but keep the file open, for `resume`."""
+        self._is_held = False
+        try:
+            fcntl.flock(self.file.descriptor(), fcntl.LOCK_UN)
+        except OSError as error:
+            raise _failure(error, "unlock", self.path) from error
+
+    def resume(self) -> bool:
+        """Take a paused lock again; False where that cannot be done now or ever."""
+        try:
+            fcntl.flock(self.file.descriptor(), _operation(shared=self.shared))
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise _failure(error, "lock", self.path) from error
+        self._is_held = _is_still_named(self.file)
+        return self._is_held
 
     def release(self) -> None:
         """Give the lock up and close the file; in a forked child only close the file."""
@@ -225,6 +245,7 @@ class LocalLock:
 
     def forget(self) -> None:
         """Close this process's descriptor without unlocking."""
+        self._is_held = False
         self._is_released = True
         _held.discard(self)
         self.file.close()
@@ -341,7 +362,7 @@ class LocalFileSystem:
 
     def try_lock(self, path: str, *, shared: bool) -> LocalLock | None:
         """Create `path` if need be and take its `flock`; None while somebody else holds it."""
-        operation = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
+        operation = _operation(shared=shared)
         for _ in range(_LOCK_ATTEMPTS):
             file = self.open(path, OpenMode.CREATE_OR_WRITE)
             try:
@@ -419,6 +440,10 @@ def _call_with_two_paths(
         call(source, target)
     except (OSError, ValueError) as error:
         raise _failure(error, operation, source, target=target) from error
+
+
+def _operation(*, shared: bool) -> int:
+    return (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
 
 
 def _is_still_named(file: LocalFile) -> bool:

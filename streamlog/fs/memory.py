@@ -126,11 +126,20 @@ class MemoryFile:
             held[self._number] = shared
             return True
 
+    def unlock(self) -> None:
+        """Give up this handle's lock, if it has one."""
+        with self._fs.mutex:
+            self._inode.locks.pop(self._number, None)
+
+    def is_named(self) -> bool:
+        """Tell whether the path still names this very file."""
+        found = self._fs.stat(self.path)
+        return found is not None and found.inode == self.stat().inode
+
     def close(self) -> None:
         """Release the handle and its lock; closing twice does no harm."""
         self._is_open = False
-        with self._fs.mutex:
-            self._inode.locks.pop(self._number, None)
+        self.unlock()
 
     def _check(self, operation: str, position: int) -> None:
         if not self._is_open:
@@ -165,22 +174,32 @@ class MemoryFile:
 class MemoryLock:
     """A held lock; see `streamlog.fs.api.FileLock`."""
 
-    __slots__ = ("_is_released", "_owner", "file", "path", "shared")
+    __slots__ = ("_is_held", "_owner", "file", "path", "shared")
 
     def __init__(self, file: MemoryFile, *, shared: bool) -> None:
         self.path = file.path
         self.file = file
         self.shared = shared
         self._owner = os.getpid()
-        self._is_released = False
+        self._is_held = True
 
     def is_mine(self) -> bool:
-        """Tell whether this process took the lock and has not released it."""
-        return not self._is_released and self._owner == os.getpid()
+        """Tell whether this process took the lock and has not given it up."""
+        return self._is_held and self._owner == os.getpid()
+
+    def pause(self) -> None:
+        """Give the lock up but keep the file open, for `resume`."""
+        self._is_held = False
+        self.file.unlock()
+
+    def resume(self) -> bool:
+        """Take a paused lock again; False where that cannot be done now or ever."""
+        self._is_held = self.file.is_named() and self.file.try_lock(shared=self.shared)
+        return self._is_held
 
     def release(self) -> None:
         """Give the lock up and close the file; twice does no harm."""
-        self._is_released = True
+        self._is_held = False
         self.file.close()
 
 

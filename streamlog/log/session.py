@@ -281,3 +281,4 @@ class WriterSession:
             return True
         finally:
             self._is_closed = True
+            self._lock.close()

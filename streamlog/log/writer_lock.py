@@ -51,6 +51,7 @@ class WriterLock:
         self._pid = os.getpid()
         self._boot_id = fs.boot_id()
         self._lock: FileLock | None = None
+        self._paused: FileLock | None = None
         self._depth = 0
         self._state: SharedState | None = None
         self._left = b""  # the same, encoded
@@ -102,10 +103,7 @@ class WriterLock:
                     self._let_go()
 
     def _take(self, look_around: Callable[[SharedState | None], None]) -> None:
-        lock = locks.take_partition_lock(
-            self._fs, self._clock, self._root, self._partition, timeout_ms=self._timeout_ms
-        )
-        self._lock = lock
+        self._lock = lock = self._acquired()
         try:
             data = locks.read_state(lock)
             state = self._state if data == self._left else None
@@ -113,14 +111,32 @@ class WriterLock:
                 self._state = None
                 look_around(locks.decode_state(data))
         except BaseException:
-            self._lock = self._state = None
-            lock.release()
+            self._state = None
+            self._let_go()
             raise
+
+    def _acquired(self) -> FileLock:
+        """Return the lock: the paused one if nobody else is about, else a new one."""
+        paused, self._paused = self._paused, None
+        if paused is not None:
+            if paused.resume():
+                return paused
+            paused.release()
+        return locks.take_partition_lock(
+            self._fs, self._clock, self._root, self._partition, timeout_ms=self._timeout_ms
+        )
 
     def _let_go(self) -> None:
         lock, self._lock = self._lock, None
         assert lock is not None
-        lock.release()
+        lock.pause()
+        self._paused = lock
+
+    def close(self) -> None:
+        """Close the lock file; the lock may still be taken again."""
+        paused, self._paused = self._paused, None
+        if paused is not None:
+            paused.release()
 
     def distrust(self) -> None:
         """Forget what this handle knew: the next holder, this one too, looks around."""

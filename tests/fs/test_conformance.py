@@ -391,6 +391,54 @@ def test_shared_locks_admit_each_other_and_nothing_else(place: Place) -> None:
     alone.release()
 
 
+def test_a_paused_lock_is_free_for_others_and_can_be_resumed(place: Place) -> None:
+    path = place.path("lock")
+    lock = place.fs.try_lock(path, shared=False)
+    assert lock is not None
+    lock.pause()
+    assert not lock.is_mine()
+    other = place.fs.try_lock(path, shared=False)
+    assert other is not None
+    assert not lock.resume()
+    assert not lock.is_mine()
+    other.release()
+    assert lock.resume()
+    assert lock.is_mine()
+    assert place.fs.try_lock(path, shared=True) is None
+    lock.file.pwrite(b"still open", 0)
+    lock.release()
+    again = place.fs.try_lock(path, shared=False)
+    assert again is not None
+    again.release()
+
+
+def test_a_paused_lock_whose_file_was_replaced_is_not_resumed(place: Place) -> None:
+    path = place.path("lock")
+    lock = place.fs.try_lock(path, shared=False)
+    assert lock is not None
+    lock.pause()
+    place.fs.remove(path)
+    assert not lock.resume()
+    other = place.fs.try_lock(path, shared=False)
+    assert other is not None
+    assert not lock.resume()
+    lock.release()
+    assert other.is_mine()
+    other.release()
+
+
+def test_a_paused_lock_is_released_without_harm_to_its_next_holder(place: Place) -> None:
+    path = place.path("lock")
+    lock = place.fs.try_lock(path, shared=False)
+    assert lock is not None
+    lock.pause()
+    other = place.fs.try_lock(path, shared=False)
+    assert other is not None
+    lock.release()
+    assert place.fs.try_lock(path, shared=False) is None
+    other.release()
+
+
 def test_the_holder_reads_and_writes_the_lock_file_and_others_read_it(place: Place) -> None:
     lock = place.fs.try_lock(place.path("lock"), shared=False)
     assert lock is not None
