@@ -13,11 +13,13 @@ differences that `streamlog/SKIPPED.md` lists.
 
 import itertools
 import logging
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from streamlog.config import LogConfig
 from streamlog.errors import CorruptRecordError
 from streamlog.fs.api import Buffer, FileKind, FileSystem
+from streamlog.log import leftovers
 from streamlog.log.epochs import LeaderEpochCache
 from streamlog.log.locks import SharedState, StateFlag
 from streamlog.log.producers import ProducerStateManager
@@ -54,10 +56,10 @@ class Directory(NamedTuple):
     config: LogConfig
 
 
-def list_base_offsets(fs: FileSystem, path: str) -> list[int]:
-    """Return the base offsets of the segments in a directory, ascending."""
-    names = (parse_log_file_name(name) for name in fs.list(path))
-    return sorted(base for base in names if base is not None)
+def _base_offsets(names: Iterable[str]) -> list[int]:
+    """Return the base offsets of the segments among the names in a directory, ascending."""
+    bases = (parse_log_file_name(name) for name in names)
+    return sorted(base for base in bases if base is not None)
 
 
 def adopt(directory: Directory, state: SharedState, known: Segments) -> LoadedLog | None:
@@ -69,14 +71,16 @@ def adopt(directory: Directory, state: SharedState, known: Segments) -> LoadedLo
         known: Segments this process has open already; sealed ones are used again.
     """
     fs, path = directory.fs, directory.path
-    bases = list_base_offsets(fs, path)
-    if not bases or bases[-1] != state.active_base_offset:
+    names = fs.list(path)
+    bases = _base_offsets(names)
+    if not bases or bases[-1] != state.active_base_offset or leftovers.has_swaps(names):
         return None
     found = fs.stat(f"{path}/{log_file_name(bases[-1])}")
     if found is None or found.kind is not FileKind.FILE or found.size != state.active_size:
         return None
+    is_merged = known.are_merged_in(bases)
     segments = Segments(
-        (None if base == bases[-1] else known.find(base))
+        (None if is_merged or base == bases[-1] else known.find(base))
         or Segment.open(fs, path, base, config=directory.config, writable=True)
         for base in bases
     )
@@ -123,7 +127,8 @@ def recover(
         StorageError: A file cannot be read, cut or written.
     """
     fs, path = directory.fs, directory.path
-    bases = list_base_offsets(fs, path)
+    leftovers.finish(fs, path, directory.config, now_ms)
+    bases = _base_offsets(fs.list(path))
     epochs = LeaderEpochCache.load(fs, path)
     opened = [Segment.open(fs, path, b, config=directory.config, writable=True) for b in bases]
     first = _first_to_scan(bases, durable_offset, scanned)

@@ -7,6 +7,7 @@ three `stat` calls.
 
 import os
 from types import TracebackType
+from typing import Final
 
 from streamlog.config import LogConfig
 from streamlog.errors import (
@@ -20,18 +21,20 @@ from streamlog.fs.local import LocalFileSystem
 from streamlog.log import checkpoints, partition_metadata
 from streamlog.log.append import OffsetAndTimestamp
 from streamlog.log.epochs import LeaderEpochCache
-from streamlog.log.loader import list_base_offsets
+from streamlog.log.leftovers import LogFile, live_logs
 from streamlog.log.producers import ProducerStateManager
 from streamlog.log.read import Bounds, FetchInfo, fetch, size_between, split
 from streamlog.log.segments import Segments
 from streamlog.log.time_search import max_timestamp, offset_for_timestamp
 from streamlog.records.layout import MAX_INT64
 from streamlog.records.record import IsolationLevel
-from streamlog.segment.filenames import log_file_name
+from streamlog.segment.filenames import FileSuffix, log_file_name, segment_file_name
 from streamlog.segment.segment import Segment
 from streamlog.topic import TopicPartition, parse_partition_directory
 
 __all__ = ["LogReader"]
+
+_ATTEMPTS: Final = 10  # at listing a directory that changes
 
 
 class LogReader:
@@ -168,17 +171,15 @@ class LogReader:
         self._refresh_log_start()
         if len(self._segments):
             self._follow_tail()
-        next_file = f"{self.path}/{log_file_name(self._log_end_offset)}"
-        if (
-            directory.mtime_ns != self._directory_mtime_ns
-            or len(self._segments) == 0
-            or (
-                self._log_end_offset > self._segments.active.base_offset
-                and self._fs.stat(next_file) is not None
-            )
-        ):
+        if directory.mtime_ns != self._directory_mtime_ns or self._has_rolled():
             self._directory_mtime_ns = directory.mtime_ns
             self._relist()
+
+    def _has_rolled(self) -> bool:
+        """Tell whether the next segment is there; a directory's time may not have moved by then."""
+        if len(self._segments) and self._log_end_offset == self._segments.active.base_offset:
+            return False
+        return self._fs.stat(f"{self.path}/{log_file_name(self.log_end_offset)}") is not None
 
     def _follow_tail(self) -> None:
         active = self._segments.active
@@ -186,23 +187,40 @@ class LogReader:
             self._log_end_offset = active.next_offset()
 
     def _relist(self) -> None:
-        """Take the segments that the directory has now; those already open are used again."""
-        bases = list_base_offsets(self._fs, self.path)
+        """Take the segments that the directory has now; those already open are used again.
+
+        Raises:
+            FileMissingError: Files go as fast as they can be listed.
+            CorruptRecordError: What a compaction left cannot be used.
+        """
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                self._take(live_logs(self._fs, self.path, self._config))
+            except FileMissingError:  # renamed or removed since it was listed
+                if attempt == _ATTEMPTS:
+                    raise
+            else:
+                return
+
+    def _take(self, files: list[LogFile]) -> None:
         known = self._segments
-        if bases == known.base_offsets:
+        paths = [f"{self.path}/{segment_file_name(base, FileSuffix.LOG, suffix)}"
+                 for base, suffix in files]  # fmt: skip
+        if paths == [segment.path for segment in known]:
             return
-        opened = []
-        for base in bases:
-            segment = known.find(base)
-            if segment is None:
-                segment = Segment.open(
-                    self._fs, self.path, base, config=self._config, writable=False
-                )
-            opened.append(segment)
+        is_merged = known.are_merged_in([file.base_offset for file in files])
+        usable = {} if is_merged else {segment.path: segment for segment in known}
+        opened = [
+            usable.get(path)
+            or Segment.open(
+                self._fs, self.path, base, config=self._config, writable=False, suffix=suffix
+            )
+            for path, (base, suffix) in zip(paths, files, strict=True)
+        ]
         if len(known) and opened:
             # What the former tail got before the roll is whole now.
             former = known.active
-            if former is not opened[-1]:
+            if former in opened[:-1]:
                 former.extend()
         self._segments = Segments(opened)
         for segment in known:
@@ -259,18 +277,26 @@ class LogReader:
         if offset >= self._log_end_offset:
             self.refresh()
         committed = isolation is IsolationLevel.READ_COMMITTED
-        knows_stable = end_is_stable or not committed
-        stable = self.high_watermark if knows_stable else self.last_stable_offset
-        bounds = Bounds(self.log_start_offset, self.log_end_offset, self.high_watermark, stable)
-        return fetch(
-            self._segments,
-            offset,
-            bounds=bounds,
-            upper=stable if committed else self.high_watermark,
-            end_offset=end_offset,
-            max_bytes=max_bytes,
-            is_committed=committed,
-        )
+
+        def fetch_now() -> FetchInfo:
+            knows_stable = end_is_stable or not committed
+            stable = self.high_watermark if knows_stable else self.last_stable_offset
+            bounds = Bounds(self.log_start_offset, self.log_end_offset, self.high_watermark, stable)
+            return fetch(
+                self._segments,
+                offset,
+                bounds=bounds,
+                upper=stable if committed else self.high_watermark,
+                end_offset=end_offset,
+                max_bytes=max_bytes,
+                is_committed=committed,
+            )
+
+        try:
+            return fetch_now()
+        except FileMissingError:  # renamed or removed before this reader first opened it
+            self._relist()
+            return fetch_now()
 
     def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:
         """Return the first record whose timestamp is at least `timestamp` (ms), or None."""

@@ -6,7 +6,7 @@ while its files are being deleted under them.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from streamlog.segment.segment import Segment
 
@@ -52,6 +52,15 @@ class Segments:
         if at < len(self._bases) and self._bases[at] == base_offset:
             return self._segments[at]
         return None
+
+    def are_merged_in(self, base_offsets: Sequence[int]) -> bool:
+        """Tell whether a newer list lacks segments that lay between others of it.
+
+        Compaction did that: their records are in another segment, whose file is a new one.
+        """
+        first, last = (base_offsets[0], base_offsets[-1]) if base_offsets else (0, 0)
+        known = set(base_offsets)
+        return any(first < base < last and base not in known for base in self._bases)
 
     def floor_index(self, offset: int) -> int:
         """Return the index of the last segment whose base is at most `offset`, -1 for none."""

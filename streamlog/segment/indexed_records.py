@@ -33,7 +33,7 @@ from streamlog.segment.file_records import (
     OffsetAndTimestamp,
     OffsetPosition,
 )
-from streamlog.segment.filenames import log_file_name
+from streamlog.segment.filenames import FileSuffix, SegmentSuffix, segment_file_name
 from streamlog.segment.index_file import IndexFile
 from streamlog.segment.indexes import NO_OFFSET, IndexState, SegmentIndexes, choose_entries
 from streamlog.segment.offset_index import IndexEntry
@@ -59,6 +59,7 @@ class IndexedRecords:
         base_offset: The segment's base offset.
         config: The topic's settings.
         writable: Whether the log file may be changed.
+        suffix: What stands behind the log file's name.
 
     Attributes:
         records: The log file.
@@ -88,6 +89,7 @@ class IndexedRecords:
         *,
         config: LogConfig,
         writable: bool,
+        suffix: SegmentSuffix = SegmentSuffix.NONE,
     ) -> None:
         self._fs = fs
         self._directory = directory
@@ -98,9 +100,8 @@ class IndexedRecords:
         self.base_offset = base_offset
         self.config = config
         self.is_distrusted = False
-        self.records = FileRecords(
-            fs, f"{directory}/{log_file_name(base_offset)}", writable=writable
-        )
+        name = segment_file_name(base_offset, FileSuffix.LOG, suffix)
+        self.records = FileRecords(fs, f"{directory}/{name}", writable=writable)
         self.size = 0
 
     # ---- the indexes -------------------------------------------------------------------------

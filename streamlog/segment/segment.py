@@ -65,9 +65,12 @@ class Segment:
         *,
         config: LogConfig,
         writable: bool,
+        suffix: SegmentSuffix = SegmentSuffix.NONE,
     ) -> None:
         self._fs = fs
-        self._log = IndexedRecords(fs, directory, base_offset, config=config, writable=writable)
+        self._log = IndexedRecords(
+            fs, directory, base_offset, config=config, writable=writable, suffix=suffix
+        )
         self._files = SegmentFiles(fs, directory, self._log)
         self._first_batch_timestamp: int | None = None
         self.directory = directory
@@ -111,6 +114,7 @@ class Segment:
         *,
         config: LogConfig,
         writable: bool,
+        suffix: SegmentSuffix = SegmentSuffix.NONE,
     ) -> "Segment":
         """Return a segment that is there; nothing is read before it is needed.
 
@@ -120,12 +124,13 @@ class Segment:
             base_offset: Its first offset, as its name says.
             config: The topic's settings.
             writable: Whether it may be appended to, cut, and have its indexes rebuilt.
+            suffix: What stands behind the name of its log file.
 
         Raises:
             FileMissingError: There is no such log file.
             LimitExceededError: It is larger than a segment can be.
         """
-        segment = cls(fs, directory, base_offset, config=config, writable=writable)
+        segment = cls(fs, directory, base_offset, config=config, writable=writable, suffix=suffix)
         found = segment._log.records.stat()
         segment._log.size = found.size
         segment.created_ms = found.mtime_ms
@@ -307,6 +312,7 @@ class Segment:
         self._log.store_indexes()
         return standing
 
+    # ---- the indexes -------------------------------------------------------------------------
     def seal(self) -> None:
         """Give the time index its last entry: the segment does not grow for now.
 
@@ -315,7 +321,6 @@ class Segment:
         self._log.seal_indexes()
         self._files.is_sealed = True
 
-    # ---- the indexes -------------------------------------------------------------------------
     @property
     def offset_index(self) -> OffsetIndex:
         """The offset index, as far as it can be believed."""
@@ -326,7 +331,6 @@ class Segment:
         """The time index, as far as it can be believed."""
         return self._log.indexes.time
 
-    # ---- aborted transactions ----------------------------------------------------------------
     @property
     def txn_index(self) -> TxnIndex:
         """The transaction index.
@@ -413,9 +417,6 @@ class Segment:
                 not synced may be lost in front of others that survived.
             restore: Knows batches that are kept elsewhere, byte for byte as they belong here:
                 where bad bytes stand in front of sound ones, they are written again.
-
-        Returns:
-            What was found and done.
 
         Raises:
             CorruptRecordError: Records that somebody was promised are damaged; nothing was cut.

@@ -160,7 +160,6 @@ def test_each_listed_case_exists_and_the_others_are_most() -> None:
         "opens",
         "other segments",
         "other stable offset",
-        "not yet",
     }
     assert len(CASES) == 417 and len(CASES) - len(LISTED) >= 300
 
@@ -251,12 +250,6 @@ def test_open_transactions_are_known_better(case: dict[str, Any]) -> None:
     check_bytes(fs, case)
     truth = {"base-a": 57, "base-b": 17}[case["base"]]  # of the undamaged log
     assert found.last_stable == max(truth, found.log_start)
-
-
-@pytest.mark.xfail(strict=True, reason="an interrupted compaction is finished with compaction")
-@pytest.mark.parametrize("case", is_listed("not yet"), ids=name_of)
-def test_an_interrupted_compaction_is_finished(case: dict[str, Any]) -> None:
-    assert ours(damaged(case), case) == kafkas(case)
 
 
 @pytest.mark.parametrize("case", [CASES[0], CASES[20], CASES[90], CASES[215]], ids=name_of)

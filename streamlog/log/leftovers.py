@@ -1,0 +1,192 @@
+"""What a process that died left half done in a partition's directory: files between two names.
+
+Compaction, and the splitting of a segment, write what comes out as `.cleaned` and sync it. All of
+it is renamed to `.swap`, the highest base first; what it replaces is renamed to `.deleted`; and
+the suffix `.swap` is taken away. Names alone tell how far that came:
+
+    a `.cleaned`      not everything is `.swap` yet: the `.swap` at or above the lowest `.cleaned`
+                      are part of it. All of these go: what they were to replace still stands.
+    only `.swap`      everything is written and durable. It takes the place of every segment from
+                      the first one's base up to the end of the last one.
+    a `.deleted`      was replaced, or lay below the log start. Readers may be at it for another
+                      `file.delete.delay.ms`.
+
+Whoever renames holds the partition's lock. A reader, who never does, sees the log as it is going
+to be: `live_logs`.
+
+Source: LogLoader.removeTempFilesAndCollectSwapFiles, LogLoader.load.
+"""
+
+import contextlib
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from streamlog.config import LogConfig
+from streamlog.errors import CorruptRecordError, FileMissingError
+from streamlog.fs.api import FileSystem
+from streamlog.segment.filenames import (
+    FileSuffix,
+    SegmentFileName,
+    SegmentSuffix,
+    parse_segment_file_name,
+    segment_file_name,
+)
+from streamlog.segment.segment import Segment
+
+__all__ = ["LogFile", "finish", "has_swaps", "live_logs"]
+
+_OF_A_SEGMENT: Final = frozenset(FileSuffix) - {FileSuffix.PRODUCER_SNAPSHOT}
+
+_logger = logging.getLogger(__name__)
+
+
+class LogFile(NamedTuple):
+    """A log file that counts: its base offset, and the suffix it still has."""
+
+    base_offset: int
+    suffix: SegmentSuffix = SegmentSuffix.NONE
+
+
+def live_logs(fs: FileSystem, directory: str, config: LogConfig) -> list[LogFile]:
+    """Return the log files that make up a log, ascending; nothing is changed.
+
+    Args:
+        fs: Where they lie.
+        directory: The partition's directory.
+        config: The topic's settings.
+
+    Raises:
+        CorruptRecordError: A log that is to be swapped in is damaged.
+        StorageError: The directory or a file cannot be read.
+    """
+    files = _parse(fs.list(directory))
+    plain = [file.base_offset for file in files if _is_log(file, SegmentSuffix.NONE)]
+    swaps = _complete_swaps(files)
+    if not swaps:
+        return [LogFile(base) for base in sorted(plain)]
+    end = _end_of_swaps(fs, directory, swaps, config)
+    kept = [LogFile(base) for base in plain if not swaps[0] <= base < end]
+    return sorted([*kept, *(LogFile(base, SegmentSuffix.SWAP) for base in swaps)])
+
+
+def has_swaps(names: Iterable[str]) -> bool:
+    """Tell whether files wait to be swapped in."""
+    return any(file.suffix is SegmentSuffix.SWAP for file in _parse(names))
+
+
+def finish(fs: FileSystem, directory: str, config: LogConfig, now_ms: int) -> None:
+    """Finish what was left half done, or take it back; the partition's lock is held.
+
+    A crash in the middle leaves names that say as much as those before.
+
+    Args:
+        fs: Where the partition lies.
+        directory: Its directory.
+        config: The topic's settings.
+        now_ms: The time.
+
+    Raises:
+        CorruptRecordError: A log that is to be swapped in is damaged; nothing was replaced.
+        StorageError: A file cannot be read, renamed or removed.
+    """
+    files = [file for file in _parse(fs.list(directory)) if file.suffix is not SegmentSuffix.NONE]
+    if not files:
+        return
+    _remove_deleted(fs, directory, files, now_ms - config.file_delete_delay_ms)
+    swaps = _complete_swaps(files)
+    unfinished = [
+        file
+        for file in files
+        if file.suffix is SegmentSuffix.CLEANED
+        or (file.suffix is SegmentSuffix.SWAP and file.base_offset >= _lowest_cleaned(files))
+    ]
+    for file in unfinished:
+        _logger.warning("[%s] removed %s: it was not finished", directory, segment_file_name(*file))
+        fs.remove(f"{directory}/{segment_file_name(*file)}")
+    if swaps:
+        _replace(fs, directory, swaps, _end_of_swaps(fs, directory, swaps, config))
+    for file in files:
+        if file.suffix is SegmentSuffix.SWAP and file not in unfinished:
+            _rename(fs, directory, file, SegmentSuffix.NONE)
+    fs.sync_directory(directory)
+
+
+def _parse(names: Iterable[str]) -> list[SegmentFileName]:
+    """Return the files of segments, the log of each base behind its indexes."""
+    parsed = [file for name in names if (file := parse_segment_file_name(name)) is not None]
+    return sorted(parsed, key=lambda file: (file.base_offset, file.kind is FileSuffix.LOG))
+
+
+def _is_log(file: SegmentFileName, suffix: SegmentSuffix) -> bool:
+    return file.kind is FileSuffix.LOG and file.suffix is suffix
+
+
+def _lowest_cleaned(files: Sequence[SegmentFileName]) -> float:
+    cleaned = (file.base_offset for file in files if file.suffix is SegmentSuffix.CLEANED)
+    return min(cleaned, default=float("inf"))
+
+
+def _complete_swaps(files: Sequence[SegmentFileName]) -> list[int]:
+    """Return the base offsets of the logs that are to be swapped in, ascending."""
+    limit = _lowest_cleaned(files)
+    return [
+        file.base_offset
+        for file in files
+        if _is_log(file, SegmentSuffix.SWAP) and file.base_offset < limit
+    ]
+
+
+def _end_of_swaps(fs: FileSystem, directory: str, swaps: Sequence[int], config: LogConfig) -> int:
+    """Return the offset behind the last log to be swapped in; all of them must be sound."""
+    end = 0
+    for base in swaps:
+        segment = Segment.open(
+            fs, directory, base, config=config, writable=False, suffix=SegmentSuffix.SWAP
+        )
+        size = segment.size
+        segment.extend()
+        if segment.size != size:
+            raise CorruptRecordError(
+                "a log that compaction was about to swap in is damaged",
+                path=segment.path,
+                position=segment.size,
+                offset=segment.next_offset(),
+                expected=f"{size} bytes of whole batches",
+                hint="where the segments that it replaces are still there, remove it",
+            )
+        end = max(end, segment.next_offset())
+        segment.close()
+    return end
+
+
+def _replace(fs: FileSystem, directory: str, swaps: Sequence[int], end: int) -> None:
+    """Set aside the segments whose records the logs to be swapped in hold."""
+    _logger.warning(
+        "[%s] finished a compaction: segments from %d up to %d are replaced by %s",
+        directory,
+        swaps[0],
+        end,
+        ", ".join(map(str, swaps)),
+    )
+    for file in _parse(fs.list(directory)):
+        is_replaced = file.suffix is SegmentSuffix.NONE and file.kind in _OF_A_SEGMENT
+        if is_replaced and swaps[0] <= file.base_offset < end:
+            _rename(fs, directory, file, SegmentSuffix.DELETED)
+    fs.sync_directory(directory)
+
+
+def _rename(fs: FileSystem, directory: str, file: SegmentFileName, suffix: SegmentSuffix) -> None:
+    target = segment_file_name(*file._replace(suffix=suffix))
+    fs.rename(f"{directory}/{segment_file_name(*file)}", f"{directory}/{target}")
+
+
+def _remove_deleted(
+    fs: FileSystem, directory: str, files: Iterable[SegmentFileName], before_ms: int
+) -> None:
+    for file in files:
+        path = f"{directory}/{segment_file_name(*file)}"
+        found = fs.stat(path) if file.suffix is SegmentSuffix.DELETED else None
+        if found is not None and found.mtime_ms <= before_ms:
+            with contextlib.suppress(FileMissingError):
+                fs.remove(path)

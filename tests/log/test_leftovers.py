@@ -1,0 +1,169 @@
+"""Compactions that died half way: what a writer makes of them, what readers see meanwhile."""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from streamlog.clock import ManualClock
+from streamlog.config import LogConfig
+from streamlog.errors import CorruptRecordError
+from streamlog.fs.api import FileSystem, OpenMode
+from streamlog.fs.memory import MemoryFileSystem
+from streamlog.log import leftovers
+from streamlog.log.partition_log import PartitionLog
+from streamlog.log.reader import LogReader
+from streamlog.records.record import Record
+from streamlog.segment.filenames import FileSuffix, SegmentSuffix, segment_file_name
+from tests.support.commits import values_in
+from tests.support.crash import every_crash_point
+from tests.support.segments import read_bytes, write_bytes
+
+NOW = 1_700_000_000_000
+PATH = "/root/orders-0"
+CONFIG = LogConfig(internal_segment_bytes=150, index_interval_bytes=0)
+VALUES = [b"value %d" % number * 4 for number in range(6)]
+LOG, INDEX = FileSuffix.LOG, FileSuffix.OFFSET_INDEX
+PLAIN, CLEANED, SWAP = SegmentSuffix.NONE, SegmentSuffix.CLEANED, SegmentSuffix.SWAP
+DELETED = SegmentSuffix.DELETED
+
+
+def open_log(fs: FileSystem) -> PartitionLog:
+    return PartitionLog.open(
+        PATH, config=CONFIG, fs=fs, clock=ManualClock(NOW), random=Random(1), lock_timeout_ms=5
+    )
+
+
+def six_segments(clock: ManualClock | None = None) -> MemoryFileSystem:
+    fs = MemoryFileSystem(clock=clock or ManualClock(NOW))
+    fs.make_directory("/root")
+    with open_log(fs) as log:
+        for value in VALUES:
+            log.append([Record(None, value, (), NOW)])
+        assert log.segments.base_offsets == [0, 1, 2, 3, 4, 5]
+    return fs
+
+
+def path_of(base: int, kind: FileSuffix, suffix: SegmentSuffix = PLAIN) -> str:
+    return f"{PATH}/{segment_file_name(base, kind, suffix)}"
+
+
+def joined(fs: MemoryFileSystem, bases: Sequence[int]) -> bytes:
+    return b"".join(read_bytes(fs, path_of(base, LOG)) for base in bases)
+
+
+def compact(fs: FileSystem, outputs: dict[int, bytes], replaced: Sequence[int]) -> None:
+    """Do as a cleaner does that replaces some segments by others."""
+    for base, data in outputs.items():
+        with fs.open(path_of(base, LOG, CLEANED), OpenMode.CREATE) as file:
+            file.pwrite(data, 0)
+            file.sync()
+    for base in sorted(outputs, reverse=True):
+        fs.rename(path_of(base, LOG, CLEANED), path_of(base, LOG, SWAP))
+        fs.sync_directory(PATH)
+    for base in replaced:
+        for kind in (LOG, INDEX):
+            fs.rename(path_of(base, kind), path_of(base, kind, DELETED))
+    fs.sync_directory(PATH)
+    for base in outputs:
+        fs.rename(path_of(base, LOG, SWAP), path_of(base, LOG))
+    fs.sync_directory(PATH)
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [{1: [1, 2, 3]}, {1: [1], 2: [2, 3]}, {0: [0, 1], 2: [2], 3: [3, 4]}],
+    ids=["into one", "into two", "into three"],
+)
+def test_wherever_a_compaction_dies_every_record_is_there_once(
+    outputs: dict[int, list[int]],
+) -> None:
+    prepared = six_segments()
+    written = {base: joined(prepared, sources) for base, sources in outputs.items()}
+    replaced = [source for sources in outputs.values() for source in sources]
+
+    def workload(fs: FileSystem, acknowledged: list[Any]) -> None:
+        compact(fs, written, replaced)
+        with open_log(fs):
+            acknowledged.append("opened")
+
+    def check(fs: MemoryFileSystem, acknowledged: Sequence[Any]) -> None:
+        assert values_in(fs, PATH) == VALUES, "a reader, before anybody repaired anything"
+        with open_log(fs) as log:
+            bases = log.segments.base_offsets
+            log.append([Record(None, b"more", (), NOW)])
+        assert values_in(fs, PATH) == [*VALUES, b"more"]
+        names = fs.list(PATH)
+        assert not leftovers.has_swaps(names)
+        if acknowledged:
+            kept = set(range(6)) - set(replaced)
+            assert bases == sorted(kept | set(outputs))
+
+    report = every_crash_point(workload, check, prepared=prepared, seeds=range(2))
+    assert report.states > 40
+
+
+def test_a_reader_that_was_there_before_finds_what_was_merged() -> None:
+    clock = ManualClock(NOW)
+    fs = six_segments(clock)
+    merged = joined(fs, [1, 2, 3])
+    with LogReader.open(PATH, fs=fs) as reader:
+        assert reader.log_end_offset == 6
+        clock.advance(1)
+        compact(fs, {1: merged}, [1, 2, 3])
+        reader.refresh()
+        assert reader.segments.base_offsets == [0, 1, 4, 5]
+        found = [each.value for at in range(6) for each in reader.read(at, 1).records()]
+        assert found[:4] == VALUES[:4] and set(found) == set(VALUES)
+
+
+def test_so_does_a_writer_that_was_there_before() -> None:
+    fs = six_segments()
+    with open_log(fs) as log:
+        log.read(0, 1 << 20)
+        compact(fs, {1: joined(fs, [1, 2, 3])}, [1, 2, 3])
+        with open_log(fs) as other:
+            other.append([Record(None, b"more", (), NOW)])
+        log.catch_up()
+        assert [each.value for each in log.read(2, 1).records()] == VALUES[2:3]
+
+
+@pytest.mark.parametrize("tick", [0, 1], ids=["in the same millisecond", "later"])
+def test_a_reader_follows_a_log_whose_name_changes(tick: int) -> None:
+    clock = ManualClock(NOW)
+    fs = six_segments(clock)
+    for kind in (LOG, INDEX):
+        fs.rename(path_of(2, kind), path_of(2, kind, SWAP))
+    with LogReader.open(PATH, fs=fs) as reader:
+        clock.advance(tick)
+        open_log(fs).close()
+        assert [each.value for each in reader.read(2, 1).records()] == VALUES[2:3]
+        assert reader.segments[2].path == path_of(2, LOG)
+
+
+def test_what_is_swapped_in_must_be_sound_to_its_end() -> None:
+    fs = six_segments()
+    write_bytes(fs, path_of(1, LOG, SWAP), joined(fs, [1, 2])[:-1])
+    before = fs.list(PATH)
+    for open_it in (open_log, lambda fs: LogReader.open(PATH, fs=fs)):
+        with pytest.raises(CorruptRecordError, match="swap in is damaged"):
+            open_it(fs)
+    assert fs.list(PATH) == before
+
+
+def test_deleted_files_go_when_no_reader_can_be_at_them_any_more() -> None:
+    fs = six_segments()
+    write_bytes(fs, path_of(0, INDEX, DELETED), b"")
+    delay = CONFIG.file_delete_delay_ms
+    leftovers.finish(fs, PATH, CONFIG, NOW + delay - 1)
+    assert fs.stat(path_of(0, INDEX, DELETED)) is not None
+    leftovers.finish(fs, PATH, CONFIG, NOW + delay)
+    assert fs.stat(path_of(0, INDEX, DELETED)) is None
+
+
+def test_where_nothing_is_left_over_nothing_is_done() -> None:
+    fs = six_segments()
+    before = fs.list(PATH)
+    leftovers.finish(fs, PATH, CONFIG, NOW)
+    assert fs.list(PATH) == before and not leftovers.has_swaps(before)
