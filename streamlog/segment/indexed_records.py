@@ -35,7 +35,7 @@ from streamlog.segment.file_records import (
 )
 from streamlog.segment.filenames import FileSuffix, SegmentSuffix, segment_file_name
 from streamlog.segment.index_file import IndexFile
-from streamlog.segment.indexes import NO_OFFSET, IndexState, SegmentIndexes, choose_entries
+from streamlog.segment.indexes import NO_OFFSET, IndexState, SegmentIndexes
 from streamlog.segment.offset_index import IndexEntry
 from streamlog.segment.search import find_sound
 from streamlog.segment.time_index import TimestampOffset
@@ -47,7 +47,6 @@ _logger = logging.getLogger(__name__)
 
 _SEARCH_SIZE: Final = 128 << 10  # a search by time ends some batches behind its index entry
 _HEADER_MAX_TIMESTAMP: Final = 8  # its place among the fields of BATCH_HEADER
-_NO_ENTRIES: Final = MAX_INT32  # as an index interval: larger than any segment
 
 
 class IndexedRecords:
@@ -396,10 +395,10 @@ class IndexedRecords:
         return place, state
 
     def _walk_from(self, start: Place, state: IndexState, end: int) -> tuple[Place, IndexState]:
-        def on_sound(position: int, _: NDArray[np.uint8], table: BatchTable) -> None:
+        def on_sound(_: int, __: NDArray[np.uint8], table: BatchTable) -> None:
             nonlocal state
             # An entry's own batch counts as bytes since that entry, so it is walked over again.
-            state = choose_entries(table, position, _NO_ENTRIES, state)[1]
+            state = state.after(table)
 
         place = walk_sound(self.records, self.base_offset, start, end, on_sound)
         return place, state

@@ -38,6 +38,15 @@ class IndexState(NamedTuple):
     max_timestamp: int = NO_TIMESTAMP
     offset_of_max_timestamp: int = NO_OFFSET
 
+    def after(self, table: BatchTable) -> "IndexState":
+        """Return the state behind one or more batches, none of which gets an entry."""
+        size = self.bytes_since_entry + int(table.size.sum())
+        largest = int(table.max_timestamp.argmax())
+        timestamp = int(table.max_timestamp[largest])
+        if timestamp <= self.max_timestamp:
+            return self._replace(bytes_since_entry=size)
+        return IndexState(size, timestamp, int(table.last_offset[largest]))
+
 
 def choose_entries(
     table: BatchTable, start: int, interval: int, state: IndexState

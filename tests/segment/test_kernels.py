@@ -98,6 +98,8 @@ def test_index_entries_are_their_twin_however_the_batches_come(
     batches = list(zip(*(column.tolist() for column in columns), strict=True))
     expected = reference.index_entries(batches, interval)
     first, state = choose_entries(table.slice(0, border), 0, interval, IndexState())
+    if batches[:border] and not len(first):
+        assert IndexState().after(table.slice(0, border)) == state
     second, state = choose_entries(table.slice(border, len(table)), 0, interval, state)
     assert [tuple(entry) for entry in [*first.tolist(), *second.tolist()]] == expected
     if batches:
