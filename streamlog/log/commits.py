@@ -25,11 +25,7 @@ from streamlog.errors import (
     UnknownOutcomeError,
 )
 from streamlog.fs.api import FileSystem
-from streamlog.log.admission import (
-    StagedCommit,
-    admit,
-    gather,
-)
+from streamlog.log.admission import StagedCommit, admit, gather
 from streamlog.log.app_lock import locked_app
 from streamlog.log.apply import apply_part, apply_waiting, batches_from
 from streamlog.log.commit_target import CommitTarget
@@ -52,6 +48,7 @@ from streamlog.log.retirement import (
 )
 from streamlog.log.staging import StagedFile, StagingArea
 from streamlog.log.standing import Standing
+from streamlog.log.sweep import Sweep, sweep_now
 from streamlog.topic import TopicPartition
 
 __all__ = ["CommitLog", "CommitOutcome"]
@@ -114,6 +111,7 @@ class CommitLog:
             Without it, only what needs no other partitions can be done: `apply_pending`,
             `pending`, `last_version`, `abort`.
         lock_timeout_ms: How long to wait for another committer of the same app.
+        sweep: Removes the files of retired commits.
     """
 
     def __init__(
@@ -124,6 +122,7 @@ class CommitLog:
         clock: Clock,
         open_log: OpenLog | None = None,
         lock_timeout_ms: float = 30_000,
+        sweep: Sweep = sweep_now,
     ) -> None:
         self._root = root
         self._fs, self._clock = fs, clock
@@ -138,6 +137,7 @@ class CommitLog:
             self._area,
             open_log=self._open_log,
             apply_pending=self.apply_pending,
+            sweep=sweep,
         )
 
     # ---- commit ------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from streamlog.log.locks import refuse_live_broker
 from streamlog.log.meta_properties import read_meta_properties
 from streamlog.log.open_writers import OpenWriter
 from streamlog.log.roots import check_root, is_our_root, make_root, read_server_config
+from streamlog.log.sweep import Sweep, sweep_now
 from streamlog.topic import TopicPartition, check_topic_name
 
 if TYPE_CHECKING:
@@ -82,10 +83,16 @@ class LogManager:
     """
 
     def __init__(
-        self, root: str, *, fs: FileSystem, clock: Clock, random: random_module.Random
+        self,
+        root: str,
+        *,
+        fs: FileSystem,
+        clock: Clock,
+        random: random_module.Random,
+        sweep: Sweep,
     ) -> None:
         self.root = root
-        self._fs, self._clock, self._random = fs, clock, random
+        self._fs, self._clock, self._random, self._sweep = fs, clock, random, sweep
         self._guard = threading.RLock()
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._readers: dict[TopicPartition, LogReader] = {}
@@ -102,6 +109,7 @@ class LogManager:
         fs: FileSystem | None = None,
         clock: Clock | None = None,
         random: random_module.Random | None = None,
+        sweep: Sweep = sweep_now,
     ) -> "LogManager":
         """Open a log root.
 
@@ -111,6 +119,7 @@ class LogManager:
             fs: The file system; the machine's own by default.
             clock: The clock; the machine's own by default.
             random: For ids.
+            sweep: Removes the files of commits that are done with; at once by default.
 
         Returns:
             The open root; close it, or use it as a context manager.
@@ -126,7 +135,7 @@ class LogManager:
         if create:
             make_root(fs, clock, path, random=random)
         check_root(fs, path)
-        return cls(path, fs=fs, clock=clock, random=random)
+        return cls(path, fs=fs, clock=clock, random=random, sweep=sweep)
 
     # ---- topics ------------------------------------------------------------------------------
     @property
@@ -303,7 +312,11 @@ class LogManager:
             if self._commits is None:
                 self._enter()
                 self._commits = topics.commit_log(
-                    self._fs, self._clock, self.root, open_log=lambda each: self.log(*each)
+                    self._fs,
+                    self._clock,
+                    self.root,
+                    open_log=lambda each: self.log(*each),
+                    sweep=self._sweep,
                 )
             return self._commits
 

@@ -57,7 +57,7 @@ class PendingDecisions:
         except FileMissingError:
             names = []
         for gone in self._known.keys() - names:
-            del self._known[gone]
+            self._known.pop(gone, None)  # a sweep may be at work
         return names
 
     def load(self, name: str) -> Decision | None:

@@ -2,7 +2,8 @@
 
     sync the logs → ledger durable → remove the decisions → remove the staged files
 
-A crash after any step leaves more than is needed, never less.
+A crash after any step leaves more than is needed, never less. The last two may go on behind the
+caller's back (`streamlog.log.sweep`): what the ledger says is retired counts as retired.
 """
 
 import errno
@@ -19,6 +20,7 @@ from streamlog.log.ledger import Ledgers
 from streamlog.log.pending import PendingDecisions, decision_key
 from streamlog.log.staging import StagingArea, staged_version
 from streamlog.log.standing import Standing
+from streamlog.log.sweep import Sweep, sweep_now
 from streamlog.topic import TopicPartition
 
 __all__ = [
@@ -56,7 +58,7 @@ class RetireReport:
     Attributes:
         retired: How many decisions are done with.
         dropped: Their parts for partitions that are no more.
-        removed_files: How many staged files went.
+        removed_files: How many staged files went, or are about to.
     """
 
     retired: int = 0
@@ -106,6 +108,7 @@ class Retirement:
         area: Its staged files.
         open_log: Opens a partition for writing; raises `UnknownTopicError` where it is no more.
         apply_pending: Applies what is decided for a partition.
+        sweep: Removes what is done with.
     """
 
     def __init__(
@@ -116,9 +119,11 @@ class Retirement:
         *,
         open_log: OpenLog,
         apply_pending: Callable[[CommitTarget], None],
+        sweep: Sweep,
     ) -> None:
         self._pending, self._ledgers, self._area = pending, ledgers, area
         self._open_log, self._apply_pending = open_log, apply_pending
+        self._sweep = sweep
 
     def retire(self, history: History) -> RetireReport:
         """Retire what an app decided, from the oldest decision on.
@@ -138,16 +143,29 @@ class Retirement:
         if done and not is_anonymous:
             gone = {part.topic_partition for part in dropped}
             self._ledgers.store(history.ledger.with_decisions(done, gone))
-        for name in (*history.stale, *(decision.name for decision in done)):
-            self._pending.remove(name)
-        removed = 0
-        if done or history.stale:
-            removed = self._remove_files(history.app, standing, decisions[len(done) :])
-        if is_anonymous:
+        names = [*history.stale, *(decision.name for decision in done)]
+        applied = [file.name for decision in done for file in decision.files]
+        orphans = self._orphans(history.app, standing, decisions) if names else []
+        # An orphan is removed under the app's lock: a commit of its version may be on its way.
+        self._area.remove(history.app, orphans)
+
+        def remove() -> None:
+            for name in names:
+                self._pending.remove(name)
+            self._area.remove(history.app, applied)
+
+        if is_anonymous:  # no ledger says that it is retired, only that its decision is gone
+            sweep_now(remove)
             self._remove_directory(self._area.directory(history.app))
+        elif names:
+            self._sweep(remove)
         if failed:
             raise next(iter(failed.values()))
-        return RetireReport(retired=len(done), dropped=tuple(dropped), removed_files=removed)
+        return RetireReport(
+            retired=len(done),
+            dropped=tuple(dropped),
+            removed_files=len(orphans) + len(applied),
+        )
 
     def clean(self, now_ms: int) -> int:
         """Remove staged files that are older than 7 days and that no decision names.
@@ -203,16 +221,14 @@ class Retirement:
             if log.recovery_point < end:
                 log.flush()
 
-    def _remove_files(self, app: str, standing: Standing, still_needed: list[Decision]) -> int:
-        """Remove staged files of versions that are committed, but for those still named."""
-        named = {file.name for decision in still_needed for file in decision.files}
-        gone = [
+    def _orphans(self, app: str, standing: Standing, decisions: Iterable[Decision]) -> list[str]:
+        """Return the staged files of versions that are committed, which no decision names."""
+        named = {file.name for decision in decisions for file in decision.files}
+        return [
             name
             for name in self._area.names(app)
             if name not in named and (staged_version(name) or 0) <= standing.last_version
         ]
-        self._area.remove(app, gone)
-        return len(gone)
 
     def _remove_directory(self, path: str) -> None:
         try:

@@ -27,6 +27,7 @@ from streamlog.log.roots import (
     topic_of_properties,
     topic_properties_path,
 )
+from streamlog.log.sweep import Sweep, sweep_now
 from streamlog.segment.filenames import parse_log_file_name
 from streamlog.topic import check_topic_name, parse_partition_directory
 
@@ -234,9 +235,14 @@ def has_pending(fs: FileSystem, root: str) -> bool:
 
 
 def commit_log(
-    fs: FileSystem, clock: Clock, root: str, *, open_log: "OpenLog | None" = None
+    fs: FileSystem,
+    clock: Clock,
+    root: str,
+    *,
+    open_log: "OpenLog | None" = None,
+    sweep: Sweep = sweep_now,
 ) -> "CommitLog":
     """Return the commits of a root; imported late, for it uses partitions itself."""
     from streamlog.log.commits import CommitLog
 
-    return CommitLog(root, fs=fs, clock=clock, open_log=open_log)
+    return CommitLog(root, fs=fs, clock=clock, open_log=open_log, sweep=sweep)

@@ -27,6 +27,7 @@ from streamlog.log.identity import CommitIdentity
 from streamlog.log.manager import LogManager
 from streamlog.log.replay import ReplayRule
 from streamlog.log.staging import StagedFile
+from streamlog.log.sweep import BackgroundSweep
 from streamlog.spark.query_checkpoint import QueryCheckpoint
 from streamlog.spark.sink_options import SinkOptions
 
@@ -157,7 +158,9 @@ class _OpenRoot:
 
     def _open(self) -> LogManager:
         if self._manager is None:
-            self._manager = LogManager.open(self._path, fs=LocalFileSystem(), clock=SystemClock())
+            self._manager = LogManager.open(
+                self._path, fs=LocalFileSystem(), clock=SystemClock(), sweep=BackgroundSweep()
+            )
         return self._manager
 
 
