@@ -8,13 +8,10 @@
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from streamlog.clock import Clock
 from streamlog.errors import (
@@ -27,7 +24,7 @@ from streamlog.errors import (
 from streamlog.fs.api import FileSystem
 from streamlog.log.admission import StagedCommit, admit, gather
 from streamlog.log.app_lock import locked_app
-from streamlog.log.apply import apply_part, apply_waiting, batches_from
+from streamlog.log.apply import apply_part, apply_waiting
 from streamlog.log.commit_target import CommitTarget
 from streamlog.log.decisions import Decision
 from streamlog.log.extents import ExtentReader
@@ -442,34 +439,6 @@ class CommitLog:
             return [decision for decision, _ in self._pending.naming(partition)]
         decisions = (self._pending.load(name) for name in self._pending.names())
         return [decision for decision in decisions if decision is not None]
-
-    def decided_batches(
-        self, partition: TopicPartition, topic_id: str, offset: int, size: int
-    ) -> Iterator[NDArray[np.uint8]]:
-        """Yield what decisions have for a partition from `offset` on.
-
-        Args:
-            partition: The partition.
-            topic_id: The id of its topic.
-            offset: Where a batch belongs.
-            size: How many bytes of whole batches at most.
-
-        Yields:
-            Batches as they stand in the log; none where no decision has one for `offset`.
-
-        Raises:
-            CorruptDataError: A decision, a ledger or a staged file cannot be read.
-            StorageError: The disk refuses.
-        """
-        for decision, part in self._pending.naming(partition):
-            if (
-                part.topic_id == topic_id
-                and part.base_offset <= offset <= part.last_offset
-                and not self._ledgers.has_retired(decision)
-            ):
-                self._pending.sync()  # who made it may have died before
-                reader = ExtentReader(self._fs, self._area, decision.identity.app, decision.files)
-                yield from batches_from(decision, part, reader, offset=offset, size=size)
 
     def last_version(self, app: str) -> int | None:
         """Return the highest version that an app committed, None for none.

@@ -275,8 +275,15 @@ class LocalLog:
                 got=str(error),
                 hint="mend the disk, then open the partition anew",
             ) from error
-        self.recovery_point = self.log_end_offset
+        # Not the log end, which a truncation may leave above the last batch.
+        self.recovery_point = self.segments.active.next_offset()
         self.last_flush_ms = now_ms
+
+    def batch_floor(self, offset: int) -> int:
+        """Return where the batch begins that `offset` lies in; `offset` itself between batches."""
+        at = self.segments.floor_index(offset)
+        found = self.segments[at].translate_offset(offset) if at >= 0 else None
+        return offset if found is None else min(offset, found.offset)
 
     def truncate(self, offset: int, now_ms: int) -> None:
         """Remove everything from `offset` on; a batch that straddles it goes whole."""
@@ -294,7 +301,7 @@ class LocalLog:
             self.segments = kept
         remove_snapshots_above(self._fs, self._path, offset)
         self._fs.sync_directory(self._path)
-        self.recovery_point = min(self.recovery_point, offset)
+        self.recovery_point = min(self.recovery_point, self.segments.active.next_offset())
         self.log_start_offset = min(self.log_start_offset, offset)
         self.log_end_offset = offset
         self.truncate_epochs()

@@ -47,6 +47,8 @@ from streamlog.topic import TopicPartition, parse_partition_directory
 
 __all__ = ["PartitionLog"]
 
+_EVER_SO_LARGE = {AppendOrigin.REPLICATION, AppendOrigin.COMMIT}  # accepted elsewhere, as they are
+
 
 class PartitionLog:
     """A partition open for writing; see `PartitionLog.open`.
@@ -334,7 +336,7 @@ class PartitionLog:
     ) -> AppendInfo:
         outline = table.outline()
         most = self.config.effective_segment_bytes
-        if origin is not AppendOrigin.REPLICATION and outline.size > most:
+        if origin not in _EVER_SO_LARGE and outline.size > most:
             raise RecordListTooLargeError(
                 "append is larger than a segment may be",
                 path=self.path,
@@ -436,16 +438,19 @@ class PartitionLog:
     def truncate_to(self, offset: int) -> None:
         """Remove everything from `offset` on; a batch that straddles it goes whole.
 
+        Commits that reach above `offset` are retired first, or they would come back.
+
         Args:
             offset: The log end afterwards; at or above the log end nothing is removed.
 
         Source: UnifiedLog.truncateTo.
         """
-        with self.writing():
+        with self._session.writing_undecided(offset):
             if offset >= self._log.log_end_offset:
                 self._log.truncate_epochs()
                 return
-            self._session.lower_recovery_point(min(self._log.recovery_point, offset))
+            floor = self._log.batch_floor(offset)
+            self._session.lower_recovery_point(min(self._log.recovery_point, floor))
             with self._session.changing():
                 self._log.truncate(max(offset, 0), self._clock.now_ms())
 

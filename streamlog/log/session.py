@@ -15,6 +15,7 @@ from streamlog.clock import Clock
 from streamlog.errors import (
     InconsistentTopicIdError,
     InvalidRequestError,
+    LockTimeoutError,
     PoisonedError,
     StorageError,
     UnknownOutcomeError,
@@ -22,6 +23,7 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.log import checkpoints, topics
+from streamlog.log.decided import DecidedRecords, retire_commits
 from streamlog.log.flush import FlushTimer
 from streamlog.log.local_log import LocalLog
 from streamlog.log.locks import SharedState, StateFlag
@@ -31,6 +33,7 @@ from streamlog.topic import TopicPartition
 
 __all__ = ["WriterSession"]
 
+_RETIRE_ATTEMPTS = 3
 _CHECKPOINT_INTERVAL_MS = 60_000  # log.flush.offset.checkpoint.interval.ms
 
 
@@ -67,6 +70,7 @@ class WriterSession:
         self._fs, self._clock, self._log, self._lock = fs, clock, log, lock
         self._path, self._root = path, root
         self._partition, self._topic_id = partition, topic_id
+        self._decided = DecidedRecords(fs, root, partition, topic_id)
         self._config_source = config_source
         self._apply_pending = apply_pending
         self._timer = FlushTimer(self._flush_by_timer)
@@ -105,6 +109,29 @@ class WriterSession:
                 self._log.configure(self._config_source.load())
             yield
         self._timer.arm(self._log.config.flush_ms, unflushed=self._log.unflushed > 0)
+
+    @contextlib.contextmanager
+    def writing_undecided(self, offset: int) -> Iterator[None]:
+        """Hold the lock while no decision that waits has records at or above `offset`.
+
+        Those that have are retired first: they would bring back what the caller is to remove.
+
+        Raises:
+            LockTimeoutError: Commits come faster than they can be retired.
+            StreamLogError: As `writing`; or a commit cannot be retired.
+        """
+        for _ in range(_RETIRE_ATTEMPTS):
+            with self.writing():
+                if self._decided.end_offset() <= offset:
+                    yield
+                    return
+            retire_commits(self._fs, self._clock, self._root)
+        raise LockTimeoutError(
+            "commits come faster than they can be retired",
+            path=self._path,
+            offset=offset,
+            hint="stop the queries that write this topic, then try again",
+        )
 
     def _check_usable(self) -> None:
         if self._is_closed:
@@ -173,10 +200,7 @@ class WriterSession:
 
     def _decided_batches(self, offset: int, size: int) -> Iterable[Buffer]:
         """Return what decided commits have from an offset on: recovery mends holes with it."""
-        if not topics.has_pending(self._fs, self._root):
-            return ()
-        commits = topics.commit_log(self._fs, self._clock, self._root)
-        return commits.decided_batches(self._partition, self._topic_id, offset, size)
+        return self._decided.batches(offset, size)
 
     # ---- changing ----------------------------------------------------------------------------
     @contextlib.contextmanager

@@ -131,11 +131,12 @@ def test_what_retention_removed_is_applied_all_the_same() -> None:
         assert apply_part(log, decision, part, reader()) == 0
 
 
-def test_a_batch_goes_into_a_segment_of_its_own_when_segments_got_smaller() -> None:
+@pytest.mark.parametrize("excess", [0, 1, 100], ids=["as large", "smaller", "far smaller"])
+def test_a_batch_goes_into_a_segment_of_its_own_when_segments_got_smaller(excess: int) -> None:
     scene = Scene()
     staged = scene.stage(0, {0: [b"x" * 50] * 40})
     _log, decision, part, reader = prepare(scene, staged)
-    smaller = LogConfig(internal_segment_bytes=max(int(batch_sizes(reader, part).max()), 1))
+    smaller = LogConfig(internal_segment_bytes=int(batch_sizes(reader, part).max()) - excess)
     path = f"{ROOT}/t-0"
     with PartitionLog.open(path, config=smaller, fs=scene.fs, clock=scene.clock) as again:
         with again.writing():

@@ -1,4 +1,4 @@
-"""What a power cut takes out of the middle of a log is put back where a decision holds it."""
+"""Decided records that a log lacks: holes are filled, and what is truncated does not come back."""
 
 from random import Random
 
@@ -82,3 +82,29 @@ def test_batches_are_found_from_any_of_them_on_as_many_as_fit() -> None:
         assert found(offset, len(decided) - start) == decided[start:]
         assert found(offset, len(decided) - start - 1) == decided[start:last]
         assert found(offset + 1, len(decided)) == b"", "inside a batch"
+
+
+@pytest.mark.parametrize("offset", [0, 1, 3, 6], ids=["all", "its front", "its middle", "its last"])
+def test_what_is_truncated_does_not_come_back(offset: int) -> None:
+    scene = Scene()
+    scene.append(0, b"before")
+    scene.commit(0)
+    log = scene.manager.log("t", 0)
+    log.truncate_to(offset)
+    assert log.log_end_offset == offset and scene.pending_names() == []
+    kept = scene.values(0)
+    assert kept == [b"before", *rows_of(0, 0)][: len(kept)] and len(kept) <= offset
+    scene.append(0, b"behind")
+    again = scene.after_crash(power=True, seed=offset)
+    assert again.commit(0).is_replay
+    again.append(0, b"more")
+    assert again.values(0) in ([*kept, b"more"], [*kept, b"behind", b"more"])
+    assert again.values(1) == rows_of(0, 1), "the other partition keeps its part"
+
+
+def test_decisions_below_the_cut_are_left_alone() -> None:
+    scene = Scene()
+    scene.commit(0)
+    scene.append(0, b"behind")
+    scene.manager.log("t", 0).truncate_to(6)
+    assert len(scene.pending_names()) == 1 and scene.values(0) == rows_of(0, 0)

@@ -283,6 +283,19 @@ def test_truncation_removes_a_straddling_batch_whole(fs: MemoryFileSystem) -> No
         assert log.append([record(14)]).base_offset == 14
 
 
+def test_after_the_truncation_of_a_straddling_batch_the_log_opens_again(
+    fs: MemoryFileSystem,
+) -> None:
+    with open_log(fs) as log:
+        for start in range(0, 30, 3):
+            log.append([record(start + n) for n in range(3)])
+        log.flush()
+        log.truncate_to(14)
+        assert log.recovery_point == 12
+    with open_log(fs.crash_clone(Random(0), power=True)) as log:
+        assert offsets(log) == list(range(12))
+
+
 def test_a_reader_follows_a_writer_through_rolls(fs: MemoryFileSystem) -> None:
     log, reader = open_log(fs), None
     log.append([record(0)])
