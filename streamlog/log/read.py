@@ -40,7 +40,7 @@ class FetchInfo:
 
     Attributes:
         offset: The offset that was asked for.
-        buffer: The batches, byte for byte as on the disk.
+        buffer: The batches, byte for byte as on the disk; read-only.
         table: Their headers; positions are relative to `buffer`.
         next_offset: Where to read on: behind the last batch, or `offset` when there was none.
         end_offset: Records at or above it were not asked for (a batch may hold some).
@@ -53,7 +53,7 @@ class FetchInfo:
     """
 
     offset: int
-    buffer: bytes
+    buffer: memoryview
     table: BatchTable
     next_offset: int
     end_offset: int
@@ -85,7 +85,7 @@ class FetchInfo:
     def batches(self) -> Iterator[RecordBatch]:
         """Yield the batches, control batches and those of aborted transactions included."""
         for position, size in zip(self.table.position, self.table.size, strict=True):
-            yield RecordBatch(memoryview(self.buffer)[position : position + size])
+            yield RecordBatch(self.buffer[position : position + size])
 
     def columns(self, *, columns: Collection[str] = COLUMNS) -> RecordColumns:
         """Return the wanted records as flat arrays.
@@ -175,7 +175,7 @@ def fetch(
                 return _without_aborted(info, segments) if is_committed else info
     return FetchInfo(
         offset=offset,
-        buffer=b"",
+        buffer=memoryview(b""),
         table=BatchTable.empty(),
         next_offset=max(offset, min(upper, bounds.log_end_offset)) if offset < upper else offset,
         end_offset=end_offset,
@@ -234,7 +234,7 @@ def _fetch_from(
     size = int(table.position[-1] + table.size[-1]) if len(table) else 0
     return FetchInfo(
         offset=offset,
-        buffer=buffer if size == len(buffer) else buffer[:size],
+        buffer=memoryview(buffer)[:size],  # a slice of the bytes would copy megabytes
         table=table,
         next_offset=int(table.last_offset[-1]) + 1 if len(table) else offset,
         end_offset=end_offset,
