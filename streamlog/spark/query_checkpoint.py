@@ -13,10 +13,12 @@ lines of `offsets/<N>`, which a commit therefore has in its fingerprint. Spark n
 these files. A sink that made batch N durable while a power cut took `offsets/<N>` away would
 later meet another batch N, so a commit syncs `paths_to_sync` first.
 
-Only checkpoints in the local file system can be read and synced here.
+Only checkpoints in the local file system can be read and synced here; of others a warning says so.
 """
 
+import functools
 import json
+import logging
 import os
 import re
 from typing import Final
@@ -26,6 +28,8 @@ from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.files import read_file
 
 __all__ = ["QueryCheckpoint", "local_path"]
+
+_logger = logging.getLogger(__name__)
 
 _METADATA_SIZE_MAX: Final = 1 << 16
 _OFFSETS_SIZE_MAX: Final = 1 << 26  # 64 MiB: over a million partitions
@@ -55,6 +59,17 @@ def local_path(location: str) -> str | None:
     return os.path.normpath(rest) if rest.startswith("/") else None
 
 
+@functools.cache
+def _warn_once(location: str) -> None:
+    """Say, once a process, what a checkpoint on another file system means."""
+    _logger.warning(
+        "checkpoint %s is not a local directory, so commits cannot make it durable: after a power "
+        "cut that takes a batch from it, Spark may plan that batch anew with other rows. It is "
+        "told by rows and checksum then, and stops the query (option onReplayMismatch)",
+        location,
+    )
+
+
 class QueryCheckpoint:
     """The checkpoint directory of one streaming query, read-only.
 
@@ -77,11 +92,14 @@ class QueryCheckpoint:
         Spark writes `metadata` before the first batch, so its absence tells.
         """
         path = local_path(location) if location else None
-        if path is None:
-            return None
-        path = os.path.realpath(path)  # a link to a directory cannot be synced
-        found = fs.stat(os.path.join(path, "metadata"))
-        return cls(fs, path) if found is not None and found.kind is FileKind.FILE else None
+        if path is not None:
+            path = os.path.realpath(path)  # a link to a directory cannot be synced
+            found = fs.stat(os.path.join(path, "metadata"))
+            if found is not None and found.kind is FileKind.FILE:
+                return cls(fs, path)
+        if location:
+            _warn_once(location)
+        return None
 
     def query_id(self) -> str:
         """Return the id of the query, which stays the same over restarts.

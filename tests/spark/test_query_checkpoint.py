@@ -66,6 +66,20 @@ def test_an_unknown_or_remote_checkpoint_is_not_found(location: str | None) -> N
     assert QueryCheckpoint.find(FS, location) is None
 
 
+def test_of_a_checkpoint_that_cannot_be_synced_one_warning_is_given(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    for _ in range(3):
+        QueryCheckpoint.find(FS, "hdfs://name-node/warned-once")
+        QueryCheckpoint.find(FS, str(tmp_path / "nothing"))
+        QueryCheckpoint.find(FS, None)
+    warned = [record.getMessage() for record in caplog.records]
+    assert [text.split()[1] for text in warned] == [
+        "hdfs://name-node/warned-once",
+        str(tmp_path / "nothing"),
+    ]
+
+
 def test_the_query_id_is_read_from_the_metadata(checkpoint: Path) -> None:
     assert found(checkpoint).query_id() == QUERY_ID
 
