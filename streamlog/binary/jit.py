@@ -32,7 +32,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 SHARED_SOURCES: Final = (
     "binary/*.py",
     "*/*kernels.py",
-    "records/layout.py",
+    "records/*layout.py",
     "records/slot.py",
     "records/table.py",
 )
