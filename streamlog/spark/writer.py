@@ -69,7 +69,9 @@ def stream_writer(
         StorageError: The root cannot be read.
     """
     del overwrite
-    return StreamWriter(SinkOptions.of(options, Use.STREAM_WRITE), schema)
+    writer = StreamWriter(SinkOptions.of(options, Use.STREAM_WRITE), schema)
+    settle(os.getpid())
+    return writer
 
 
 def batch_writer(

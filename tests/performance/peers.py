@@ -1,10 +1,10 @@
 """Data sources that do nothing but what Spark makes every Python source and sink do.
 
 They are the ceilings: Arrow batches made once and handed on again and again, and a sink that
-lets them fall.
+lets them fall. Their processes spare themselves what ours do (`streamlog.spark.worker`).
 """
 
-import gc
+import os
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -21,6 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAv
 from streamlog.records.columns import BinaryColumn, RecordColumns
 from streamlog.spark.arrow import ArrowDecoder
 from streamlog.spark.schema import COLUMN_NAMES, spark_schema
+from streamlog.spark.worker import settle
 from streamlog.topic import TopicPartition
 
 COLUMNS = COLUMN_NAMES[:-1]
@@ -84,7 +85,7 @@ class PrebuiltReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         for _ in range(partition.value // self.batch):
             yield batch
-        settle()
+        settle(os.getpid())
 
 
 class DroppingWriter(DataSourceStreamArrowWriter):
@@ -93,7 +94,7 @@ class DroppingWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         message = WriterCommitMessage()
         message.rows = sum(batch.num_rows for batch in iterator)
-        settle()
+        settle(os.getpid())
         return message
 
     def commit(self, messages, batchId):  # noqa: N803
@@ -114,15 +115,5 @@ class PrebuiltSource(DataSource):
         return PrebuiltReader(self.options)
 
     def streamWriter(self, schema, overwrite):  # noqa: N802
+        settle(os.getpid())
         return DroppingWriter()
-
-
-_settled = []
-
-
-def settle() -> None:
-    """Do for the peer what streamlog does for its own workers: see `streamlog.spark.worker`."""
-    if not _settled:
-        _settled.append(True)
-        gc.collect()
-        gc.freeze()
