@@ -211,10 +211,11 @@ def inspect_records(
         timestamps = [slot.timestamp for slot in slots]
         offsets = [slot.offset for slot in slots]
         row = timestamps.index(max(timestamps))
+        due = range(batch.base_offset, batch.last_offset + 1)  # may be as many as int32 counts
         found.append(
             Found(
                 rows=len(slots),
-                gaps=offsets != list(range(batch.base_offset, batch.last_offset + 1)),
+                gaps=len(due) != len(offsets) or offsets != list(due),
                 keyless=sum(slot.key.size < 0 for slot in slots),
                 untimely=sum(time != -1 and time not in bounds for time in timestamps),
                 max_timestamp=timestamps[row],
