@@ -28,7 +28,12 @@ from streamlog.log.segments import Segments
 from streamlog.log.time_search import max_timestamp, offset_for_timestamp
 from streamlog.records.layout import MAX_INT64
 from streamlog.records.record import IsolationLevel
-from streamlog.segment.filenames import FileSuffix, log_file_name, segment_file_name
+from streamlog.segment.filenames import (
+    FileSuffix,
+    log_file_name,
+    parse_log_file_name,
+    segment_file_name,
+)
 from streamlog.segment.segment import Segment
 from streamlog.topic import TopicPartition, parse_partition_directory
 
@@ -46,7 +51,8 @@ class LogReader:
     """
 
     def __init__(self, path: str, fs: FileSystem) -> None:
-        self.path = path.rstrip("/")
+        self._only_base = parse_log_file_name(os.path.basename(path))
+        self.path = path.rstrip("/") if self._only_base is None else os.path.dirname(path) or "."
         partition = parse_partition_directory(os.path.basename(self.path))
         if partition is None:
             raise InvalidTopicError(
@@ -71,25 +77,26 @@ class LogReader:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, fs: FileSystem | None = None) -> "LogReader":
-        """Open a partition's directory for reading.
+        """Open a partition's directory for reading, or one `.log` file in it as if it were all.
 
         Args:
-            path: The directory, `…/TOPIC-PARTITION`.
+            path: The directory, `…/TOPIC-PARTITION`, or the file, `…/TOPIC-PARTITION/….log`.
             fs: The file system; the machine's own by default.
 
         Raises:
-            UnknownTopicError: There is no such directory.
+            UnknownTopicError: There is no such directory, or no such segment.
             InvalidTopicError: It is not named after a partition.
             StorageError: It cannot be read.
         """
         fs = fs or LocalFileSystem()
         found = fs.stat(os.fspath(path).rstrip("/"))
-        if found is None or found.kind is not FileKind.DIRECTORY:
+        is_segment = parse_log_file_name(os.path.basename(path)) is not None
+        if found is None or found.kind is not (FileKind.FILE if is_segment else FileKind.DIRECTORY):
             raise UnknownTopicError(
                 "no such partition",
                 path=os.fspath(path),
                 got="nothing" if found is None else found.kind.value,
-                expected="a directory",
+                expected="a directory, or a .log file named after its base offset",
             )
         return cls(os.fspath(path), fs)
 
@@ -204,6 +211,7 @@ class LogReader:
 
     def _take(self, files: list[LogFile]) -> None:
         known = self._segments
+        files = [file for file in files if self._only_base in (None, file.base_offset)]
         paths = [f"{self.path}/{segment_file_name(base, FileSuffix.LOG, suffix)}"
                  for base, suffix in files]  # fmt: skip
         if paths == [segment.path for segment in known]:

@@ -1,0 +1,114 @@
+"""Reading without a lock: what is looked at, and one segment as if it were a log."""
+
+from random import Random
+
+import pytest
+
+from streamlog.clock import ManualClock
+from streamlog.config import LogConfig
+from streamlog.errors import InvalidTopicError, OffsetOutOfRangeError, UnknownTopicError
+from streamlog.fs.memory import MemoryFileSystem
+from streamlog.log.partition_log import PartitionLog
+from streamlog.log.reader import LogReader
+from streamlog.records.record import Record
+from tests.support.segments import read_bytes, write_bytes
+
+NOW = 1_700_000_000_000
+PATH = "/root/orders-0"
+TWO_A_SEGMENT = LogConfig(internal_segment_bytes=150)
+
+
+@pytest.fixture
+def fs() -> MemoryFileSystem:
+    fs = MemoryFileSystem()
+    fs.make_directory("/root")
+    return fs
+
+
+def open_log(fs: MemoryFileSystem) -> PartitionLog:
+    return PartitionLog.open(
+        PATH, config=TWO_A_SEGMENT, fs=fs, clock=ManualClock(NOW), random=Random(1)
+    )
+
+
+def write(fs: MemoryFileSystem, count: int) -> list[int]:
+    """Append single records; return the base offsets of the segments."""
+    with open_log(fs) as log:
+        for number in range(count):
+            log.append([Record(None, b"%d" % number, (), NOW)])
+        return log.segments.base_offsets
+
+
+def values(reader: LogReader) -> list[bytes | None]:
+    found, at = [], reader.log_start_offset
+    while at < reader.log_end_offset:
+        info = reader.read(at)
+        found += [each.value for each in info.records()]
+        at = info.next_offset
+    return found
+
+
+def test_one_segment_is_read_as_if_it_were_all(fs: MemoryFileSystem) -> None:
+    assert write(fs, 7) == [0, 2, 4, 6]
+    with LogReader.open(f"{PATH}/00000000000000000002.log", fs=fs) as reader:
+        assert (reader.log_start_offset, reader.log_end_offset) == (2, 4)
+        assert values(reader) == [b"2", b"3"]
+        assert str(reader.topic_partition) == "orders-0" and reader.path == PATH
+        with pytest.raises(OffsetOutOfRangeError):
+            reader.read(1)
+        reader.refresh()
+        assert len(reader.segments) == 1
+
+
+def test_the_active_segment_alone_is_followed_as_it_grows(fs: MemoryFileSystem) -> None:
+    write(fs, 1)
+    with LogReader.open(f"{PATH}/00000000000000000000.log", fs=fs) as reader:
+        with open_log(fs) as log:
+            log.append([Record(None, b"more", (), NOW)])
+            log.append([Record(None, b"in the next segment", (), NOW)])
+        reader.refresh()
+        assert values(reader) == [b"0", b"more"]
+
+
+def test_a_single_segment_that_was_copied_needs_nothing_beside_it(fs: MemoryFileSystem) -> None:
+    write(fs, 5)
+    fs.make_directory("/copy-7")
+    name = "00000000000000000002.log"
+    write_bytes(fs, f"/copy-7/{name}", read_bytes(fs, f"{PATH}/{name}"))
+    with LogReader.open(f"/copy-7/{name}", fs=fs) as reader:
+        assert values(reader) == [b"2", b"3"]
+        assert reader.leader_epoch == -1 and reader.topic_id is None
+    assert fs.list("/copy-7") == [name]
+
+
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        (f"{PATH}/00000000000000000009.log", UnknownTopicError),
+        (f"{PATH}/partition.metadata", UnknownTopicError),
+        (f"{PATH}/00000000000000000000.index", UnknownTopicError),
+        ("/root/other-0", UnknownTopicError),
+        ("/root", InvalidTopicError),
+    ],
+)
+def test_what_is_no_log_is_refused(fs: MemoryFileSystem, path: str, error: type) -> None:
+    write(fs, 1)
+    with pytest.raises(error):
+        LogReader.open(path, fs=fs)
+
+
+def test_an_empty_partition_is_not_listed_at_each_poll(
+    fs: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fs.make_directory(PATH)
+    reader = LogReader.open(PATH, fs=fs)
+    listed = []
+    plain_list = fs.list
+    monkeypatch.setattr(fs, "list", lambda path: listed.append(path) or plain_list(path))
+    for _ in range(3):
+        reader.refresh()
+    assert listed == []
+    write(fs, 3)  # by a clock that stands still: the directory's time does not change
+    listed.clear()
+    reader.refresh()
+    assert listed and values(reader) == [b"0", b"1", b"2"]
