@@ -296,6 +296,19 @@ def test_after_the_truncation_of_a_straddling_batch_the_log_opens_again(
         assert offsets(log) == list(range(12))
 
 
+def test_a_torn_batch_in_front_of_an_empty_segment_is_damage(fs: MemoryFileSystem) -> None:
+    """A roll syncs what lies before it, so this was whole when the segment was made."""
+    log = open_log(fs)
+    log.append([record(0)])
+    log.append([record(1)])
+    log.roll()
+    with fs.open(f"{PATH}/00000000000000000000.log", OpenMode.WRITE) as file:
+        file.truncate(file.stat().size - 1)
+    after = fs.crash_clone(Random(0), power=True, loss="nothing")
+    with pytest.raises(CorruptRecordError, match="case @[NO]"):
+        open_log(after)
+
+
 def test_a_reader_follows_a_writer_through_rolls(fs: MemoryFileSystem) -> None:
     log, reader = open_log(fs), None
     log.append([record(0)])
