@@ -18,7 +18,7 @@ from streamlog.fs.api import Buffer, FileSystem
 from streamlog.log import loader
 from streamlog.log.epochs import LeaderEpochCache
 from streamlog.log.locks import SharedState, StateFlag
-from streamlog.log.producer_snapshot import remove_snapshots_above
+from streamlog.log.producer_snapshot import remove_snapshots_above, remove_stale_snapshots
 from streamlog.log.producers import ProducerStateManager
 from streamlog.log.segments import Segments
 from streamlog.records.table import BatchOutline, BatchTable
@@ -38,6 +38,7 @@ class LocalLog:
         partition: What it is called.
         config: The topic's settings.
         random: Draws the jitter of rolls.
+        producer_expiration_ms: When an idle producer is forgotten.
 
     Attributes:
         segments: An immutable list; changes put a new one in its place.
@@ -58,8 +59,10 @@ class LocalLog:
         *,
         config: LogConfig,
         random: random_module.Random,
+        producer_expiration_ms: int,
     ) -> None:
         self._fs, self._path, self._partition, self._random = fs, path, partition, random
+        self._producer_expiration_ms = producer_expiration_ms
         self.config = config
         self.segments = Segments()
         self.log_start_offset = self.log_end_offset = self.recovery_point = 0
@@ -147,7 +150,7 @@ class LocalLog:
         return is_adopted
 
     def _after_recovery(self, mine: SharedState | None) -> None:
-        remove_snapshots_above(self._fs, self._path, self.log_end_offset)
+        self._remove_stale_snapshots()
         if mine is not None and mine.flags & StateFlag.DISTRUSTED:
             # An fsync failed: what the cache holds may never have reached the disk. Written
             # again, it is dirty again, and the next sync counts for it.
@@ -321,6 +324,7 @@ class LocalLog:
                 log_start_offset=self.log_start_offset,
                 log_end_offset=self.log_end_offset,
                 now_ms=now_ms,
+                expiration_ms=self._producer_expiration_ms,
             )
             self.producers.on_high_watermark(self.log_end_offset)
         return self.producers
@@ -331,6 +335,16 @@ class LocalLog:
         self.segments.active.seal()
         self.sync(now_ms)
         producers.take_snapshot(self._fs, self._path)
+        self._remove_stale_snapshots()
+
+    def _remove_stale_snapshots(self) -> None:
+        remove_stale_snapshots(
+            self._fs,
+            self._path,
+            base_offsets=self.segments.base_offsets,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+        )
 
     def close(self) -> None:
         """Release the files."""

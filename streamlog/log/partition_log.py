@@ -30,6 +30,7 @@ from streamlog.log.epochs import LeaderEpochCache
 from streamlog.log.local_log import LocalLog
 from streamlog.log.open_writers import OpenWriter
 from streamlog.log.read import Bounds, FetchInfo, fetch
+from streamlog.log.roots import read_server_config
 from streamlog.log.segments import Segments
 from streamlog.log.session import WriterSession
 from streamlog.log.time_search import offset_for_timestamp
@@ -87,7 +88,12 @@ class PartitionLog:
         self._writer = None if is_managed else OpenWriter.enter(fs, clock, self.root)
         source = topics.ConfigFiles(fs, self.root, partition.topic)
         self._log = LocalLog(
-            fs, self.path, partition, config=config or source.load(), random=random
+            fs,
+            self.path,
+            partition,
+            config=config or source.load(),
+            random=random,
+            producer_expiration_ms=read_server_config(fs, self.root).producer_id_expiration_ms,
         )
         self._session = WriterSession(
             fs,

@@ -153,8 +153,8 @@ def remove_stale_snapshots(
 ) -> None:
     """Remove the snapshots that no load would use.
 
-    Those go that lie outside the log, that cannot be read, and that stand at no segment's
-    base, but for the newest one. The directory is left to the caller to sync.
+    Those go that lie outside the log or stand at no segment's base, but for the newest one. The
+    directory is left to the caller to sync: a load passes over what it has no use for.
 
     Raises:
         StorageError: It failed.
@@ -166,7 +166,7 @@ def remove_stale_snapshots(
     for offset in offsets:
         is_inside = log_start_offset < offset <= log_end_offset
         is_wanted = offset in bases or offset == offsets[-1]
-        if not (is_inside and is_wanted) or read_snapshot(fs, directory, offset) is None:
+        if not (is_inside and is_wanted):
             _remove_snapshot(fs, directory, offset)
 
 

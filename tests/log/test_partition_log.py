@@ -24,10 +24,13 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.faults import Fault, FaultyFileSystem
+from streamlog.fs.files import write_file_atomically
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.log.partition_log import PartitionLog
+from streamlog.log.producer_snapshot import list_snapshots
 from streamlog.log.reader import LogReader
+from streamlog.log.roots import server_properties_path
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.control import ControlRecordType, EndTransactionMarker, build_marker
 from streamlog.records.record import Header, IsolationLevel, Record
@@ -185,6 +188,28 @@ def test_an_idempotent_repetition_gets_its_old_offsets(fs: MemoryFileSystem) -> 
         assert log.append_as_leader(batch(0, producer=(42, 0, 0))).duplicate
 
 
+def test_an_idle_producer_is_forgotten_when_the_root_says_so(fs: MemoryFileSystem) -> None:
+    def open_later(ms: int) -> PartitionLog:
+        return PartitionLog.open(PATH, config=SMALL, fs=fs, clock=ManualClock(NOW + ms))
+
+    with open_log(fs) as log:
+        log.append_as_leader(batch(0, producer=(42, 0, 0)))
+    write_file_atomically(fs, server_properties_path("/root"), b"producer.id.expiration.ms=1000\n")
+    with open_later(999) as log, pytest.raises(OutOfOrderSequenceError):
+        log.append_as_leader(batch(1, producer=(42, 0, 5)))
+    with open_later(1000) as log:
+        assert not log.append_as_leader(batch(1, producer=(42, 0, 5))).duplicate
+
+
+def test_of_many_closings_only_the_snapshots_that_a_load_wants_stay(fs: MemoryFileSystem) -> None:
+    for number in range(60):
+        with open_log(fs) as log:
+            log.append([record(number)])
+    bases = log.segments.base_offsets
+    assert len(bases) > 2
+    assert list_snapshots(fs, PATH) == [*bases[1:], 60]
+
+
 def test_a_follower_keeps_offsets_and_refuses_to_go_back(fs: MemoryFileSystem) -> None:
     builder = BatchBuilder(base_offset=7, partition_leader_epoch=3)
     builder.append(record(0)._replace(offset=7))
@@ -305,7 +330,7 @@ def test_a_torn_batch_in_front_of_an_empty_segment_is_damage(fs: MemoryFileSyste
     with fs.open(f"{PATH}/00000000000000000000.log", OpenMode.WRITE) as file:
         file.truncate(file.stat().size - 1)
     after = fs.crash_clone(Random(0), power=True, loss="nothing")
-    with pytest.raises(CorruptRecordError, match="case @[NO]"):
+    with pytest.raises(CorruptRecordError, match=r"case @[NO]"):
         open_log(after)
 
 

@@ -165,15 +165,6 @@ def test_newest_snapshot_stays_without_a_segment(fs: MemoryFileSystem) -> None:
     assert list_snapshots(fs, DIRECTORY) == [1, 4]
 
 
-def test_damaged_snapshot_is_stale(fs: MemoryFileSystem) -> None:
-    with fs.open(f"{DIRECTORY}/00000000000000000002.snapshot", OpenMode.WRITE) as file:
-        file.truncate(9)
-    remove_stale_snapshots(
-        fs, DIRECTORY, base_offsets=[1, 2, 4], log_start_offset=0, log_end_offset=9
-    )
-    assert list_snapshots(fs, DIRECTORY) == [1, 4]
-
-
 def test_snapshots_above_a_cut_are_removed(fs: MemoryFileSystem) -> None:
     remove_snapshots_above(fs, DIRECTORY, 2)
     assert list_snapshots(fs, DIRECTORY) == [1, 2]
