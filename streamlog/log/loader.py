@@ -255,7 +255,7 @@ class _Scan:
                 report.cut_size,
                 report.size,
                 segment.path,
-                report.kept_path or "none, for too many are kept already",
+                report.kept_path or "no file: all of them were zeros",
             )
 
 

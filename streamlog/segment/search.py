@@ -1,5 +1,6 @@
 """Looking for sound batches where something is wrong, byte by byte."""
 
+from itertools import chain
 from typing import Final
 
 from streamlog.binary.arrays import as_source
@@ -20,7 +21,7 @@ from streamlog.segment.walk import Place
 
 __all__ = ["find_sound", "fits_checksum", "has_lost_block"]
 
-_TELLING: Final = 32  # fewer zeros at the end of a batch may well be data
+_TELLING: Final = 32  # fewer zeros may well be data
 _BLOCK: Final = 512  # the least a disk writes at once; file systems lose multiples of it
 
 _FREE: Final = 64 << 20  # bytes of candidates that are checked in any case
@@ -90,20 +91,23 @@ def _batch_at(records: FileRecords, position: int) -> bytes:
 def has_lost_block(records: FileRecords, start: int, end: int) -> bool:
     """Tell whether bytes between two positions look as if they never reached the disk.
 
-    That is: zeros where a batch should begin, zeros up to the next sound batch, or a block of
-    nothing but zeros between.
+    That is: zeros where a batch should begin, or zeros up to where a block of the disk ends, or up
+    to the next sound batch. A block may have been written when it was half full, and not again.
 
     Args:
         records: The log file.
         start: Where a sound batch should stand and none does.
         end: Where the next sound one stands.
     """
-    # A batch's length, its bytes 8 to 11, is never zero; at its end short runs of zeros are.
-    edges = (start, LOG_OVERHEAD), (max(start, end - _TELLING), _TELLING)
-    if any(_is_zero(records, position, size) for position, size in edges):
+    # A batch's length, its bytes 8 to 11, is never zero; elsewhere short runs of zeros are data.
+    if _is_zero(records, start, LOG_OVERHEAD):
         return True
-    blocks = range(start + -start % _BLOCK, end - _BLOCK + 1, _BLOCK)
-    return any(_is_zero(records, position, _BLOCK) for position in blocks)
+    borders = chain(range(start - start % _BLOCK + _BLOCK, end, _BLOCK), [end])
+    return any(
+        _is_zero(records, border - _TELLING, _TELLING)
+        for border in borders
+        if border - start >= _TELLING
+    )
 
 
 def _is_zero(records: FileRecords, position: int, size: int) -> bool:
