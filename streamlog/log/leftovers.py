@@ -95,21 +95,26 @@ def finish(fs: FileSystem, directory: str, config: LogConfig, now_ms: int) -> No
         return
     _remove_deleted(fs, directory, files, now_ms - config.file_delete_delay_ms)
     swaps = _complete_swaps(files)
-    unfinished = [
-        file
-        for file in files
-        if file.suffix is SegmentSuffix.CLEANED
-        or (file.suffix is SegmentSuffix.SWAP and file.base_offset >= _lowest_cleaned(files))
-    ]
-    for file in unfinished:
-        _logger.warning("[%s] removed %s: it was not finished", directory, segment_file_name(*file))
-        fs.remove(f"{directory}/{segment_file_name(*file)}")
+    lowest = _lowest_cleaned(files)
+    swapped = [file for file in files if file.suffix is SegmentSuffix.SWAP]
+    # Swaps first: without a `.cleaned` beside them they would pass for a finished compaction.
+    _remove(fs, directory, [file for file in swapped if file.base_offset >= lowest])
+    _remove(fs, directory, [file for file in files if file.suffix is SegmentSuffix.CLEANED])
     if swaps:
         _replace(fs, directory, swaps, _end_of_swaps(fs, directory, swaps, config))
-    for file in files:
-        if file.suffix is SegmentSuffix.SWAP and file not in unfinished:
+    for file in swapped:
+        if file.base_offset < lowest:
             _rename(fs, directory, file, SegmentSuffix.NONE)
     fs.sync_directory(directory)
+
+
+def _remove(fs: FileSystem, directory: str, files: Sequence[SegmentFileName]) -> None:
+    """Remove files of a compaction that is not going to be finished, durably."""
+    for file in files:
+        _logger.warning("[%s] removed %s: it was not finished", directory, segment_file_name(*file))
+        fs.remove(f"{directory}/{segment_file_name(*file)}")
+    if files:
+        fs.sync_directory(directory)
 
 
 def _parse(names: Iterable[str]) -> list[SegmentFileName]:

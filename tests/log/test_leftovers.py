@@ -104,6 +104,29 @@ def test_wherever_a_compaction_dies_every_record_is_there_once(
     assert report.states > 40
 
 
+def test_taking_a_compaction_back_may_be_interrupted_as_well() -> None:
+    prepared = six_segments()
+    for base, suffix in ((1, CLEANED), (2, SWAP), (3, SWAP)):
+        with prepared.open(path_of(base, LOG, suffix), OpenMode.CREATE) as file:
+            file.pwrite(read_bytes(prepared, path_of(base, LOG)), 0)
+            file.sync()
+    with prepared.open(path_of(3, LOG, SWAP), OpenMode.WRITE) as file:
+        file.pwrite(read_bytes(prepared, path_of(2, LOG)), 0)  # not what `3.log` holds
+        file.sync()
+    prepared.sync_directory(PATH)
+
+    def workload(fs: FileSystem, acknowledged: list[Any]) -> None:
+        open_log(fs).close()
+
+    def check(fs: MemoryFileSystem, acknowledged: Sequence[Any]) -> None:
+        assert values_in(fs, PATH) == VALUES
+        open_log(fs).close()
+        assert values_in(fs, PATH) == VALUES
+        assert not leftovers.has_swaps(fs.list(PATH))
+
+    every_crash_point(workload, check, prepared=prepared, seeds=range(3))
+
+
 def test_a_reader_that_was_there_before_finds_what_was_merged() -> None:
     clock = ManualClock(NOW)
     fs = six_segments(clock)
