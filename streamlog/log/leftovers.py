@@ -29,6 +29,7 @@ from streamlog.segment.filenames import (
     FileSuffix,
     SegmentFileName,
     SegmentSuffix,
+    base_offsets,
     parse_segment_file_name,
     segment_file_name,
 )
@@ -60,11 +61,11 @@ def live_logs(fs: FileSystem, directory: str, config: LogConfig) -> list[LogFile
         CorruptRecordError: A log that is to be swapped in is damaged.
         StorageError: The directory or a file cannot be read.
     """
-    files = _parse(fs.list(directory))
-    plain = [file.base_offset for file in files if _is_log(file, SegmentSuffix.NONE)]
-    swaps = _complete_swaps(files)
+    names = fs.list(directory)
+    plain = base_offsets(names)
+    swaps = _complete_swaps(_parse(names)) if has_swaps(names) else []
     if not swaps:
-        return [LogFile(base) for base in sorted(plain)]
+        return [LogFile(base) for base in plain]
     end = _end_of_swaps(fs, directory, swaps, config)
     kept = [LogFile(base) for base in plain if not swaps[0] <= base < end]
     return sorted([*kept, *(LogFile(base, SegmentSuffix.SWAP) for base in swaps)])
@@ -72,7 +73,8 @@ def live_logs(fs: FileSystem, directory: str, config: LogConfig) -> list[LogFile
 
 def has_swaps(names: Iterable[str]) -> bool:
     """Tell whether files wait to be swapped in."""
-    return any(file.suffix is SegmentSuffix.SWAP for file in _parse(names))
+    swaps = (name for name in names if name.endswith(SegmentSuffix.SWAP.value))
+    return any(parse_segment_file_name(name) is not None for name in swaps)
 
 
 def finish(fs: FileSystem, directory: str, config: LogConfig, now_ms: int) -> None:

@@ -13,7 +13,6 @@ differences that `streamlog/SKIPPED.md` lists.
 
 import itertools
 import logging
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from streamlog.config import LogConfig
@@ -26,7 +25,7 @@ from streamlog.log.producers import ProducerStateManager
 from streamlog.log.segments import Segments
 from streamlog.records.batch import BatchTable
 from streamlog.records.layout import NO_PARTITION_LEADER_EPOCH
-from streamlog.segment.filenames import SegmentSuffix, log_file_name, parse_log_file_name
+from streamlog.segment.filenames import SegmentSuffix, base_offsets, log_file_name
 from streamlog.segment.recovery import Restore
 from streamlog.segment.segment import Segment
 from streamlog.topic import TopicPartition
@@ -56,12 +55,6 @@ class Directory(NamedTuple):
     config: LogConfig
 
 
-def _base_offsets(names: Iterable[str]) -> list[int]:
-    """Return the base offsets of the segments among the names in a directory, ascending."""
-    bases = (parse_log_file_name(name) for name in names)
-    return sorted(base for base in bases if base is not None)
-
-
 def adopt(directory: Directory, state: SharedState, known: Segments) -> LoadedLog | None:
     """Take over what the last writer of this boot left, None where it does not fit.
 
@@ -72,7 +65,7 @@ def adopt(directory: Directory, state: SharedState, known: Segments) -> LoadedLo
     """
     fs, path = directory.fs, directory.path
     names = fs.list(path)
-    bases = _base_offsets(names)
+    bases = base_offsets(names)
     if not bases or bases[-1] != state.active_base_offset or leftovers.has_swaps(names):
         return None
     found = fs.stat(f"{path}/{log_file_name(bases[-1])}")
@@ -128,7 +121,7 @@ def recover(
     """
     fs, path = directory.fs, directory.path
     leftovers.finish(fs, path, directory.config, now_ms)
-    bases = _base_offsets(fs.list(path))
+    bases = base_offsets(fs.list(path))
     epochs = LeaderEpochCache.load(fs, path)
     opened = [Segment.open(fs, path, b, config=directory.config, writable=True) for b in bases]
     first = _first_to_scan(bases, durable_offset, scanned)

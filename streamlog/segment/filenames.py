@@ -15,6 +15,7 @@ file, and foreign files are left alone.
 """
 
 import re
+from collections.abc import Iterable
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -23,6 +24,7 @@ __all__ = [
     "FileSuffix",
     "SegmentFileName",
     "SegmentSuffix",
+    "base_offsets",
     "log_file_name",
     "parse_log_file_name",
     "parse_segment_file_name",
@@ -106,6 +108,12 @@ def parse_log_file_name(name: str) -> int | None:
     if parsed is None or parsed.kind is not FileSuffix.LOG:
         return None
     return parsed.base_offset if parsed.suffix is SegmentSuffix.NONE else None
+
+
+def base_offsets(names: Iterable[str]) -> list[int]:
+    """Return the base offsets of the live segments among the names in a directory, ascending."""
+    parsed = map(parse_log_file_name, names)
+    return sorted(base for base in parsed if base is not None)
 
 
 def torn_file_name(name: str, number: int) -> str:
