@@ -1,16 +1,21 @@
 """Decided records that a log lacks: holes are filled, and what is truncated does not come back."""
 
+from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 import pytest
 
+from streamlog.clock import ManualClock
 from streamlog.errors import CorruptRecordError
-from streamlog.fs.api import OpenMode
+from streamlog.fs.api import FileSystem, OpenMode
+from streamlog.fs.memory import MemoryFileSystem
 from streamlog.log.apply import batches_from
 from streamlog.log.extents import ExtentReader
 from streamlog.log.staging import StagingArea
 from streamlog.records.batch import scan_batches
-from tests.support.commits import LOG, ROOT, Scene, rows_of
+from tests.support.commits import LOG, NOW, ROOT, Scene, rows_of
+from tests.support.crash import every_crash_point
 from tests.support.segments import read_bytes
 
 PATH = f"{ROOT}/t-0/{LOG}"
@@ -46,6 +51,22 @@ def test_decided_records_in_front_of_plain_ones_are_put_back(at: int) -> None:
     assert read_bytes(again.fs, PATH) == before
     again.append(0, b"more")
     assert again.commit(0).is_replay and log.log_end_offset == 9
+
+
+def test_a_crash_while_a_hole_is_filled_loses_nothing() -> None:
+    scene, first, _ = written()
+    prepared = damaged(scene, first + 30).memory
+
+    def workload(fs: FileSystem, acknowledged: list[Any]) -> None:
+        Scene(fs, clock=ManualClock(NOW), random=Random(1)).manager.log("t", 0).close()
+
+    def check(fs: MemoryFileSystem, acknowledged: Sequence[Any]) -> None:
+        again = Scene(fs, random=Random(2))
+        again.manager.log("t", 0).catch_up()
+        assert again.values(0) == [b"before", *rows_of(0, 0), b"behind"]
+
+    report = every_crash_point(workload, check, prepared=prepared, seeds=range(8))
+    assert any(operation.path == PATH for operation in report.operations)
 
 
 def test_plain_records_in_front_of_sound_ones_are_refused_as_ever() -> None:
