@@ -25,6 +25,7 @@ from streamlog.fs.api import FileSystem
 from streamlog.log.admission import StagedCommit, admit, gather
 from streamlog.log.app_lock import locked_app
 from streamlog.log.apply import apply_part, apply_waiting
+from streamlog.log.chores import Chores, at_once
 from streamlog.log.commit_target import CommitTarget
 from streamlog.log.decisions import Decision
 from streamlog.log.extents import ExtentReader
@@ -45,7 +46,6 @@ from streamlog.log.retirement import (
 )
 from streamlog.log.staging import StagedFile, StagingArea
 from streamlog.log.standing import Standing
-from streamlog.log.sweep import Sweep, sweep_now
 from streamlog.topic import TopicPartition
 
 __all__ = ["CommitLog", "CommitOutcome"]
@@ -108,7 +108,7 @@ class CommitLog:
             Without it, only what needs no other partitions can be done: `apply_pending`,
             `pending`, `last_version`, `abort`.
         lock_timeout_ms: How long to wait for another committer of the same app.
-        sweep: Removes the files of retired commits.
+        chores: Does what a commit leaves to be done: it retires.
     """
 
     def __init__(
@@ -119,12 +119,13 @@ class CommitLog:
         clock: Clock,
         open_log: OpenLog | None = None,
         lock_timeout_ms: float = 30_000,
-        sweep: Sweep = sweep_now,
+        chores: Chores = at_once,
     ) -> None:
         self._root = root
         self._fs, self._clock = fs, clock
         self._open_log = open_log or _cannot_open
         self._lock_timeout_ms = lock_timeout_ms
+        self._chores = chores
         self._pending = PendingDecisions(fs, root)
         self._ledgers = Ledgers(fs, root)
         self._area = StagingArea(fs, root)
@@ -134,7 +135,6 @@ class CommitLog:
             self._area,
             open_log=self._open_log,
             apply_pending=self.apply_pending,
-            sweep=sweep,
         )
 
     # ---- commit ------------------------------------------------------------------------------
@@ -193,9 +193,10 @@ class CommitLog:
         )
         with self._app_lock(identity.app):
             outcome, standing = self._commit(request)
-            has_retired = self._retire_if_due(request, standing)
-        if has_retired:
-            self._retire_idle_apps()
+        if self._must_retire(request, standing):
+            # Of an app that commits once, nothing would be due again.
+            chores = at_once if identity.is_anonymous else self._chores
+            chores(lambda: self._retire_all_due(identity.app))
         return outcome
 
     def abort(self, identity: CommitIdentity, staged: Sequence[StagedFile]) -> None:
@@ -396,21 +397,22 @@ class CommitLog:
         """
         return self._retirement.clean(self._clock.now_ms())
 
-    def _retire_if_due(self, request: _Request, standing: Standing) -> bool:
-        """Retire the app's decisions where it is time; its lock is held."""
+    def _must_retire(self, request: _Request, standing: Standing) -> bool:
+        """Tell whether it is time to retire the app's decisions."""
         now_ms = self._clock.now_ms()
         age_ms = now_ms - standing.unretired_since_ms
         is_late = request.flush_ms is not None and age_ms >= request.flush_ms
-        if standing.unretired == 0 or not (
+        return standing.unretired > 0 and (
             request.identity.is_anonymous or is_late or is_due(standing, now_ms)
-        ):
-            return False
-        app = request.identity.app
-        self._retirement.retire(History.load(app, self._pending, self._ledgers))
-        return True
+        )
+
+    def _retire_all_due(self, app: str) -> None:
+        """Retire what the app decided, and what idle ones left; no lock is held."""
+        self._retire_app(app)
+        self._retire_idle_apps()
 
     def _retire_idle_apps(self) -> None:
-        """Retire what apps left that have not committed for a while; no lock is held."""
+        """Retire what apps left that have not committed for a while."""
         now_ms = self._clock.now_ms()
         for decision in self._pending.newest():
             app = decision.identity.app
@@ -425,7 +427,8 @@ class CommitLog:
 
     def _retire_app(self, app: str, *, timeout_ms: float | None = None) -> RetireReport:
         with self._app_lock(app, timeout_ms=timeout_ms):
-            return self._retirement.retire(History.load(app, self._pending, self._ledgers))
+            retired = self._retirement.retire(History.load(app, self._pending, self._ledgers))
+        return self._retirement.clear(retired)
 
     # ---- what is known -----------------------------------------------------------------------
     def pending(self, partition: TopicPartition | None = None) -> list[Decision]:

@@ -21,11 +21,11 @@ from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log import registry, topics
 from streamlog.log.checkpoints import write_high_watermarks
+from streamlog.log.chores import Chores, at_once
 from streamlog.log.locks import refuse_live_broker
 from streamlog.log.meta_properties import read_meta_properties
 from streamlog.log.open_writers import OpenWriter
 from streamlog.log.roots import check_root, is_our_root, make_root, read_server_config
-from streamlog.log.sweep import Sweep, sweep_now
 from streamlog.topic import TopicPartition, check_topic_name
 
 if TYPE_CHECKING:
@@ -89,10 +89,10 @@ class LogManager:
         fs: FileSystem,
         clock: Clock,
         random: random_module.Random,
-        sweep: Sweep,
+        chores: Chores,
     ) -> None:
         self.root = root
-        self._fs, self._clock, self._random, self._sweep = fs, clock, random, sweep
+        self._fs, self._clock, self._random, self._chores = fs, clock, random, chores
         self._guard = threading.RLock()
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._readers: dict[TopicPartition, LogReader] = {}
@@ -109,7 +109,7 @@ class LogManager:
         fs: FileSystem | None = None,
         clock: Clock | None = None,
         random: random_module.Random | None = None,
-        sweep: Sweep = sweep_now,
+        chores: Chores = at_once,
     ) -> "LogManager":
         """Open a log root.
 
@@ -119,7 +119,7 @@ class LogManager:
             fs: The file system; the machine's own by default.
             clock: The clock; the machine's own by default.
             random: For ids.
-            sweep: Removes the files of commits that are done with; at once by default.
+            chores: Does what commits leave to be done; at once by default.
 
         Returns:
             The open root; close it, or use it as a context manager.
@@ -135,7 +135,7 @@ class LogManager:
         if create:
             make_root(fs, clock, path, random=random)
         check_root(fs, path)
-        return cls(path, fs=fs, clock=clock, random=random, sweep=sweep)
+        return cls(path, fs=fs, clock=clock, random=random, chores=chores)
 
     # ---- topics ------------------------------------------------------------------------------
     @property
@@ -316,7 +316,7 @@ class LogManager:
                     self._clock,
                     self.root,
                     open_log=lambda each: self.log(*each),
-                    sweep=self._sweep,
+                    chores=self._chores,
                 )
             return self._commits
 

@@ -2,14 +2,14 @@
 
     sync the logs → ledger durable → remove the decisions → remove the staged files
 
-A crash after any step leaves more than is needed, never less. The last two may go on behind the
-caller's back (`streamlog.log.sweep`): what the ledger says is retired counts as retired.
+A crash after any step leaves more than is needed, never less. The last two need no lock: what the
+ledger says is retired counts as retired.
 """
 
 import errno
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from streamlog.errors import StorageError, StreamLogError, UnknownTopicError
@@ -20,7 +20,6 @@ from streamlog.log.ledger import Ledgers
 from streamlog.log.pending import PendingDecisions, decision_key
 from streamlog.log.staging import StagingArea, staged_version
 from streamlog.log.standing import Standing
-from streamlog.log.sweep import Sweep, sweep_now
 from streamlog.topic import TopicPartition
 
 __all__ = [
@@ -28,6 +27,7 @@ __all__ = [
     "DroppedPart",
     "OpenLog",
     "RetireReport",
+    "Retired",
     "Retirement",
     "find_target",
     "is_due",
@@ -58,12 +58,33 @@ class RetireReport:
     Attributes:
         retired: How many decisions are done with.
         dropped: Their parts for partitions that are no more.
-        removed_files: How many staged files went, or are about to.
+        removed_files: How many staged files went.
     """
 
     retired: int = 0
     dropped: tuple[DroppedPart, ...] = ()
     removed_files: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retired:
+    """What is retired and not cleared yet.
+
+    Attributes:
+        app: The app.
+        is_anonymous: Whether it commits once: no ledger says then what is retired.
+        decisions: Names of the decisions that go.
+        files: Names of the staged files that go.
+        report: What was done so far.
+        error: Why decisions behind these are not retired, None where all are.
+    """
+
+    app: str
+    is_anonymous: bool
+    decisions: tuple[str, ...]
+    files: tuple[str, ...]
+    report: RetireReport
+    error: StreamLogError | None
 
 
 def is_due(standing: Standing, now_ms: int) -> bool:
@@ -108,7 +129,6 @@ class Retirement:
         area: Its staged files.
         open_log: Opens a partition for writing; raises `UnknownTopicError` where it is no more.
         apply_pending: Applies what is decided for a partition.
-        sweep: Removes what is done with.
     """
 
     def __init__(
@@ -119,21 +139,18 @@ class Retirement:
         *,
         open_log: OpenLog,
         apply_pending: Callable[[CommitTarget], None],
-        sweep: Sweep,
     ) -> None:
         self._pending, self._ledgers, self._area = pending, ledgers, area
         self._open_log, self._apply_pending = open_log, apply_pending
-        self._sweep = sweep
 
-    def retire(self, history: History) -> RetireReport:
-        """Retire what an app decided, from the oldest decision on.
+    def retire(self, history: History) -> Retired:
+        """Retire what an app decided, from the oldest decision on; `clear` removes the files.
 
         Args:
             history: The app's past; its lock is held, no partition's lock is.
 
         Raises:
-            StreamLogError: A partition cannot be applied or synced; the decisions before the
-                first one that names it are retired all the same.
+            StreamLogError: The ledger cannot be written, or an orphan not be removed.
         """
         decisions = history.decisions()
         dropped, failed = self._settle_partitions(decisions)
@@ -143,29 +160,37 @@ class Retirement:
         if done and not is_anonymous:
             gone = {part.topic_partition for part in dropped}
             self._ledgers.store(history.ledger.with_decisions(done, gone))
-        names = [*history.stale, *(decision.name for decision in done)]
-        applied = [file.name for decision in done for file in decision.files]
+        names = (*history.stale, *(decision.name for decision in done))
+        # An orphan goes under the app's lock: a commit of its version may be on its way.
         orphans = self._orphans(history.app, standing, decisions) if names else []
-        # An orphan is removed under the app's lock: a commit of its version may be on its way.
         self._area.remove(history.app, orphans)
-
-        def remove() -> None:
-            for name in names:
-                self._pending.remove(name)
-            self._area.remove(history.app, applied)
-
-        if is_anonymous:  # no ledger says that it is retired, only that its decision is gone
-            sweep_now(remove)
-            self._remove_directory(self._area.directory(history.app))
-        elif names:
-            self._sweep(remove)
-        if failed:
-            raise next(iter(failed.values()))
-        return RetireReport(
-            retired=len(done),
-            dropped=tuple(dropped),
-            removed_files=len(orphans) + len(applied),
+        return Retired(
+            app=history.app,
+            is_anonymous=is_anonymous,
+            decisions=names,
+            files=tuple(file.name for decision in done for file in decision.files),
+            report=RetireReport(
+                retired=len(done), dropped=tuple(dropped), removed_files=len(orphans)
+            ),
+            error=next(iter(failed.values()), None),
         )
+
+    def clear(self, retired: Retired) -> RetireReport:
+        """Remove the files of retired decisions; no lock needs to be held.
+
+        Raises:
+            StreamLogError: A partition could not be applied or synced, so its decisions and those
+                behind them stay; or a file cannot be removed.
+        """
+        for name in retired.decisions:
+            self._pending.remove(name)
+        self._area.remove(retired.app, retired.files)
+        if retired.is_anonymous:
+            self._remove_directory(self._area.directory(retired.app))
+        if retired.error is not None:
+            raise retired.error
+        removed = retired.report.removed_files + len(retired.files)
+        return replace(retired.report, removed_files=removed)
 
     def clean(self, now_ms: int) -> int:
         """Remove staged files that are older than 7 days and that no decision names.

@@ -16,6 +16,7 @@ from streamlog.errors import (
     UnknownTopicError,
 )
 from streamlog.fs.api import FileKind, FileSystem
+from streamlog.log.chores import Chores, at_once
 from streamlog.log.partition_metadata import PARTITION_METADATA
 from streamlog.log.roots import (
     STATE_DIRECTORY,
@@ -27,7 +28,6 @@ from streamlog.log.roots import (
     topic_of_properties,
     topic_properties_path,
 )
-from streamlog.log.sweep import Sweep, sweep_now
 from streamlog.segment.filenames import parse_log_file_name
 from streamlog.topic import check_topic_name, parse_partition_directory
 
@@ -240,9 +240,9 @@ def commit_log(
     root: str,
     *,
     open_log: "OpenLog | None" = None,
-    sweep: Sweep = sweep_now,
+    chores: Chores = at_once,
 ) -> "CommitLog":
     """Return the commits of a root; imported late, for it uses partitions itself."""
     from streamlog.log.commits import CommitLog
 
-    return CommitLog(root, fs=fs, clock=clock, open_log=open_log, sweep=sweep)
+    return CommitLog(root, fs=fs, clock=clock, open_log=open_log, chores=chores)

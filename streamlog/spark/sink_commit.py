@@ -22,12 +22,12 @@ from streamlog.errors import (
     UnknownTopicError,
 )
 from streamlog.fs.local import LocalFileSystem
+from streamlog.log.chores import BackgroundChores
 from streamlog.log.commits import CommitOutcome
 from streamlog.log.identity import CommitIdentity
 from streamlog.log.manager import LogManager
 from streamlog.log.replay import ReplayRule
 from streamlog.log.staging import StagedFile
-from streamlog.log.sweep import BackgroundSweep
 from streamlog.spark.query_checkpoint import QueryCheckpoint
 from streamlog.spark.sink_options import SinkOptions
 
@@ -112,6 +112,7 @@ class _OpenRoot:
     def __init__(self, path: str) -> None:
         self._path = path
         self._manager: LogManager | None = None
+        self._chores = BackgroundChores()
         self.lock = threading.Lock()
 
     def commit(
@@ -152,6 +153,7 @@ class _OpenRoot:
     def close(self) -> None:
         """Close the root; the next commit opens it anew."""
         manager, self._manager = self._manager, None
+        self._chores.wait()  # they use what is about to be closed
         if manager is not None:
             with contextlib.suppress(StreamLogError):  # a failed sync of what stands decided
                 manager.close()
@@ -159,7 +161,7 @@ class _OpenRoot:
     def _open(self) -> LogManager:
         if self._manager is None:
             self._manager = LogManager.open(
-                self._path, fs=LocalFileSystem(), clock=SystemClock(), sweep=BackgroundSweep()
+                self._path, fs=LocalFileSystem(), clock=SystemClock(), chores=self._chores
             )
         return self._manager
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from statistics import median
 
 from streamlog.fs.local import LocalFileSystem
+from streamlog.log.chores import BackgroundChores
 from streamlog.log.identity import CommitIdentity
 from streamlog.log.manager import LogManager
 from streamlog.log.staging import Stager
-from streamlog.log.sweep import BackgroundSweep
 from streamlog.records.builder import encode_columns
 from streamlog.topic import TopicPartition
 from tests.performance.comparison import Comparison, interleaved
@@ -65,8 +65,8 @@ def bare_ms(directory: Path, rows: int, count: int) -> float:
 def compare(rounds: int = 3) -> Iterator[Comparison]:
     """Yield the median milliseconds of a commit, by rows."""
     with tempfile.TemporaryDirectory(prefix="streamlog-performance-") as name:
-        sweep = BackgroundSweep()
-        with LogManager.open(f"{name}/log", create=True, sweep=sweep) as manager:
+        chores = BackgroundChores()
+        with LogManager.open(f"{name}/log", create=True, chores=chores) as manager:
             manager.create_topic("t", 1)
             for bench, rows, count in CASES:
                 versions = itertools.count()
@@ -84,4 +84,4 @@ def compare(rounds: int = 3) -> Iterator[Comparison]:
                     "ms",
                     higher_is_better=False,
                 )
-        sweep.wait()
+            chores.wait()
