@@ -2,18 +2,21 @@
 
 numba compiles a kernel anew for every combination of argument types, and a read-only array is
 another type than a writable one. What a kernel reads is therefore always a *source*: read-only,
-contiguous, aligned. What it writes is always an ordinary new array.
+contiguous, aligned. What it writes is always an ordinary new array. Kernels that read numbers of
+several bytes load a whole word at a time, so their source has at least that many bytes.
 """
 
 from collections.abc import Sequence
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Buffer", "as_source", "read_only"]
+__all__ = ["WORD_SIZE", "Buffer", "as_source", "read_only"]
 
 Buffer = bytes | bytearray | memoryview | NDArray[np.uint8]
+
+WORD_SIZE: Final = 8  # bytes
 
 A = TypeVar("A", bound=np.generic)
 

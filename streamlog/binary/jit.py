@@ -3,11 +3,11 @@
 Kernels take flat arrays and ints, write into arrays that the caller made, and return an int:
 a count, or a negative status that a constant names. They never raise; the plain function beside
 them does. Array reads and writes are bounds-checked (`boundscheck=True`), so a wrong kernel
-raises instead of reading foreign memory; `copy_bytes` is the one exception and therefore takes
-part only in kernels that checked both ranges. Kernels allocate nothing, so numba's memory runtime
-is off: it would count a reference, atomically, each time an array is handed to a helper, inlined
-or not, and reading a varint would take three times as long. A kernel that did allocate does not
-compile.
+raises instead of reading foreign memory; `copy_bytes` and `load_word` are the exceptions and
+therefore take part only in kernels that checked the range. Kernels allocate nothing, so numba's
+memory runtime is off: it would count a reference, atomically, each time an array is handed to a
+helper, inlined or not, and reading a varint would take three times as long. A kernel that did
+allocate does not compile.
 
 The compiled code is cached on disk. numba unpickles that cache and runs what it finds, so it
 lives in a directory that only its owner can write to: `NUMBA_CACHE_DIR` where that is set, else
@@ -24,7 +24,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-__all__ = ["copy_bytes", "inlined", "int64", "kernel"]
+from streamlog.binary.arrays import WORD_SIZE
+
+__all__ = ["copy_bytes", "inlined", "int64", "kernel", "load_word"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -122,6 +124,9 @@ if TYPE_CHECKING:
     ) -> None:
         """Copy `size` bytes as memcpy does: ranges unchecked, and they must not overlap."""
 
+    def load_word(source: NDArray[np.uint8], position: int) -> int:
+        """Return the 8 bytes at `position` as int64, the first byte lowest; the range unchecked."""
+
 else:
     import numba
     from numba import int64
@@ -136,6 +141,9 @@ else:
             target[target_position : target_position + size] = source[
                 source_position : source_position + size
             ]
+
+        def load_word(source, position):  # noqa: D103
+            return int.from_bytes(source[position : position + WORD_SIZE], "little", signed=True)
 
     else:
 
@@ -156,6 +164,16 @@ else:
                 return context.get_dummy_value()
 
             return types.void(target, types.int64, source, types.int64, types.int64), generate
+
+        @intrinsic
+        def load_word(typing_context, source, position):  # noqa: D103
+            def generate(context, builder, signature, arguments):
+                out_of = context.make_array(signature.args[0])(context, builder, arguments[0])
+                place = builder.gep(out_of.data, [arguments[1]])
+                word = context.get_value_type(types.int64).as_pointer()
+                return builder.load(builder.bitcast(place, word), align=1)
+
+            return types.int64(source, types.int64), generate
 
     kernel = numba.njit(cache=True, nogil=True, boundscheck=True, _nrt=False)
     inlined = numba.njit(cache=True, nogil=True, boundscheck=True, _nrt=False, inline="always")

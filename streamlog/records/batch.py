@@ -40,6 +40,7 @@ from streamlog.records.layout import (
     MAX_INT32,
     MAX_INT64,
     MIN_BATCH_LENGTH,
+    MIN_INT64,
     MIN_LEGACY_LENGTH,
     NO_SEQUENCE,
     TIMESTAMP_TYPE_MASK,
@@ -64,7 +65,6 @@ LENGTH: Final = struct.Struct(">i")
 MAX_LENGTH: Final = MAX_INT32 - LOG_OVERHEAD
 INT32_SPAN: Final = 1 << 32
 INT64_SPAN: Final = 1 << 64
-MIN_INT64: Final = -(1 << 63)
 
 
 class BatchScan(NamedTuple):

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from streamlog.binary.arrays import Buffer, as_source
 from streamlog.errors import LimitExceededError
 from streamlog.records import slot as s
-from streamlog.records.layout import MAX_INT32, MAX_INT64, TIMESTAMP_TYPE_MASK
+from streamlog.records.layout import CONTROL_MASK, MAX_INT32, MAX_INT64
 from streamlog.records.record import NO_TIMESTAMP, Header, Record, TimestampType
-from streamlog.records.slots import MAX_DECOMPRESSED, RecordSlots, decode_slots
+from streamlog.records.slots import MAX_DECOMPRESSED, check_status, naming, records_of
 from streamlog.records.table import BatchTable
 
 __all__ = [
@@ -57,7 +57,7 @@ class BinaryColumn:
         sizes = [0 if value is None else len(value) for value in kept]
         total = sum(sizes)
         if total > MAX_INT32:
-            raise _too_large(total)
+            raise _too_large()
         offsets = np.zeros(len(kept) + 1, np.int32)
         np.cumsum(sizes, out=offsets[1:])
         data = as_source(b"".join(value for value in kept if value))
@@ -225,70 +225,91 @@ def decode_columns(
 
     Source: DefaultRecordBatch.iterator, DefaultRecord.readFrom.
     """
-    found = decode_slots(
-        buffer,
-        table,
-        start_offset=start_offset,
-        end_offset=end_offset,
-        drop_control=drop_control,
-        max_decompressed=max_decompressed,
-        path=path,
-        position=position,
+    drop = CONTROL_MASK if drop_control else 0
+    limits = np.array((start_offset, end_offset, drop), np.int64)
+    totals = np.zeros(s.TOTALS_WIDTH, np.int64)
+    with naming(path, position):
+        source, spans = records_of(
+            buffer, table, limits=limits, totals=totals, max_decompressed=max_decompressed
+        )
+        return _decode(source, table, spans, limits, totals, columns)
+
+
+def _decode(
+    source: NDArray[np.uint8],
+    table: BatchTable,
+    spans: NDArray[np.int64],
+    limits: NDArray[np.int64],
+    totals: NDArray[np.int64],
+    columns: Collection[str],
+) -> RecordColumns:
+    """Return the wanted records of the chosen batches, as `records_of` found them."""
+    from streamlog.records import kernels as k
+
+    rows = int(totals[s.TOTAL_ROWS])
+    room = min(int(totals[s.TOTAL_BYTES]), MAX_INT32)  # for all keys, and for all values
+    longs = np.empty((k.LONGS_WIDTH, rows), np.int64)
+    ints = np.empty((k.INTS_WIDTH, rows + 1), np.int32)
+    validity = np.full((2, -(-rows // 8)), 0xFF, np.uint8)
+    key = np.empty(room if "key" in columns else 0, np.uint8)
+    value = np.empty(room if "value" in columns else 0, np.uint8)
+    status = k.decode_records(
+        source, table.fields, spans, limits, longs, ints, validity, key, value, totals
     )
-    key = value = headers = None
-    totals = found.totals
-    if "key" in columns:
-        size, nulls = totals[s.TOTAL_KEY_BYTES], totals[s.TOTAL_KEY_NULLS]
-        key = _gather(found.source, found.slots, s.SLOT_KEY, size, nulls)
-    if "value" in columns:
-        size, nulls = totals[s.TOTAL_VALUE_BYTES], totals[s.TOTAL_VALUE_NULLS]
-        value = _gather(found.source, found.slots, s.SLOT_VALUE, size, nulls)
-    if "headers" in columns:
-        headers = _gather_headers(found)
+    if status == s.OUT_OF_ROOM and room == MAX_INT32:
+        raise _too_large()
+    check_status(status, table, totals)
+    numbers = totals.tolist()
+    count = numbers[s.TOTAL_ROWS]
+    ints, validity = ints[:, : count + 1], validity[:, : -(-count // 8)]
+
+    def column(data: NDArray[np.uint8], size: int, nulls: int, row: int) -> BinaryColumn:
+        return BinaryColumn(ints[row], data[:size], validity[row] if nulls else None, nulls)
+
+    key_facts = numbers[s.TOTAL_KEY_BYTES], numbers[s.TOTAL_KEY_NULLS], k.INTS_KEY
+    value_facts = numbers[s.TOTAL_VALUE_BYTES], numbers[s.TOTAL_VALUE_NULLS], k.INTS_VALUE
+    headers = longs[k.LONGS_HEADERS, :count], ints[k.INTS_HEADERS]
     return RecordColumns(
-        count=len(found.slots),
-        offset=found.slots[:, s.SLOT_OFFSET].copy(),
-        timestamp=found.slots[:, s.SLOT_TIMESTAMP].copy(),
-        timestamp_type=_timestamp_types(table, found),
-        key=key,
-        value=value,
-        headers=headers,
+        count=count,
+        offset=longs[k.LONGS_OFFSET, :count],
+        timestamp=longs[k.LONGS_TIMESTAMP, :count],
+        timestamp_type=ints[k.INTS_TYPE, :count],
+        key=column(key, *key_facts) if "key" in columns else None,
+        value=column(value, *value_facts) if "value" in columns else None,
+        headers=_headers(source, *headers) if "headers" in columns else None,
     )
 
 
-def _gather(
-    source: NDArray[np.uint8], slots: NDArray[np.int64], place: int, size: int, nulls: int
-) -> BinaryColumn:
-    """Return the field at `place` of all slots, `size` bytes together, as a column."""
+def _headers(
+    source: NDArray[np.uint8], positions: NDArray[np.int64], offsets: NDArray[np.int32]
+) -> HeaderColumn:
+    """Return the headers of checked records, which begin at `positions` of `source`."""
     from streamlog.records import kernels
 
+    count = int(offsets[-1])
+    if not count:
+        return HeaderColumn(offsets, _NOTHING, _NOTHING)
+    pairs = np.empty((count, s.SLOT_WIDTH), np.int64)
+    kernels.locate_headers(source, positions, offsets, pairs)
+    key = _gather(source, pairs, s.SLOT_KEY)
+    return HeaderColumn(offsets, _valid_utf8(key), _gather(source, pairs, s.SLOT_VALUE))
+
+
+def _gather(source: NDArray[np.uint8], slots: NDArray[np.int64], place: int) -> BinaryColumn:
+    """Return the field at `place` of all slots as a column."""
+    from streamlog.records import kernels
+
+    sizes = slots[:, place + 1]
+    size = int(np.maximum(sizes, 0).sum())
     if size > MAX_INT32:
-        raise _too_large(size)
+        raise _too_large()
     offsets = np.empty(len(slots) + 1, np.int32)
     data = np.empty(size, np.uint8)
     copied = kernels.copy_column(source, slots, place, offsets, data)
     assert copied == size, (copied, size)
-    validity = None
-    if nulls:
-        validity = np.zeros(-(-len(slots) // 8), np.uint8)
-        kernels.copy_validity(slots, place, validity)
+    nulls = int((sizes < 0).sum())
+    validity = np.packbits(sizes >= 0, bitorder="little") if nulls else None
     return BinaryColumn(offsets, data, validity, nulls)
-
-
-def _gather_headers(found: RecordSlots) -> HeaderColumn:
-    from streamlog.records import kernels
-
-    totals = found.totals
-    offsets = np.zeros(len(found.slots) + 1, np.int32)
-    if not totals[s.TOTAL_HEADERS]:
-        return HeaderColumn(offsets, _NOTHING, _NOTHING)
-    pairs = np.empty((totals[s.TOTAL_HEADERS], s.SLOT_WIDTH), np.int64)
-    kernels.locate_headers(found.source, found.slots, offsets, pairs)
-    size = totals[s.TOTAL_HEADER_KEY_BYTES]
-    key = _gather(found.source, pairs, s.SLOT_KEY, size, 0)
-    size, nulls = totals[s.TOTAL_HEADER_VALUE_BYTES], totals[s.TOTAL_HEADER_VALUE_NULLS]
-    value = _gather(found.source, pairs, s.SLOT_VALUE, size, nulls)
-    return HeaderColumn(offsets, _valid_utf8(key), value)
 
 
 def _valid_utf8(column: BinaryColumn) -> BinaryColumn:
@@ -308,17 +329,9 @@ def _valid_utf8(column: BinaryColumn) -> BinaryColumn:
     return BinaryColumn.from_values(replaced)
 
 
-def _timestamp_types(table: BatchTable, found: RecordSlots) -> NDArray[np.int32]:
-    if not found.totals[s.ALL_ATTRIBUTES] & TIMESTAMP_TYPE_MASK:
-        return np.zeros(len(found.slots), np.int32)
-    types = ((table.attributes & TIMESTAMP_TYPE_MASK) != 0).astype(np.int32)
-    return np.repeat(types, found.rows)
-
-
-def _too_large(size: int) -> LimitExceededError:
+def _too_large() -> LimitExceededError:
     return LimitExceededError(
         "a column of 2 GiB and more",
-        got=size,
         expected=f"at most {MAX_INT32} bytes",
         hint="read fewer bytes at a time",
     )

@@ -1,21 +1,21 @@
 """Compiled loops that read records. Twins in plain Python: `streamlog.records.reference`.
 
-Reading goes in two steps. *Checking* (`choose_batches`, `locate_records`) looks at every length
-and every varint before it uses it, allocates nothing, and leaves a slot per record
-(`streamlog.records.slot`). *Copying* (`copy_column`, `locate_headers`) then moves whole fields by
-memcpy into arrays that were sized from the checked totals.
+`choose_batches` says how much there may be, so that the caller can make arrays that suffice. Then
+one pass looks at every length and every varint of every record before it uses it (`read_record`),
+and either copies the fields into columns (`decode_records`, whole fields by memcpy) or leaves a
+slot per record (`locate_records`; `streamlog.records.slot` says what that is).
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.binary.jit import copy_bytes, inlined, kernel
+from streamlog.binary.arrays import WORD_SIZE
+from streamlog.binary.jit import copy_bytes, inlined, int64, kernel
 from streamlog.binary.varint import (
     SIZE_BITS,
     SIZE_MASK,
-    find_varlong,
     read_varint,
     read_varlong,
 )
@@ -47,12 +47,8 @@ from streamlog.records.slot import (
     SLOT_TIMESTAMP,
     SLOT_VALUE,
     SLOT_VALUE_SIZE,
-    SLOT_WIDTH,
     SURPLUS_BYTES,
-    TOTAL_HEADER_KEY_BYTES,
-    TOTAL_HEADER_VALUE_BYTES,
-    TOTAL_HEADER_VALUE_NULLS,
-    TOTAL_HEADERS,
+    TOTAL_BYTES,
     TOTAL_KEY_BYTES,
     TOTAL_KEY_NULLS,
     TOTAL_ROWS,
@@ -75,6 +71,18 @@ LIMIT_START: Final = 0  # first offset wanted
 LIMIT_END: Final = 1  # first offset no longer wanted
 LIMIT_DROP: Final = 2  # attribute bits of the batches to leave out
 
+# What `decode_records` fills for each record besides keys and values: rows of int64[3, n] …
+LONGS_OFFSET: Final = 0
+LONGS_TIMESTAMP: Final = 1
+LONGS_HEADERS: Final = 2  # where its headers lie
+LONGS_WIDTH: Final = 3
+# … and of int32[4, n + 1], the first three Arrow's offsets of a column.
+INTS_KEY: Final = 0  # also the rows of the validity bits, as the next
+INTS_VALUE: Final = 1
+INTS_HEADERS: Final = 2
+INTS_TYPE: Final = 3  # the timestamp's; n are filled
+INTS_WIDTH: Final = 4
+
 
 @kernel
 def choose_batches(
@@ -89,7 +97,8 @@ def choose_batches(
         fields: int64[b, 14], the batches' headers; counts and offsets are not trusted.
         limits: int64[3], see the `LIMIT_…` constants.
         out_spans: int64[b, 2], begin and end of the records; begin -1 for a batch left out.
-        out_totals: int64[12]; the rows there may be and the attributes or-ed are filled.
+        out_totals: int64[9]; the rows and the bytes of records there may be and the attributes
+            or-ed are filled.
 
     Returns:
         OK, or BAD_COUNT for an uncompressed batch too short for its record count.
@@ -111,6 +120,7 @@ def choose_batches(
         out_spans[batch, 0] = start
         out_spans[batch, 1] = end
         out_totals[TOTAL_ROWS] += count
+        out_totals[TOTAL_BYTES] += end - start
         out_totals[ALL_ATTRIBUTES] |= attributes
     return OK
 
@@ -123,222 +133,267 @@ def note_error(out_totals: NDArray[np.int64], batch: int, record: int, status: i
     return status
 
 
+class RecordFields(NamedTuple):
+    """What `read_record` finds; positions are those of the bytes it read.
+
+    Attributes:
+        end: Where the record ends, or a negative status, and then the rest means nothing.
+        timestamp: As a delta.
+        offset: As a delta.
+        key: Position of the key.
+        key_size: Below 0 for null.
+        value: Position of the value.
+        value_size: Below 0 for null.
+        headers: Position of the headers, behind their count.
+        header_count: Number of headers.
+    """
+
+    end: int
+    timestamp: int
+    offset: int
+    key: int
+    key_size: int
+    value: int
+    value_size: int
+    headers: int
+    header_count: int
+
+
+@inlined
+def read_record(source: NDArray[np.uint8], position: int, batch_end: int) -> RecordFields:
+    """Check the record at `position` completely, and say where its fields lie.
+
+    This is part of the hottest loops of all, so it is compiled into them.
+
+    Args:
+        source: uint8[m], m at least 8; not trusted.
+        position: Where the record begins, 0 or more.
+        batch_end: Where the last record of its batch must end, at most m.
+    """
+    number = read_varint(source, position, batch_end)
+    position += number & SIZE_MASK
+    end = position + (number >> SIZE_BITS)
+    if number == 0 or end <= position or end > batch_end:
+        return RecordFields(BAD_RECORD_LENGTH, 0, 0, 0, 0, 0, 0, 0, 0)
+    position += 1  # behind the attributes, of which no bit means anything yet
+    timestamp, size = read_varlong(source, position, end)
+    offset = read_varint(source, position + size, end)
+    position += size + (offset & SIZE_MASK)
+    if size == 0 or offset == 0:
+        return RecordFields(BAD_NUMBER, 0, 0, 0, 0, 0, 0, 0, 0)
+    number = read_varint(source, position, end)
+    key = position + (number & SIZE_MASK)
+    key_size = number >> SIZE_BITS
+    if number == 0 or key_size > end - key:
+        return RecordFields(BAD_FIELD_LENGTH, 0, 0, 0, 0, 0, 0, 0, 0)
+    position = key + max(key_size, 0)
+    number = read_varint(source, position, end)
+    value = position + (number & SIZE_MASK)
+    value_size = number >> SIZE_BITS
+    if number == 0 or value_size > end - value:
+        return RecordFields(BAD_FIELD_LENGTH, 0, 0, 0, 0, 0, 0, 0, 0)
+    position = value + max(value_size, 0)
+    number = read_varint(source, position, end)
+    headers = position + (number & SIZE_MASK)
+    count = number >> SIZE_BITS
+    if number == 0 or count < 0 or count > end - headers:
+        return RecordFields(BAD_HEADER_COUNT, 0, 0, 0, 0, 0, 0, 0, 0)
+    position = headers if count == 0 else skip_headers(source, headers, end, count)
+    if position != end:
+        status = position if position < 0 else BAD_RECORD_END
+        return RecordFields(status, 0, 0, 0, 0, 0, 0, 0, 0)
+    return RecordFields(
+        end, timestamp, offset >> SIZE_BITS, key, key_size, value, value_size, headers, count
+    )
+
+
+@kernel
+def skip_headers(source: NDArray[np.uint8], position: int, end: int, count: int) -> int:
+    """Check `count` headers from `position` on; return where they end, or what is wrong."""
+    for _ in range(count):
+        number = read_varint(source, position, end)
+        position += number & SIZE_MASK
+        size = number >> SIZE_BITS
+        if number == 0 or size < 0 or size > end - position:
+            return BAD_HEADER_KEY
+        position += size
+        number = read_varint(source, position, end)
+        position += number & SIZE_MASK
+        size = number >> SIZE_BITS
+        if number == 0 or size > end - position:
+            return BAD_FIELD_LENGTH
+        position += max(size, 0)
+    return position
+
+
+# ---- batches to slots ----------------------------------------------------------------------------
 @kernel
 def locate_records(
     source: NDArray[np.uint8],
     fields: NDArray[np.int64],
     spans: NDArray[np.int64],
-    limits: NDArray[np.int64],
     out_slots: NDArray[np.int64],
-    out_rows: NDArray[np.int64],
     out_totals: NDArray[np.int64],
 ) -> int:
-    """Check every record of the batches and note where the wanted ones lie.
+    """Check every record of the batches and note where it lies.
 
     Args:
         source: uint8[m], records of the batches, decompressed; not trusted.
         fields: int64[b, 14], the batches' headers; not trusted.
-        spans: int64[b, 2], where each batch's records begin and end in `source`, inside it;
-            begin -1 to leave a batch out.
-        limits: int64[3], see the `LIMIT_…` constants.
-        out_slots: int64[n * 9], a slot a wanted record; n at least the sum of the counts.
-        out_rows: int64[b], wanted records of each batch.
-        out_totals: int64[12], what the `TOTAL_…` and `ERROR_…` constants name; zeros at first.
+        spans: int64[b, 2], where each batch's records begin and end in `source`; begin -1 to
+            leave a batch out.
+        out_slots: int64[n, 9], a slot a record; n at least the sum of the counts.
+        out_totals: int64[9], of which the `ERROR_…` places are filled.
 
     Returns:
         OK, or what is wrong with the record at the `ERROR_…` places.
     """
     row = 0
     for batch in range(len(spans)):
-        out_rows[batch] = 0
+        position, batch_end = spans[batch, 0], spans[batch, 1]
+        if position < 0:
+            continue
+        if not can_hold(source, position, batch_end):
+            return note_error(out_totals, batch, 0, OUT_OF_ROOM)
+        is_stamped = fields[batch, ATTRIBUTES] & TIMESTAMP_TYPE_MASK != 0
+        for record in range(fields[batch, COUNT]):
+            found = read_record(source, position, batch_end)
+            if found.end < 0:
+                return note_error(out_totals, batch, record, found.end)
+            timestamp = fields[batch, BASE_TIMESTAMP] + found.timestamp
+            slot = out_slots[row]
+            slot[SLOT_OFFSET] = fields[batch, BASE_OFFSET] + found.offset
+            slot[SLOT_TIMESTAMP] = fields[batch, MAX_TIMESTAMP] if is_stamped else timestamp
+            slot[SLOT_KEY] = found.key
+            slot[SLOT_KEY_SIZE] = max(found.key_size, -1)
+            slot[SLOT_VALUE] = found.value
+            slot[SLOT_VALUE_SIZE] = max(found.value_size, -1)
+            slot[SLOT_HEADERS] = found.headers
+            slot[SLOT_HEADERS_SIZE] = found.end - found.headers
+            slot[SLOT_HEADER_COUNT] = found.header_count
+            position = found.end
+            row += 1
+        if position != batch_end:
+            return note_error(out_totals, batch, fields[batch, COUNT], SURPLUS_BYTES)
+    return OK
+
+
+@kernel
+def can_hold(source: NDArray[np.uint8], start: int, end: int) -> bool:
+    """Tell whether `read_record` may read from `start` to `end`."""
+    return 0 <= start <= end <= source.size and source.size >= WORD_SIZE
+
+
+# ---- batches to columns --------------------------------------------------------------------------
+@kernel
+def decode_records(
+    source: NDArray[np.uint8],
+    fields: NDArray[np.int64],
+    spans: NDArray[np.int64],
+    limits: NDArray[np.int64],
+    out_longs: NDArray[np.int64],
+    out_ints: NDArray[np.int32],
+    out_validity: NDArray[np.uint8],
+    out_key: NDArray[np.uint8],
+    out_value: NDArray[np.uint8],
+    out_totals: NDArray[np.int64],
+) -> int:
+    """Check every record of the batches and copy the wanted ones into columns.
+
+    Args:
+        source: uint8[m], records of the batches, decompressed; not trusted.
+        fields: int64[b, 14], the batches' headers; not trusted.
+        spans: int64[b, 2], where each batch's records begin and end in `source`; begin -1 to
+            leave a batch out.
+        limits: int64[3], see the `LIMIT_…` constants.
+        out_longs: int64[3, n], see the `LONGS_…` constants; n at least the sum of the counts.
+        out_ints: int32[4, n + 1], see the `INTS_…` constants.
+        out_validity: uint8[2, ceil(n / 8)], all ones; the bit of a key (row 0) or value (row 1)
+            that is null is cleared, in Arrow's order.
+        out_key: uint8[k], room for all keys; k 0 to leave them out.
+        out_value: uint8[v], room for all values; v 0 to leave them out.
+        out_totals: int64[9], what the `TOTAL_…` and `ERROR_…` constants name; zeros at first.
+
+    Returns:
+        OK, or what is wrong with the record at the `ERROR_…` places; OUT_OF_ROOM where a column
+        is too short.
+    """
+    out_ints[:INTS_TYPE, 0] = 0
+    row = 0
+    for batch in range(len(spans)):
         if spans[batch, 0] < 0:
             continue
-        out_totals[ERROR_BATCH] = batch
-        count = fields[batch, COUNT]
-        slot = row * SLOT_WIDTH
-        status = locate_batch(
-            source, spans[batch, 0], spans[batch, 1], count, slot, out_slots, out_totals
-        )
-        if status != OK:
-            return status
-        out_rows[batch] = keep_wanted(fields[batch], limits, slot, out_slots, out_totals)
-        row += out_rows[batch]
+        if not can_hold(source, spans[batch, 0], spans[batch, 1]):
+            return note_error(out_totals, batch, 0, OUT_OF_ROOM)
+        end = decode_batch(
+            source, fields, spans, limits, batch, row,
+            out_longs, out_ints, out_validity, out_key, out_value, out_totals,
+        )  # fmt: skip
+        if end < 0:
+            return end
+        is_stamped = fields[batch, ATTRIBUTES] & TIMESTAMP_TYPE_MASK != 0
+        out_ints[INTS_TYPE, row:end] = is_stamped
+        row = end
     out_totals[TOTAL_ROWS] = row
-    if out_totals[TOTAL_HEADERS] > 0:
-        return check_headers(source, out_slots, out_rows, out_totals)
     return OK
 
 
 @kernel
-def locate_batch(
+def decode_batch(
     source: NDArray[np.uint8],
-    position: int,
-    batch_end: int,
-    count: int,
-    slot: int,
-    out_slots: NDArray[np.int64],
-    out_totals: NDArray[np.int64],
-) -> int:
-    """Check `count` records from `position` on, but not their headers, and fill their slots.
-
-    This is the hottest loop of all: nothing but varints is called here, not even for what is
-    rare, as a call that is never taken already makes it half as slow again.
-
-    Args:
-        source: uint8[m], with the records up to `batch_end`.
-        position: Where the first record begins.
-        batch_end: Where the last one must end.
-        count: How many there must be.
-        slot: Where in `out_slots` the first slot begins.
-        out_slots: int64[n * 9]; offsets and timestamps are still deltas.
-        out_totals: int64[12], of which ERROR_RECORD is filled.
-
-    Returns:
-        OK, or what is wrong with the record at ERROR_RECORD.
-    """
-    for record in range(count):
-        out_totals[ERROR_RECORD] = record
-        number = read_varint(source, position, batch_end)
-        position += number & SIZE_MASK
-        length = number >> SIZE_BITS
-        if number == 0 or length < 1 or length > batch_end - position:
-            return BAD_RECORD_LENGTH
-        end = position + length
-        position += 1  # behind the attributes, of which no bit means anything yet
-        size = find_varlong(source, position, end)
-        if size == 0:
-            return BAD_NUMBER
-        out_slots[slot + SLOT_TIMESTAMP] = read_varlong(source, position, size)
-        number = read_varint(source, position + size, end)
-        position += size + (number & SIZE_MASK)
-        if number == 0:
-            return BAD_NUMBER
-        out_slots[slot + SLOT_OFFSET] = number >> SIZE_BITS
-        number = read_varint(source, position, end)
-        position += number & SIZE_MASK
-        size = number >> SIZE_BITS
-        if number == 0 or size > end - position:
-            return BAD_FIELD_LENGTH
-        out_slots[slot + SLOT_KEY] = position
-        out_slots[slot + SLOT_KEY_SIZE] = max(size, -1)
-        position += max(size, 0)
-        number = read_varint(source, position, end)
-        position += number & SIZE_MASK
-        size = number >> SIZE_BITS
-        if number == 0 or size > end - position:
-            return BAD_FIELD_LENGTH
-        out_slots[slot + SLOT_VALUE] = position
-        out_slots[slot + SLOT_VALUE_SIZE] = max(size, -1)
-        position += max(size, 0)
-        number = read_varint(source, position, end)
-        position += number & SIZE_MASK
-        size = number >> SIZE_BITS
-        if number == 0 or size < 0 or size > end - position:
-            return BAD_HEADER_COUNT
-        out_slots[slot + SLOT_HEADERS] = position
-        out_slots[slot + SLOT_HEADERS_SIZE] = end - position
-        out_slots[slot + SLOT_HEADER_COUNT] = size
-        if size == 0 and position != end:
-            return BAD_RECORD_END
-        position = end
-        slot += SLOT_WIDTH
-    return OK if position == batch_end else SURPLUS_BYTES
-
-
-@kernel
-def keep_wanted(
-    batch: NDArray[np.int64],
+    fields: NDArray[np.int64],
+    spans: NDArray[np.int64],
     limits: NDArray[np.int64],
-    slot: int,
-    out_slots: NDArray[np.int64],
+    index: int,
+    row: int,
+    out_longs: NDArray[np.int64],
+    out_ints: NDArray[np.int32],
+    out_validity: NDArray[np.uint8],
+    out_key: NDArray[np.uint8],
+    out_value: NDArray[np.uint8],
     out_totals: NDArray[np.int64],
 ) -> int:
-    """Turn the deltas of a batch's slots into values, keep the wanted slots, and add them up.
-
-    Args:
-        batch: int64[14], the batch's header.
-        limits: int64[3], see the `LIMIT_…` constants.
-        slot: Where in `out_slots` its first slot begins.
-        out_slots: int64[n * 9], changed in place.
-        out_totals: int64[12], of which the totals grow.
+    """Check the records of batch `index` and copy the wanted ones, from `row` on.
 
     Returns:
-        How many slots there are now.
+        The row behind the last, or what is wrong with the record at the `ERROR_…` places.
     """
-    key_bytes = key_nulls = value_bytes = value_nulls = headers = 0
-    is_stamped = batch[ATTRIBUTES] & TIMESTAMP_TYPE_MASK != 0
-    kept = slot
-    for start in range(slot, slot + batch[COUNT] * SLOT_WIDTH, SLOT_WIDTH):
-        offset = batch[BASE_OFFSET] + out_slots[start + SLOT_OFFSET]
-        if offset < limits[LIMIT_START] or offset >= limits[LIMIT_END]:
+    batch, position, batch_end = fields[index], spans[index, 0], spans[index, 1]
+    base_offset, base_timestamp = batch[BASE_OFFSET], batch[BASE_TIMESTAMP]
+    is_stamped, stamp = batch[ATTRIBUTES] & TIMESTAMP_TYPE_MASK != 0, batch[MAX_TIMESTAMP]
+    key_end, value_end = out_totals[TOTAL_KEY_BYTES], out_totals[TOTAL_VALUE_BYTES]
+    headers = int64(out_ints[INTS_HEADERS, row])
+    for record in range(batch[COUNT]):
+        found = read_record(source, position, batch_end)
+        position = found.end
+        if position < 0:
+            return note_error(out_totals, index, record, position)
+        offset = base_offset + found.offset
+        if not limits[LIMIT_START] <= offset < limits[LIMIT_END]:
             continue
-        timestamp = batch[BASE_TIMESTAMP] + out_slots[start + SLOT_TIMESTAMP]
-        if kept != start:
-            for place in range(SLOT_KEY, SLOT_WIDTH):
-                out_slots[kept + place] = out_slots[start + place]
-        out_slots[kept + SLOT_OFFSET] = offset
-        out_slots[kept + SLOT_TIMESTAMP] = batch[MAX_TIMESTAMP] if is_stamped else timestamp
-        size = out_slots[kept + SLOT_KEY_SIZE]
-        key_bytes += max(size, 0)
-        key_nulls += size < 0
-        size = out_slots[kept + SLOT_VALUE_SIZE]
-        value_bytes += max(size, 0)
-        value_nulls += size < 0
-        headers += out_slots[kept + SLOT_HEADER_COUNT]
-        kept += SLOT_WIDTH
-    out_totals[TOTAL_KEY_BYTES] += key_bytes
-    out_totals[TOTAL_KEY_NULLS] += key_nulls
-    out_totals[TOTAL_VALUE_BYTES] += value_bytes
-    out_totals[TOTAL_VALUE_NULLS] += value_nulls
-    out_totals[TOTAL_HEADERS] += headers
-    return (kept - slot) // SLOT_WIDTH
-
-
-@kernel
-def check_headers(
-    source: NDArray[np.uint8],
-    slots: NDArray[np.int64],
-    rows: NDArray[np.int64],
-    out_totals: NDArray[np.int64],
-) -> int:
-    """Check the headers of all slots and add up their sizes.
-
-    Args:
-        source: uint8[m], the bytes the slots point into.
-        slots: int64[n * 9].
-        rows: int64[b], how many slots belong to each batch.
-        out_totals: int64[12], of which the totals grow.
-
-    Returns:
-        OK, or what is wrong with the record at the `ERROR_…` places.
-    """
-    slot = 0
-    for batch in range(len(rows)):
-        out_totals[ERROR_BATCH] = batch
-        for record in range(rows[batch]):
-            out_totals[ERROR_RECORD] = record
-            position = slots[slot + SLOT_HEADERS]
-            end = position + slots[slot + SLOT_HEADERS_SIZE]
-            for _ in range(slots[slot + SLOT_HEADER_COUNT]):
-                number = read_varint(source, position, end)
-                position += number & SIZE_MASK
-                size = number >> SIZE_BITS
-                if number == 0 or size < 0 or size > end - position:
-                    return BAD_HEADER_KEY
-                out_totals[TOTAL_HEADER_KEY_BYTES] += size
-                position += size
-                number = read_varint(source, position, end)
-                position += number & SIZE_MASK
-                size = number >> SIZE_BITS
-                if number == 0 or size > end - position:
-                    return BAD_FIELD_LENGTH
-                out_totals[TOTAL_HEADER_VALUE_BYTES] += max(size, 0)
-                out_totals[TOTAL_HEADER_VALUE_NULLS] += size < 0
-                position += max(size, 0)
-            if position != end:
-                return BAD_RECORD_END
-            slot += SLOT_WIDTH
-    return OK
+        out_longs[LONGS_OFFSET, row] = offset
+        out_longs[LONGS_TIMESTAMP, row] = stamp if is_stamped else base_timestamp + found.timestamp
+        out_longs[LONGS_HEADERS, row] = found.headers
+        if found.key_size < 0:
+            out_totals[TOTAL_KEY_NULLS] += 1
+            out_validity[0, row >> 3] &= ~(1 << (row & 7))
+        elif out_key.size > 0:
+            key_end = copy_field(source, found.key, found.key_size, out_key, key_end)
+        if found.value_size < 0:
+            out_totals[TOTAL_VALUE_NULLS] += 1
+            out_validity[1, row >> 3] &= ~(1 << (row & 7))
+        elif out_value.size > 0:
+            value_end = copy_field(source, found.value, found.value_size, out_value, value_end)
+        if key_end < 0 or value_end < 0:
+            return OUT_OF_ROOM
+        headers += found.header_count
+        row += 1
+        out_ints[INTS_KEY, row], out_ints[INTS_VALUE, row] = key_end, value_end
+        out_ints[INTS_HEADERS, row] = headers
+    out_totals[TOTAL_KEY_BYTES], out_totals[TOTAL_VALUE_BYTES] = key_end, value_end
+    if position != batch_end:
+        return note_error(out_totals, index, batch[COUNT], SURPLUS_BYTES)
+    return row
 
 
 # ---- slots to columns ----------------------------------------------------------------------------
@@ -389,51 +444,33 @@ def copy_column(
 
 
 @kernel
-def copy_validity(slots: NDArray[np.int64], place: int, out_validity: NDArray[np.uint8]) -> int:
-    """Set a bit per slot whose field is not null, in Arrow's order; return the number of nulls.
-
-    `out_validity` is uint8[ceil(n / 8)] and zero at first.
-    """
-    nulls = 0
-    for row in range(len(slots)):
-        if slots[row, place + 1] < 0:
-            nulls += 1
-        else:
-            out_validity[row >> 3] |= 1 << (row & 7)
-    return nulls
-
-
-@kernel
 def locate_headers(
     source: NDArray[np.uint8],
-    slots: NDArray[np.int64],
-    out_offsets: NDArray[np.int32],
+    positions: NDArray[np.int64],
+    offsets: NDArray[np.int32],
     out_slots: NDArray[np.int64],
 ) -> int:
-    """Make a slot per header of the checked records, its key as key and its value as value.
+    """Make a slot per header of checked records, its key as key and its value as value.
 
     Args:
-        source: uint8[m], the bytes the slots point into.
-        slots: int64[n, 9], checked records.
-        out_offsets: int32[n + 1], filled with the first header of each record.
-        out_slots: int64[h, 9], h the total of the header counts; key and value are filled.
+        source: uint8[m], the bytes that the headers lie in, checked.
+        positions: int64[n], where the headers of each record begin.
+        offsets: int32[n + 1], the first header of each record.
+        out_slots: int64[h, 9], h the last of the offsets; key and value are filled.
 
     Returns:
         The number of headers.
     """
     count = 0
-    out_offsets[0] = 0
-    for row in range(len(slots)):
-        position = slots[row, SLOT_HEADERS]
-        end = position + slots[row, SLOT_HEADERS_SIZE]
-        for _ in range(slots[row, SLOT_HEADER_COUNT]):
+    for row in range(len(positions)):
+        position = positions[row]
+        for _ in range(offsets[row + 1] - offsets[row]):
             for place in range(SLOT_KEY, SLOT_HEADERS, 2):
-                number = read_varint(source, position, end)
+                number = read_varint(source, position, source.size)
                 position += number & SIZE_MASK
                 size = number >> SIZE_BITS
                 out_slots[count, place] = position
                 out_slots[count, place + 1] = max(size, -1)
                 position += max(size, 0)
             count += 1
-        out_offsets[row + 1] = count
     return count

@@ -53,6 +53,7 @@ NO_PARTITION_LEADER_EPOCH: Final = -1  # RecordBatch.NO_PARTITION_LEADER_EPOCH
 # ---- limits ----------------------------------------------------------------------------------
 MAX_INT32: Final = 2**31 - 1
 MAX_INT64: Final = 2**63 - 1
+MIN_INT64: Final = -MAX_INT64 - 1  # Long.MIN_VALUE
 MAX_VARINT_SIZE: Final = 5  # ByteUtils.readVarint
 MAX_VARLONG_SIZE: Final = 10  # ByteUtils.readVarlong
 MIN_RECORD_SIZE: Final = 7  # length, attributes, two deltas, two lengths, header count: 1 byte each

@@ -29,8 +29,7 @@ from streamlog.records import legacy_layout as m
 from streamlog.records import slot as s
 from streamlog.records.layout import COMPRESSION_MASK, CURRENT_MAGIC, MAGIC_OFFSET, MAX_INT64
 from streamlog.records.plain_headers import FEW, numba_is_loaded
-from streamlog.records.slots import MAX_ARENA, MAX_DECOMPRESSED, RecordSlots
-from streamlog.records.slots import _naming as naming
+from streamlog.records.slots import MAX_ARENA, MAX_DECOMPRESSED, RecordSlots, naming
 from streamlog.records.table import BASE_OFFSET, BatchTable
 
 __all__ = ["decode_messages", "find_bad_message", "with_first_offsets"]
@@ -130,7 +129,7 @@ def decode_messages(
         _check(status, table, totals)
     numbers = totals.tolist()
     slots = slots.reshape(-1, s.SLOT_WIDTH)[: numbers[s.TOTAL_ROWS]]
-    return RecordSlots(source=source, slots=slots, rows=rows, totals=numbers)
+    return RecordSlots(source=source, slots=slots, rows=rows)
 
 
 def with_first_offsets(

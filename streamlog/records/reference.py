@@ -7,6 +7,7 @@ The twins of `batch_kernels` are in `plain_headers`.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from streamlog.binary.murmur2 import plain_murmur2
@@ -109,13 +110,13 @@ def _wanted_slots(
         if not 1 <= length <= span.stop - position:
             raise BadRecordError(s.BAD_RECORD_LENGTH)
         slot = _read_slot(source[: position + length], position)
+        read_headers(source, slot)
         position += length
         offset = _wrap(batch.base_offset + slot.offset)
         timestamp = _wrap(batch.base_timestamp + slot.timestamp)
         if batch.attributes & TIMESTAMP_TYPE_MASK:
             timestamp = batch.max_timestamp
         if limits[0] <= offset < limits[1]:
-            read_headers(source, slot)
             yield slot._replace(offset=offset, timestamp=timestamp)
     if position != span.stop:
         raise BadRecordError(s.SURPLUS_BYTES)
@@ -227,6 +228,44 @@ def inspect_records(
 
 
 # ---- columns -----------------------------------------------------------------------------------
+Column = tuple[list[int], bytes, bytes]  # offsets, bytes, validity
+
+
+def decode_records(
+    source: bytes, batches: Sequence[Batch], limits: Sequence[int]
+) -> tuple[list[list[int]], list[int], Column, Column, list[int], list[int]]:
+    """Return the wanted records of batches that are not compressed.
+
+    They come as three lists of numbers (offsets, timestamps, positions of headers), timestamp
+    types, the columns of keys and values, how many headers there are before each record and at
+    the end, and the numbers of nulls in both columns.
+
+    Raises:
+        BadRecordError: A record's structure is wrong.
+    """
+    spans = choose_batches(batches, limits)
+    located = locate_records(source, batches, spans, limits)
+    types = [
+        int(batch.attributes & TIMESTAMP_TYPE_MASK != 0)
+        for batch, slots in zip(batches, located, strict=True)
+        for _ in slots
+    ]
+    slots = [slot for found in located for slot in found]
+    keys, values = [slot.key for slot in slots], [slot.value for slot in slots]
+    return (
+        [
+            [slot.offset for slot in slots],
+            [slot.timestamp for slot in slots],
+            [slot.headers.position for slot in slots],
+        ],
+        types,
+        (*copy_column(source, keys), copy_validity(keys)),
+        (*copy_column(source, values), copy_validity(values)),
+        [0, *accumulate(slot.header_count for slot in slots)],
+        [sum(field.size < 0 for field in fields) for fields in (keys, values)],
+    )
+
+
 def copy_column(source: bytes, fields: Sequence[Field]) -> tuple[list[int], bytes]:
     """Return offsets and bytes of a column of `fields`."""
     values = [source[start : start + size] if size > 0 else b"" for start, size in fields]

@@ -22,20 +22,17 @@ SLOT_HEADERS_SIZE: Final = 7
 SLOT_HEADER_COUNT: Final = 8
 SLOT_WIDTH: Final = 9
 
-# ---- what the kernels that fill slots count: int64[12] -------------------------------------------
+# ---- what the kernels that read records count: int64[9] ------------------------------------------
 TOTAL_ROWS: Final = 0
-TOTAL_KEY_BYTES: Final = 1
-TOTAL_KEY_NULLS: Final = 2
-TOTAL_VALUE_BYTES: Final = 3
-TOTAL_VALUE_NULLS: Final = 4
-TOTAL_HEADERS: Final = 5
-TOTAL_HEADER_KEY_BYTES: Final = 6
-TOTAL_HEADER_VALUE_BYTES: Final = 7
-TOTAL_HEADER_VALUE_NULLS: Final = 8
-ALL_ATTRIBUTES: Final = 9  # of the chosen batches, or-ed
-ERROR_BATCH: Final = 10  # where a negative status arose
-ERROR_RECORD: Final = 11  # in that batch
-TOTALS_WIDTH: Final = 12
+TOTAL_BYTES: Final = 1  # of whole records
+TOTAL_KEY_BYTES: Final = 2
+TOTAL_KEY_NULLS: Final = 3
+TOTAL_VALUE_BYTES: Final = 4
+TOTAL_VALUE_NULLS: Final = 5
+ALL_ATTRIBUTES: Final = 6  # of the chosen batches, or-ed
+ERROR_BATCH: Final = 7  # where a negative status arose
+ERROR_RECORD: Final = 8  # in that batch
+TOTALS_WIDTH: Final = 9
 
 # ---- status of a kernel --------------------------------------------------------------------------
 OK: Final = 0

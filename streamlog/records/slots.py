@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.binary.arrays import Buffer, as_source, read_only
+from streamlog.binary.arrays import WORD_SIZE, Buffer, as_source, read_only
 from streamlog.binary.compression import NONE, decompress
 from streamlog.errors import (
     CorruptRecordError,
@@ -24,9 +24,9 @@ from streamlog.errors import (
 from streamlog.records import slot as s
 from streamlog.records.layout import (
     COMPRESSION_MASK,
-    CONTROL_MASK,
     MAX_INT32,
     MAX_INT64,
+    MIN_INT64,
     MIN_RECORD_SIZE,
 )
 from streamlog.records.table import COUNT, BatchTable
@@ -44,6 +44,7 @@ __all__ = [
     "RecordSlots",
     "check_status",
     "decode_slots",
+    "naming",
     "records_of",
     "slot_column",
     "slots_of",
@@ -53,6 +54,9 @@ MAX_DECOMPRESSED: Final = 64 << 20  # of one batch; `max.message.bytes` is 1 MiB
 MAX_ARENA: Final = MAX_INT32  # of all batches decoded by one call
 MAX_SIZE_PREFIX: Final = 5  # of a header's key or value
 NO_BYTES: Final = as_source(b"")
+
+# For `choose_batches`: whatever their offsets, also control batches.
+ALL_RECORDS: Final = np.array((MIN_INT64, MAX_INT64, 0), np.int64)
 
 _NO_OFFSETS: Final = read_only(np.empty(0, np.int32), np.int32)
 
@@ -65,6 +69,7 @@ WHAT_IS_WRONG: Final = {
     s.BAD_HEADER_KEY: "header key is null or reaches beyond its record",
     s.BAD_RECORD_END: "record is longer than its fields",
     s.SURPLUS_BYTES: "batch goes on behind its last record",
+    s.OUT_OF_ROOM: "batch lies outside its buffer",
 }
 
 
@@ -76,66 +81,38 @@ class RecordSlots:
         source: uint8[m], the bytes the slots point into.
         slots: int64[n, 9], a slot a record.
         rows: int64[b], how many of them belong to each batch of the table.
-        totals: Their sizes, at the places that the `TOTAL_…` constants name.
     """
 
     source: NDArray[np.uint8]
     slots: NDArray[np.int64]
     rows: NDArray[np.int64]
-    totals: list[int]
 
 
-def decode_slots(
-    buffer: Buffer,
-    table: BatchTable,
-    *,
-    start_offset: int = 0,
-    end_offset: int = MAX_INT64,
-    drop_control: bool = True,
-    max_decompressed: int = MAX_DECOMPRESSED,
-    path: str | None = None,
-    position: int = 0,
-) -> RecordSlots:
-    """Check the records of many batches and say where their fields lie.
+def decode_slots(buffer: Buffer, table: BatchTable) -> RecordSlots:
+    """Check all records of many batches, those of control batches too, and say where they lie.
 
     Args:
         buffer: The batches; nothing in them is trusted.
         table: Their headers, as `scan_batches` found them in `buffer`.
-        start_offset: First offset wanted.
-        end_offset: First offset no longer wanted.
-        drop_control: Leave control batches out, as every consumer does.
-        max_decompressed: The most bytes one batch may decompress to.
-        path: The file, for messages.
-        position: Where `buffer` begins in that file, for messages.
 
     Raises:
         CorruptRecordError: A record's structure is wrong, or compressed bytes are damaged.
-        LimitExceededError: A batch decompresses to more than `max_decompressed`, or all
-            together to 2 GiB.
+        LimitExceededError: A batch decompresses to more than is ever read, or all together to
+            2 GiB.
 
     Source: DefaultRecordBatch.iterator, DefaultRecord.readFrom.
     """
     from streamlog.records import kernels
 
-    drop = CONTROL_MASK if drop_control else 0
-    limits = np.array((start_offset, end_offset, drop), np.int64)
-    rows = np.zeros(len(table), np.int64)
     totals = np.zeros(s.TOTALS_WIDTH, np.int64)
-    with _naming(path, position):
-        source, spans = records_of(
-            buffer, table, limits=limits, totals=totals, max_decompressed=max_decompressed
-        )
-        count = int(totals[s.TOTAL_ROWS])
-        slots = np.empty(count * s.SLOT_WIDTH, np.int64)
-        status = kernels.locate_records(source, table.fields, spans, limits, slots, rows, totals)
-        check_status(status, table, totals)
-    numbers = totals.tolist()
-    slots = slots.reshape(count, s.SLOT_WIDTH)[: numbers[s.TOTAL_ROWS]]
-    return RecordSlots(source=source, slots=slots, rows=rows, totals=numbers)
+    source, spans = records_of(buffer, table, limits=ALL_RECORDS, totals=totals)
+    slots = np.empty((int(totals[s.TOTAL_ROWS]), s.SLOT_WIDTH), np.int64)
+    check_status(kernels.locate_records(source, table.fields, spans, slots, totals), table, totals)
+    return RecordSlots(source=source, slots=slots, rows=table.count)
 
 
 @contextlib.contextmanager
-def _naming(path: str | None, position: int) -> Iterator[None]:
+def naming(path: str | None, position: int) -> Iterator[None]:
     """Name the file in errors about a buffer that begins at `position` of it."""
     try:
         yield
@@ -155,11 +132,14 @@ def records_of(
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return the bytes that the records of the batches lie in, decompressed, and where.
 
+    They are 8 at least where there is a record, as the kernels need them.
+
     Args:
         buffer: The batches; nothing in them is trusted.
         table: Their headers.
         limits: int64[3], which batches are wanted, see `streamlog.records.kernels`.
-        totals: int64[12]; the rows there may be and the attributes or-ed are filled.
+        totals: int64[9]; the rows and the bytes of records there may be and the attributes
+            or-ed are filled.
         max_decompressed: The most bytes one batch may decompress to.
 
     Returns:
@@ -177,6 +157,7 @@ def records_of(
     source = as_source(buffer)
     if int(totals[s.ALL_ATTRIBUTES]) & COMPRESSION_MASK:
         source = _decompress(source, table, spans, max_decompressed)
+        totals[s.TOTAL_BYTES] = source.size
     return source, spans
 
 
@@ -229,6 +210,8 @@ def _decompress(
                 position=where,
                 hint="read fewer bytes at a time",
             )
+    if filled < WORD_SIZE:
+        parts.append(bytes(WORD_SIZE))
     return as_source(parts[0] if len(parts) == 1 else b"".join(parts))
 
 

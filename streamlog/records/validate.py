@@ -46,11 +46,12 @@ from streamlog.records.layout import (
     CONTROL_MASK,
     MAX_INT32,
     MAX_INT64,
+    MIN_INT64,
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
 )
 from streamlog.records.record import NO_TIMESTAMP, CompressionType
-from streamlog.records.slots import check_status, decode_slots, records_of
+from streamlog.records.slots import ALL_RECORDS, check_status, decode_slots, records_of
 from streamlog.records.table import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -68,9 +69,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AppendOrigin", "ValidatedBatches", "target_codec", "validate_append"]
 
-MIN_INT64: Final = -MAX_INT64 - 1
 NAMED_RECORDS: Final = 5  # how many bad records a message names
-_ALL_RECORDS: Final = np.array((MIN_INT64, MAX_INT64, 0), np.int64)  # limits that keep all
 
 
 class AppendOrigin(Enum):
@@ -279,7 +278,7 @@ def _inspect(source: NDArray[np.uint8], table: BatchTable, earliest: int, latest
     from streamlog.records import validate_kernels as kernels
 
     totals = np.zeros(s.TOTALS_WIDTH, np.int64)
-    records, spans = records_of(source, table, limits=_ALL_RECORDS, totals=totals)
+    records, spans = records_of(source, table, limits=ALL_RECORDS, totals=totals)
     found = np.empty((len(table), kernels.FOUND_WIDTH), np.int64)
     bounds = np.array((earliest, latest), np.int64)
     status = kernels.inspect_records(records, table.fields, spans, bounds, found, totals)
@@ -297,7 +296,7 @@ def _check_records(
         latest = min(now_ms + config.message_timestamp_after_max_ms, MAX_INT64)
     found = _inspect(source, table, earliest, latest)
     if any(found.keyless) and "compact" in config.cleanup_policy:
-        slots = decode_slots(source, table, start_offset=MIN_INT64, drop_control=False).slots
+        slots = decode_slots(source, table).slots
         raise InvalidRecordError(
             "a compacted topic needs a key in every record",
             got=f"no key in {_name_records(slots[:, s.SLOT_KEY_SIZE] < 0)}",
@@ -311,7 +310,7 @@ def _check_records(
             expected="CreateTime (message.timestamp.type)",
         )
     if any(found.untimely):
-        slots = decode_slots(source, table, start_offset=MIN_INT64, drop_control=False).slots
+        slots = decode_slots(source, table).slots
         timestamp = slots[:, s.SLOT_TIMESTAMP]
         wrong = (timestamp < earliest) | (timestamp > latest)
         wrong &= timestamp != NO_TIMESTAMP
@@ -355,7 +354,7 @@ def _rebuild(
 
     Source: LogValidator.buildRecordsAndAssignOffsets.
     """
-    found = decode_slots(source, table, start_offset=MIN_INT64, drop_control=False)
+    found = decode_slots(source, table)
     buffers, tables = [], []
     filled = row = 0
     for batch, rows in enumerate(found.rows.tolist()):

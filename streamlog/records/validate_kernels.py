@@ -10,25 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.binary.jit import kernel
-from streamlog.binary.varint import (
-    SIZE_BITS,
-    SIZE_MASK,
-    find_varlong,
-    read_varint,
-    read_varlong,
-)
+from streamlog.records.kernels import can_hold, note_error, read_record
 from streamlog.records.layout import TIMESTAMP_TYPE_MASK
 from streamlog.records.record import NO_TIMESTAMP
 from streamlog.records.slot import (
-    BAD_FIELD_LENGTH,
-    BAD_HEADER_COUNT,
-    BAD_HEADER_KEY,
-    BAD_NUMBER,
-    BAD_RECORD_END,
-    BAD_RECORD_LENGTH,
     ERROR_BATCH,
     ERROR_RECORD,
     OK,
+    OUT_OF_ROOM,
     SURPLUS_BYTES,
 )
 from streamlog.records.table import (
@@ -69,7 +58,7 @@ def inspect_records(
             begin -1 for a batch without any.
         bounds: int64[2], the earliest and the latest timestamp allowed; -1 always is.
         out_found: int64[b, 7], see the `FOUND_…` constants.
-        out_totals: int64[12], of which the `ERROR_…` places are filled.
+        out_totals: int64[9], of which the `ERROR_…` places are filled.
 
     Returns:
         OK, or what is wrong with the record at the `ERROR_…` places.
@@ -78,6 +67,8 @@ def inspect_records(
         out_found[batch] = 0
         if spans[batch, 0] < 0:
             continue
+        if not can_hold(source, spans[batch, 0], spans[batch, 1]):
+            return note_error(out_totals, batch, 0, OUT_OF_ROOM)
         out_totals[ERROR_BATCH] = batch
         status = inspect_batch(
             source, spans[batch], fields[batch], bounds, out_found[batch], out_totals
@@ -99,56 +90,23 @@ def inspect_batch(
     """Check the records of one batch; see `inspect_records`."""
     position, batch_end, count = span[0], span[1], batch[COUNT]
     is_stamped = batch[ATTRIBUTES] & TIMESTAMP_TYPE_MASK != 0
+    base_timestamp, max_stamp = batch[BASE_TIMESTAMP], batch[MAX_TIMESTAMP]
+    earliest, latest = bounds[0], bounds[1]
     gaps = batch[LAST_OFFSET] - batch[BASE_OFFSET] + 1 != count
     keyless = untimely = max_timestamp = max_row = max_delta = 0
     for row in range(count):
-        out_totals[ERROR_RECORD] = row
-        number = read_varint(source, position, batch_end)
-        position += number & SIZE_MASK
-        length = number >> SIZE_BITS
-        if number == 0 or length < 1 or length > batch_end - position:
-            return BAD_RECORD_LENGTH
-        end = position + length
-        position += 1  # behind the attributes, of which no bit means anything yet
-        size = find_varlong(source, position, end)
-        if size == 0:
-            return BAD_NUMBER
-        timestamp = batch[BASE_TIMESTAMP] + read_varlong(source, position, size)
-        number = read_varint(source, position + size, end)
-        position += size + (number & SIZE_MASK)
-        if number == 0:
-            return BAD_NUMBER
-        delta = number >> SIZE_BITS
-        gaps |= delta != row
-        if is_stamped:
-            timestamp = batch[MAX_TIMESTAMP]
-        untimely += timestamp != NO_TIMESTAMP and not bounds[0] <= timestamp <= bounds[1]
+        record = read_record(source, position, batch_end)
+        if record.end < 0:
+            out_totals[ERROR_RECORD] = row
+            return record.end
+        timestamp = max_stamp if is_stamped else base_timestamp + record.timestamp
+        untimely += timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest
         if timestamp > max_timestamp or row == 0:
-            max_timestamp, max_row, max_delta = timestamp, row, delta
-        number = read_varint(source, position, end)
-        position += number & SIZE_MASK
-        size = number >> SIZE_BITS
-        if number == 0 or size > end - position:
-            return BAD_FIELD_LENGTH
-        keyless += size < 0
-        position += max(size, 0)
-        number = read_varint(source, position, end)
-        position += number & SIZE_MASK
-        size = number >> SIZE_BITS
-        if number == 0 or size > end - position:
-            return BAD_FIELD_LENGTH
-        position += max(size, 0)
-        number = read_varint(source, position, end)
-        position += number & SIZE_MASK
-        size = number >> SIZE_BITS
-        if number == 0 or size < 0 or size > end - position:
-            return BAD_HEADER_COUNT
-        if size > 0:
-            position = skip_headers(source, position, end, size)
-            if position < 0:
-                return position
-        if position != end:
-            return BAD_RECORD_END
+            max_timestamp, max_row, max_delta = timestamp, row, record.offset
+        gaps |= record.offset != row
+        keyless += record.key_size < 0
+        position = record.end
+    out_totals[ERROR_RECORD] = count
     out_found[FOUND_ROWS] = count
     out_found[FOUND_GAPS] = gaps
     out_found[FOUND_KEYLESS] = keyless
@@ -157,22 +115,3 @@ def inspect_batch(
     out_found[FOUND_MAX_ROW] = max_row
     out_found[FOUND_MAX_OFFSET] = batch[BASE_OFFSET] + max_delta
     return OK if position == batch_end else SURPLUS_BYTES
-
-
-@kernel
-def skip_headers(source: NDArray[np.uint8], position: int, end: int, count: int) -> int:
-    """Check `count` headers from `position` on; return where they end, or what is wrong."""
-    for _ in range(count):
-        number = read_varint(source, position, end)
-        position += number & SIZE_MASK
-        size = number >> SIZE_BITS
-        if number == 0 or size < 0 or size > end - position:
-            return BAD_HEADER_KEY
-        position += size
-        number = read_varint(source, position, end)
-        position += number & SIZE_MASK
-        size = number >> SIZE_BITS
-        if number == 0 or size > end - position:
-            return BAD_FIELD_LENGTH
-        position += max(size, 0)
-    return position

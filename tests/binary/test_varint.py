@@ -10,7 +10,6 @@ from streamlog.binary.jit import kernel
 from streamlog.binary.varint import (
     SIZE_BITS,
     SIZE_MASK,
-    find_varlong,
     plain_read_varint,
     plain_write_varlong,
     read_varint,
@@ -53,13 +52,8 @@ def call_read_varint(buffer, position, end):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def call_find_varlong(buffer, position, end):  # type: ignore[no-untyped-def]
-    return find_varlong(buffer, position, end)
-
-
-@kernel
-def call_read_varlong(buffer, position, size):  # type: ignore[no-untyped-def]
-    return read_varlong(buffer, position, size)
+def call_read_varlong(buffer, position, end):  # type: ignore[no-untyped-def]
+    return read_varlong(buffer, position, end)
 
 
 @kernel
@@ -72,14 +66,15 @@ def call_size_of_varlong(value):  # type: ignore[no-untyped-def]
     return size_of_varlong(value)
 
 
-def varint(buffer: bytes, position: int = 0) -> tuple[int, int] | None:
-    number = call_read_varint(as_source(buffer), position, len(buffer))
+def varint(buffer: bytes, position: int = 0, behind: bytes = bytes(8)) -> tuple[int, int] | None:
+    """Read from `buffer`; `behind` it are bytes that must not matter, and make a whole word."""
+    number = call_read_varint(as_source(buffer + behind), position, len(buffer))
     return (number >> SIZE_BITS, number & SIZE_MASK) if number else None
 
 
-def varlong(buffer: bytes, position: int = 0) -> tuple[int, int] | None:
-    size = call_find_varlong(as_source(buffer), position, len(buffer))
-    return (call_read_varlong(as_source(buffer), position, size), size) if size else None
+def varlong(buffer: bytes, position: int = 0, behind: bytes = bytes(8)) -> tuple[int, int] | None:
+    value, size = call_read_varlong(as_source(buffer + behind), position, len(buffer))
+    return (value, size) if size else None
 
 
 def written(value: int) -> bytes:
@@ -117,10 +112,10 @@ def test_a_number_cut_short_is_none(encoded: str) -> None:
 
 
 def test_reading_stops_at_the_end_even_if_the_buffer_goes_on() -> None:
-    buffer = as_source(bytes.fromhex("808001"))
-    assert call_read_varint(buffer, 0, 2) == 0
-    assert call_find_varlong(buffer, 0, 2) == 0
-    assert call_read_varint(buffer, 0, 3) != 0
+    buffer, end = bytes.fromhex("8080"), bytes.fromhex("0100000000000000")
+    assert varint(buffer, behind=end) is None
+    assert varlong(buffer, behind=end) is None
+    assert varint(buffer + end[:1], behind=end) == varlong(buffer + end[:1]) == (8192, 3)
 
 
 def test_longer_forms_than_needed_are_read() -> None:
@@ -135,10 +130,16 @@ def test_bits_beyond_the_type_are_dropped_as_java_drops_them() -> None:
     assert varlong(bytes.fromhex("8080808080808080807e")) == (0, 10)
 
 
-@given(st.binary(max_size=14), st.integers(0, 3))
-def test_reading_any_bytes_agrees_with_the_plain_twin(buffer: bytes, position: int) -> None:
-    assert varint(buffer, position) == plain_read_varint(buffer, position, width=32)
-    assert varlong(buffer, position) == plain_read_varint(buffer, position, width=64)
+MANY_GROUPS = st.lists(st.sampled_from([0x80, 0xFF]) | st.integers(0, 255), max_size=14).map(bytes)
+
+
+@given(MANY_GROUPS, st.integers(0, 3), MANY_GROUPS)
+def test_reading_any_bytes_agrees_with_the_plain_twin(
+    buffer: bytes, position: int, behind: bytes
+) -> None:
+    behind = behind if len(buffer + behind) >= 8 else behind + bytes(8)
+    assert varint(buffer, position, behind) == plain_read_varint(buffer, position, width=32)
+    assert varlong(buffer, position, behind) == plain_read_varint(buffer, position, width=64)
 
 
 @given(INT64)
