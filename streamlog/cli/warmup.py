@@ -1,0 +1,57 @@
+"""Compiling all kernels ahead of their first use, which otherwise waits for it.
+
+numba compiles a kernel when it is first called, which takes seconds each, and keeps the code on
+disk (`streamlog.binary.jit` says where). So it is enough to do, once, all that calls kernels: on
+a small topic in memory.
+"""
+
+from collections.abc import Iterator
+
+from streamlog.config import LogConfig
+from streamlog.fs.memory import MemoryFileSystem
+from streamlog.log.partition_log import PartitionLog
+from streamlog.records.record import CompressionType, Header, Record
+
+__all__ = ["warm_up"]
+
+_TIMESTAMP = 1_700_000_000_000
+_MANY_BATCHES = 64  # of a few batches the headers are read by plain code
+
+
+def warm_up() -> None:
+    """Make sure that the compiled code of every kernel is on disk; seconds the first time."""
+    log = PartitionLog.open(
+        "/root/warm-0",
+        fs=MemoryFileSystem(),
+        config=LogConfig(message_timestamp_after_max_ms=1 << 62),
+    )
+    with log:
+        for codec in (CompressionType.NONE, CompressionType.GZIP):
+            log.append(_records(), compression=codec)
+        for _ in range(_MANY_BATCHES):
+            log.append(_records())
+        log.offset_for_timestamp(_TIMESTAMP)
+        _read(log)
+
+
+def _records() -> Iterator[Record]:
+    """Yield records of every kind: null and empty fields, headers, no timestamp."""
+    yield Record(b"key", b"value", (Header("name", b"text"), Header("none", None)), _TIMESTAMP)
+    yield Record(None, None, (), _TIMESTAMP)
+    yield Record(b"", b"")
+
+
+def _read(log: PartitionLog) -> None:
+    """Decode everything, choose partitions for it, encode it again, print it as JSON."""
+    from streamlog.cli.json_records import ENCODINGS, format_records
+    from streamlog.records.builder import encode_columns
+    from streamlog.records.partitioner import partition_for_keys
+
+    fetched = log.read(0, max_bytes=1 << 20)
+    columns = fetched.columns()
+    assert columns.key is not None
+    partition_for_keys(columns.key, 2)
+    encode_columns(columns)
+    for encoding in ENCODINGS:
+        format_records(columns, log.topic_partition, encoding=encoding)
+    fetched.columns(columns=frozenset())

@@ -1,0 +1,60 @@
+"""Warming up: afterwards nothing is compiled any more."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+USE = """
+import sys
+from streamlog import LogConfig, PartitionLog, Record
+from streamlog.cli.main import run
+from streamlog.records.record import Header
+
+path, config = sys.argv[1], LogConfig(index_interval_bytes=0)
+with PartitionLog.open(f"{path}/orders-0", config=config) as log:
+    for number in range(100):
+        headers = (Header("h", b"1"),) if number % 2 else ()
+        log.append([Record(b"k%d" % number, None if number % 3 else b"v", headers)])
+    log.append([Record(b"k", b"v")] * 1000, compression="lz4")
+    log.offset_for_timestamp(1)
+with PartitionLog.open(f"{path}/orders-0", config=config) as log:
+    log.append([Record(None, b"again")])
+for encoding in ("utf8", "base64"):
+    assert run(["cat", "orders", "--path", path, "--format", "ndjson", "--encoding", encoding]) == 0
+"""
+
+
+def compiled(cache: Path) -> set[str]:
+    """Return the files of compiled code."""
+    return {path.name for path in cache.rglob("*.nbc")}
+
+
+def python(code: str, cache: Path, *arguments: object) -> str:
+    """Run Python code in a process with a cache of its own."""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(cache)}
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+
+
+def test_after_warming_up_nothing_is_compiled(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    python("from streamlog.cli.warmup import warm_up; warm_up()", cache)
+    warm = compiled(cache)
+    assert warm
+
+    lines = python(USE, cache, tmp_path / "root").splitlines()
+
+    assert compiled(cache) == warm
+    assert len(lines) == 2 * 1101
+    assert json.loads(lines[1])["key"] == "k1"
