@@ -180,32 +180,18 @@ def run(directory: Path, *, seconds: float, seed: int) -> Report:
         manager.log(TOPIC, 0).append([Record(None, b"plain warm 0/1")])
         records_from(manager.reader(TOPIC, 0), 0).__next__()
 
-    def start(writer: int, life: int) -> int:
-        return fork(directory, lambda: write_until_killed(directory, writer, life, seed))
-
-    def start_reader(reader: int) -> int:
-        return fork(directory, lambda: read_until_stopped(directory, reader))
-
-    readers = [start_reader(reader) for reader in range(READERS)]
-    writers = {writer: (start(writer, 0), 0) for writer in range(WRITERS)}
-    stop_at = time.monotonic() + seconds
-    while time.monotonic() < stop_at:
-        time.sleep(random.expovariate(WRITERS / MEAN_LIFE_S))
-        writer = random.randrange(WRITERS)
-        pid, life = writers[writer]
-        kill(directory, pid)
-        writers[writer] = start(writer, life + 1), life + 1
-    for pid, _ in writers.values():
-        kill(directory, pid)
-    found = check_log(directory)
-    (directory / "stop").touch()
-    for pid in readers:
-        os.waitpid(pid, 0)
-    refuse_failures(directory)
+    children = Children(directory)
+    try:
+        kills = kill_and_restart(children, random, seconds=seconds, seed=seed)
+        found = check_log(directory)
+        (directory / "stop").touch()
+        children.wait()
+    finally:
+        children.end()
     polls = check_readers(directory, found)
     kinds = Counter(line[0] for writer in range(WRITERS) for line in lines_of(directory, writer))
     return Report(
-        kills=sum(life for _, life in writers.values()) + WRITERS,
+        kills=kills,
         commits=kinds["commit"],
         appends=kinds["append"],
         records=sum(map(len, found)),
@@ -213,26 +199,77 @@ def run(directory: Path, *, seconds: float, seed: int) -> Report:
     )
 
 
-def fork(directory: Path, work: Callable[[], None]) -> int:
-    """Do something in a child; what goes wrong there is left in a file."""
-    pid = os.fork()
-    if pid:
-        return pid
-    try:
-        work()
-    except BaseException:  # noqa: BLE001 - the parent raises it
-        (directory / f"failure-{os.getpid()}").write_text(traceback.format_exc())
-    finally:
-        os._exit(0)
+class Children:
+    """The processes of a run; what goes wrong in one of them is left in a file.
+
+    Args:
+        directory: Where.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._pids: set[int] = set()
+
+    def fork(self, work: Callable[[], None]) -> int:
+        """Do something in a child; return its process id."""
+        pid = os.fork()
+        if pid:
+            self._pids.add(pid)
+            return pid
+        try:
+            work()
+        except BaseException:  # noqa: BLE001 - the parent raises it
+            (self.directory / f"failure-{os.getpid()}").write_text(traceback.format_exc())
+        finally:
+            os._exit(0)
+
+    def kill(self, pid: int) -> None:
+        """Kill a child that is to be alive."""
+        os.kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+        self._pids.remove(pid)
+        refuse_failures(self.directory)
+        if not os.WIFSIGNALED(status):
+            raise BrokenError(f"process {pid} ended by itself")
+
+    def wait(self) -> None:
+        """Wait for those that end by themselves."""
+        while self._pids:
+            os.waitpid(self._pids.pop(), 0)
+        refuse_failures(self.directory)
+
+    def end(self) -> None:
+        """Kill whoever is left."""
+        while self._pids:
+            pid = self._pids.pop()
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
 
-def kill(directory: Path, pid: int) -> None:
-    """Kill a child that is to be alive."""
-    os.kill(pid, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
-    refuse_failures(directory)
-    if not os.WIFSIGNALED(status):
-        raise BrokenError(f"process {pid} ended by itself")
+def kill_and_restart(children: Children, random: Random, *, seconds: float, seed: int) -> int:
+    """Let writers and readers work, and kill a writer now and then; return how many were killed."""
+    directory, kills = children.directory, 0
+
+    def start(writer: int) -> int:
+        life = kills
+        return children.fork(lambda: write_until_killed(directory, writer, life, seed))
+
+    def start_reader(reader: int) -> int:
+        return children.fork(lambda: read_until_stopped(directory, reader))
+
+    for reader in range(READERS):
+        start_reader(reader)
+    writers = {writer: start(writer) for writer in range(WRITERS)}
+    stop_at = time.monotonic() + seconds
+    while time.monotonic() < stop_at:
+        time.sleep(random.expovariate(WRITERS / MEAN_LIFE_S))
+        writer = random.randrange(WRITERS)
+        children.kill(writers[writer])
+        kills += 1
+        writers[writer] = start(writer)
+    for pid in writers.values():
+        children.kill(pid)
+    return kills + WRITERS
 
 
 def refuse_failures(directory: Path) -> None:
