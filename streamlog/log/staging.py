@@ -294,21 +294,21 @@ class Stager:
             return
         if self._file is None:
             self._file = self._area.create(self._app, self._new_name)
-        is_one = len(waiting.buffers) == 1
-        buffer = waiting.buffers[0] if is_one else np.concatenate(waiting.buffers)
-        self._file.pwrite(buffer, self._size)
+        position = self._size
+        for buffer in waiting.buffers:  # joining them would copy megabytes
+            self._file.pwrite(buffer, self._size)
+            self._size += buffer.size
         self._extents.append(
             StagedExtent(
                 topic=partition.topic,
                 partition=partition.partition,
                 topic_id=waiting.topic_id,
-                position=self._size,
+                position=position,
                 size=waiting.size,
                 batches=waiting.batches,
                 records=waiting.records,
             )
         )
-        self._size += waiting.size
         self._waiting_size -= waiting.size
         waiting.clear()
 
