@@ -8,9 +8,11 @@ import numpy as np
 from streamlog.records.layout import (
     CURRENT_MAGIC,
     LOG_OVERHEAD,
+    MAX_INT64,
     MIN_BATCH_LENGTH,
     RECORD_BATCH_OVERHEAD,
 )
+from streamlog.records.plain_headers import FEW, numba_is_loaded
 
 __all__ = ["CONTINUE", "ENTRY_MISSED", "FOUND", "NO_PROMISE", "UNSOUND", "HeaderWalk", "walk"]
 
@@ -61,18 +63,32 @@ def walk(buffer: bytes, offset: int, promised: int) -> HeaderWalk:
         offset: The offset that is looked for.
         promised: The last offset that an index entry promised for a batch on the way.
     """
-    base, length, _, magic, _, _, delta = _START.unpack_from(buffer)
-    last, size = base + delta, LOG_OVERHEAD + length
-    is_sane = magic == CURRENT_MAGIC and length >= MIN_BATCH_LENGTH and base >= 0 and delta >= 0
-    if is_sane and promised in (NO_PROMISE, last):
-        # Batches of some size have an index entry each; then the first header decides.
-        if last >= offset:
-            return HeaderWalk(FOUND, 0, NO_PROMISE, base, last, size)
-        if size > len(buffer) - RECORD_BATCH_OVERHEAD:
-            return HeaderWalk(CONTINUE, size, NO_PROMISE)
+    # Batches of some size have an index entry each; then the first header decides.
+    found = _walk_few(buffer, offset, promised, most=1 if numba_is_loaded() else FEW)
+    if found is not None:
+        return found
     from streamlog.segment import kernels
 
     state = np.zeros(WALK_WIDTH, np.int64)
     state[WALK_PROMISED] = promised
     status = kernels.find_batch(np.frombuffer(buffer, np.uint8), offset, state)
     return HeaderWalk(status, *state.tolist())
+
+
+def _walk_few(buffer: bytes, offset: int, promised: int, *, most: int) -> HeaderWalk | None:
+    """Walk over up to `most` sound headers without numba; None: that does not decide."""
+    position = 0
+    for _ in range(most):
+        base, length, _, magic, _, _, delta = _START.unpack_from(buffer, position)
+        last, size = base + delta, LOG_OVERHEAD + length
+        if magic != CURRENT_MAGIC or length < MIN_BATCH_LENGTH:
+            return None
+        if base < 0 or delta < 0 or last > MAX_INT64 or last > promised != NO_PROMISE:
+            return None
+        promised = NO_PROMISE if last == promised else promised
+        if last >= offset:
+            return HeaderWalk(FOUND, position, promised, base, last, size)
+        position += size
+        if position > len(buffer) - RECORD_BATCH_OVERHEAD:
+            return HeaderWalk(CONTINUE, position, promised)
+    return None

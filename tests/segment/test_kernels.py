@@ -1,6 +1,7 @@
 """Each kernel against its twin in plain Python."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -62,14 +63,17 @@ def test_find_batch_is_its_twin(
         assert (base, last, size) == expected.batch
 
 
+@pytest.mark.parametrize("has_numba", [True, False])
 @settings(deadline=None)  # kernels are compiled at first use
 @given(damaged(), offsets, st.one_of(st.none(), offsets))
 def test_a_walk_with_its_short_cut_ends_where_the_twin_ends(
-    buffer: bytes, offset: int, promised: int | None
+    has_numba: bool, buffer: bytes, offset: int, promised: int | None
 ) -> None:
     if len(buffer) < 61:
         return
-    found = walk(buffer, offset, NO_PROMISE if promised is None else promised)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("streamlog.segment.header_walk.numba_is_loaded", lambda: has_numba)
+        found = walk(buffer, offset, NO_PROMISE if promised is None else promised)
     expected = reference.find_batch(buffer, offset, 0, promised)
     assert NAMES[found.status] == expected.status
     assert found.position == expected.position
