@@ -1,4 +1,4 @@
-"""What a commit costs that is the first one of its process, as many of Spark's are."""
+"""What processes of Spark do without compiled code, which would take them longer to load."""
 
 import subprocess
 import sys
@@ -24,6 +24,24 @@ outcome = manager.commits.commit(
 print(outcome.rows, sorted({"numba", "pandas", "pyarrow", "pyspark"} & set(sys.modules)))
 """
 
+FOLLOW = """
+import sys
+from streamlog.log.reader import LogReader
+
+reader = LogReader.open(sys.argv[1])
+end = reader.log_end_offset
+reader.refresh()
+print(end, reader.size_between(3, end) > 0, "numba" in sys.modules)
+"""
+
+
+def run(code: str, *arguments: str) -> str:
+    """Return what a process that runs `code` prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
 
 def test_a_commit_of_a_few_batches_compiles_nothing(tmp_path: Path) -> None:
     scene = Scene(LocalFileSystem(), clock=SystemClock(), root=str(tmp_path))
@@ -32,8 +50,13 @@ def test_a_commit_of_a_few_batches_compiles_nothing(tmp_path: Path) -> None:
     scene.manager.close()
     extents = [";".join(map(repr, extent)) for extent in staged.extents]
     arguments = [str(tmp_path), APP, staged.name, str(staged.size), *extents]
-    done = subprocess.run(
-        [sys.executable, "-c", COMMIT, *arguments], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.splitlines() == ["12 []"]
+    assert run(COMMIT, *arguments) == "12 []"
     assert len(scene.values(0)) == 12
+
+
+def test_following_a_log_compiles_nothing(tmp_path: Path) -> None:
+    scene = Scene(LocalFileSystem(), clock=SystemClock(), root=str(tmp_path))
+    scene.commit(0)
+    scene.append(0, *[b"row"] * 100)
+    scene.manager.close()
+    assert run(FOLLOW, f"{tmp_path}/t-0") == "106 True False"
