@@ -24,6 +24,7 @@ from streamlog.cli.offsets import offsets
 from streamlog.cli.produce import produce
 from streamlog.cli.settings import FORMATS, Settings
 from streamlog.cli.topics import topics
+from streamlog.cli.verify import verify
 from streamlog.errors import StreamLogError
 
 __all__ = ["main", "streamlog"]
@@ -76,7 +77,7 @@ def streamlog(context: click.Context, *, path: str | None, format: str | None, q
     context.obj = Settings(path=path, format=format, quiet=quiet)
 
 
-for _verb in (topics, produce, cat, offsets, doctor):
+for _verb in (topics, produce, cat, offsets, verify, doctor):
     streamlog.add_command(_verb)
 
 

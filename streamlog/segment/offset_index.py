@@ -31,9 +31,9 @@ from streamlog.segment.index_file import IndexFile
 
 __all__ = ["OFFSET_ENTRY_SIZE", "IndexEntry", "OffsetIndex"]
 
-_ENTRY: Final = np.dtype([("offset", ">i4"), ("position", ">i4")])
+ENTRY: Final = np.dtype([("offset", ">i4"), ("position", ">i4")])
 _ONE_ENTRY: Final = struct.Struct(">ii")
-OFFSET_ENTRY_SIZE: Final = _ENTRY.itemsize  # OffsetIndex.ENTRY_SIZE
+OFFSET_ENTRY_SIZE: Final = ENTRY.itemsize  # OffsetIndex.ENTRY_SIZE
 assert OFFSET_ENTRY_SIZE == 8
 assert array("i").itemsize == 4
 
@@ -84,7 +84,7 @@ class OffsetIndex:
         data, size = self.file.read(max_entries=log_size // HEADER_SIZE_UP_TO_MAGIC + 1)
         if size % OFFSET_ENTRY_SIZE:
             raise self._corrupt("length is no multiple of its entries", got=size)
-        entries = np.frombuffer(data, _ENTRY)
+        entries = np.frombuffer(data, ENTRY)
         real = np.flatnonzero(entries["position"])
         count = int(real[-1]) + 1 if len(real) else 0
         offsets = entries["offset"][:count].astype(np.int32)
@@ -222,7 +222,7 @@ class OffsetIndex:
         offsets, positions = self._entries
         if start == len(offsets) - 1:
             return _ONE_ENTRY.pack(offsets[-1], positions[-1])
-        entries = np.empty(len(offsets) - start, _ENTRY)
+        entries = np.empty(len(offsets) - start, ENTRY)
         entries["offset"] = offsets[start:]
         entries["position"] = positions[start:]
         return entries.tobytes()

@@ -32,9 +32,9 @@ from streamlog.segment.index_file import IndexFile
 
 __all__ = ["TIME_ENTRY_SIZE", "TimeIndex", "TimestampOffset"]
 
-_ENTRY: Final = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
+ENTRY: Final = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
 _ONE_ENTRY: Final = struct.Struct(">qi")
-TIME_ENTRY_SIZE: Final = _ENTRY.itemsize  # TimeIndex.ENTRY_SIZE
+TIME_ENTRY_SIZE: Final = ENTRY.itemsize  # TimeIndex.ENTRY_SIZE
 assert TIME_ENTRY_SIZE == 12
 assert array("q").itemsize == 8
 
@@ -85,7 +85,7 @@ class TimeIndex:
         data, size = self.file.read(max_entries=log_size // HEADER_SIZE_UP_TO_MAGIC + 1)
         if size % TIME_ENTRY_SIZE:
             raise self._corrupt("length is no multiple of its entries", got=size)
-        entries = np.frombuffer(data, _ENTRY)
+        entries = np.frombuffer(data, ENTRY)
         real = np.flatnonzero((entries["timestamp"] != 0) | (entries["offset"] != 0))
         count = int(real[-1]) + 1 if len(real) else 0
         timestamps = entries["timestamp"][:count].astype(np.int64)
@@ -233,7 +233,7 @@ class TimeIndex:
         timestamps, offsets = self._entries
         if start == len(timestamps) - 1:
             return _ONE_ENTRY.pack(timestamps[-1], offsets[-1])
-        entries = np.empty(len(timestamps) - start, _ENTRY)
+        entries = np.empty(len(timestamps) - start, ENTRY)
         entries["timestamp"] = timestamps[start:]
         entries["offset"] = offsets[start:]
         return entries.tobytes()

@@ -33,8 +33,8 @@ from streamlog.segment.index_file import IndexFile
 
 __all__ = ["TXN_ENTRY_SIZE", "AbortedTxn", "TxnIndex", "TxnSearch"]
 
-_ENTRY: Final = struct.Struct(">hqqqq")
-TXN_ENTRY_SIZE: Final = _ENTRY.size  # AbortedTxn.TOTAL_SIZE
+ENTRY: Final = struct.Struct(">hqqqq")
+TXN_ENTRY_SIZE: Final = ENTRY.size  # AbortedTxn.TOTAL_SIZE
 assert TXN_ENTRY_SIZE == 34
 _VERSION: Final = 0  # AbortedTxn.CURRENT_VERSION
 
@@ -98,7 +98,7 @@ class TxnIndex:
             raise self._corrupt("has a length that no such index has", got=f"{size} bytes")
         entries = []
         last_offset = self.base_offset - 1
-        for at, (version, *fields) in enumerate(_ENTRY.iter_unpack(data)):
+        for at, (version, *fields) in enumerate(ENTRY.iter_unpack(data)):
             entry = AbortedTxn(*fields)
             position = at * TXN_ENTRY_SIZE
             if version != _VERSION:
@@ -194,4 +194,4 @@ class TxnIndex:
         self.file.store(len(self._entries), self._encode)
 
     def _encode(self, start: int) -> bytes:
-        return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in self._entries[start:])
+        return b"".join(ENTRY.pack(_VERSION, *entry) for entry in self._entries[start:])

@@ -1,0 +1,149 @@
+"""The files of a log root beside its partitions: checkpoints, `meta.properties`, topic ids."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from streamlog.errors import CorruptDataError
+from streamlog.fs.api import FileSystem
+from streamlog.log.checkpoints import (
+    CLEANER_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    read_offsets,
+)
+from streamlog.log.meta_properties import read_meta_properties
+from streamlog.log.partition_metadata import PARTITION_METADATA, read_topic_id
+from streamlog.log.roots import CLEAN_SHUTDOWN
+from streamlog.log.verify.findings import Finding, FindingKind, Report, finding_of
+from streamlog.topic import TopicPartition
+
+__all__ = ["CHECKPOINTS", "RootFiles"]
+
+CHECKPOINTS: Final = (
+    RECOVERY_POINT_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    CLEANER_OFFSET_CHECKPOINT,
+)
+
+
+class RootFiles:
+    """The files of one log root, as they were before its partitions are looked at.
+
+    Args:
+        fs: Where it lies.
+        root: The log root.
+        report: Takes what is found.
+
+    Raises:
+        StorageError: A file cannot be read.
+    """
+
+    def __init__(self, fs: FileSystem, root: str, report: Report) -> None:
+        self._fs, self._root, self._report = fs, root, report
+        self._rows = {name: self._read(name) for name in CHECKPOINTS}
+        self._is_clean = fs.stat(f"{root}/{CLEAN_SHUTDOWN}") is not None
+
+    def _read(self, name: str) -> Mapping[TopicPartition, int]:
+        path = f"{self._root}/{name}"
+        try:
+            return read_offsets(self._fs, path)
+        except CorruptDataError as error:
+            self._report(finding_of(error, FindingKind.CHECKPOINT, path))
+            return {}
+
+    def log_start_offset(self, partition: TopicPartition) -> int | None:
+        """Return where a partition begins, None where nobody knows.
+
+        A root that was not left in order may have been written before the start last moved.
+        """
+        known = self._rows[LOG_START_OFFSET_CHECKPOINT]
+        return known.get(partition, 0) if self._is_clean else None
+
+    def recovery_point(self, partition: TopicPartition) -> int | None:
+        """Return up to where a partition is synced, None where no row says so."""
+        return self._rows[RECOVERY_POINT_CHECKPOINT].get(partition)
+
+    # ---- what no partition needs -------------------------------------------------------------
+    def check_root(self, partitions: Mapping[TopicPartition, str]) -> None:
+        """Look at what concerns the root as a whole.
+
+        Args:
+            partitions: The directories of all partitions there are.
+        """
+        try:
+            read_meta_properties(self._fs, self._root)
+        except CorruptDataError as error:
+            self._report(finding_of(error, FindingKind.METADATA, self._root))
+        for name, rows in self._rows.items():
+            for partition in rows:
+                if partition not in partitions:
+                    # The rows of a topic that was deleted go with the next writing of the file.
+                    what = f"{partition} is not there"
+                    self._tell(name, what, None, "no directory", None, is_note=not self._is_clean)
+        self._check_topic_ids(partitions)
+
+    def _check_topic_ids(self, partitions: Mapping[TopicPartition, str]) -> None:
+        known: dict[str, str] = {}
+        for partition, directory in sorted(partitions.items()):
+            try:
+                topic_id = read_topic_id(self._fs, directory)
+            except CorruptDataError:
+                continue  # told with the partition
+            if topic_id is None:
+                continue
+            expected = known.setdefault(partition.topic, topic_id)
+            if topic_id != expected:
+                self._report(
+                    Finding(
+                        kind=FindingKind.METADATA,
+                        path=f"{directory}/{PARTITION_METADATA}",
+                        what="partitions of one topic have different topic ids",
+                        got=topic_id,
+                        expected=expected,
+                    )
+                )
+
+    # ---- what a partition's log must bear out ------------------------------------------------
+    def check_partition(self, partition: TopicPartition, next_offset: int) -> None:
+        """Compare the rows of a partition with its log.
+
+        The recovery point is compared with the log itself. Rows that lag behind are no finding:
+        they are written now and then.
+
+        Args:
+            partition: The partition.
+            next_offset: Its log end offset.
+        """
+        for name in (
+            LOG_START_OFFSET_CHECKPOINT,
+            HIGH_WATERMARK_CHECKPOINT,
+            CLEANER_OFFSET_CHECKPOINT,
+        ):
+            offset = self._rows[name].get(partition)
+            if offset is not None and offset > next_offset:
+                what = f"{partition} ends before that offset"
+                self._tell(name, what, offset, offset, f"at most {next_offset}")
+
+    def _tell(
+        self,
+        name: str,
+        what: str,
+        offset: int | None,
+        got: object,
+        expected: object,
+        *,
+        is_note: bool = False,
+    ) -> None:
+        self._report(
+            Finding(
+                kind=FindingKind.CHECKPOINT,
+                path=f"{self._root}/{name}",
+                what=what,
+                offset=offset,
+                got=got,
+                expected=expected,
+                is_note=is_note,
+            )
+        )

@@ -1,0 +1,149 @@
+"""What looking for damage finds: where it is, what it is, and whether it can be put right.
+
+A finding is *repairable* where nothing is lost: opening the partition for writing, or
+`streamlog repair`, makes the file anew from the log, or cuts what nobody was promised. All else
+is *damage*: records, or facts that stand nowhere else, are gone or wrong. A *note* is none of
+both: a running or killed broker leaves such things behind, and its next start sees to them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+from streamlog.errors import StreamLogError
+
+__all__ = ["Finding", "FindingKind", "Grouped", "Report", "Severity", "finding_of"]
+
+
+class FindingKind(Enum):
+    """What is wrong; the value is the word that is printed."""
+
+    BAD_CHECKSUM = "bad-checksum"
+    BAD_BATCH = "bad-batch"
+    BAD_RECORD = "bad-record"
+    LOST_RECORDS = "lost-records"
+    OFFSET_ORDER = "offset-order"
+    EPOCH_ORDER = "epoch-order"
+    OVERLAP = "overlap"
+    WRONG_SEGMENT = "wrong-segment"
+    UNREADABLE = "unreadable"
+    TORN_TAIL = "torn-tail"
+    OFFSET_INDEX = "offset-index"
+    TIME_INDEX = "time-index"
+    TXN_INDEX = "txn-index"
+    SNAPSHOT = "snapshot"
+    EPOCHS = "leader-epochs"
+    CHECKPOINT = "checkpoint"
+    METADATA = "metadata"
+    MISSING_FILE = "missing-file"
+    LEFTOVER = "leftover"
+    FOREIGN_FILE = "foreign-file"
+
+
+_REPAIRABLE: Final = frozenset(
+    {
+        FindingKind.TORN_TAIL,
+        FindingKind.OFFSET_INDEX,
+        FindingKind.TIME_INDEX,
+        FindingKind.TXN_INDEX,
+        FindingKind.SNAPSHOT,
+        FindingKind.MISSING_FILE,
+        FindingKind.LEFTOVER,
+    }
+)
+
+
+class Severity(Enum):
+    """How bad a finding is; the value is the word that is printed."""
+
+    NOTE = "note"
+    REPAIRABLE = "repairable"
+    DAMAGE = "damage"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is not as it should be.
+
+    Attributes:
+        kind: What is wrong.
+        path: The file or directory.
+        what: What happened, as a clause without a full stop.
+        position: Byte position in the file.
+        offset: First record offset concerned.
+        last_offset: Last one, where it is a range.
+        got: What was found.
+        expected: What would have been right.
+        count: How often; position and offset are those of the first.
+        is_note: Whether it is worth to know but nothing is wrong.
+    """
+
+    kind: FindingKind
+    path: str
+    what: str
+    position: int | None = None
+    offset: int | None = None
+    last_offset: int | None = None
+    got: object = None
+    expected: object = None
+    count: int = 1
+    is_note: bool = False
+
+    @property
+    def severity(self) -> Severity:
+        """How bad it is."""
+        if self.is_note:
+            return Severity.NOTE
+        return Severity.REPAIRABLE if self.kind in _REPAIRABLE else Severity.DAMAGE
+
+
+Report = Callable[[Finding], None]
+
+
+def finding_of(error: StreamLogError, kind: FindingKind, path: str) -> Finding:
+    """Return what an error of a parser says as a finding."""
+    return Finding(
+        kind=kind,
+        path=error.path or path,
+        what=error.what,
+        position=error.position,
+        offset=error.offset,
+        got=error.got,
+        expected=error.expected,
+    )
+
+
+class Grouped:
+    """Findings of which there may be thousands of a kind in one file: told once, with a count.
+
+    Args:
+        report: Takes what was found, at `flush`.
+    """
+
+    __slots__ = ("_first", "_report")
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._first: dict[tuple[FindingKind, str], Finding] = {}
+
+    def add(self, finding: Finding) -> None:
+        """Take a finding; of those with the same words the first one stays."""
+        key = finding.kind, finding.what
+        known = self._first.get(key)
+        self._first[key] = finding if known is None else replace(known, count=known.count + 1)
+
+    def add_all(self, finding: Finding, count: int) -> None:
+        """Take `count` findings, of which `finding` is the first; none where `count` is 0."""
+        key = finding.kind, finding.what
+        known = self._first.get(key)
+        if known is not None:
+            finding, count = known, known.count + count
+        if count:
+            self._first[key] = replace(finding, count=count)
+
+    def flush(self) -> None:
+        """Hand over what was taken."""
+        for finding in self._first.values():
+            self._report(finding)
+        self._first.clear()

@@ -1,0 +1,178 @@
+"""What a path names, looked at whole: a log root, a partition's directory, one file."""
+
+import os
+from collections.abc import Callable
+from typing import Final
+
+from streamlog.errors import CorruptDataError, InvalidRequestError, UnknownTopicError
+from streamlog.fs.api import FileKind, FileSystem
+from streamlog.fs.files import read_file
+from streamlog.log.checkpoints import read_offsets
+from streamlog.log.epochs import LEADER_EPOCH_CHECKPOINT, LeaderEpochCache
+from streamlog.log.locks import broker_lock_path
+from streamlog.log.meta_properties import META_PROPERTIES, read_meta_properties
+from streamlog.log.partition_metadata import PARTITION_METADATA, read_topic_id
+from streamlog.log.producer_snapshot import MAX_SNAPSHOT_SIZE, decode_snapshot
+from streamlog.log.topics import find_partitions
+from streamlog.log.verify.checkpoints import CHECKPOINTS, RootFiles
+from streamlog.log.verify.findings import Finding, FindingKind, Report, finding_of
+from streamlog.log.verify.partition import Circumstances, PartitionCheck
+from streamlog.segment.filenames import (
+    FileSuffix,
+    SegmentSuffix,
+    parse_log_file_name,
+    parse_segment_file_name,
+)
+from streamlog.topic import TopicPartition
+
+__all__ = ["size_of_logs", "verify"]
+
+_ATTEMPTS: Final = 3  # at a directory that a running broker changes meanwhile
+
+OnProgress = Callable[[int], None]
+
+
+def verify(
+    fs: FileSystem,
+    path: str,
+    report: Report,
+    *,
+    is_deep: bool = False,
+    on_progress: OnProgress = lambda size: None,
+) -> None:
+    """Look at everything that a path names; nothing is created, locked or changed.
+
+    Args:
+        fs: Where it lies.
+        path: A log root, a partition's directory, or a file of one of them.
+        report: Called with each finding.
+        is_deep: Whether to decode every record, too.
+        on_progress: Called with numbers of bytes of log files that were looked at.
+
+    Raises:
+        UnknownTopicError: There is nothing.
+        InvalidRequestError: A file of no kind that is known.
+        StorageError: It cannot be read.
+    """
+    path = os.path.abspath(path)
+    found = fs.stat(path)
+    if found is None:
+        raise UnknownTopicError("there is no such file or directory", path=path)
+    if found.kind is FileKind.FILE:
+        _verify_file(fs, path, report, is_deep=is_deep, on_progress=on_progress)
+        return
+    by_topic = find_partitions(fs, path)
+    partitions = {
+        TopicPartition(topic, number): directory
+        for topic, numbers in by_topic.items()
+        for number, directory in numbers.items()
+    }
+    is_partition = list(partitions.values()) == [path]
+    root = os.path.dirname(path) if is_partition else path
+    files = RootFiles(fs, root, (lambda _: None) if is_partition else report)
+    if not is_partition:
+        files.check_root(partitions)
+    for partition, directory in partitions.items():
+        around = Circumstances(
+            log_start_offset=files.log_start_offset(partition),
+            durable_offset=files.recovery_point(partition),
+            is_live=fs.broker_lock_is_held(broker_lock_path(root)),
+            is_deep=is_deep,
+        )
+        next_offset = _verify_partition(fs, directory, around, report, on_progress)
+        if not is_partition:
+            files.check_partition(partition, next_offset)
+
+
+def _verify_partition(
+    fs: FileSystem,
+    directory: str,
+    around: Circumstances,
+    report: Report,
+    on_progress: OnProgress,
+) -> int:
+    """Look at a partition; again, where a running broker changed its files meanwhile."""
+    for attempt in range(_ATTEMPTS):
+        names = fs.list(directory)
+        findings: list[Finding] = []
+        next_offset = PartitionCheck(fs, directory, around, findings.append, on_progress).run()
+        is_last = attempt == _ATTEMPTS - 1
+        if is_last or not findings or not around.is_live or fs.list(directory) == names:
+            break
+    for finding in findings:
+        report(finding)
+    return next_offset
+
+
+# ---- one file -------------------------------------------------------------------------------
+def _verify_file(
+    fs: FileSystem, path: str, report: Report, *, is_deep: bool, on_progress: OnProgress
+) -> None:
+    directory, name = os.path.split(path)
+    parsed = parse_segment_file_name(name)
+    if parsed is not None and parsed.suffix is SegmentSuffix.NONE:
+        if parsed.kind is FileSuffix.PRODUCER_SNAPSHOT:
+            _try(lambda: _decode_snapshot(fs, path), FindingKind.SNAPSHOT, path, report)
+            return
+        root = os.path.dirname(directory)
+        around = Circumstances(
+            is_live=fs.broker_lock_is_held(broker_lock_path(root)), is_deep=is_deep
+        )
+
+        def report_own(finding: Finding) -> None:
+            if finding.path == path:
+                report(finding)
+
+        check = PartitionCheck(fs, directory, around, report_own, on_progress)
+        check.run_segment(parsed.base_offset)
+    elif name in CHECKPOINTS:
+        _try(lambda: read_offsets(fs, path), FindingKind.CHECKPOINT, path, report)
+    elif name == LEADER_EPOCH_CHECKPOINT:
+        _try(lambda: LeaderEpochCache.load(fs, directory), FindingKind.EPOCHS, path, report)
+    elif name == PARTITION_METADATA:
+        _try(lambda: read_topic_id(fs, directory), FindingKind.METADATA, path, report)
+    elif name == META_PROPERTIES:
+        _try(lambda: read_meta_properties(fs, directory), FindingKind.METADATA, path, report)
+    else:
+        raise InvalidRequestError(
+            "this is no file of a partition or a log root",
+            path=path,
+            expected="a segment, an index, a snapshot, a checkpoint or a metadata file",
+            hint="streamlog verify DIRECTORY",
+        )
+
+
+def _decode_snapshot(fs: FileSystem, path: str) -> object:
+    return decode_snapshot(read_file(fs, path, max_size=MAX_SNAPSHOT_SIZE), path)
+
+
+def _try(parse: Callable[[], object], kind: FindingKind, path: str, report: Report) -> None:
+    try:
+        parse()
+    except CorruptDataError as error:
+        report(finding_of(error, kind, path))
+
+
+# ---- how much there is to do ----------------------------------------------------------------
+def size_of_logs(fs: FileSystem, path: str) -> int:
+    """Return how many bytes of log files `verify` is going to look at below a path.
+
+    Raises:
+        StreamLogError: As `verify` does.
+    """
+    path = os.path.abspath(path)
+    found = fs.stat(path)
+    if found is None:
+        return 0
+    if found.kind is FileKind.FILE:
+        return found.size
+    directories = [
+        each for numbers in find_partitions(fs, path).values() for each in numbers.values()
+    ]
+    sizes = (
+        fs.stat(f"{directory}/{name}")
+        for directory in directories
+        for name in fs.list(directory)
+        if parse_log_file_name(name) is not None
+    )
+    return sum(found.size for found in sizes if found is not None)

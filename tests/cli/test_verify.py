@@ -1,0 +1,81 @@
+"""`streamlog verify`: findings as rows, and exit codes that mean something."""
+
+from pathlib import Path
+
+import pytest
+
+from streamlog.log.manager import LogManager
+from streamlog.records.record import Record
+from tests.support.archives import unpack
+from tests.support.cli import ok, streamlog
+
+FIELDS = [
+    "kind",
+    "severity",
+    "file",
+    "position",
+    "offset",
+    "lastOffset",
+    "what",
+    "got",
+    "expected",
+    "count",
+]  # fmt: skip
+
+
+@pytest.fixture
+def filled(root: Path) -> Path:
+    with LogManager.open(root) as manager:
+        for partition in range(3):
+            manager.log("orders", partition).append([Record(value=b"x" * 100)])
+            manager.log("orders", partition).append([Record(value=b"y" * 100)])
+    return root
+
+
+def damage(root: Path, partition: int) -> Path:
+    path = root / f"orders-{partition}" / f"{0:020}.log"
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    return path
+
+
+def test_what_is_sound_prints_nothing_and_exits_with_0(filled: Path) -> None:
+    assert ok("verify", filled).out == b""
+    assert ok("verify", filled, "--format", "json", "--deep").out == b"[]\n"
+    assert ok("verify", filled, "--format", "table").out == b""
+
+
+def test_a_finding_is_a_row_and_exits_with_1(filled: Path) -> None:
+    path = damage(filled, 1)
+    ran = streamlog("verify", filled)
+    assert ran.code == 1
+    [row] = ran.rows
+    assert list(row) == FIELDS
+    assert (row["kind"], row["severity"], row["count"]) == ("bad-checksum", "damage", 1)
+    assert (row["file"], row["position"], row["offset"]) == (str(path), 0, 0)
+    assert ran.error == ""
+
+
+def test_several_paths_are_looked_at_and_a_table_names_what_is_wrong(filled: Path) -> None:
+    damage(filled, 2)
+    ran = streamlog("verify", filled / "orders-0", filled / "orders-2", "--format", "table")
+    assert ran.code == 1
+    lines = ran.out.decode().splitlines()
+    assert lines[0].split()[:3] == ["SEVERITY", "KIND", "FILE"]
+    assert len(lines) == 2 and "orders-2" in lines[1]
+
+
+def test_a_path_that_is_not_there_is_wrong_use_and_the_others_come_first(filled: Path) -> None:
+    damage(filled, 0)
+    ran = streamlog("verify", filled / "missing", filled)
+    assert (ran.code, len(ran.rows)) == (2, 1)
+    assert ran.error.startswith("Error: there is no such file or directory")
+
+
+def test_what_is_no_damage_goes_to_stderr(tmp_path: Path) -> None:
+    unpack("C-broker/clean-log.dir.tar.gz", tmp_path, "clean-log.dir/retained-0/")
+    ran = ok("verify", tmp_path / "clean-log.dir/retained-0")
+    assert ran.out == b""
+    assert "files wait to be removed" in ran.error
+    assert ok("verify", tmp_path / "clean-log.dir/retained-0", "--quiet").error == ""
