@@ -15,7 +15,15 @@ import numpy as np
 
 from streamlog.errors import CorruptRecordError, OffsetOutOfRangeError
 from streamlog.log.segments import Segments
-from streamlog.records.batch import BatchTable, RecordBatch, ScanStop, check_crc, scan_batches
+from streamlog.records.batch import (
+    BatchTable,
+    LegacyRecordBatch,
+    RecordBatch,
+    ScanStop,
+    batch_of,
+    check_crc,
+    scan_batches,
+)
 from streamlog.records.columns import COLUMNS, RecordColumns, decode_columns
 from streamlog.records.layout import HEADER_SIZE_UP_TO_MAGIC, MAX_INT64
 from streamlog.records.record import Record
@@ -82,10 +90,10 @@ class FetchInfo:
         """Where `read_committed` ended."""
         return self.bounds.last_stable_offset
 
-    def batches(self) -> Iterator[RecordBatch]:
+    def batches(self) -> Iterator[RecordBatch | LegacyRecordBatch]:
         """Yield the batches, control batches and those of aborted transactions included."""
         for position, size in zip(self.table.position, self.table.size, strict=True):
-            yield RecordBatch(self.buffer[position : position + size])
+            yield batch_of(self.buffer[position : position + size])
 
     def columns(self, *, columns: Collection[str] = COLUMNS) -> RecordColumns:
         """Return the wanted records as flat arrays.

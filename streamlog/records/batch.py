@@ -1,4 +1,6 @@
-"""Record batches of format v2: a view of one, and scanning many at once.
+"""Record batches: a view of one, and scanning many at once.
+
+Of format v2:
 
      0  base offset            int64    43  producer id            int64
      8  batch length           int32    51  producer epoch         int16
@@ -10,20 +12,25 @@
     27  base timestamp         int64
     35  max timestamp          int64
 
+A message of format v0 or v1 (`streamlog.records.legacy`) counts as a batch, of one record or, if
+it is compressed, of many.
+
 Two readers with different tasks. `read_batches` and `RecordBatch` look at one batch at a time
 and show what Kafka's own reader shows. `scan_batches` fills a table of thousands for the log,
 and is stricter: offsets must be sane, or a damaged header would poison whatever is built on it.
 """
 
+import importlib
 import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamlog.binary.arrays import Buffer, as_source
 from streamlog.binary.crc import crc32c
-from streamlog.errors import CorruptRecordError, UnsupportedForMessageFormatError
+from streamlog.errors import CorruptRecordError
 from streamlog.records import plain_headers
 from streamlog.records.columns import decode_columns
 from streamlog.records.layout import (
@@ -46,6 +53,8 @@ from streamlog.records.layout import (
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
 )
+from streamlog.records.legacy import find_bad_message
+from streamlog.records.legacy_batch import LegacyRecordBatch
 from streamlog.records.record import CompressionType, Record, TimestampType
 from streamlog.records.slots import MAX_DECOMPRESSED
 from streamlog.records.table import WIDTH, BatchTable, ScanStop
@@ -53,8 +62,10 @@ from streamlog.records.table import WIDTH, BatchTable, ScanStop
 __all__ = [
     "BatchScan",
     "BatchTable",
+    "LegacyRecordBatch",
     "RecordBatch",
     "ScanStop",
+    "batch_of",
     "check_crc",
     "increment_sequence",
     "read_batches",
@@ -76,7 +87,7 @@ class BatchScan(NamedTuple):
 
 
 def scan_batches(buffer: Buffer) -> BatchScan:
-    """Find the whole v2 batches at the front of `buffer` and read their headers.
+    """Find the whole batches, messages of v0 and v1 included, at the front of `buffer`.
 
     Lengths, magic and offsets are checked, the CRC is not (`check_crc`).
 
@@ -93,13 +104,26 @@ def scan_batches(buffer: Buffer) -> BatchScan:
         rows, why, size = plain_headers.scan_batches(memoryview(source), plain_headers.FEW)
         if len(rows) < plain_headers.FEW:
             return BatchScan(BatchTable(np.array(rows, np.int64).reshape(-1, WIDTH)), why, size)
-    from streamlog.records import batch_kernels as kernels
+    scan = _scan_run(source)
+    tables, consumed = [scan.table], scan.consumed
+    while scan.stop is ScanStop.BAD_MAGIC and scan.consumed:  # perhaps of another format
+        scan = _scan_run(source[consumed:])
+        tables.append(scan.table.moved(consumed))
+        consumed += scan.consumed
+    table = tables[0] if len(tables) == 1 else BatchTable.concatenate(tables)
+    return BatchScan(table, scan.stop, consumed)
 
+
+def _scan_run(source: NDArray[np.uint8]) -> BatchScan:
+    """Find the batches at the front that are of v2, or the messages that are older."""
+    is_legacy = len(source) > MAGIC_OFFSET and source[MAGIC_OFFSET] < CURRENT_MAGIC
+    name = "legacy_header_kernels" if is_legacy else "batch_kernels"
+    kernels = importlib.import_module(f"streamlog.records.{name}")
     fields = np.empty((kernels.count_batches(source), WIDTH), np.int64)
     counts = np.zeros(2, np.int64)
     stop = kernels.scan_batches(source, fields, counts)
-    count, consumed = counts.tolist()
-    return BatchScan(BatchTable(fields[:count]), ScanStop(stop), consumed)
+    found, consumed = counts.tolist()
+    return BatchScan(BatchTable(fields[:found]), ScanStop(stop), consumed)
 
 
 def check_crc(buffer: Buffer, table: BatchTable) -> int:
@@ -112,9 +136,19 @@ def check_crc(buffer: Buffer, table: BatchTable) -> int:
     Returns:
         The index of the first batch whose checksum is wrong, or `len(table)`.
 
-    Source: DefaultRecordBatch.isValid.
+    Source: DefaultRecordBatch.isValid, LegacyRecord.isValid.
     """
     view = memoryview(buffer)
+    start = 0
+    for run in table.by_format():
+        bad = find_bad_message(view, run) if run.is_legacy else _find_bad_batch(view, run)
+        start += bad
+        if bad < len(run):
+            break
+    return start
+
+
+def _find_bad_batch(view: memoryview, table: BatchTable) -> int:
     numbers = zip(table.position.tolist(), table.size.tolist(), table.crc.tolist(), strict=True)
     for index, (position, size, crc) in enumerate(numbers):
         if crc32c(view[position + ATTRIBUTES_OFFSET : position + size]) != crc:
@@ -332,19 +366,18 @@ class RecordBatch:
 
 def read_batches(
     buffer: Buffer, *, path: str | None = None, position: int = 0
-) -> Iterator[RecordBatch]:
+) -> Iterator[RecordBatch | LegacyRecordBatch]:
     """Yield the batches of `buffer`; one cut short at the end is left out, as Kafka leaves it.
 
     Checksums are compared when asked for (`RecordBatch.check`).
 
     Args:
-        buffer: Batches one behind the other.
+        buffer: Batches, or messages of v0 and v1, one behind the other.
         path: The file they come from, for messages.
         position: Where `buffer` begins in that file, for messages.
 
     Raises:
         CorruptRecordError: A length or magic that no batch has.
-        UnsupportedForMessageFormatError: A message of format v0 or v1.
 
     Source: ByteBufferLogInputStream.nextBatch.
     """
@@ -364,14 +397,18 @@ def read_batches(
             )
         if length > len(view) - start - LOG_OVERHEAD:
             return
-        if magic < CURRENT_MAGIC:
-            raise UnsupportedForMessageFormatError(
-                f"messages of format v{magic} cannot be read yet", path=path, position=where
-            )
-        if length < MIN_BATCH_LENGTH:
+        if length < plain_headers.MIN_LENGTHS[magic]:
             raise _bad_length(length, path, where)
-        yield RecordBatch(view[start:][: LOG_OVERHEAD + length], path=path, position=where)
+        yield batch_of(view[start:][: LOG_OVERHEAD + length], path=path, position=where)
         start += LOG_OVERHEAD + length
+
+
+def batch_of(
+    buffer: Buffer, *, path: str | None = None, position: int = 0
+) -> RecordBatch | LegacyRecordBatch:
+    """Return a view of a batch of any format, whose length has been checked; see `RecordBatch`."""
+    kind = RecordBatch if buffer[MAGIC_OFFSET] == CURRENT_MAGIC else LegacyRecordBatch
+    return kind(buffer, path=path, position=position)
 
 
 def _bad_length(length: int, path: str | None, position: int) -> CorruptRecordError:
@@ -380,7 +417,7 @@ def _bad_length(length: int, path: str | None, position: int) -> CorruptRecordEr
         path=path,
         position=position,
         got=length,
-        expected=f"{MIN_BATCH_LENGTH} to {MAX_LENGTH}",
+        expected=f"{MIN_LEGACY_LENGTH} to {MAX_LENGTH}, of v2 from {MIN_BATCH_LENGTH} on",
     )
 
 

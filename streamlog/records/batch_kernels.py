@@ -72,6 +72,8 @@ def count_batches(buffer: NDArray[np.uint8]) -> int:
         length = read_int32(buffer, position + LENGTH_OFFSET)
         if length < MIN_BATCH_LENGTH or length > buffer.size - position - LOG_OVERHEAD:
             break
+        if buffer[position + MAGIC_OFFSET] != CURRENT_MAGIC:
+            break
         position += LOG_OVERHEAD + length
         count += 1
     return count
@@ -89,7 +91,7 @@ def scan_batches(
         out_counts: int64[2], filled with the number of batches and of bytes they take.
 
     Returns:
-        Why it stopped: END, PARTIAL, BAD_LENGTH, BAD_MAGIC or BAD_HEADER.
+        Why it stopped: END, PARTIAL, BAD_LENGTH, BAD_MAGIC (which may be v0 or v1) or BAD_HEADER.
     """
     count = 0
     position = 0

@@ -8,7 +8,7 @@ pyarrow is not needed here; its arrays can be made from these buffers without a 
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, repeat
+from itertools import accumulate, pairwise, repeat
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from streamlog.binary.arrays import Buffer, as_source
 from streamlog.errors import LimitExceededError
 from streamlog.records import slot as s
-from streamlog.records.layout import CONTROL_MASK, MAX_INT32, MAX_INT64
+from streamlog.records.layout import CONTROL_MASK, MAX_INT32, MAX_INT64, MIN_INT64
+from streamlog.records.legacy import IN_ANY_ORDER, IN_ORDER, messages_of
 from streamlog.records.record import NO_TIMESTAMP, Header, Record, TimestampType
 from streamlog.records.slots import MAX_DECOMPRESSED, check_status, naming, records_of
 from streamlog.records.table import BatchTable
@@ -29,6 +30,7 @@ __all__ = [
     "InputColumns",
     "RecordColumns",
     "decode_columns",
+    "decode_produced",
 ]
 
 COLUMNS: Final = frozenset({"key", "value", "headers"})
@@ -65,6 +67,26 @@ class BinaryColumn:
         present = [value is not None for value in kept]
         validity = np.packbits(present, bitorder="little") if nulls else None
         return cls(offsets=offsets, data=data, validity=validity, null_count=nulls)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence["BinaryColumn"]) -> "BinaryColumn":
+        """Return one column of all values.
+
+        Raises:
+            LimitExceededError: It would have 2 GiB.
+        """
+        ends = list(accumulate(len(part.data) for part in parts))
+        if ends[-1] > MAX_INT32:
+            raise _too_large()
+        starts = [0, *ends[:-1]]
+        offsets = [part.offsets[1:] + start for part, start in zip(parts, starts, strict=True)]
+        nulls = sum(part.null_count for part in parts)
+        return cls(
+            np.concatenate([np.zeros(1, np.int32), *offsets], dtype=np.int32),
+            np.concatenate([part.data for part in parts]),
+            _concatenate_validity(parts) if nulls else None,
+            nulls,
+        )
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -106,6 +128,17 @@ class HeaderColumn:
             value=BinaryColumn.from_values(header.value for header in flat),
         )
 
+    @classmethod
+    def concatenate(cls, parts: Sequence["HeaderColumn"]) -> "HeaderColumn":
+        """Return the headers of all records."""
+        starts = [0, *accumulate(len(part.key) for part in parts)]
+        offsets = [part.offsets[1:] + start for part, start in zip(parts, starts, strict=False)]
+        return cls(
+            np.concatenate([np.zeros(1, np.int32), *offsets], dtype=np.int32),
+            BinaryColumn.concatenate([part.key for part in parts]),
+            BinaryColumn.concatenate([part.value for part in parts]),
+        )
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
@@ -139,6 +172,22 @@ class RecordColumns:
     key: BinaryColumn | None = None
     value: BinaryColumn | None = None
     headers: HeaderColumn | None = None
+
+    @classmethod
+    def concatenate(cls, parts: Sequence["RecordColumns"]) -> "RecordColumns":
+        """Return all records; each part has the same columns."""
+        keys = [part.key for part in parts if part.key is not None]
+        values = [part.value for part in parts if part.value is not None]
+        headers = [part.headers for part in parts if part.headers is not None]
+        return cls(
+            count=sum(part.count for part in parts),
+            offset=np.concatenate([part.offset for part in parts]),
+            timestamp=np.concatenate([part.timestamp for part in parts]),
+            timestamp_type=np.concatenate([part.timestamp_type for part in parts]),
+            key=BinaryColumn.concatenate(keys) if keys else None,
+            value=BinaryColumn.concatenate(values) if values else None,
+            headers=HeaderColumn.concatenate(headers) if headers else None,
+        )
 
     def records(self) -> Iterator[Record]:
         """Yield the records as objects; a column that is None reads as null or no headers."""
@@ -223,16 +272,38 @@ def decode_columns(
         LimitExceededError: A batch decompresses to more than `max_decompressed`, or a column
             to 2 GiB: decode fewer batches at a time.
 
-    Source: DefaultRecordBatch.iterator, DefaultRecord.readFrom.
+    Source: DefaultRecordBatch.iterator, AbstractLegacyRecordBatch.iterator.
     """
-    drop = CONTROL_MASK if drop_control else 0
-    limits = np.array((start_offset, end_offset, drop), np.int64)
-    totals = np.zeros(s.TOTALS_WIDTH, np.int64)
+    bounds = start_offset, end_offset
+    bits = CONTROL_MASK if drop_control else 0
+    parts = []
     with naming(path, position):
-        source, spans = records_of(
-            buffer, table, limits=limits, totals=totals, max_decompressed=max_decompressed
-        )
-        return _decode(source, table, spans, limits, totals, columns)
+        for run in table.by_format():
+            totals = np.zeros(s.TOTALS_WIDTH, np.int64)
+            find, last_limit = (messages_of, IN_ORDER) if run.is_legacy else (records_of, bits)
+            limits = np.array((*bounds, last_limit), np.int64)
+            source, spans = find(
+                buffer, run, limits=limits, totals=totals, max_decompressed=max_decompressed
+            )
+            parts.append(_decode(source, run, spans, limits, totals, columns))
+    return parts[0] if len(parts) == 1 else RecordColumns.concatenate(parts)
+
+
+def decode_produced(buffer: Buffer, table: BatchTable) -> RecordColumns:
+    """Decode messages of v0 or v1 as a producer sends them: whatever offsets are in them.
+
+    Args:
+        buffer: The messages; nothing in them is trusted.
+        table: Their headers, as `scan_batches` found them in `buffer`.
+
+    Raises:
+        CorruptRecordError: A message's structure is wrong, or compressed bytes are damaged.
+        LimitExceededError: Decompressed to more than is ever read.
+    """
+    limits = np.array((MIN_INT64, MAX_INT64, IN_ANY_ORDER), np.int64)
+    totals = np.zeros(s.TOTALS_WIDTH, np.int64)
+    source, spans = messages_of(buffer, table, limits=limits, totals=totals)
+    return _decode(source, table, spans, limits, totals, COLUMNS)
 
 
 def _decode(
@@ -243,9 +314,12 @@ def _decode(
     totals: NDArray[np.int64],
     columns: Collection[str],
 ) -> RecordColumns:
-    """Return the wanted records of the chosen batches, as `records_of` found them."""
+    """Return the wanted records of the chosen batches, which are all of v2, or all older."""
     from streamlog.records import kernels as k
 
+    decode = k.decode_records
+    if table.is_legacy:
+        from streamlog.records.legacy_kernels import decode_messages as decode
     rows = int(totals[s.TOTAL_ROWS])
     room = min(int(totals[s.TOTAL_BYTES]), MAX_INT32)  # for all keys, and for all values
     longs = np.empty((k.LONGS_WIDTH, rows), np.int64)
@@ -253,9 +327,7 @@ def _decode(
     validity = np.full((2, -(-rows // 8)), 0xFF, np.uint8)
     key = np.empty(room if "key" in columns else 0, np.uint8)
     value = np.empty(room if "value" in columns else 0, np.uint8)
-    status = k.decode_records(
-        source, table.fields, spans, limits, longs, ints, validity, key, value, totals
-    )
+    status = decode(source, table.fields, spans, limits, longs, ints, validity, key, value, totals)
     if status == s.OUT_OF_ROOM and room == MAX_INT32:
         raise _too_large()
     check_status(status, table, totals)
@@ -310,6 +382,16 @@ def _gather(source: NDArray[np.uint8], slots: NDArray[np.int64], place: int) -> 
     nulls = int((sizes < 0).sum())
     validity = np.packbits(sizes >= 0, bitorder="little") if nulls else None
     return BinaryColumn(offsets, data, validity, nulls)
+
+
+def _concatenate_validity(parts: Sequence[BinaryColumn]) -> NDArray[np.uint8]:
+    bits = [
+        np.ones(len(part), np.uint8)
+        if part.validity is None
+        else np.unpackbits(part.validity, count=len(part), bitorder="little")
+        for part in parts
+    ]
+    return np.packbits(np.concatenate(bits), bitorder="little")
 
 
 def _valid_utf8(column: BinaryColumn) -> BinaryColumn:

@@ -1,34 +1,41 @@
 """Compiled loops over messages of formats v0 and v1. Twins: `streamlog.records.legacy_reference`.
 
 A *message* stands by itself in the log, or it is a *wrapper*: its value is a compressed message
-set. Both are read alike: what stands by itself is a message set of one. So a row of the table
-comes with a span of bytes, the message itself or the decompressed set, and the messages in all
-spans become slots.
+set. So a row of the table comes with a span of bytes, the message itself or the decompressed
+set, and the messages in all spans are copied into columns.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.binary.big_endian import read_int32, read_int64
-from streamlog.binary.jit import copy_bytes, int64, kernel
+from streamlog.binary.jit import inlined, int64, kernel
+from streamlog.records.kernels import (
+    INTS_HEADERS,
+    INTS_KEY,
+    INTS_TYPE,
+    INTS_VALUE,
+    LIMIT_END,
+    LIMIT_START,
+    LONGS_HEADERS,
+    LONGS_OFFSET,
+    LONGS_TIMESTAMP,
+    can_hold,
+    copy_field,
+    note_error,
+)
 from streamlog.records.layout import (
     BASE_OFFSET_OFFSET,
     COMPRESSION_MASK,
-    CURRENT_MAGIC,
     LENGTH_OFFSET,
     LOG_OVERHEAD,
     MAGIC_OFFSET,
-    NO_PARTITION_LEADER_EPOCH,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
     TIMESTAMP_TYPE_MASK,
 )
+from streamlog.records.legacy_header_kernels import int32_at, int64_at
 from streamlog.records.legacy_layout import (
-    ATTRIBUTES_V0,
-    ATTRIBUTES_V1,
     BAD_MESSAGE_FIELD,
     BAD_MESSAGE_LENGTH,
     BAD_MESSAGE_MAGIC,
@@ -41,10 +48,9 @@ from streamlog.records.legacy_layout import (
     MAGIC_V0,
     MAGIC_V1,
     MESSAGE_ATTRIBUTES_OFFSET,
-    MESSAGE_CRC_OFFSET,
-    MESSAGE_TIMESTAMP_OFFSET,
     MIN_LENGTH_V0,
     MIN_LENGTH_V1,
+    MIN_MESSAGE_SIZE,
     NESTED,
     NO_MESSAGES,
     NULL_WRAPPER,
@@ -53,18 +59,9 @@ from streamlog.records.record import NO_TIMESTAMP
 from streamlog.records.slot import (
     ALL_ATTRIBUTES,
     ERROR_BATCH,
-    ERROR_RECORD,
     OK,
-    SLOT_HEADER_COUNT,
-    SLOT_HEADERS,
-    SLOT_HEADERS_SIZE,
-    SLOT_KEY,
-    SLOT_KEY_SIZE,
-    SLOT_OFFSET,
-    SLOT_TIMESTAMP,
-    SLOT_VALUE,
-    SLOT_VALUE_SIZE,
-    SLOT_WIDTH,
+    OUT_OF_ROOM,
+    TOTAL_BYTES,
     TOTAL_KEY_BYTES,
     TOTAL_KEY_NULLS,
     TOTAL_ROWS,
@@ -73,136 +70,28 @@ from streamlog.records.slot import (
 )
 from streamlog.records.table import (
     ATTRIBUTES,
-    BASE_OFFSET,
-    BASE_SEQUENCE,
-    BASE_TIMESTAMP,
-    COUNT,
-    CRC,
     LAST_OFFSET,
-    LEADER_EPOCH,
     MAGIC,
     MAX_TIMESTAMP,
     POSITION,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
     SIZE,
 )
 
 LAST_LEGACY_CODEC: Final = 3  # lz4; zstd came with v2
 
-# What `choose_messages` and `locate_messages` are told: int64[3].
-LIMIT_START: Final = 0  # first offset wanted
-LIMIT_END: Final = 1  # first offset no longer wanted
+# What lies where: int64[n, 3]. Begin is -1 for what is left out.
+SPAN_BEGIN: Final = 0
+SPAN_END: Final = 1
+SPAN_BASE: Final = 2  # what the offsets in it are relative to
+SPAN_WIDTH: Final = 3
+
+NO_TYPE: Final = -1  # TimestampType.NO_TIMESTAMP_TYPE, in which numba sees an object
+
+# The third of what `choose_messages` and the others are told, besides LIMIT_START and LIMIT_END.
 LIMIT_ORDER: Final = 2  # 1: offsets in a message set must rise, as on a disk; 0: they may be any
 
-# CRC-32 eight bytes at a time: entry 256 * k + b is what byte b does, k bytes further on.
-CRC_POLYNOMIAL: Final = 0xEDB88320
 
-
-def _crc_tables() -> NDArray[np.int64]:
-    tables = np.arange(256, dtype=np.int64)
-    for _ in range(8):
-        tables = tables >> 1 ^ np.where(tables & 1, CRC_POLYNOMIAL, 0)
-    rows = [tables]
-    for _ in range(7):
-        rows.append(rows[0][rows[-1] & 0xFF] ^ rows[-1] >> 8)
-    return np.concatenate(rows)
-
-
-CRC_TABLES: Final = _crc_tables()
-
-
-# ---- headers -------------------------------------------------------------------------------------
-@kernel
-def read_message_header(
-    buffer: NDArray[np.uint8], position: int, out_fields: NDArray[np.int64], row: int
-) -> None:
-    """Fill a row of a table from the whole message of v0 or v1 at `position`.
-
-    Of a wrapper only the last offset is known without decompressing it; it stands for the first
-    one, too.
-
-    Args:
-        buffer: uint8[m]; the length at `position` was checked.
-        position: Where the message begins.
-        out_fields: int64[n, 14].
-        row: Which row of it to fill.
-    """
-    magic = int64(buffer[position + MAGIC_OFFSET])
-    attributes = int64(buffer[position + MESSAGE_ATTRIBUTES_OFFSET]) & ATTRIBUTES_V0
-    timestamp = NO_TIMESTAMP
-    if magic == MAGIC_V1:
-        attributes = int64(buffer[position + MESSAGE_ATTRIBUTES_OFFSET]) & ATTRIBUTES_V1
-        timestamp = read_int64(buffer, position + MESSAGE_TIMESTAMP_OFFSET)
-    fields = out_fields[row]
-    fields[POSITION] = position
-    fields[SIZE] = LOG_OVERHEAD + read_int32(buffer, position + LENGTH_OFFSET)
-    fields[BASE_OFFSET] = read_int64(buffer, position + BASE_OFFSET_OFFSET)
-    fields[LAST_OFFSET] = fields[BASE_OFFSET]
-    fields[LEADER_EPOCH] = NO_PARTITION_LEADER_EPOCH
-    fields[MAGIC] = magic
-    fields[CRC] = read_int32(buffer, position + MESSAGE_CRC_OFFSET) & 0xFFFFFFFF
-    fields[ATTRIBUTES] = attributes
-    fields[BASE_TIMESTAMP] = timestamp
-    fields[MAX_TIMESTAMP] = timestamp
-    fields[PRODUCER_ID] = NO_PRODUCER_ID
-    fields[PRODUCER_EPOCH] = NO_PRODUCER_EPOCH
-    fields[BASE_SEQUENCE] = NO_SEQUENCE
-    fields[COUNT] = 1
-
-
-@kernel
-def find_bad_checksum(
-    buffer: NDArray[np.uint8],
-    fields: NDArray[np.int64],
-    scratch_words: NDArray[np.int64],
-    scratch: NDArray[np.uint8],
-) -> int:
-    """Return the row of the first message whose CRC-32 is wrong, or how many rows there are.
-
-    Rows of format v2, and messages too large for the scratch, are passed over.
-
-    Args:
-        buffer: uint8[m].
-        fields: int64[n, 14], whole batches and messages in `buffer`.
-        scratch_words: int64[k], little-endian: reading a word at a time is twice as fast.
-        scratch: uint8[8 * k], the same memory.
-    """
-    for row in range(len(fields)):
-        size = fields[row, SIZE] - MAGIC_OFFSET
-        start = fields[row, POSITION] + MAGIC_OFFSET
-        if fields[row, MAGIC] == CURRENT_MAGIC or size > scratch.size:
-            continue
-        if start < 0 or size < 0 or size > buffer.size - start:
-            return row
-        copy_bytes(scratch, 0, buffer, start, size)
-        if crc32(scratch_words, scratch, size) != fields[row, CRC]:
-            return row
-    return len(fields)
-
-
-@kernel
-def crc32(words: NDArray[np.int64], octets: NDArray[np.uint8], size: int) -> int:
-    """Return the CRC-32 of the first `size` bytes of memory seen as words and as bytes."""
-    crc = 0xFFFFFFFF
-    for place in range(size >> 3):
-        word = words[place] ^ crc
-        crc = (
-            CRC_TABLES[1792 + (word & 0xFF)]
-            ^ CRC_TABLES[1536 + (word >> 8 & 0xFF)]
-            ^ CRC_TABLES[1280 + (word >> 16 & 0xFF)]
-            ^ CRC_TABLES[1024 + (word >> 24 & 0xFF)]
-            ^ CRC_TABLES[768 + (word >> 32 & 0xFF)]
-            ^ CRC_TABLES[512 + (word >> 40 & 0xFF)]
-            ^ CRC_TABLES[256 + (word >> 48 & 0xFF)]
-            ^ CRC_TABLES[word >> 56 & 0xFF]
-        )
-    for place in range(size & ~7, size):
-        crc = CRC_TABLES[(crc ^ int64(octets[place])) & 0xFF] ^ crc >> 8
-    return crc ^ 0xFFFFFFFF
-
-
-# ---- messages to slots ---------------------------------------------------------------------------
+# ---- messages to columns -------------------------------------------------------------------------
 @kernel
 def choose_messages(
     buffer: NDArray[np.uint8],
@@ -217,16 +106,16 @@ def choose_messages(
         buffer: uint8[m]; not trusted.
         fields: int64[n, 14], whole messages of v0 and v1 in `buffer`.
         limits: int64[3], see the `LIMIT_…` constants.
-        out_spans: int64[n, 2], begin and end of the message, or of a wrapper's value; begin -1
-            for what is not wanted.
-        out_totals: int64[12], of which the attributes or-ed are filled, and `ERROR_…`.
+        out_spans: int64[n, 3], of which begin and end of the message, or of a wrapper's value,
+            are filled; begin -1 for what is not wanted.
+        out_totals: int64[9], of which the attributes or-ed are filled, and `ERROR_…`.
 
     Returns:
         OK, or what is wrong with the wrapper at ERROR_BATCH.
     """
     for row in range(len(fields)):
-        out_spans[row, 0] = -1
-        out_spans[row, 1] = -1
+        out_spans[row, SPAN_BEGIN] = -1
+        out_spans[row, SPAN_END] = -1
         if fields[row, LAST_OFFSET] < limits[LIMIT_START]:
             continue
         start = fields[row, POSITION]
@@ -241,8 +130,8 @@ def choose_messages(
             start = find_value(buffer, fields[row, MAGIC], start, end)
             if start < 0:
                 return start
-        out_spans[row, 0] = start
-        out_spans[row, 1] = end
+        out_spans[row, SPAN_BEGIN] = start
+        out_spans[row, SPAN_END] = end
         out_totals[ALL_ATTRIBUTES] |= fields[row, ATTRIBUTES]
     return OK
 
@@ -264,143 +153,64 @@ def find_value(buffer: NDArray[np.uint8], magic: int, position: int, end: int) -
 
 
 @kernel
-def count_messages(source: NDArray[np.uint8], spans: NDArray[np.int64]) -> int:
-    """Return how many messages there are at most in the spans, going by their lengths."""
-    count = 0
-    for row in range(len(spans)):
-        position = spans[row, 0]
-        end = spans[row, 1]
-        while position >= 0 and end - position >= LOG_OVERHEAD:
-            length = read_int32(source, position + LENGTH_OFFSET)
-            if length < MIN_LENGTH_V0 or length > end - position - LOG_OVERHEAD:
-                break
-            position += LOG_OVERHEAD + length
-            count += 1
-    return count
-
-
-@kernel
-def locate_messages(
+def survey_sets(
     source: NDArray[np.uint8],
     fields: NDArray[np.int64],
-    spans: NDArray[np.int64],
     limits: NDArray[np.int64],
-    out_slots: NDArray[np.int64],
-    out_rows: NDArray[np.int64],
+    out_spans: NDArray[np.int64],
     out_totals: NDArray[np.int64],
 ) -> int:
-    """Check every message in the spans and note where the wanted ones lie.
+    """Find out how many messages there may be, and what the offsets in each wrapper mean.
 
     Args:
         source: uint8[m], messages and decompressed message sets; not trusted.
-        fields: int64[n, 14], headers of the messages and wrappers; not trusted.
-        spans: int64[n, 2], where each one, or its message set, begins and ends in `source`,
-            inside it; begin -1 to leave it out.
+        fields: int64[n, 14], headers of the messages and wrappers.
         limits: int64[3], see the `LIMIT_…` constants.
-        out_slots: int64[k * 9], a slot a wanted message; k as `count_messages` says.
-        out_rows: int64[n], wanted messages of each row.
-        out_totals: int64[12], what the `TOTAL_…` and `ERROR_…` constants name; zeros at first.
+        out_spans: int64[n, 3], where each one, or its message set, begins and ends in `source`;
+            begin -1 for what is left out. What its offsets are relative to is filled.
+        out_totals: int64[9]; the messages there may be, and the bytes their keys and values may
+            have, are filled.
 
     Returns:
-        OK, or what is wrong with the message at the `ERROR_…` places.
+        OK, or what is wrong with the wrapper at the `ERROR_…` places.
     """
-    slot = 0
-    for row in range(len(spans)):
-        out_rows[row] = 0
-        if spans[row, 0] < 0:
+    for row in range(len(fields)):
+        position, end = out_spans[row, SPAN_BEGIN], out_spans[row, SPAN_END]
+        out_spans[row, SPAN_BASE] = 0
+        if position < 0:
             continue
-        out_totals[ERROR_BATCH] = row
-        count = locate_set(source, fields[row], spans[row], slot, out_slots, out_totals)
-        if count < 0:
-            return count
-        last = out_slots[slot + (count - 1) * SLOT_WIDTH + SLOT_OFFSET]
-        base = find_base(fields[row], last, limits)
+        out_totals[TOTAL_BYTES] += end - position
+        if not fields[row, ATTRIBUTES] & COMPRESSION_MASK:
+            out_totals[TOTAL_ROWS] += 1
+            out_totals[TOTAL_BYTES] -= MIN_MESSAGE_SIZE
+            continue
+        count = last = 0
+        while end - position >= LOG_OVERHEAD:
+            length = read_int32(source, position + LENGTH_OFFSET)
+            if length < MIN_LENGTH_V0:
+                return note_error(out_totals, row, count, BAD_MESSAGE_LENGTH)
+            if length > end - position - LOG_OVERHEAD:
+                break  # cut short: left out, as by Kafka
+            last = read_int64(source, position + BASE_OFFSET_OFFSET)
+            position += LOG_OVERHEAD + length
+            count += 1
+        base = find_base(fields[row], last, limits) if count > 0 else NO_MESSAGES
         if base < 0:
-            return base
-        count = keep_messages(base, limits, slot, count, out_slots, out_totals)
-        if count < 0:
-            return count
-        out_rows[row] = count
-        slot += count * SLOT_WIDTH
-    out_totals[TOTAL_ROWS] = slot // SLOT_WIDTH
+            return note_error(out_totals, row, max(count - 1, 0), base)
+        out_spans[row, SPAN_BASE] = base
+        out_totals[TOTAL_ROWS] += count
+        out_totals[TOTAL_BYTES] -= count * MIN_MESSAGE_SIZE
     return OK
 
 
 @kernel
-def locate_set(
-    source: NDArray[np.uint8],
-    wrapper: NDArray[np.int64],
-    span: NDArray[np.int64],
-    slot: int,
-    out_slots: NDArray[np.int64],
-    out_totals: NDArray[np.int64],
-) -> int:
-    """Check the messages of one set and fill their slots; offsets stay as they stand there.
-
-    Args:
-        source: uint8[m].
-        wrapper: int64[14], the header of the wrapper, or of the only message.
-        span: int64[2], where the set begins and ends.
-        slot: Where in `out_slots` the first slot begins.
-        out_slots: int64[k * 9].
-        out_totals: int64[12], of which ERROR_RECORD is filled.
-
-    Returns:
-        How many there are, not counting one cut short at the end (Kafka ignores it, too), or what
-        is wrong with the message at ERROR_RECORD.
-    """
-    position, end = span
-    is_stamped = wrapper[ATTRIBUTES] & TIMESTAMP_TYPE_MASK != 0
-    count = 0
-    while end - position >= LOG_OVERHEAD:
-        out_totals[ERROR_RECORD] = count
-        length = read_int32(source, position + LENGTH_OFFSET)
-        if length < MIN_LENGTH_V0:
-            return BAD_MESSAGE_LENGTH
-        if length > end - position - LOG_OVERHEAD:
-            break
-        message_end = position + LOG_OVERHEAD + length
-        magic = int64(source[position + MAGIC_OFFSET])
-        if magic > MAGIC_V1:
-            return BAD_MESSAGE_MAGIC
-        if int64(source[position + MESSAGE_ATTRIBUTES_OFFSET]) & COMPRESSION_MASK:
-            return NESTED
-        out_slots[slot + SLOT_OFFSET] = read_int64(source, position + BASE_OFFSET_OFFSET)
-        out_slots[slot + SLOT_TIMESTAMP] = NO_TIMESTAMP
-        at = position + KEY_SIZE_OFFSET_V0
-        if magic == MAGIC_V1:
-            if length < MIN_LENGTH_V1:
-                return BAD_MESSAGE_LENGTH
-            stamp = wrapper[MAX_TIMESTAMP] if is_stamped else read_int64(source, at)
-            out_slots[slot + SLOT_TIMESTAMP] = stamp
-            at = position + KEY_SIZE_OFFSET_V1
-        size = read_int32(source, at)
-        at += FIELD_SIZE
-        if size > message_end - at - FIELD_SIZE:
-            return BAD_MESSAGE_FIELD
-        out_slots[slot + SLOT_KEY] = at
-        out_slots[slot + SLOT_KEY_SIZE] = max(size, -1)
-        at += max(size, 0)
-        size = read_int32(source, at)
-        at += FIELD_SIZE
-        if size > message_end - at:
-            return BAD_MESSAGE_FIELD
-        out_slots[slot + SLOT_VALUE] = at
-        out_slots[slot + SLOT_VALUE_SIZE] = max(size, -1)
-        position = message_end
-        slot += SLOT_WIDTH
-        count += 1
-    return count if count > 0 else NO_MESSAGES
-
-
-@kernel
 def find_base(wrapper: NDArray[np.int64], last: int, limits: NDArray[np.int64]) -> int:
-    """Return what the offsets of a set are relative to: 0, unless it is a wrapper's of v1.
+    """Return what the offsets in a wrapper are relative to: 0, unless it is of v1.
 
     A wrapper of v1 with offset 0 comes from a client that left the offsets to the broker.
 
     Args:
-        wrapper: int64[14], the header of the wrapper, or of the only message.
+        wrapper: int64[14], its header.
         last: The last offset in the set.
         limits: int64[3]; with LIMIT_ORDER a wrapper of v0, too, has an offset of at least that.
 
@@ -411,62 +221,181 @@ def find_base(wrapper: NDArray[np.int64], last: int, limits: NDArray[np.int64]) 
     """
     is_relative = wrapper[MAGIC] == MAGIC_V1
     last_offset = wrapper[LAST_OFFSET]
-    if not wrapper[ATTRIBUTES] & COMPRESSION_MASK or (is_relative and last_offset == 0):
+    if is_relative and last_offset == 0:
         return 0
     if (is_relative or limits[LIMIT_ORDER]) and (last < 0 or last > last_offset):
         return BAD_WRAPPER_OFFSET
     return int64(last_offset - last) if is_relative else 0
 
 
-@kernel
-def keep_messages(
-    base: int,
-    limits: NDArray[np.int64],
-    slot: int,
-    count: int,
-    out_slots: NDArray[np.int64],
-    out_totals: NDArray[np.int64],
-) -> int:
-    """Make the offsets of a set absolute, keep the wanted slots, and add them up.
+class MessageFields(NamedTuple):
+    """What `read_message` finds; positions are those of the bytes it read.
+
+    Attributes:
+        end: Where the message ends; 0 where it is cut short; a negative status, and then the rest
+            means nothing.
+        offset: Its offset.
+        timestamp: Its own, -1 for none.
+        magic: Its format.
+        key: Position of the key.
+        key_size: Below 0 for null.
+        value: Position of the value.
+        value_size: Below 0 for null.
+    """
+
+    end: int
+    offset: int
+    timestamp: int
+    magic: int
+    key: int
+    key_size: int
+    value: int
+    value_size: int
+
+
+@inlined
+def read_message(
+    source: NDArray[np.uint8], position: int, set_end: int, forbidden: int, base: int
+) -> MessageFields:
+    """Check the message at `position` completely, and say where its fields lie.
 
     Args:
-        base: What the offsets are relative to.
+        source: uint8[m], m at least 8; not trusted.
+        position: Where the message begins, 0 or more.
+        set_end: Where its set ends, at most m, and LOG_OVERHEAD or more behind `position`.
+        forbidden: Attribute bits that it must not have: in a wrapper there is no other.
+        base: What its offset is relative to.
+    """
+    length = int32_at(source, position + LENGTH_OFFSET)
+    end = position + LOG_OVERHEAD + length
+    if length < MIN_LENGTH_V0:
+        return MessageFields(BAD_MESSAGE_LENGTH, 0, 0, 0, 0, 0, 0, 0)
+    if end > set_end:
+        return MessageFields(0, 0, 0, 0, 0, 0, 0, 0)
+    magic = int64(source[position + MAGIC_OFFSET])
+    if magic > MAGIC_V1:
+        return MessageFields(BAD_MESSAGE_MAGIC, 0, 0, 0, 0, 0, 0, 0)
+    if magic == MAGIC_V1 and length < MIN_LENGTH_V1:
+        return MessageFields(BAD_MESSAGE_LENGTH, 0, 0, 0, 0, 0, 0, 0)
+    if int64(source[position + MESSAGE_ATTRIBUTES_OFFSET]) & forbidden:
+        return MessageFields(NESTED, 0, 0, 0, 0, 0, 0, 0)
+    offset = base + int64_at(source, position + BASE_OFFSET_OFFSET)
+    at = position + KEY_SIZE_OFFSET_V0
+    timestamp = NO_TIMESTAMP
+    if magic == MAGIC_V1:
+        timestamp = int64_at(source, at)
+        at = position + KEY_SIZE_OFFSET_V1
+    key = at + FIELD_SIZE
+    key_size = int32_at(source, at)
+    if key_size > end - key - FIELD_SIZE:
+        return MessageFields(BAD_MESSAGE_FIELD, 0, 0, 0, 0, 0, 0, 0)
+    at = key + max(key_size, 0)
+    value = at + FIELD_SIZE
+    value_size = int32_at(source, at)
+    if value_size > end - value:
+        return MessageFields(BAD_MESSAGE_FIELD, 0, 0, 0, 0, 0, 0, 0)
+    return MessageFields(end, offset, timestamp, magic, key, key_size, value, value_size)
+
+
+@kernel
+def decode_messages(
+    source: NDArray[np.uint8],
+    fields: NDArray[np.int64],
+    spans: NDArray[np.int64],
+    limits: NDArray[np.int64],
+    out_longs: NDArray[np.int64],
+    out_ints: NDArray[np.int32],
+    out_validity: NDArray[np.uint8],
+    out_key: NDArray[np.uint8],
+    out_value: NDArray[np.uint8],
+    out_totals: NDArray[np.int64],
+) -> int:
+    """Check every message in the spans and copy the wanted ones into columns.
+
+    Args:
+        source: uint8[m], messages and decompressed message sets; not trusted.
+        fields: int64[n, 14], headers of the messages and wrappers; not trusted.
+        spans: int64[n, 3], as `survey_sets` fills them.
         limits: int64[3], see the `LIMIT_…` constants.
-        slot: Where in `out_slots` the first slot begins.
-        count: How many slots there are.
-        out_slots: int64[k * 9], changed in place.
-        out_totals: int64[12], of which the totals grow.
+        out_longs: int64[3, k], see `streamlog.records.kernels.decode_records` for this and all
+            that follow; k at least as many as `survey_sets` counted.
+        out_ints: int32[4, k + 1].
+        out_validity: uint8[2, ceil(k / 8)].
+        out_key: uint8[…].
+        out_value: uint8[…].
+        out_totals: int64[9].
 
     Returns:
-        How many slots there are now, or BAD_MESSAGE_ORDER.
+        OK, or what is wrong with the message at the `ERROR_…` places; OUT_OF_ROOM where a column
+        is too short.
     """
-    key_bytes = key_nulls = value_bytes = value_nulls = 0
-    kept = slot
-    previous = 0
-    for start in range(slot, slot + count * SLOT_WIDTH, SLOT_WIDTH):
-        offset = base + out_slots[start + SLOT_OFFSET]
-        if limits[LIMIT_ORDER] and start > slot and offset <= previous:
-            out_totals[ERROR_RECORD] = (start - slot) // SLOT_WIDTH
-            return BAD_MESSAGE_ORDER
-        previous = offset
-        if offset < limits[LIMIT_START] or offset >= limits[LIMIT_END]:
+    out_ints[:INTS_TYPE, 0] = 0
+    row = 0
+    for batch in range(len(spans)):
+        position, set_end = spans[batch, SPAN_BEGIN], spans[batch, SPAN_END]
+        if position < 0:
             continue
-        if kept != start:
-            for place in range(SLOT_TIMESTAMP, SLOT_HEADERS):
-                out_slots[kept + place] = out_slots[start + place]
-        out_slots[kept + SLOT_OFFSET] = offset
-        size = out_slots[kept + SLOT_KEY_SIZE]
-        key_bytes += max(size, 0)
-        key_nulls += size < 0
-        size = out_slots[kept + SLOT_VALUE_SIZE]
-        value_bytes += max(size, 0)
-        value_nulls += size < 0
-        out_slots[kept + SLOT_HEADERS] = 0
-        out_slots[kept + SLOT_HEADERS_SIZE] = 0
-        out_slots[kept + SLOT_HEADER_COUNT] = 0
-        kept += SLOT_WIDTH
-    out_totals[TOTAL_KEY_BYTES] += key_bytes
-    out_totals[TOTAL_KEY_NULLS] += key_nulls
-    out_totals[TOTAL_VALUE_BYTES] += value_bytes
-    out_totals[TOTAL_VALUE_NULLS] += value_nulls
-    return (kept - slot) // SLOT_WIDTH
+        if not can_hold(source, position, set_end):
+            return note_error(out_totals, batch, 0, OUT_OF_ROOM)
+        is_wrapper = fields[batch, ATTRIBUTES] & COMPRESSION_MASK != 0
+        forbidden = COMPRESSION_MASK if is_wrapper else 0
+        previous, count = -1, 0
+        while set_end - position >= LOG_OVERHEAD:
+            found = read_message(source, position, set_end, forbidden, spans[batch, SPAN_BASE])
+            position = found.end
+            if position == 0:
+                break
+            if position < 0:
+                return note_error(out_totals, batch, count, position)
+            if limits[LIMIT_ORDER] and found.offset <= previous:
+                return note_error(out_totals, batch, count, BAD_MESSAGE_ORDER)
+            previous = found.offset
+            count += 1
+            if limits[LIMIT_START] <= found.offset < limits[LIMIT_END]:
+                row = put_message(
+                    source, found, fields[batch], row,
+                    out_longs, out_ints, out_validity, out_key, out_value, out_totals,
+                )  # fmt: skip
+                if row < 0:
+                    return OUT_OF_ROOM
+    out_totals[TOTAL_ROWS] = row
+    out_totals[TOTAL_KEY_BYTES], out_totals[TOTAL_VALUE_BYTES] = out_ints[:INTS_HEADERS, row]
+    return OK
+
+
+@inlined
+def put_message(
+    source: NDArray[np.uint8],
+    found: MessageFields,
+    wrapper: NDArray[np.int64],
+    row: int,
+    out_longs: NDArray[np.int64],
+    out_ints: NDArray[np.int32],
+    out_validity: NDArray[np.uint8],
+    out_key: NDArray[np.uint8],
+    out_value: NDArray[np.uint8],
+    out_totals: NDArray[np.int64],
+) -> int:
+    """Copy a message into a row of the columns; return the next row, or OUT_OF_ROOM."""
+    is_stamped = wrapper[ATTRIBUTES] & TIMESTAMP_TYPE_MASK != 0
+    is_dated = is_stamped and found.magic == MAGIC_V1
+    out_longs[LONGS_OFFSET, row] = found.offset
+    out_longs[LONGS_TIMESTAMP, row] = wrapper[MAX_TIMESTAMP] if is_dated else found.timestamp
+    out_longs[LONGS_HEADERS, row] = 0
+    out_ints[INTS_TYPE, row] = NO_TYPE if wrapper[MAGIC] == MAGIC_V0 else is_stamped
+    key_end, value_end = int64(out_ints[INTS_KEY, row]), int64(out_ints[INTS_VALUE, row])
+    if found.key_size < 0:
+        out_totals[TOTAL_KEY_NULLS] += 1
+        out_validity[0, row >> 3] &= ~(1 << (row & 7))
+    elif out_key.size > 0:
+        key_end = copy_field(source, found.key, found.key_size, out_key, key_end)
+    if found.value_size < 0:
+        out_totals[TOTAL_VALUE_NULLS] += 1
+        out_validity[1, row >> 3] &= ~(1 << (row & 7))
+    elif out_value.size > 0:
+        value_end = copy_field(source, found.value, found.value_size, out_value, value_end)
+    if key_end < 0 or value_end < 0:
+        return OUT_OF_ROOM
+    out_ints[INTS_KEY, row + 1], out_ints[INTS_VALUE, row + 1] = key_end, value_end
+    out_ints[INTS_HEADERS, row + 1] = 0
+    return row + 1

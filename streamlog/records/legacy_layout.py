@@ -14,6 +14,7 @@ All integers are big-endian two's complement; a size of -1 is null. Sources name
 and constant of Apache Kafka 4.2.
 """
 
+import struct
 from typing import Final
 
 from streamlog.records.layout import (
@@ -33,6 +34,7 @@ MESSAGE_ATTRIBUTES_OFFSET: Final = MAGIC_OFFSET + 1
 MESSAGE_TIMESTAMP_OFFSET: Final = MESSAGE_ATTRIBUTES_OFFSET + 1
 KEY_SIZE_OFFSET_V0: Final = MESSAGE_ATTRIBUTES_OFFSET + 1
 KEY_SIZE_OFFSET_V1: Final = MESSAGE_TIMESTAMP_OFFSET + 8
+MESSAGE_HEADER: Final = struct.Struct(">qiIBB")  # offset, length, CRC-32, magic, attributes
 FIELD_SIZE: Final = 4  # LegacyRecord.KEY_SIZE_LENGTH, VALUE_SIZE_LENGTH
 
 # ---- what `length` is at least -------------------------------------------------------------------

@@ -7,6 +7,7 @@ loaded numba yet comes here for up to `FEW` batches, and one that has never does
 kernels of the same names, and tested against them.
 """
 
+import struct
 import sys
 from types import ModuleType
 from typing import Final
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from streamlog.records.layout import (
     ATTRIBUTES_OFFSET,
     BATCH_HEADER,
+    COMPRESSION_MASK,
     CURRENT_MAGIC,
     HEADER_SIZE_UP_TO_MAGIC,
     LENGTH_OFFSET,
@@ -26,20 +28,38 @@ from streamlog.records.layout import (
     MAX_INT64,
     MIN_BATCH_LENGTH,
     MIN_LEGACY_LENGTH,
+    NO_PARTITION_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
     RECORD_BATCH_OVERHEAD,
 )
-from streamlog.records.table import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, ScanStop
+from streamlog.records.legacy_layout import (
+    ATTRIBUTES_V0,
+    ATTRIBUTES_V1,
+    MAGIC_V0,
+    MAGIC_V1,
+    MESSAGE_HEADER,
+    MESSAGE_TIMESTAMP_OFFSET,
+    MIN_LENGTH_V0,
+    MIN_LENGTH_V1,
+)
+from streamlog.records.record import NO_TIMESTAMP
+from streamlog.records.table import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, UNKNOWN_COUNT, ScanStop
 
 __all__ = [
     "FEW",
     "header_loops",
     "numba_is_loaded",
+    "read_message_header",
     "renumber",
     "scan_batches",
     "write_headers",
 ]
 
 FEW: Final = 256  # take a millisecond
+MIN_LENGTHS: Final = (MIN_LENGTH_V0, MIN_LENGTH_V1, MIN_BATCH_LENGTH)  # by magic
+TIMESTAMP: Final = struct.Struct(">q")
 
 
 def numba_is_loaded() -> bool:
@@ -59,7 +79,7 @@ def header_loops(batches: int) -> ModuleType:
 def scan_batches(
     buffer: memoryview, most: int = MAX_INT32
 ) -> tuple[list[tuple[int, ...]], ScanStop, int]:
-    """Read the headers of the whole v2 batches at the front of `buffer`.
+    """Read the headers of the whole batches, of any format, at the front of `buffer`.
 
     Args:
         buffer: Any bytes at all; nothing in it is trusted.
@@ -71,35 +91,57 @@ def scan_batches(
     rows: list[tuple[int, ...]] = []
     position = 0
     while position < len(buffer) and len(rows) < most:
-        stop, size = _check_batch(buffer, position)
+        stop, size, magic = _check_batch(buffer, position)
         if stop is not ScanStop.END:
             return rows, stop, position
-        base, _, epoch, magic, crc, bits, delta, *others = BATCH_HEADER.unpack_from(
-            buffer, position
-        )
-        if base < 0 or delta < 0 or base + delta > MAX_INT64 or others[-1] < 0:
+        read = read_header if magic == CURRENT_MAGIC else read_message_header
+        row = read(buffer, position, size)
+        if row is None or row[BASE_OFFSET] < 0:
             return rows, ScanStop.BAD_HEADER, position
-        rows.append((position, size, base, base + delta, epoch, magic, crc, bits, *others))
+        rows.append(row)
         position += size
     return rows, ScanStop.END, position
 
 
-def _check_batch(buffer: memoryview, position: int) -> tuple[ScanStop, int]:
-    """Return END if a whole v2 batch can stand at `position`, else what is wrong; and its size."""
+def _check_batch(buffer: memoryview, position: int) -> tuple[ScanStop, int, int]:
+    """Return END if a whole batch can stand at `position`, else what is wrong; size and magic."""
     left = len(buffer) - position
     if left <= HEADER_SIZE_UP_TO_MAGIC:
-        return ScanStop.PARTIAL, 0
+        return ScanStop.PARTIAL, 0, 0
     field = buffer[position + LENGTH_OFFSET : position + LOG_OVERHEAD]
     length = int.from_bytes(field, "big", signed=True)
     if not MIN_LEGACY_LENGTH <= length <= MAX_INT32 - LOG_OVERHEAD:
-        return ScanStop.BAD_LENGTH, 0
+        return ScanStop.BAD_LENGTH, 0, 0
     if length > left - LOG_OVERHEAD:
-        return ScanStop.PARTIAL, 0
-    if buffer[position + MAGIC_OFFSET] != CURRENT_MAGIC:
-        return ScanStop.BAD_MAGIC, 0
-    if length < MIN_BATCH_LENGTH:
-        return ScanStop.BAD_LENGTH, 0
-    return ScanStop.END, LOG_OVERHEAD + length
+        return ScanStop.PARTIAL, 0, 0
+    magic = buffer[position + MAGIC_OFFSET]
+    if magic > CURRENT_MAGIC:
+        return ScanStop.BAD_MAGIC, 0, magic
+    if length < MIN_LENGTHS[magic]:
+        return ScanStop.BAD_LENGTH, 0, magic
+    return ScanStop.END, LOG_OVERHEAD + length, magic
+
+
+def read_header(buffer: memoryview, position: int, size: int) -> tuple[int, ...] | None:
+    """Return the row of the v2 batch of `size` bytes at `position`, None for a senseless one."""
+    base, _, epoch, magic, crc, bits, delta, *others = BATCH_HEADER.unpack_from(buffer, position)
+    if delta < 0 or base + delta > MAX_INT64 or others[-1] < 0:
+        return None
+    return (position, size, base, base + delta, epoch, magic, crc, bits, *others)
+
+
+def read_message_header(buffer: memoryview, position: int, size: int) -> tuple[int, ...]:
+    """Return the row of the message of v0 or v1 of `size` bytes at `position`."""
+    offset, _, crc, magic, bits = MESSAGE_HEADER.unpack_from(buffer, position)
+    bits &= ATTRIBUTES_V0 if magic == MAGIC_V0 else ATTRIBUTES_V1
+    timestamp = NO_TIMESTAMP
+    if magic == MAGIC_V1:
+        (timestamp,) = TIMESTAMP.unpack_from(buffer, position + MESSAGE_TIMESTAMP_OFFSET)
+    count = UNKNOWN_COUNT if bits & COMPRESSION_MASK else 1
+    return (
+        *(position, size, offset, offset, NO_PARTITION_LEADER_EPOCH, magic, crc, bits),
+        *(timestamp, timestamp, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, count),
+    )
 
 
 def write_headers(

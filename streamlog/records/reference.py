@@ -231,14 +231,14 @@ def inspect_records(
 Column = tuple[list[int], bytes, bytes]  # offsets, bytes, validity
 
 
-def decode_records(
-    source: bytes, batches: Sequence[Batch], limits: Sequence[int]
-) -> tuple[list[list[int]], list[int], Column, Column, list[int], list[int]]:
-    """Return the wanted records of batches that are not compressed.
+Decoded = tuple[list[list[int]], list[int], Column, Column, list[int], list[int]]
+"""Three lists of numbers (offsets, timestamps, positions of headers), timestamp types, the columns
+of keys and values, how many headers there are before each record and at the end, and the numbers
+of nulls in both columns."""
 
-    They come as three lists of numbers (offsets, timestamps, positions of headers), timestamp
-    types, the columns of keys and values, how many headers there are before each record and at
-    the end, and the numbers of nulls in both columns.
+
+def decode_records(source: bytes, batches: Sequence[Batch], limits: Sequence[int]) -> Decoded:
+    """Return the wanted records of batches that are not compressed.
 
     Raises:
         BadRecordError: A record's structure is wrong.
@@ -250,7 +250,11 @@ def decode_records(
         for batch, slots in zip(batches, located, strict=True)
         for _ in slots
     ]
-    slots = [slot for found in located for slot in found]
+    return as_columns(source, [slot for found in located for slot in found], types)
+
+
+def as_columns(source: bytes, slots: Sequence[Slot], types: list[int]) -> Decoded:
+    """Return located records, and the types of their timestamps, as columns."""
     keys, values = [slot.key for slot in slots], [slot.value for slot in slots]
     return (
         [

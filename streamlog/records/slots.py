@@ -21,6 +21,7 @@ from streamlog.errors import (
     InvalidTimestampError,
     LimitExceededError,
 )
+from streamlog.records import legacy_layout as m
 from streamlog.records import slot as s
 from streamlog.records.layout import (
     COMPRESSION_MASK,
@@ -29,7 +30,7 @@ from streamlog.records.layout import (
     MIN_INT64,
     MIN_RECORD_SIZE,
 )
-from streamlog.records.table import COUNT, BatchTable
+from streamlog.records.table import COUNT, UNKNOWN_COUNT, BatchTable
 
 if TYPE_CHECKING:
     from streamlog.records.columns import (
@@ -70,6 +71,15 @@ WHAT_IS_WRONG: Final = {
     s.BAD_RECORD_END: "record is longer than its fields",
     s.SURPLUS_BYTES: "batch goes on behind its last record",
     s.OUT_OF_ROOM: "batch lies outside its buffer",
+    m.BAD_MESSAGE_LENGTH: "length of a message is impossible",
+    m.BAD_MESSAGE_MAGIC: "message set holds a message of another format",
+    m.BAD_MESSAGE_FIELD: "key or value reaches beyond its message",
+    m.NESTED: "message in a compressed message is compressed itself",
+    m.NO_MESSAGES: "compressed message holds no message",
+    m.BAD_WRAPPER_CODEC: "message is compressed with a codec that its format does not know",
+    m.NULL_WRAPPER: "compressed message has no value",
+    m.BAD_WRAPPER_OFFSET: "offset of a compressed message is below that of its last record",
+    m.BAD_MESSAGE_ORDER: "offsets in a compressed message go back",
 }
 
 
@@ -170,11 +180,12 @@ def check_status(status: int, table: BatchTable, totals: NDArray[np.int64]) -> N
     if status == s.OK:
         return
     batch, record = int(totals[s.ERROR_BATCH]), int(totals[s.ERROR_RECORD])
+    count = int(table.count[batch])
     raise CorruptRecordError(
         WHAT_IS_WRONG[status],
         position=int(table.position[batch]),
         offset=int(table.base_offset[batch]),
-        got=f"record {record} of {table.count[batch]}",
+        got=f"record {record} of {'a compressed message' if count == UNKNOWN_COUNT else count}",
         expected="sound records",
     )
 

@@ -6,12 +6,18 @@ slicing and patching cost no copies.
 
 from collections.abc import Iterable
 from enum import IntEnum
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.records.layout import COMPRESSION_MASK, CONTROL_MASK, TRANSACTIONAL_MASK
+from streamlog.records.layout import (
+    COMPRESSION_MASK,
+    CONTROL_MASK,
+    CURRENT_MAGIC,
+    TRANSACTIONAL_MASK,
+)
 
 __all__ = ["BatchOutline", "BatchTable", "ScanStop"]
 
@@ -32,6 +38,8 @@ BASE_SEQUENCE: Final = 12
 COUNT: Final = 13
 WIDTH: Final = 14
 
+UNKNOWN_COUNT: Final = -1  # of a compressed message of v0 or v1, before it is decompressed
+
 
 class ScanStop(IntEnum):
     """Why a scan ended where it did."""
@@ -39,7 +47,7 @@ class ScanStop(IntEnum):
     END = 0  # at the end of the buffer, behind a whole batch
     PARTIAL = 1  # the buffer ends inside a batch, or with bytes too few to tell
     BAD_LENGTH = 2  # a length that no batch of this magic can have
-    BAD_MAGIC = 3  # a format this scanner does not read
+    BAD_MAGIC = 3  # a format that does not exist
     BAD_HEADER = 4  # a negative count, or offsets that are negative, fall, or leave 63 bits
 
 
@@ -110,6 +118,18 @@ class BatchTable:
         """Return a copy of the batches where `keep`, bool[n], holds."""
         return BatchTable(self.fields[keep])
 
+    def by_format(self) -> "list[BatchTable]":
+        """Return the runs of batches that are all of v2, or all older, as views; one or more."""
+        is_current = self.fields[:, MAGIC] == CURRENT_MAGIC
+        borders = np.flatnonzero(is_current[1:] != is_current[:-1]) + 1
+        ends = [0, *borders.tolist(), len(self)]
+        return [self.slice(start, stop) for start, stop in pairwise(ends)]
+
+    @property
+    def is_legacy(self) -> bool:
+        """Whether the first batch, if there is one, is a message of v0 or v1."""
+        return len(self) > 0 and int(self.fields[0, MAGIC]) < CURRENT_MAGIC
+
     def moved(self, distance: int) -> "BatchTable":
         """Return a copy whose positions are `distance` bytes further."""
         fields = self.fields.copy()
@@ -170,7 +190,7 @@ class BatchTable:
 
     @property
     def base_offset(self) -> NDArray[np.int64]:
-        """First offsets."""
+        """First offsets; of a compressed message of v0 or v1 its last: only its records tell."""
         return self.fields[:, BASE_OFFSET]
 
     @property
@@ -225,5 +245,5 @@ class BatchTable:
 
     @property
     def count(self) -> NDArray[np.int64]:
-        """Records really present."""
+        """Records really present, or `UNKNOWN_COUNT`."""
         return self.fields[:, COUNT]

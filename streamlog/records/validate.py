@@ -3,11 +3,14 @@
 Batches arrive with offsets that mean nothing yet. Here they get offsets, the leader's epoch and,
 where the topic stamps the time of the append, that time. Where the codec fits, the records stay
 byte for byte and only header fields change; where the topic's `compression.type` asks for another
-codec, or offsets inside a batch are not consecutive, the batch is built anew.
+codec, or offsets inside a batch are not consecutive, the batch is built anew. Messages of v0 and
+v1 become one batch of v2, with the codec they came with unless the topic wants another; followers
+keep them as they are.
 
 | rule | for | error |
 |---|---|---|
-| whole v2 batches, and nothing else | all | CorruptRecord, UnsupportedForMessageFormat |
+| whole batches or messages, and nothing else | all | CorruptRecord, UnsupportedForMessageFormat |
+| messages of v0 or v1 of one format, a compressed one alone | not replication | InvalidRecord |
 | checksum matches, records are sound | all | CorruptRecord |
 | batch at most `max.message.bytes`, also once rebuilt | not replication | MessageTooLarge |
 | all batches at most `segment.bytes` | not replication | RecordListTooLarge |
@@ -40,10 +43,17 @@ from streamlog.errors import (
 )
 from streamlog.records import slot as s
 from streamlog.records.batch import ScanStop, check_crc, scan_batches
-from streamlog.records.builder import encode_slots, patch_batches, rewrite_headers
+from streamlog.records.builder import (
+    encode_columns,
+    encode_slots,
+    patch_batches,
+    rewrite_headers,
+)
+from streamlog.records.columns import decode_columns, decode_produced
 from streamlog.records.layout import (
     COMPRESSION_MASK,
     CONTROL_MASK,
+    CURRENT_MAGIC,
     MAX_INT32,
     MAX_INT64,
     MIN_INT64,
@@ -114,7 +124,7 @@ def validate_append(
     With `AppendOrigin.REPLICATION` offsets and epochs stay as they are.
 
     Args:
-        buffer: Whole v2 batches; left as they are.
+        buffer: Whole batches, or messages of v0 or v1; left as they are.
         base_offset: The log end: offset of the first record.
         leader_epoch: The leader's epoch.
         config: The topic's settings.
@@ -131,21 +141,22 @@ def validate_append(
         RecordListTooLargeError: Altogether above `segment.bytes`.
         CorruptRecordError: A checksum or a structure is wrong.
         LimitExceededError: A batch decompresses to more than is ever read.
-        UnsupportedForMessageFormatError: A message of format v0 or v1.
+        UnsupportedForMessageFormatError: A batch of an unknown format.
 
     Source: LogValidator.validateMessagesAndAssignOffsets.
     """
     source = as_source(buffer)
     table = _whole_batches(source)
+    if origin is AppendOrigin.REPLICATION:
+        return ValidatedBatches(source.copy(), table, *_largest_timestamp(source, table))
+    codec, level = target_codec(config)
+    if (table.magic < CURRENT_MAGIC).any():
+        source, table = _convert(source, table, codec, level)
     if origin is AppendOrigin.CLIENT:
         _check_client(table)
-    if origin is AppendOrigin.REPLICATION:
-        found = _inspect(source, table, MIN_INT64, MAX_INT64)
-        return ValidatedBatches(source.copy(), table, *found.largest())
     _check_sizes(table, config)
     is_stamped = config.message_timestamp_type == "LogAppendTime"
     found = _check_records(source, table, config, None if is_stamped else now_ms)
-    codec, level = target_codec(config)
     stale = _to_rebuild(table, found, codec)
     if any(stale):
         bytes_, current = _rebuild(source, table, stale, codec, level)
@@ -186,7 +197,7 @@ def _whole_batches(source: NDArray[np.uint8]) -> BatchTable:
     scan = scan_batches(source)
     if scan.stop is ScanStop.BAD_MAGIC:
         raise UnsupportedForMessageFormatError(
-            "only batches of format v2 can be appended", position=scan.consumed, expected="magic 2"
+            "unknown batch format", position=scan.consumed, expected="magic 0, 1 or 2"
         )
     if scan.stop is not ScanStop.END:
         raise CorruptRecordError(
@@ -205,6 +216,45 @@ def _whole_batches(source: NDArray[np.uint8]) -> BatchTable:
             got=f"{int(scan.table.crc[bad]):#010x}",
         )
     return scan.table
+
+
+def _convert(
+    source: NDArray[np.uint8],
+    table: BatchTable,
+    codec: CompressionType | None,
+    level: int | None,
+) -> tuple[NDArray[np.uint8], BatchTable]:
+    """Build one v2 batch of messages of v0 or v1; what is wrong with it is found later.
+
+    Source: LogValidator.convertAndAssignOffsetsNonCompressed, buildRecordsAndAssignOffsets.
+    """
+    if (table.magic != table.magic[0]).any():
+        raise InvalidRecordError("an append mixes formats", got="more than one magic")
+    codecs = table.codec.tolist()
+    if any(codecs) and len(table) != 1:
+        raise InvalidRecordError(
+            "a compressed message comes alone", got=f"{len(table)} messages", expected=1
+        )
+    converted = encode_columns(
+        decode_produced(source, table),
+        batch_size=MAX_INT32,
+        compression=CompressionType(codecs[0]) if codec is None else codec,
+        level=level,
+    )
+    # Not written: a topic of CreateTime refuses the bit, one of LogAppendTime sets it.
+    converted.table.attributes[:] |= table.attributes.max() & TIMESTAMP_TYPE_MASK
+    return converted
+
+
+def _largest_timestamp(source: NDArray[np.uint8], table: BatchTable) -> tuple[int, int]:
+    """Return the largest timestamp of batches that stay as they are, and its first offset."""
+    if not (table.magic < CURRENT_MAGIC).any():
+        return _inspect(source, table, MIN_INT64, MAX_INT64).largest()
+    records = decode_columns(source, table, columns=(), start_offset=MIN_INT64, drop_control=False)
+    if not (records.timestamp != NO_TIMESTAMP).any():
+        return NO_TIMESTAMP, -1
+    at = int(records.timestamp.argmax())
+    return int(records.timestamp[at]), int(records.offset[at])
 
 
 def _check_sizes(table: BatchTable, config: "LogConfig") -> None:

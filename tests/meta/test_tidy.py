@@ -12,7 +12,6 @@ MODULE_LINES_MAX = 500
 LONG_FUNCTIONS: set[str] = set()
 # Steps of kernels that have twins: the twin does them in one go.
 STEPS = {
-    "streamlog/records/batch_kernels.py:count_batches",  # scan_batches
     "streamlog/records/kernels.py:locate_headers",  # read_headers
     "streamlog/records/write_kernels.py:plan_batches",  # write_records
     "streamlog/records/write_kernels.py:start_slots",  # write_records

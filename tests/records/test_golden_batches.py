@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from streamlog.errors import UnsupportedForMessageFormatError
 from streamlog.records.batch import ScanStop, check_crc, read_batches, scan_batches
 from streamlog.records.columns import decode_columns
 from tests.support.batches import header_facts, record_facts
@@ -12,8 +11,7 @@ from tests.support.golden import GOLDEN, json_lines
 
 FOLDER = GOLDEN / "A-batches"
 CASES = sorted(path.parent.name for path in FOLDER.glob("*/batch.bin"))
-V2 = [name for name in CASES if "-v2-" in name and "v1" not in name]
-LEGACY = [name for name in CASES if name not in V2]
+V2 = [name for name in CASES if "-v2-" in name]  # one of which holds v0 and v1, too
 
 
 def expected(name: str, stem: str = "expect") -> list[dict[str, Any]]:
@@ -26,8 +24,7 @@ def lines(name: str, kind: str) -> list[dict[str, Any]]:
 
 
 def test_the_golden_folder_has_all_cases_of_format_v2() -> None:
-    assert len(V2) == 59
-    assert len(LEGACY) == 39
+    assert len(V2) == 60
 
 
 @pytest.mark.parametrize("name", V2)
@@ -68,11 +65,3 @@ def test_columns_of_the_whole_file_are_what_kafka_reads(name: str) -> None:
         del facts["sequence"]  # columns have none
     wanted = lines(name, "record")
     assert found == [{key: line[key] for key in found[0]} for line in wanted]
-
-
-@pytest.mark.parametrize("name", LEGACY)
-def test_formats_v0_and_v1_are_refused_by_name(name: str) -> None:
-    buffer = (FOLDER / name / "batch.bin").read_bytes()
-    with pytest.raises(UnsupportedForMessageFormatError, match=r"format v[01]"):
-        list(read_batches(buffer, path="some.log"))
-    assert scan_batches(buffer).stop is ScanStop.BAD_MAGIC

@@ -1,5 +1,6 @@
 """The kernels beside their plain twins, on sound, damaged and arbitrary bytes."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -232,15 +233,21 @@ def decode(buffer: bytes, limits: Limits, *, key_room: int = 2**20) -> Decoded |
     status = kernels.choose_batches(table.fields, np.array(limits), spans, totals)
     if status != s.OK:
         return status
+    arguments = as_source(buffer), table.fields, spans, np.array(limits)
+    return decoded_by(kernels.decode_records, *arguments, totals, key_room=key_room)
+
+
+def decoded_by(
+    decoder: Callable[..., int], *arguments: NDArray[Any], key_room: int = 2**20
+) -> Decoded | int:
+    """Return what a kernel decodes; the last of its arguments says how much it may be."""
+    totals = arguments[-1]
     rows, room = int(totals[s.TOTAL_ROWS]), int(totals[s.TOTAL_BYTES])
     longs = np.empty((kernels.LONGS_WIDTH, rows), np.int64)
     ints = np.empty((kernels.INTS_WIDTH, rows + 1), np.int32)
     validity = np.full((2, -(-rows // 8)), 0xFF, np.uint8)
     key, value = np.empty(min(room, key_room), np.uint8), np.empty(room, np.uint8)
-    status = kernels.decode_records(
-        as_source(buffer), table.fields, spans, np.array(limits),
-        longs, ints, validity, key, value, totals,
-    )  # fmt: skip
+    status = decoder(*arguments[:-1], longs, ints, validity, key, value, totals)
     if status != s.OK:
         return status
     rows = int(totals[s.TOTAL_ROWS])

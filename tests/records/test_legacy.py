@@ -9,14 +9,14 @@ import pytest
 from streamlog.binary.compression import GZIP, LZ4, compress
 from streamlog.binary.crc import crc32
 from streamlog.errors import CorruptRecordError, LimitExceededError
-from streamlog.records import legacy
-from streamlog.records import slot as s
-from streamlog.records.legacy import decode_messages, find_bad_message, with_first_offsets
-from streamlog.records.record import CompressionType, Record
-from streamlog.records.slots import RecordSlots
-from tests.support.batches import text_of
+from streamlog.records import legacy, plain_headers
+from streamlog.records.batch import ScanStop, check_crc, read_batches, scan_batches
+from streamlog.records.builder import BatchBuilder
+from streamlog.records.columns import decode_columns, decode_produced
+from streamlog.records.record import CompressionType, Header, Record, TimestampType
+from tests.support.batches import header_facts, record_facts
 from tests.support.golden import GOLDEN, json_lines
-from tests.support.messages import message_set, table_of
+from tests.support.messages import message_set
 
 T0 = 1_700_000_000_000
 EVERYTHING = -(2**63)
@@ -68,19 +68,10 @@ G19 = (
 
 def read(buffer: bytes, **settings: Any) -> list[tuple[int, int, bytes | None, bytes | None]]:
     """Return offset, timestamp, key and value of each record."""
-    found = decode_messages(buffer, table_of(buffer), **settings)
-    return list(zip(*columns_of(found), strict=True))
-
-
-def columns_of(found: RecordSlots) -> list[list[Any]]:
-    source = found.source.tobytes()
-
-    def fields(place: int) -> list[bytes | None]:
-        spans = found.slots[:, place : place + 2].tolist()
-        return [None if size < 0 else source[start : start + size] for start, size in spans]
-
-    numbers = [found.slots[:, place].tolist() for place in (s.SLOT_OFFSET, s.SLOT_TIMESTAMP)]
-    return [*numbers, fields(s.SLOT_KEY), fields(s.SLOT_VALUE)]
+    scan = scan_batches(buffer)
+    assert scan.stop is ScanStop.END
+    records = decode_columns(buffer, scan.table, **settings).records()
+    return [(r.offset, r.timestamp or 0, r.key, r.value) for r in records]
 
 
 # ---- what Kafka wrote ----------------------------------------------------------------------------
@@ -92,19 +83,29 @@ def test_the_golden_folders_have_all_cases() -> None:
 def test_messages_are_what_kafka_reads(case: Any) -> None:
     buffer = (case / "batch.bin").read_bytes()
     lines = json_lines(str(next(case.glob("expect.jsonl*")).relative_to(GOLDEN)))
-    records = [line for line in lines if line["kind"] == "record"]
-    batches = [line for line in lines if line["kind"] == "batch"]
-    table = table_of(buffer)
-    assert find_bad_message(buffer, table) == len(table)
-    found = decode_messages(buffer, table)
-    offsets, timestamps, keys, values = columns_of(found)
-    assert offsets == [line["offset"] for line in records]
-    assert timestamps == [line["timestamp"] for line in records]
-    assert [text_of(key) for key in keys] == [line["key"] for line in records]
-    assert [text_of(value) for value in values] == [line["value"] for line in records]
-    assert found.rows.tolist() == [line["records"] for line in batches]
-    firsts = with_first_offsets(buffer, table).base_offset.tolist()
-    assert firsts == [line["baseOffset"] for line in batches]
+    position = 0
+    found = []
+    for index, batch in enumerate(read_batches(buffer)):
+        batch.check()
+        records = [{"batch": index, **record_facts(record)} for record in batch.records()]
+        found.append({"kind": "batch", **header_facts(batch, position), "records": len(records)})
+        found += [{"kind": "record", **record} for record in records]
+        position += batch.size
+    own = {"crcSigned", "batchLength", "messageSize", "lastOffsetDelta", "baseTimestamp"}
+    wanted = [{key: line[key] for key in line if key not in own} for line in lines[1:]]
+    assert found == wanted
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_columns_of_a_whole_file_are_what_kafka_reads(case: Any) -> None:
+    buffer = (case / "batch.bin").read_bytes()
+    lines = json_lines(str(next(case.glob("expect.jsonl*")).relative_to(GOLDEN)))
+    scan = scan_batches(buffer)
+    assert (scan.stop, scan.consumed) == (ScanStop.END, len(buffer))
+    assert check_crc(buffer, scan.table) == len(scan.table)
+    found = [record_facts(r) for r in decode_columns(buffer, scan.table).records()]
+    wanted = [line for line in lines if line["kind"] == "record"]
+    assert found == [{key: line[key] for key in found[0]} for line in wanted]
 
 
 @pytest.mark.parametrize("golden", [G13, G14, G15, G16, G17, G18, G19])
@@ -153,7 +154,8 @@ def test_a_message_cut_short_at_the_end_of_a_wrapper_is_left_out_as_by_kafka() -
 def test_offsets_of_a_producer_mean_nothing() -> None:
     inner = b"".join(message_set(0, [record], base_offset=7) for record in THREE)
     buffer = wrapper(0, GZIP, None, compress(GZIP, inner), offset=0)
-    assert [row[2] for row in read(buffer, is_strict=False)] == [b"k0", b"k1", b"k2"]
+    found = decode_produced(buffer, scan_batches(buffer).table)
+    assert list(found.key or ()) == [b"k0", b"k1", b"k2"]
     with pytest.raises(CorruptRecordError):
         read(buffer)
 
@@ -237,11 +239,11 @@ def test_damage_is_refused_by_name_and_place(name: str) -> None:
 
 def test_any_flipped_byte_behind_the_checksum_is_noticed() -> None:
     buffer = message_set(1, THREE[:1])
-    table = table_of(buffer)
+    table = scan_batches(buffer).table
     for place in range(16, len(buffer)):
         flipped = bytearray(buffer)
         flipped[place] ^= 0x10
-        assert find_bad_message(flipped, table) == 0
+        assert check_crc(flipped, table) == 0
 
 
 @pytest.mark.parametrize("has_numba", [True, False])
@@ -251,13 +253,13 @@ def test_the_first_bad_checksum_is_found_with_and_without_kernels(
     monkeypatch.setattr(legacy, "numba_is_loaded", lambda: has_numba)
     messages = [message_set(1, [Record(None, b"x" * size)]) for size in (10, 5000, 20, 6000, 30)]
     buffer = b"".join(messages)
-    table = table_of(buffer)
-    assert find_bad_message(buffer, table) == 5
+    table = scan_batches(buffer).table
+    assert check_crc(buffer, table) == 5
     for bad in range(5):
         damaged = bytearray(buffer)
         for row in {bad, 4}:
             damaged[int(table.position[row]) + 30] ^= 1
-        assert find_bad_message(damaged, table) == bad
+        assert check_crc(damaged, table) == bad
 
 
 def test_decompression_stops_at_the_limit() -> None:
@@ -266,3 +268,115 @@ def test_decompression_stops_at_the_limit() -> None:
     with pytest.raises(LimitExceededError) as caught:
         read(bomb, max_decompressed=1 << 16, path="some.log")
     assert caught.value.path == "some.log"
+
+
+# ---- formats mixed -------------------------------------------------------------------------------
+def mixed() -> tuple[bytes, list[Record]]:
+    """Return batches and messages of all formats, and what they hold."""
+    header = Header("h", b"x")
+    builder = BatchBuilder(base_offset=20, compression=CompressionType.GZIP)
+    records = [Record(b"a", None, (header,), T0), Record(None, b"b", (), T0 + 1)]
+    for record in records:
+        builder.append(record)
+    stamped = {"base_offset": 30, "log_append_time": T0 + 9}
+    parts = [
+        message_set(0, THREE),
+        message_set(1, THREE, base_offset=10, compression=CompressionType.LZ4),
+        builder.build(),
+        message_set(1, THREE, compression=CompressionType.SNAPPY, **stamped),
+        builder.build()[:7] + b"\x28" + builder.build()[8:],
+    ]
+    none, create, append = TimestampType(-1), TimestampType(0), TimestampType(1)
+    current = [records[0]._replace(offset=20), records[1]._replace(offset=21)]
+    wanted = [
+        *(r._replace(timestamp=-1, offset=n, timestamp_type=none) for n, r in enumerate(THREE)),
+        *(r._replace(offset=10 + n, timestamp_type=create) for n, r in enumerate(THREE)),
+        *current,
+        *(
+            r._replace(offset=30 + n, timestamp=T0 + 9, timestamp_type=append)
+            for n, r in enumerate(THREE)
+        ),
+        *(r._replace(offset=r.offset + 20) for r in current),
+    ]
+    return b"".join(parts), wanted
+
+
+@pytest.mark.parametrize("has_numba", [True, False])
+def test_a_buffer_of_all_formats_is_one_table(
+    has_numba: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plain_headers, "numba_is_loaded", lambda: has_numba)
+    monkeypatch.setattr(legacy, "numba_is_loaded", lambda: has_numba)
+    buffer, _ = mixed()
+    table, stop, consumed = scan_batches(buffer)
+    assert (stop, consumed, len(table)) == (ScanStop.END, len(buffer), 7)
+    assert table.magic.tolist() == [0, 0, 0, 1, 2, 1, 2]
+    assert table.last_offset.tolist() == [0, 1, 2, 12, 21, 32, 41]
+    assert table.count.tolist() == [1, 1, 1, -1, 2, -1, 2]
+    assert table.leader_epoch.tolist() == [-1] * 7
+    assert check_crc(buffer, table) == 7
+    for row, position in enumerate(table.position.tolist()):
+        damaged = bytearray(buffer)
+        damaged[position + 24] ^= 1
+        assert check_crc(damaged, table) == row
+
+
+def test_columns_of_all_formats_are_one() -> None:
+    buffer, wanted = mixed()
+    columns = decode_columns(buffer, scan_batches(buffer).table)
+    assert list(columns.records()) == wanted
+    some = decode_columns(
+        buffer, scan_batches(buffer).table, columns=["value"], start_offset=11, end_offset=31
+    )
+    assert (some.key, some.headers) == (None, None)
+    assert list(some.value or ()) == [r.value for r in wanted if 11 <= r.offset < 31]
+
+
+def test_batches_of_all_formats_are_read_one_by_one() -> None:
+    buffer, wanted = mixed()
+    assert [record for batch in read_batches(buffer) for record in batch.records()] == wanted
+
+
+def test_the_file_of_all_formats_that_kafka_wrote_is_read_as_columns() -> None:
+    (case,) = (GOLDEN / "A-batches").glob("098-*")
+    buffer = (case / "batch.bin").read_bytes()
+    lines = json_lines(str(next(case.glob("expect.jsonl*")).relative_to(GOLDEN)))
+    wanted = [line for line in lines if line["kind"] == "record"]
+    found = [record_facts(r) for r in decode_columns(buffer, scan_batches(buffer).table).records()]
+    assert [(r["offset"], r["timestamp"], r["value"], r["headers"]) for r in found] == [
+        (r["offset"], r["timestamp"], r["value"], r["headers"]) for r in wanted
+    ]
+
+
+def test_a_legacy_batch_shows_what_its_format_does_not_have_as_none() -> None:
+    (batch,) = read_batches(bytes.fromhex(G18), path="some.log", position=7)
+    assert repr(batch) == "LegacyRecordBatch(v1, up to offset 11, lz4, 110 bytes)"
+    assert (batch.base_offset, batch.last_offset, batch.next_offset) == (10, 11, 12)
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (-1, -1, -1)
+    assert (batch.is_control, batch.is_transactional, batch.count) == (False, False, None)
+    damaged = bytearray.fromhex(G18)
+    damaged[-1] ^= 1
+    (batch,) = read_batches(damaged, path="some.log", position=7)
+    with pytest.raises(CorruptRecordError, match=r"wrong checksum in some.log at byte 7"):
+        batch.check()
+
+
+def test_an_unknown_codec_of_a_message_is_named() -> None:
+    (batch,) = read_batches(wrapper(1, 6, T0, b"..."))
+    with pytest.raises(CorruptRecordError, match="unknown compression codec"):
+        _ = batch.compression_type
+
+
+def test_lengths_that_a_message_cannot_have_stop_the_scan() -> None:
+    messages = {magic: bytearray(message_set(magic, THREE[:1])) for magic in (0, 1)}
+    messages[0][8:12], messages[1][8:12] = b"\0\0\0\x0d", b"\0\0\0\x15"
+    for message in messages.values():
+        assert scan_batches(message).stop is ScanStop.BAD_LENGTH
+        with pytest.raises(CorruptRecordError, match="length is impossible"):
+            list(read_batches(message))
+
+
+def test_a_negative_offset_of_a_message_stops_the_scan() -> None:
+    message = bytearray(message_set(1, THREE[:1]))
+    message[0] = 0x80
+    assert scan_batches(message).stop is ScanStop.BAD_HEADER

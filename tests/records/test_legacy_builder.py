@@ -12,11 +12,11 @@ from streamlog.errors import (
     UnsupportedCompressionError,
     UnsupportedForMessageFormatError,
 )
-from streamlog.records.legacy import decode_messages, find_bad_message
+from streamlog.records.batch import check_crc, scan_batches
+from streamlog.records.columns import decode_columns
 from streamlog.records.legacy_builder import LegacyBuilder
 from streamlog.records.record import CompressionType, Header, Record
-from streamlog.records.slot import SLOT_OFFSET, SLOT_TIMESTAMP
-from tests.support.messages import message_set, table_of
+from tests.support.messages import message_set
 
 T0 = 1_700_000_000_000
 R1 = Record(b"k1", b"v1", (), T0)
@@ -36,11 +36,11 @@ G12 = "00000000000000000000001acd3b7c2a01080000018bcfe58f0f000000026b31000000027
 
 def test_the_best_known_messages_of_v0_have_their_sizes_and_checksums() -> None:
     buffer = message_set(0, [Record(b"key", b"value"), Record(None, b"value")])
-    table = table_of(buffer)
+    table = scan_batches(buffer).table
     assert table.position.tolist() == [0, 34]
     assert table.size.tolist() == [34, 31]
     assert table.crc.tolist() == [592888119, 2898297856]
-    assert find_bad_message(buffer, table) == 2
+    assert check_crc(buffer, table) == 2
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,9 @@ def test_only_format_v0_has_the_wrong_checksum_in_its_lz4_frames() -> None:
 def test_offset_gaps_survive(magic: int, codec: CompressionType) -> None:
     records = [R1._replace(offset=100), R2._replace(offset=107), R1._replace(offset=2000)]
     buffer = message_set(magic, records, base_offset=100, compression=codec)
-    found = decode_messages(buffer, table_of(buffer))
-    assert found.slots[:, SLOT_OFFSET].tolist() == [100, 107, 2000]
-    times = [T0, T0 + 5, T0] if magic else [-1, -1, -1]
-    assert found.slots[:, SLOT_TIMESTAMP].tolist() == times
+    found = decode_columns(buffer, scan_batches(buffer).table)
+    assert found.offset.tolist() == [100, 107, 2000]
+    assert found.timestamp.tolist() == ([T0, T0 + 5, T0] if magic else [-1, -1, -1])
 
 
 REFUSED: list[tuple[dict[str, Any], Record, type[StreamLogError]]] = [

@@ -3,8 +3,8 @@
 from typing import Any
 
 from streamlog.binary.crc import crc32c
-from streamlog.errors import CorruptRecordError, UnsupportedForMessageFormatError
-from streamlog.records.batch import ScanStop, read_batches, scan_batches
+from streamlog.errors import CorruptRecordError
+from streamlog.records.batch import ScanStop, check_crc, read_batches, scan_batches
 from streamlog.records.columns import decode_columns
 from streamlog.records.layout import ATTRIBUTES_OFFSET, CRC_OFFSET, MAGIC_OFFSET
 from tests.support.batches import record_facts
@@ -26,11 +26,6 @@ def mutated(case: dict[str, Any]) -> bytes:
     return bytes(buffer)
 
 
-def is_legacy(case: dict[str, Any]) -> bool:
-    """Whether the mutation made a v2 batch look like a message of v0 or v1."""
-    return any(position == MAGIC_OFFSET and value < 2 for position, value in case["set"])
-
-
 def outcome_of_batches(buffer: bytes) -> Any:
     try:
         batches = list(read_batches(buffer))
@@ -42,9 +37,8 @@ def outcome_of_batches(buffer: bytes) -> Any:
 def test_batches_read_one_by_one_have_the_outcome_that_kafka_has() -> None:
     assert len(MUTATIONS) == 951
     for case in MUTATIONS:
-        if not is_legacy(case):
-            wanted = ERROR if case["outcome"] == ERROR else case.get("records", [])
-            assert outcome_of_batches(mutated(case)) == wanted, case
+        wanted = ERROR if case["outcome"] == ERROR else case.get("records", [])
+        assert outcome_of_batches(mutated(case)) == wanted, case
 
 
 def test_checksums_are_right_where_kafka_says_so() -> None:
@@ -54,16 +48,16 @@ def test_checksums_are_right_where_kafka_says_so() -> None:
             assert batch.is_valid == case["isValid"], case
 
 
-def test_a_batch_turned_into_an_old_message_is_refused_by_name() -> None:
-    legacy = [case for case in MUTATIONS if is_legacy(case)]
-    assert len(legacy) == 6
-    for case in legacy:
-        try:
-            list(read_batches(mutated(case)))
-        except UnsupportedForMessageFormatError as error:
-            assert error.position == 0
-        else:
-            raise AssertionError(case)
+def test_a_batch_turned_into_an_old_message_is_scanned_and_has_a_wrong_checksum() -> None:
+    turned = [
+        case for case in MUTATIONS if case["set"] in ([[MAGIC_OFFSET, 0]], [[MAGIC_OFFSET, 1]])
+    ]
+    assert len(turned) == 6
+    for case in turned:
+        buffer = mutated(case)
+        scan = scan_batches(buffer)
+        assert (scan.stop, len(scan.table)) == (ScanStop.END, 1)
+        assert check_crc(buffer, scan.table) == 0
 
 
 def test_scanning_has_the_same_outcome_but_refuses_impossible_offsets() -> None:
@@ -72,7 +66,7 @@ def test_scanning_has_the_same_outcome_but_refuses_impossible_offsets() -> None:
     for case in MUTATIONS:
         buffer = mutated(case)
         scan = scan_batches(buffer)
-        wanted = outcome_of_batches(buffer) if not is_legacy(case) else ERROR
+        wanted = outcome_of_batches(buffer)
         if scan.stop is ScanStop.BAD_HEADER and wanted != ERROR:
             stricter.append(case)
         elif scan.stop not in (ScanStop.END, ScanStop.PARTIAL):

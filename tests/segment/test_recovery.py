@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from streamlog.binary.crc import crc32
 from streamlog.log.epochs import LeaderEpochCache
 from streamlog.log.producers import ProducerStateManager
 from streamlog.records.builder import BatchBuilder
@@ -16,6 +15,7 @@ from streamlog.records.control import ControlRecordType, EndTransactionMarker, b
 from streamlog.records.record import Record
 from streamlog.segment.recovery import RecoveryReport
 from streamlog.segment.txn_index import AbortedTxn
+from tests.support.messages import message_set
 from tests.support.recovery import (
     BASE,
     LOG,
@@ -133,12 +133,12 @@ def test_j_whole_batch_of_another_magic_is_refused(magic: int, at: int) -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_j_sound_message_of_format_0_or_1_is_refused(magic: int) -> None:
-    """A log of old messages must never be taken for a torn tail."""
-    body = struct.pack(">bb", magic, 0) + bytes(8 * magic) + struct.pack(">ii", -1, 5) + b"hello"
-    message = struct.pack(">qiI", BASE, len(body) + 4, crc32(body)) + body
-    assert refused(log_with(message)) == "@J"
-    assert refused(log_with(WHOLE + message)) == "@J"
+def test_d_sound_messages_of_format_0_or_1_are_kept(magic: int) -> None:
+    message = message_set(magic, [Record(b"k", b"hello", (), NOW_MS)], base_offset=BASE)
+    assert recover(log_with(message)).next_offset == BASE + 1
+    behind = message_set(magic, [Record(None, b"hello")], base_offset=NEXT)
+    report = recover(log_with(WHOLE + behind))
+    assert (report.next_offset, report.batch_count, report.case) == (NEXT + 1, 13, "@A")
 
 
 @pytest.mark.parametrize("byte", [17, 21, 26, 28, 44, 60, 80])

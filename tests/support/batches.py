@@ -4,15 +4,15 @@ import base64
 import hashlib
 from typing import Any
 
-from streamlog.records.batch import RecordBatch
+from streamlog.records.batch import LegacyRecordBatch, RecordBatch
 from streamlog.records.record import Header, Record, TimestampType
 
 TYPES = {kind.label: kind for kind in TimestampType}
 
 
-def header_facts(batch: RecordBatch, position: int) -> dict[str, Any]:
+def header_facts(batch: RecordBatch | LegacyRecordBatch, position: int) -> dict[str, Any]:
     """Return the header of a batch under the names of Kafka's dump tool."""
-    return {
+    facts = {
         "baseOffset": batch.base_offset,
         "lastOffset": batch.last_offset,
         "count": batch.count,
@@ -33,9 +33,11 @@ def header_facts(batch: RecordBatch, position: int) -> dict[str, Any]:
         "crc": batch.crc,
         "isvalid": batch.is_valid,
         "attributes": batch.attributes,
-        "lastOffsetDelta": batch.last_offset_delta,
-        "baseTimestamp": batch.base_timestamp,
     }
+    if isinstance(batch, RecordBatch):
+        facts["lastOffsetDelta"] = batch.last_offset_delta
+        facts["baseTimestamp"] = batch.base_timestamp
+    return facts
 
 
 def record_facts(record: Record) -> dict[str, Any]:
