@@ -69,8 +69,9 @@ def assert_same_slots(
     source: bytes, batches: list[Batch], spans: list[range | None], limits: tuple[int, int, int]
 ) -> None:
     """Check that kernel and twin find the same messages, or the same thing wrong with them."""
-    fields = np.array(batches, np.int64)
-    places = np.array([(-1, -1, 0) if span is None else (*spanned(span), 0) for span in spans])
+    fields = np.array(batches, np.int64).reshape(-1, WIDTH)
+    ends = [(-1, -1) if span is None else (span.start, span.stop) for span in spans]
+    places = np.array([(*end, 0) for end in ends], np.int64).reshape(-1, kernels.SPAN_WIDTH)
     totals = np.zeros(s.TOTALS_WIDTH, np.int64)
     status = kernels.survey_sets(as_source(source), fields, np.array(limits), places, totals)
     try:
@@ -83,10 +84,6 @@ def assert_same_slots(
     arguments = as_source(source), fields, places, np.array(limits), totals
     found = decoded_by(kernels.decode_messages, *arguments)
     assert found == plain_decode(source, batches, spans, limits)
-
-
-def spanned(span: range) -> tuple[int, int]:
-    return span.start, span.stop
 
 
 def plain_decode(*arguments: Any) -> Decoded | int:
