@@ -15,18 +15,18 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlog.cli.output import ESCAPED
 from streamlog.records.columns import BinaryColumn, HeaderColumn, RecordColumns
 from streamlog.records.record import Header, Record
 from streamlog.topic import TopicPartition
 
-__all__ = ["ENCODINGS", "format_records", "plain_format_records"]
+__all__ = ["ENCODINGS", "format_records", "plain_format_records", "record_object", "text_field"]
 
 ENCODINGS: Final = ("utf8", "base64", "hex")
 
 _WORST: Final = 6  # bytes of JSON for a byte of text: \u0000
 _FIXED_SIZE: Final = 256  # of a record: field names, two integers, the timestamp type
 _HEADER_SIZE: Final = 64  # of a header: field names and punctuation
-_ESCAPED: Final = {c: f"\\u{c:04x}" for c in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
 
 
 def format_records(
@@ -82,30 +82,35 @@ def plain_format_records(
     out = []
     for record in columns.records():
         text = json.dumps(
-            _object(record, partition, encoding), ensure_ascii=False, separators=(",", ":")
+            record_object(record, partition, encoding), ensure_ascii=False, separators=(",", ":")
         )
-        out.append(before + text.translate(_ESCAPED).encode() + after)
+        out.append(before + text.translate(ESCAPED).encode() + after)
     return b"".join(out)
 
 
-def _object(record: Record, partition: TopicPartition, encoding: str) -> dict[str, object]:
+def record_object(
+    record: Record, partition: TopicPartition | None, encoding: str
+) -> dict[str, object]:
+    """Return one record as an object of the contract; topic and partition null where unknown."""
+    topic, number = (None, None) if partition is None else partition
     return {
-        "topic": partition.topic,
-        "partition": partition.partition,
+        "topic": topic,
+        "partition": number,
         "offset": record.offset,
         "timestamp": record.timestamp,
         "timestampType": record.timestamp_type.label,
-        **_text_field("key", record.key, encoding),
-        **_text_field("value", record.value, encoding),
+        **text_field("key", record.key, encoding),
+        **text_field("value", record.value, encoding),
         "headers": [_header_object(header, encoding) for header in record.headers],
     }
 
 
 def _header_object(header: Header, encoding: str) -> dict[str, object]:
-    return {"key": header.key, **_text_field("value", header.value, encoding)}
+    return {"key": header.key, **text_field("value", header.value, encoding)}
 
 
-def _text_field(name: str, value: bytes | None, encoding: str) -> dict[str, str | None]:
+def text_field(name: str, value: bytes | None, encoding: str) -> dict[str, str | None]:
+    """Return bytes as the field called `name`; in base64, and so called, where they must be."""
     if value is None:
         return {name: None}
     if encoding == "hex":

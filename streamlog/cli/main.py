@@ -12,6 +12,7 @@ import click
 
 from streamlog.cli.cat import cat
 from streamlog.cli.doctor import doctor
+from streamlog.cli.dump import dump
 from streamlog.cli.failures import (
     EXIT_FINDING,
     EXIT_INTERRUPTED,
@@ -77,7 +78,7 @@ def streamlog(context: click.Context, *, path: str | None, format: str | None, q
     context.obj = Settings(path=path, format=format, quiet=quiet)
 
 
-for _verb in (topics, produce, cat, offsets, verify, doctor):
+for _verb in (topics, produce, cat, offsets, dump, verify, doctor):
     streamlog.add_command(_verb)
 
 

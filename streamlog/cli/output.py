@@ -1,22 +1,35 @@
 """Rows of data on stdout: a table, one JSON document, or one JSON object a line.
 
 Nothing but data goes to stdout. Text that came out of a log is hostile: in a table, characters
-that could steer a terminal are shown as escapes.
+that could steer a terminal are shown as escapes, and in JSON those that could end a line.
 """
 
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 
 import click
 
 from streamlog.cli.settings import Settings
 
-__all__ = ["Column", "Kind", "Output", "human_size", "remark", "safe_text"]
+__all__ = [
+    "ESCAPED",
+    "Column",
+    "Kind",
+    "Output",
+    "Row",
+    "human_size",
+    "remark",
+    "safe_text",
+    "to_json",
+]
 
 Row = Mapping[str, Any]
+
+# What JSON may hold as it is, but splits a line or steers a terminal.
+ESCAPED: Final = {c: f"\\u{c:04x}" for c in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
 
 
 class Kind(Enum):
@@ -117,7 +130,7 @@ def _print_rich(cells: list[list[str]], columns: Sequence[Column]) -> None:
 def to_json(row: Row) -> bytes:
     """Return a row as one line of JSON."""
     text = json.dumps(row, ensure_ascii=False, separators=(",", ":"))
-    return text.encode("utf-8", "surrogateescape")
+    return text.translate(ESCAPED).encode("utf-8", "surrogateescape")
 
 
 def human_size(size: int) -> str:

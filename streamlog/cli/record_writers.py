@@ -14,7 +14,7 @@ from streamlog.records.columns import COLUMNS, BinaryColumn, RecordColumns
 from streamlog.records.record import NO_TIMESTAMP, Header
 from streamlog.topic import TopicPartition
 
-__all__ = ["JsonWriter", "TableWriter", "TextWriter", "parse_output_format"]
+__all__ = ["JsonWriter", "TableWriter", "TextWriter", "encoded_text", "parse_output_format"]
 
 _TABLE_ROWS_MEASURED: Final = 200
 _CELL_MAX: Final = 60  # characters of a key or value in a table on a terminal
@@ -197,6 +197,13 @@ class TextWriter:
         self._output.flush()
 
 
+def encoded_text(value: bytes, encoding: str) -> str:
+    r"""Return bytes as text for people; `utf8` shows what is none as `\x..`."""
+    if encoding == "utf8":
+        return safe_text(value.decode("utf-8", "backslashreplace"))
+    return _ENCODERS[encoding](value).decode("ascii")
+
+
 # ---- table ------------------------------------------------------------------------------------
 class TableWriter:
     r"""Records as a table whose widths follow from the first rows.
@@ -243,10 +250,7 @@ class TableWriter:
     def _text(self, value: bytes | None) -> str:
         if value is None:
             return "null"
-        if self._encoding == "utf8":
-            text = safe_text(value.decode("utf-8", "backslashreplace"))
-        else:
-            text = _ENCODERS[self._encoding](value).decode("ascii")
+        text = encoded_text(value, self._encoding)
         if self._output.is_terminal and len(text) > _CELL_MAX:
             return text[: _CELL_MAX - 1] + "…"
         return text

@@ -18,9 +18,9 @@ from streamlog.log.roots import CLEAN_SHUTDOWN
 from streamlog.log.verify.findings import Finding, FindingKind, Report, finding_of
 from streamlog.topic import TopicPartition
 
-__all__ = ["CHECKPOINTS", "RootFiles"]
+__all__ = ["RootFiles"]
 
-CHECKPOINTS: Final = (
+_CHECKPOINTS: Final = (
     RECOVERY_POINT_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -42,7 +42,7 @@ class RootFiles:
 
     def __init__(self, fs: FileSystem, root: str, report: Report) -> None:
         self._fs, self._root, self._report = fs, root, report
-        self._rows = {name: self._read(name) for name in CHECKPOINTS}
+        self._rows = {name: self._read(name) for name in _CHECKPOINTS}
         self._is_clean = fs.stat(f"{root}/{CLEAN_SHUTDOWN}") is not None
 
     def _read(self, name: str) -> Mapping[TopicPartition, int]:

@@ -8,17 +8,17 @@ from streamlog.errors import CorruptDataError, InvalidRequestError, UnknownTopic
 from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.files import read_file
 from streamlog.log.checkpoints import read_offsets
-from streamlog.log.epochs import LEADER_EPOCH_CHECKPOINT, LeaderEpochCache
+from streamlog.log.contents import Content, identify
+from streamlog.log.epochs import LeaderEpochCache
 from streamlog.log.locks import broker_lock_path
-from streamlog.log.meta_properties import META_PROPERTIES, read_meta_properties
-from streamlog.log.partition_metadata import PARTITION_METADATA, read_topic_id
+from streamlog.log.meta_properties import read_meta_properties
+from streamlog.log.partition_metadata import read_topic_id
 from streamlog.log.producer_snapshot import MAX_SNAPSHOT_SIZE, decode_snapshot
 from streamlog.log.topics import find_partitions
-from streamlog.log.verify.checkpoints import CHECKPOINTS, RootFiles
+from streamlog.log.verify.checkpoints import RootFiles
 from streamlog.log.verify.findings import Finding, FindingKind, Report, finding_of
 from streamlog.log.verify.partition import Circumstances, PartitionCheck
 from streamlog.segment.filenames import (
-    FileSuffix,
     SegmentSuffix,
     parse_log_file_name,
     parse_segment_file_name,
@@ -108,49 +108,58 @@ def _verify_partition(
 def _verify_file(
     fs: FileSystem, path: str, report: Report, *, is_deep: bool, on_progress: OnProgress
 ) -> None:
-    directory, name = os.path.split(path)
-    parsed = parse_segment_file_name(name)
-    if parsed is not None and parsed.suffix is SegmentSuffix.NONE:
-        if parsed.kind is FileSuffix.PRODUCER_SNAPSHOT:
-            _try(lambda: _decode_snapshot(fs, path), FindingKind.SNAPSHOT, path, report)
-            return
-        root = os.path.dirname(directory)
-        around = Circumstances(
-            is_live=fs.broker_lock_is_held(broker_lock_path(root)), is_deep=is_deep
-        )
-
-        def report_own(finding: Finding) -> None:
-            if finding.path == path:
-                report(finding)
-
-        check = PartitionCheck(fs, directory, around, report_own, on_progress)
-        check.run_segment(parsed.base_offset)
-    elif name in CHECKPOINTS:
-        _try(lambda: read_offsets(fs, path), FindingKind.CHECKPOINT, path, report)
-    elif name == LEADER_EPOCH_CHECKPOINT:
-        _try(lambda: LeaderEpochCache.load(fs, directory), FindingKind.EPOCHS, path, report)
-    elif name == PARTITION_METADATA:
-        _try(lambda: read_topic_id(fs, directory), FindingKind.METADATA, path, report)
-    elif name == META_PROPERTIES:
-        _try(lambda: read_meta_properties(fs, directory), FindingKind.METADATA, path, report)
-    else:
+    known = identify(path)
+    directory = os.path.dirname(path)
+    if known is not None and known.kind in _PARSERS:
+        kind, parse = _PARSERS[known.kind]
+        try:
+            parse(fs, path)
+        except CorruptDataError as error:
+            report(finding_of(error, kind, path))
+        return
+    parsed = parse_segment_file_name(os.path.basename(path))
+    if parsed is None or parsed.suffix is not SegmentSuffix.NONE:
         raise InvalidRequestError(
             "this is no file of a partition or a log root",
             path=path,
             expected="a segment, an index, a snapshot, a checkpoint or a metadata file",
             hint="streamlog verify DIRECTORY",
         )
+    root = os.path.dirname(directory)
+    is_live = fs.broker_lock_is_held(broker_lock_path(root))
+    around = Circumstances(is_live=is_live, is_deep=is_deep)
+
+    def report_own(finding: Finding) -> None:
+        if finding.path == path:
+            report(finding)
+
+    check = PartitionCheck(fs, directory, around, report_own, on_progress)
+    check.run_segment(parsed.base_offset)
 
 
 def _decode_snapshot(fs: FileSystem, path: str) -> object:
     return decode_snapshot(read_file(fs, path, max_size=MAX_SNAPSHOT_SIZE), path)
 
 
-def _try(parse: Callable[[], object], kind: FindingKind, path: str, report: Report) -> None:
-    try:
-        parse()
-    except CorruptDataError as error:
-        report(finding_of(error, kind, path))
+def _load_epochs(fs: FileSystem, path: str) -> object:
+    return LeaderEpochCache.load(fs, os.path.dirname(path))
+
+
+def _read_topic_id(fs: FileSystem, path: str) -> object:
+    return read_topic_id(fs, os.path.dirname(path))
+
+
+def _read_meta_properties(fs: FileSystem, path: str) -> object:
+    return read_meta_properties(fs, os.path.dirname(path))
+
+
+_PARSERS: Final[dict[Content, tuple[FindingKind, Callable[[FileSystem, str], object]]]] = {
+    Content.PRODUCER_SNAPSHOT: (FindingKind.SNAPSHOT, _decode_snapshot),
+    Content.OFFSETS: (FindingKind.CHECKPOINT, read_offsets),
+    Content.LEADER_EPOCHS: (FindingKind.EPOCHS, _load_epochs),
+    Content.PARTITION_METADATA: (FindingKind.METADATA, _read_topic_id),
+    Content.META_PROPERTIES: (FindingKind.METADATA, _read_meta_properties),
+}
 
 
 # ---- how much there is to do ----------------------------------------------------------------

@@ -1,0 +1,462 @@
+"""Dumping for `dump`: files become rows, or lines as Kafka's own tool prints them.
+
+A row is a batch, an index entry, a producer, an epoch, a partition's offset: JSON.md has the
+fields. What is wrong with a file is told when all files are done; what could be read comes first.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from streamlog.cli import dump_lines
+from streamlog.cli.failures import Findings
+from streamlog.cli.internal_records import Decoder, decode_internal
+from streamlog.cli.json_records import record_object
+from streamlog.cli.output import Output, Row
+from streamlog.config import LogConfig
+from streamlog.errors import (
+    CorruptIndexError,
+    CorruptRecordError,
+    FileMissingError,
+    InvalidRequestError,
+    StreamLogError,
+)
+from streamlog.fs.api import FileSystem
+from streamlog.fs.files import read_file
+from streamlog.fs.local import LocalFileSystem
+from streamlog.log.checkpoints import read_offsets
+from streamlog.log.contents import Content, KnownFile, identify
+from streamlog.log.epochs import LeaderEpochCache
+from streamlog.log.meta_properties import read_meta_properties
+from streamlog.log.partition_metadata import read_topic_id
+from streamlog.log.producer_snapshot import MAX_SNAPSHOT_SIZE, decode_snapshot
+from streamlog.log.verify.findings import Finding, Severity
+from streamlog.log.verify.paths import verify
+from streamlog.records.batch import LegacyRecordBatch, RecordBatch, ScanStop, read_batches
+from streamlog.records.control import ControlRecordType, parse_control_key, parse_marker
+from streamlog.records.record import Record
+from streamlog.segment.file_records import FileRecords
+from streamlog.segment.index_entries import (
+    MAX_INDEX_FILE,
+    offset_entries,
+    time_entries,
+    txn_entries,
+)
+from streamlog.segment.offset_index import OffsetIndex
+from streamlog.segment.time_index import TimeIndex
+from streamlog.segment.txn_index import TxnIndex
+from streamlog.topic import parse_partition_directory
+
+__all__ = ["Dumping", "dump_files"]
+
+_INDEXES: Final = (Content.OFFSET_INDEX, Content.TIME_INDEX, Content.TXN_INDEX)
+
+Batch = RecordBatch | LegacyRecordBatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dumping:
+    """What is wanted of the files.
+
+    Attributes:
+        encoding: How bytes become text.
+        with_records: Whether records are shown with keys and values.
+        is_deep: Whether records are decoded at all.
+        entries: Whether the entries of indexes are shown.
+        only_sanity: Whether indexes are only looked at as a reader does who opens them.
+        max_bytes: How much of a log file to read, None: all.
+        decoder: Of which internal topic the records are, None: of none.
+    """
+
+    encoding: str = "utf8"
+    with_records: bool = False
+    is_deep: bool = False
+    entries: bool = True
+    only_sanity: bool = False
+    max_bytes: int | None = None
+    decoder: Decoder | None = None
+
+
+def dump_files(output: Output, paths: tuple[str, ...], wanted: Dumping) -> None:
+    """Print what files hold.
+
+    Args:
+        output: Where to, and in which format.
+        paths: The files, as the user names them.
+        wanted: What is wanted of them.
+
+    Raises:
+        Findings: Something is wrong with a file; what could be read was printed.
+    """
+    errors: list[StreamLogError] = []
+    fs = LocalFileSystem()
+    if output.format == "table":
+        for path in paths:
+            _print_file(output, _File(fs, path, wanted, errors))
+        output.flush()
+    else:
+        rows = (row for path in paths for row in _rows(_File(fs, path, wanted, errors)))
+        output.rows(rows, ())
+    if errors:
+        raise Findings(errors)
+
+
+class _File:
+    """One file to be dumped.
+
+    Args:
+        fs: Where it lies.
+        path: As the user names it.
+        wanted: What is wanted of it.
+        errors: Takes what is wrong with it.
+    """
+
+    def __init__(
+        self, fs: FileSystem, path: str, wanted: Dumping, errors: list[StreamLogError]
+    ) -> None:
+        self.fs, self.path, self.wanted, self.errors = fs, path, wanted, errors
+        self.directory = os.path.dirname(os.path.abspath(path))
+        self.partition = parse_partition_directory(os.path.basename(self.directory))
+
+    def identify(self) -> KnownFile:
+        """Return what the file must hold.
+
+        Raises:
+            InvalidRequestError: Nobody knows.
+        """
+        known = identify(self.path)
+        if known is None:
+            raise InvalidRequestError(
+                "this is no file of a partition or a log root",
+                path=self.path,
+                expected="a segment, an index, a snapshot, a checkpoint or a metadata file",
+                hint="streamlog dump DIRECTORY/*.log",
+            )
+        return known
+
+    def base_offset(self, known: KnownFile) -> int:
+        """Return the base offset of an index's segment."""
+        return 0 if known.base_offset is None else known.base_offset
+
+
+def _rows(file: _File) -> Iterator[Row]:
+    """Yield the rows of a file; what is wrong with it is added to its errors."""
+    try:
+        known = file.identify()
+        if known.kind is Content.LOG:
+            for batch, position in _batches(file):
+                yield _batch_row(file, batch, position)
+        elif known.kind in _INDEXES and not file.wanted.entries:
+            _check_index(file, known)
+        else:
+            for row in _ROWS[known.kind](file, known):
+                yield {**row, "file": file.path}
+            if known.kind in _INDEXES:
+                _check_index(file, known)
+    except StreamLogError as error:
+        file.errors.append(error)
+
+
+def _print_file(output: Output, file: _File) -> None:
+    """Print a file in the words of Kafka's tool."""
+
+    def say(line: str) -> None:
+        output.write(line.encode("utf-8", "surrogateescape") + b"\n")
+
+    say(f"Dumping {file.path}")
+    try:
+        known = file.identify()
+        if known.kind is Content.LOG:
+            _print_log(file, known, say)
+        elif known.kind in _INDEXES and not file.wanted.entries:
+            _check_index(file, known)
+            if file.wanted.only_sanity:
+                say(f"{file.path} passed sanity check.")
+        else:
+            is_empty = True
+            for row in _ROWS[known.kind](file, known):
+                say(dump_lines.row_line(known.kind, row))
+                is_empty = False
+            if known.kind in _INDEXES:
+                if is_empty and known.kind is Content.OFFSET_INDEX:
+                    say(f"{file.path} is empty.")
+                _check_index(file, known)
+    except StreamLogError as error:
+        file.errors.append(error)
+
+
+# ---- log files ------------------------------------------------------------------------------
+def _print_log(file: _File, known: KnownFile, say: Callable[[str], None]) -> None:
+    header = dump_lines.log_header(file.path, known)
+    if header is not None:
+        say(header)
+    end = 0
+    try:
+        for batch, position in _batches(file):
+            say(dump_lines.batch_line(batch, position))
+            end = position + batch.size
+            if file.wanted.is_deep:
+                for record in batch.records():
+                    say(_record_line(file, batch, record))
+    finally:
+        rest = _size(file) - end
+        if rest > 0 and file.wanted.max_bytes is None:
+            say(f"Found {rest} invalid bytes at the end of {os.path.basename(file.path)}")
+
+
+def _record_line(file: _File, batch: Batch, record: Record) -> str:
+    line = dump_lines.record_line(batch, record)
+    if not file.wanted.with_records or batch.is_control:
+        return line
+    if file.wanted.decoder is not None:
+        decoded = decode_internal(file.wanted.decoder, record)
+        if decoded is not None:
+            return line + dump_lines.decoded_text(*decoded)
+    return line + dump_lines.content_text(record, file.wanted.encoding)
+
+
+def _size(file: _File) -> int:
+    found = file.fs.stat(file.path)
+    return 0 if found is None else found.size
+
+
+def _batches(file: _File) -> Iterator[tuple[Batch, int]]:
+    """Yield the batches of a log file and where they stand.
+
+    Raises:
+        CorruptRecordError: There is something that is no whole batch; told at the end.
+    """
+    if file.fs.stat(file.path) is None:
+        raise FileMissingError("there is no such file", path=file.path)
+    records = FileRecords(file.fs, file.path, writable=False)
+    try:
+        size = records.stat().size
+        limit = file.wanted.max_bytes
+        end = size if limit is None else min(size, limit)
+        position, stop = 0, ScanStop.END
+        for chunk in records.chunks(0, end):
+            whole = chunk.buffer[: chunk.scan.consumed]
+            for batch in read_batches(whole, path=file.path, position=chunk.position):
+                if not batch.is_valid:
+                    file.errors.append(_wrong_checksum(file, batch, position))
+                yield batch, position
+                position += batch.size
+            stop = chunk.scan.stop
+    finally:
+        records.close()
+    if position < end and limit is None:
+        raise CorruptRecordError(
+            "there are bytes that are no whole batch",
+            path=file.path,
+            position=position,
+            got=f"{size - position} bytes: {stop.name.lower().replace('_', ' ')}",
+            hint=f"streamlog verify {file.path}",
+        )
+
+
+def _wrong_checksum(file: _File, batch: Batch, position: int) -> CorruptRecordError:
+    return CorruptRecordError(
+        "batch has a wrong checksum",
+        path=file.path,
+        position=position,
+        offset=batch.base_offset,
+        got=f"{batch.crc:#010x}",
+        hint=f"streamlog verify {file.path}",
+    )
+
+
+def _batch_row(file: _File, batch: Batch, position: int) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "file": file.path,
+        "baseOffset": batch.base_offset,
+        "lastOffset": batch.last_offset,
+        "count": batch.count,
+        "baseSequence": batch.base_sequence,
+        "lastSequence": batch.last_sequence,
+        "producerId": batch.producer_id,
+        "producerEpoch": batch.producer_epoch,
+        "partitionLeaderEpoch": batch.partition_leader_epoch,
+        "isTransactional": batch.is_transactional,
+        "isControl": batch.is_control,
+        "deleteHorizonMs": batch.delete_horizon_ms,
+        "position": position,
+        "timestampType": batch.timestamp_type.label,
+        "maxTimestamp": batch.max_timestamp,
+        "size": batch.size,
+        "magic": batch.magic,
+        "compresscodec": batch.compression_type.name.lower(),
+        "crc": batch.crc,
+        "isvalid": batch.is_valid,
+    }
+    if file.wanted.is_deep:
+        try:
+            records = [_record_row(file, batch, record) for record in batch.records()]
+        except StreamLogError as error:
+            file.errors.append(error)
+            records = []
+        if file.wanted.with_records:
+            row["records"] = records
+    return row
+
+
+def _record_row(file: _File, batch: Batch, record: Record) -> dict[str, Any]:
+    row = record_object(record, file.partition, file.wanted.encoding)
+    row["sequence"] = record.sequence
+    if batch.is_control:
+        row["control"] = _control(record)
+    elif file.wanted.decoder is not None:
+        decoded = decode_internal(file.wanted.decoder, record)
+        if decoded is not None:
+            row["key"], row["value"] = decoded
+    return row
+
+
+def _control(record: Record) -> dict[str, Any]:
+    """Return what a control record says."""
+    kind = parse_control_key(record.key)
+    marker = parse_marker(record)
+    version, type_id = dump_lines.control_key(record)
+    return {
+        "version": version,
+        "typeId": type_id,
+        "type": "UNKNOWN" if kind is ControlRecordType.UNKNOWN else kind.name,
+        "coordinatorEpoch": None if marker is None else marker.coordinator_epoch,
+    }
+
+
+# ---- other files ----------------------------------------------------------------------------
+def _index_bytes(file: _File) -> bytes:
+    return read_file(file.fs, file.path, max_size=MAX_INDEX_FILE)
+
+
+def _offset_rows(file: _File, known: KnownFile) -> Iterator[dict[str, Any]]:
+    entries = offset_entries(_index_bytes(file), file.base_offset(known))
+    for offset, position in zip(entries.offset.tolist(), entries.position.tolist(), strict=True):
+        yield {"offset": offset, "position": position}
+
+
+def _time_rows(file: _File, known: KnownFile) -> Iterator[dict[str, Any]]:
+    entries = time_entries(_index_bytes(file), file.base_offset(known))
+    for timestamp, offset in zip(entries.timestamp.tolist(), entries.offset.tolist(), strict=True):
+        yield {"timestamp": timestamp, "offset": offset}
+
+
+def _txn_rows(file: _File, known: KnownFile) -> Iterator[dict[str, Any]]:
+    for version, aborted in txn_entries(_index_bytes(file))[0]:
+        yield {
+            "version": version,
+            "producerId": aborted.producer_id,
+            "firstOffset": aborted.first_offset,
+            "lastOffset": aborted.last_offset,
+            "lastStableOffset": aborted.last_stable_offset,
+        }
+
+
+def _snapshot_rows(file: _File, known: KnownFile) -> Iterator[dict[str, Any]]:
+    data = read_file(file.fs, file.path, max_size=MAX_SNAPSHOT_SIZE)
+    for state in decode_snapshot(data, file.path):
+        first_offset = state.current_txn_first_offset
+        yield {
+            "producerId": state.producer_id,
+            "producerEpoch": state.producer_epoch,
+            "lastSequence": state.last_sequence,
+            "lastOffset": state.last_offset,
+            "offsetDelta": state.batches[-1].offset_delta if state.batches else 0,
+            "timestamp": state.last_timestamp,
+            "coordinatorEpoch": state.coordinator_epoch,
+            "currentTxnFirstOffset": -1 if first_offset is None else first_offset,
+        }
+
+
+def _epoch_rows(file: _File, known: KnownFile) -> Iterator[dict[str, Any]]:
+    _check_exists(file)
+    for epoch, start_offset in LeaderEpochCache.load(file.fs, file.directory).entries:
+        yield {"epoch": epoch, "startOffset": start_offset}
+
+
+def _checkpoint_rows(file: _File, known: KnownFile) -> Iterator[dict[str, Any]]:
+    _check_exists(file)
+    for (topic, partition), offset in read_offsets(file.fs, file.path).items():
+        yield {"topic": topic, "partition": partition, "offset": offset}
+
+
+def _partition_metadata_rows(file: _File, known: KnownFile) -> Iterator[dict[str, Any]]:
+    _check_exists(file)
+    yield {"version": 0, "topicId": read_topic_id(file.fs, file.directory)}
+
+
+def _meta_properties_rows(file: _File, known: KnownFile) -> Iterator[dict[str, Any]]:
+    _check_exists(file)
+    found = read_meta_properties(file.fs, file.directory)
+    if found is not None:
+        yield {
+            "version": found.version,
+            "clusterId": found.cluster_id,
+            "nodeId": found.node_id,
+            "directoryId": found.directory_id,
+        }
+
+
+def _check_exists(file: _File) -> None:
+    if file.fs.stat(file.path) is None:
+        raise FileMissingError("there is no such file", path=file.path)
+
+
+_ROWS: Final[dict[Content, Callable[[_File, KnownFile], Iterator[dict[str, Any]]]]] = {
+    Content.OFFSET_INDEX: _offset_rows,
+    Content.TIME_INDEX: _time_rows,
+    Content.TXN_INDEX: _txn_rows,
+    Content.PRODUCER_SNAPSHOT: _snapshot_rows,
+    Content.LEADER_EPOCHS: _epoch_rows,
+    Content.OFFSETS: _checkpoint_rows,
+    Content.PARTITION_METADATA: _partition_metadata_rows,
+    Content.META_PROPERTIES: _meta_properties_rows,
+}
+
+
+# ---- indexes beside their logs --------------------------------------------------------------
+def _check_index(file: _File, known: KnownFile) -> None:
+    """Add to the file's errors what is wrong with an index."""
+    _check_exists(file)
+    if file.wanted.only_sanity:
+        _open_index(file, known)
+        return
+
+    def add(finding: Finding) -> None:
+        if finding.severity is not Severity.NOTE:
+            file.errors.append(_as_error(finding))
+
+    if os.path.basename(file.path).count(".") == 1:  # one of a live segment
+        verify(file.fs, file.path, add)
+
+
+def _open_index(file: _File, known: KnownFile) -> None:
+    """Open an index as a reader does.
+
+    Raises:
+        CorruptIndexError: It cannot be the index of this segment.
+    """
+    base_offset, max_size = file.base_offset(known), LogConfig().segment_index_bytes
+    log = f"{file.path.rpartition('.')[0]}.log"
+    found = file.fs.stat(log)
+    log_size = MAX_INDEX_FILE if found is None else found.size
+    if known.kind is Content.TXN_INDEX:
+        TxnIndex(file.fs, file.path, base_offset).load(log_size=log_size)
+    elif known.kind is Content.TIME_INDEX:
+        TimeIndex(file.fs, file.path, base_offset, max_size=max_size).load(log_size=log_size)
+    else:
+        OffsetIndex(file.fs, file.path, base_offset, max_size=max_size).load(log_size=log_size)
+
+
+def _as_error(finding: Finding) -> CorruptIndexError:
+    times = f" ({finding.count} times)" if finding.count > 1 else ""
+    return CorruptIndexError(
+        f"{finding.what}{times}",
+        path=finding.path,
+        position=finding.position,
+        offset=finding.offset,
+        got=finding.got,
+        expected=finding.expected,
+        hint="opening the partition for writing once builds it anew",
+    )
