@@ -85,7 +85,7 @@ def whole_batches(batches: Buffer) -> BatchTable:
             "record batch fails its checksum",
             position=int(scan.table.position[good]),
             offset=int(scan.table.base_offset[good]),
-            got="another CRC-32C over its bytes",
+            got="another checksum over its bytes",
             expected=f"{int(scan.table.crc[good]):#010x}",
         )
     return scan.table

@@ -226,7 +226,7 @@ def _fetch_from(
             expected="the header of a batch",
         )
     table = scan.table
-    wanted = int((table.base_offset < upper).sum())
+    wanted = table.count_before(upper)
     if wanted < len(table):
         table = table.slice(0, wanted)
     good = check_crc(buffer, table)
@@ -236,7 +236,7 @@ def _fetch_from(
             path=segment.path,
             position=start.position + int(table.position[good]),
             offset=int(table.base_offset[good]),
-            got="another CRC-32C over its bytes",
+            got="another checksum over its bytes",
             expected=f"{int(table.crc[good]):#010x}",
         )
     size = int(table.position[-1] + table.size[-1]) if len(table) else 0

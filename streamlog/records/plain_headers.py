@@ -26,6 +26,7 @@ from streamlog.records.layout import (
     MAGIC_OFFSET,
     MAX_INT32,
     MAX_INT64,
+    MAX_TIMESTAMP_OFFSET,
     MIN_BATCH_LENGTH,
     MIN_LEGACY_LENGTH,
     NO_PARTITION_LEADER_EPOCH,
@@ -43,6 +44,7 @@ from streamlog.records.legacy_layout import (
     MESSAGE_TIMESTAMP_OFFSET,
     MIN_LENGTH_V0,
     MIN_LENGTH_V1,
+    MIN_MESSAGE_SIZE,
 )
 from streamlog.records.record import NO_TIMESTAMP
 from streamlog.records.table import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, UNKNOWN_COUNT, ScanStop
@@ -50,7 +52,10 @@ from streamlog.records.table import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, UNKN
 __all__ = [
     "FEW",
     "header_loops",
+    "max_timestamp_of",
+    "MIN_LENGTHS",
     "numba_is_loaded",
+    "read_header",
     "read_message_header",
     "renumber",
     "scan_batches",
@@ -60,6 +65,10 @@ __all__ = [
 FEW: Final = 256  # take a millisecond
 MIN_LENGTHS: Final = (MIN_LENGTH_V0, MIN_LENGTH_V1, MIN_BATCH_LENGTH)  # by magic
 TIMESTAMP: Final = struct.Struct(">q")
+_TIMESTAMP_PLACES: Final = {
+    MAGIC_V1: MESSAGE_TIMESTAMP_OFFSET,
+    CURRENT_MAGIC: MAX_TIMESTAMP_OFFSET,
+}
 
 
 def numba_is_loaded() -> bool:
@@ -142,6 +151,25 @@ def read_message_header(buffer: memoryview, position: int, size: int) -> tuple[i
         *(position, size, offset, offset, NO_PARTITION_LEADER_EPOCH, magic, crc, bits),
         *(timestamp, timestamp, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, count),
     )
+
+
+def max_timestamp_of(head: bytes) -> int | None:
+    """Return the largest timestamp of the batch that begins with `head`, of whatever format.
+
+    Args:
+        head: Its first 61 bytes, or all of a shorter one.
+
+    Returns:
+        The time in ms, -1 for none; None where these are too few bytes for a batch.
+    """
+    if len(head) < MIN_MESSAGE_SIZE:
+        return None
+    place = _TIMESTAMP_PLACES.get(head[MAGIC_OFFSET])
+    if place is None:
+        return NO_TIMESTAMP
+    if len(head) < place + TIMESTAMP.size:
+        return None
+    return int(TIMESTAMP.unpack_from(head, place)[0])
 
 
 def write_headers(

@@ -125,6 +125,15 @@ class BatchTable:
         ends = [0, *borders.tolist(), len(self)]
         return [self.slice(start, stop) for start, stop in pairwise(ends)]
 
+    def count_before(self, offset: int) -> int:
+        """Return how many batches begin, or may begin, before `offset`."""
+        begins = self.base_offset < offset
+        unknown = self.fields[:, COUNT] == UNKNOWN_COUNT
+        if unknown.any():
+            previous = np.concatenate(([-1], self.last_offset[:-1]))
+            begins |= unknown & (previous + 1 < offset)
+        return int(begins.sum())
+
     @property
     def is_legacy(self) -> bool:
         """Whether the first batch, if there is one, is a message of v0 or v1."""

@@ -33,8 +33,8 @@ from streamlog.records.layout import (
     LENGTH_OFFSET,
     LOG_OVERHEAD,
     MAX_INT32,
-    RECORD_BATCH_OVERHEAD,
 )
+from streamlog.records.legacy_layout import MIN_MESSAGE_SIZE
 from streamlog.segment.header_walk import CONTINUE, FOUND, NO_PROMISE, UNSOUND, walk
 from streamlog.segment.offset_index import IndexEntry
 
@@ -176,10 +176,8 @@ class FileRecords:
         Source: FileRecords.searchForOffsetFromPosition.
         """
         position, promised = (0, NO_PROMISE) if entry is None else (entry.position, entry.offset)
-        while end - position >= RECORD_BATCH_OVERHEAD:
+        while end - position >= MIN_MESSAGE_SIZE:
             probe = self.file.pread(min(_PROBE_SIZE, end - position), position)
-            if len(probe) < RECORD_BATCH_OVERHEAD:
-                break
             status, passed, promised, base_offset, last_offset, size = walk(probe, offset, promised)
             position += passed
             if status == FOUND:
@@ -188,7 +186,7 @@ class FileRecords:
                 return OffsetPosition(base_offset, position, size, last_offset)
             if status == UNSOUND and promised == NO_PROMISE:
                 raise self._no_batch(probe[passed:], position, offset)
-            if status != CONTINUE:
+            if status != CONTINUE or passed == 0:
                 break
         if promised == NO_PROMISE:
             return None
@@ -206,7 +204,7 @@ class FileRecords:
             position=position,
             offset=offset,
             got=found[:HEADER_SIZE_UP_TO_MAGIC].hex(),
-            expected="the header of a batch of magic 2",
+            expected="the header of a batch of magic 0, 1 or 2",
         )
 
     def chunks(self, position: int, end: int, *, chunk_size: int = CHUNK_SIZE) -> Iterator[Chunk]:

@@ -7,19 +7,20 @@ import numpy as np
 
 from streamlog.records.layout import (
     CURRENT_MAGIC,
+    LAST_OFFSET_DELTA_OFFSET,
     LOG_OVERHEAD,
     MAX_INT64,
-    MIN_BATCH_LENGTH,
     RECORD_BATCH_OVERHEAD,
 )
-from streamlog.records.plain_headers import FEW, numba_is_loaded
+from streamlog.records.legacy_layout import MIN_MESSAGE_SIZE
+from streamlog.records.plain_headers import FEW, MIN_LENGTHS, numba_is_loaded
 
 __all__ = ["CONTINUE", "ENTRY_MISSED", "FOUND", "NO_PROMISE", "UNSOUND", "HeaderWalk", "walk"]
 
 # How a walk ends; `kernels.find_batch` returns these.
 FOUND: Final = 0
 CONTINUE: Final = -1  # the batch is not among those whose headers are in the buffer
-UNSOUND: Final = -2  # no v2 batch can start there
+UNSOUND: Final = -2  # no batch of any format can start there
 ENTRY_MISSED: Final = -3  # the batch that the index promised is not there
 
 NO_PROMISE: Final = -1
@@ -32,7 +33,8 @@ WALK_LAST_OFFSET: Final = 3
 WALK_SIZE: Final = 4
 WALK_WIDTH: Final = 5
 
-_START: Final = struct.Struct(">qiibIhi")  # base offset … last offset delta
+_PREFIX: Final = struct.Struct(">qiiB")  # base offset, length, epoch or CRC-32, magic
+_DELTA: Final = struct.Struct(">i")
 
 
 class HeaderWalk(NamedTuple):
@@ -42,7 +44,8 @@ class HeaderWalk(NamedTuple):
         status: FOUND, CONTINUE, UNSOUND or ENTRY_MISSED.
         position: Of the batch it ended at, or where to go on; relative to the buffer.
         promised: The promise that is still open, or NO_PROMISE.
-        base_offset: Of the batch that was found, as the next two.
+        base_offset: Of the batch that was found, as the next two; of a compressed message of v0
+            or v1 its last offset.
         last_offset: Its last offset.
         size: Its bytes.
     """
@@ -59,7 +62,7 @@ def walk(buffer: bytes, offset: int, promised: int) -> HeaderWalk:
     """Walk to the first batch that reaches `offset`.
 
     Args:
-        buffer: Begins at a batch and has its header at least; nothing in it is trusted.
+        buffer: Begins at a batch; nothing in it is trusted.
         offset: The offset that is looked for.
         promised: The last offset that an index entry promised for a batch on the way.
     """
@@ -79,9 +82,17 @@ def _walk_few(buffer: bytes, offset: int, promised: int, *, most: int) -> Header
     """Walk over up to `most` sound headers without numba; None: that does not decide."""
     position = 0
     for _ in range(most):
-        base, length, _, magic, _, _, delta = _START.unpack_from(buffer, position)
+        left = len(buffer) - position
+        if left < MIN_MESSAGE_SIZE:
+            return HeaderWalk(CONTINUE, position, promised)
+        base, length, _, magic = _PREFIX.unpack_from(buffer, position)
+        delta = 0
+        if magic == CURRENT_MAGIC:
+            if left < RECORD_BATCH_OVERHEAD:
+                return HeaderWalk(CONTINUE, position, promised)
+            (delta,) = _DELTA.unpack_from(buffer, position + LAST_OFFSET_DELTA_OFFSET)
         last, size = base + delta, LOG_OVERHEAD + length
-        if magic != CURRENT_MAGIC or length < MIN_BATCH_LENGTH:
+        if magic > CURRENT_MAGIC or length < MIN_LENGTHS[magic]:
             return None
         if base < 0 or delta < 0 or last > MAX_INT64 or last > promised != NO_PROMISE:
             return None
@@ -89,6 +100,4 @@ def _walk_few(buffer: bytes, offset: int, promised: int, *, most: int) -> Header
         if last >= offset:
             return HeaderWalk(FOUND, position, promised, base, last, size)
         position += size
-        if position > len(buffer) - RECORD_BATCH_OVERHEAD:
-            return HeaderWalk(CONTINUE, position, promised)
     return None

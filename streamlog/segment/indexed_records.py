@@ -24,7 +24,8 @@ from streamlog.errors import (
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.records.batch import BatchTable, check_crc
 from streamlog.records.columns import decode_columns
-from streamlog.records.layout import BATCH_HEADER, MAX_INT32, RECORD_BATCH_OVERHEAD
+from streamlog.records.layout import MAX_INT32, RECORD_BATCH_OVERHEAD
+from streamlog.records.plain_headers import max_timestamp_of
 from streamlog.records.record import NO_TIMESTAMP
 from streamlog.segment.file_records import (
     MAX_SEGMENT_SIZE,
@@ -46,7 +47,6 @@ __all__ = ["IndexedRecords"]
 _logger = logging.getLogger(__name__)
 
 _SEARCH_SIZE: Final = 128 << 10  # a search by time ends some batches behind its index entry
-_HEADER_MAX_TIMESTAMP: Final = 8  # its place among the fields of BATCH_HEADER
 
 
 class IndexedRecords:
@@ -231,10 +231,8 @@ class IndexedRecords:
         found = self.translate_offset(entry.offset)
         if found is None or found.last_offset != entry.offset:
             return False
-        header = self.records.file.pread(RECORD_BATCH_OVERHEAD, found.position)
-        if len(header) < RECORD_BATCH_OVERHEAD:
-            return False
-        return int(BATCH_HEADER.unpack(header)[_HEADER_MAX_TIMESTAMP]) == entry.timestamp
+        head = self.records.file.pread(RECORD_BATCH_OVERHEAD, found.position)
+        return max_timestamp_of(head) == entry.timestamp
 
     # ---- the end -----------------------------------------------------------------------------
     def at_end(self) -> tuple[Place, IndexState]:

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.binary.big_endian import read_int8, read_int32, read_int64
+from streamlog.binary.big_endian import read_int32, read_int64
 from streamlog.binary.jit import kernel
 from streamlog.records.layout import (
     BASE_OFFSET_OFFSET,
@@ -22,6 +22,13 @@ from streamlog.records.layout import (
     MAX_INT64,
     MIN_BATCH_LENGTH,
     RECORD_BATCH_OVERHEAD,
+)
+from streamlog.records.legacy_layout import (
+    MAGIC_V0,
+    MAGIC_V1,
+    MIN_LENGTH_V0,
+    MIN_LENGTH_V1,
+    MIN_MESSAGE_SIZE,
 )
 from streamlog.records.table import LAST_OFFSET, MAX_TIMESTAMP, POSITION, SIZE
 from streamlog.segment.header_walk import (
@@ -71,12 +78,11 @@ def find_batch(buffer: NDArray[np.uint8], offset: int, walk: NDArray[np.int64]) 
     position = walk[WALK_POSITION]
     promised = walk[WALK_PROMISED]
     status = CONTINUE
-    while buffer.size - position >= RECORD_BATCH_OVERHEAD:
+    while has_header(buffer, position):
         length = read_int32(buffer, position + LENGTH_OFFSET)
-        magic = read_int8(buffer, position + MAGIC_OFFSET)
         base_offset = read_int64(buffer, position + BASE_OFFSET_OFFSET)
-        delta = read_int32(buffer, position + LAST_OFFSET_DELTA_OFFSET)
-        if length < MIN_BATCH_LENGTH or magic != CURRENT_MAGIC:
+        delta = read_delta(buffer, position)
+        if length < least_length(buffer, position):
             status = UNSOUND
             break
         if base_offset < 0 or delta < 0 or delta > MAX_INT64 - base_offset:
@@ -101,10 +107,38 @@ def find_batch(buffer: NDArray[np.uint8], offset: int, walk: NDArray[np.int64]) 
 
 
 @kernel
+def has_header(buffer: NDArray[np.uint8], position: int) -> bool:
+    """Tell whether as many bytes are left as the smallest batch of the format found there has."""
+    left = buffer.size - position
+    if left < MIN_MESSAGE_SIZE:
+        return False
+    return buffer[position + MAGIC_OFFSET] != CURRENT_MAGIC or left >= RECORD_BATCH_OVERHEAD
+
+
+@kernel
+def least_length(buffer: NDArray[np.uint8], position: int) -> int:
+    """Return the smallest length that the format found there has; MAX_INT64 for no format."""
+    magic = buffer[position + MAGIC_OFFSET]
+    if magic == CURRENT_MAGIC:
+        return MIN_BATCH_LENGTH
+    if magic == MAGIC_V1:
+        return MIN_LENGTH_V1
+    return MIN_LENGTH_V0 if magic == MAGIC_V0 else MAX_INT64
+
+
+@kernel
+def read_delta(buffer: NDArray[np.uint8], position: int) -> int:
+    """Return how far the last offset is said to be from the one at `position`."""
+    if buffer[position + MAGIC_OFFSET] != CURRENT_MAGIC:
+        return 0
+    return read_int32(buffer, position + LAST_OFFSET_DELTA_OFFSET)
+
+
+@kernel
 def find_candidate(
     buffer: NDArray[np.uint8], position: int, left: int, first_offset: int, last_offset: int
 ) -> int:
-    """Find the next place where a v2 batch of plausible offsets may start.
+    """Find the next place where a batch of plausible offsets may start.
 
     Args:
         buffer: uint8[n], any bytes at all.
@@ -116,16 +150,16 @@ def find_candidate(
     Returns:
         The position of a whole header whose fields are plausible, or -1.
     """
-    for at in range(position, buffer.size - RECORD_BATCH_OVERHEAD + 1):
-        if buffer[at + MAGIC_OFFSET] != CURRENT_MAGIC:
+    for at in range(position, buffer.size - MIN_MESSAGE_SIZE + 1):
+        if buffer[at + MAGIC_OFFSET] > CURRENT_MAGIC or not has_header(buffer, at):
             continue
         base_offset = read_int64(buffer, at + BASE_OFFSET_OFFSET)
         if base_offset < first_offset or base_offset > last_offset:
             continue
         length = read_int32(buffer, at + LENGTH_OFFSET)
-        if length < MIN_BATCH_LENGTH or length > left - at - LOG_OVERHEAD:
+        if length < least_length(buffer, at) or length > left - at - LOG_OVERHEAD:
             continue
-        delta = read_int32(buffer, at + LAST_OFFSET_DELTA_OFFSET)
+        delta = read_delta(buffer, at)
         if delta >= 0 and delta <= last_offset - base_offset:
             return at
     return -1

@@ -12,18 +12,18 @@ from streamlog.errors import CorruptRecordError, LimitExceededError
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.records.batch import BatchTable
 from streamlog.records.layout import (
-    BATCH_HEADER,
     CURRENT_MAGIC,
     HEADER_SIZE_UP_TO_MAGIC,
     LENGTH_OFFSET,
     LOG_OVERHEAD,
     MAGIC_OFFSET,
     MAX_INT32,
-    MIN_BATCH_LENGTH,
     MIN_LEGACY_LENGTH,
     NO_PARTITION_LEADER_EPOCH,
     RECORD_BATCH_OVERHEAD,
 )
+from streamlog.records.plain_headers import MIN_LENGTHS, read_header, read_message_header
+from streamlog.records.table import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH
 from streamlog.segment.file_records import FileRecords
 from streamlog.segment.indexed_records import IndexedRecords
 from streamlog.segment.recovery_table import Case, Facts, Verdict, decide
@@ -233,13 +233,17 @@ def _look_at_batch(
     if not MIN_LEGACY_LENGTH <= length <= left - LOG_OVERHEAD:
         return facts
     batch = records.file.pread(LOG_OVERHEAD + length, place.position)
-    is_current = batch[MAGIC_OFFSET] == CURRENT_MAGIC and length >= MIN_BATCH_LENGTH
-    facts = facts._replace(is_whole=True, is_current=is_current, is_unharmed=fits_checksum(batch))
-    if not (is_current and facts.is_unharmed):
+    magic = batch[MAGIC_OFFSET]
+    is_readable = magic <= CURRENT_MAGIC and length >= MIN_LENGTHS[magic]
+    facts = facts._replace(is_whole=True, is_readable=is_readable, is_unharmed=fits_checksum(batch))
+    if not (is_readable and facts.is_unharmed):
         return facts
-    base, _length, epoch, _magic, _crc, _attributes, delta, *_rest = BATCH_HEADER.unpack_from(batch)
-    last = base + delta
-    follows = base >= place.next_offset and delta >= 0 and last - base_offset <= MAX_INT32
+    read = read_header if magic == CURRENT_MAGIC else read_message_header
+    row = read(memoryview(batch), 0, len(batch))
+    if row is None:
+        return facts
+    base, last, epoch = row[BASE_OFFSET], row[LAST_OFFSET], row[LEADER_EPOCH]
+    follows = base >= place.next_offset and last - base_offset <= MAX_INT32
     return facts._replace(
         follows=follows,
         keeps_epoch=epoch == NO_PARTITION_LEADER_EPOCH or epoch >= place.leader_epoch,

@@ -38,7 +38,7 @@ class Facts(NamedTuple):
         is_end: The file ends here.
         is_whole: As many bytes stand here as the length field claims.
         is_unharmed: The checksum fits them.
-        is_current: They say they are of magic 2.
+        is_readable: They say they are of a format there is: magic 0, 1 or 2.
         follows: Their offsets go on behind the last batch and fit into the segment.
         keeps_epoch: Their leader epoch is none, or not below the last one.
         is_repeated: A batch of just these offsets stands further in front, or their offsets
@@ -51,7 +51,7 @@ class Facts(NamedTuple):
     is_end: bool = False
     is_whole: bool = False
     is_unharmed: bool = False
-    is_current: bool = False
+    is_readable: bool = False
     follows: bool = False
     keeps_epoch: bool = False
     is_repeated: bool = False
@@ -84,7 +84,7 @@ CASES: Final = (
     Case("@G", (N, Y, Y, Y, N, X, Y, Y, X, X), _REFUSE, "a copy stands where synced ones should"),
     Case("@H", (N, Y, Y, Y, N, X, Y, N, Y, X), _REFUSE, "a copy stands in front of sound batches"),
     Case("@I", (N, Y, Y, Y, N, X, Y, N, N, X), _CUT,    "a copy stands behind the end"),
-    Case("@J", (N, Y, Y, N, X, X, X, X, X, X), _REFUSE, "a whole batch is of another format"),
+    Case("@J", (N, Y, Y, N, X, X, X, X, X, X), _REFUSE, "a whole batch is of no known format"),
     Case("@K", (N, Y, N, X, X, X, X, Y, X, N), _REFUSE, "synced records are damaged"),
     Case("@L", (N, Y, N, X, X, X, X, N, Y, N), _REFUSE, "a bad batch stands before sound ones"),
     Case("@M", (N, Y, N, X, X, X, X, N, N, N), _CUT,    "the last batch is torn"),

@@ -4,14 +4,14 @@ Written from the description, with the header read by `struct` and without share
 that a mistake in one is a difference between both.
 """
 
+import struct
 from collections.abc import Iterable
 from typing import NamedTuple
-
-from streamlog.records.layout import BATCH_HEADER
 
 __all__ = ["Walk", "find_batch", "find_candidate", "index_entries"]
 
 _LARGEST = 2**63 - 1
+_LEAST = {0: 14, 1: 22, 2: 49}  # lengths by magic
 
 
 class Walk(NamedTuple):
@@ -29,10 +29,10 @@ class Walk(NamedTuple):
 
 def find_batch(buffer: bytes, offset: int, position: int, promised: int | None) -> Walk:
     """Walk to the first batch that reaches `offset`; `promised` as in the kernel, or None."""
-    while position + BATCH_HEADER.size <= len(buffer):
-        base, length, _, magic, _, _, delta, *_ = BATCH_HEADER.unpack_from(buffer, position)
+    while (header := _header_at(buffer, position)) is not None:
+        base, length, magic, delta = header
         last = base + delta
-        if length < 49 or magic != 2 or base < 0 or delta < 0 or last > _LARGEST:
+        if length < _LEAST.get(magic, _LARGEST) or base < 0 or delta < 0 or last > _LARGEST:
             return Walk("unsound", position, promised)
         if promised is not None and last > promised:
             return Walk("entry missed", position, promised)
@@ -44,14 +44,29 @@ def find_batch(buffer: bytes, offset: int, position: int, promised: int | None) 
     return Walk("continue", position, promised)
 
 
+def _header_at(buffer: bytes, position: int) -> tuple[int, int, int, int] | None:
+    """Return base offset, length, magic and last offset delta; None where bytes are missing."""
+    if len(buffer) - position < 26:
+        return None
+    base, length, _, magic = struct.unpack_from(">qiib", buffer, position)
+    if magic != 2:
+        return base, length, magic, 0
+    if len(buffer) - position < 61:
+        return None
+    return base, length, magic, struct.unpack_from(">i", buffer, position + 23)[0]
+
+
 def find_candidate(
     buffer: bytes, position: int, left: int, first_offset: int, last_offset: int
 ) -> int:
     """Return the next place of a plausible header, or -1."""
-    for at in range(position, len(buffer) - BATCH_HEADER.size + 1):
-        base, length, _, magic, _, _, delta, *_ = BATCH_HEADER.unpack_from(buffer, at)
+    for at in range(position, len(buffer)):
+        header = _header_at(buffer, at)
+        if header is None:
+            continue
+        base, length, magic, delta = header
         offsets_fit = delta >= 0 and first_offset <= base <= base + delta <= last_offset
-        if magic == 2 and offsets_fit and 49 <= length <= left - at - 12:
+        if offsets_fit and _LEAST.get(magic, _LARGEST) <= length <= left - at - 12:
             return at
     return -1
 

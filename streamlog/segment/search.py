@@ -16,6 +16,7 @@ from streamlog.records.layout import (
     MAX_INT32,
     RECORD_BATCH_OVERHEAD,
 )
+from streamlog.records.legacy_layout import MIN_MESSAGE_SIZE
 from streamlog.segment.file_records import CHUNK_SIZE, FileRecords
 from streamlog.segment.walk import Place
 
@@ -58,7 +59,7 @@ def find_sound(records: FileRecords, base_offset: int, place: Place, end: int) -
 
     budget = _FREE + 4 * (end - place.position)
     position = place.position + 1
-    while end - position >= RECORD_BATCH_OVERHEAD:
+    while end - position >= MIN_MESSAGE_SIZE:
         window = as_source(records.file.pread(min(CHUNK_SIZE, end - position), position))
         at = -1
         while True:
@@ -77,7 +78,9 @@ def find_sound(records: FileRecords, base_offset: int, place: Place, end: int) -
                     path=records.path,
                     position=position + at,
                 )
-        position += max(window.size - RECORD_BATCH_OVERHEAD + 1, 1)
+        if window.size >= end - position or window.size < RECORD_BATCH_OVERHEAD:
+            break  # looked at to its end, or cut by somebody else
+        position += window.size - RECORD_BATCH_OVERHEAD + 1
     return None
 
 

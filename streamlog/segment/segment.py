@@ -7,16 +7,11 @@ segment opened for writing owns its files. Reading is safe from several threads,
 writes, and goes on after the files were renamed or removed.
 """
 
-from typing import Final
-
 from streamlog.config import LogConfig
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.records.batch import BatchTable
-from streamlog.records.layout import (
-    BATCH_HEADER,
-    NO_PARTITION_LEADER_EPOCH,
-    RECORD_BATCH_OVERHEAD,
-)
+from streamlog.records.layout import NO_PARTITION_LEADER_EPOCH, RECORD_BATCH_OVERHEAD
+from streamlog.records.plain_headers import max_timestamp_of
 from streamlog.segment import recovery
 from streamlog.segment.file_records import OffsetAndTimestamp, OffsetPosition
 from streamlog.segment.filenames import SegmentSuffix
@@ -30,8 +25,6 @@ from streamlog.segment.txn_index import AbortedTxn, TxnIndex, TxnSearch
 from streamlog.segment.walk import rewrite_sound
 
 __all__ = ["RollReason", "Segment"]
-
-_HEADER_MAX_TIMESTAMP: Final = 8  # its place among the fields of BATCH_HEADER
 
 
 class Segment:
@@ -177,11 +170,8 @@ class Segment:
     @property
     def first_batch_timestamp(self) -> int | None:
         """The largest timestamp of the first batch, in ms; None in an empty segment."""
-        if self._first_batch_timestamp is None and self.size >= RECORD_BATCH_OVERHEAD:
-            header = self.read(0, RECORD_BATCH_OVERHEAD)
-            if len(header) == RECORD_BATCH_OVERHEAD:
-                fields = BATCH_HEADER.unpack(header)
-                self._first_batch_timestamp = int(fields[_HEADER_MAX_TIMESTAMP])
+        if self._first_batch_timestamp is None and self.size:
+            self._first_batch_timestamp = max_timestamp_of(self.read(0, RECORD_BATCH_OVERHEAD))
         return self._first_batch_timestamp
 
     @property

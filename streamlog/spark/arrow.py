@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from streamlog.errors import InvalidTimestampError, LimitExceededError
 from streamlog.records.columns import BinaryColumn, HeaderColumn, RecordColumns
 from streamlog.records.layout import COMPRESSION_MASK, MAX_INT32, MAX_INT64
+from streamlog.records.table import UNKNOWN_COUNT
 from streamlog.spark.schema import HEADERS, arrow_schema
 from streamlog.topic import TopicPartition
 
@@ -29,6 +30,7 @@ __all__ = ["MAX_BATCH_BYTES", "MAX_BATCH_ROWS", "ArrowDecoder"]
 # Fewer rows cost more per row, more make the receiving JVM collect garbage: measured with Spark.
 MAX_BATCH_ROWS: Final = 50_000
 MAX_BATCH_BYTES: Final = 16 << 20
+UNKNOWN_RECORD_SIZE: Final = 8  # compressed; where a message does not tell its records
 _MICROSECONDS: Final = 1000  # in a millisecond
 _MAX_MS: Final = MAX_INT64 // _MICROSECONDS
 
@@ -83,11 +85,13 @@ class ArrowDecoder:
         """Return up to which batch to decode at once.
 
         How far compressed records unfold is only known from those seen before: the first batch
-        therefore goes alone.
+        therefore goes alone. A compressed message of v0 or v1 does not even say how many records
+        it holds; they are taken to be small.
         """
-        table = info.table
-        count = np.cumsum(table.count[first:])
-        if self._bytes_per_row is None and (table.attributes[first:] & COMPRESSION_MASK).any():
+        table = info.table.slice(first, len(info.table))
+        guess = table.size // UNKNOWN_RECORD_SIZE + 1
+        count = np.cumsum(np.where(table.count == UNKNOWN_COUNT, guess, table.count))
+        if self._bytes_per_row is None and (table.attributes & COMPRESSION_MASK).any():
             return first + 1
         rows = MAX_BATCH_ROWS
         if self._bytes_per_row is not None:

@@ -46,7 +46,7 @@ def test_whole_unharmed_batches_are_cut_only_where_they_are_copies() -> None:
 
 def test_the_walk_and_the_table_agree_on_what_a_sound_batch_is() -> None:
     for facts in EVERY_COMBINATION:
-        is_sound = facts.is_whole and facts.is_unharmed and facts.is_current
+        is_sound = facts.is_whole and facts.is_unharmed and facts.is_readable
         goes_on = is_sound and facts.follows and facts.keeps_epoch and not facts.is_end
         assert (decide(facts).verdict is Verdict.KEEP) == goes_on, facts
         assert (decide(facts).verdict is Verdict.DONE) <= facts.is_end, facts
