@@ -10,6 +10,7 @@ from streamlog.log.manager import LogManager
 from streamlog.records.record import Record
 from tests.cli.test_json_records import RECORDS
 from tests.support.cli import Ran, ok, streamlog
+from tests.support.golden import GOLDEN
 
 
 @pytest.fixture
@@ -195,3 +196,10 @@ def test_cat_into_produce_loses_nothing(root: Path, encoding: str, records: list
         target = manager.log("target", 0).read(0, 1 << 20).records()
         source = manager.log("source", 0).read(0, 1 << 20).records()
         assert list(target) == list(source)
+
+
+def test_a_directory_of_an_old_kafka_is_shown_with_what_its_format_has() -> None:
+    (directory,) = (GOLDEN / "B-legacy").glob("017-*/old*")
+    rows = ok("cat", directory).rows
+    assert [row["offset"] for row in rows] == list(range(len(rows)))
+    assert {(row["timestamp"], row["timestampType"]) for row in rows} == {(-1, "NoTimestampType")}

@@ -9,9 +9,12 @@ import pyarrow as pa
 import pytest
 
 from streamlog.errors import InvalidOptionError, InvalidRequestError, UnknownTopicError
-from streamlog.records.record import IsolationLevel
+from streamlog.records.record import CompressionType, IsolationLevel, Record
 from streamlog.spark.schema import COLUMN_NAMES, arrow_schema
 from streamlog.spark.tables import read_arrow, read_table
+from tests.support.batches import text_of
+from tests.support.golden import GOLDEN, json_lines
+from tests.support.messages import message_set
 
 TEN = [f"v{n}".encode() for n in range(10)]
 
@@ -118,3 +121,40 @@ def test_tables_load_neither_spark_nor_pandas(orders):
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert result.stdout.strip() == "[]"
+
+
+# ---- formats v0 and v1 ---------------------------------------------------------------------------
+OLD = sorted((GOLDEN / "B-legacy").glob("*-log-dir*/old*"))
+
+
+@pytest.mark.parametrize("directory", OLD, ids=lambda path: path.name)
+def test_directories_of_old_kafkas_are_tables_too(directory):
+    expected = next(directory.parent.glob("expect.jsonl*")).relative_to(GOLDEN)
+    wanted = [line for line in json_lines(str(expected)) if line["kind"] == "record"]
+    table = read_table(str(directory))
+    assert table["offset"].to_pylist() == [line["offset"] for line in wanted]
+    assert [text_of(key) for key in table["key"].to_pylist()] == [line["key"] for line in wanted]
+    values = [text_of(value) for value in table["value"].to_pylist()]
+    assert values == [line["value"] for line in wanted]
+    times = table["timestamp"].cast(pa.int64()).to_pylist()
+    assert times == [line["timestamp"] * 1000 for line in wanted]  # v0: 1 ms before 1970
+    kinds = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
+    found = [kinds[kind] for kind in table["timestampType"].to_pylist()]
+    assert found == [line["timestampType"] for line in wanted]
+
+
+def test_compressed_old_messages_are_decoded_in_bounded_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr("streamlog.spark.arrow.MAX_BATCH_ROWS", 100)
+    records = [Record(b"k", b"%04d" % number, (), number) for number in range(50)]
+    messages = b"".join(
+        message_set(1, records, base_offset=base, compression=CompressionType.SNAPPY)
+        for base in range(0, 2000, 50)
+    )
+    directory = tmp_path / "old-0"
+    directory.mkdir()
+    (directory / "00000000000000000000.log").write_bytes(messages)
+    batches = list(read_arrow(str(directory)))
+    assert [offset for batch in batches for offset in batch["offset"].to_pylist()] == list(
+        range(2000)
+    )
+    assert len(batches) >= 20
