@@ -149,11 +149,13 @@ def check_crc(buffer: Buffer, table: BatchTable) -> int:
 
 
 def _find_bad_batch(view: memoryview, table: BatchTable) -> int:
-    numbers = zip(table.position.tolist(), table.size.tolist(), table.crc.tolist(), strict=True)
-    for index, (position, size, crc) in enumerate(numbers):
-        if crc32c(view[position + ATTRIBUTES_OFFSET : position + size]) != crc:
-            return index
-    return len(table)
+    starts = (table.position + ATTRIBUTES_OFFSET).tolist()
+    ends = (table.position + table.size).tolist()
+    computed = list(map(crc32c, map(view.__getitem__, map(slice, starts, ends))))
+    stored = table.crc.tolist()
+    if computed == stored:
+        return len(stored)
+    return next(at for at, crc in enumerate(stored) if crc != computed[at])
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
