@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.binary.arrays import as_source
 from streamlog.binary.compression import check_level, compress
 from streamlog.binary.crc import crc32c
 from streamlog.errors import (
@@ -20,6 +19,7 @@ from streamlog.errors import (
     InvalidTimestampError,
     MessageTooLargeError,
 )
+from streamlog.records.column_arrays import InputArrays, input_arrays
 from streamlog.records.columns import InputColumns, RecordColumns
 from streamlog.records.layout import (
     ATTRIBUTES_OFFSET,
@@ -42,7 +42,6 @@ from streamlog.records.layout import (
 from streamlog.records.plain_headers import header_loops
 from streamlog.records.record import NO_TIMESTAMP, CompressionType, Record
 from streamlog.records.slot import OUT_OF_ROOM, RECORD_TOO_LARGE
-from streamlog.records.slots import MAX_SIZE_PREFIX, NO_BYTES, slots_of
 from streamlog.records.table import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -63,14 +62,15 @@ __all__ = [
     "EncodedBatches",
     "InputColumns",
     "encode_columns",
-    "encode_slots",
     "patch_batches",
     "rewrite_headers",
 ]
 
 DEFAULT_BATCH_SIZE: Final = 1 << 20
 MEANINGFUL_ATTRIBUTES: Final = 0x7F  # the bits that DefaultRecordBatch.computeAttributes writes
-BATCHES_AT_FIRST: Final = 64  # room for, when planning
+BATCHES_AT_FIRST: Final = 64  # room for, when writing
+MAX_SIZE_PREFIX: Final = 5  # of a header's key or value
+MAX_OVERHEAD: Final = MAX_RECORD_OVERHEAD + 3 * MAX_SIZE_PREFIX  # sizes, number of headers
 SEQUENCES: Final = MAX_INT32 + 1  # a sequence is 0 to 2**31 - 1
 
 
@@ -287,75 +287,57 @@ def encode_columns(
 
     Raises:
         InvalidTimestampError: A negative timestamp other than -1.
-        InvalidRequestError: A row that is not there, or columns of unequal length.
+        InvalidRecordError: A header without a key.
+        InvalidRequestError: A row that is not there, columns of unequal length, or offsets that
+            fall or do not fit the bytes.
         MessageTooLargeError: A record of 2 GiB and more.
 
     Source: MemoryRecordsBuilder, as a producer uses it.
     """
-    slots, headers = slots_of(columns, rows)
-    key, value = (
-        NO_BYTES if column is None else as_source(column.data)
-        for column in (columns.key, columns.value)
-    )
+    attributes = compression | (0 if log_append_time is None else TIMESTAMP_TYPE_MASK)
     target = batch_size if compression is CompressionType.NONE else _size_before(batch_size)
-    return encode_slots(
-        slots,
-        (key, value, headers),
-        batch_size=target,
-        compression=compression,
-        level=level,
-        log_append_time=log_append_time,
-    )
+    buffer, fields = _write(input_arrays(columns, rows), min(target, MAX_INT32), attributes)
+    if log_append_time is not None:
+        fields[:, MAX_TIMESTAMP] = log_append_time
+    table = BatchTable(fields)
+    if compression is not CompressionType.NONE:
+        buffer = _compress_batches(buffer, fields, compression, level)
+    rewrite_headers(buffer, table, are_new=True)
+    return EncodedBatches(buffer, table)
 
 
-def encode_slots(
-    slots: NDArray[np.int64],
-    sources: tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]],
-    *,
-    batch_size: int,
-    compression: CompressionType,
-    level: int | None = None,
-    log_append_time: int | None = None,
-) -> EncodedBatches:
-    """Write records that lie anywhere as whole v2 batches, without epoch and producer.
-
-    Args:
-        slots: int64[n, 9], the records, see `streamlog.records.kernels`; offsets rising.
-        sources: uint8[…] each, the bytes that keys, values and headers lie in.
-        batch_size: The most bytes of a batch before compression.
-        compression: The codec.
-        level: The codec's level, None for its default.
-        log_append_time: Timestamp of all records, None for their own.
-
-    Raises:
-        InvalidRequestError: A slot that points outside its source.
-        MessageTooLargeError: A record of 2 GiB and more.
-    """
+def _write(
+    records: InputArrays, batch_size: int, attributes: int
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return records as uncompressed batches without headers, and the fields of these."""
     from streamlog.records import write_kernels as kernels
 
-    attributes = compression | (0 if log_append_time is None else TIMESTAMP_TYPE_MASK)
+    size = records.size + records.row_count * MAX_OVERHEAD
     room = BATCHES_AT_FIRST
     while True:
         fields = np.empty((room, WIDTH), np.int64)
-        count = kernels.plan_batches(slots, min(batch_size, MAX_INT32), attributes, fields)
+        buffer = np.empty(size + room * RECORD_BATCH_OVERHEAD, np.uint8)
+        count = kernels.write_records(
+            records.rows,
+            records.row_count,
+            records.timestamps,
+            records.key,
+            records.value,
+            records.headers,
+            batch_size,
+            attributes,
+            fields,
+            buffer,
+        )
         if count != OUT_OF_ROOM:
             break
         room *= 16
     if count == RECORD_TOO_LARGE:
         raise MessageTooLargeError("a record has 2 GiB and more", expected=f"below {MAX_INT32}")
+    if count < 0:
+        raise InvalidRequestError("a column's offsets fall, or reach beyond its bytes")
     fields = fields[:count].copy()
-    if log_append_time is not None:
-        fields[:, MAX_TIMESTAMP] = log_append_time
-    table = BatchTable(fields)
-    buffer = np.empty(table.end, np.uint8)
-    written = kernels.write_records(fields, slots, *sources, buffer)
-    if written < 0:
-        raise InvalidRequestError("a column's offsets reach beyond its bytes")
-    assert written == len(buffer), (written, len(buffer))
-    if compression is not CompressionType.NONE:
-        buffer = _compress_batches(buffer, fields, compression, level)
-    rewrite_headers(buffer, table, are_new=True)
-    return EncodedBatches(buffer, table)
+    return buffer[: BatchTable(fields).end], fields
 
 
 def _size_before(batch_size: int) -> int:

@@ -10,11 +10,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.binary.arrays import as_source, read_only
+from streamlog.binary.arrays import as_source
 from streamlog.errors import InvalidPartitionsError, InvalidRequestError
+from streamlog.records.column_arrays import column_arrays
 from streamlog.records.columns import BinaryColumn
-from streamlog.records.slot import OK, SLOT_KEY, SLOT_WIDTH
-from streamlog.records.slots import slot_column
+from streamlog.records.slot import OK
 
 __all__ = ["NO_PARTITION", "StickyPartitioner", "murmur2", "partition_for_keys"]
 
@@ -52,11 +52,9 @@ def partition_for_keys(key: BinaryColumn, partitions: int) -> NDArray[np.int32]:
 
     if partitions < 1:
         raise InvalidPartitionsError("a topic has at least one partition", got=partitions)
-    slots = np.empty((len(key), SLOT_WIDTH), np.int64)
-    slot_column(key, read_only(np.arange(len(key)), np.int64), SLOT_KEY, slots)
     chosen = np.empty(len(key), np.int32)
-    if write_kernels.partition_keys(slots, as_source(key.data), partitions, chosen) != OK:
-        raise InvalidRequestError("a column's offsets reach beyond its bytes")
+    if write_kernels.partition_keys(column_arrays(key, len(key)), partitions, chosen) != OK:
+        raise InvalidRequestError("a column's offsets fall, or reach beyond its bytes")
     return chosen
 
 

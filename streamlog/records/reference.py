@@ -15,7 +15,6 @@ from streamlog.binary.varint import plain_read_varint, plain_write_varlong
 from streamlog.records import slot as s
 from streamlog.records.layout import (
     COMPRESSION_MASK,
-    MAX_INT32,
     MIN_RECORD_SIZE,
     RECORD_BATCH_OVERHEAD,
     TIMESTAMP_TYPE_MASK,
@@ -285,64 +284,49 @@ def copy_validity(fields: Sequence[Field]) -> bytes:
     return bits.to_bytes(-(-len(fields) // 8), "little")
 
 
-def slot_column(
-    offsets: Sequence[int] | None, validity: bytes | None, rows: Sequence[int]
-) -> list[Field]:
-    """Return where the values of the chosen rows lie; a column of None is all null."""
-    fields = []
-    for row in rows:
-        is_valid = validity is None or validity[row // 8] >> row % 8 & 1
-        if offsets is None or not is_valid:
-            fields.append(Field(0, -1))
-        else:
-            fields.append(Field(offsets[row], offsets[row + 1] - offsets[row]))
-    return fields
+# ---- columns to batches ------------------------------------------------------------------------
+class Plain(NamedTuple):
+    """A record to be written."""
+
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[bytes, bytes | None]]
 
 
-# ---- slots to batches --------------------------------------------------------------------------
-def write_field(source: bytes, field: Field) -> bytes:
+def write_field(field: bytes | None) -> bytes:
     """Return a field as it stands in a record: its size, and its bytes."""
-    start, size = field
-    return plain_write_varlong(size) + (source[start : start + size] if size > 0 else b"")
+    return plain_write_varlong(-1) if field is None else plain_write_varlong(len(field)) + field
 
 
-def write_record(slot: Slot, base: tuple[int, int], sources: tuple[bytes, bytes, bytes]) -> bytes:
-    """Return a record of a batch with this base offset and base timestamp."""
-    base_offset, base_timestamp = base
-    key, value, headers = sources
-    start, size = slot.headers
+def write_record(record: Plain, timestamp_delta: int, offset_delta: int) -> bytes:
+    """Return a record of a batch."""
     body = b"".join(
         (
             b"\0",
-            plain_write_varlong(_wrap(slot.timestamp - base_timestamp)),
-            plain_write_varlong(slot.offset - base_offset),
-            write_field(key, slot.key),
-            write_field(value, slot.value),
-            plain_write_varlong(slot.header_count),
-            headers[start : start + size],
+            plain_write_varlong(_wrap(timestamp_delta)),
+            plain_write_varlong(offset_delta),
+            write_field(record.key),
+            write_field(record.value),
+            plain_write_varlong(len(record.headers)),
+            *(write_field(field) for header in record.headers for field in header),
         )
     )
     return plain_write_varlong(len(body)) + body
 
 
-def write_records(
-    slots: Sequence[Slot], batch_size: int, sources: tuple[bytes, bytes, bytes]
-) -> list[tuple[list[Slot], bytes]]:
-    """Cut records into batches; return the slots and the bytes of the records of each.
-
-    This is what `plan_batches` and `write_records` do together.
-    """
-    batches: list[tuple[list[Slot], bytes]] = []
-    for slot in slots:
+def write_records(records: Sequence[Plain], batch_size: int) -> list[tuple[list[Plain], bytes]]:
+    """Cut records into batches; return the records of each, and their bytes."""
+    batches: list[tuple[list[Plain], bytes]] = []
+    for record in records:
         if batches:
             members, written = batches[-1]
-            base = members[0].offset, members[0].timestamp
-            record = write_record(slot, base, sources)
-            is_near = slot.offset - base[0] <= MAX_INT32
-            if is_near and RECORD_BATCH_OVERHEAD + len(written + record) <= batch_size:
-                batches[-1] = [*members, slot], written + record
+            delta = record.timestamp - members[0].timestamp
+            more = written + write_record(record, delta, len(members))
+            if RECORD_BATCH_OVERHEAD + len(more) <= batch_size:
+                batches[-1] = [*members, record], more
                 continue
-        batches.append(([slot], write_record(slot, (slot.offset, slot.timestamp), sources)))
+        batches.append(([record], write_record(record, 0, 0)))
     return batches
 
 

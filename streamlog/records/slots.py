@@ -1,7 +1,7 @@
-"""Slots of many records: from batches, every record checked and none copied; or from columns.
+"""Slots of many records: every record of the batches checked, and none copied.
 
-Both ways meet here: what reads records for another purpose than columns (validation, compaction)
-works on slots, and batches are written from slots. `streamlog.records.slot` says what one is.
+For what reads records for another purpose than columns: to name those that a topic refuses, for
+one. `streamlog.records.slot` says what a slot is.
 """
 
 import contextlib
@@ -16,9 +16,6 @@ from streamlog.binary.arrays import WORD_SIZE, Buffer, as_source, read_only
 from streamlog.binary.compression import NONE, decompress
 from streamlog.errors import (
     CorruptRecordError,
-    InvalidRecordError,
-    InvalidRequestError,
-    InvalidTimestampError,
     LimitExceededError,
 )
 from streamlog.records import legacy_layout as m
@@ -33,12 +30,7 @@ from streamlog.records.layout import (
 from streamlog.records.table import COUNT, UNKNOWN_COUNT, BatchTable
 
 if TYPE_CHECKING:
-    from streamlog.records.columns import (
-        BinaryColumn,
-        HeaderColumn,
-        InputColumns,
-        RecordColumns,
-    )
+    pass
 
 __all__ = [
     "MAX_DECOMPRESSED",
@@ -47,14 +39,10 @@ __all__ = [
     "decode_slots",
     "naming",
     "records_of",
-    "slot_column",
-    "slots_of",
 ]
 
 MAX_DECOMPRESSED: Final = 64 << 20  # of one batch; `max.message.bytes` is 1 MiB by default
 MAX_ARENA: Final = MAX_INT32  # of all batches decoded by one call
-MAX_SIZE_PREFIX: Final = 5  # of a header's key or value
-NO_BYTES: Final = as_source(b"")
 
 # For `choose_batches`: whatever their offsets, also control batches.
 ALL_RECORDS: Final = np.array((MIN_INT64, MAX_INT64, 0), np.int64)
@@ -224,106 +212,3 @@ def _decompress(
     if filled < WORD_SIZE:
         parts.append(bytes(WORD_SIZE))
     return as_source(parts[0] if len(parts) == 1 else b"".join(parts))
-
-
-def slots_of(
-    columns: "InputColumns | RecordColumns", rows: NDArray[np.int64] | None = None
-) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Return a slot per row, with offsets 0, 1, 2 …, and the bytes that their headers lie in.
-
-    Keys and values point into the columns' own data.
-
-    Args:
-        columns: The records.
-        rows: int64[k], which rows to take, in this order; None: all as they stand.
-
-    Raises:
-        InvalidTimestampError: A negative timestamp other than -1.
-        InvalidRecordError: A header without a key.
-        InvalidRequestError: A row that is not there, columns of unequal length, or offsets that
-            fall or do not fit the bytes.
-    """
-    from streamlog.records import write_kernels
-
-    count = len(columns.timestamp)
-    timestamps = read_only(columns.timestamp, np.int64)
-    chosen = read_only(np.arange(count) if rows is None else rows, np.int64)
-    slots = np.empty((len(chosen), s.SLOT_WIDTH), np.int64)
-    status = write_kernels.start_slots(timestamps, chosen, slots)
-    if status == s.BAD_TIMESTAMP:
-        raise InvalidTimestampError(
-            "timestamp is negative",
-            got=int(timestamps[chosen].min()),
-            expected="0 and more, or -1",
-        )
-    if status == s.BAD_ROW:
-        raise InvalidRequestError("a row that is not there", expected=f"0 to {count - 1}")
-    slot_column(columns.key, chosen, s.SLOT_KEY, slots)
-    slot_column(columns.value, chosen, s.SLOT_VALUE, slots)
-    if columns.headers is None:
-        return slots, NO_BYTES
-    return slots, _write_headers(columns.headers, chosen, slots)
-
-
-def slot_column(
-    column: "BinaryColumn | None",
-    rows: NDArray[np.int64],
-    place: int,
-    slots: NDArray[np.int64],
-) -> None:
-    """Note in `slots` where the field of each chosen row lies.
-
-    Args:
-        column: The column; None: all null.
-        rows: int64[k], read-only, the rows to take.
-        place: SLOT_KEY or SLOT_VALUE.
-        slots: int64[k, 9].
-
-    Raises:
-        InvalidRequestError: The column is too short, or its offsets fall.
-    """
-    from streamlog.records import write_kernels
-
-    offsets, validity = _NO_OFFSETS, NO_BYTES
-    if column is not None:
-        offsets = read_only(column.offsets, np.int32)
-        if column.validity is not None:
-            validity = as_source(column.validity)
-    status = write_kernels.slot_column(offsets, validity, rows, place, slots)
-    if status == s.BAD_ROW:
-        raise InvalidRequestError("columns of unequal length, or a row that is not there")
-    if status != s.OK:
-        raise InvalidRequestError("a column's offsets fall or are negative")
-
-
-def _write_headers(
-    headers: "HeaderColumn", rows: NDArray[np.int64], slots: NDArray[np.int64]
-) -> NDArray[np.uint8]:
-    """Write the chosen rows' headers one behind the other; note in `slots` where they lie."""
-    from streamlog.records import write_kernels
-
-    if len(rows) and int(rows.max()) >= len(headers):
-        raise InvalidRequestError("columns of unequal length", got=len(headers))
-    first = headers.offsets[rows].astype(np.int64)
-    counts = headers.offsets[rows + 1] - first
-    if len(counts) and (counts.min() < 0 or first.min() < 0):
-        raise InvalidRequestError("the offsets of headers fall or are negative")
-    last = np.cumsum(counts)
-    total = int(last[-1]) if len(last) else 0
-    chosen = read_only(np.arange(total) + np.repeat(first - (last - counts), counts), np.int64)
-    pairs = np.empty((total, s.SLOT_WIDTH), np.int64)
-    slot_column(headers.key, chosen, s.SLOT_KEY, pairs)
-    slot_column(headers.value, chosen, s.SLOT_VALUE, pairs)
-    if (pairs[:, s.SLOT_KEY_SIZE] < 0).any():
-        raise InvalidRecordError("a header needs a key", got="null", expected="text")
-    room = int(pairs[:, s.SLOT_KEY_SIZE].sum() + np.maximum(pairs[:, s.SLOT_VALUE_SIZE], 0).sum())
-    written = np.empty(room + total * 2 * MAX_SIZE_PREFIX, np.uint8)
-    positions = np.empty(total + 1, np.int64)
-    key, value = as_source(headers.key.data), as_source(headers.value.data)
-    size = write_kernels.write_header_fields(pairs, key, value, written, positions)
-    if size < 0:
-        raise InvalidRequestError("a column's offsets reach beyond its bytes")
-    slots[:, s.SLOT_HEADERS] = positions[last - counts]
-    slots[:, s.SLOT_HEADERS_SIZE] = positions[last] - positions[last - counts]
-    slots[:, s.SLOT_HEADER_COUNT] = counts
-    return as_source(written[:size])

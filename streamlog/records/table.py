@@ -120,6 +120,8 @@ class BatchTable:
 
     def by_format(self) -> "list[BatchTable]":
         """Return the runs of batches that are all of v2, or all older, as views; one or more."""
+        if len(self) < 2:
+            return [self]
         is_current = self.fields[:, MAGIC] == CURRENT_MAGIC
         borders = np.flatnonzero(is_current[1:] != is_current[:-1]) + 1
         ends = [0, *borders.tolist(), len(self)]

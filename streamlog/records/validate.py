@@ -45,7 +45,6 @@ from streamlog.records import slot as s
 from streamlog.records.batch import ScanStop, check_crc, scan_batches
 from streamlog.records.builder import (
     encode_columns,
-    encode_slots,
     patch_batches,
     rewrite_headers,
 )
@@ -404,17 +403,13 @@ def _rebuild(
 
     Source: LogValidator.buildRecordsAndAssignOffsets.
     """
-    found = decode_slots(source, table)
     buffers, tables = [], []
-    filled = row = 0
-    for batch, rows in enumerate(found.rows.tolist()):
+    filled = 0
+    for batch, is_stale in enumerate(stale):
         one = table.slice(batch, batch + 1)
-        if stale[batch]:
-            slots = found.slots[row : row + rows].copy()
-            slots[:, s.SLOT_OFFSET] = np.arange(rows)
-            built = encode_slots(
-                slots,
-                (found.source, found.source, found.source),
+        if is_stale:
+            built = encode_columns(
+                decode_columns(source, one, start_offset=MIN_INT64, drop_control=False),
                 batch_size=MAX_INT32,
                 compression=CompressionType(int(one.codec[0])) if codec is None else codec,
                 level=level,
@@ -433,7 +428,6 @@ def _rebuild(
             buffers.append(source[start : start + size])
             tables.append(one.moved(filled - start))
         filled += len(buffers[-1])
-        row += rows
     return np.concatenate(buffers), BatchTable.concatenate(tables)
 
 

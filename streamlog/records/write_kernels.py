@@ -1,14 +1,18 @@
 """Compiled loops that write records. Twins in plain Python: `streamlog.records.reference`.
 
-Columns become slots (`start_slots`, `slot_column`, `write_header_fields`), slots are cut into
-batches (`plan_batches`) and written out (`write_records`; the batches' headers by
-`streamlog.records.batch_kernels.write_headers`).
+Records come as columns in Arrow's layout. Headers are written first, for all records, one behind
+the other (`write_header_fields`); then the records, cut into batches (`write_records`; the
+batches' own headers are left to `streamlog.records.batch_kernels.write_headers`).
+
+A *column* is three arrays: offsets, int32[n + 1], empty for a column of nulls; validity,
+uint8[ceil(n / 8)], a bit a row, empty where nothing is null; the bytes, uint8[m]. *Rows* say which
+records to take, int64[k]; an array of none stands for all of them as they come.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.binary.jit import int64, kernel
+from streamlog.binary.jit import inlined, int64, kernel
 from streamlog.binary.murmur2 import murmur2
 from streamlog.binary.varint import size_of_varlong, write_varlong
 from streamlog.records.kernels import copy_field
@@ -20,24 +24,15 @@ from streamlog.records.layout import (
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     RECORD_BATCH_OVERHEAD,
-    RECORDS_OFFSET,
 )
 from streamlog.records.slot import (
     BAD_FIELD_LENGTH,
+    BAD_HEADER_COUNT,
+    BAD_HEADER_KEY,
     BAD_ROW,
-    BAD_TIMESTAMP,
     OK,
     OUT_OF_ROOM,
     RECORD_TOO_LARGE,
-    SLOT_HEADER_COUNT,
-    SLOT_HEADERS,
-    SLOT_HEADERS_SIZE,
-    SLOT_KEY,
-    SLOT_KEY_SIZE,
-    SLOT_OFFSET,
-    SLOT_TIMESTAMP,
-    SLOT_VALUE,
-    SLOT_VALUE_SIZE,
 )
 from streamlog.records.table import (
     ATTRIBUTES,
@@ -56,274 +51,284 @@ from streamlog.records.table import (
     SIZE,
 )
 
+Column = tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.uint8]]
+Headers = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint8]]
 
-# ---- columns to slots --------------------------------------------------------------------------
-@kernel
-def start_slots(
-    timestamps: NDArray[np.int64], rows: NDArray[np.int64], out_slots: NDArray[np.int64]
+NULL = -1  # the size of a field that is null
+FALLING = -2  # where a column's offsets fall
+
+
+@inlined
+def field_of(column: Column, row: int) -> tuple[int, int]:
+    """Return where a field begins and its size, NULL, or FALLING; the row must be there."""
+    offsets, validity, _ = column
+    start, size = 0, NULL
+    if offsets.size > 0 and (validity.size == 0 or validity[row >> 3] >> (row & 7) & 1):
+        start = int64(offsets[row])
+        size = int64(offsets[row + 1]) - start
+        if size < 0:
+            size = FALLING
+    return start, size
+
+
+@inlined
+def write_field(
+    column: Column, start: int, size: int, out_data: NDArray[np.uint8], position: int
 ) -> int:
-    """Fill offset (0, 1, 2 …) and timestamp of each chosen row, and no headers.
-
-    Args:
-        timestamps: int64[n], at least 0, or -1 for none.
-        rows: int64[k], the rows to take.
-        out_slots: int64[k, 9].
-
-    Returns:
-        OK, BAD_ROW or BAD_TIMESTAMP.
-    """
-    for index in range(len(rows)):
-        row = rows[index]
-        if row < 0 or row >= len(timestamps):
-            return BAD_ROW
-        if timestamps[row] < -1:
-            return BAD_TIMESTAMP
-        out_slots[index, SLOT_OFFSET] = index
-        out_slots[index, SLOT_TIMESTAMP] = timestamps[row]
-        out_slots[index, SLOT_HEADERS] = 0
-        out_slots[index, SLOT_HEADERS_SIZE] = 0
-        out_slots[index, SLOT_HEADER_COUNT] = 0
-    return OK
+    """Write a field with its size; return where it ends, or OUT_OF_ROOM."""
+    position = write_varlong(out_data, position, size)
+    return copy_field(column[2], start, size, out_data, position)
 
 
+# ---- headers -----------------------------------------------------------------------------------
 @kernel
-def slot_column(
-    offsets: NDArray[np.int32],
-    validity: NDArray[np.uint8],
+def place_headers(
     rows: NDArray[np.int64],
-    place: int,
-    out_slots: NDArray[np.int64],
+    offsets: NDArray[np.int32],
+    key: Column,
+    value: Column,
+    out_positions: NDArray[np.int64],
 ) -> int:
-    """Note where one field of each chosen row lies in an Arrow binary column.
+    """Find out how many bytes the headers of each chosen row take.
 
     Args:
-        offsets: int32[n + 1]; empty for a column of nulls.
-        validity: uint8[ceil(n / 8)], a bit a row; empty where nothing is null.
-        rows: int64[k], the rows to take.
-        place: SLOT_KEY or SLOT_VALUE.
-        out_slots: int64[k, 9].
+        rows: int64[k], or none.
+        offsets: int32[n + 1]; row i has the headers `offsets[i]` to `offsets[i + 1]`.
+        key: The keys of all headers.
+        value: Their values.
+        out_positions: int64[k + 1], filled with where the headers of each row are to begin.
 
     Returns:
-        OK, BAD_ROW, or BAD_FIELD_LENGTH where the offsets fall or are negative.
+        OK; BAD_ROW; BAD_HEADER_COUNT where the offsets fall, or go beyond the columns;
+        BAD_HEADER_KEY for a null key; BAD_FIELD_LENGTH where a column's offsets fall.
     """
-    count = len(offsets) - 1
-    if validity.size > 0:
-        count = min(count, 8 * validity.size)
-    for index in range(len(rows)):
-        row = rows[index]
-        size = -1
-        start = 0
-        if offsets.size > 0:
-            if row < 0 or row >= count:
-                return BAD_ROW
-            if validity.size == 0 or validity[row >> 3] >> (row & 7) & 1:
-                start = int64(offsets[row])
-                size = int64(offsets[row + 1]) - start
-                if size < 0 or start < 0:
-                    return BAD_FIELD_LENGTH
-        out_slots[index, place] = start
-        out_slots[index, place + 1] = size
+    filled = 0
+    headers = min(len(key[0]), len(value[0]) if len(value[0]) > 0 else MAX_INT32) - 1
+    for index in range(len(out_positions) - 1):
+        row = rows[index] if rows.size > 0 else index
+        if row < 0 or row >= len(offsets) - 1:
+            return BAD_ROW
+        if not 0 <= offsets[row] <= offsets[row + 1] <= max(headers, 0):
+            return BAD_HEADER_COUNT
+        out_positions[index] = filled
+        for header in range(offsets[row], offsets[row + 1]):
+            _, key_size = field_of(key, header)
+            _, value_size = field_of(value, header)
+            if key_size == NULL:
+                return BAD_HEADER_KEY
+            if key_size == FALLING or value_size == FALLING:
+                return BAD_FIELD_LENGTH
+            filled += size_of_field(key_size) + size_of_field(value_size)
+    out_positions[len(out_positions) - 1] = filled
     return OK
 
 
 @kernel
 def write_header_fields(
-    slots: NDArray[np.int64],
-    key: NDArray[np.uint8],
-    value: NDArray[np.uint8],
+    rows: NDArray[np.int64],
+    offsets: NDArray[np.int32],
+    key: Column,
+    value: Column,
     out_data: NDArray[np.uint8],
-    out_positions: NDArray[np.int64],
+    count: int,
 ) -> int:
-    """Write headers one behind the other as they stand in records.
+    """Write the headers of the chosen rows one behind the other as they stand in records.
 
     Args:
-        slots: int64[h, 9], a slot a header: key and value.
-        key: uint8[…], the bytes of the keys.
-        value: uint8[…], the bytes of the values.
-        out_data: uint8[m], with room for all, 10 bytes each for the two sizes.
-        out_positions: int64[h + 1], filled with where each header begins.
+        rows: int64[k], or none.
+        offsets: int32[n + 1], which headers a row has, checked by `place_headers`.
+        key: The keys of all headers.
+        value: Their values.
+        out_data: uint8[m], m as `place_headers` found it.
+        count: How many rows.
 
     Returns:
-        The bytes written, or OUT_OF_ROOM.
+        The bytes written, or OUT_OF_ROOM where a field lies outside its column.
     """
     filled = 0
-    out_positions[0] = 0
-    for row in range(len(slots)):
-        size = slots[row, SLOT_KEY_SIZE]
-        filled = write_varlong(out_data, filled, size)
-        filled = copy_field(key, slots[row, SLOT_KEY], size, out_data, filled)
-        if filled < 0:
-            return OUT_OF_ROOM
-        size = slots[row, SLOT_VALUE_SIZE]
-        filled = write_varlong(out_data, filled, size)
-        filled = copy_field(value, slots[row, SLOT_VALUE], size, out_data, filled)
-        if filled < 0:
-            return OUT_OF_ROOM
-        out_positions[row + 1] = filled
+    for index in range(count):
+        row = rows[index] if rows.size > 0 else index
+        for header in range(offsets[row], offsets[row + 1]):
+            start, size = field_of(key, header)
+            filled = write_field(key, start, size, out_data, filled)
+            if filled < 0:
+                return OUT_OF_ROOM
+            start, size = field_of(value, header)
+            filled = write_field(value, start, size, out_data, filled)
+            if filled < 0:
+                return OUT_OF_ROOM
     return filled
 
 
-# ---- slots to batches --------------------------------------------------------------------------
+# ---- records -----------------------------------------------------------------------------------
 @kernel
-def size_of_body(slots: NDArray[np.int64], row: int, base_offset: int, base_timestamp: int) -> int:
-    """Return the bytes of a record behind its length."""
-    key_size, value_size = slots[row, SLOT_KEY_SIZE], slots[row, SLOT_VALUE_SIZE]
-    size: int = (
-        1
-        + size_of_varlong(slots[row, SLOT_TIMESTAMP] - base_timestamp)
-        + size_of_varlong(slots[row, SLOT_OFFSET] - base_offset)
-        + size_of_varlong(key_size)
-        + max(key_size, 0)
-        + size_of_varlong(value_size)
-        + max(value_size, 0)
-        + size_of_varlong(slots[row, SLOT_HEADER_COUNT])
-        + slots[row, SLOT_HEADERS_SIZE]
-    )
-    return size
-
-
-@kernel
-def plan_batches(
-    slots: NDArray[np.int64],
-    batch_size: int,
-    attributes: int,
-    out_fields: NDArray[np.int64],
-) -> int:
-    """Cut records into batches of at most `batch_size` bytes, at least one record each.
+def size_of_rows(rows: NDArray[np.int64], count: int, key: Column, value: Column) -> int:
+    """Add up the sizes of the keys and values of the chosen rows.
 
     Args:
-        slots: int64[n, 9], offsets rising.
-        batch_size: Bytes, header included.
-        attributes: The attribute bits of all batches.
-        out_fields: int64[b, 14], a row a batch, uncompressed; without epoch, producer and CRC.
+        rows: int64[k].
+        count: How many rows there are to choose from.
+        key: Their keys.
+        value: Their values.
 
     Returns:
-        The number of batches, RECORD_TOO_LARGE (a record beyond what int32 counts), or
-        OUT_OF_ROOM where there are more than b.
+        The bytes, or BAD_ROW.
     """
-    batch = -1
-    end = size = base_offset = base_timestamp = 0
-    for row in range(len(slots)):
-        offset, timestamp = slots[row, SLOT_OFFSET], slots[row, SLOT_TIMESTAMP]
-        body = size_of_body(slots, row, base_offset, base_timestamp)
-        record = size_of_varlong(body) + body
-        if batch < 0 or record > batch_size - size or offset - base_offset > MAX_INT32:
-            batch += 1
-            if batch == len(out_fields):
-                return OUT_OF_ROOM
-            base_offset, base_timestamp = offset, timestamp
-            body = size_of_body(slots, row, base_offset, base_timestamp)
-            record = size_of_varlong(body) + body
-            if record > MAX_INT32 - RECORD_BATCH_OVERHEAD:
-                return RECORD_TOO_LARGE
-            start_batch(out_fields, batch, end, attributes)
-            out_fields[batch, BASE_OFFSET] = base_offset
-            out_fields[batch, BASE_TIMESTAMP] = base_timestamp
-            out_fields[batch, MAX_TIMESTAMP] = timestamp
-            size = RECORD_BATCH_OVERHEAD
-            end += size
-        size += record
-        end += record
-        out_fields[batch, SIZE] = size
-        out_fields[batch, LAST_OFFSET] = offset
-        out_fields[batch, COUNT] += 1
-        if timestamp > out_fields[batch, MAX_TIMESTAMP]:
-            out_fields[batch, MAX_TIMESTAMP] = timestamp
-    return batch + 1
-
-
-@kernel
-def start_batch(out_fields: NDArray[np.int64], batch: int, position: int, attributes: int) -> None:
-    """Fill what is the same for every new batch."""
-    out_fields[batch, POSITION] = position
-    out_fields[batch, LEADER_EPOCH] = NO_PARTITION_LEADER_EPOCH
-    out_fields[batch, MAGIC] = CURRENT_MAGIC
-    out_fields[batch, CRC] = 0
-    out_fields[batch, ATTRIBUTES] = attributes
-    out_fields[batch, PRODUCER_ID] = NO_PRODUCER_ID
-    out_fields[batch, PRODUCER_EPOCH] = NO_PRODUCER_EPOCH
-    out_fields[batch, BASE_SEQUENCE] = NO_SEQUENCE
-    out_fields[batch, COUNT] = 0
+    total = 0
+    for row in rows:
+        if row < 0 or row >= count:
+            return BAD_ROW
+        total += max(field_of(key, row)[1], 0) + max(field_of(value, row)[1], 0)
+    return total
 
 
 @kernel
 def write_records(
-    fields: NDArray[np.int64],
-    slots: NDArray[np.int64],
-    key: NDArray[np.uint8],
-    value: NDArray[np.uint8],
-    headers: NDArray[np.uint8],
+    rows: NDArray[np.int64],
+    count: int,
+    timestamps: NDArray[np.int64],
+    key: Column,
+    value: Column,
+    headers: Headers,
+    batch_size: int,
+    attributes: int,
+    out_fields: NDArray[np.int64],
     out_buffer: NDArray[np.uint8],
 ) -> int:
-    """Write the records of planned batches, each behind the room of its header.
+    """Write records as batches of at most `batch_size` bytes, at least one record each.
+
+    Offsets run from 0 without a gap. Each batch has room for its header.
 
     Args:
-        fields: int64[b, 14], as `plan_batches` made them.
-        slots: int64[n, 9], the records of all batches.
-        key: uint8[…], the bytes of the keys.
-        value: uint8[…], the bytes of the values.
-        headers: uint8[…], the written headers.
-        out_buffer: uint8[m], with room for all batches.
+        rows: int64[k], or none; checked by `size_of_rows`.
+        count: How many rows are chosen.
+        timestamps: int64[n], at least 0, or -1 for none.
+        key: The keys.
+        value: The values.
+        headers: Which headers a row has, int32[n + 1], empty where no record has any; where those
+            of each chosen row begin in the bytes, int64[k + 1]; the bytes, uint8[…].
+        batch_size: Bytes, header included.
+        attributes: The attribute bits of all batches.
+        out_fields: int64[b, 14], a row a batch, uncompressed; without epoch, producer and CRC.
+        out_buffer: uint8[m].
 
     Returns:
-        The bytes up to the end of the last batch, or OUT_OF_ROOM.
+        The number of batches; RECORD_TOO_LARGE (a record beyond what int32 counts);
+        BAD_FIELD_LENGTH where a column's offsets fall or lie outside its bytes, or where there
+        are more than m; OUT_OF_ROOM where there are more than b batches.
     """
-    row = 0
-    position = 0
-    for batch in range(len(fields)):
-        base_offset, base_timestamp = fields[batch, BASE_OFFSET], fields[batch, BASE_TIMESTAMP]
-        position = fields[batch, POSITION] + RECORDS_OFFSET
-        for _ in range(fields[batch, COUNT]):
-            body = size_of_body(slots, row, base_offset, base_timestamp)
-            position = write_varlong(out_buffer, position, body)
-            out_buffer[position] = 0  # attributes
-            delta = slots[row, SLOT_TIMESTAMP] - base_timestamp
-            position = write_varlong(out_buffer, position + 1, delta)
-            position = write_varlong(out_buffer, position, slots[row, SLOT_OFFSET] - base_offset)
-            size = slots[row, SLOT_KEY_SIZE]
-            position = write_varlong(out_buffer, position, size)
-            position = copy_field(key, slots[row, SLOT_KEY], size, out_buffer, position)
-            if position < 0:
+    batch, position, base_offset, base_timestamp = -1, 0, 0, 0
+    for index in range(count):
+        row = rows[index] if rows.size > 0 else index
+        timestamp = timestamps[row]
+        key_start, key_size = field_of(key, row)
+        value_start, value_size = field_of(value, row)
+        header_count, header_start, header_size = headers_of(headers, row, index)
+        fixed = size_of_field(key_size) + size_of_field(value_size)
+        fixed += 1 + size_of_varlong(header_count) + header_size
+        body = fixed + size_of_varlong(timestamp - base_timestamp)
+        body += size_of_varlong(index - base_offset)
+        record = size_of_varlong(body) + body
+        if batch < 0 or record > batch_size - out_fields[batch, SIZE]:
+            batch += 1
+            if batch == len(out_fields):
                 return OUT_OF_ROOM
-            size = slots[row, SLOT_VALUE_SIZE]
-            position = write_varlong(out_buffer, position, size)
-            position = copy_field(value, slots[row, SLOT_VALUE], size, out_buffer, position)
-            if position < 0:
-                return OUT_OF_ROOM
-            position = write_varlong(out_buffer, position, slots[row, SLOT_HEADER_COUNT])
-            size = slots[row, SLOT_HEADERS_SIZE]
-            position = copy_field(headers, slots[row, SLOT_HEADERS], size, out_buffer, position)
-            if position < 0:
-                return OUT_OF_ROOM
-            row += 1
-    return position
+            base_offset, base_timestamp = index, timestamp
+            body = fixed + 2  # both deltas are 0
+            record = size_of_varlong(body) + body
+            if record > MAX_INT32 - RECORD_BATCH_OVERHEAD:
+                return RECORD_TOO_LARGE
+            start_batch(out_fields[batch], position, attributes, base_offset, base_timestamp)
+            position += RECORD_BATCH_OVERHEAD
+        if key_size < NULL or value_size < NULL or record > out_buffer.size - position:
+            return BAD_FIELD_LENGTH
+        grow_batch(out_fields[batch], record, index, timestamp)
+        position = write_varlong(out_buffer, position, body)
+        out_buffer[position] = 0  # attributes
+        position = write_varlong(out_buffer, position + 1, timestamp - base_timestamp)
+        position = write_varlong(out_buffer, position, index - base_offset)
+        position = write_field(key, key_start, key_size, out_buffer, position)
+        if position >= 0:
+            position = write_field(value, value_start, value_size, out_buffer, position)
+        if position < 0:
+            return BAD_FIELD_LENGTH
+        position = write_varlong(out_buffer, position, header_count)
+        position = copy_field(headers[2], header_start, header_size, out_buffer, position)
+    return batch + 1
+
+
+@inlined
+def headers_of(headers: Headers, row: int, index: int) -> tuple[int, int, int]:
+    """Return how many headers a record has, where they begin in the bytes, and their size."""
+    offsets, positions, _ = headers
+    count = start = size = 0
+    if offsets.size > 0:
+        count = int64(offsets[row + 1]) - int64(offsets[row])
+        start = positions[index]
+        size = positions[index + 1] - start
+    return count, start, size
+
+
+@inlined
+def size_of_field(size: int) -> int:
+    """Return the bytes of a field with its size."""
+    return size_of_varlong(size) + max(size, 0)
+
+
+@inlined
+def start_batch(
+    out_batch: NDArray[np.int64],
+    position: int,
+    attributes: int,
+    base_offset: int,
+    base_timestamp: int,
+) -> None:
+    """Fill the header of a batch that has no record yet."""
+    out_batch[POSITION] = position
+    out_batch[SIZE] = RECORD_BATCH_OVERHEAD
+    out_batch[BASE_OFFSET] = base_offset
+    out_batch[LEADER_EPOCH] = NO_PARTITION_LEADER_EPOCH
+    out_batch[MAGIC] = CURRENT_MAGIC
+    out_batch[CRC] = 0
+    out_batch[ATTRIBUTES] = attributes
+    out_batch[BASE_TIMESTAMP] = base_timestamp
+    out_batch[MAX_TIMESTAMP] = base_timestamp
+    out_batch[PRODUCER_ID] = NO_PRODUCER_ID
+    out_batch[PRODUCER_EPOCH] = NO_PRODUCER_EPOCH
+    out_batch[BASE_SEQUENCE] = NO_SEQUENCE
+    out_batch[COUNT] = 0
+
+
+@inlined
+def grow_batch(out_batch: NDArray[np.int64], size: int, offset: int, timestamp: int) -> None:
+    """Note one more record, of `size` bytes, in the header of a batch."""
+    out_batch[SIZE] += size
+    out_batch[LAST_OFFSET] = offset
+    out_batch[COUNT] += 1
+    if timestamp > out_batch[MAX_TIMESTAMP]:
+        out_batch[MAX_TIMESTAMP] = timestamp
 
 
 # ---- keys to partitions ------------------------------------------------------------------------
 @kernel
-def partition_keys(
-    slots: NDArray[np.int64],
-    data: NDArray[np.uint8],
-    partitions: int,
-    out_partitions: NDArray[np.int32],
-) -> int:
+def partition_keys(key: Column, partitions: int, out_partitions: NDArray[np.int32]) -> int:
     """Choose a partition for each key.
 
     Args:
-        slots: int64[n, 9], the keys.
-        data: uint8[m], their bytes.
+        key: The keys of n records.
         partitions: How many there are.
         out_partitions: int32[n], filled with 0 to `partitions` - 1, or -1 where the key is null.
 
     Returns:
-        OK, or OUT_OF_ROOM where a key lies outside `data`.
+        OK, or BAD_FIELD_LENGTH where a key lies outside the column's bytes.
     """
-    for row in range(len(slots)):
-        start, size = slots[row, SLOT_KEY], slots[row, SLOT_KEY_SIZE]
-        if size < 0:
+    data = key[2]
+    for row in range(len(out_partitions)):
+        start, size = field_of(key, row)
+        if size == NULL:
             out_partitions[row] = -1
-        elif start < 0 or size > data.size - start:
-            return OUT_OF_ROOM
+        elif start < 0 or size < 0 or size > data.size - start:
+            return BAD_FIELD_LENGTH
         else:
             out_partitions[row] = (murmur2(data, start, start + size) & MAX_INT32) % partitions
     return OK

@@ -2,9 +2,7 @@
 
 import errno
 import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,42 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamlog.errors import FileExistsAlreadyError, FileMissingError, StorageError
-from streamlog.fs.api import FileKind, FileSystem, OpenMode
-from streamlog.fs.faults import FaultyFileSystem
+from streamlog.fs.api import FileKind, OpenMode
 from streamlog.fs.local import LocalFileSystem
-from streamlog.fs.memory import MemoryFileSystem
-
-
-class Place(NamedTuple):
-    fs: FileSystem
-    root: str
-
-    def path(self, name: str) -> str:
-        return f"{self.root}/{name}"
-
-    def write(self, name: str, content: bytes) -> str:
-        with self.fs.open(self.path(name), OpenMode.CREATE_OR_WRITE) as file:
-            file.truncate(0)
-            file.pwrite(content, 0)
-        return self.path(name)
-
-    def read(self, name: str) -> bytes:
-        with self.fs.open(self.path(name), OpenMode.READ) as file:
-            return file.pread(1 << 20, 0)
-
-
-def _memory_place() -> Place:
-    fs = MemoryFileSystem()
-    fs.make_directory("/root")
-    return Place(fs, "/root")
-
-
-@pytest.fixture(params=["local", "memory", "faulty-local", "faulty-memory"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    found = Place(LocalFileSystem(), str(tmp_path)) if "local" in request.param else _memory_place()
-    if "faulty" in request.param:
-        found = Place(FaultyFileSystem(found.fs), found.root)
-    yield found
+from tests.support.place import Place, memory_place
 
 
 # ---- bytes ----------------------------------------------------------------------------------
@@ -359,122 +324,6 @@ def test_refusals_are_typed_and_say_errno_operation_and_path(place: Place, case:
     assert type(error) is expected.get(number, StorageError)
 
 
-# ---- locks ----------------------------------------------------------------------------------
-def test_an_exclusive_lock_shuts_out_every_other_handle(place: Place) -> None:
-    path = place.path("lock")
-    held = place.fs.try_lock(path, shared=False)
-    assert held is not None
-    assert held.is_mine()
-    assert (held.path, held.shared) == (path, False)
-    assert place.fs.try_lock(path, shared=False) is None
-    assert place.fs.try_lock(path, shared=True) is None
-    held.release()
-    held.release()
-    assert not held.is_mine()
-    again = place.fs.try_lock(path, shared=True)
-    assert again is not None
-    again.release()
-
-
-def test_shared_locks_admit_each_other_and_nothing_else(place: Place) -> None:
-    path = place.path("lock")
-    first = place.fs.try_lock(path, shared=True)
-    second = place.fs.try_lock(path, shared=True)
-    assert first is not None
-    assert second is not None
-    assert place.fs.try_lock(path, shared=False) is None
-    first.release()
-    assert place.fs.try_lock(path, shared=False) is None
-    second.release()
-    alone = place.fs.try_lock(path, shared=False)
-    assert alone is not None
-    alone.release()
-
-
-def test_a_paused_lock_is_free_for_others_and_can_be_resumed(place: Place) -> None:
-    path = place.path("lock")
-    lock = place.fs.try_lock(path, shared=False)
-    assert lock is not None
-    lock.pause()
-    assert not lock.is_mine()
-    other = place.fs.try_lock(path, shared=False)
-    assert other is not None
-    assert not lock.resume()
-    assert not lock.is_mine()
-    other.release()
-    assert lock.resume()
-    assert lock.is_mine()
-    assert place.fs.try_lock(path, shared=True) is None
-    lock.file.pwrite(b"still open", 0)
-    lock.release()
-    again = place.fs.try_lock(path, shared=False)
-    assert again is not None
-    again.release()
-
-
-def test_a_paused_lock_whose_file_was_replaced_is_not_resumed(place: Place) -> None:
-    path = place.path("lock")
-    lock = place.fs.try_lock(path, shared=False)
-    assert lock is not None
-    lock.pause()
-    place.fs.remove(path)
-    assert not lock.resume()
-    other = place.fs.try_lock(path, shared=False)
-    assert other is not None
-    assert not lock.resume()
-    lock.release()
-    assert other.is_mine()
-    other.release()
-
-
-def test_a_paused_lock_is_released_without_harm_to_its_next_holder(place: Place) -> None:
-    path = place.path("lock")
-    lock = place.fs.try_lock(path, shared=False)
-    assert lock is not None
-    lock.pause()
-    other = place.fs.try_lock(path, shared=False)
-    assert other is not None
-    lock.release()
-    assert place.fs.try_lock(path, shared=False) is None
-    other.release()
-
-
-def test_the_holder_reads_and_writes_the_lock_file_and_others_read_it(place: Place) -> None:
-    lock = place.fs.try_lock(place.path("lock"), shared=False)
-    assert lock is not None
-    lock.file.pwrite(b"holder", 0)
-    assert lock.file.pread(6, 0) == b"holder"
-    assert place.read("lock") == b"holder"
-    lock.release()
-
-
-def test_a_removed_lock_file_does_not_let_two_in_under_one_name(place: Place) -> None:
-    path = place.path("lock")
-    old = place.fs.try_lock(path, shared=False)
-    place.fs.remove(path)
-    new = place.fs.try_lock(path, shared=False)
-    assert old is not None
-    assert new is not None
-    assert place.fs.try_lock(path, shared=False) is None
-    old.release()
-    assert place.fs.try_lock(path, shared=False) is None
-    new.release()
-
-
-def test_broker_lock_of_a_missing_or_unlocked_file_is_not_held(place: Place) -> None:
-    assert not place.fs.broker_lock_is_held(place.path("missing"))
-    assert not place.fs.broker_lock_is_held(place.write(".lock", b""))
-    lock = place.fs.try_lock(place.path(".lock"), shared=False)
-    assert lock is not None
-    assert not place.fs.broker_lock_is_held(place.path(".lock")), "a flock is another kind"
-    lock.release()
-
-
-def test_boot_id_stays_while_the_machine_is_up(place: Place) -> None:
-    assert place.fs.boot_id()
-    assert place.fs.boot_id() == place.fs.boot_id()
-
-
 # ---- the law: memory behaves as the disk does -----------------------------------------------
 NAMES = ("a", "b", "d", "d/a", "d/b", "d/e", "d/e/a")
 Step = tuple[object, ...]
@@ -527,7 +376,7 @@ def _picture(place: Place) -> list[object]:
 @given(steps=st.lists(STEPS, max_size=25))
 def test_memory_and_disk_agree_on_every_outcome(tmp_path_factory, steps: list[Step]) -> None:
     local = Place(LocalFileSystem(), str(tmp_path_factory.mktemp("law")))
-    memory = _memory_place()
+    memory = memory_place()
     for step in steps:
         assert _take_step(memory, step) == _take_step(local, step), step
     assert _picture(memory) == _picture(local)

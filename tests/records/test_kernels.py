@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from streamlog.binary.arrays import as_source, read_only
+from streamlog.errors import InvalidRequestError
 from streamlog.records import batch_kernels, kernels, plain_headers, reference, write_kernels
 from streamlog.records import slot as s
 from streamlog.records.batch import scan_batches
-from streamlog.records.builder import BatchBuilder
-from streamlog.records.columns import BinaryColumn
+from streamlog.records.builder import BatchBuilder, encode_columns
+from streamlog.records.columns import BinaryColumn, HeaderColumn, InputColumns
 from streamlog.records.layout import CONTROL_MASK
 from streamlog.records.record import Header, Record
 from streamlog.records.table import LAST_OFFSET, WIDTH, BatchTable, ScanStop
@@ -358,100 +359,78 @@ def test_copying_refuses_what_has_no_room() -> None:
     assert status == s.OUT_OF_ROOM
 
 
-@given(st.lists(NULLABLE, min_size=1, max_size=20), st.data())
-def test_slots_of_a_column_agree_with_the_plain_twin(
-    values: list[bytes | None], data: st.DataObject
-) -> None:
-    column = BinaryColumn.from_values(values)
-    rows = data.draw(st.lists(st.integers(0, len(values) - 1)))
-    validity = None if column.validity is None else column.validity.tobytes()
-    fields = reference.slot_column(column.offsets.tolist(), validity, rows)
-    slots = np.zeros((len(rows), s.SLOT_WIDTH), np.int64)
-    status = write_kernels.slot_column(
-        read_only(column.offsets, np.int32),
-        as_source(column.validity if column.validity is not None else b""),
-        read_only(rows, np.int64),
-        s.SLOT_VALUE,
-        slots,
-    )
-    assert status == s.OK
-    assert slots[:, s.SLOT_VALUE : s.SLOT_HEADERS].tolist() == [list(field) for field in fields]
-    assert [None if f.size < 0 else f.size for f in fields] == [
-        None if values[row] is None else len(values[row] or b"") for row in rows
-    ]
-
-
 # ---- writing -----------------------------------------------------------------------------------
-@st.composite
-def rising_slots(draw: st.DrawFn) -> tuple[list[reference.Slot], tuple[bytes, bytes, bytes]]:
-    sources = tuple(draw(st.binary(max_size=150)) for _ in range(3))
-
-    def field(source: bytes, least: int) -> reference.Field:
-        start = draw(st.integers(0, len(source)))
-        return reference.Field(start, draw(st.integers(least, len(source) - start)))
-
-    slots = []
-    offset = draw(st.integers(0, 2**40))
-    for _ in range(draw(st.integers(0, 12))):
-        slots.append(
-            reference.Slot(
-                offset,
-                draw(TIMESTAMPS),
-                field(sources[0], -1),
-                field(sources[1], -1),
-                field(sources[2], 0),
-                draw(st.integers(0, 3)),
-            )
-        )
-        offset += draw(st.integers(1, 3) | st.sampled_from([2**31 - 1, 2**31, 2**33]))
-    return slots, sources  # type: ignore[return-value]
+def plain_of(record: Record) -> reference.Plain:
+    headers = [(header.key.encode(), header.value) for header in record.headers]
+    return reference.Plain(record.timestamp or 0, record.key, record.value, headers)
 
 
-@given(rising_slots(), st.integers(61, 700))
-def test_cutting_and_writing_batches_agree_with_the_plain_twin(
-    case: tuple[list[reference.Slot], tuple[bytes, bytes, bytes]], batch_size: int
+@given(st.lists(RECORDS, max_size=12), st.integers(61, 700), st.data())
+def test_writing_records_agrees_with_the_plain_twin(
+    records: list[Record], batch_size: int, data: st.DataObject
 ) -> None:
-    slots, sources = case
-    array = np.empty((len(slots), s.SLOT_WIDTH), np.int64)
-    for row, slot in enumerate(slots):
-        array[row] = (slot.offset, slot.timestamp, *slot.key, *slot.value, *slot.headers,
-                      slot.header_count)  # fmt: skip
-    fields = np.empty((len(slots), WIDTH), np.int64)
-    count = write_kernels.plan_batches(array, batch_size, 0, fields)
-    planned = [reference.Batch(*row) for row in fields[:count].tolist()]
-    wanted = reference.write_records(slots, batch_size, sources)
-    position = 0
-    for batch, (members, records) in zip(planned, wanted, strict=True):
-        assert (batch.position, batch.size) == (position, 61 + len(records))
-        assert (batch.base_offset, batch.last_offset) == (members[0].offset, members[-1].offset)
+    rows = None
+    chosen = records
+    if records and data.draw(st.booleans()):
+        rows = np.array(data.draw(st.lists(st.integers(0, len(records) - 1))), np.int64)
+        chosen = [records[row] for row in rows.tolist()]
+    columns = InputColumns.from_records(records)
+    buffer, table = encode_columns(columns, rows=rows, batch_size=batch_size)
+    wanted = reference.write_records([plain_of(record) for record in chosen], batch_size)
+    position = offset = 0
+    for batch, (members, written) in zip(rows_of(table), wanted, strict=True):
+        assert (batch.position, batch.size) == (position, 61 + len(written))
+        assert (batch.base_offset, batch.last_offset) == (offset, offset + len(members) - 1)
         assert batch.base_timestamp == members[0].timestamp
-        assert batch.max_timestamp == max(slot.timestamp for slot in members)
+        assert batch.max_timestamp == max(member.timestamp for member in members)
         assert batch.record_count == len(members)
         assert (batch.producer_id, batch.base_sequence, batch.leader_epoch) == (-1, -1, -1)
+        assert buffer[position + 61 : position + batch.size].tobytes() == written
         position += batch.size
-    target = np.zeros(position, np.uint8)
-    written = write_kernels.write_records(
-        fields[:count].copy(), array, *map(as_source, sources), target
+        offset += len(members)
+    assert len(buffer) == position
+
+
+def test_writing_finds_room_for_more_batches_than_it_thought() -> None:
+    columns = InputColumns(np.zeros(3000, np.int64))
+    assert len(encode_columns(columns, batch_size=61).table) == 3000
+
+
+@pytest.mark.parametrize("offsets", [[0, 5, 3], [0, 2, 9], [-1, 2, 3], [0, 2**20, 3]])
+@pytest.mark.parametrize("rows", [None, [1, 0, 1]])
+def test_writing_refuses_offsets_that_fall_or_leave_their_bytes(
+    offsets: list[int], rows: list[int] | None
+) -> None:
+    broken = BinaryColumn(np.array(offsets, np.int32), np.zeros(5, np.uint8))
+    chosen = None if rows is None else np.array(rows)
+    times = np.zeros(2, np.int64)
+    for columns in (InputColumns(times, key=broken), InputColumns(times, value=broken)):
+        with pytest.raises(InvalidRequestError, match="offsets"):
+            encode_columns(columns, rows=chosen)
+    headers = HeaderColumn(np.array([0, 1, 2], np.int32), broken, broken)
+    with pytest.raises(InvalidRequestError, match="offsets"):
+        encode_columns(InputColumns(times, headers=headers), rows=chosen)
+
+
+@pytest.mark.parametrize("offsets", [[0, 2, 1], [0, 1, 3], [-1, 0, 1]])
+def test_writing_refuses_headers_that_are_not_there(offsets: list[int]) -> None:
+    fields = BinaryColumn.from_values([b"a", b"b"])
+    headers = HeaderColumn(np.array(offsets, np.int32), fields, fields)
+    with pytest.raises(InvalidRequestError, match="headers"):
+        encode_columns(InputColumns(np.zeros(2, np.int64), headers=headers))
+
+
+def test_writing_refuses_a_record_that_int32_cannot_count() -> None:
+    rows, one = np.zeros(0, np.int64), (np.array([0, 2**31 - 100]), np.array([0, 100]))
+    key, value = ((offsets.astype(np.int32), as_source(b""), as_source(b"")) for offsets in one)
+    fields, buffer = np.empty((1, WIDTH), np.int64), np.empty(100, np.uint8)
+    arrays = (read_only(rows, np.int64), 1, read_only([0], np.int64))
+    headers = (read_only([], np.int32), read_only([], np.int64), as_source(b""))
+    columns = [(read_only(column[0], np.int32), *column[1:]) for column in (key, value)]
+    status = write_kernels.write_records(
+        *arrays, columns[0], columns[1], headers, 2**31 - 1, 0, fields, buffer
     )
-    assert written == position
-    found = [target[b.position + 61 : b.position + b.size].tobytes() for b in planned]
-    assert found == [records for _, records in wanted]
-
-
-def test_planning_says_so_when_there_are_more_batches_than_room() -> None:
-    slots = np.zeros((3, s.SLOT_WIDTH), np.int64)
-    slots[:, s.SLOT_OFFSET] = range(3)
-    fields = np.empty((2, WIDTH), np.int64)
-    assert write_kernels.plan_batches(slots, 61, 0, fields) == s.OUT_OF_ROOM
-
-
-def test_planning_refuses_a_record_that_int32_cannot_count() -> None:
-    slots = np.zeros((1, s.SLOT_WIDTH), np.int64)
-    slots[0, s.SLOT_VALUE_SIZE] = 2**31 - 100
-    fields = np.empty((1, WIDTH), np.int64)
-    assert write_kernels.plan_batches(slots, 2**31 - 1, 0, fields) == 1
-    slots[0, s.SLOT_KEY_SIZE] = 100
-    assert write_kernels.plan_batches(slots, 2**31 - 1, 0, fields) == s.RECORD_TOO_LARGE
+    assert status == s.RECORD_TOO_LARGE
 
 
 @given(st.lists(NULLABLE, max_size=10), st.integers(1, 2**31 - 1))
