@@ -20,6 +20,7 @@ from streamlog.errors import InvalidRequestError, LockTimeoutError, StreamLogErr
 from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.overlay import Change, OverlayFileSystem
 from streamlog.log import checkpoints, locks
+from streamlog.log.epochs import LEADER_EPOCH_CHECKPOINT
 from streamlog.log.local_log import LocalLog
 from streamlog.log.locks import SharedState, StateFlag
 from streamlog.log.partition_log import PartitionLog
@@ -48,6 +49,7 @@ _INDEX_KINDS: Final = frozenset(
         FindingKind.MISSING_FILE,
     }
 )
+_INDEXES: Final = (FileSuffix.OFFSET_INDEX, FileSuffix.TIME_INDEX, FileSuffix.TXN_INDEX)
 _LOCK_TIMEOUT_MS: Final = 1000
 
 
@@ -187,14 +189,14 @@ class _Partition:
         """Rename what cannot be right, so that recovery makes it anew."""
         name = os.path.basename(finding.path)
         parsed = parse_segment_file_name(name)
-        if finding.kind is FindingKind.EPOCHS:
+        if finding.kind is FindingKind.EPOCHS or name == LEADER_EPOCH_CHECKPOINT:
             _rename(fs, finding.path, _CORRUPT)
             for each in fs.list(self._directory):
                 if each.endswith(FileSuffix.OFFSET_INDEX.value):  # all batches are looked at then
                     _rename(fs, f"{self._directory}/{each}", _SET_ASIDE)
         elif finding.kind is FindingKind.SNAPSHOT or _is_index_alone(fs, finding):
             _rename(fs, finding.path, _SET_ASIDE)
-        elif finding.kind in _INDEX_KINDS and parsed is not None:
+        elif finding.kind in _INDEX_KINDS and parsed is not None and parsed.kind in _INDEXES:
             stem = finding.path.removesuffix(parsed.kind.value)
             for kind in (FileSuffix.OFFSET_INDEX, FileSuffix.TIME_INDEX):
                 _rename(fs, f"{stem}{kind.value}", _SET_ASIDE)

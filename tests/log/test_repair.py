@@ -97,6 +97,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "damaged snapshot": lambda d: truncate(max(d.glob("*.snapshot")), 7),
     "damaged epochs": lambda d: (d / "leader-epoch-checkpoint").write_text("nonsense\n"),
     "wrong epochs": lambda d: (d / "leader-epoch-checkpoint").write_text("0\n1\n7 0\n"),
+    "no epochs": lambda d: (d / "leader-epoch-checkpoint").unlink(),
     "index alone": lambda d: (d / f"{99999:020}.index").touch(),
     "half a compaction": lambda d: (d / f"{0:020}.log.cleaned").touch(),
 }
@@ -140,6 +141,15 @@ def test_a_lost_transaction_index_is_made_anew_byte_for_byte(theirs: Path) -> No
     path.unlink()
     run(theirs)
     assert path.read_bytes() == before
+
+
+def test_lost_snapshots_are_made_anew(theirs: Path) -> None:
+    for path in theirs.glob("*.snapshot"):
+        path.unlink()
+    assert findings(theirs) != []
+    run(theirs)
+    assert (theirs / f"{354:020}.snapshot").stat().st_size > 10
+    assert findings(theirs) == []
 
 
 @pytest.mark.parametrize("whose", ["ours", "theirs"])

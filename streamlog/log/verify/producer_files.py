@@ -46,6 +46,11 @@ class ProducersCheck:
         self._aborted: list[AbortedTxn] = []
         self._markers: dict[int, int] = {}  # offset of a control batch: producer id
 
+    @property
+    def has_producers(self) -> bool:
+        """Whether any batch has a producer."""
+        return bool(self._replayed.producers)
+
     def feed(self, run: Run) -> None:
         """Take in a run of sound batches."""
         table = run.table

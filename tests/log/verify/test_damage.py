@@ -245,12 +245,22 @@ def test_an_index_of_another_segment_is_found(copied: Copied, suffix: str) -> No
         (f"{SEGMENT}.index", FindingKind.MISSING_FILE),
         (f"{SEGMENT}.timeindex", FindingKind.MISSING_FILE),
         (f"{SEGMENT}.txnindex", FindingKind.TXN_INDEX),
+        ("leader-epoch-checkpoint", FindingKind.MISSING_FILE),
     ],
 )
-def test_a_missing_index_is_found(copied: Copied, name: str, kind: FindingKind) -> None:
+def test_a_missing_file_is_found(copied: Copied, name: str, kind: FindingKind) -> None:
     directory = copied(TXN)
     (directory / name).unlink()
     assert kinds(directory) == {kind}
+
+
+def test_snapshots_are_missed_where_none_is_left(copied: Copied) -> None:
+    directory = copied(TXN)
+    for path in directory.glob("*.snapshot"):
+        path.unlink()
+    [found] = findings(directory)
+    assert (found.kind, found.severity) == (FindingKind.MISSING_FILE, Severity.REPAIRABLE)
+    assert "no snapshot" in found.what
 
 
 def test_a_bare_copy_of_the_logs_is_sound(copied: Copied) -> None:
@@ -337,6 +347,16 @@ def test_a_killed_broker_may_know_of_topics_that_were_deleted(copied: Copied) ->
     root = copied("killed-log.dir")
     (root / "recovery-point-offset-checkpoint").write_text("0\n1\ndeleted 0 5\n")
     assert findings(root) == []
+
+
+def test_what_is_called_like_a_partition_and_is_none_is_found(copied: Copied) -> None:
+    root = copied("clean-log.dir")
+    (root / "txn-00").mkdir()
+    (root / "keyed-7").symlink_to(root / "keyed-0")
+    (root / "keyed-8").touch()
+    found = findings(root)
+    assert {each.kind for each in found} == {FindingKind.FOREIGN_FILE}
+    assert [Path(each.path).name for each in found] == ["keyed-7", "keyed-8", "txn-00"]
 
 
 def test_partitions_of_one_topic_with_two_ids_are_found(copied: Copied) -> None:
