@@ -16,7 +16,6 @@ from streamlog.cli.json_records import record_object
 from streamlog.cli.output import Output, Row
 from streamlog.config import LogConfig
 from streamlog.errors import (
-    CorruptIndexError,
     CorruptRecordError,
     FileMissingError,
     InvalidRequestError,
@@ -31,7 +30,7 @@ from streamlog.log.epochs import LeaderEpochCache
 from streamlog.log.meta_properties import read_meta_properties
 from streamlog.log.partition_metadata import read_topic_id
 from streamlog.log.producer_snapshot import MAX_SNAPSHOT_SIZE, decode_snapshot
-from streamlog.log.verify.findings import Finding, Severity
+from streamlog.log.verify.findings import Finding, Severity, as_error
 from streamlog.log.verify.paths import verify
 from streamlog.records.batch import LegacyRecordBatch, RecordBatch, ScanStop, read_batches
 from streamlog.records.control import ControlRecordType, parse_control_key, parse_marker
@@ -425,7 +424,7 @@ def _check_index(file: _File, known: KnownFile) -> None:
 
     def add(finding: Finding) -> None:
         if finding.severity is not Severity.NOTE:
-            file.errors.append(_as_error(finding))
+            file.errors.append(as_error(finding))
 
     if os.path.basename(file.path).count(".") == 1:  # one of a live segment
         verify(file.fs, file.path, add)
@@ -447,16 +446,3 @@ def _open_index(file: _File, known: KnownFile) -> None:
         TimeIndex(file.fs, file.path, base_offset, max_size=max_size).load(log_size=log_size)
     else:
         OffsetIndex(file.fs, file.path, base_offset, max_size=max_size).load(log_size=log_size)
-
-
-def _as_error(finding: Finding) -> CorruptIndexError:
-    times = f" ({finding.count} times)" if finding.count > 1 else ""
-    return CorruptIndexError(
-        f"{finding.what}{times}",
-        path=finding.path,
-        position=finding.position,
-        offset=finding.offset,
-        got=finding.got,
-        expected=finding.expected,
-        hint="opening the partition for writing once builds it anew",
-    )

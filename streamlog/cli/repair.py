@@ -34,15 +34,19 @@ def repair(settings: Settings, *, directory: str, dry_run: bool) -> None:
     from streamlog.cli.failures import Findings
     from streamlog.cli.output import Column, Kind, Output, remark
     from streamlog.clock import SystemClock
+    from streamlog.errors import StreamLogError
     from streamlog.fs.local import LocalFileSystem
     from streamlog.log.repair import repair as put_right
+    from streamlog.log.verify.findings import as_error
 
-    rows, errors = [], []
+    rows: list[dict[str, Any]] = []
+    errors: list[StreamLogError] = []
     done = put_right(
         LocalFileSystem(), SystemClock(), random.Random(), directory, is_dry_run=dry_run
     )
     for each in done:
         rows += [_row(each.partition, step, is_done=not dry_run) for step in each.steps]
+        errors += [as_error(finding) for finding in each.left]
         if each.error is not None:
             errors.append(each.error)
     columns = (

@@ -16,7 +16,12 @@ from typing import Final
 
 from streamlog.clock import Clock
 from streamlog.config import LogConfig
-from streamlog.errors import InvalidRequestError, LockTimeoutError, StreamLogError
+from streamlog.errors import (
+    CorruptRecordError,
+    InvalidRequestError,
+    LockTimeoutError,
+    StreamLogError,
+)
 from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.overlay import Change, OverlayFileSystem
 from streamlog.log import checkpoints, locks
@@ -26,7 +31,7 @@ from streamlog.log.locks import SharedState, StateFlag
 from streamlog.log.partition_log import PartitionLog
 from streamlog.log.roots import is_our_root, read_server_config, state_path
 from streamlog.log.topics import find_partitions
-from streamlog.log.verify.findings import Finding, FindingKind, Severity
+from streamlog.log.verify.findings import LOG_DAMAGE, Finding, FindingKind, Severity
 from streamlog.log.verify.paths import verify
 from streamlog.segment.filenames import (
     FileSuffix,
@@ -51,6 +56,7 @@ _INDEX_KINDS: Final = frozenset(
 )
 _INDEXES: Final = (FileSuffix.OFFSET_INDEX, FileSuffix.TIME_INDEX, FileSuffix.TXN_INDEX)
 _LOCK_TIMEOUT_MS: Final = 1000
+_ROUNDS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +79,13 @@ class Repair:
     Attributes:
         partition: Which.
         steps: The changes in its directory, by file; none where it is sound.
+        left: What is wrong all the same, then.
         error: Why nothing is done, where that is so.
     """
 
     partition: TopicPartition
     steps: Sequence[Step] = ()
+    left: Sequence[Finding] = ()
     error: StreamLogError | None = None
 
 
@@ -150,20 +158,34 @@ class _Partition:
 
     def repair(self, fs: FileSystem, *, is_dry_run: bool) -> Repair:
         """Try it out; then, unless it is a dry run, do it."""
-        findings: list[Finding] = []
-        verify(fs, self._directory, findings.append)
-        wrong = [each for each in findings if each.severity is not Severity.NOTE]
+        wrong = self._look(fs)
         if not wrong:
             return Repair(partition=self._partition)
         trial = OverlayFileSystem(fs)
         try:
-            self._apply(trial, wrong)
+            left = self._put_right(trial, wrong)
+            _refuse_damage(left)
             steps = self._steps(trial, wrong)
-            if not is_dry_run:
-                self._apply(fs, wrong)
+            if steps and not is_dry_run:
+                self._put_right(fs, wrong)
         except StreamLogError as error:
             return Repair(partition=self._partition, error=error)
-        return Repair(partition=self._partition, steps=steps)
+        return Repair(partition=self._partition, steps=steps, left=left)
+
+    def _look(self, fs: FileSystem) -> list[Finding]:
+        """Return what is wrong with the partition."""
+        findings: list[Finding] = []
+        verify(fs, self._directory, findings.append)
+        return [each for each in findings if each.severity is not Severity.NOTE]
+
+    def _put_right(self, fs: FileSystem, wrong: list[Finding]) -> list[Finding]:
+        """Repair; again, where that brought something to light. Return what is left."""
+        for _ in range(_ROUNDS):
+            self._apply(fs, wrong)
+            before, wrong = wrong, self._look(fs)
+            if not wrong or wrong == before:
+                break
+        return wrong
 
     def _steps(self, trial: OverlayFileSystem, wrong: Sequence[Finding]) -> list[Step]:
         why: dict[str, str] = {}
@@ -270,6 +292,25 @@ class _Partition:
             last_flush_ms=now_ms,
             flags=StateFlag.DIRTY,
         )
+
+
+def _refuse_damage(left: Sequence[Finding]) -> None:
+    """Raise where a log itself is damaged: nobody can put that right.
+
+    Raises:
+        CorruptRecordError: It is.
+    """
+    for finding in left:
+        if finding.kind in LOG_DAMAGE:
+            raise CorruptRecordError(
+                f"{finding.what}, so nothing was changed",
+                path=finding.path,
+                position=finding.position,
+                offset=finding.offset,
+                got=finding.got,
+                expected=finding.expected,
+                hint=f"restore {finding.path} from a copy; streamlog verify names all there is",
+            )
 
 
 def _is_index_alone(fs: FileSystem, finding: Finding) -> bool:

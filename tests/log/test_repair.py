@@ -20,7 +20,7 @@ from streamlog.fs.overlay import ChangeKind
 from streamlog.log.manager import LogManager
 from streamlog.log.reader import LogReader
 from streamlog.log.repair import Repair, repair
-from streamlog.log.verify.findings import Finding, Severity
+from streamlog.log.verify.findings import Finding, FindingKind, Severity
 from streamlog.log.verify.paths import verify
 from streamlog.records.record import IsolationLevel, Record
 from tests.support.archives import unpack
@@ -232,3 +232,24 @@ def test_a_repaired_partition_is_written_on(ours: Path) -> None:
 def test_a_file_is_wrong_use(ours: Path) -> None:
     with pytest.raises(InvalidRequestError, match="only whole partitions"):
         run(min(ours.glob("*.log")))
+
+
+def test_damage_that_opening_would_not_see_is_refused_too(theirs: Path) -> None:
+    path = theirs / f"{SEGMENT}.log"
+    data = bytearray(path.read_bytes())
+    data[70] ^= 1
+    path.write_bytes(data)
+    before = digest(theirs)
+    [refused] = run(theirs)
+    assert isinstance(refused.error, CorruptRecordError)
+    assert (refused.error.path, refused.error.position) == (str(path), 0)
+    assert digest(theirs) == before
+
+
+def test_what_cannot_be_put_right_is_left_and_told(theirs: Path) -> None:
+    (theirs / "partition.metadata").write_text("hello")
+    DAMAGE["torn tail"](theirs)
+    [done] = run(theirs)
+    assert done.error is None and done.steps
+    assert [each.kind for each in done.left] == [FindingKind.METADATA]
+    assert findings(theirs) == list(done.left)

@@ -18,12 +18,15 @@ from streamlog.records.columns import COLUMNS, decode_columns
 from streamlog.records.layout import (
     CURRENT_MAGIC,
     HEADER_SIZE_UP_TO_MAGIC,
+    LENGTH_OFFSET,
+    LOG_OVERHEAD,
     MAX_INT32,
+    MIN_LEGACY_LENGTH,
     NO_PARTITION_LEADER_EPOCH,
 )
 from streamlog.records.record import CompressionType
 from streamlog.segment.file_records import FileRecords
-from streamlog.segment.search import find_sound
+from streamlog.segment.search import find_sound, fits_checksum
 from streamlog.segment.walk import Place
 
 __all__ = ["LogEnd", "LogWalk", "Neighbours", "Run"]
@@ -343,7 +346,8 @@ class LogWalk:
             found = find_sound(self._records, around.base_offset, place, size)
         except LimitExceededError:
             found, is_endless = None, True
-        if found is None and not is_endless and self._may_be_torn():
+        is_torn = self._may_be_torn() and not self._is_unharmed(position, size)
+        if found is None and not is_endless and is_torn:
             is_growing = around.is_live or self._records.stat().size != size
             if not is_growing:
                 self._report(self._torn(position, size, stop))
@@ -358,6 +362,14 @@ class LogWalk:
         return around.next_base_offset is None and (
             around.durable_offset is None or self._last_offset + 1 >= around.durable_offset
         )
+
+    def _is_unharmed(self, position: int, size: int) -> bool:
+        """Tell whether a whole batch of right checksum stands there: no crash has torn that."""
+        head = self._records.file.pread(LOG_OVERHEAD, position)
+        length = int.from_bytes(head[LENGTH_OFFSET:], "big", signed=True)
+        if not MIN_LEGACY_LENGTH <= length <= size - position - LOG_OVERHEAD:
+            return False
+        return fits_checksum(self._records.file.pread(LOG_OVERHEAD + length, position))
 
     def _torn(self, position: int, size: int, stop: ScanStop) -> Finding:
         return Finding(

@@ -121,10 +121,10 @@ class PartitionCheck:
                 end = self._check_segment(base, following, end, producers, epochs)
             except _Gone:
                 continue
-        producers.finish()
+        next_offset = self._next_offset(end)
+        producers.finish(next_offset)
         self._check_snapshots_exist(producers)
         self._note_deleted()
-        next_offset = self._next_offset(end)
         self._finish_epochs(epochs, end, next_offset)
         self._check_durable(next_offset)
         return next_offset

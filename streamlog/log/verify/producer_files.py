@@ -165,14 +165,18 @@ class ProducersCheck:
         )
 
     # ---- snapshots ---------------------------------------------------------------------------
-    def finish(self) -> None:
-        """Compare the snapshots at the log end, and tell of those beyond it."""
+    def finish(self, next_offset: int) -> None:
+        """Compare the snapshots at the log end, and tell of those beyond it.
+
+        Args:
+            next_offset: The log end.
+        """
         for offset in self._waiting:
-            if offset <= self._next_offset or self._log_start is None:
+            if offset <= next_offset:
                 self._compare(offset)
             else:
                 self._tell_snapshot(
-                    offset, "lies behind the log end", None, f"at most {self._next_offset}"
+                    offset, "lies behind the log end", None, f"at most {next_offset}"
                 )
 
     def _compare(self, offset: int) -> None:

@@ -405,3 +405,10 @@ def test_what_is_not_there_and_what_is_no_file_of_ours_is_wrong_use(tmp_path: Pa
     (tmp_path / "notes.txt").touch()
     with pytest.raises(InvalidRequestError, match="no file of a partition"):
         findings(tmp_path / "notes.txt")
+
+
+def test_a_whole_batch_of_another_format_at_the_end_was_torn_by_nobody(copied: Copied) -> None:
+    path = copied(TXN) / f"{LAST}.log"
+    table = scan_batches(path.read_bytes()).table
+    flip(path, int(table.position[-1]) + 16, 0x20)  # magic, outside of the checksum
+    assert {each.kind for each in findings(path)} == {FindingKind.BAD_BATCH}
