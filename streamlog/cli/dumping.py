@@ -18,6 +18,7 @@ from streamlog.config import LogConfig
 from streamlog.errors import (
     CorruptRecordError,
     FileMissingError,
+    InvalidRecordError,
     InvalidRequestError,
     StreamLogError,
 )
@@ -33,7 +34,7 @@ from streamlog.log.producer_snapshot import MAX_SNAPSHOT_SIZE, decode_snapshot
 from streamlog.log.verify.findings import Finding, Severity, as_error
 from streamlog.log.verify.paths import verify
 from streamlog.records.batch import LegacyRecordBatch, RecordBatch, ScanStop, read_batches
-from streamlog.records.control import ControlRecordType, parse_control_key, parse_marker
+from streamlog.records.control import parse_control_key, parse_marker
 from streamlog.records.record import Record
 from streamlog.segment.file_records import FileRecords
 from streamlog.segment.index_entries import (
@@ -195,9 +196,8 @@ def _print_log(file: _File, known: KnownFile, say: Callable[[str], None]) -> Non
         for batch, position in _batches(file):
             say(dump_lines.batch_line(batch, position))
             end = position + batch.size
-            if file.wanted.is_deep:
-                for record in batch.records():
-                    say(_record_line(file, batch, record))
+            for record in _records(file, batch):
+                say(_record_line(file, batch, record))
     finally:
         rest = _size(file) - end
         if rest > 0 and file.wanted.max_bytes is None:
@@ -288,15 +288,20 @@ def _batch_row(file: _File, batch: Batch, position: int) -> dict[str, Any]:
         "crc": batch.crc,
         "isvalid": batch.is_valid,
     }
-    if file.wanted.is_deep:
-        try:
-            records = [_record_row(file, batch, record) for record in batch.records()]
-        except StreamLogError as error:
-            file.errors.append(error)
-            records = []
-        if file.wanted.with_records:
-            row["records"] = records
+    records = [_record_row(file, batch, record) for record in _records(file, batch)]
+    if file.wanted.with_records:
+        row["records"] = records
     return row
+
+
+def _records(file: _File, batch: Batch) -> Iterator[Record]:
+    """Yield the records of a batch, if they are wanted; what is wrong is added to the errors."""
+    if not file.wanted.is_deep:
+        return
+    try:
+        yield from batch.records()
+    except StreamLogError as error:
+        file.errors.append(error)
 
 
 def _record_row(file: _File, batch: Batch, record: Record) -> dict[str, Any]:
@@ -311,15 +316,18 @@ def _record_row(file: _File, batch: Batch, record: Record) -> dict[str, Any]:
     return row
 
 
-def _control(record: Record) -> dict[str, Any]:
-    """Return what a control record says."""
-    kind = parse_control_key(record.key)
-    marker = parse_marker(record)
+def _control(record: Record) -> dict[str, Any] | None:
+    """Return what a control record says, None for one that cannot be understood."""
+    try:
+        kind = parse_control_key(record.key)
+        marker = parse_marker(record)
+    except InvalidRecordError:
+        return None
     version, type_id = dump_lines.control_key(record)
     return {
         "version": version,
         "typeId": type_id,
-        "type": "UNKNOWN" if kind is ControlRecordType.UNKNOWN else kind.name,
+        "type": kind.name,
         "coordinatorEpoch": None if marker is None else marker.coordinator_epoch,
     }
 

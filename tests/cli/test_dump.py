@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from streamlog.records.builder import BatchBuilder
+from streamlog.records.record import Record
 from tests.support.archives import unpack
 from tests.support.cli import ok, streamlog
 from tests.support.golden import GOLDEN, json_lines
@@ -138,6 +140,17 @@ def test_hostile_text_steers_no_terminal_and_splits_no_line(tmp_path: Path) -> N
     [row] = ok("dump", path, "--print-data-log").rows
     assert row["records"][0]["value"] == json.loads(value)["value"]
     assert len(ok("dump", path, "--print-data-log").out.decode().splitlines()) == 1
+
+
+def test_control_records_that_make_no_sense_are_shown_all_the_same(tmp_path: Path) -> None:
+    path = tmp_path / f"{0:020}.log"
+    builder = BatchBuilder(base_offset=0, producer_id=1, producer_epoch=0, is_control=True)
+    builder.append(Record(b"?", None, timestamp=5))
+    path.write_bytes(builder.build())
+    [row] = ok("dump", path, "--print-data-log").rows
+    assert row["records"][0]["control"] is None
+    assert row["records"][0]["topic"] is None  # the directory is no partition's
+    assert b"controlType: UNKNOWN" in ok("dump", path, "--print-data-log", "--format", "table").out
 
 
 def test_so_many_bytes_and_no_more(clean: Path) -> None:

@@ -43,11 +43,13 @@ class Run(NamedTuple):
     """Sound batches that touch each other.
 
     Attributes:
-        position: Where `buffer` begins in the file.
+        path: The log file.
+        position: Where `buffer` begins in it.
         buffer: uint8[n], used again for the next run.
         table: The batches, positions relative to `buffer`.
     """
 
+    path: str
     position: int
     buffer: NDArray[np.uint8]
     table: BatchTable
@@ -157,7 +159,7 @@ class LogWalk:
             table, stop = chunk.scan.table, chunk.scan.stop
             good = check_crc(chunk.buffer, table)
             if good:
-                run = Run(chunk.position, chunk.buffer, table.slice(0, good))
+                run = Run(self._records.path, chunk.position, chunk.buffer, table.slice(0, good))
                 self._look_at(run)
                 on_run(run)
             if good < len(table):
@@ -253,7 +255,7 @@ class LogWalk:
         self._grouped.add_all(
             Finding(
                 kind=kind,
-                path=self._records.path,
+                path=run.path,
                 what=what,
                 position=run.position + int(run.table.position[row]),
                 offset=int(run.table.base_offset[row]),
@@ -328,7 +330,7 @@ class LogWalk:
         self._grouped.add_all(
             Finding(
                 kind=FindingKind.BAD_RECORD,
-                path=self._records.path,
+                path=run.path,
                 what=what,
                 position=run.position + int(run.table.position[rows[first]]),
                 offset=int(offsets[first]),

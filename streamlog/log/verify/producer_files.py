@@ -86,7 +86,7 @@ class ProducersCheck:
         self._report(
             Finding(
                 kind=FindingKind.BAD_RECORD,
-                path=self._directory,
+                path=run.path,
                 what=f"a control record cannot be understood: {error.what}",
                 position=None if error.position is None else run.position + error.position,
                 offset=int(run.table.base_offset[0]),

@@ -13,7 +13,9 @@ from streamlog.fs.local import LocalFileSystem
 from streamlog.log.verify.findings import Finding, FindingKind, Severity
 from streamlog.log.verify.paths import verify
 from streamlog.records.batch import scan_batches
+from streamlog.records.builder import BatchBuilder
 from streamlog.records.layout import CRC_OFFSET, RECORD_BATCH_OVERHEAD
+from streamlog.records.record import Record
 from tests.support.segments import BatchPlan, make_batches, with_crc
 
 Copied = Callable[[str], Path]
@@ -228,6 +230,17 @@ def test_a_record_of_right_checksum_that_cannot_be_decoded_is_found_deep(copied:
     assert findings(path.parent) == []
     [found] = findings(path.parent, is_deep=True)
     assert (found.kind, found.position) == (FindingKind.BAD_RECORD, 0)
+
+
+def test_a_control_record_that_makes_no_sense_is_found(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    path = directory / f"{0:020}.log"
+    builder = BatchBuilder(base_offset=0, producer_id=1, producer_epoch=0, is_control=True)
+    builder.append(Record(b"?", None, timestamp=5))
+    path.write_bytes(builder.build())
+    [found] = findings(directory)
+    assert (found.kind, found.path, found.offset) == (FindingKind.BAD_RECORD, str(path), 0)
 
 
 # ---- indexes, snapshots -------------------------------------------------------------------------
