@@ -1,6 +1,7 @@
 """Messages of formats v0 and v1: Kafka reads ours, and converts what producers send as we do."""
 
 import base64
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from streamlog.records.record import CompressionType, Record
 from tests.compat.answers import told_by_reader
 from tests.compat.kafka import Kafka
 from tests.compat.scenarios import CONFIG, NOW, open_log, rows
+from tests.support.golden import GOLDEN
 from tests.support.messages import message_set
 
 pytestmark = pytest.mark.compat
@@ -138,3 +140,26 @@ def test_what_kafkas_leader_refuses_we_refuse(kafka: Kafka, tmp_path: Path, name
     assert kind in f"{answer['error']} {answer['message']}"
     with open_log(tmp_path / "ours-0", config) as log, pytest.raises(error):
         log.append_as_leader(sent)
+
+
+OLD = sorted((GOLDEN / "B-legacy").glob("*-log-dir*/old*"))
+
+
+@pytest.mark.parametrize("directory", OLD, ids=lambda path: path.name)
+def test_indexes_made_anew_are_those_that_kafka_makes(
+    kafka: Kafka, tmp_path: Path, directory: Path
+) -> None:
+    theirs_path, ours_path = (tmp_path / who / directory.name for who in ("theirs", "ours"))
+    for path in (theirs_path, ours_path):
+        shutil.copytree(directory, path, ignore=shutil.ignore_patterns("*index"))
+    settings = CONFIG.to_properties()
+    theirs = kafka.ask("open", directory=str(theirs_path), now=NOW, config=settings)
+    assert "error" not in theirs, theirs
+    with open_log(ours_path):
+        pass
+    names = sorted(path.name for path in theirs_path.glob("*index"))
+    assert len(names) >= 4
+    for name in names:
+        assert (ours_path / name).read_bytes() == (theirs_path / name).read_bytes(), name
+    ours = told_by_reader(ours_path, now=NOW, timestamps=[])
+    assert ours["batches"] == theirs["batches"]
