@@ -21,6 +21,7 @@ from streamlog.cli.failures import (
     Findings,
     explain,
 )
+from streamlog.cli.handover import handover
 from streamlog.cli.offsets import offsets
 from streamlog.cli.produce import produce
 from streamlog.cli.repair import repair
@@ -79,7 +80,7 @@ def streamlog(context: click.Context, *, path: str | None, format: str | None, q
     context.obj = Settings(path=path, format=format, quiet=quiet)
 
 
-for _verb in (topics, produce, cat, offsets, dump, verify, repair, doctor):
+for _verb in (topics, produce, cat, offsets, dump, verify, repair, handover, doctor):
     streamlog.add_command(_verb)
 
 
