@@ -363,9 +363,16 @@ def test_wrong_use_and_the_other_files_come_first(clean: Path, tmp_path: Path) -
 def test_files_on_their_way_out_are_read_too(clean: Path) -> None:
     [path, *_] = sorted((clean / "retained-0").glob("*.log.deleted"))
     assert ok("dump", path).rows[0]["baseOffset"] == int(path.name.partition(".")[0])
-    for path in sorted((clean / "__cluster_metadata-0").glob("*.checkpoint")):
-        first = ok("dump", path, "--format", "table").out.decode().splitlines()[1]
-        assert first.startswith("Snapshot end offset: ")
+    lines = ok("dump", clean / "bootstrap.checkpoint", "--format", "table").out.decode()
+    assert lines.splitlines()[1] == "KRaft bootstrap snapshot"
+    assert lines.splitlines()[2].startswith("baseOffset: 0 ")
+
+
+def test_a_snapshot_of_the_cluster_metadata_says_where_it_ends(clean: Path, tmp_path: Path) -> None:
+    path = tmp_path / f"{181:020}-{3:010}.checkpoint"
+    path.write_bytes((clean / "bootstrap.checkpoint").read_bytes())
+    lines = ok("dump", path, "--format", "table").out.decode().splitlines()
+    assert lines[1] == "Snapshot end offset: 181, epoch: 3"
 
 
 def test_base64_and_hex_hold_the_same_bytes(clean: Path) -> None:

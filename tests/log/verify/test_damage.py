@@ -412,6 +412,17 @@ def test_a_file_by_itself(copied: Copied, name: str, position: int) -> None:
     assert found and all(each.path == str(path) for each in found)
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    ["retained-0/*.log.deleted", "bootstrap.checkpoint"],
+)
+def test_batches_that_are_no_live_segments(copied: Copied, pattern: str) -> None:
+    path = min(copied("clean-log.dir").glob(pattern))
+    assert findings(path, is_deep=True) == []
+    flip(path, 70)
+    assert {each.kind for each in findings(path)} == {FindingKind.BAD_CHECKSUM}
+
+
 def test_what_is_not_there_and_what_is_no_file_of_ours_is_wrong_use(tmp_path: Path) -> None:
     with pytest.raises(UnknownTopicError):
         findings(tmp_path / "missing")
