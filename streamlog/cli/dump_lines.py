@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from streamlog.cli.output import safe_text, to_json
 from streamlog.cli.record_writers import encoded_text
+from streamlog.errors import InvalidRecordError
 from streamlog.log.contents import Content, KnownFile
 from streamlog.records.batch import LegacyRecordBatch, RecordBatch
 from streamlog.records.control import parse_control_key, parse_marker
@@ -77,11 +78,15 @@ def record_line(batch: RecordBatch | LegacyRecordBatch, record: Record) -> str:
 
 
 def _control_text(record: Record) -> str:
-    marker = parse_marker(record)
+    try:
+        kind = parse_control_key(record.key)
+        marker = parse_marker(record)
+    except InvalidRecordError:
+        return " controlType: UNKNOWN"
     if marker is not None:
         return f" endTxnMarker: {marker.type.name} coordinatorEpoch: {marker.coordinator_epoch}"
     _, type_id = control_key(record)
-    return f" controlType: {parse_control_key(record.key).name}({type_id})"
+    return f" controlType: {kind.name}({type_id})"
 
 
 def control_key(record: Record) -> tuple[int, int]:

@@ -16,9 +16,9 @@ from streamlog.cli.json_records import record_object
 from streamlog.cli.output import Output, Row
 from streamlog.config import LogConfig
 from streamlog.errors import (
-    CorruptIndexError,
     CorruptRecordError,
     FileMissingError,
+    InvalidRecordError,
     InvalidRequestError,
     StreamLogError,
 )
@@ -31,10 +31,10 @@ from streamlog.log.epochs import LeaderEpochCache
 from streamlog.log.meta_properties import read_meta_properties
 from streamlog.log.partition_metadata import read_topic_id
 from streamlog.log.producer_snapshot import MAX_SNAPSHOT_SIZE, decode_snapshot
-from streamlog.log.verify.findings import Finding, Severity
+from streamlog.log.verify.findings import Finding, Severity, as_error
 from streamlog.log.verify.paths import verify
 from streamlog.records.batch import LegacyRecordBatch, RecordBatch, ScanStop, read_batches
-from streamlog.records.control import ControlRecordType, parse_control_key, parse_marker
+from streamlog.records.control import parse_control_key, parse_marker
 from streamlog.records.record import Record
 from streamlog.segment.file_records import FileRecords
 from streamlog.segment.index_entries import (
@@ -196,9 +196,8 @@ def _print_log(file: _File, known: KnownFile, say: Callable[[str], None]) -> Non
         for batch, position in _batches(file):
             say(dump_lines.batch_line(batch, position))
             end = position + batch.size
-            if file.wanted.is_deep:
-                for record in batch.records():
-                    say(_record_line(file, batch, record))
+            for record in _records(file, batch):
+                say(_record_line(file, batch, record))
     finally:
         rest = _size(file) - end
         if rest > 0 and file.wanted.max_bytes is None:
@@ -289,15 +288,20 @@ def _batch_row(file: _File, batch: Batch, position: int) -> dict[str, Any]:
         "crc": batch.crc,
         "isvalid": batch.is_valid,
     }
-    if file.wanted.is_deep:
-        try:
-            records = [_record_row(file, batch, record) for record in batch.records()]
-        except StreamLogError as error:
-            file.errors.append(error)
-            records = []
-        if file.wanted.with_records:
-            row["records"] = records
+    records = [_record_row(file, batch, record) for record in _records(file, batch)]
+    if file.wanted.with_records:
+        row["records"] = records
     return row
+
+
+def _records(file: _File, batch: Batch) -> Iterator[Record]:
+    """Yield the records of a batch, if they are wanted; what is wrong is added to the errors."""
+    if not file.wanted.is_deep:
+        return
+    try:
+        yield from batch.records()
+    except StreamLogError as error:
+        file.errors.append(error)
 
 
 def _record_row(file: _File, batch: Batch, record: Record) -> dict[str, Any]:
@@ -312,15 +316,18 @@ def _record_row(file: _File, batch: Batch, record: Record) -> dict[str, Any]:
     return row
 
 
-def _control(record: Record) -> dict[str, Any]:
-    """Return what a control record says."""
-    kind = parse_control_key(record.key)
-    marker = parse_marker(record)
+def _control(record: Record) -> dict[str, Any] | None:
+    """Return what a control record says, None for one that cannot be understood."""
+    try:
+        kind = parse_control_key(record.key)
+        marker = parse_marker(record)
+    except InvalidRecordError:
+        return None
     version, type_id = dump_lines.control_key(record)
     return {
         "version": version,
         "typeId": type_id,
-        "type": "UNKNOWN" if kind is ControlRecordType.UNKNOWN else kind.name,
+        "type": kind.name,
         "coordinatorEpoch": None if marker is None else marker.coordinator_epoch,
     }
 
@@ -425,7 +432,7 @@ def _check_index(file: _File, known: KnownFile) -> None:
 
     def add(finding: Finding) -> None:
         if finding.severity is not Severity.NOTE:
-            file.errors.append(_as_error(finding))
+            file.errors.append(as_error(finding))
 
     if os.path.basename(file.path).count(".") == 1:  # one of a live segment
         verify(file.fs, file.path, add)
@@ -447,16 +454,3 @@ def _open_index(file: _File, known: KnownFile) -> None:
         TimeIndex(file.fs, file.path, base_offset, max_size=max_size).load(log_size=log_size)
     else:
         OffsetIndex(file.fs, file.path, base_offset, max_size=max_size).load(log_size=log_size)
-
-
-def _as_error(finding: Finding) -> CorruptIndexError:
-    times = f" ({finding.count} times)" if finding.count > 1 else ""
-    return CorruptIndexError(
-        f"{finding.what}{times}",
-        path=finding.path,
-        position=finding.position,
-        offset=finding.offset,
-        got=finding.got,
-        expected=finding.expected,
-        hint="opening the partition for writing once builds it anew",
-    )

@@ -21,8 +21,10 @@ from streamlog.cli.failures import (
     Findings,
     explain,
 )
+from streamlog.cli.handover import handover
 from streamlog.cli.offsets import offsets
 from streamlog.cli.produce import produce
+from streamlog.cli.repair import repair
 from streamlog.cli.settings import FORMATS, Settings
 from streamlog.cli.topics import topics
 from streamlog.cli.verify import verify
@@ -78,7 +80,7 @@ def streamlog(context: click.Context, *, path: str | None, format: str | None, q
     context.obj = Settings(path=path, format=format, quiet=quiet)
 
 
-for _verb in (topics, produce, cat, offsets, dump, verify, doctor):
+for _verb in (topics, produce, cat, offsets, dump, verify, repair, handover, doctor):
     streamlog.add_command(_verb)
 
 

@@ -10,6 +10,7 @@ from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.log.decisions import DecidedExtent, DecidedFile
 from streamlog.log.staging import StagingArea
 from streamlog.records.batch import check_crc, scan_batches
+from streamlog.records.layout import CURRENT_MAGIC
 from streamlog.records.table import BatchTable, ScanStop
 
 __all__ = ["ExtentReader"]
@@ -117,6 +118,7 @@ class ExtentReader:
                 expected=f"{int(table.crc[good]):#010x}",
             )
         is_dense = bool((table.count == table.last_offset - table.base_offset + 1).all())
+        is_dense &= bool((table.magic == CURRENT_MAGIC).all())  # no other has headers to rewrite
         goes_on = bool((table.base_offset[1:] == table.last_offset[:-1] + 1).all())
         if not (is_dense and goes_on) or int(table.count.sum()) != extent.records:
             raise CorruptRecordError(

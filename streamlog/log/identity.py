@@ -8,6 +8,7 @@ from urllib.parse import quote
 from streamlog.errors import InvalidRequestError
 
 __all__ = [
+    "PRODUCER_ID_BASE",
     "CommitIdentity",
     "Fingerprint",
     "app_key",
@@ -22,7 +23,7 @@ _ANONYMOUS: Final = "anonymous/"
 _CHECKSUM_SPAN: Final = 1 << 64
 _KEY_LENGTH_MAX: Final = 120  # leaves room in the 255 bytes of a file name
 _KEY_FRONT: Final = 80
-_PRODUCER_ID_BASE: Final = 1 << 62  # a broker hands out ids from 0; it never gets that far
+PRODUCER_ID_BASE: Final = 1 << 62  # a broker hands out ids from 0; it never gets that far
 _PRODUCER_ID_BITS: Final = 61
 _SOURCE_LENGTH_MAX: Final = 1024  # of a fingerprint that is kept as it is
 
@@ -129,4 +130,4 @@ def app_key(app: str) -> str:
 def producer_id_for(app: str) -> int:
     """Return the producer id that all batches of an app carry: 2**62 and 61 bits of a hash."""
     digest = hashlib.sha256(app.encode()).digest()
-    return _PRODUCER_ID_BASE + (int.from_bytes(digest[:8], "big") >> (64 - _PRODUCER_ID_BITS))
+    return PRODUCER_ID_BASE + (int.from_bytes(digest[:8], "big") >> (64 - _PRODUCER_ID_BITS))

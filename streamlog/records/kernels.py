@@ -376,12 +376,12 @@ def decode_batch(
         out_longs[LONGS_HEADERS, row] = found.headers
         if found.key_size < 0:
             out_totals[TOTAL_KEY_NULLS] += 1
-            out_validity[0, row >> 3] &= ~(1 << (row & 7))
+            out_validity[0, row >> 3] &= 0xFF ^ 1 << (row & 7)
         elif out_key.size > 0:
             key_end = copy_field(source, found.key, found.key_size, out_key, key_end)
         if found.value_size < 0:
             out_totals[TOTAL_VALUE_NULLS] += 1
-            out_validity[1, row >> 3] &= ~(1 << (row & 7))
+            out_validity[1, row >> 3] &= 0xFF ^ 1 << (row & 7)
         elif out_value.size > 0:
             value_end = copy_field(source, found.value, found.value_size, out_value, value_end)
         if key_end < 0 or value_end < 0:

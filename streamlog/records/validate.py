@@ -20,7 +20,7 @@ keep them as they are.
 | a producer id comes with a sequence | client | InvalidRecord |
 | every record has a key where `cleanup.policy` has compact | not replication | InvalidRecord |
 | CreateTime: timestamp -1 or within the topic's bounds | not replication | InvalidTimestamp |
-| topic of CreateTime: no batch says LogAppendTime | not replication | InvalidTimestamp |
+| no batch says LogAppendTime, or a topic of CreateTime takes its time | not replication | same |
 
 Source: org.apache.kafka.storage.internals.log.LogValidator,
 UnifiedLog.analyzeAndValidateRecords.
@@ -148,13 +148,14 @@ def validate_append(
     table = _whole_batches(source)
     if origin is AppendOrigin.REPLICATION:
         return ValidatedBatches(source.copy(), table, *_largest_timestamp(source, table))
+    is_stamped = config.message_timestamp_type == "LogAppendTime"
+    _check_timestamp_types(table, is_stamped=is_stamped)
     codec, level = target_codec(config)
     if (table.magic < CURRENT_MAGIC).any():
         source, table = _convert(source, table, codec, level)
     if origin is AppendOrigin.CLIENT:
         _check_client(table)
     _check_sizes(table, config)
-    is_stamped = config.message_timestamp_type == "LogAppendTime"
     found = _check_records(source, table, config, None if is_stamped else now_ms)
     stale = _to_rebuild(table, found, codec)
     if any(stale):
@@ -163,7 +164,7 @@ def validate_append(
     else:
         bytes_, current = source.copy(), table
     if not is_stamped:
-        current = _with_real_max_timestamps(current, found)
+        current = _as_create_time(current, found)
     current = patch_batches(
         bytes_,
         current,
@@ -217,6 +218,24 @@ def _whole_batches(source: NDArray[np.uint8]) -> BatchTable:
     return scan.table
 
 
+def _check_timestamp_types(table: BatchTable, *, is_stamped: bool) -> None:
+    """Make sure that no batch claims the time of an append that did not happen yet.
+
+    A topic of CreateTime takes the claimed time for the producer's, if there is one.
+
+    Source: LogValidator.validateTimestamp.
+    """
+    claims = table.attributes & TIMESTAMP_TYPE_MASK != 0
+    if not is_stamped:
+        claims &= table.max_timestamp == NO_TIMESTAMP
+    if claims.any():
+        raise InvalidTimestampError(
+            "a producer must not say LogAppendTime",
+            position=int(table.position[int(claims.argmax())]),
+            expected="CreateTime",
+        )
+
+
 def _convert(
     source: NDArray[np.uint8],
     table: BatchTable,
@@ -234,15 +253,12 @@ def _convert(
         raise InvalidRecordError(
             "a compressed message comes alone", got=f"{len(table)} messages", expected=1
         )
-    converted = encode_columns(
+    return encode_columns(
         decode_produced(source, table),
         batch_size=MAX_INT32,
         compression=CompressionType(codecs[0]) if codec is None else codec,
         level=level,
     )
-    # Not written: a topic of CreateTime refuses the bit, one of LogAppendTime sets it.
-    converted.table.attributes[:] |= table.attributes.max() & TIMESTAMP_TYPE_MASK
-    return converted
 
 
 def _largest_timestamp(source: NDArray[np.uint8], table: BatchTable) -> tuple[int, int]:
@@ -353,11 +369,6 @@ def _check_records(
         )
     if now_ms is None:
         return found
-    if any(bits & TIMESTAMP_TYPE_MASK for bits in table.attributes.tolist()):
-        raise InvalidTimestampError(
-            "batch says LogAppendTime where the topic says CreateTime",
-            expected="CreateTime (message.timestamp.type)",
-        )
     if any(found.untimely):
         slots = decode_slots(source, table).slots
         timestamp = slots[:, s.SLOT_TIMESTAMP]
@@ -431,11 +442,13 @@ def _rebuild(
     return np.concatenate(buffers), BatchTable.concatenate(tables)
 
 
-def _with_real_max_timestamps(table: BatchTable, found: _Found) -> BatchTable:
-    """Return the table with the largest timestamps that the records have."""
-    if table.max_timestamp.tolist() == found.max_timestamp:
+def _as_create_time(table: BatchTable, found: _Found) -> BatchTable:
+    """Return the table with CreateTime and the largest timestamps that the records have."""
+    claims = bool((table.attributes & TIMESTAMP_TYPE_MASK).any())
+    if not claims and table.max_timestamp.tolist() == found.max_timestamp:
         return table
     fields = table.fields.copy()
+    fields[:, ATTRIBUTES] &= ~TIMESTAMP_TYPE_MASK
     full = np.array(found.rows) > 0
     fields[full, MAX_TIMESTAMP] = np.array(found.max_timestamp)[full]
     return BatchTable(fields)

@@ -15,6 +15,7 @@ from streamlog.segment import offset_index, time_index, txn_index
 from streamlog.segment.txn_index import AbortedTxn
 
 __all__ = [
+    "MAX_INDEX_FILE",
     "OffsetEntries",
     "TimeEntries",
     "TxnEntry",
@@ -23,7 +24,7 @@ __all__ = [
     "txn_entries",
 ]
 
-MAX_INDEX_FILE: Final = 1 << 31  # `segment.index.bytes` is an int32
+MAX_INDEX_FILE: Final = 256 << 20  # 25 times what `segment.index.bytes` is by default
 
 
 class OffsetEntries(NamedTuple):

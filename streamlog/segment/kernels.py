@@ -23,6 +23,7 @@ from streamlog.records.layout import (
     MIN_BATCH_LENGTH,
     RECORD_BATCH_OVERHEAD,
 )
+from streamlog.records.legacy_header_kernels import int32_at
 from streamlog.records.legacy_layout import (
     MAGIC_V0,
     MAGIC_V1,
@@ -151,13 +152,15 @@ def find_candidate(
         The position of a whole header whose fields are plausible, or -1.
     """
     for at in range(position, buffer.size - MIN_MESSAGE_SIZE + 1):
-        if buffer[at + MAGIC_OFFSET] > CURRENT_MAGIC or not has_header(buffer, at):
+        if buffer[at + MAGIC_OFFSET] > CURRENT_MAGIC:
+            continue
+        length = int32_at(buffer, at + LENGTH_OFFSET)  # 0 in zeros, of which there may be many
+        if length < MIN_LENGTH_V0 or length > left - at - LOG_OVERHEAD:
+            continue
+        if length < least_length(buffer, at) or not has_header(buffer, at):
             continue
         base_offset = read_int64(buffer, at + BASE_OFFSET_OFFSET)
         if base_offset < first_offset or base_offset > last_offset:
-            continue
-        length = read_int32(buffer, at + LENGTH_OFFSET)
-        if length < least_length(buffer, at) or length > left - at - LOG_OVERHEAD:
             continue
         delta = read_delta(buffer, at)
         if delta >= 0 and delta <= last_offset - base_offset:

@@ -10,7 +10,7 @@ DATA = b"a message set" * 20
 FRAME = compress(DATA, 9)
 
 
-def test_the_wrong_checksum_is_the_one_that_kafka_0_8_wrote() -> None:
+def test_59_the_wrong_checksum_is_the_one_that_kafka_0_8_wrote() -> None:
     assert FRAME[4:7].hex() == "604082"
     assert with_wrong_checksum(FRAME)[4:7].hex() == "60401a"
     assert with_wrong_checksum(FRAME)[7:] == FRAME[7:]

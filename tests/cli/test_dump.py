@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from streamlog.records.builder import BatchBuilder
+from streamlog.records.record import Record
 from tests.support.archives import unpack
 from tests.support.cli import ok, streamlog
 from tests.support.golden import GOLDEN, json_lines
@@ -138,6 +140,17 @@ def test_hostile_text_steers_no_terminal_and_splits_no_line(tmp_path: Path) -> N
     [row] = ok("dump", path, "--print-data-log").rows
     assert row["records"][0]["value"] == json.loads(value)["value"]
     assert len(ok("dump", path, "--print-data-log").out.decode().splitlines()) == 1
+
+
+def test_control_records_that_make_no_sense_are_shown_all_the_same(tmp_path: Path) -> None:
+    path = tmp_path / f"{0:020}.log"
+    builder = BatchBuilder(base_offset=0, producer_id=1, producer_epoch=0, is_control=True)
+    builder.append(Record(b"?", None, timestamp=5))
+    path.write_bytes(builder.build())
+    [row] = ok("dump", path, "--print-data-log").rows
+    assert row["records"][0]["control"] is None
+    assert row["records"][0]["topic"] is None  # the directory is no partition's
+    assert b"controlType: UNKNOWN" in ok("dump", path, "--print-data-log", "--format", "table").out
 
 
 def test_so_many_bytes_and_no_more(clean: Path) -> None:
@@ -350,9 +363,16 @@ def test_wrong_use_and_the_other_files_come_first(clean: Path, tmp_path: Path) -
 def test_files_on_their_way_out_are_read_too(clean: Path) -> None:
     [path, *_] = sorted((clean / "retained-0").glob("*.log.deleted"))
     assert ok("dump", path).rows[0]["baseOffset"] == int(path.name.partition(".")[0])
-    for path in sorted((clean / "__cluster_metadata-0").glob("*.checkpoint")):
-        first = ok("dump", path, "--format", "table").out.decode().splitlines()[1]
-        assert first.startswith("Snapshot end offset: ")
+    lines = ok("dump", clean / "bootstrap.checkpoint", "--format", "table").out.decode()
+    assert lines.splitlines()[1] == "KRaft bootstrap snapshot"
+    assert lines.splitlines()[2].startswith("baseOffset: 0 ")
+
+
+def test_a_snapshot_of_the_cluster_metadata_says_where_it_ends(clean: Path, tmp_path: Path) -> None:
+    path = tmp_path / f"{181:020}-{3:010}.checkpoint"
+    path.write_bytes((clean / "bootstrap.checkpoint").read_bytes())
+    lines = ok("dump", path, "--format", "table").out.decode().splitlines()
+    assert lines[1] == "Snapshot end offset: 181, epoch: 3"
 
 
 def test_base64_and_hex_hold_the_same_bytes(clean: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log.producers import ProducerStateManager
 from streamlog.log.reader import LogReader
-from streamlog.records.batch import RecordBatch
+from streamlog.records.batch import LegacyRecordBatch, RecordBatch
 from streamlog.records.record import Record
 
 __all__ = ["batches_of", "encoded", "producers_of", "told_by_reader"]
@@ -39,12 +39,13 @@ def told_by_reader(path: Path, *, now: int, timestamps: Iterable[int]) -> dict[s
         }
 
 
-def batches_of(reader: LogReader) -> list[RecordBatch]:
+def batches_of(reader: LogReader) -> list[RecordBatch | LegacyRecordBatch]:
     """Return all batches, read in small pieces."""
-    found, at = [], reader.log_start_offset
+    found: list[RecordBatch | LegacyRecordBatch] = []
+    at = reader.log_start_offset
     while at < reader.log_end_offset:
         info = reader.read(at, 1000)
-        found += list(info.batches())
+        found += info.batches()
         at = info.next_offset
     return found
 
@@ -74,7 +75,7 @@ def producers_of(reader: LogReader, *, now: int) -> list[dict[str, Any]]:
     ]
 
 
-def _batch(batch: RecordBatch) -> dict[str, Any]:
+def _batch(batch: RecordBatch | LegacyRecordBatch) -> dict[str, Any]:
     return {
         "baseOffset": batch.base_offset,
         "lastOffset": batch.last_offset,

@@ -69,10 +69,8 @@ class Kafka:
         Raises:
             KafkaUnavailableError: No Java, no compiler, or no jars.
         """
-        java = _tool("java")
-        jars = _jars()
-        classes = _compiled(jars)
-        return cls([java, *(options or QUICK_TO_START), "-cp", f"{classes}:{jars}/*", "Oracle"])
+        classes = f"{_compiled(_jars())}:{classpath()}"
+        return cls([java(), *(options or QUICK_TO_START), "-cp", classes, "Oracle"])
 
     def ask(self, ask: str, **fields: Any) -> dict[str, Any]:
         """Return the answer to a question; an error of Kafka's is one, in `error`."""
@@ -102,6 +100,24 @@ class Kafka:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def java() -> str:
+    """Return the path of Java.
+
+    Raises:
+        KafkaUnavailableError: It is not installed.
+    """
+    return _tool("java")
+
+
+def classpath() -> str:
+    """Return the class path with all of Kafka on it.
+
+    Raises:
+        KafkaUnavailableError: The jars cannot be had.
+    """
+    return f"{_jars()}/*"
 
 
 def _tool(name: str) -> str:

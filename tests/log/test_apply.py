@@ -8,6 +8,7 @@ import pytest
 
 from streamlog.config import LogConfig
 from streamlog.errors import CommitMismatchError, CorruptDataError, CorruptRecordError
+from streamlog.fs.api import OpenMode
 from streamlog.log import apply
 from streamlog.log.admission import admit, gather
 from streamlog.log.apply import apply_part
@@ -18,7 +19,9 @@ from streamlog.log.partition_log import PartitionLog
 from streamlog.log.staging import StagingArea
 from streamlog.log.standing import Standing
 from streamlog.records.batch import read_batches
+from streamlog.records.record import Record
 from tests.support.commits import APP, NOW, ROOT, Scene, rows_of
+from tests.support.messages import message_set
 
 
 def prepare(
@@ -191,3 +194,15 @@ def test_staged_bytes_are_checked_again_when_applied() -> None:
     with log.writing(), pytest.raises(CorruptRecordError, match="checksum"):
         apply_part(log, decision, part, reader())
     assert len(scene.values(0)) < len(rows_of(0, 0))
+
+
+def test_a_message_of_an_old_format_is_no_staged_batch() -> None:
+    scene = Scene()
+    _, _, part, reader = prepare(scene, scene.stage(0, {0: [b"x" * 50]}))
+    (extent,) = part.extents
+    without_value = len(message_set(1, [Record(None, b"")]))
+    old = message_set(1, [Record(None, bytes(extent.size - without_value))])
+    with scene.fs.open(reader().path(extent), OpenMode.WRITE) as file:
+        file.pwrite(old, extent.position)
+    with pytest.raises(CorruptRecordError, match="do not hold the records"):
+        reader().read(extent)

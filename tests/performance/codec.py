@@ -1,8 +1,9 @@
-"""Encoding and decoding of v2 batches beside aiokafka, and codecs beside the bare libraries.
+"""Encoding and decoding of batches beside aiokafka, and codecs beside the bare libraries.
 
 The batch is the one the goals speak of: 1,000 records, keys of 10 bytes, values of 100. Decoding
 includes the checksum on both sides. aiokafka's codec is Cython and makes an object per record;
-ours makes Arrow buffers.
+ours makes Arrow buffers. Messages of v0 and v1 are measured beside it, too, and beside v2: each has
+a header and a checksum of its own.
 """
 
 import random
@@ -15,11 +16,14 @@ import numpy as np
 import snappy
 import zstandard
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
 
 from streamlog.binary import compression
 from streamlog.records.batch import check_crc, scan_batches
 from streamlog.records.builder import encode_columns
 from streamlog.records.columns import BinaryColumn, InputColumns, decode_columns
+from streamlog.records.legacy_builder import LegacyBuilder
+from streamlog.records.record import Record
 from tests.performance.comparison import Comparison, interleaved
 
 RECORDS = 1_000
@@ -48,14 +52,36 @@ def compare() -> Iterator[Comparison]:
         encode_columns(columns)
 
     def decode() -> None:
-        table = scan_batches(buffer).table
-        if check_crc(buffer, table) != len(table):
-            raise AssertionError("the checksum is wrong")
-        decode_columns(buffer, table)
+        decode_checked(buffer)
 
     yield beside_aiokafka("codec.encode", encode, encode_with_aiokafka, goal=4.0)
     yield beside_aiokafka("codec.decode", decode, lambda: decode_with_aiokafka(buffer), goal=2.0)
+    for magic in (0, 1):
+        yield from messages(magic, decode)
     yield from decompressors()
+
+
+def messages(magic: int, decode_v2: Callable[[], object]) -> Iterator[Comparison]:
+    """Yield how fast messages of a format are decoded, beside aiokafka and beside v2."""
+    builder = LegacyBuilder(magic)
+    for time_, key, value in zip(TIMES, KEYS, VALUES, strict=True):
+        builder.append(Record(key, value, (), time_))
+    buffer = builder.build()
+
+    def decode() -> None:
+        decode_checked(buffer)
+
+    bench = f"codec.decode.v{magic}"
+    yield beside_aiokafka(bench, decode, lambda: decode_messages_with_aiokafka(buffer), goal=2.0)
+    rates = interleaved(rate(decode, RECORDS), rate(decode_v2, RECORDS), rounds=ROUNDS)
+    yield Comparison(f"{bench}.beside_v2", *rates, "v2", "records/s", goal=0.3)
+
+
+def decode_checked(buffer: bytes) -> None:
+    table = scan_batches(buffer).table
+    if check_crc(buffer, table) != len(table):
+        raise AssertionError("the checksum is wrong")
+    decode_columns(buffer, table)
 
 
 def beside_aiokafka(
@@ -99,6 +125,16 @@ def decode_with_aiokafka(buffer: bytes) -> None:
         raise AssertionError("the checksum is wrong")
     for _ in batch:
         pass
+
+
+def decode_messages_with_aiokafka(buffer: bytes) -> None:
+    messages = MemoryRecords(buffer)
+    while messages.has_next():
+        message = messages.next_batch()
+        if not message.validate_crc():
+            raise AssertionError("the checksum is wrong")
+        for _ in message:
+            pass
 
 
 # ---- codecs ------------------------------------------------------------------------------------

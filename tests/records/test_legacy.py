@@ -109,7 +109,7 @@ def test_columns_of_a_whole_file_are_what_kafka_reads(case: Any) -> None:
 
 
 @pytest.mark.parametrize("golden", [G13, G14, G15, G16, G17, G18, G19])
-def test_wrappers_give_their_records(golden: str) -> None:
+def test_53_wrappers_give_their_records(golden: str) -> None:
     buffer = bytes.fromhex(golden)
     times = [-1, -1] if buffer[16] == 0 else [T0, T0 + 5]
     if golden == G19:
@@ -129,7 +129,7 @@ def test_only_wanted_offsets_are_given(magic: int, codec: CompressionType) -> No
     assert read(buffer, start_offset=73) == []
 
 
-def test_the_time_of_the_append_is_that_of_the_wrapper_whatever_stands_inside() -> None:
+def test_51_the_time_of_the_append_is_that_of_the_wrapper_whatever_stands_inside() -> None:
     inner = message_set(1, THREE)
     buffer = wrapper(1, GZIP | 8, T0 + 50, compress(GZIP, inner), offset=2)
     assert [row[1] for row in read(buffer)] == [T0 + 50] * 3
@@ -140,7 +140,7 @@ def test_messages_of_v0_in_a_wrapper_of_v1_are_read_without_timestamps() -> None
     assert [row[:2] for row in read(buffer)] == [(10, -1), (11, -1), (12, -1)]
 
 
-def test_a_wrapper_of_offset_0_takes_the_offsets_in_it_as_they_are() -> None:
+def test_50_a_wrapper_of_offset_0_takes_the_offsets_in_it_as_they_are() -> None:
     buffer = wrapper(1, GZIP, T0, compress(GZIP, message_set(1, THREE)), offset=0)
     assert [row[0] for row in read(buffer)] == [0, 1, 2]
 
@@ -161,7 +161,7 @@ def test_offsets_of_a_producer_mean_nothing() -> None:
 
 
 @pytest.mark.parametrize("checksum", [0x1A, 0x82, 0x55])
-def test_lz4_of_v0_is_read_whatever_its_header_checksum(checksum: int) -> None:
+def test_58_lz4_of_v0_is_read_whatever_its_header_checksum(checksum: int) -> None:
     frame = bytearray(compress(LZ4, message_set(0, THREE)))
     frame[6] = checksum
     assert len(read(wrapper(0, LZ4, None, bytes(frame), offset=2))) == 3
@@ -212,11 +212,11 @@ DAMAGED = {
     "offsets that go back": (packed(setting(7, b"\x02")), "go back"),
     "an offset twice": (packed(setting(7, b"\x01")), "go back"),
     "v0 offsets behind the wrapper": (packed(setting(66, b"\x01"), 0), "below that of its last"),
-    "v1 offsets behind the wrapper": (packed(setting(82, b"\x01"), 1), "below that of its last"),
+    "49 v1 offsets behind the wrapper": (packed(setting(82, b"\x01"), 1), "below that of its last"),
     "a negative last offset": (packed(setting(76, b"\xff"), 1), "below that of its last"),
-    "no value": (wrapper(1, GZIP, T0, None, offset=5), "has no value"),
+    "47 no value": (wrapper(1, GZIP, T0, None, offset=5), "has no value"),
     "an empty set": (wrapper(0, GZIP, None, compress(GZIP, b""), offset=5), "holds no message"),
-    "zstd": (wrapper(1, 4, T0, b"...", offset=5), "codec"),
+    "55 zstd": (wrapper(1, 4, T0, b"...", offset=5), "codec"),
     "codec 7": (wrapper(0, 7, None, b"...", offset=5), "codec"),
     "no gzip": (wrapper(0, GZIP, None, b"...", offset=5), "gzip data is damaged"),
     "lz4 of v1 with the checksum of v0": (
@@ -237,7 +237,7 @@ def test_damage_is_refused_by_name_and_place(name: str) -> None:
     assert caught.value.position == 1000 + len(before)
 
 
-def test_any_flipped_byte_behind_the_checksum_is_noticed() -> None:
+def test_46_any_flipped_byte_behind_the_checksum_is_noticed() -> None:
     buffer = message_set(1, THREE[:1])
     table = scan_batches(buffer).table
     for place in range(16, len(buffer)):
@@ -367,7 +367,7 @@ def test_an_unknown_codec_of_a_message_is_named() -> None:
         _ = batch.compression_type
 
 
-def test_lengths_that_a_message_cannot_have_stop_the_scan() -> None:
+def test_54_lengths_that_a_message_cannot_have_stop_the_scan() -> None:
     messages = {magic: bytearray(message_set(magic, THREE[:1])) for magic in (0, 1)}
     messages[0][8:12], messages[1][8:12] = b"\0\0\0\x0d", b"\0\0\0\x15"
     for message in messages.values():

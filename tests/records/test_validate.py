@@ -267,7 +267,20 @@ def test_append_time_topics_do_not_look_at_timestamps() -> None:
 
 
 def test_a_producer_does_not_stamp_append_time_itself() -> None:
-    assert isinstance(refused(batch_of(log_append_time=NOW)), InvalidTimestampError)
+    claims = batch_of(log_append_time=NOW - 3)
+    error = refused(claims, message_timestamp_type="LogAppendTime")
+    assert isinstance(error, InvalidTimestampError)
+    assert isinstance(refused(batch_of(log_append_time=-1)), InvalidTimestampError)
+
+
+def test_a_topic_of_create_time_takes_a_claimed_append_time_for_the_largest_one() -> None:
+    # As Kafka does: the records show their own times again, which it did not look at.
+    batch = only_batch(validate(batch_of(log_append_time=NOW - 3)))
+    assert batch.timestamp_type is TimestampType.CREATE_TIME
+    assert batch.max_timestamp == NOW - 3
+    assert [record.timestamp for record in batch.records()] == [NOW, NOW - 5]
+    far = batch_of(log_append_time=NOW + 2 * HOUR)
+    assert isinstance(refused(far), InvalidTimestampError)
 
 
 def test_a_batch_above_max_message_bytes_is_refused() -> None:

@@ -54,17 +54,22 @@ def test_messages_get_the_codec_that_the_topic_wants(codec: CompressionType, wan
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_a_topic_of_append_time_stamps_what_it_converts(magic: int) -> None:
-    stamp = NOW - 7 if magic else None
-    buffer = message_set(magic, RECORDS, log_append_time=stamp)
+    buffer = message_set(magic, RECORDS)
     batch = only_batch(validate(buffer, message_timestamp_type="LogAppendTime"))
     assert batch.timestamp_type is TimestampType.LOG_APPEND_TIME
     assert {record.timestamp for record in batch.records()} == {NOW}
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_topic_of_create_time_refuses_messages_of_append_time(codec: CompressionType) -> None:
-    buffer = message_set(1, RECORDS, compression=codec, log_append_time=NOW)
-    assert isinstance(refused(buffer), InvalidTimestampError)
+def test_a_claimed_append_time_becomes_the_producers_time(codec: CompressionType) -> None:
+    buffer = message_set(1, RECORDS, compression=codec, log_append_time=NOW - 9)
+    batch = only_batch(validate(buffer))
+    assert batch.timestamp_type is TimestampType.CREATE_TIME
+    assert {record.timestamp for record in batch.records()} == {NOW - 9}
+    error = refused(buffer, message_timestamp_type="LogAppendTime")
+    assert isinstance(error, InvalidTimestampError)
+    none = message_set(1, RECORDS, compression=codec, log_append_time=-1)
+    assert isinstance(refused(none), InvalidTimestampError)
 
 
 def test_offsets_that_a_producer_left_alone_do_not_matter() -> None:

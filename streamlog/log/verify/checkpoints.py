@@ -1,10 +1,11 @@
 """The files of a log root beside its partitions: checkpoints, `meta.properties`, topic ids."""
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
 from streamlog.errors import CorruptDataError
-from streamlog.fs.api import FileSystem
+from streamlog.fs.api import FileKind, FileSystem
 from streamlog.log.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -16,10 +17,11 @@ from streamlog.log.meta_properties import read_meta_properties
 from streamlog.log.partition_metadata import PARTITION_METADATA, read_topic_id
 from streamlog.log.roots import CLEAN_SHUTDOWN
 from streamlog.log.verify.findings import Finding, FindingKind, Report, finding_of
-from streamlog.topic import TopicPartition
+from streamlog.topic import TopicPartition, parse_partition_directory
 
 __all__ = ["RootFiles"]
 
+_PADDED: Final = re.compile(r".+-0[0-9]+", re.ASCII)  # `orders-00`: no partition's number
 _CHECKPOINTS: Final = (
     RECOVERY_POINT_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -83,6 +85,26 @@ class RootFiles:
                     what = f"{partition} is not there"
                     self._tell(name, what, None, "no directory", None, is_note=not self._is_clean)
         self._check_topic_ids(partitions)
+        self._check_names(partitions)
+
+    def _check_names(self, partitions: Mapping[TopicPartition, str]) -> None:
+        """Look for what is called like a partition and is none: it would not be read."""
+        for name in self._fs.list(self._root):
+            named = parse_partition_directory(name)
+            is_twin = named is None and _PADDED.fullmatch(name) is not None
+            found = self._fs.stat(f"{self._root}/{name}")
+            if found is None or not (is_twin or (named is not None and named not in partitions)):
+                continue
+            if is_twin or found.kind is not FileKind.DIRECTORY:
+                self._report(
+                    Finding(
+                        kind=FindingKind.FOREIGN_FILE,
+                        path=f"{self._root}/{name}",
+                        what="called like a partition, and is none: nobody reads it",
+                        got=f"a {found.kind.value} called {name}",
+                        expected="a directory called TOPIC-PARTITION, the number without zeros",
+                    )
+                )
 
     def _check_topic_ids(self, partitions: Mapping[TopicPartition, str]) -> None:
         known: dict[str, str] = {}

@@ -27,6 +27,11 @@ class EpochsCheck:
     def __init__(self) -> None:
         self._stretches: list[_Stretch] = []
 
+    @property
+    def has_epochs(self) -> bool:
+        """Whether any batch carries one."""
+        return bool(self._stretches)
+
     def feed(self, run: Run) -> None:
         """Take in a run of sound batches."""
         table = run.table.select(run.table.leader_epoch >= 0)

@@ -11,9 +11,18 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from streamlog.errors import StreamLogError
+from streamlog.errors import CorruptDataError, StreamLogError
 
-__all__ = ["Finding", "FindingKind", "Grouped", "Report", "Severity", "finding_of"]
+__all__ = [
+    "LOG_DAMAGE",
+    "Finding",
+    "FindingKind",
+    "Grouped",
+    "Report",
+    "Severity",
+    "as_error",
+    "finding_of",
+]
 
 
 class FindingKind(Enum):
@@ -41,6 +50,19 @@ class FindingKind(Enum):
     FOREIGN_FILE = "foreign-file"
 
 
+LOG_DAMAGE: Final = frozenset(
+    {
+        FindingKind.BAD_CHECKSUM,
+        FindingKind.BAD_BATCH,
+        FindingKind.BAD_RECORD,
+        FindingKind.LOST_RECORDS,
+        FindingKind.OFFSET_ORDER,
+        FindingKind.EPOCH_ORDER,
+        FindingKind.OVERLAP,
+        FindingKind.WRONG_SEGMENT,
+        FindingKind.UNREADABLE,
+    }
+)
 _REPAIRABLE: Final = frozenset(
     {
         FindingKind.TORN_TAIL,
@@ -48,6 +70,7 @@ _REPAIRABLE: Final = frozenset(
         FindingKind.TIME_INDEX,
         FindingKind.TXN_INDEX,
         FindingKind.SNAPSHOT,
+        FindingKind.EPOCHS,
         FindingKind.MISSING_FILE,
         FindingKind.LEFTOVER,
     }
@@ -98,6 +121,12 @@ class Finding:
         return Severity.REPAIRABLE if self.kind in _REPAIRABLE else Severity.DAMAGE
 
 
+_CURES: Final = {
+    Severity.NOTE: "nothing",
+    Severity.REPAIRABLE: "streamlog repair DIRECTORY --dry-run",
+    Severity.DAMAGE: "restore the file from a copy",
+}
+
 Report = Callable[[Finding], None]
 
 
@@ -111,6 +140,20 @@ def finding_of(error: StreamLogError, kind: FindingKind, path: str) -> Finding:
         offset=error.offset,
         got=error.got,
         expected=error.expected,
+    )
+
+
+def as_error(finding: Finding) -> CorruptDataError:
+    """Return a finding as the error that a caller may raise."""
+    times = f" ({finding.count} times)" if finding.count > 1 else ""
+    return CorruptDataError(
+        f"{finding.what}{times}",
+        path=finding.path,
+        position=finding.position,
+        offset=finding.offset,
+        got=finding.got,
+        expected=finding.expected,
+        hint=_CURES[finding.severity],
     )
 
 

@@ -14,6 +14,8 @@ from streamlog.log.verify.findings import Finding, FindingKind, Grouped, Report
 from streamlog.log.verify.log_file import LogEnd, Run
 from streamlog.records.layout import CURRENT_MAGIC
 from streamlog.segment.index_entries import OffsetEntries, TimeEntries
+from streamlog.segment.offset_index import OFFSET_ENTRY_SIZE
+from streamlog.segment.time_index import TIME_ENTRY_SIZE
 
 __all__ = ["OffsetIndexCheck", "TimeIndexCheck"]
 
@@ -85,7 +87,9 @@ class OffsetIndexCheck:
     def _check_structure(self, base_offset: int) -> bool:
         offset, position, rest = self._entries
         if rest:
-            self._notes.add("length is no multiple of 8", got=f"{rest} bytes more")
+            self._notes.add(
+                f"length is no multiple of {OFFSET_ENTRY_SIZE}", got=f"{rest} bytes more"
+            )
         if not len(offset):
             return not rest
         bad = (offset < base_offset) | (position < 0)
@@ -118,7 +122,8 @@ class OffsetIndexCheck:
             self._note("entry points into the middle of a batch", first + at, "a batch's start")
         for at in np.flatnonzero(is_early).tolist():
             self._note(_MISMATCH, first + at, f"offset {last[at]}")
-        self._open_offsets = wanted[is_start & (last < wanted)]
+        opened = wanted[is_start & (last < wanted)]
+        self._open_offsets = np.concatenate((self._open_offsets, opened))
         self._close_appends(run)
 
     def _are_first(
@@ -162,7 +167,7 @@ class OffsetIndexCheck:
         offset, position, _ = self._entries
         self._notes.add(
             what,
-            entry=at * 8,
+            entry=at * OFFSET_ENTRY_SIZE,
             offset=int(offset[at]),
             got=f"offset {offset[at]}, position {position[at]}",
             expected=expected,
@@ -201,7 +206,7 @@ class TimeIndexCheck:
     def _check_structure(self, base_offset: int) -> bool:
         timestamp, offset, rest = self._entries
         if rest:
-            self._notes.add("length is no multiple of 12", got=f"{rest} bytes more")
+            self._notes.add(f"length is no multiple of {TIME_ENTRY_SIZE}", got=f"{rest} bytes more")
         if not len(offset):
             return not rest
         bad = (offset < base_offset) | (timestamp < 0)
@@ -255,7 +260,7 @@ class TimeIndexCheck:
         timestamp, offset, _ = self._entries
         self._notes.add(
             what,
-            entry=at * 12,
+            entry=at * TIME_ENTRY_SIZE,
             offset=int(offset[at]),
             got=f"timestamp {timestamp[at]}, offset {offset[at]}",
             expected=expected,

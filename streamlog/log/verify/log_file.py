@@ -18,12 +18,15 @@ from streamlog.records.columns import COLUMNS, decode_columns
 from streamlog.records.layout import (
     CURRENT_MAGIC,
     HEADER_SIZE_UP_TO_MAGIC,
+    LENGTH_OFFSET,
+    LOG_OVERHEAD,
     MAX_INT32,
+    MIN_LEGACY_LENGTH,
     NO_PARTITION_LEADER_EPOCH,
 )
 from streamlog.records.record import CompressionType
 from streamlog.segment.file_records import FileRecords
-from streamlog.segment.search import find_sound
+from streamlog.segment.search import find_sound, fits_checksum
 from streamlog.segment.walk import Place
 
 __all__ = ["LogEnd", "LogWalk", "Neighbours", "Run"]
@@ -40,11 +43,13 @@ class Run(NamedTuple):
     """Sound batches that touch each other.
 
     Attributes:
-        position: Where `buffer` begins in the file.
+        path: The log file.
+        position: Where `buffer` begins in it.
         buffer: uint8[n], used again for the next run.
         table: The batches, positions relative to `buffer`.
     """
 
+    path: str
     position: int
     buffer: NDArray[np.uint8]
     table: BatchTable
@@ -154,7 +159,7 @@ class LogWalk:
             table, stop = chunk.scan.table, chunk.scan.stop
             good = check_crc(chunk.buffer, table)
             if good:
-                run = Run(chunk.position, chunk.buffer, table.slice(0, good))
+                run = Run(self._records.path, chunk.position, chunk.buffer, table.slice(0, good))
                 self._look_at(run)
                 on_run(run)
             if good < len(table):
@@ -250,7 +255,7 @@ class LogWalk:
         self._grouped.add_all(
             Finding(
                 kind=kind,
-                path=self._records.path,
+                path=run.path,
                 what=what,
                 position=run.position + int(run.table.position[row]),
                 offset=int(run.table.base_offset[row]),
@@ -325,7 +330,7 @@ class LogWalk:
         self._grouped.add_all(
             Finding(
                 kind=FindingKind.BAD_RECORD,
-                path=self._records.path,
+                path=run.path,
                 what=what,
                 position=run.position + int(run.table.position[rows[first]]),
                 offset=int(offsets[first]),
@@ -343,7 +348,8 @@ class LogWalk:
             found = find_sound(self._records, around.base_offset, place, size)
         except LimitExceededError:
             found, is_endless = None, True
-        if found is None and not is_endless and self._may_be_torn():
+        is_torn = self._may_be_torn() and not self._is_unharmed(position, size)
+        if found is None and not is_endless and is_torn:
             is_growing = around.is_live or self._records.stat().size != size
             if not is_growing:
                 self._report(self._torn(position, size, stop))
@@ -358,6 +364,14 @@ class LogWalk:
         return around.next_base_offset is None and (
             around.durable_offset is None or self._last_offset + 1 >= around.durable_offset
         )
+
+    def _is_unharmed(self, position: int, size: int) -> bool:
+        """Tell whether a whole batch of right checksum stands there: no crash has torn that."""
+        head = self._records.file.pread(LOG_OVERHEAD, position)
+        length = int.from_bytes(head[LENGTH_OFFSET:], "big", signed=True)
+        if not MIN_LEGACY_LENGTH <= length <= size - position - LOG_OVERHEAD:
+            return False
+        return fits_checksum(self._records.file.pread(LOG_OVERHEAD + length, position))
 
     def _torn(self, position: int, size: int, stop: ScanStop) -> Finding:
         return Finding(

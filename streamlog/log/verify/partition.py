@@ -121,9 +121,10 @@ class PartitionCheck:
                 end = self._check_segment(base, following, end, producers, epochs)
             except _Gone:
                 continue
-        producers.finish()
-        self._note_deleted()
         next_offset = self._next_offset(end)
+        producers.finish(next_offset)
+        self._check_snapshots_exist(producers)
+        self._note_deleted()
         self._finish_epochs(epochs, end, next_offset)
         self._check_durable(next_offset)
         return next_offset
@@ -235,6 +236,9 @@ class PartitionCheck:
         """Compare the epochs; the file is read last, for it is written ahead of the batches."""
         path = f"{self._directory}/{LEADER_EPOCH_CHECKPOINT}"
         if LEADER_EPOCH_CHECKPOINT not in self._names:
+            if check.has_epochs and not self._is_bare():
+                what = "batches carry leader epochs, and the file of them is missing"
+                self._tell(FindingKind.MISSING_FILE, LEADER_EPOCH_CHECKPOINT, what)
             return
         try:
             epochs = LeaderEpochCache.load(self._fs, self._directory)
@@ -270,6 +274,19 @@ class PartitionCheck:
             except FileMissingError:
                 continue  # its writer has dropped it in the meantime
         return states
+
+    def _check_snapshots_exist(self, producers: ProducersCheck) -> None:
+        """Miss the snapshots where there is none: each roll leaves one."""
+        kind = FileSuffix.PRODUCER_SNAPSHOT
+        if len(self._bases) < 2 or self._is_bare() or not producers.has_producers:
+            return
+        if not any(self._is(file, kind) for file in self._files):
+            what = "idempotent producers wrote here, and no snapshot of them is left"
+            self._tell(FindingKind.MISSING_FILE, segment_file_name(self._bases[-1], kind), what)
+
+    def _is_bare(self) -> bool:
+        """Tell whether the logs stand without any index: somebody's copy of no more than them."""
+        return not any(self._is(file, FileSuffix.OFFSET_INDEX) for file in self._files)
 
     # ---- segments ----------------------------------------------------------------------------
     def _check_segment(

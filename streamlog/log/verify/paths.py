@@ -8,7 +8,7 @@ from streamlog.errors import CorruptDataError, InvalidRequestError, UnknownTopic
 from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.files import read_file
 from streamlog.log.checkpoints import read_offsets
-from streamlog.log.contents import Content, identify
+from streamlog.log.contents import Content, KnownFile, identify
 from streamlog.log.epochs import LeaderEpochCache
 from streamlog.log.locks import broker_lock_path
 from streamlog.log.meta_properties import read_meta_properties
@@ -17,7 +17,10 @@ from streamlog.log.producer_snapshot import MAX_SNAPSHOT_SIZE, decode_snapshot
 from streamlog.log.topics import find_partitions
 from streamlog.log.verify.checkpoints import RootFiles
 from streamlog.log.verify.findings import Finding, FindingKind, Report, finding_of
+from streamlog.log.verify.log_file import LogWalk, Neighbours
 from streamlog.log.verify.partition import Circumstances, PartitionCheck
+from streamlog.records.slots import MAX_DECOMPRESSED
+from streamlog.segment.file_records import FileRecords
 from streamlog.segment.filenames import (
     SegmentSuffix,
     parse_log_file_name,
@@ -118,7 +121,11 @@ def _verify_file(
             report(finding_of(error, kind, path))
         return
     parsed = parse_segment_file_name(os.path.basename(path))
-    if parsed is None or parsed.suffix is not SegmentSuffix.NONE:
+    is_live_name = parsed is not None and parsed.suffix is SegmentSuffix.NONE
+    if known is not None and known.kind is Content.LOG and not is_live_name:
+        _verify_log_alone(fs, path, known, report, is_deep=is_deep, on_progress=on_progress)
+        return
+    if parsed is None or not is_live_name:
         raise InvalidRequestError(
             "this is no file of a partition or a log root",
             path=path,
@@ -135,6 +142,27 @@ def _verify_file(
 
     check = PartitionCheck(fs, directory, around, report_own, on_progress)
     check.run_segment(parsed.base_offset)
+
+
+def _verify_log_alone(
+    fs: FileSystem,
+    path: str,
+    known: KnownFile,
+    report: Report,
+    *,
+    is_deep: bool,
+    on_progress: OnProgress,
+) -> None:
+    """Look at batches that are no live segment's: on their way out, or a metadata snapshot's."""
+    records = FileRecords(fs, path, writable=False)
+    is_segment = known.base_offset is not None and known.epoch is None
+    base_offset = (known.base_offset or 0) if is_segment else 0
+    around = Neighbours(base_offset=base_offset, previous_offset=base_offset - 1)
+    walk = LogWalk(records, around, report, is_deep=is_deep, max_decompressed=MAX_DECOMPRESSED)
+    try:
+        walk.run(lambda run: None, on_progress)
+    finally:
+        records.close()
 
 
 def _decode_snapshot(fs: FileSystem, path: str) -> object:

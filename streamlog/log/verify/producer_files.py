@@ -46,6 +46,11 @@ class ProducersCheck:
         self._aborted: list[AbortedTxn] = []
         self._markers: dict[int, int] = {}  # offset of a control batch: producer id
 
+    @property
+    def has_producers(self) -> bool:
+        """Whether any batch has a producer."""
+        return bool(self._replayed.producers)
+
     def feed(self, run: Run) -> None:
         """Take in a run of sound batches."""
         table = run.table
@@ -81,7 +86,7 @@ class ProducersCheck:
         self._report(
             Finding(
                 kind=FindingKind.BAD_RECORD,
-                path=self._directory,
+                path=run.path,
                 what=f"a control record cannot be understood: {error.what}",
                 position=None if error.position is None else run.position + error.position,
                 offset=int(run.table.base_offset[0]),
@@ -160,14 +165,18 @@ class ProducersCheck:
         )
 
     # ---- snapshots ---------------------------------------------------------------------------
-    def finish(self) -> None:
-        """Compare the snapshots at the log end, and tell of those beyond it."""
+    def finish(self, next_offset: int) -> None:
+        """Compare the snapshots at the log end, and tell of those beyond it.
+
+        Args:
+            next_offset: The log end.
+        """
         for offset in self._waiting:
-            if offset <= self._next_offset or self._log_start is None:
+            if offset <= next_offset:
                 self._compare(offset)
             else:
                 self._tell_snapshot(
-                    offset, "lies behind the log end", None, f"at most {self._next_offset}"
+                    offset, "lies behind the log end", None, f"at most {next_offset}"
                 )
 
     def _compare(self, offset: int) -> None:

@@ -1,4 +1,5 @@
 import com.fasterxml.jackson.databind.JsonNode;
+import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Base64;
 import java.util.List;
@@ -22,7 +23,7 @@ final class Appends {
     private Appends() { }
 
     /**
-     * Appends a batch of "records", or the "marker" (COMMIT or ABORT) of a transaction.
+     * Appends a batch of "records", the "marker" (COMMIT or ABORT) of a transaction, or "bytes".
      *
      * @return the base offset it got
      */
@@ -30,7 +31,7 @@ final class Appends {
         boolean isMarker = batch.has("marker");
         int epoch = (int) Oracle.number(batch, "leaderEpoch", log.latestEpoch().orElse(0));
         return log.appendAsLeader(
-            isMarker ? marker(batch) : records(batch, epoch),
+            isMarker ? marker(batch) : batch.has("bytes") ? any(batch) : records(batch, epoch),
             epoch,
             isMarker ? AppendOrigin.COORDINATOR : AppendOrigin.CLIENT,
             RequestLocal.noCaching(),
@@ -74,6 +75,10 @@ final class Appends {
             epoch,
             batch.path("isTransactional").asBoolean(false),
             records.toArray(SimpleRecord[]::new));
+    }
+
+    private static MemoryRecords any(JsonNode batch) {
+        return MemoryRecords.readableRecords(ByteBuffer.wrap(bytes(batch.get("bytes"))));
     }
 
     private static byte[] bytes(JsonNode base64) {

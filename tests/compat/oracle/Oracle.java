@@ -11,7 +11,7 @@ import java.nio.charset.StandardCharsets;
 import org.apache.kafka.storage.internals.checkpoint.OffsetCheckpointFile;
 
 /**
- * Asks Apache Kafka's own classes, without a broker: a JSON object a line in, one a line out.
+ * Asks Apache Kafka's own classes: a JSON object a line in, one a line out.
  *
  * <p>What to do stands in the field "ask"; each kind is a method here or a class beside this one.
  * An answer has the field "error" where Kafka threw. Whatever Kafka prints is kept off the answers.
@@ -53,6 +53,14 @@ public final class Oracle {
             case "dump" -> dump(question);
             case "checkpoint" -> checkpoint(question, answer);
             case "measure" -> Measure.measure(question, answer);
+            case "consume" -> Clients.consume(question, answer);
+            case "produce" -> Clients.produce(question, answer);
+            case "describe" -> Clients.describe(question, answer);
+            case "create" -> Clients.create(question);
+            case "configure" -> Clients.configure(question);
+            case "delete" -> Clients.delete(question);
+            case "commit" -> Clients.commit(question);
+            case "committed" -> Clients.committed(question, answer);
             default -> throw new IllegalArgumentException("no such question: " + question);
         }
     }

@@ -15,7 +15,6 @@ import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.record.Record;
 import org.apache.kafka.common.record.RecordBatch;
-import org.apache.kafka.common.record.TimestampType;
 import org.apache.kafka.common.utils.BufferSupplier;
 import org.apache.kafka.common.utils.CloseableIterator;
 import org.apache.kafka.common.utils.Time;
@@ -133,7 +132,7 @@ final class PartitionDirectory {
         answer.put("baseOffset", batch.baseOffset()).put("lastOffset", batch.lastOffset());
         answer.put("size", batch.sizeInBytes()).put("isValid", batch.isValid());
         answer.put("compressionType", batch.compressionType().name);
-        answer.put("timestampType", type(batch.timestampType()));
+        answer.put("timestampType", batch.timestampType().name);
         answer.put("maxTimestamp", batch.maxTimestamp());
         answer.put("partitionLeaderEpoch", batch.partitionLeaderEpoch());
         answer.put("producerId", batch.producerId()).put("producerEpoch", batch.producerEpoch());
@@ -156,10 +155,6 @@ final class PartitionDirectory {
             headers.addArray().add(each.key())
                 .add(base64(value == null ? null : ByteBuffer.wrap(value)));
         }
-    }
-
-    private static String type(TimestampType type) {
-        return type == TimestampType.LOG_APPEND_TIME ? "LogAppendTime" : "CreateTime";
     }
 
     private static String base64(ByteBuffer buffer) {

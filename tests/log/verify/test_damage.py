@@ -13,7 +13,9 @@ from streamlog.fs.local import LocalFileSystem
 from streamlog.log.verify.findings import Finding, FindingKind, Severity
 from streamlog.log.verify.paths import verify
 from streamlog.records.batch import scan_batches
+from streamlog.records.builder import BatchBuilder
 from streamlog.records.layout import CRC_OFFSET, RECORD_BATCH_OVERHEAD
+from streamlog.records.record import Record
 from tests.support.segments import BatchPlan, make_batches, with_crc
 
 Copied = Callable[[str], Path]
@@ -230,6 +232,17 @@ def test_a_record_of_right_checksum_that_cannot_be_decoded_is_found_deep(copied:
     assert (found.kind, found.position) == (FindingKind.BAD_RECORD, 0)
 
 
+def test_a_control_record_that_makes_no_sense_is_found(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    path = directory / f"{0:020}.log"
+    builder = BatchBuilder(base_offset=0, producer_id=1, producer_epoch=0, is_control=True)
+    builder.append(Record(b"?", None, timestamp=5))
+    path.write_bytes(builder.build())
+    [found] = findings(directory)
+    assert (found.kind, found.path, found.offset) == (FindingKind.BAD_RECORD, str(path), 0)
+
+
 # ---- indexes, snapshots -------------------------------------------------------------------------
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex"])
 def test_an_index_of_another_segment_is_found(copied: Copied, suffix: str) -> None:
@@ -245,12 +258,22 @@ def test_an_index_of_another_segment_is_found(copied: Copied, suffix: str) -> No
         (f"{SEGMENT}.index", FindingKind.MISSING_FILE),
         (f"{SEGMENT}.timeindex", FindingKind.MISSING_FILE),
         (f"{SEGMENT}.txnindex", FindingKind.TXN_INDEX),
+        ("leader-epoch-checkpoint", FindingKind.MISSING_FILE),
     ],
 )
-def test_a_missing_index_is_found(copied: Copied, name: str, kind: FindingKind) -> None:
+def test_a_missing_file_is_found(copied: Copied, name: str, kind: FindingKind) -> None:
     directory = copied(TXN)
     (directory / name).unlink()
     assert kinds(directory) == {kind}
+
+
+def test_snapshots_are_missed_where_none_is_left(copied: Copied) -> None:
+    directory = copied(TXN)
+    for path in directory.glob("*.snapshot"):
+        path.unlink()
+    [found] = findings(directory)
+    assert (found.kind, found.severity) == (FindingKind.MISSING_FILE, Severity.REPAIRABLE)
+    assert "no snapshot" in found.what
 
 
 def test_a_bare_copy_of_the_logs_is_sound(copied: Copied) -> None:
@@ -339,6 +362,16 @@ def test_a_killed_broker_may_know_of_topics_that_were_deleted(copied: Copied) ->
     assert findings(root) == []
 
 
+def test_what_is_called_like_a_partition_and_is_none_is_found(copied: Copied) -> None:
+    root = copied("clean-log.dir")
+    (root / "txn-00").mkdir()
+    (root / "keyed-7").symlink_to(root / "keyed-0")
+    (root / "keyed-8").touch()
+    found = findings(root)
+    assert {each.kind for each in found} == {FindingKind.FOREIGN_FILE}
+    assert [Path(each.path).name for each in found] == ["keyed-7", "keyed-8", "txn-00"]
+
+
 def test_partitions_of_one_topic_with_two_ids_are_found(copied: Copied) -> None:
     root = copied("clean-log.dir")
     other = (root / "keyed-0" / "partition.metadata").read_bytes()
@@ -379,9 +412,27 @@ def test_a_file_by_itself(copied: Copied, name: str, position: int) -> None:
     assert found and all(each.path == str(path) for each in found)
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    ["retained-0/*.log.deleted", "bootstrap.checkpoint"],
+)
+def test_batches_that_are_no_live_segments(copied: Copied, pattern: str) -> None:
+    path = min(copied("clean-log.dir").glob(pattern))
+    assert findings(path, is_deep=True) == []
+    flip(path, 70)
+    assert {each.kind for each in findings(path)} == {FindingKind.BAD_CHECKSUM}
+
+
 def test_what_is_not_there_and_what_is_no_file_of_ours_is_wrong_use(tmp_path: Path) -> None:
     with pytest.raises(UnknownTopicError):
         findings(tmp_path / "missing")
     (tmp_path / "notes.txt").touch()
     with pytest.raises(InvalidRequestError, match="no file of a partition"):
         findings(tmp_path / "notes.txt")
+
+
+def test_a_whole_batch_of_another_format_at_the_end_was_torn_by_nobody(copied: Copied) -> None:
+    path = copied(TXN) / f"{LAST}.log"
+    table = scan_batches(path.read_bytes()).table
+    flip(path, int(table.position[-1]) + 16, 0x20)  # magic, outside of the checksum
+    assert {each.kind for each in findings(path)} == {FindingKind.BAD_BATCH}

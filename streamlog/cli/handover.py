@@ -1,0 +1,85 @@
+"""`streamlog handover`: a log root becomes a broker's log.dir, and comes back."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from streamlog.cli.settings import Settings, reading_verb
+
+if TYPE_CHECKING:
+    from streamlog.log.handover import HandoverPlan, Step
+
+__all__ = ["handover"]
+
+
+@click.command(epilog="JSON shapes: streamlog/cli/JSON.md. Rules: streamlog/log/HANDOVER.md.")
+@click.option("--to-kafka", is_flag=True, help="Make the root the log.dir of a KRaft broker.")
+@click.option("--from-kafka", is_flag=True, help="Take it back; the broker must be stopped.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@reading_verb
+def handover(settings: Settings, *, to_kafka: bool, from_kafka: bool, dry_run: bool) -> None:
+    """Give the log root to a Kafka broker, or take it back.
+
+    The broker gets every topic with its id, settings, records and leader epochs, and is the one
+    broker of its cluster; nobody else may write there until the root comes back. Nothing is
+    changed where something speaks against it. A handover that was cut short is finished by the
+    same command.
+
+    \b
+    Examples:
+      streamlog --path /data/log handover --to-kafka --dry-run
+      streamlog --path /data/log handover --to-kafka
+      streamlog --path /data/log handover --from-kafka
+    """
+    if to_kafka == from_kafka:
+        raise click.UsageError("say which way: --to-kafka or --from-kafka")
+    import os
+    from random import Random
+
+    from streamlog.cli.output import remark
+    from streamlog.clock import SystemClock
+    from streamlog.fs.local import LocalFileSystem
+    from streamlog.log.from_kafka import FromKafka
+    from streamlog.log.to_kafka import ToKafka
+
+    fs, clock, root = LocalFileSystem(), SystemClock(), os.path.abspath(settings.root)
+    way = ToKafka(fs, clock, Random(), root) if to_kafka else FromKafka(fs, clock, root)
+    plan = way.plan()
+    for note in plan.notes:
+        remark(settings, note)
+    if not dry_run:
+        way.apply(plan)
+    _print_steps(settings, plan, is_done=not dry_run)
+    if to_kafka:
+        _tell_how_to_start(settings, plan)
+
+
+def _print_steps(settings: Settings, plan: "HandoverPlan", *, is_done: bool) -> None:
+    from streamlog.cli.output import Column, Kind, Output, remark
+
+    columns = (
+        Column("step", "STEP", Kind.NUMBER),
+        Column("what", "WHAT"),
+        Column("path", "PATH"),
+    )
+    rows = [_row(number, step, is_done=is_done) for number, step in enumerate(plan.steps, 1)]
+    Output(settings).rows(rows, columns)
+    topics = len({each.topic for each in plan.partitions})
+    if not rows:
+        remark(settings, f"nothing to do: {plan.root} went {plan.direction.value} already")
+    elif is_done:
+        told = f"{topics} topics with {len(plan.partitions)} partitions"
+        remark(settings, f"handed over {plan.direction.value}: {told}")
+
+
+def _row(number: int, step: "Step", *, is_done: bool) -> dict[str, Any]:
+    return {"step": number, "what": step.kind.value, "path": step.path, "done": is_done}
+
+
+def _tell_how_to_start(settings: Settings, plan: "HandoverPlan") -> None:
+    from streamlog.cli.output import remark
+
+    remark(settings, "the broker's server.properties must say, beside its listeners:")
+    remark(settings, "  process.roles=broker,controller")
+    remark(settings, f"  node.id={plan.meta.node_id}")
+    remark(settings, f"  log.dirs={plan.root}")

@@ -1,0 +1,81 @@
+"""`streamlog repair`: put right what can be put right without a loss."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from streamlog.cli.settings import Settings, reading_verb
+
+if TYPE_CHECKING:
+    from streamlog.log.repair import Step
+    from streamlog.topic import TopicPartition
+
+__all__ = ["repair"]
+
+
+@click.command(epilog="JSON shapes: streamlog/cli/JSON.md.")
+@click.argument("directory", metavar="PATH", type=click.Path())
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+@reading_verb
+def repair(settings: Settings, *, directory: str, dry_run: bool) -> None:
+    """Do what opening for writing does: cut a torn tail, make indexes anew; and say each step.
+
+    PATH is a log root or a partition's directory; nobody may have it open for writing. What is
+    cut is kept beside the log as *.torn-N. Damage to records that were synced, or that sound
+    ones follow, is refused: nothing of that partition is changed, and the exit code is 1.
+
+    \b
+    Examples:
+      streamlog repair /tmp/log --dry-run
+      streamlog repair /tmp/log/orders-0
+    """
+    import random
+
+    from streamlog.cli.failures import Findings
+    from streamlog.cli.output import Column, Kind, Output, remark
+    from streamlog.clock import SystemClock
+    from streamlog.errors import StreamLogError
+    from streamlog.fs.local import LocalFileSystem
+    from streamlog.log.repair import repair as put_right
+    from streamlog.log.verify.findings import as_error
+
+    rows: list[dict[str, Any]] = []
+    errors: list[StreamLogError] = []
+    done = put_right(
+        LocalFileSystem(), SystemClock(), random.Random(), directory, is_dry_run=dry_run
+    )
+    for each in done:
+        rows += [_row(each.partition, step, is_done=not dry_run) for step in each.steps]
+        errors += [as_error(finding) for finding in each.left]
+        if each.error is not None:
+            errors.append(each.error)
+    columns = (
+        Column("topic", "TOPIC"),
+        Column("partition", "PARTITION", Kind.NUMBER),
+        Column("action", "ACTION"),
+        Column("file", "FILE"),
+        Column("target", "TARGET"),
+        Column("size", "SIZE", Kind.NUMBER),
+        Column("newSize", "NEW SIZE", Kind.NUMBER),
+        Column("why", "WHY"),
+    )
+    Output(settings).rows(rows, columns)
+    if dry_run and rows:
+        remark(settings, f"nothing was changed; do it with: streamlog repair {directory}")
+    if errors:
+        raise Findings(errors)
+
+
+def _row(partition: "TopicPartition", step: "Step", *, is_done: bool) -> dict[str, Any]:
+    change = step.change
+    return {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "action": change.kind.value,
+        "file": change.path,
+        "target": change.target,
+        "size": change.size,
+        "newSize": change.new_size,
+        "why": step.why,
+        "done": is_done,
+    }

@@ -1,0 +1,64 @@
+"""Index entries beside batches that come piece by piece."""
+
+import numpy as np
+import pytest
+
+from streamlog.log.verify.findings import Finding
+from streamlog.log.verify.index_files import OffsetIndexCheck
+from streamlog.log.verify.log_file import LogEnd, Run
+from streamlog.records.batch import scan_batches
+from streamlog.segment.index_entries import OffsetEntries
+from tests.support.segments import BatchPlan, make_batches
+
+BATCHES = make_batches(BatchPlan(offset, 2, size=100) for offset in range(0, 20, 2))
+
+
+def check(entries: list[tuple[int, int]], *, batches_a_run: int) -> list[Finding]:
+    """Hold entries of offset and position against ten batches, so many at a time."""
+    found: list[Finding] = []
+    offsets, positions = (np.array(each, np.int64) for each in zip(*entries, strict=True))
+    checked = OffsetIndexCheck("0.index", OffsetEntries(offsets, positions, 0), 0, found.append)
+    step = batches_a_run * 100
+    for start in range(0, len(BATCHES), step):
+        piece = np.frombuffer(BATCHES[start : start + step], np.uint8)
+        checked.feed(Run("0.log", start, piece, scan_batches(piece).table))
+    checked.finish(LogEnd(19, 0, 0, len(BATCHES), len(BATCHES), is_sound=True))
+    return found
+
+
+@pytest.mark.parametrize("batches_a_run", [1, 2, 3, 10])
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [(3, 100), (9, 400), (19, 900)],  # the last offset of the batch
+        [(7, 100), (17, 400), (19, 900)],  # of the whole append
+        [(9, 100), (11, 500), (19, 600)],
+        [(2, 100), (8, 400)],  # the first one
+    ],
+)
+def test_entries_by_the_rules_of_any_version_are_sound(
+    entries: list[tuple[int, int]], batches_a_run: int
+) -> None:
+    assert check(entries, batches_a_run=batches_a_run) == []
+
+
+@pytest.mark.parametrize("batches_a_run", [1, 2, 3, 10])
+@pytest.mark.parametrize(
+    ("entries", "wrong", "what"),
+    [
+        ([(3, 100), (8, 300)], 8, "another offset"),  # ends no batch
+        ([(3, 100), (5, 400)], 5, "another offset"),  # lies before the batch
+        ([(3, 100), (29, 400)], 29, "another offset"),  # lies behind the end
+        ([(3, 100), (9, 401)], 400 + 1, "middle of a batch"),
+        ([(3, 100), (25, 1000)], 25, "behind the last batch"),
+        ([(3, 100), (3, 400)], 3, "do not rise"),
+        ([(3, 100), (-1, 400)], -1, "in front of the segment"),
+    ],
+)
+def test_entries_that_promise_something_else_are_found(
+    entries: list[tuple[int, int]], wrong: int, what: str, batches_a_run: int
+) -> None:
+    found = check(entries, batches_a_run=batches_a_run)
+    assert what in found[0].what
+    assert str(wrong) in str(found[0].got)
+    assert found[0].position == 8

@@ -1,0 +1,109 @@
+"""A root that goes to a broker and back, and what stands in for the broker where none runs.
+
+`play_broker` does to the metadata log what a controller does at its first start and at a
+shutdown; `tests/compat/test_handover.py` has the real one.
+"""
+
+from collections.abc import Sequence
+from random import Random
+
+from streamlog.clock import Clock, ManualClock
+from streamlog.fs.api import FileSystem, OpenMode
+from streamlog.fs.files import make_directories, read_file
+from streamlog.log.cluster_image import BOOTSTRAP_CHECKPOINT, CLUSTER_METADATA
+from streamlog.log.from_kafka import FromKafka
+from streamlog.log.handover import HandoverPlan
+from streamlog.log.metadata_records import (
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    decode_metadata_record,
+    encode_metadata_record,
+)
+from streamlog.log.reader import LogReader
+from streamlog.log.to_kafka import ToKafka
+from streamlog.records.batch import read_batches
+from streamlog.records.builder import BatchBuilder
+from streamlog.records.record import Record
+from tests.support.commits import NOW, ROOT
+
+__all__ = ["bootstrap_records", "from_kafka", "metadata_log", "play_broker", "to_kafka"]
+
+CLOCK = ManualClock(NOW)
+
+
+def to_kafka(fs: FileSystem, root: str = ROOT, clock: Clock = CLOCK) -> HandoverPlan:
+    """Hand a root over as the command does."""
+    way = ToKafka(fs, clock, Random(5), root)
+    plan = way.plan()
+    way.apply(plan)
+    return plan
+
+
+def from_kafka(fs: FileSystem, root: str = ROOT, clock: Clock = CLOCK) -> HandoverPlan:
+    """Take a root back as the command does."""
+    way = FromKafka(fs, clock, root)
+    plan = way.plan()
+    way.apply(plan)
+    return plan
+
+
+def bootstrap_records(fs: FileSystem, root: str = ROOT) -> list[MetadataRecord]:
+    """Return what a root's `bootstrap.checkpoint` tells the broker."""
+    data = read_file(fs, f"{root}/{BOOTSTRAP_CHECKPOINT}", max_size=1 << 30)
+    return [
+        decode_metadata_record(record.value or b"")
+        for batch in read_batches(data)
+        if not batch.is_control
+        for record in batch.records()
+    ]
+
+
+def metadata_log(records: Sequence[MetadataRecord]) -> bytes:
+    """Return the bytes of a metadata log that holds these records."""
+    builder = BatchBuilder(partition_leader_epoch=1)
+    for record in records:
+        builder.append(Record(None, encode_metadata_record(record), timestamp=NOW))
+    return builder.build()
+
+
+def play_broker(
+    fs: FileSystem, root: str = ROOT, more: Sequence[MetadataRecord] = (), *, values: int = 0
+) -> None:
+    """Start on a root, lead every partition, append to each, and stop.
+
+    Args:
+        fs: Where the root is.
+        root: A log.dir.
+        more: Records of metadata that come on top.
+        values: How many records each partition gets.
+    """
+    known = bootstrap_records(fs, root)
+    partitions = [each for each in known if isinstance(each, PartitionRecord)]
+    elected = [PartitionChangeRecord(each.topic_id, each.partition, 1, None) for each in partitions]
+    make_directories(fs, f"{root}/{CLUSTER_METADATA}")
+    log = f"{root}/{CLUSTER_METADATA}/{0:020d}.log"
+    with fs.open(log, OpenMode.CREATE) as file:
+        file.pwrite(metadata_log([*known, *elected, *more]), 0)
+        file.sync()
+    fs.sync_directory(f"{root}/{CLUSTER_METADATA}")
+    for each in partitions:
+        _lead(fs, f"{root}/t-{each.partition}", each.leader_epoch + 1, values)
+
+
+def _lead(fs: FileSystem, path: str, epoch: int, values: int) -> None:
+    with LogReader.open(path, fs=fs) as reader:
+        end, active, epochs = (
+            reader.log_end_offset,
+            reader.segments[-1],
+            reader.leader_epochs.copy(),
+        )
+    epochs.assign(epoch, end)
+    epochs.store(fs, path)
+    if values:
+        builder = BatchBuilder(base_offset=end, partition_leader_epoch=epoch)
+        for number in range(values):
+            builder.append(Record(None, b"the broker's %d" % number, timestamp=NOW))
+        with fs.open(active.path, OpenMode.WRITE) as file:
+            file.pwrite(builder.build(), active.size)
+            file.sync()
