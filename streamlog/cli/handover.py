@@ -37,14 +37,22 @@ def handover(settings: Settings, *, to_kafka: bool, from_kafka: bool, dry_run: b
     from random import Random
 
     from streamlog.cli.output import remark
+    from streamlog.cli.progress import Progress
     from streamlog.clock import SystemClock
     from streamlog.fs.local import LocalFileSystem
     from streamlog.log.from_kafka import FromKafka
     from streamlog.log.to_kafka import ToKafka
+    from streamlog.log.verify.paths import size_of_logs
 
     fs, clock, root = LocalFileSystem(), SystemClock(), os.path.abspath(settings.root)
-    way = ToKafka(fs, clock, Random(), root) if to_kafka else FromKafka(fs, clock, root)
-    plan = way.plan()
+    way: ToKafka | FromKafka
+    if to_kafka:
+        way = ToKafka(fs, clock, Random(), root)
+        with Progress(settings, f"looking at {root}", size_of_logs(fs, root)) as progress:
+            plan = way.plan(progress.advance)
+    else:
+        way = FromKafka(fs, clock, root)
+        plan = way.plan()
     for note in plan.notes:
         remark(settings, note)
     if not dry_run:
@@ -79,7 +87,9 @@ def _row(number: int, step: "Step", *, is_done: bool) -> dict[str, Any]:
 def _tell_how_to_start(settings: Settings, plan: "HandoverPlan") -> None:
     from streamlog.cli.output import remark
 
+    node = plan.meta.node_id
     remark(settings, "the broker's server.properties must say, beside its listeners:")
     remark(settings, "  process.roles=broker,controller")
-    remark(settings, f"  node.id={plan.meta.node_id}")
+    remark(settings, f"  node.id={node}")
+    remark(settings, f"  controller.quorum.voters={node}@HOST:PORT of its controller's listener")
     remark(settings, f"  log.dirs={plan.root}")

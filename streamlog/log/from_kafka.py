@@ -5,6 +5,7 @@ settings are what they were set to. The partitions themselves are as the broker 
 first writer of each looks at it as after a reboot, and begins a new leader epoch.
 """
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -70,6 +71,8 @@ _PUT_ASIDE: Final = ("-stray", "-future")
 # Of no boot, so nothing of it is believed; and whatever tail a killed broker left, readers may
 # have seen another one.
 _OF_NO_BOOT: Final = SharedState("", 0, 0, 0, 0, 0, 0, 0, StateFlag.EPOCH_DUE)
+
+_logger = logging.getLogger(__name__)
 
 
 class FromKafka:
@@ -227,6 +230,7 @@ class FromKafka:
         with alone(self._fs, moved_state_path(self._root) if is_moved else state_path(self._root)):
             for step in plan.steps:
                 self._apply(step)
+        _logger.info("took %s back from Kafka", self._root)
 
     def _apply(self, step: Step) -> None:
         match step.kind:

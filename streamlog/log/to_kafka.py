@@ -10,6 +10,7 @@ segment and makes anew whatever it derives. It deletes what it takes for damaged
 root with damage is refused here.
 """
 
+import logging
 import random as random_module
 import re
 from collections.abc import Callable, Iterator
@@ -78,6 +79,8 @@ METADATA_VERSION: Final = "metadata.version"  # MetadataVersion.FEATURE_NAME
 OLDEST_BROKER: Final = 21  # 3.9-IV0: every broker since 3.9 takes it and can raise it
 _READ_SIZE: Final = 8 << 20
 _LEAVING: Final = re.compile(r".+-[0-9]+\.[0-9a-f]{32}-delete", re.ASCII)  # a deleted partition
+
+_logger = logging.getLogger(__name__)
 
 
 class ToKafka:
@@ -213,13 +216,12 @@ class ToKafka:
 
     def _expiring(self) -> Iterator[str]:
         """Say which topics a broker is going to shorten as soon as it looks at retention."""
-        now_ms = self._clock.now_ms()
-        with self._reading() as manager:
-            for topic in manager.topics():
+        for topic in list_topics(self._fs, self._root):
+            with self._opened() as manager:
                 config = manager.topic_config(topic)
                 if "delete" not in config.cleanup_policy or config.retention_ms < 0:
                     continue
-                oldest = now_ms - config.retention_ms
+                oldest = self._clock.now_ms() - config.retention_ms
                 readers = [manager.reader(topic, at) for at in manager.partitions(topic)]
                 firsts = [next(iter(reader.segments), None) for reader in readers]
                 if any(first and 0 <= first.max_timestamp < oldest for first in firsts):
@@ -249,12 +251,14 @@ class ToKafka:
             remove_file(self._fs, f"{self._root}/{RECOVERY_POINT_CHECKPOINT}")
             remove_file(self._fs, f"{self._root}/{CLEAN_SHUTDOWN}")
             move_state(self._fs, state_path(self._root), moved_state_path(self._root))
+        _logger.info("handed %s over to Kafka", self._root)
 
     def _settle(self) -> None:
         """Open every partition as a writer does, and leave all of them in order."""
-        with self._reading() as manager:
+        with self._opened() as manager:
             manager.commits.retire()
-            for topic in manager.topics():
+        for topic in list_topics(self._fs, self._root):
+            with self._opened() as manager:
                 for number in manager.partitions(topic):
                     manager.log(topic, number)
 
@@ -264,23 +268,24 @@ class ToKafka:
         make_directories(fs, state_path(root, "kafka"))
         for directory in (root, state_path(root, "kafka")):
             write_meta_properties(fs, directory, meta)
-        with self._reading() as manager:
-            records = list(self._records(manager, meta))
+        records = list(self._records(meta))
         data = encode_bootstrap(records, now_ms=self._clock.now_ms())
         write_file_atomically(fs, f"{root}/{BOOTSTRAP_CHECKPOINT}", data)
 
-    def _records(self, manager: LogManager, meta: MetaProperties) -> Iterator[MetadataRecord]:
+    def _records(self, meta: MetaProperties) -> Iterator[MetadataRecord]:
         known = self._known()
         for name, level in (known.features or {METADATA_VERSION: OLDEST_BROKER}).items():
             if level > 0:  # 0: switched off
                 yield FeatureLevelRecord(name, level)
         yield from known.carried
         next_producer_id = known.next_producer_id
-        for topic in map(manager.describe, manager.topics()):
-            yield from _topic_records(topic, known, meta)
-            for each in topic.partitions:
-                reader = manager.reader(topic.name, each.partition)
-                next_producer_id = max(next_producer_id, _highest_producer_id(reader) + 1)
+        for topic in list_topics(self._fs, self._root):
+            with self._opened() as manager:
+                described = manager.describe(topic)
+                yield from _topic_records(described, known, meta)
+                for each in described.partitions:
+                    highest = _highest_producer_id(manager.reader(topic, each.partition))
+                    next_producer_id = max(next_producer_id, highest + 1)
         yield ProducerIdsRecord(next_producer_id)
 
     def _known(self) -> ClusterImage:
@@ -290,7 +295,8 @@ class ToKafka:
             return ClusterImage()
         return read_cluster_image(self._fs, path)
 
-    def _reading(self) -> LogManager:
+    def _opened(self) -> LogManager:
+        """Return the root, open; for a topic at a time, so that not all files are open at once."""
         return LogManager.open(self._root, fs=self._fs, clock=self._clock, random=self._random)
 
 

@@ -327,6 +327,19 @@ def test_a_root_with_a_decision_that_cannot_be_read_is_not_handed_over() -> None
     refused_to_kafka(scene.fs, CorruptDataError, ".")
 
 
+def test_a_decision_that_cannot_be_applied_leaves_the_root_a_root() -> None:
+    scene, staged = reach("decided")
+    scene.manager.close()
+    path = f"{ROOT}/.streamlog/staging/query-1%2Ft/{staged.name}"
+    with scene.fs.open(path, OpenMode.WRITE) as file:
+        file.pwrite(b"\xff\xff", 100)
+    with pytest.raises(StreamLogError):
+        to_kafka(scene.fs)
+    assert scene.fs.stat(STATE) is None
+    assert scene.pending_names()
+    assert values_in(scene.fs, f"{ROOT}/{TOPIC}-0") == rows_of(0, 0)
+
+
 @pytest.mark.parametrize("name", ["notes", "other-0", f"{TOPIC}-2-stray"])
 def test_a_root_with_a_directory_of_nobody_is_not_handed_over(name: str) -> None:
     fs = root_with(Scene())

@@ -198,7 +198,7 @@ class ProducersCheck:
     def _agrees(self, stored: ProducerState, replayed: ProducerState) -> bool:
         """Tell whether a snapshot's state can be right beside the one that was replayed."""
         if self._is_complete:
-            return _facts(stored) == _facts(replayed)
+            return _facts(stored) == _facts(replayed) or _was_forgotten(stored, replayed)
         if stored.producer_epoch != replayed.producer_epoch:
             return stored.producer_epoch > replayed.producer_epoch
         if stored.last_offset == replayed.last_offset:
@@ -221,6 +221,14 @@ class ProducersCheck:
 def _facts(state: ProducerState) -> tuple[object, ...]:
     first = state.current_txn_first_offset
     return (state.producer_epoch, state.last_sequence, state.last_offset, first)
+
+
+def _was_forgotten(stored: ProducerState, replayed: ProducerState) -> bool:
+    """Tell whether a producer was idle for too long, and only a marker of it came since."""
+    return not stored.batches and (stored.producer_epoch, stored.current_txn_first_offset) == (
+        replayed.producer_epoch,
+        replayed.current_txn_first_offset,
+    )
 
 
 def _text(state: ProducerState) -> str:

@@ -10,11 +10,13 @@ import pytest
 from streamlog.errors import InvalidRequestError, UnknownTopicError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
+from streamlog.log.producer_snapshot import encode_snapshot
+from streamlog.log.producer_state import BatchMetadata, ProducerState
 from streamlog.log.verify.findings import Finding, FindingKind, Severity
 from streamlog.log.verify.paths import verify
 from streamlog.records.batch import scan_batches
 from streamlog.records.builder import BatchBuilder
-from streamlog.records.layout import CRC_OFFSET, RECORD_BATCH_OVERHEAD
+from streamlog.records.layout import BASE_SEQUENCE_OFFSET, CRC_OFFSET, RECORD_BATCH_OVERHEAD
 from streamlog.records.record import Record
 from tests.support.segments import BatchPlan, make_batches, with_crc
 
@@ -265,6 +267,32 @@ def test_a_missing_file_is_found(copied: Copied, name: str, kind: FindingKind) -
     directory = copied(TXN)
     (directory / name).unlink()
     assert kinds(directory) == {kind}
+
+
+@pytest.mark.parametrize(
+    ("stored", "is_sound"),
+    [
+        ([ProducerState(7, batches=(BatchMetadata(1, 4, 1, 5),))], True),
+        ([ProducerState(7)], True),  # forgotten for being idle, then a marker came
+        ([], True),  # forgotten for being idle
+        ([ProducerState(7, batches=(BatchMetadata(2, 4, 1, 5),))], False),
+        ([ProducerState(7, batches=(BatchMetadata(1, 3, 0, 5),))], False),
+        ([ProducerState(7, producer_epoch=3, batches=(BatchMetadata(1, 4, 1, 5),))], False),
+        ([ProducerState(7, current_txn_first_offset=3)], False),
+        ([ProducerState(8, batches=(BatchMetadata(0, 2, 0, 5),))], False),
+    ],
+)
+def test_a_snapshot_beside_a_log_that_has_everything(
+    tmp_path: Path, stored: list[ProducerState], is_sound: bool
+) -> None:
+    plans = [BatchPlan(0, 3), BatchPlan(3, 2, producer_id=7)]
+    directory = written(tmp_path / "t-0", {0: plans, 5: [BatchPlan(5)]})
+    path = directory / f"{0:020}.log"
+    data = bytearray(path.read_bytes())
+    data[100 + BASE_SEQUENCE_OFFSET : 100 + BASE_SEQUENCE_OFFSET + 4] = bytes(4)
+    path.write_bytes(data[:100] + with_crc(data[100:]))
+    (directory / f"{5:020}.snapshot").write_bytes(encode_snapshot(stored))
+    assert (findings(directory) == []) == is_sound
 
 
 def test_snapshots_are_missed_where_none_is_left(copied: Copied) -> None:
