@@ -36,15 +36,6 @@ offsets.topic.num.partitions=1
 log.cleaner.dedupe.buffer.size=10485760
 log.cleaner.io.buffer.size=131072
 """
-LOGGING = """\
-rootLogger.level=warn
-rootLogger.appenderRef.f.ref=F
-appender.f.type=File
-appender.f.name=F
-appender.f.fileName={directory}/server.log
-appender.f.layout.type=PatternLayout
-appender.f.layout.pattern=%d %p %m (%c)%n%ex{{3}}
-"""
 
 
 class Broker:
@@ -65,6 +56,9 @@ class Broker:
         Args:
             log_dir: Its log.dir, formatted.
             scratch: A directory for its settings and what it prints.
+
+        Raises:
+            RuntimeError: It did not come up.
         """
         scratch.mkdir()
         port, controller = _free_ports()
@@ -72,12 +66,9 @@ class Broker:
         settings.write_text(
             SETTINGS.format(port=port, controller=controller, log_dir=log_dir, node_id=NODE_ID)
         )
-        logging = scratch / "log4j2.properties"
-        logging.write_text(LOGGING.format(directory=scratch))
-        options = (*QUICK_TO_START, f"-Dlog4j2.configurationFile={logging}", "-cp", classpath())
         with (scratch / "stdout.log").open("wb") as output:
             process = subprocess.Popen(
-                [java(), *options, "kafka.Kafka", str(settings)],
+                [java(), *QUICK_TO_START, "-cp", classpath(), "kafka.Kafka", str(settings)],
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
@@ -92,8 +83,8 @@ class Broker:
                 return
             time.sleep(0.2)
         self.kill()
-        said = [path.read_text() for path in scratch.glob("*.log")]
-        raise RuntimeError(f"the broker did not come up: {''.join(said)[-3000:]}")
+        said = (scratch / "stdout.log").read_text()
+        raise RuntimeError(f"the broker did not come up: {said[-3000:]}")
 
     def stop(self) -> None:
         """Stop it in order."""

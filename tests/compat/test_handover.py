@@ -4,6 +4,7 @@ Everything is done once, for a broker takes ten seconds to start; each test look
 of what was seen on the way.
 """
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -275,3 +276,10 @@ def test_nothing_is_lost_or_there_twice_after_a_broker_was_killed(seen: Seen) ->
     assert [row["offset"] for row in rows["1"][-SENT:]] == seen.offsets[1]
     assert ok("--path", seen.root, "cat", "orders", "--count", 5).out
     assert ok("verify", seen.root).out == b""
+
+
+def test_a_broker_does_not_start_where_streamlogs_own_state_is(seen: Seen, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    shutil.copytree(seen.root, root)
+    with pytest.raises(RuntimeError, match="did not come up"):
+        Broker.start(root, tmp_path / "barred")
