@@ -1,5 +1,6 @@
 """Opening a partition after a crash: a scan of all of it, beside Kafka's and a bare checksum."""
 
+import functools
 import shutil
 import time
 from collections.abc import Iterator
@@ -10,8 +11,9 @@ from streamlog.log.partition_log import PartitionLog
 from tests.performance.comparison import Comparison, interleaved
 from tests.performance.partitions import KafkaLog, batch_of, beside_kafka, fill
 
-BATCHES = 24_000
+BYTES = 375 << 20  # of the partition
 CHUNK = 4 << 20
+SIZES = {"16KiB": 16 << 10, "1MiB": 1 << 20}  # a producer's batches, and those of our sink
 
 
 def ours(path: Path) -> float:
@@ -47,14 +49,22 @@ def size_of(path: Path) -> int:
 
 
 def compare(rounds: int = 3) -> Iterator[Comparison]:
-    """Yield MB/s beside Kafka's, and beside a bare pass."""
+    """Yield MB/s beside Kafka's, and beside a bare pass, for small batches and for large ones."""
     with beside_kafka() as beside:
         if beside is None:
             return
         kafka, directory = beside
-        path = directory / "recovery-0"
-        fill(path, batch_of(16 << 10), BATCHES)
-        rates = interleaved(lambda: ours(path), lambda: theirs(kafka, path), rounds=rounds)
-        yield Comparison("recovery.kafka", *rates, "UnifiedLog", "MB/s", goal=1.3)
-        rates = interleaved(lambda: ours(path), lambda: checksum(path), rounds=rounds)
-        yield Comparison("recovery.crc", *rates, "read + CRC-32C", "MB/s", goal=0.8)
+        for name, size in SIZES.items():
+            path = directory / f"recovery-{size}"
+            fill(path, batch_of(size), BYTES // size)
+            rates = interleaved(
+                functools.partial(ours, path),
+                functools.partial(theirs, kafka, path),
+                rounds=rounds,
+            )
+            yield Comparison(f"recovery.{name}.kafka", *rates, "UnifiedLog", "MB/s", goal=1.3)
+            rates = interleaved(
+                functools.partial(ours, path), functools.partial(checksum, path), rounds=rounds
+            )
+            yield Comparison(f"recovery.{name}.crc", *rates, "read + CRC-32C", "MB/s", goal=0.8)
+            shutil.rmtree(path)
