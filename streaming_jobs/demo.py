@@ -175,6 +175,8 @@ def kill_in_the_middle(directory: Path, kill_after: int) -> tuple[int, int]:
 
 def run_and_kill(directory: Path, kill_after: int, log: TextIO) -> tuple[int, int] | None:
     """Run both jobs once and kill their JVM; return what was there then, None if they failed."""
+    pid = directory / "jvm.pid"
+    pid.unlink(missing_ok=True)
     driver = subprocess.Popen(
         phase_command(directory, "until-killed"), stdout=log, stderr=subprocess.STDOUT
     )
@@ -182,8 +184,9 @@ def run_and_kill(directory: Path, kill_after: int, log: TextIO) -> tuple[int, in
         while driver.poll() is None:
             time.sleep(0.02)
             there, commits = records_in_log(directory / ROOT), table_commits(directory)
-            if there >= kill_after and commits >= 1:
-                os.kill(int((directory / "jvm.pid").read_text()), signal.SIGKILL)
+            jvm = pid.read_text() if pid.exists() else ""
+            if there >= kill_after and commits >= 1 and jvm:
+                os.kill(int(jvm), signal.SIGKILL)
                 driver.wait(timeout=60)
                 return there, commits
     finally:
@@ -234,7 +237,6 @@ def main(arguments: list[str] | None = None) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     for name in (ROOT, TABLE, CHECKPOINTS):
         shutil.rmtree(directory / name, ignore_errors=True)
-    (directory / "jvm.pid").unlink(missing_ok=True)
     if not delta_jars():
         print("Delta's jars could not be had: the table is written as Parquet instead.")
     write_flights(directory / "flights")
