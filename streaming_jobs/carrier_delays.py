@@ -2,7 +2,9 @@
 
 Windows of an hour by the time of the flight, with a watermark: a window is written once, when
 the watermark has passed it. The last windows therefore wait for a later record; the demo sends
-one. Where Delta's jars are not to be had, `--format parquet` writes Parquet instead.
+one. The partitions of one commit become visible one after another, so the watermark has to allow
+for all the time that one micro-batch of the writer spans: here 11 days of flights. Where Delta's
+jars are not to be had, `--format parquet` writes Parquet instead.
 
     python -m streaming_jobs.carrier_delays --path demo/root --output demo/delays
     spark-submit --jars … streaming_jobs/carrier_delays.py --path demo/root --output demo/delays
@@ -26,7 +28,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--output", required=True, help="directory of the table")
     parser.add_argument("--format", default="delta", choices=("delta", "parquet"))
     parser.add_argument("--checkpoint", help="default: PATH/../checkpoints/carrier_delays")
-    parser.add_argument("--watermark", default="3 days", help="how late a flight may come")
+    parser.add_argument("--watermark", default="30 days", help="how late a flight may come")
     parser.add_argument("--offsets-per-trigger", type=int, default=40_000)
     parser.add_argument("--forever", action="store_true", help="do not stop at the end of the log")
     return parser.parse_args(arguments)

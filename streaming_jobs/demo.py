@@ -126,13 +126,13 @@ def finish(directory: Path) -> None:
 
 
 def send_closing_record(root: Path) -> None:
-    """Append one record that lies days behind the last flight: the last windows may close."""
+    """Append one record that lies behind the last flight by more than the watermark of 30 days."""
     from streamlog import PartitionLog, Record
 
     with PartitionLog.open(root / "flights-0") as log:
         last = 1_388_534_400_000  # 2014-01-01
         value = b'{"row":%d}' % CLOSING_ROW
-        log.append([Record(value=value, timestamp=last + 10 * 86_400_000)])
+        log.append([Record(value=value, timestamp=last + 60 * 86_400_000)])
 
 
 def create_topics(root: Path) -> None:

@@ -137,7 +137,8 @@ def test_jobs_submitted_to_this_machine(flights: Path, tmp_path: Path) -> None:
     create_topic(root)
 
     submit("local[2]", "flights_to_topic", "--input", flights, "--path", root)
-    submit("local[2]", "carrier_delays", "--path", root, "--output", output, "--format", "parquet")
+    table = ("--output", output, "--format", "parquet", "--watermark", "1 day")
+    submit("local[2]", "carrier_delays", "--path", root, *table)
 
     assert rows_of(root / "flights") == list(range(FILES * ROWS_PER_FILE))
     assert list(output.glob("*.parquet"))
