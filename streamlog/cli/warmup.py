@@ -21,7 +21,7 @@ _MANY_BATCHES = 64  # of a few batches the headers are read by plain code
 def warm_up() -> None:
     """Make sure that the compiled code of every kernel is on disk; seconds the first time."""
     log = PartitionLog.open(
-        "/root/warm-0",
+        "/logs/warm-0",
         fs=MemoryFileSystem(),
         config=LogConfig(message_timestamp_after_max_ms=1 << 62),
     )

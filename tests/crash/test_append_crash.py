@@ -21,7 +21,7 @@ from streamlog.records.record import Record
 from tests.support.crash import every_crash_point
 
 NOW = 1_700_000_000_000
-PATH = "/root/orders-0"
+PATH = "/logs/orders-0"
 BOOT = MemoryFileSystem().boot_id()
 
 

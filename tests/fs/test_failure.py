@@ -30,16 +30,16 @@ from streamlog.fs.failure import poisoned_failure, storage_failure
     ],
 )
 def test_an_errno_becomes_its_leaf(number: int, kind: type[StorageError]) -> None:
-    error = storage_failure(number, "write", "/root/a-0/0.log")
+    error = storage_failure(number, "write", "/logs/a-0/0.log")
     assert type(error) is kind
     assert isinstance(error, UnavailableError)
-    assert (error.errno, error.operation, error.path) == (number, "write", "/root/a-0/0.log")
+    assert (error.errno, error.operation, error.path) == (number, "write", "/logs/a-0/0.log")
 
 
 def test_the_text_says_what_where_and_why_and_the_hint_what_to_type() -> None:
-    error = storage_failure(errno.ENOSPC, "write", "/root/a-0/0.log")
-    assert str(error) == "cannot write: no space left on device in /root/a-0/0.log"
-    assert error.hint == "free some space: df -h /root/a-0/0.log"
+    error = storage_failure(errno.ENOSPC, "write", "/logs/a-0/0.log")
+    assert str(error) == "cannot write: no space left on device in /logs/a-0/0.log"
+    assert error.hint == "free some space: df -h /logs/a-0/0.log"
     error = storage_failure(errno.EXDEV, "rename", "/a", target="/b")
     assert str(error) == ("cannot rename to /b: the two names lie on different file systems in /a")
 

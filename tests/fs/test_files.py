@@ -40,34 +40,34 @@ OLD, NEW = b"the old content, longer than the other", b"the new content"
 
 def _prepared() -> MemoryFileSystem:
     fs = MemoryFileSystem()
-    make_directories(fs, "/root")
-    write_file_atomically(fs, "/root/state", OLD)
+    make_directories(fs, "/logs")
+    write_file_atomically(fs, "/logs/state", OLD)
     return fs
 
 
 # ---- reading --------------------------------------------------------------------------------
 def test_read_file_refuses_more_than_the_caller_can_believe() -> None:
     fs = _prepared()
-    assert read_file(fs, "/root/state", max_size=len(OLD)) == OLD
+    assert read_file(fs, "/logs/state", max_size=len(OLD)) == OLD
     with pytest.raises(LimitExceededError) as caught:
-        read_file(fs, "/root/state", max_size=len(OLD) - 1)
-    assert caught.value.path == "/root/state"
+        read_file(fs, "/logs/state", max_size=len(OLD) - 1)
+    assert caught.value.path == "/logs/state"
     with pytest.raises(FileMissingError):
-        read_file(fs, "/root/missing", max_size=1)
+        read_file(fs, "/logs/missing", max_size=1)
 
 
 # ---- replacing ------------------------------------------------------------------------------
 def _replace(fs: FileSystem, acknowledged: list) -> None:
-    write_file_atomically(fs, "/root/state", NEW)
+    write_file_atomically(fs, "/logs/state", NEW)
     acknowledged.append(NEW)
 
 
 def _check_replaced(fs: MemoryFileSystem, acknowledged: list) -> None:
-    found = read_file(fs, "/root/state", max_size=100)
+    found = read_file(fs, "/logs/state", max_size=100)
     assert found in (acknowledged or [OLD, NEW])
-    write_file_atomically(fs, "/root/state", b"next")  # whatever a crash left is no obstacle
-    assert read_file(fs, "/root/state", max_size=100) == b"next"
-    assert fs.list("/root") == ["state"]
+    write_file_atomically(fs, "/logs/state", b"next")  # whatever a crash left is no obstacle
+    assert read_file(fs, "/logs/state", max_size=100) == b"next"
+    assert fs.list("/logs") == ["state"]
     assert fs.unsynced() == ()
 
 
@@ -86,13 +86,13 @@ def test_replacing_a_file_survives_every_crash_with_old_or_new_content() -> None
 @pytest.mark.parametrize("forgotten", ["sync", "sync_directory"])
 def test_a_forgotten_sync_would_be_found(forgotten: str) -> None:
     def forgetful(fs: FileSystem, acknowledged: list) -> None:
-        with fs.open("/root/state.tmp", OpenMode.CREATE) as file:
+        with fs.open("/logs/state.tmp", OpenMode.CREATE) as file:
             file.pwrite(NEW, 0)
             if forgotten != "sync":
                 file.sync()
-        fs.rename("/root/state.tmp", "/root/state")
+        fs.rename("/logs/state.tmp", "/logs/state")
         if forgotten != "sync_directory":
-            fs.sync_directory("/root")
+            fs.sync_directory("/logs")
         acknowledged.append(NEW)
 
     with pytest.raises(CrashCheckError, match="power cut"):
@@ -101,21 +101,21 @@ def test_a_forgotten_sync_would_be_found(forgotten: str) -> None:
 
 def test_a_leftover_that_is_a_second_name_of_the_file_is_not_written_through() -> None:
     fs = _prepared()
-    fs.link("/root/state", "/root/state.tmp")
+    fs.link("/logs/state", "/logs/state.tmp")
     faulty = FaultyFileSystem(fs, Fault(operation="pwrite", errno=errno.ENOSPC))
     with pytest.raises(DiskFullError):
-        write_file_atomically(faulty, "/root/state", NEW)
-    assert read_file(fs, "/root/state", max_size=100) == OLD
-    assert fs.list("/root") == ["state"]
+        write_file_atomically(faulty, "/logs/state", NEW)
+    assert read_file(fs, "/logs/state", max_size=100) == OLD
+    assert fs.list("/logs") == ["state"]
 
 
 @pytest.mark.parametrize("operation", ["create", "pwrite", "sync", "rename"])
 def test_an_error_while_replacing_keeps_the_old_content_and_leaves_nothing(operation: str) -> None:
     fs = FaultyFileSystem(_prepared(), Fault(operation=operation, errno=errno.EIO))
     with pytest.raises(StorageError):
-        write_file_atomically(fs, "/root/state", NEW)
-    assert read_file(fs, "/root/state", max_size=100) == OLD
-    assert fs.list("/root") == ["state"]
+        write_file_atomically(fs, "/logs/state", NEW)
+    assert read_file(fs, "/logs/state", max_size=100) == OLD
+    assert fs.list("/logs") == ["state"]
 
 
 def test_files_are_written_into_the_working_directory_too(
@@ -133,18 +133,18 @@ def test_files_are_written_into_the_working_directory_too(
 # ---- creating once --------------------------------------------------------------------------
 def test_creating_once_survives_every_crash_whole_or_not_at_all() -> None:
     def create(fs: FileSystem, acknowledged: list) -> None:
-        create_file_atomically(fs, "/root/decision", NEW)
+        create_file_atomically(fs, "/logs/decision", NEW)
         acknowledged.append(NEW)
 
     def check(fs: MemoryFileSystem, acknowledged: list) -> None:
-        if acknowledged or fs.stat("/root/decision") is not None:
-            assert read_file(fs, "/root/decision", max_size=100) == NEW
+        if acknowledged or fs.stat("/logs/decision") is not None:
+            assert read_file(fs, "/logs/decision", max_size=100) == NEW
             with pytest.raises(FileExistsAlreadyError):
-                create_file_atomically(fs, "/root/decision", b"another")
-            assert read_file(fs, "/root/decision", max_size=100) == NEW
+                create_file_atomically(fs, "/logs/decision", b"another")
+            assert read_file(fs, "/logs/decision", max_size=100) == NEW
         else:
-            create_file_atomically(fs, "/root/decision", b"another")
-        assert fs.list("/root") == ["decision", "state"]
+            create_file_atomically(fs, "/logs/decision", b"another")
+        assert fs.list("/logs") == ["decision", "state"]
 
     report = every_crash_point(create, check, prepared=_prepared(), seeds=range(20))
     assert [operation.name for operation in report.operations] == [
@@ -160,15 +160,15 @@ def test_creating_once_survives_every_crash_whole_or_not_at_all() -> None:
 # ---- directories ----------------------------------------------------------------------------
 def test_making_directories_survives_every_crash_even_when_another_process_goes_on() -> None:
     def make(fs: FileSystem, acknowledged: list) -> None:
-        make_directories(fs, "/root/a/b/c")
-        acknowledged.append("/root/a/b/c")
+        make_directories(fs, "/logs/a/b/c")
+        acknowledged.append("/logs/a/b/c")
 
     def check(fs: MemoryFileSystem, acknowledged: list) -> None:
         for path in acknowledged:
             assert fs.stat(path) is not None
         # After the end of a process the names it made may be volatile: the next one makes sure.
-        make_directories(fs, "/root/a/b/c")
-        assert fs.crash_clone(Random(0), power=True, loss="everything").stat("/root/a/b/c")
+        make_directories(fs, "/logs/a/b/c")
+        assert fs.crash_clone(Random(0), power=True, loss="everything").stat("/logs/a/b/c")
 
     every_crash_point(make, check, prepared=_prepared())
 
@@ -176,17 +176,17 @@ def test_making_directories_survives_every_crash_even_when_another_process_goes_
 def test_make_directories_says_where_a_file_is_in_the_way() -> None:
     fs = _prepared()
     with pytest.raises(FileExistsAlreadyError):
-        make_directories(fs, "/root/state")
+        make_directories(fs, "/logs/state")
     with pytest.raises(StorageError) as caught:
-        make_directories(fs, "/root/state/below")
+        make_directories(fs, "/logs/state/below")
     assert caught.value.errno == errno.ENOTDIR
 
 
 def test_a_foreign_directory_that_cannot_be_opened_is_no_obstacle() -> None:
     fault = Fault(operation="sync_directory", path_suffix="/", errno=errno.EACCES)
     fs = FaultyFileSystem(_prepared(), fault)
-    make_directories(fs, "/root/a")
-    assert fs.stat("/root/a") is not None
+    make_directories(fs, "/logs/a")
+    assert fs.stat("/logs/a") is not None
 
 
 def test_remove_tree_takes_everything_below_and_follows_nothing(tmp_path: Path) -> None:
@@ -338,11 +338,11 @@ def test_the_driver_shows_a_crash_in_the_middle_of_a_write() -> None:
     seen = set()
 
     def write(fs: FileSystem, acknowledged: list) -> None:
-        with fs.open("/root/state", OpenMode.WRITE) as file:
+        with fs.open("/logs/state", OpenMode.WRITE) as file:
             file.pwrite(b"X" * len(OLD), 0)
 
     def look(fs: MemoryFileSystem, acknowledged: list) -> None:
-        seen.add(read_file(fs, "/root/state", max_size=100))
+        seen.add(read_file(fs, "/logs/state", max_size=100))
 
     every_crash_point(write, look, prepared=_prepared())
     assert OLD in seen

@@ -18,7 +18,7 @@ from streamlog.log.checkpoint_file import format_checkpoint, parse_checkpoint
 from streamlog.topic import TopicPartition
 from tests.support.crash import every_crash_point
 
-ROOT = "/root"
+ROOT = "/logs"
 NAME = checkpoints.RECOVERY_POINT_CHECKPOINT
 PATH = f"{ROOT}/{NAME}"
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b.x-y_z", 0)

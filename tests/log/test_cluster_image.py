@@ -36,7 +36,7 @@ from streamlog.records.record import Record
 from tests.support.archives import unpack
 
 NOW = 1_700_000_000_000
-METADATA = "/root/__cluster_metadata-0"
+METADATA = "/logs/__cluster_metadata-0"
 TOPIC_ID = "cWFg3HwMTCePLEybwOOohQ"
 OTHER_ID = "TAN-wWuiqYB18BSJ26qtIw"
 BEGIN = OtherRecord(MetadataRecordType.BEGIN_TRANSACTION, b"\x01\x17\x00\x00")

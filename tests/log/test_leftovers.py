@@ -21,7 +21,7 @@ from tests.support.crash import every_crash_point
 from tests.support.segments import read_bytes, write_bytes
 
 NOW = 1_700_000_000_000
-PATH = "/root/orders-0"
+PATH = "/logs/orders-0"
 CONFIG = LogConfig(internal_segment_bytes=150, index_interval_bytes=0)
 VALUES = [b"value %d" % number * 4 for number in range(6)]
 LOG, INDEX = FileSuffix.LOG, FileSuffix.OFFSET_INDEX
@@ -37,7 +37,7 @@ def open_log(fs: FileSystem) -> PartitionLog:
 
 def six_segments(clock: ManualClock | None = None) -> MemoryFileSystem:
     fs = MemoryFileSystem(clock=clock or ManualClock(NOW))
-    fs.make_directory("/root")
+    fs.make_directory("/logs")
     with open_log(fs) as log:
         for value in VALUES:
             log.append([Record(None, value, (), NOW)])

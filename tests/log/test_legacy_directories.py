@@ -24,8 +24,8 @@ CODECS = [CompressionType.NONE, CompressionType.GZIP, CompressionType.SNAPPY, Co
 def loaded(case: Path, *, without: str = "none") -> tuple[MemoryFileSystem, str]:
     """Return a copy of a golden directory in memory, but for the files of one kind."""
     fs = MemoryFileSystem()
-    path = f"/root/{case.name}"
-    fs.make_directory("/root")
+    path = f"/logs/{case.name}"
+    fs.make_directory("/logs")
     fs.make_directory(path)
     for name, data in files_of(case):
         if not name.endswith(without):
@@ -153,9 +153,9 @@ def test_recovery_keeps_old_messages_and_makes_the_indexes_anew(case: Path) -> N
 @pytest.mark.parametrize("magic", [0, 1])
 def test_appended_messages_become_v2(magic: int, codec: CompressionType) -> None:
     fs = MemoryFileSystem()
-    fs.make_directory("/root")
+    fs.make_directory("/logs")
     records = [Record(b"a", b"1", (), NOW), Record(None, None, (), NOW)]
-    with PartitionLog.open("/root/t-0", fs=fs, clock=ManualClock(NOW), random=Random(1)) as log:
+    with PartitionLog.open("/logs/t-0", fs=fs, clock=ManualClock(NOW), random=Random(1)) as log:
         for base in (0, 2):
             info = log.append_as_leader(message_set(magic, records, compression=codec))
             assert (info.base_offset, info.last_offset) == (base, base + 1)
@@ -167,13 +167,13 @@ def test_appended_messages_become_v2(magic: int, codec: CompressionType) -> None
 @pytest.mark.parametrize("magic", [0, 1])
 def test_a_follower_keeps_the_format(magic: int, codec: CompressionType) -> None:
     fs = MemoryFileSystem()
-    fs.make_directory("/root")
+    fs.make_directory("/logs")
     records = [Record(b"a", b"1", (), NOW), Record(None, None, (), NOW)]
     messages = message_set(magic, records, base_offset=0, compression=codec)
-    with PartitionLog.open("/root/t-0", fs=fs, clock=ManualClock(NOW), random=Random(1)) as log:
+    with PartitionLog.open("/logs/t-0", fs=fs, clock=ManualClock(NOW), random=Random(1)) as log:
         info = log.append_as_follower(messages)
         assert info.last_offset == 1
         log.append(records)
         assert log.log_end_offset == 4
         assert [record.offset for record in log.read(0).records()] == [0, 1, 2, 3]
-    assert read_bytes(fs, "/root/t-0/00000000000000000000.log").startswith(messages)
+    assert read_bytes(fs, "/logs/t-0/00000000000000000000.log").startswith(messages)

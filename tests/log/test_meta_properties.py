@@ -13,7 +13,7 @@ from streamlog.log.meta_properties import (
     write_meta_properties,
 )
 
-ROOT = "/root"
+ROOT = "/logs"
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from streamlog.log.roots import make_root
 from tests.support.child import child_that_stays, run_in_child
 from tests.support.crash import every_crash_point
 
-ROOT = "/root"
+ROOT = "/logs"
 MARK = f"{ROOT}/.kafka_cleanshutdown"
 
 

@@ -37,7 +37,7 @@ from streamlog.records.record import Header, IsolationLevel, Record
 from streamlog.records.validate import AppendOrigin
 
 NOW = 1_700_000_000_000
-PATH = "/root/orders-0"
+PATH = "/logs/orders-0"
 SMALL = LogConfig(internal_segment_bytes=1000, index_interval_bytes=100)
 
 
@@ -194,7 +194,7 @@ def test_an_idle_producer_is_forgotten_when_the_root_says_so(fs: MemoryFileSyste
 
     with open_log(fs) as log:
         log.append_as_leader(batch(0, producer=(42, 0, 0)))
-    write_file_atomically(fs, server_properties_path("/root"), b"producer.id.expiration.ms=1000\n")
+    write_file_atomically(fs, server_properties_path("/logs"), b"producer.id.expiration.ms=1000\n")
     with open_later(999) as log, pytest.raises(OutOfOrderSequenceError):
         log.append_as_leader(batch(1, producer=(42, 0, 5)))
     with open_later(1000) as log:

@@ -14,14 +14,14 @@ from streamlog.records.record import Record
 from tests.support.segments import read_bytes, write_bytes
 
 NOW = 1_700_000_000_000
-PATH = "/root/orders-0"
+PATH = "/logs/orders-0"
 TWO_A_SEGMENT = LogConfig(internal_segment_bytes=150)
 
 
 @pytest.fixture
 def fs() -> MemoryFileSystem:
     fs = MemoryFileSystem()
-    fs.make_directory("/root")
+    fs.make_directory("/logs")
     return fs
 
 
@@ -87,8 +87,8 @@ def test_a_single_segment_that_was_copied_needs_nothing_beside_it(fs: MemoryFile
         (f"{PATH}/00000000000000000009.log", UnknownTopicError),
         (f"{PATH}/partition.metadata", UnknownTopicError),
         (f"{PATH}/00000000000000000000.index", UnknownTopicError),
-        ("/root/other-0", UnknownTopicError),
-        ("/root", InvalidTopicError),
+        ("/logs/other-0", UnknownTopicError),
+        ("/logs", InvalidTopicError),
     ],
 )
 def test_what_is_no_log_is_refused(fs: MemoryFileSystem, path: str, error: type) -> None:

@@ -32,7 +32,7 @@ from tests.support.segments import read_bytes, write_bytes
 FOLDER = GOLDEN / "D-recovery"
 CASES = json_lines("D-recovery/cases.jsonl.gz")
 BASES = {name: json.loads((FOLDER / f"{name}.json").read_text()) for name in ("base-a", "base-b")}
-ROOT, PATH = "/root", "/root/orders-0"
+ROOT, PATH = "/logs", "/logs/orders-0"
 
 
 def _listed() -> Iterator[tuple[int, tuple[str, str]]]:

@@ -27,7 +27,7 @@ from streamlog.log.topics import list_topics, partition_directories, read_topic_
 from streamlog.topic import TopicPartition
 from tests.support.crash import every_crash_point
 
-ROOT = "/root"
+ROOT = "/logs"
 LOG = "00000000000000000000.log"
 
 

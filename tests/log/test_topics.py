@@ -26,7 +26,7 @@ from streamlog.log.topics import (
     topic_exists,
 )
 
-ROOT = "/root"
+ROOT = "/logs"
 FOREIGN = "/broker"
 
 

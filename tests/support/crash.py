@@ -10,11 +10,11 @@ acknowledged: the latter is the stricter question, so the former is not asked ag
 `finally` never runs in a copy, as it never runs in a process that was killed.
 
     def workload(fs, acknowledged):
-        write_file_atomically(fs, "/root/state", b"new")
+        write_file_atomically(fs, "/logs/state", b"new")
         acknowledged.append(b"new")
 
     def check(fs, acknowledged):
-        assert read_file(fs, "/root/state", max_size=9) in (acknowledged or [b"old", b"new"])
+        assert read_file(fs, "/logs/state", max_size=9) in (acknowledged or [b"old", b"new"])
 
     every_crash_point(workload, check, prepared=prepared)
 """

@@ -32,5 +32,5 @@ class Place(NamedTuple):
 def memory_place() -> Place:
     """Return an empty directory in memory."""
     fs = MemoryFileSystem()
-    fs.make_directory("/root")
-    return Place(fs, "/root")
+    fs.make_directory("/logs")
+    return Place(fs, "/logs")
