@@ -456,7 +456,7 @@ class PartitionLog:
                 self._log.truncate_epochs()
                 return
             floor = self._log.batch_floor(offset)
-            self._session.lower_recovery_point(min(self._log.recovery_point, floor))
+            self._session.write_recovery_point(min(self._log.recovery_point, floor))
             with self._session.changing():
                 self._log.truncate(max(offset, 0), self._clock.now_ms())
 

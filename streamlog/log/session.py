@@ -271,12 +271,12 @@ class WriterSession:
             self.sync(now_ms)
 
     def checkpoint(self) -> None:
-        """Write the recovery point to the root's checkpoint."""
-        self.lower_recovery_point(self._log.recovery_point)
+        """Write the recovery point as it is now."""
+        self.write_recovery_point(self._log.recovery_point)
         self._last_checkpoint_ms = self._clock.now_ms()
 
-    def lower_recovery_point(self, offset: int) -> None:
-        """Write `offset` as recovery point, ahead of a cut to it."""
+    def write_recovery_point(self, offset: int) -> None:
+        """Write `offset` to the root's checkpoint; to cut the log there, do this first."""
         marks = {self._partition: offset}
         checkpoints.write_recovery_points(self._fs, self._clock, self._root, marks)
 

@@ -47,4 +47,3 @@ SURPLUS_BYTES: Final = -8
 OUT_OF_ROOM: Final = -9
 RECORD_TOO_LARGE: Final = -10
 BAD_ROW: Final = -11
-BAD_TIMESTAMP: Final = -12
