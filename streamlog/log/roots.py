@@ -271,12 +271,15 @@ def _refuse_world_writable(root: str, found: FileStat) -> None:
 def _refuse_formatted_log_dir(fs: FileSystem, root: str) -> None:
     """Raise for a broker's own log.dir: with `.streamlog` in it the broker would not start."""
     if fs.stat(f"{root}/{META_PROPERTIES}") and not fs.stat(state_path(root)):
+        hint = "copy its partition directories to a directory of their own to write to them"
+        if fs.stat(f"{root}{STATE_DIRECTORY}") is not None:  # left there by a handover
+            hint = f"stop the broker, then: streamlog --path {root} handover --from-kafka"
         raise InvalidRequestError(
             "this is the log.dir of a Kafka broker; it is only read here",
             path=root,
             got=META_PROPERTIES,
             expected="a root made by streamlog, or an empty directory",
-            hint="copy its partition directories to a directory of their own to write to them",
+            hint=hint,
         )
 
 

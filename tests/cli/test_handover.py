@@ -62,3 +62,14 @@ def test_one_way_must_be_named(root: Path, ways: tuple[str, ...]) -> None:
     ran = streamlog("--path", root, "handover", *ways)
     assert ran.code == 2
     assert "say which way" in ran.error
+
+
+def test_who_writes_to_a_root_that_was_handed_over_is_told_the_way_back(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    ok("topics", "create", "t", "--path", root)
+    ok("--path", root, "handover", "--to-kafka")
+
+    ran = streamlog("produce", "t", "--path", root, stdin=b"x\n")
+
+    assert ran.code == 2
+    assert f"streamlog --path {root} handover --from-kafka" in ran.error
