@@ -118,13 +118,22 @@ class WriterSession:
 
         Raises:
             LockTimeoutError: Commits come faster than they can be retired.
+            InvalidRequestError: The lock is held, but to retire them it must be free.
             StreamLogError: As `writing`; or a commit cannot be retired.
         """
+        is_nested = self.is_writing
         for _ in range(_RETIRE_ATTEMPTS):
             with self.writing():
                 if self._decided.end_offset() <= offset:
                     yield
                     return
+            if is_nested:
+                raise InvalidRequestError(
+                    "commits that are not retired reach above this offset",
+                    path=self._path,
+                    offset=offset,
+                    hint="call this outside of writing(): retiring them takes the lock",
+                )
             retire_commits(self._fs, self._clock, self._root)
         raise LockTimeoutError(
             "commits come faster than they can be retired",

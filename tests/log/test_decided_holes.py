@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamlog.clock import ManualClock
-from streamlog.errors import CorruptRecordError
+from streamlog.errors import CorruptRecordError, InvalidRequestError
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.log.apply import batches_from
@@ -129,3 +129,14 @@ def test_decisions_below_the_cut_are_left_alone() -> None:
     scene.append(0, b"behind")
     scene.manager.log("t", 0).truncate_to(6)
     assert len(scene.pending_names()) == 1 and scene.values(0) == rows_of(0, 0)
+
+
+def test_commits_are_not_retired_by_who_holds_the_lock_they_need() -> None:
+    scene = Scene()
+    scene.commit(0)
+    log = scene.manager.log("t", 0)
+    with log.writing(), pytest.raises(InvalidRequestError, match="not retired"):
+        log.truncate_to(3)
+    assert scene.values(0) == rows_of(0, 0)
+    log.truncate_to(3)
+    assert log.log_end_offset <= 3
