@@ -145,7 +145,7 @@ def test_value_outside_its_bounds_is_refused_by_name(key: str, value: str) -> No
 )  # fmt: skip
 def test_fields_given_in_python_are_checked_as_well(name: str, value: object) -> None:
     with pytest.raises(InvalidConfigError):
-        LogConfig(**{name: value})  # type: ignore[arg-type]
+        LogConfig(**{name: value})
 
 
 def test_python_values_are_taken_as_properties() -> None:

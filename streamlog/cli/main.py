@@ -35,7 +35,7 @@ __all__ = ["main", "streamlog"]
 _VERSIONS_OF = ("pyspark", "pyarrow", "numpy", "numba")
 
 
-def _print_versions(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:  # noqa: FBT001
+def _print_versions(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's way
     if not wanted or context.resilient_parsing:
         return
     click.echo(f"streamlog {_version_of('pyspark-streamlog')}")

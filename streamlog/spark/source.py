@@ -51,7 +51,7 @@ class StreamLogSource(DataSource):
         self._check_schema(schema)
         return StreamLogReader(self.options)
 
-    def streamReader(self, schema: StructType) -> "StreamLogStreamReader":  # noqa: N802 - Spark's
+    def streamReader(self, schema: StructType) -> "StreamLogStreamReader":
         """Return the reader of a streaming query."""
         from streamlog.spark.stream_reader import StreamLogStreamReader
 
@@ -68,7 +68,7 @@ class StreamLogSource(DataSource):
 
         return batch_writer(self.options, schema, overwrite=overwrite)
 
-    def streamWriter(  # noqa: N802 - Spark's
+    def streamWriter(
         self,
         schema: StructType,
         overwrite: bool,  # noqa: FBT001 - Spark's

@@ -81,7 +81,7 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._held_back: str | None = None
 
     # ---- where a new query starts -------------------------------------------------------------
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> dict[str, Any]:
         """Return where a new query starts; the same again when asked again."""
         if self._initial is None:
             view, options = self._open(), self._options
@@ -95,7 +95,7 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._initial
 
     # ---- how far the next batch goes ----------------------------------------------------------
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+    def getDefaultReadLimit(self) -> ReadLimit:
         """Return a limit that Spark hands back at each trigger.
 
         Spark knows no limit of several kinds; all of ours are applied as soon as it hands back
@@ -110,15 +110,13 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return ReadMinRows(limits.min_offsets)
         return ReadAllAvailable()
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+    def prepareForTriggerAvailableNow(self) -> None:
         """Read no further than what there is now."""
         self._target = {
             partition: bounds.end_offset for partition, bounds in self._open().bounds.items()
         }
 
-    def latestOffset(  # noqa: N802 - Spark's name
-        self, start: dict[str, Any], limit: ReadLimit
-    ) -> dict[str, Any]:
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next batch ends, `start` itself where there is nothing to read.
 
         Raises:
@@ -145,7 +143,7 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             end = self._limit(view, begin, end)
         return describe_offsets(view, end).to_json()
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+    def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the ends of the log, which Spark shows in the query's progress."""
         if self._view is None:
             return None

@@ -119,7 +119,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             has_checksum=self._query_id is None,
         )
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Make the staged rows of all tasks part of the log, or find that they are."""
         staged = _staged_files(messages)
         commit_staged(
@@ -131,7 +131,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         )
         settle(os.getpid())
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Remove what was staged, unless a commit that raised had decided all the same."""
         staged = _staged_files(messages)
         if staged:

@@ -14,7 +14,7 @@ TEXT = b"some text that repeats itself, " * 20_000
 
 def frame(data: bytes, **options: object) -> bytearray:
     settings = {"block_linked": False, "store_size": False, **options}
-    return bytearray(lz4.frame.compress(data, **settings))  # type: ignore[arg-type]
+    return bytearray(lz4.frame.compress(data, **settings))
 
 
 def test_the_header_is_the_one_kafka_writes() -> None:

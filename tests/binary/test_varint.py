@@ -47,22 +47,22 @@ VARLONGS = VARINTS | {
 
 # The functions under test are compiled into the kernels that call them.
 @kernel
-def call_read_varint(buffer, position, end):  # type: ignore[no-untyped-def]
+def call_read_varint(buffer, position, end):
     return read_varint(buffer, position, end)
 
 
 @kernel
-def call_read_varlong(buffer, position, end):  # type: ignore[no-untyped-def]
+def call_read_varlong(buffer, position, end):
     return read_varlong(buffer, position, end)
 
 
 @kernel
-def call_write_varlong(buffer, position, value):  # type: ignore[no-untyped-def]
+def call_write_varlong(buffer, position, value):
     return write_varlong(buffer, position, value)
 
 
 @kernel
-def call_size_of_varlong(value):  # type: ignore[no-untyped-def]
+def call_size_of_varlong(value):
     return size_of_varlong(value)
 
 

@@ -135,7 +135,7 @@ def test_batches_that_a_sink_never_writes(kind: str) -> None:
     refuse(scene, stage_batches(scene, encoded, 1), kinds, words)
 
 
-def _array(content: bytearray):  # type: ignore[no-untyped-def]
+def _array(content: bytearray):
     import numpy as np
 
     return np.frombuffer(content, np.uint8)
@@ -174,7 +174,7 @@ def test_two_reports_of_one_task() -> None:
 )
 def test_an_impossible_report(change: dict[str, object]) -> None:
     scene = Scene()
-    staged = scene.stage(0)._replace(**change)  # type: ignore[arg-type]
+    staged = scene.stage(0)._replace(**change)
     with pytest.raises(InvalidRequestError):
         scene.commit(0, [staged])
     assert scene.pending_names() == []
@@ -196,7 +196,7 @@ def test_an_impossible_report(change: dict[str, object]) -> None:
 def test_an_impossible_extent(change: dict[str, object]) -> None:
     scene = Scene()
     staged = scene.stage(0, {0: [b"x"]})
-    extent = staged.extents[0]._replace(**change)  # type: ignore[arg-type]
+    extent = staged.extents[0]._replace(**change)
     with pytest.raises(InvalidRequestError):
         scene.commit(0, [staged._replace(extents=(extent,))])
 
@@ -207,7 +207,7 @@ def test_an_impossible_extent(change: dict[str, object]) -> None:
 def test_an_extent_that_does_not_fit_the_bytes(change: dict[str, object]) -> None:
     scene = Scene()
     staged = scene.stage(0, {0: [b"x"]})
-    extent = staged.extents[0]._replace(**change)  # type: ignore[arg-type]
+    extent = staged.extents[0]._replace(**change)
     with pytest.raises(CorruptRecordError, match="staged"):
         scene.commit(0, [staged._replace(extents=(extent,))])
 

@@ -29,7 +29,7 @@ def prepare(
 ) -> tuple[PartitionLog, Decision, DecidedPart, Callable[[], ExtentReader]]:
     """Return partition 0 and a decision for it that no file holds."""
     files = staged or (scene.stage(0, {0: rows_of(0, 0)}),)
-    commit = gather(CommitIdentity(APP, 0), files)  # type: ignore[arg-type]
+    commit = gather(CommitIdentity(APP, 0), files)
 
     def new_reader() -> ExtentReader:
         return ExtentReader(scene.fs, StagingArea(scene.fs, ROOT), APP, commit.files)

@@ -212,7 +212,7 @@ def test_a_committer_that_looked_before_the_other_decided_loses_by_link(
             unlocked = contextlib.nullcontext()
             patch.setattr("streamlog.log.commits.locked_app", lambda *_, **__: unlocked)
             Scene(scene.fs, clock=scene.clock).commit(1, fingerprint="the faster one")
-        return original(self, *args, **kwargs)  # type: ignore[arg-type]
+        return original(self, *args, **kwargs)
 
     monkeypatch.setattr(CommitLog, "_decide_and_apply", decide_late)
     with pytest.raises(CommitMismatchError):
@@ -227,7 +227,7 @@ def test_threads_that_commit_the_same_versions_write_each_once() -> None:
     def work(each: Scene, files: Sequence[object]) -> None:
         try:
             for version, file in enumerate(files):
-                each.commit(version, [file])  # type: ignore[list-item]
+                each.commit(version, [file])
         except StreamLogError as error:
             errors.append(error)
 

@@ -119,10 +119,10 @@ def test_an_impossible_value_is_refused(where: tuple[object, ...], value: object
     values: dict[object, object] = dict(body())
     inner = values
     for step in where[:-1]:
-        inner = inner[step]  # type: ignore[assignment]
+        inner = inner[step]
     inner[where[-1]] = value
     with pytest.raises(CorruptCheckpointError):
-        parse_decision(seal("decision", values), PATH)  # type: ignore[arg-type]
+        parse_decision(seal("decision", values), PATH)
 
 
 # ---- the ledger ---------------------------------------------------------------------------------

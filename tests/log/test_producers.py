@@ -90,8 +90,8 @@ class Log:
 
     def end(self, offset: int, **facts: object) -> list[AbortedTxn] | BatchMetadata:
         version = facts.pop("version", 1)
-        batch = marker(offset, **facts)  # type: ignore[arg-type]
-        return self.append(batch, origin=AppendOrigin.COORDINATOR, version=version)  # type: ignore[arg-type]
+        batch = marker(offset, **facts)
+        return self.append(batch, origin=AppendOrigin.COORDINATOR, version=version)
 
 
 @pytest.fixture

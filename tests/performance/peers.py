@@ -63,16 +63,16 @@ class PrebuiltReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.value_size = int(options.get("value_size", "100"))
         self.end = self.rows * int(options.get("triggers", "1"))
 
-    def initialOffset(self):  # noqa: N802
+    def initialOffset(self):
         return {"rows": 0}
 
-    def getDefaultReadLimit(self):  # noqa: N802
+    def getDefaultReadLimit(self):
         return ReadAllAvailable()
 
-    def prepareForTriggerAvailableNow(self):  # noqa: N802
+    def prepareForTriggerAvailableNow(self):
         pass
 
-    def latestOffset(self, start, limit):  # noqa: N802
+    def latestOffset(self, start, limit):
         return {"rows": min(start["rows"] + self.rows, self.end)}
 
     def partitions(self, start, end):
@@ -97,7 +97,7 @@ class DroppingWriter(DataSourceStreamArrowWriter):
         settle(os.getpid())
         return message
 
-    def commit(self, messages, batchId):  # noqa: N803
+    def commit(self, messages, batchId):
         pass
 
 
@@ -111,9 +111,9 @@ class PrebuiltSource(DataSource):
     def schema(self) -> str:
         return spark_schema(COLUMNS)
 
-    def streamReader(self, schema):  # noqa: N802
+    def streamReader(self, schema):
         return PrebuiltReader(self.options)
 
-    def streamWriter(self, schema, overwrite):  # noqa: N802
+    def streamWriter(self, schema, overwrite):
         settle(os.getpid())
         return DroppingWriter()

@@ -19,7 +19,7 @@ T0 = 1_700_000_000_000
 
 
 def batch_of(count: int = 3, **settings: object) -> bytes:
-    builder = BatchBuilder(**settings)  # type: ignore[arg-type]
+    builder = BatchBuilder(**settings)
     for index in range(count):
         builder.append(Record(b"key", b"value %d" % index, (), T0 + index))
     return builder.build()
@@ -144,7 +144,7 @@ def test_reserved_attribute_bits_are_ignored() -> None:
 def test_a_batch_cannot_be_changed_through_its_view() -> None:
     batch = RecordBatch(bytearray(batch_of()))
     with pytest.raises(TypeError):
-        batch.buffer[0] = 1  # type: ignore[index]
+        batch.buffer[0] = 1
 
 
 # ---- many --------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def test_negative_timestamps_other_than_none_are_refused(timestamp: int) -> None
 
 def test_a_header_without_a_key_is_refused() -> None:
     with pytest.raises(InvalidRecordError, match="key"):
-        BatchBuilder().append(Record(headers=(Header(None, b"x"),)))  # type: ignore[arg-type]
+        BatchBuilder().append(Record(headers=(Header(None, b"x"),)))
     headers = HeaderColumn(
         np.array([0, 1], np.int32),
         BinaryColumn.from_values([None]),

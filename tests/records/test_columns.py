@@ -35,14 +35,14 @@ RECORDS = st.lists(
 
 
 def numbered(count: int, base_offset: int = 0, **settings: object) -> bytes:
-    builder = BatchBuilder(base_offset=base_offset, **settings)  # type: ignore[arg-type]
+    builder = BatchBuilder(base_offset=base_offset, **settings)
     for index in range(count):
         builder.append(Record(b"k", b"%d" % (base_offset + index), (), index))
     return builder.build()
 
 
 def decode(buffer: bytes, **options: object) -> RecordColumns:
-    return decode_columns(buffer, scan_batches(buffer).table, **options)  # type: ignore[arg-type]
+    return decode_columns(buffer, scan_batches(buffer).table, **options)
 
 
 def with_records(records: bytes, count: int, **fields: bytes) -> bytes:

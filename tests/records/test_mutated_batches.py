@@ -81,7 +81,7 @@ def outcome_of_columns(buffer: bytes) -> Any:
     table = scan_batches(buffer).table
     everything = {"start_offset": -(2**63), "drop_control": False}
     try:
-        columns = decode_columns(buffer, table, **everything)  # type: ignore[arg-type]
+        columns = decode_columns(buffer, table, **everything)
     except CorruptRecordError:
         return ERROR
     return strip([record_facts(record) for record in columns.records()])

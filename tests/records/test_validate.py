@@ -27,7 +27,7 @@ REPLICATION, COMMIT = AppendOrigin.REPLICATION, AppendOrigin.COMMIT
 
 
 def batch_of(*records: Record, **settings: object) -> bytes:
-    builder = BatchBuilder(**settings)  # type: ignore[arg-type]
+    builder = BatchBuilder(**settings)
     for record in records or (Record(b"k", b"v", (), NOW), Record(b"l", None, (), NOW - 5)):
         builder.append(record)
     return builder.build()
@@ -77,7 +77,7 @@ def test_the_callers_bytes_are_never_changed() -> None:
     ):
         buffer = bytearray(batch_of())
         before = bytes(buffer)
-        validated = validate(buffer, **properties)  # type: ignore[arg-type]
+        validated = validate(buffer, **properties)
         validated.buffer[:] = 0
         assert buffer == before
 
@@ -328,4 +328,4 @@ def test_an_unknown_format_is_refused() -> None:
 
 def test_arrays_are_taken_as_well_as_bytes() -> None:
     array = np.frombuffer(batch_of(), np.uint8)
-    assert len(validate(array).table) == 1  # type: ignore[arg-type]
+    assert len(validate(array).table) == 1

@@ -261,7 +261,7 @@ def test_110_recovery_rebuilds_the_aborted_transactions(began_at: int) -> None:
     segment.reset_aborted()
 
     def on_batch(buffer: object, table: object) -> None:
-        for aborted in producers.update(buffer, table):  # type: ignore[arg-type]
+        for aborted in producers.update(buffer, table):
             segment.append_aborted(aborted)
 
     segment.recover(durable_offset=None, is_last=True, on_batch=on_batch)

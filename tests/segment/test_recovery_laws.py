@@ -117,8 +117,8 @@ def test_batches_are_handed_on_with_their_bytes() -> None:
 
     def on_batch(buffer: object, table: object) -> None:
         nonlocal collected
-        for position, size in zip(table.position, table.size, strict=True):  # type: ignore[attr-defined]
-            collected += buffer[position : position + size].tobytes()  # type: ignore[index]
+        for position, size in zip(table.position, table.size, strict=True):
+            collected += buffer[position : position + size].tobytes()
 
     segment = open_segment(fs, BASE)
     report = segment.recover(durable_offset=None, is_last=True, on_batch=on_batch)

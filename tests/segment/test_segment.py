@@ -191,7 +191,7 @@ def test_113_preallocated_zeros_are_no_data() -> None:
     writer = open_segment(fs, 40)
     report = writer.recover(durable_offset=None, is_last=True)
     assert (report.cut_size, report.kept_path) == ((1 << 20) - 500, None)
-    assert fs.stat(LOG).size == 500  # type: ignore[union-attr]
+    assert fs.stat(LOG).size == 500
 
 
 def test_114_append_beyond_the_offset_range_is_refused_and_changes_nothing() -> None:
@@ -201,7 +201,7 @@ def test_114_append_beyond_the_offset_range_is_refused_and_changes_nothing() -> 
     far = make_batch(BatchPlan(40 + 2**31, 1))
     with pytest.raises(InvalidRequestError, match="does not fit"):
         segment.append(far, table_of(far))
-    assert (segment.size, segment.next_offset(), fs.stat(LOG).size) == (100, 41, 100)  # type: ignore[union-attr]
+    assert (segment.size, segment.next_offset(), fs.stat(LOG).size) == (100, 41, 100)
     append(segment, BatchPlan(39 + 2**31, 1))
     assert segment.next_offset() == 40 + 2**31
 

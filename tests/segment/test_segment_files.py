@@ -56,7 +56,7 @@ def test_append_cut_short_by_a_full_disk_leaves_the_whole_batches_that_stand() -
     assert (segment.size, segment.next_offset(), segment.max_timestamp) == before
     assert segment.cut_torn_tail() == 2  # 280 of 400 bytes were written
     assert (segment.size, segment.next_offset(), segment.max_timestamp) == (400, 44, NOW_MS + 9)
-    assert inner.stat(LOG).size == 400  # type: ignore[union-attr]
+    assert inner.stat(LOG).size == 400
     append(segment, BatchPlan(44, 1))
     assert last_offsets(segment.read(0, 1000)) == [40, 41, 42, 43, 44]
 
@@ -171,7 +171,7 @@ def test_create_never_overwrites_records() -> None:
     dense_segment(fs, 1)
     with pytest.raises(FileExistsAlreadyError, match="roll"):
         new_segment(fs, 40)
-    assert fs.stat(LOG).size == 100  # type: ignore[union-attr]
+    assert fs.stat(LOG).size == 100
 
 
 def test_opening_what_is_missing_or_impossible_is_refused(tmp_path: object) -> None:

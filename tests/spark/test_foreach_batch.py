@@ -87,7 +87,7 @@ def test_what_spark_refuses_to_collect_is_staged_by_its_tasks(spark, root, tmp_p
     class TooLarge:
         """A DataFrame that Spark does not collect; everything else is the real one's."""
 
-        def toArrow(self):  # noqa: N802 - Spark's name
+        def toArrow(self):
             raise RuntimeError(text)
 
         def __getattr__(self, name):

@@ -46,7 +46,7 @@ def arm() -> None:
     """Put the points into the real functions of this process; once."""
     if getattr(CommitLog, "is_armed", False):
         return
-    CommitLog.is_armed = True  # type: ignore[attr-defined]
+    CommitLog.is_armed = True
     _before(CommitLog, "_apply", lambda _, decision, *rest: ("decided", decision.identity.version))
     for module in (writer, foreach_batch):
         commit_staged = module.commit_staged
@@ -57,7 +57,7 @@ def arm() -> None:
             die_at("applied", identity.version)
             return outcome
 
-        module.commit_staged = commit  # type: ignore[assignment]
+        module.commit_staged = commit
 
 
 def _before(owner: Any, name: str, where: Callable[..., tuple[str, int]]) -> None:
@@ -79,7 +79,7 @@ class DyingWriter(writer.StreamWriter):
         die_at_first_attempt(staged.staged.version)
         return staged
 
-    def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803
+    def commit(self, messages: Any, batchId: int) -> None:
         arm()
         super().commit(messages, batchId)
 
@@ -87,7 +87,7 @@ class DyingWriter(writer.StreamWriter):
 class DyingSource(StreamLogSource):
     """The real format with that writer."""
 
-    def streamWriter(self, schema: Any, overwrite: bool) -> DyingWriter:  # noqa: N802
+    def streamWriter(self, schema: Any, overwrite: bool) -> DyingWriter:
         made = super().streamWriter(schema, overwrite)
         made.__class__ = DyingWriter
         return made

@@ -50,7 +50,7 @@ def recover(
         restore=restore,
     )
     assert (segment.size, segment.next_offset()) == (report.size, report.next_offset)
-    assert fs.stat(LOG).size == report.size  # type: ignore[union-attr]
+    assert fs.stat(LOG).size == report.size
     return report
 
 
@@ -58,7 +58,7 @@ def refused(fs: MemoryFileSystem, **facts: object) -> str:
     """Return the case by which recovery refuses, having changed nothing."""
     before = {name: read_bytes(fs, f"{DIRECTORY}/{name}") for name in file_names(fs)}
     with pytest.raises(CorruptRecordError) as caught:
-        recover(fs, **facts)  # type: ignore[arg-type]
+        recover(fs, **facts)
     assert caught.value.path == LOG
     assert caught.value.position is not None and caught.value.offset is not None
     assert caught.value.hint is not None and "truncate -s" in caught.value.hint
