@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from streamlog.config import LogConfig, ServerConfig
+    from streamlog.config import LogConfig
     from streamlog.errors import (
         CorruptDataError,
         FencedError,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Record,
         TimestampType,
     )
+    from streamlog.server_config import ServerConfig
     from streamlog.spark.tables import read_arrow, read_table
     from streamlog.topic import TopicPartition
 
@@ -38,7 +39,7 @@ _HOME = {
     "PartitionLog": "log.partition_log",
     "LogManager": "log.manager",
     "LogConfig": "config",
-    "ServerConfig": "config",
+    "ServerConfig": "server_config",
     "TopicPartition": "topic",
     "Record": "records.record",
     "Header": "records.record",

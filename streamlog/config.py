@@ -1,4 +1,4 @@
-"""Settings of topics and of log roots, under Kafka's own keys.
+"""Settings of topics, under Kafka's own keys; those of log roots are in `server_config`.
 
 Each setting stands once, as a field of `LogConfig` or `ServerConfig`: its `setting(...)` names
 Kafka's key, type, default, bounds, meaning, unit and the names a broker's file gives it.
@@ -9,15 +9,15 @@ name, such as `log.retention.hours`), and is else Kafka's default. An unknown ke
 the nearest known one; a key that Kafka knows and streamlog does not support, with that word.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from enum import Enum
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Final
 
 from streamlog.errors import InvalidConfigError
-from streamlog.kafka_keys import is_unsupported_broker_key, is_unsupported_topic_key
-from streamlog.properties import format_properties, parse_properties
+from streamlog.kafka_keys import is_unsupported_topic_key, unsupported_key_error
 from streamlog.settings import (
+    ANY,
     BOOLEAN,
     DOUBLE,
     INT,
@@ -25,7 +25,7 @@ from streamlog.settings import (
     LONG,
     MAX_LONG,
     STRING,
-    Bounds,
+    Setting,
     Synonym,
     at_least,
     between,
@@ -40,38 +40,12 @@ from streamlog.settings import (
     unknown_key_error,
 )
 
-__all__ = [
-    "ConfigEntry",
-    "ConfigSource",
-    "LogConfig",
-    "ServerConfig",
-    "format_properties",
-    "parse_properties",
-    "server_template",
-    "topic_template",
-]
+__all__ = ["ConfigValue", "LogConfig", "broker_synonyms", "check_topic_keys", "topic_template"]
 
 _HOUR_MS: Final = 3_600_000
 _MINUTE_MS: Final = 60_000
-_ANY: Final = Bounds("any", lambda value: True)
 
 ConfigValue = str | int | float | bool
-
-
-class ConfigSource(Enum):
-    """Where a setting in force comes from; each gives way to those before it."""
-
-    TOPIC = "topic"
-    SERVER = "server"
-    DEFAULT = "default"
-
-
-class ConfigEntry(NamedTuple):
-    """A setting in force, as text, and where it comes from."""
-
-    key: str
-    value: str
-    source: ConfigSource
 
 
 def _hours(name: str) -> Synonym:
@@ -133,7 +107,7 @@ class LogConfig:
         default=MAX_LONG, unit="ms", broker="log.flush.interval.ms",
     )
     retention_bytes: int = setting(
-        "retention.bytes", LONG, _ANY,
+        "retention.bytes", LONG, ANY,
         "Old segments go while more than this remains in the partition; -1: no limit.",
         default=-1, unit="bytes", broker="log.retention.bytes",
     )
@@ -284,12 +258,12 @@ class LogConfig:
         Raises:
             InvalidConfigError: An unknown or unsupported key, or an impossible value.
         """
+        check_topic_keys(properties, path=path)
         settings = settings_of(LogConfig)
-        changes = {}
-        for key, value in properties.items():
-            if key not in settings:
-                raise _topic_key_error(key, path)
-            changes[settings[key].name] = settings[key].parse(value, path=path)
+        changes = {
+            settings[key].name: settings[key].parse(value, path=path)
+            for key, value in properties.items()
+        }
         return replace(self, **changes) if changes else self
 
     def to_properties(self) -> dict[str, str]:
@@ -298,124 +272,30 @@ class LogConfig:
         return {key: text_of(value) for key, value in values.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerConfig:
-    """Settings of a log root, and the defaults it has for its topics; checked when made.
+# ---- names of other places ------------------------------------------------------------------
+@cache
+def broker_synonyms() -> Mapping[str, tuple[Setting, Synonym]]:
+    """Return the topic settings that a broker's file may hold, by the names it has for them."""
+    declared = settings_of(LogConfig).values()
+    return {synonym.key: (each, synonym) for each in declared for synonym in each.broker}
 
-    Args:
-        num_partitions: Of topics made without a number.
-        auto_create_topics_enable: Whether writing to a missing topic makes it.
-        producer_id_expiration_ms: When an idle producer's sequence is forgotten.
-        topic_defaults: Topic keys that the root sets, as text.
+
+def check_topic_keys(keys: Iterable[str], *, path: str | None = None) -> None:
+    """Raise for a key that is none of a topic's.
 
     Raises:
-        InvalidConfigError: A value is of the wrong kind or outside its bounds.
-
-    Source: org.apache.kafka.server.config.ServerConfigs, ServerLogConfigs; Kafka 4.2.
+        InvalidConfigError: Names the nearest key, or says whose it is.
     """
-
-    # fmt: off
-    num_partitions: int = setting(
-        "num.partitions", INT, at_least(1),
-        "How many partitions a topic gets that is made without saying so.",
-        default=1,
-    )
-    auto_create_topics_enable: bool = setting(
-        "auto.create.topics.enable", BOOLEAN, _ANY,
-        "Whether writing to a missing topic makes it (Kafka's default is true).",
-        default=False,
-    )
-    producer_id_expiration_ms: int = setting(
-        "producer.id.expiration.ms", INT, at_least(1),
-        "How long after its last append a producer's sequence is remembered.",
-        default=24 * _HOUR_MS, unit="ms",
-    )
-    # fmt: on
-    topic_defaults: Mapping[str, str] = field(default_factory=dict, hash=False)
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        LogConfig.from_properties(self.topic_defaults)
-
-    @classmethod
-    def from_properties(
-        cls, properties: Mapping[str, ConfigValue], *, path: str | None = None
-    ) -> "ServerConfig":
-        """Return the settings that a root's properties stand for.
-
-        Args:
-            properties: Kafka's broker keys with their values, as text or as Python values.
-            path: Where they come from, for errors.
-
-        Raises:
-            InvalidConfigError: An unknown or unsupported key, or an impossible value.
-        """
-        own = settings_of(ServerConfig)
-        for key in properties:
-            if key not in own and key not in _SYNONYMS:
-                raise _server_key_error(key, path)
-        changes = {
-            own[key].name: own[key].parse(value, path=path)
-            for key, value in properties.items()
-            if key in own
-        }
-        return cls(topic_defaults=_topic_defaults(properties, path), **changes)
-
-    def to_properties(self) -> dict[str, str]:
-        """Return the settings under their keys, as text; `from_properties` takes it back."""
-        own = {key: getattr(self, each.name) for key, each in settings_of(ServerConfig).items()}
-        properties = {key: text_of(value) for key, value in own.items()}
-        for key, value in self.topic_defaults.items():
-            properties[settings_of(LogConfig)[key].broker[0].key] = value
-        return properties
-
-    def log_config(
-        self, properties: Mapping[str, ConfigValue], *, path: str | None = None
-    ) -> LogConfig:
-        """Return what is in force for a topic: its own settings over the root's over Kafka's.
-
-        Args:
-            properties: The topic's own settings.
-            path: Where they come from, for errors.
-
-        Raises:
-            InvalidConfigError: An unknown or unsupported key, or an impossible value.
-        """
-        return LogConfig.from_properties({**self.topic_defaults, **properties}, path=path)
-
-    def describe(self, properties: Mapping[str, ConfigValue]) -> list[ConfigEntry]:
-        """Return every setting in force for a topic with its source, sorted by key.
-
-        Args:
-            properties: The topic's own settings.
-
-        Raises:
-            InvalidConfigError: An unknown or unsupported key, or an impossible value.
-        """
-        entries = []
-        for key, value in sorted(self.log_config(properties).to_properties().items()):
-            source = ConfigSource.DEFAULT
-            if key in properties:
-                source = ConfigSource.TOPIC
-            elif key in self.topic_defaults:
-                source = ConfigSource.SERVER
-            entries.append(ConfigEntry(key, value, source))
-        return entries
-
-
-# ---- names of other places ------------------------------------------------------------------
-_SYNONYMS: Final = {
-    synonym.key: (each, synonym)
-    for each in settings_of(LogConfig).values()
-    for synonym in each.broker
-}
+    for key in keys:
+        if key not in settings_of(LogConfig):
+            raise _topic_key_error(key, path)
 
 
 def _topic_key_error(key: str, path: str | None) -> InvalidConfigError:
     if is_unsupported_topic_key(key):
-        return _unsupported_error(key, "a topic's", path)
-    if key in _SYNONYMS:
-        ours = _SYNONYMS[key][0].key
+        return unsupported_key_error(key, "a topic's", path)
+    if key in broker_synonyms():
+        ours = broker_synonyms()[key][0].key
         return InvalidConfigError(
             f"{key} is a root's setting, not a topic's",
             path=path, got=repr(key), expected=ours, hint=f"use {ours}",
@@ -423,51 +303,7 @@ def _topic_key_error(key: str, path: str | None) -> InvalidConfigError:
     return unknown_key_error(key, settings_of(LogConfig), what="topic setting", path=path)
 
 
-def _server_key_error(key: str, path: str | None) -> InvalidConfigError:
-    if is_unsupported_broker_key(key):
-        return _unsupported_error(key, "a broker's", path)
-    topic_settings = settings_of(LogConfig)
-    if key in topic_settings and topic_settings[key].broker:
-        theirs = topic_settings[key].broker[0].key
-        return InvalidConfigError(
-            f"{key} is a topic's setting, not a root's",
-            path=path, got=repr(key), expected=theirs, hint=f"use {theirs}",
-        )  # fmt: skip
-    known = {**settings_of(ServerConfig), **_SYNONYMS}
-    return unknown_key_error(key, known, what="root setting", path=path)
-
-
-def _unsupported_error(key: str, whose: str, path: str | None) -> InvalidConfigError:
-    return InvalidConfigError(
-        f"{key} is {whose} setting of Kafka, and not supported by streamlog",
-        path=path, got=repr(key), hint=f"remove {key}",
-    )  # fmt: skip
-
-
-def _topic_defaults(properties: Mapping[str, ConfigValue], path: str | None) -> dict[str, str]:
-    """Return the topic keys that broker keys set; of several for one the finest unit counts."""
-    defaults = {}
-    for key, each in settings_of(LogConfig).items():
-        for synonym in reversed(each.broker):
-            if synonym.key in properties:
-                value = each.parse(properties[synonym.key], factor=synonym.factor, path=path)
-                defaults[key] = text_of(value)
-    return defaults
-
-
-# ---- templates ------------------------------------------------------------------------------
-def server_template() -> str:
-    """Return the text of a new root's `server.properties`: every key, commented out."""
-    head = (
-        "Settings of this log root, and the defaults it has for its topics, under the names that "
-        "Kafka's brokers use. Kafka's defaults are shown; take a # away to change one. A topic's "
-        "own settings come first: streamlog topics describe TOPIC shows what is in force."
-    )
-    own = settings_of(ServerConfig).items()
-    topics = [(key, each) for key, (each, synonym) in _SYNONYMS.items() if synonym.factor == 1]
-    return format_template(head, [*own, *topics])
-
-
+# ---- the template ---------------------------------------------------------------------------
 def topic_template() -> str:
     """Return a text with every key of a topic, commented out with Kafka's default."""
     head = (

@@ -2,7 +2,9 @@
 
 from typing import Final
 
-__all__ = ["is_unsupported_broker_key", "is_unsupported_topic_key"]
+from streamlog.errors import InvalidConfigError
+
+__all__ = ["is_unsupported_broker_key", "is_unsupported_topic_key", "unsupported_key_error"]
 
 # Keys of Kafka's topics that have no meaning here. Source: TopicConfig; LogConfig, throttling.
 _TOPIC_KEYS: Final = frozenset({
@@ -27,17 +29,14 @@ _BROKER_FAMILIES: Final = (
 )  # fmt: skip
 _BROKER_KEYS: Final = frozenset({
     "allow.everyone.if.no.acl.found", "auto.include.jmx.reporter", "auto.leader.rebalance.enable",
-    "default.replication.factor",
-    "log.cleaner.backoff.ms", "log.cleaner.dedupe.buffer.size", "log.cleaner.enable",
-    "log.cleaner.io.buffer.load.factor", "log.cleaner.io.buffer.size",
-    "log.cleaner.io.max.bytes.per.second", "log.cleaner.threads",
+    "default.replication.factor", "log.cleaner.io.buffer.size", "log.cleaner.threads",
     "log.flush.offset.checkpoint.interval.ms", "log.flush.scheduler.interval.ms",
     "log.flush.start.offset.checkpoint.interval.ms", "log.initial.task.delay.ms",
     "log.local.retention.bytes", "log.local.retention.ms",
     "log.message.downconversion.enable", "log.message.format.version",
-    "log.message.timestamp.difference.max.ms", "log.retention.check.interval.ms",
-    "num.io.threads", "num.network.threads", "num.recovery.threads.per.data.dir",
-    "num.replica.alter.log.dirs.threads", "num.replica.fetchers",
+    "log.message.timestamp.difference.max.ms", "num.io.threads", "num.network.threads",
+    "num.recovery.threads.per.data.dir", "num.replica.alter.log.dirs.threads",
+    "num.replica.fetchers",
     "producer.id.expiration.check.interval.ms", "producer.purgatory.purge.interval.requests",
     "super.users",
 })  # fmt: skip
@@ -51,3 +50,11 @@ def is_unsupported_topic_key(key: str) -> bool:
 def is_unsupported_broker_key(key: str) -> bool:
     """Tell whether a key is one of Kafka's for brokers that has no meaning here."""
     return key in _BROKER_KEYS or key.startswith(_BROKER_FAMILIES)
+
+
+def unsupported_key_error(key: str, whose: str, path: str | None) -> InvalidConfigError:
+    """Return the error about such a key; `whose` it is: `a topic's` or `a broker's`."""
+    return InvalidConfigError(
+        f"{key} is {whose} setting of Kafka, and not supported by streamlog",
+        path=path, got=repr(key), hint=f"remove {key}",
+    )  # fmt: skip

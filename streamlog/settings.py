@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, cast
 from streamlog.errors import InvalidConfigError
 
 __all__ = [
+    "ANY",
     "BOOLEAN",
     "DOUBLE",
     "INT",
@@ -250,6 +251,9 @@ LIST: Final = Kind("words parted by commas", _parse_list, lambda value: type(val
 
 
 # ---- bounds ---------------------------------------------------------------------------------
+ANY: Final = Bounds("any", lambda value: True)
+
+
 def at_least(low: int) -> Bounds:
     """Allow numbers from `low` on."""
     return Bounds(f"at least {low}", lambda value: value >= low)

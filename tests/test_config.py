@@ -6,16 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlog.config import (
-    ConfigEntry,
-    ConfigSource,
-    LogConfig,
-    ServerConfig,
-    parse_properties,
-    server_template,
-    topic_template,
-)
+from streamlog.config import LogConfig, topic_template
 from streamlog.errors import InvalidConfigError
+from streamlog.properties import parse_properties
+from streamlog.server_config import ConfigEntry, ConfigSource, ServerConfig, server_template
 from streamlog.settings import settings_of
 
 CONF = Path(__file__).parents[1] / "conf"

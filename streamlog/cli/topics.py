@@ -1,4 +1,4 @@
-"""`streamlog topics`: make, list, describe and delete topics."""
+"""`streamlog topics`: make, list, describe, alter and delete topics."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ __all__ = ["topics"]
 @click.group()
 @reading_verb
 def topics(settings: Settings) -> None:
-    """Make, list, describe and delete topics."""
+    """Make, list, describe, alter and delete topics."""
 
 
 @topics.command()
@@ -103,6 +103,55 @@ def describe(settings: Settings, *, name: str | None) -> None:
         output.write(b"\n" if i else b"")
         _print_description(output, each)
     output.flush()
+
+
+@topics.command()
+@click.argument("name", shell_complete=complete_topics)
+@click.option(
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting the topic gets, by Kafka's key; may be repeated.",
+)
+@click.option(
+    "--delete-config",
+    "delete_configs",
+    multiple=True,
+    metavar="KEY",
+    help="A setting the topic is to have no more: the root's or Kafka's holds; may be repeated.",
+)
+@click.option(
+    "--partitions", type=int, metavar="N", help="How many it is to have; more than it has."
+)
+@reading_verb
+def alter(
+    settings: Settings,
+    *,
+    name: str,
+    configs: tuple[str, ...],
+    delete_configs: tuple[str, ...],
+    partitions: int | None,
+) -> None:
+    """Change settings of a topic, add partitions; whoever has it open goes by it at once.
+
+    A key that has more partitions to go to than before may go to another one.
+
+    \b
+    Examples:
+      streamlog topics alter orders --config retention.ms=86400000 --delete-config segment.ms
+      streamlog topics alter orders --partitions 8
+    """
+    if not configs and not delete_configs and partitions is None:
+        raise click.UsageError("nothing to alter: give --config, --delete-config or --partitions")
+    own = dict(map(_key_and_value, configs))
+    from streamlog.log.manager import LogManager
+
+    with LogManager.open(settings.root) as manager:
+        altered = manager.alter_topic(
+            name, configs=own, delete_configs=delete_configs, partitions=partitions
+        )
+        _print_summaries(settings, [altered])
 
 
 @topics.command()

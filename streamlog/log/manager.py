@@ -9,13 +9,13 @@ import contextlib
 import os
 import random as random_module
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from streamlog.clock import Clock, SystemClock
-from streamlog.config import ConfigEntry, ConfigValue, LogConfig, ServerConfig
+from streamlog.config import ConfigValue, LogConfig
 from streamlog.errors import InvalidRequestError, UnknownTopicError
 from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.local import LocalFileSystem
@@ -26,6 +26,7 @@ from streamlog.log.locks import refuse_live_broker
 from streamlog.log.meta_properties import read_meta_properties
 from streamlog.log.open_writers import OpenWriter
 from streamlog.log.roots import check_root, is_our_root, make_root, read_server_config
+from streamlog.server_config import ConfigEntry, ServerConfig
 from streamlog.topic import TopicPartition, check_topic_name
 
 if TYPE_CHECKING:
@@ -228,6 +229,42 @@ class LogManager:
                 configs=configs or {},
                 random=self._random,
             )
+        return self.describe(name)
+
+    def alter_topic(
+        self,
+        name: str,
+        *,
+        configs: Mapping[str, ConfigValue] | None = None,
+        delete_configs: Collection[str] = (),
+        partitions: int | None = None,
+    ) -> TopicDescription:
+        """Change a topic's settings, add partitions; durable, in force for everybody at once.
+
+        Args:
+            name: Its name.
+            configs: Settings it gets, by Kafka's topic keys.
+            delete_configs: Keys of settings of its own that it is to have no more.
+            partitions: How many partitions it is to have; they can only become more.
+
+        Raises:
+            UnknownTopicError: There is no such topic.
+            InvalidPartitionsError: Not more partitions than there are.
+            InvalidConfigError: An unknown key, an impossible value, nothing to delete.
+            UnavailableError: A lock, a running broker or the disk is in the way.
+        """
+        self._check_exists(name)
+        self._enter()
+        registry.alter_topic(
+            self._fs,
+            self._clock,
+            self.root,
+            name,
+            configs=configs or {},
+            delete_configs=delete_configs,
+            partitions=partitions,
+            random=self._random,
+        )
         return self.describe(name)
 
     def ensure_topic(self, name: str) -> None:

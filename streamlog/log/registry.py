@@ -1,4 +1,4 @@
-"""Topics come and go: making them, adding partitions, deleting them; every step survives a crash.
+"""Topics come and go: making, altering, deleting them; every step survives a crash.
 
 A topic exists once `.streamlog/topics/NAME.properties` does: that file is written last when the
 topic is made and goes first when it is deleted. A crash in between leaves
@@ -16,14 +16,15 @@ import logging
 import os
 import random as random_module
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from streamlog.clock import Clock
-from streamlog.config import ConfigValue
+from streamlog.config import ConfigValue, check_topic_keys
 from streamlog.errors import (
     CorruptDataError,
     FileMissingError,
+    InvalidConfigError,
     InvalidPartitionsError,
     InvalidRequestError,
     InvalidTopicError,
@@ -52,13 +53,14 @@ from streamlog.log.roots import (
 from streamlog.log.topics import (
     list_topics,
     partition_directories,
+    read_topic_properties,
     topic_exists,
     unknown_topic_error,
 )
 from streamlog.settings import text_of
 from streamlog.topic import TopicPartition, check_topic_name
 
-__all__ = ["create_topic", "delete_topic", "ensure_partition"]
+__all__ = ["alter_topic", "create_topic", "delete_topic", "ensure_partition"]
 
 MAX_PARTITIONS: Final = 100_000  # of one topic; more than a directory's listing would bear
 _MAX_FILE_NAME: Final = 255  # NAME_MAX; UnifiedLog.logDeleteDirName keeps to it as well
@@ -247,6 +249,95 @@ def _holds_something(fs: FileSystem, directory: str, name: str) -> bool:
     return found is not None and (found.kind is not FileKind.FILE or found.size > 0)
 
 
+# ---- altering -------------------------------------------------------------------------------
+def alter_topic(
+    fs: FileSystem,
+    clock: Clock,
+    root: str,
+    topic: str,
+    *,
+    configs: Mapping[str, ConfigValue],
+    delete_configs: Collection[str],
+    partitions: int | None,
+    random: random_module.Random,
+) -> None:
+    """Change a topic's settings, add partitions to it; durable.
+
+    Everybody who has the topic open goes by the new settings from the next append, or the next
+    maintenance, on. New partitions are empty; readers find them by themselves.
+
+    Args:
+        fs: Where the root is.
+        clock: Measures waits for locks.
+        root: A log root made by `make_root`.
+        topic: The topic.
+        configs: Settings it gets, by Kafka's topic keys.
+        delete_configs: Keys it is to have no setting of its own for any more.
+        partitions: How many partitions it is to have; None: as many as it has.
+        random: For a topic id, should no partition have one.
+
+    Raises:
+        UnknownTopicError: There is no such topic.
+        InvalidRequestError: The root is a foreign one.
+        InvalidPartitionsError: Not more partitions than there are.
+        InvalidConfigError: An unknown key, an impossible value, or a key to delete that the
+            topic has no setting for. Nothing was changed.
+        UnavailableError: A lock or the disk; doing it again goes on where it stopped.
+
+    Source: ConfigurationControlManager.incrementalAlterConfigs,
+        ReplicationControlManager.createPartitions; kafka-configs, kafka-topics.
+    """
+    _check_ours(fs, root, topic)
+    with registry_locked(fs, clock, root):
+        if not topic_exists(fs, root, topic):
+            raise unknown_topic_error(root, topic, list_topics(fs, root))
+        own = read_topic_properties(fs, root, topic)
+        changed = _changed_configs(own, configs, delete_configs)
+        read_server_config(fs, root).log_config(changed)
+        added = _partitions_to_add(fs, root, topic, partitions)
+        if added:
+            topic_id = _topic_id(fs, root, TopicPartition(topic, added[0]), random)
+            for number in added:
+                _make_partition(fs, f"{root}/{TopicPartition(topic, number)}", topic_id)
+            fs.sync_directory(root)
+        if changed != own:
+            write_topic_properties(fs, root, topic, changed)
+    _logger.info("altered topic %s in %s", topic, root)
+
+
+def _changed_configs(
+    own: Mapping[str, str], configs: Mapping[str, ConfigValue], delete_configs: Collection[str]
+) -> dict[str, str]:
+    check_topic_keys([*configs, *delete_configs])
+    for key in delete_configs:
+        if key in configs:
+            raise InvalidConfigError("a setting cannot be both given and deleted", got=repr(key))
+        if key not in own:
+            raise InvalidConfigError(
+                f"the topic has no {key} of its own to delete",
+                got=repr(key),
+                expected=f"one of {', '.join(own)}" if own else "none: it has no settings",
+            )
+    kept = {key: value for key, value in own.items() if key not in delete_configs}
+    return {**kept, **{key: text_of(value) for key, value in configs.items()}}
+
+
+def _partitions_to_add(fs: FileSystem, root: str, topic: str, partitions: int | None) -> list[int]:
+    """Return the numbers of the partitions that are missing of so many; None: of none."""
+    if partitions is None:
+        return []
+    _check_partitions(topic, partitions)
+    there = partition_directories(fs, root, topic)
+    missing = [number for number in range(partitions) if number not in there]
+    if not missing or len(there) >= partitions:
+        raise InvalidPartitionsError(
+            f"topic {topic} has {len(there)} partitions: they can only become more",
+            got=partitions,
+            expected=f"at least {len(there) + 1}",
+        )
+    return missing
+
+
 # ---- deleting -------------------------------------------------------------------------------
 def delete_topic(fs: FileSystem, clock: Clock, root: str, topic: str) -> None:
     """Delete a topic with all its records; durable.
@@ -263,14 +354,7 @@ def delete_topic(fs: FileSystem, clock: Clock, root: str, topic: str) -> None:
         UnavailableError: A writer kept a partition's lock, or the disk refuses. Once the topic
             is gone from the list the rest is finished by the next creation or deletion of it.
     """
-    check_root(fs, root)
-    if not is_our_root(fs, root):
-        raise InvalidRequestError(
-            "this root was not made by streamlog: it is only read here",
-            path=root,
-            hint="delete the topic with the tools of its broker",
-        )
-    refuse_live_broker(fs, root)
+    _check_ours(fs, root, topic)
     with registry_locked(fs, clock, root):
         is_there = topic_exists(fs, root, topic)
         if not is_there and fs.stat(_deletion_path(root, topic)) is None:
@@ -280,6 +364,17 @@ def delete_topic(fs: FileSystem, clock: Clock, root: str, topic: str) -> None:
             fs.sync_directory(os.path.dirname(topic_properties_path(root, topic)))
         _finish_deletion(fs, clock, root, topic)
     _logger.info("deleted topic %s in %s", topic, root)
+
+
+def _check_ours(fs: FileSystem, root: str, topic: str) -> None:
+    check_root(fs, root)
+    if not is_our_root(fs, root):
+        raise InvalidRequestError(
+            f"this root was not made by streamlog: topic {topic} is only read here",
+            path=root,
+            hint="change the topic with the tools of its broker",
+        )
+    refuse_live_broker(fs, root)
 
 
 def _deletion_path(root: str, topic: str) -> str:

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Final
 
 from streamlog.clock import Clock
-from streamlog.config import ServerConfig, format_properties, parse_properties, server_template
 from streamlog.errors import (
     FileMissingError,
     InvalidConfigError,
@@ -43,6 +42,8 @@ from streamlog.log.meta_properties import (
     MetaProperties,
     write_meta_properties,
 )
+from streamlog.properties import format_properties, parse_properties
+from streamlog.server_config import ServerConfig, server_template
 from streamlog.topic import parse_partition_directory
 
 __all__ = [

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from streamlog.clock import Clock
-from streamlog.config import ConfigSource
 from streamlog.errors import (
     CorruptRecordError,
     InconsistentTopicIdError,
@@ -71,6 +70,7 @@ from streamlog.log.roots import CLEAN_SHUTDOWN, check_root, is_our_root, state_p
 from streamlog.log.topics import list_topics, partition_directories
 from streamlog.log.verify.findings import Finding, Severity
 from streamlog.log.verify.paths import verify
+from streamlog.server_config import ConfigSource
 from streamlog.topic import TopicPartition
 
 __all__ = ["ToKafka"]

@@ -79,3 +79,45 @@ def test_delete_takes_the_topic_away(root: Path) -> None:
     ok("topics", "delete", "orders", "--path", root)
     assert ok("topics", "list", "--path", root).rows == []
     assert streamlog("cat", "orders", "--path", root).code == 2
+
+
+def configs_of(root: Path, topic: str) -> dict[str, tuple[str, str]]:
+    (row,) = ok("topics", "describe", topic, "--path", root).rows
+    return {each["name"]: (each["value"], each["source"]) for each in row["configs"]}
+
+
+def test_alter_sets_and_deletes_settings_and_adds_partitions(root: Path) -> None:
+    ok("topics", "create", "x", "--config", "segment.ms=7", "--path", root)
+    (row,) = ok(
+        *("topics", "alter", "x", "--config", "retention.ms=60000", "--delete-config"),
+        *("segment.ms", "--partitions", 3, "--path", root),
+    ).rows
+    assert row["partitions"] == 3
+    configs = configs_of(root, "x")
+    assert configs["retention.ms"] == ("60000", "topic")
+    assert configs["segment.ms"] == ("604800000", "default")
+    ok("produce", "x", "--partition", 2, "--path", root, stdin=b"a\n")
+
+
+def test_alter_tells_the_source_of_a_setting_that_the_root_gives(root: Path) -> None:
+    with (root / ".streamlog" / "server.properties").open("a") as file:
+        file.write("log.retention.hours=2\nlog.roll.hours=3\nlog.segment.bytes=1048577\n")
+    configs = configs_of(root, "orders")
+    assert configs["retention.ms"] == ("7200000", "server")
+    assert configs["segment.ms"] == ("10800000", "server")
+    assert configs["segment.bytes"] == ("1048577", "server")
+
+
+def test_alter_names_what_it_cannot_do(root: Path) -> None:
+    def refused(*arguments: object) -> str:
+        ran = streamlog("topics", "alter", "orders", *arguments, "--path", root)
+        assert ran.code == 2
+        return ran.error
+
+    assert "retention.ms" in refused("--config", "retension.ms=1")
+    assert "at least -1" in refused("--config", "retention.ms=-2")
+    assert "no segment.ms of its own" in refused("--delete-config", "segment.ms")
+    assert "use retention.ms" in refused("--delete-config", "retension.ms")
+    assert "only become more" in refused("--partitions", 3)
+    assert "nothing to alter" in refused()
+    assert streamlog("topics", "alter", "none", "--partitions", 3, "--path", root).code == 2

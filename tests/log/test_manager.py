@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from streamlog.clock import ManualClock
-from streamlog.config import ConfigEntry, ConfigSource
 from streamlog.errors import (
     InvalidConfigError,
     InvalidRequestError,
@@ -24,6 +23,7 @@ from streamlog.log.manager import LogManager
 from streamlog.log.roots import server_properties_path
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.record import Record
+from streamlog.server_config import ConfigEntry, ConfigSource
 from streamlog.topic import TopicPartition
 
 ROOT = "/data/root"

@@ -21,7 +21,7 @@ from streamlog.fs.files import make_directories, read_file
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.log import checkpoints, locks
 from streamlog.log.partition_metadata import read_topic_id, topic_id_hex, write_topic_id
-from streamlog.log.registry import create_topic, delete_topic, ensure_partition
+from streamlog.log.registry import alter_topic, create_topic, delete_topic, ensure_partition
 from streamlog.log.roots import make_root, topic_properties_path
 from streamlog.log.topics import list_topics, partition_directories, read_topic_properties
 from streamlog.topic import TopicPartition
@@ -297,3 +297,62 @@ def test_crash_at_any_step_of_deletion_can_be_finished(fs: MemoryFileSystem) -> 
 def test_settings_file_is_written_last(fs: MemoryFileSystem) -> None:
     create(fs, "orders")
     assert fs.stat(topic_properties_path(ROOT, "orders")) is not None
+
+
+# ---- altering -------------------------------------------------------------------------------
+def alter(fs: FileSystem, topic: str, **changes: Any) -> None:
+    alter_topic(
+        fs, ManualClock(), ROOT, topic, random=random.Random(5),
+        **{"configs": {}, "delete_configs": (), "partitions": None, **changes},
+    )  # fmt: skip
+
+
+def test_added_partitions_have_the_topics_id(fs: MemoryFileSystem) -> None:
+    topic_id = create(fs, "orders")
+    alter(fs, "orders", partitions=4)
+    directories = partition_directories(fs, ROOT, "orders")
+    assert list(directories) == [0, 1, 2, 3]
+    assert {read_topic_id(fs, path) for path in directories.values()} == {topic_id}
+
+
+def test_a_refused_alteration_changes_nothing(fs: MemoryFileSystem) -> None:
+    create(fs, "orders", retention_ms=5)
+    for wrong in (
+        {"partitions": 4, "configs": {"retention.ms": -2}},
+        {"partitions": 4, "delete_configs": ["segment.ms"]},
+        {"partitions": 4, "configs": {"retention.ms": 1}, "delete_configs": ["retention.ms"]},
+        {"partitions": 4, "configs": {"min.compaction.lag.ms": 9, "max.compaction.lag.ms": 8}},
+        {"partitions": 2, "configs": {"retention.ms": 7}},
+    ):
+        with pytest.raises((InvalidConfigError, InvalidPartitionsError)):
+            alter(fs, "orders", **wrong)
+    assert list(partition_directories(fs, ROOT, "orders")) == [0, 1]
+    assert read_topic_properties(fs, ROOT, "orders") == {"retention.ms": "5"}
+
+
+def test_a_foreign_root_is_not_altered() -> None:
+    fs = MemoryFileSystem()
+    make_directories(fs, f"{ROOT}/orders-0")
+    with pytest.raises(InvalidRequestError, match="only read here"):
+        alter(fs, "orders", partitions=2)
+
+
+def test_an_alteration_that_crashed_is_finished_by_doing_it_again(fs: MemoryFileSystem) -> None:
+    topic_id = create(fs, "orders")
+    change: dict[str, Any] = {"partitions": 4, "configs": {"retention.ms": 7}}
+
+    def workload(fs: FileSystem, acknowledged: list[Any]) -> None:
+        alter(fs, "orders", **change)
+        acknowledged.append("altered")
+
+    def check(fs: MemoryFileSystem, acknowledged: Sequence[Any]) -> None:
+        count = len(partition_directories(fs, ROOT, "orders"))
+        if acknowledged:
+            assert count == 4
+            assert read_topic_properties(fs, ROOT, "orders") == {"retention.ms": "7"}
+        elif count < 4:
+            alter(fs, "orders", **change)
+        for number in range(4):
+            assert ensure(fs, "orders", number) == topic_id
+
+    every_crash_point(workload, check, prepared=fs)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from streamlog.clock import ManualClock, SystemClock
-from streamlog.config import ServerConfig, server_template
 from streamlog.errors import (
     InvalidConfigError,
     InvalidRequestError,
@@ -32,6 +31,7 @@ from streamlog.log.roots import (
     server_properties_path,
 )
 from streamlog.log.topics import list_topics
+from streamlog.server_config import ServerConfig, server_template
 from tests.support.child import child_that_stays
 from tests.support.crash import every_crash_point
 
