@@ -3,17 +3,19 @@
 Kernels take flat arrays and ints, write into arrays that the caller made, and return an int:
 a count, or a negative status that a constant names. They never raise; the plain function beside
 them does. Array reads and writes are bounds-checked (`boundscheck=True`), so a wrong kernel
-raises instead of reading foreign memory; `copy_bytes` and `load_word` are the exceptions and
-therefore take part only in kernels that checked the range. Kernels allocate nothing, so numba's
-memory runtime is off: it would count a reference, atomically, each time an array is handed to a
-helper, inlined or not, and reading a varint would take three times as long. A kernel that did
-allocate does not compile.
+raises instead of reading foreign memory; `copy_bytes`, `load_word` and `crc32c_of` are the
+exceptions and therefore take part only in kernels that checked the range. Kernels allocate
+nothing, so numba's memory runtime is off: it would count a reference, atomically, each time an
+array is handed to a helper, inlined or not, and reading a varint would take three times as long.
+A kernel that did allocate does not compile.
 
 The compiled code is cached on disk. numba unpickles that cache and runs what it finds, so it
 lives in a directory that only its owner can write to: `NUMBA_CACHE_DIR` where that is set, else
 `streamlog/numba` below the user's cache directory (mode 0700), else a temporary one of this user.
 In there, each state of the sources that kernels share has a directory of its own: numba compiles
 a kernel's callees into it, but looks only at the kernel's own file to see whether that is stale.
+What it keeps refers to the checksum of `streamlog.binary.crc_function` by a name, which gets its
+address anew in each process.
 """
 
 import hashlib
@@ -25,8 +27,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from streamlog.binary.arrays import WORD_SIZE
+from streamlog.binary.crc import crc32c
+from streamlog.binary.crc_function import CRC32C_ADDRESS, CRC32C_EMPTY
 
-__all__ = ["copy_bytes", "inlined", "int64", "kernel", "load_word"]
+__all__ = ["copy_bytes", "crc32c_of", "inlined", "int64", "kernel", "load_word"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,6 +42,7 @@ SHARED_SOURCES: Final = (
     "records/slot.py",
     "records/table.py",
 )
+CRC32C_SYMBOL: Final = "streamlog_crc32c"  # what compiled code calls the library's function
 UNUSED_NS: Final = 30 * 86400 * 1_000_000_000  # after which code of other sources is removed
 
 
@@ -127,8 +132,12 @@ if TYPE_CHECKING:
     def load_word(source: NDArray[np.uint8], position: int) -> int:
         """Return the 8 bytes at `position` as int64, the first byte lowest; the range unchecked."""
 
+    def crc32c_of(source: NDArray[np.uint8], position: int, size: int) -> int:
+        """Return the library's CRC-32C of `size` bytes from `position` on; the range unchecked."""
+
 else:
     import numba
+    from llvmlite import binding, ir
     from numba import int64
     from numba.core import cgutils, types
     from numba.extending import intrinsic
@@ -145,7 +154,11 @@ else:
         def load_word(source, position):  # noqa: D103
             return int.from_bytes(source[position : position + WORD_SIZE], "little", signed=True)
 
+        def crc32c_of(source, position, size):  # noqa: D103
+            return crc32c(source[position : position + size])
+
     else:
+        binding.add_symbol(CRC32C_SYMBOL, CRC32C_ADDRESS)
 
         @intrinsic
         def copy_bytes(  # noqa: D103
@@ -174,6 +187,20 @@ else:
                 return builder.load(builder.bitcast(place, word), align=1)
 
             return types.int64(source, types.int64), generate
+
+        @intrinsic
+        def crc32c_of(typing_context, source, position, size):  # noqa: D103
+            def generate(context, builder, signature, arguments):
+                out_of = context.make_array(signature.args[0])(context, builder, arguments[0])
+                place = builder.gep(out_of.data, [arguments[1]])
+                word, state = context.get_value_type(types.int64), ir.IntType(32)
+                prototype = ir.FunctionType(state, [state, place.type, word])
+                function = cgutils.get_or_insert_function(builder.module, prototype, CRC32C_SYMBOL)
+                empty = ir.Constant(state, CRC32C_EMPTY)
+                last = builder.call(function, [empty, place, arguments[2]])
+                return builder.zext(builder.not_(last), word)
+
+            return types.int64(source, types.int64, types.int64), generate
 
     kernel = numba.njit(cache=True, nogil=True, boundscheck=True, _nrt=False)
     inlined = numba.njit(cache=True, nogil=True, boundscheck=True, _nrt=False, inline="always")

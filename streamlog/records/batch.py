@@ -138,24 +138,20 @@ def check_crc(buffer: Buffer, table: BatchTable) -> int:
 
     Source: DefaultRecordBatch.isValid, LegacyRecord.isValid.
     """
-    view = memoryview(buffer)
+    source = as_source(buffer)
     start = 0
     for run in table.by_format():
-        bad = find_bad_message(view, run) if run.is_legacy else _find_bad_batch(view, run)
+        bad = find_bad_message(source, run) if run.is_legacy else _find_bad_batch(source, run)
         start += bad
         if bad < len(run):
             break
     return start
 
 
-def _find_bad_batch(view: memoryview, table: BatchTable) -> int:
-    starts = (table.position + ATTRIBUTES_OFFSET).tolist()
-    ends = (table.position + table.size).tolist()
-    computed = list(map(crc32c, map(view.__getitem__, map(slice, starts, ends))))
-    stored = table.crc.tolist()
-    if computed == stored:
-        return len(stored)
-    return next(at for at, crc in enumerate(stored) if crc != computed[at])
+def _find_bad_batch(source: NDArray[np.uint8], table: BatchTable) -> int:
+    loops = plain_headers.header_loops(len(table))
+    bad: int = loops.find_bad_checksum(source, table.fields)
+    return bad
 
 
 def increment_sequence(sequence: int, increment: int) -> int:

@@ -15,7 +15,7 @@ from streamlog.binary.big_endian import (
     write_int32,
     write_int64,
 )
-from streamlog.binary.jit import kernel
+from streamlog.binary.jit import crc32c_of, kernel
 from streamlog.records.layout import (
     ATTRIBUTES_OFFSET,
     BASE_OFFSET_OFFSET,
@@ -36,6 +36,7 @@ from streamlog.records.layout import (
     PARTITION_LEADER_EPOCH_OFFSET,
     PRODUCER_EPOCH_OFFSET,
     PRODUCER_ID_OFFSET,
+    RECORD_BATCH_OVERHEAD,
     RECORDS_COUNT_OFFSET,
 )
 from streamlog.records.table import (
@@ -154,31 +155,65 @@ def read_header(
 
 
 @kernel
+def find_bad_checksum(buffer: NDArray[np.uint8], fields: NDArray[np.int64]) -> int:
+    """Compare stored and computed checksums of v2 batches.
+
+    Args:
+        buffer: uint8[m], the batches.
+        fields: int64[b, 14], their headers.
+
+    Returns:
+        The first batch whose checksum is wrong, or that does not lie in `buffer`; b for none.
+    """
+    for row in range(len(fields)):
+        position, size = fields[row, POSITION], fields[row, SIZE]
+        if not lies_in(buffer, position, size):
+            return row
+        if crc_of_batch(buffer, position, size) != fields[row, CRC]:
+            return row
+    return len(fields)
+
+
+@kernel
+def lies_in(buffer: NDArray[np.uint8], position: int, size: int) -> bool:
+    """Tell whether a batch of `size` bytes at `position` lies in `buffer`, its header with it."""
+    return position >= 0 and RECORD_BATCH_OVERHEAD <= size <= buffer.size - position
+
+
+@kernel
+def crc_of_batch(buffer: NDArray[np.uint8], position: int, size: int) -> int:
+    """Return the checksum over a batch, which lies in `buffer`."""
+    return crc32c_of(buffer, position + ATTRIBUTES_OFFSET, size - ATTRIBUTES_OFFSET)
+
+
+@kernel
 def write_headers(
-    fields: NDArray[np.int64], out_buffer: NDArray[np.uint8], out_stale: NDArray[np.int64]
+    fields: NDArray[np.int64],
+    out_buffer: NDArray[np.uint8],
+    are_new: bool,  # noqa: FBT001 - kernels are called by position
 ) -> int:
     """Write the 61 header bytes of each batch in `fields` at its position, CRC included.
+
+    Where bytes that the CRC covers change it is computed anew, in `fields`, too.
 
     Args:
         fields: int64[b, 14].
         out_buffer: uint8[m].
-        out_stale: int64[b], filled with the rows where bytes that the CRC covers changed.
+        are_new: Whether no headers stand in `out_buffer` yet.
 
     Returns:
-        How many those are.
+        How many are written; fewer than b where the next one does not lie in `out_buffer`.
     """
-    stale = 0
     for row in range(len(fields)):
         batch = fields[row]
-        position = batch[POSITION]
-        if checksummed_differs(batch, out_buffer, position):
-            out_stale[stale] = row
-            stale += 1
+        position, size = batch[POSITION], batch[SIZE]
+        if not lies_in(out_buffer, position, size):
+            return row
+        is_stale = are_new or checksummed_differs(batch, out_buffer, position)
         write_int64(out_buffer, position + BASE_OFFSET_OFFSET, batch[BASE_OFFSET])
-        write_int32(out_buffer, position + LENGTH_OFFSET, batch[SIZE] - LOG_OVERHEAD)
+        write_int32(out_buffer, position + LENGTH_OFFSET, size - LOG_OVERHEAD)
         write_int32(out_buffer, position + PARTITION_LEADER_EPOCH_OFFSET, batch[LEADER_EPOCH])
         write_int8(out_buffer, position + MAGIC_OFFSET, batch[MAGIC])
-        write_int32(out_buffer, position + CRC_OFFSET, batch[CRC])
         write_int16(out_buffer, position + ATTRIBUTES_OFFSET, batch[ATTRIBUTES])
         delta = batch[LAST_OFFSET] - batch[BASE_OFFSET]
         write_int32(out_buffer, position + LAST_OFFSET_DELTA_OFFSET, delta)
@@ -188,7 +223,10 @@ def write_headers(
         write_int16(out_buffer, position + PRODUCER_EPOCH_OFFSET, batch[PRODUCER_EPOCH])
         write_int32(out_buffer, position + BASE_SEQUENCE_OFFSET, batch[BASE_SEQUENCE])
         write_int32(out_buffer, position + RECORDS_COUNT_OFFSET, batch[COUNT])
-    return stale
+        if is_stale:
+            batch[CRC] = crc_of_batch(out_buffer, position, size)
+        write_int32(out_buffer, position + CRC_OFFSET, batch[CRC])
+    return len(fields)
 
 
 @kernel

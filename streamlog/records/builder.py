@@ -46,7 +46,6 @@ from streamlog.records.table import (
     ATTRIBUTES,
     BASE_OFFSET,
     BASE_SEQUENCE,
-    CRC,
     MAX_TIMESTAMP,
     POSITION,
     PRODUCER_EPOCH,
@@ -430,15 +429,6 @@ def rewrite_headers(buffer: NDArray[np.uint8], table: BatchTable, *, are_new: bo
         table: The headers; the checksums in it are brought up to date.
         are_new: Whether no headers stand in `buffer` yet.
     """
-    fields = table.fields
-    stale = np.empty(len(fields), np.int64)
-    count = header_loops(len(fields)).write_headers(fields, buffer, stale)
-    rows = list(range(len(fields))) if are_new else stale[:count].tolist()
-    if not rows:
-        return
-    view = memoryview(buffer)
-    for row in rows:
-        position, size = fields[row, POSITION : SIZE + 1].tolist()
-        crc = crc32c(view[position + ATTRIBUTES_OFFSET : position + size])
-        fields[row, CRC] = crc
-        view[position + CRC_OFFSET : position + ATTRIBUTES_OFFSET] = crc.to_bytes(4, "big")
+    loops = header_loops(len(table))
+    written = loops.write_headers(table.fields, buffer, are_new)
+    assert written == len(table), (written, len(table))

@@ -15,10 +15,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlog.binary.crc import crc32c
 from streamlog.records.layout import (
     ATTRIBUTES_OFFSET,
     BATCH_HEADER,
     COMPRESSION_MASK,
+    CRC_OFFSET,
     CURRENT_MAGIC,
     HEADER_SIZE_UP_TO_MAGIC,
     LENGTH_OFFSET,
@@ -47,10 +49,20 @@ from streamlog.records.legacy_layout import (
     MIN_MESSAGE_SIZE,
 )
 from streamlog.records.record import NO_TIMESTAMP
-from streamlog.records.table import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, UNKNOWN_COUNT, ScanStop
+from streamlog.records.table import (
+    BASE_OFFSET,
+    CRC,
+    LAST_OFFSET,
+    LEADER_EPOCH,
+    POSITION,
+    SIZE,
+    UNKNOWN_COUNT,
+    ScanStop,
+)
 
 __all__ = [
     "FEW",
+    "find_bad_checksum",
     "header_loops",
     "max_timestamp_of",
     "MIN_LENGTHS",
@@ -77,7 +89,7 @@ def numba_is_loaded() -> bool:
 
 
 def header_loops(batches: int) -> ModuleType:
-    """Return the module whose `renumber` and `write_headers` are for so many batches."""
+    """Return the module whose loops over headers are for so many batches."""
     if batches <= FEW and not numba_is_loaded():
         return sys.modules[__name__]
     from streamlog.records import batch_kernels
@@ -172,33 +184,64 @@ def max_timestamp_of(head: bytes) -> int | None:
     return int(TIMESTAMP.unpack_from(head, place)[0])
 
 
+def find_bad_checksum(buffer: NDArray[np.uint8], fields: NDArray[np.int64]) -> int:
+    """Compare stored and computed checksums of v2 batches.
+
+    Args:
+        buffer: uint8[m], the batches.
+        fields: int64[b, 14], their headers.
+
+    Returns:
+        The first batch whose checksum is wrong, or that does not lie in `buffer`; b for none.
+    """
+    view = memoryview(buffer)
+    places = fields[:, (POSITION, SIZE, CRC)].tolist()
+    for row, (position, size, crc) in enumerate(places):
+        if not _lies_in(view, position, size):
+            return row
+        if crc32c(view[position + ATTRIBUTES_OFFSET : position + size]) != crc:
+            return row
+    return len(fields)
+
+
+def _lies_in(buffer: memoryview, position: int, size: int) -> bool:
+    return position >= 0 and RECORD_BATCH_OVERHEAD <= size <= len(buffer) - position
+
+
 def write_headers(
-    fields: NDArray[np.int64], out_buffer: NDArray[np.uint8], out_stale: NDArray[np.int64]
+    fields: NDArray[np.int64],
+    out_buffer: NDArray[np.uint8],
+    are_new: bool,  # noqa: FBT001 - kernels are called by position
 ) -> int:
     """Write the 61 header bytes of each batch in `fields` at its position, CRC included.
+
+    Where bytes that the CRC covers change it is computed anew, in `fields`, too.
 
     Args:
         fields: int64[b, 14].
         out_buffer: uint8[m].
-        out_stale: int64[b], filled with the rows where bytes that the CRC covers changed.
+        are_new: Whether no headers stand in `out_buffer` yet.
 
     Returns:
-        How many those are.
+        How many are written; fewer than b where the next one does not lie in `out_buffer`.
     """
     view = memoryview(out_buffer)
-    stale = 0
     for row, (position, size, base, last, epoch, magic, crc, bits, *others) in enumerate(
         fields.tolist()
     ):
+        if not _lies_in(view, position, size):
+            return row
+        batch = view[position : position + size]
         header = BATCH_HEADER.pack(
             base, size - LOG_OVERHEAD, epoch, magic, crc, bits, last - base, *others
         )
-        place = view[position : position + RECORD_BATCH_OVERHEAD]
-        if place[ATTRIBUTES_OFFSET:] != header[ATTRIBUTES_OFFSET:]:
-            out_stale[stale] = row
-            stale += 1
-        place[:] = header
-    return stale
+        checksummed = slice(ATTRIBUTES_OFFSET, RECORD_BATCH_OVERHEAD)
+        is_stale = are_new or batch[checksummed] != header[checksummed]
+        batch[:RECORD_BATCH_OVERHEAD] = header
+        if is_stale:
+            fields[row, CRC] = crc = crc32c(batch[ATTRIBUTES_OFFSET:])
+            batch[CRC_OFFSET:ATTRIBUTES_OFFSET] = crc.to_bytes(4, "big")
+    return len(fields)
 
 
 def renumber(fields: NDArray[np.int64], base_offset: int, leader_epoch: int) -> int:

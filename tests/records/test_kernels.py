@@ -18,7 +18,15 @@ from streamlog.records.builder import BatchBuilder, encode_columns
 from streamlog.records.columns import BinaryColumn, HeaderColumn, InputColumns
 from streamlog.records.layout import CONTROL_MASK
 from streamlog.records.record import Header, Record
-from streamlog.records.table import LAST_OFFSET, WIDTH, BatchTable, ScanStop
+from streamlog.records.table import (
+    CRC,
+    LAST_OFFSET,
+    POSITION,
+    SIZE,
+    WIDTH,
+    BatchTable,
+    ScanStop,
+)
 
 BYTES = st.binary(max_size=12) | st.binary(min_size=60, max_size=140)
 NULLABLE = st.none() | BYTES
@@ -88,17 +96,37 @@ def test_plain_scanning_ends_where_it_was_told_to(first: bytes, second: bytes) -
     assert (len(rows), stop, consumed) == (1, ScanStop.END, len(first))
 
 
-@given(damaged(), st.integers(0, 2**20))
-def test_writing_headers_agrees_with_the_plain_twin(buffer: bytes, place: int) -> None:
-    table = scan_batches(buffer).table
+@given(damaged(), st.integers(0, 2**20), st.booleans())
+def test_writing_headers_agrees_with_the_plain_twin(
+    buffer: bytes, place: int, are_new: bool
+) -> None:
     results = []
     for loops in (batch_kernels, plain_headers):
-        target = np.frombuffer(buffer, np.uint8).copy()
-        target[: place % (len(buffer) + 1)] = 9
-        stale = np.empty(len(table), np.int64)
-        count = loops.write_headers(table.fields, target, stale)
-        results.append((target.tobytes(), stale[:count].tolist()))
+        fields = scan_batches(buffer).table.fields.copy()
+        target = np.frombuffer(buffer, np.uint8)[: len(buffer) - place % 3].copy()
+        target[: place % (len(target) + 1)] = 9
+        written = loops.write_headers(fields, target, are_new)
+        results.append((written, target.tobytes(), fields.tolist()))
     assert results[0] == results[1]
+
+
+@given(damaged(), st.integers(0, 2))
+def test_finding_a_bad_checksum_agrees_with_the_plain_twin(buffer: bytes, missing: int) -> None:
+    fields = scan_batches(buffer).table.fields
+    source = as_source(buffer)[: len(buffer) - missing]
+    bad = batch_kernels.find_bad_checksum(source, fields)
+    assert bad == plain_headers.find_bad_checksum(source, fields)
+
+
+@pytest.mark.parametrize("position, size", [(-1, 61), (0, 60), (0, 101), (40, 61), (2**62, 2**62)])
+def test_a_batch_outside_the_buffer_is_neither_read_nor_written(position: int, size: int) -> None:
+    fields = np.zeros((1, WIDTH), np.int64)
+    fields[0, POSITION], fields[0, SIZE] = position, size
+    for loops in (batch_kernels, plain_headers):
+        assert loops.find_bad_checksum(as_source(bytes(100)), fields) == 0
+        target = np.zeros(100, np.uint8)
+        assert loops.write_headers(fields, target, True) == 0
+        assert not target.any()
 
 
 @given(batches())
@@ -106,9 +134,8 @@ def test_writing_headers_inverts_scanning(buffer: bytes) -> None:
     target = np.frombuffer(buffer, np.uint8).copy()
     target[:61] = 0
     table = scan_batches(buffer).table
-    stale = np.empty(len(table), np.int64)
-    count = batch_kernels.write_headers(table.fields, target, stale)
-    assert stale[:count].tolist() == [0]
+    table.fields[:, CRC] = 0
+    assert batch_kernels.write_headers(table.fields, target, False) == 1
     assert target.tobytes() == buffer
 
 
