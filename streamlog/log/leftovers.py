@@ -8,8 +8,7 @@ the suffix `.swap` is taken away. Names alone tell how far that came:
                       are part of it. All of these go: what they were to replace still stands.
     only `.swap`      everything is written and durable. It takes the place of every segment from
                       the first one's base up to the end of the last one.
-    a `.deleted`      was replaced, or lay below the log start. Readers may be at it for another
-                      `file.delete.delay.ms`.
+    a `.deleted`      was replaced, or lay below the log start: see `deletion`.
 
 Whoever renames holds the partition's lock. A reader, who never does, sees the log as it is going
 to be: `live_logs`.
@@ -17,14 +16,14 @@ to be: `live_logs`.
 Source: LogLoader.removeTempFilesAndCollectSwapFiles, LogLoader.load.
 """
 
-import contextlib
 import logging
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from streamlog.config import LogConfig
-from streamlog.errors import CorruptRecordError, FileMissingError
+from streamlog.errors import CorruptRecordError
 from streamlog.fs.api import FileSystem
+from streamlog.log.deletion import remove_due, set_aside_file
 from streamlog.segment.filenames import (
     FileSuffix,
     SegmentFileName,
@@ -92,10 +91,11 @@ def finish(fs: FileSystem, directory: str, config: LogConfig, now_ms: int) -> No
         CorruptRecordError: A log that is to be swapped in is damaged; nothing was replaced.
         StorageError: A file cannot be read, renamed or removed.
     """
-    files = [file for file in _parse(fs.list(directory)) if file.suffix is not SegmentSuffix.NONE]
+    names = fs.list(directory)
+    files = [file for file in _parse(names) if file.suffix is not SegmentSuffix.NONE]
     if not files:
         return
-    _remove_deleted(fs, directory, files, now_ms - config.file_delete_delay_ms)
+    remove_due(fs, directory, names, before_ms=now_ms - config.file_delete_delay_ms)
     swaps = _complete_swaps(files)
     lowest = _lowest_cleaned(files)
     swapped = [file for file in files if file.suffix is SegmentSuffix.SWAP]
@@ -103,10 +103,10 @@ def finish(fs: FileSystem, directory: str, config: LogConfig, now_ms: int) -> No
     _remove(fs, directory, [file for file in swapped if file.base_offset >= lowest])
     _remove(fs, directory, [file for file in files if file.suffix is SegmentSuffix.CLEANED])
     if swaps:
-        _replace(fs, directory, swaps, _end_of_swaps(fs, directory, swaps, config))
+        _replace(fs, directory, swaps, _end_of_swaps(fs, directory, swaps, config), now_ms)
     for file in swapped:
         if file.base_offset < lowest:
-            _rename(fs, directory, file, SegmentSuffix.NONE)
+            _put_in_place(fs, directory, file)
     fs.sync_directory(directory)
 
 
@@ -167,7 +167,7 @@ def _end_of_swaps(fs: FileSystem, directory: str, swaps: Sequence[int], config: 
     return end
 
 
-def _replace(fs: FileSystem, directory: str, swaps: Sequence[int], end: int) -> None:
+def _replace(fs: FileSystem, directory: str, swaps: Sequence[int], end: int, now_ms: int) -> None:
     """Set aside the segments whose records the logs to be swapped in hold."""
     _logger.warning(
         "[%s] finished a compaction: segments from %d up to %d are replaced by %s",
@@ -179,21 +179,10 @@ def _replace(fs: FileSystem, directory: str, swaps: Sequence[int], end: int) -> 
     for file in _parse(fs.list(directory)):
         is_replaced = file.suffix is SegmentSuffix.NONE and file.kind in _OF_A_SEGMENT
         if is_replaced and swaps[0] <= file.base_offset < end:
-            _rename(fs, directory, file, SegmentSuffix.DELETED)
+            set_aside_file(fs, directory, file, now_ms=now_ms)
     fs.sync_directory(directory)
 
 
-def _rename(fs: FileSystem, directory: str, file: SegmentFileName, suffix: SegmentSuffix) -> None:
-    target = segment_file_name(*file._replace(suffix=suffix))
+def _put_in_place(fs: FileSystem, directory: str, file: SegmentFileName) -> None:
+    target = segment_file_name(*file._replace(suffix=SegmentSuffix.NONE))
     fs.rename(f"{directory}/{segment_file_name(*file)}", f"{directory}/{target}")
-
-
-def _remove_deleted(
-    fs: FileSystem, directory: str, files: Iterable[SegmentFileName], before_ms: int
-) -> None:
-    for file in files:
-        path = f"{directory}/{segment_file_name(*file)}"
-        found = fs.stat(path) if file.suffix is SegmentSuffix.DELETED else None
-        if found is not None and found.mtime_ms <= before_ms:
-            with contextlib.suppress(FileMissingError):
-                fs.remove(path)

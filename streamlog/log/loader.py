@@ -7,8 +7,8 @@ says. Nothing is scanned; opening costs the same for a byte and for a gigabyte.
 tails are cut (and kept aside), damage is refused, indexes are rebuilt, and the epochs are made
 to fit. What was scanned already in this boot (a writer died in the act) is not scanned again.
 
-Nothing here ever deletes a record that was acknowledged. Source: LogLoader.load, with the
-differences that `streamlog/SKIPPED.md` lists.
+Nothing here ever deletes a record that was acknowledged and lies above the log start. Source:
+LogLoader.load, with the differences that `streamlog/SKIPPED.md` lists.
 """
 
 import itertools
@@ -18,14 +18,14 @@ from typing import NamedTuple
 from streamlog.config import LogConfig
 from streamlog.errors import CorruptRecordError
 from streamlog.fs.api import Buffer, FileKind, FileSystem
-from streamlog.log import leftovers
+from streamlog.log import deletion, leftovers
 from streamlog.log.epochs import LeaderEpochCache
 from streamlog.log.locks import SharedState, StateFlag
 from streamlog.log.producers import ProducerStateManager
 from streamlog.log.segments import Segments
 from streamlog.records.batch import BatchTable
 from streamlog.records.layout import NO_PARTITION_LEADER_EPOCH
-from streamlog.segment.filenames import SegmentSuffix, base_offsets, log_file_name
+from streamlog.segment.filenames import base_offsets, log_file_name
 from streamlog.segment.recovery import Restore
 from streamlog.segment.segment import Segment
 from streamlog.topic import TopicPartition
@@ -122,6 +122,8 @@ def recover(
     fs, path = directory.fs, directory.path
     leftovers.finish(fs, path, directory.config, now_ms)
     bases = base_offsets(fs.list(path))
+    if bases:
+        deletion.set_aside_below(fs, path, bases[0], now_ms=now_ms)
     epochs = LeaderEpochCache.load(fs, path)
     opened = [Segment.open(fs, path, b, config=directory.config, writable=True) for b in bases]
     first = _first_to_scan(bases, durable_offset, scanned)
@@ -161,7 +163,7 @@ def _start_anew(
     for segment in segments:
         _logger.warning("[%s] %s lies below the log start", directory.partition, segment.path)
         segment.close()
-        segment.rename_suffix(SegmentSuffix.NONE, SegmentSuffix.DELETED)
+    deletion.set_aside(fs, segments, now_ms=now_ms)
     fresh = Segment.create(fs, path, log_start_offset, config=directory.config, now_ms=now_ms)
     fresh.sync()
     fs.sync_directory(path)
