@@ -50,7 +50,8 @@ class FetchInfo:
         offset: The offset that was asked for.
         buffer: The batches, byte for byte as on the disk; read-only.
         table: Their headers; positions are relative to `buffer`.
-        next_offset: Where to read on: behind the last batch, or `offset` when there was none.
+        next_offset: Where to read on: behind the last batch; where there was none below the bound,
+            the bound, for compaction may have left nothing up to there.
         end_offset: Records at or above it were not asked for (a batch may hold some).
         bounds: Log start, log end, high watermark and last stable offset.
         path: The segment file the batches came from, empty when there were none.
@@ -227,6 +228,8 @@ def _fetch_from(
         )
     table = scan.table
     wanted = table.count_before(upper)
+    if wanted == 0:
+        return None  # compaction left nothing below the bound
     if wanted < len(table):
         table = table.slice(0, wanted)
     good = check_crc(buffer, table)
@@ -239,12 +242,12 @@ def _fetch_from(
             got="another checksum over its bytes",
             expected=f"{int(table.crc[good]):#010x}",
         )
-    size = int(table.position[-1] + table.size[-1]) if len(table) else 0
+    size = int(table.position[-1] + table.size[-1])
     return FetchInfo(
         offset=offset,
         buffer=memoryview(buffer)[:size],  # a slice of the bytes would copy megabytes
         table=table,
-        next_offset=int(table.last_offset[-1]) + 1 if len(table) else offset,
+        next_offset=int(table.last_offset[-1]) + 1,
         end_offset=end_offset,
         bounds=bounds,
         path=segment.path,

@@ -33,8 +33,11 @@ LATEST: Final = -1  # KafkaOffsetRangeLimit.LATEST
 EARLIEST: Final = -2  # KafkaOffsetRangeLimit.EARLIEST
 _NAMED: Final = {"latest": LATEST, "earliest": EARLIEST}
 _STRATEGIES: Final = ("subscribe", "subscribePattern", "assign")
-# Topic.INTERNAL_TOPICS: a pattern does not match them, as in Kafka's clients
-_INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+# Topic.INTERNAL_TOPICS: a pattern does not match them, as in Kafka's clients; nor the controller's
+# log on a broker's disk (Topic.CLUSTER_METADATA_TOPIC_NAME), which no client ever sees
+_INTERNAL: Final = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
+)
 _GROUP: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}", re.ASCII)
 
 

@@ -121,9 +121,12 @@ def _level(isolation: IsolationLevel | str) -> IsolationLevel:
 def _choose(
     fs: FileSystem, root: str, topic: str | None, partitions: Collection[int] | None
 ) -> TopicChoice:
+    found = find_partitions(fs, root)
+    if topic is None:
+        # A partition's own path names its topic, an internal one too.
+        topic = next((each for each, paths in found.items() if root in paths.values()), None)
     if topic is None and partitions is None:
         return TopicChoice(pattern=".*")
-    found = find_partitions(fs, root)
     if topic is None:
         if len(found) != 1:
             raise UnknownTopicError(

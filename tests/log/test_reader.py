@@ -10,6 +10,7 @@ from streamlog.errors import InvalidTopicError, OffsetOutOfRangeError, UnknownTo
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.log.partition_log import PartitionLog
 from streamlog.log.reader import LogReader
+from streamlog.records.builder import BatchBuilder
 from streamlog.records.record import Record
 from tests.support.segments import read_bytes, write_bytes
 
@@ -112,3 +113,16 @@ def test_an_empty_partition_is_not_listed_at_each_poll(
     listed.clear()
     reader.refresh()
     assert listed and values(reader) == [b"0", b"1", b"2"]
+
+
+def test_a_range_that_compaction_emptied_is_passed_over(fs: MemoryFileSystem) -> None:
+    """A batch may begin far behind its segment's base offset, and a range end in between."""
+    with open_log(fs) as log:
+        for base_offset in (0, 100):
+            builder = BatchBuilder(base_offset=base_offset, partition_leader_epoch=0)
+            builder.append(Record(None, b"kept", (), NOW, base_offset))
+            log.append_as_follower(builder.build())
+    with LogReader.open(PATH, fs=fs) as reader:
+        info = reader.read(1, end_offset=50)
+        assert (len(info.buffer), info.next_offset) == (0, 50)
+        assert [each.offset for each in reader.read(50, end_offset=101).records()] == [100]
