@@ -15,7 +15,7 @@ from streamlog.errors import (
     UnknownOutcomeError,
 )
 from streamlog.fs.api import Buffer, FileSystem
-from streamlog.log import loader
+from streamlog.log import deletion, loader
 from streamlog.log.epochs import LeaderEpochCache
 from streamlog.log.locks import SharedState, StateFlag
 from streamlog.log.producer_snapshot import remove_snapshots_above, remove_stale_snapshots
@@ -308,6 +308,29 @@ class LocalLog:
         self.log_start_offset = min(self.log_start_offset, offset)
         self.log_end_offset = offset
         self.truncate_epochs()
+
+    def raise_log_start(self, offset: int) -> None:
+        """Let the log begin at `offset`, once that is durable; its segments stay for now."""
+        self.log_start_offset = offset
+        self.epochs.truncate_from_start(offset)
+        self.epochs.store(self._fs, self._path)
+        if self.producers is not None:
+            self.producers.on_log_start_offset(offset)
+
+    def drop_below(self, base_offset: int, now_ms: int) -> None:
+        """Take the segments below one out of the log, whose start is not below that one."""
+        gone = [segment for segment in self.segments if segment.base_offset < base_offset]
+        self.segments = self.segments.without(gone)
+        deletion.set_aside(self._fs, gone, now_ms=now_ms)
+        deletion.set_aside_below(self._fs, self._path, base_offset, now_ms=now_ms)
+        self._remove_stale_snapshots()
+        self._fs.sync_directory(self._path)
+
+    def remove_deleted(self, now_ms: int) -> None:
+        """Remove the files of segments that were taken out of the log some time ago."""
+        names = self._fs.list(self._path)
+        before_ms = now_ms - self.config.file_delete_delay_ms
+        deletion.remove_due(self._fs, self._path, names, before_ms=before_ms)
 
     def truncate_epochs(self) -> None:
         """Forget the epochs that start at or above the log end."""

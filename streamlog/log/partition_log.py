@@ -11,21 +11,18 @@ locks: it works on the immutable list of segments and the offsets this handle kn
 import contextlib
 import os
 import random as random_module
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from types import TracebackType
 
 from streamlog.clock import Clock, SystemClock
 from streamlog.config import LogConfig
-from streamlog.errors import (
-    FileMissingError,
-    InvalidTopicError,
-    RecordListTooLargeError,
-)
+from streamlog.errors import FileMissingError, InvalidTopicError, RecordListTooLargeError
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log import locks, registry, topics
 from streamlog.log.append import AppendInfo, OffsetAndTimestamp, whole_batches
+from streamlog.log.delete_records import delete_records
 from streamlog.log.epochs import LeaderEpochCache
 from streamlog.log.local_log import LocalLog
 from streamlog.log.open_writers import OpenWriter
@@ -37,12 +34,7 @@ from streamlog.log.time_search import offset_for_timestamp
 from streamlog.log.writer_lock import WriterLock
 from streamlog.records.batch import BatchTable
 from streamlog.records.builder import InputColumns, encode_columns
-from streamlog.records.record import (
-    NO_TIMESTAMP,
-    CompressionType,
-    IsolationLevel,
-    Record,
-)
+from streamlog.records.record import NO_TIMESTAMP, CompressionType, IsolationLevel, Record
 from streamlog.records.validate import AppendOrigin, validate_append
 from streamlog.topic import TopicPartition, parse_partition_directory
 
@@ -110,6 +102,7 @@ class PartitionLog:
             apply_pending=self._apply_pending,
         )
         self.catch_up()
+        self._log.remove_deleted(clock.now_ms())
 
     @classmethod
     def open(
@@ -222,6 +215,12 @@ class PartitionLog:
             InvalidRequestError: The handle is closed, or another process opened it.
         """
         return self._session.writing()
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[LocalLog]:
+        """Hold the lock with the log marked dirty, and give out its files to be changed."""
+        with self.writing(), self._session.changing():
+            yield self._log
 
     def catch_up(self) -> None:
         """Learn what other writers did, and apply decided commits that wait for this partition."""
@@ -441,6 +440,10 @@ class PartitionLog:
         return offset_for_timestamp(self._log.segments, timestamp, self.log_start_offset)
 
     # ---- truncate, close ---------------------------------------------------------------------
+    def delete_records(self, offset: int) -> int:
+        """Let the log begin at `offset`, -1: at its end; see `streamlog.log.delete_records`."""
+        return delete_records(self, offset, fs=self._fs, clock=self._clock)
+
     def truncate_to(self, offset: int) -> None:
         """Remove everything from `offset` on; a batch that straddles it goes whole.
 

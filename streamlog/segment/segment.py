@@ -163,6 +163,15 @@ class Segment:
         return self._log.at_end()[1].max_timestamp
 
     @property
+    def largest_timestamp(self) -> int:
+        """The largest timestamp, in ms; where no record has one, when the file last changed.
+
+        Source: LogSegment.largestTimestamp.
+        """
+        found = self.max_timestamp
+        return found if found >= 0 else self._log.records.stat().mtime_ms
+
+    @property
     def offset_of_max_timestamp(self) -> int:
         """Last offset of the batch that holds the largest timestamp, -1 for none."""
         return self._log.at_end()[1].offset_of_max_timestamp

@@ -1,0 +1,61 @@
+"""Deleting the records below an offset, as Kafka's DeleteRecords does: the log start is raised.
+
+The bytes go with the next maintenance, as soon as a whole segment lies below the log start.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from streamlog.clock import Clock
+from streamlog.errors import OffsetOutOfRangeError, PolicyViolationError
+from streamlog.fs.api import FileSystem
+from streamlog.log.retention import raise_log_start
+
+if TYPE_CHECKING:
+    from streamlog.log.partition_log import PartitionLog
+
+__all__ = ["HIGH_WATERMARK", "delete_records"]
+
+HIGH_WATERMARK: Final = -1  # DeleteRecordsRequest.HIGH_WATERMARK
+
+
+def delete_records(log: "PartitionLog", offset: int, *, fs: FileSystem, clock: Clock) -> int:
+    """Delete the records of a partition below an offset; durable.
+
+    Args:
+        log: The partition.
+        offset: The first offset to keep; -1: the high watermark, so that nothing stays.
+        fs: Where the partition lies.
+        clock: The clock.
+
+    Returns:
+        Where the log begins now: at `offset`, or above it where it did so before.
+
+    Raises:
+        PolicyViolationError: The topic's `cleanup.policy` is compact alone.
+        OffsetOutOfRangeError: The offset is above the high watermark, or negative.
+        LockTimeoutError: Another process kept the partition's lock.
+        StorageError: It failed; the log begins where it did, or at `offset`.
+
+    Source: ReplicaManager.deleteRecordsOnLocalLog, Partition.deleteRecordsOnLeader.
+    """
+    with log.writing():
+        if log.config.cleanup_policy == {"compact"}:
+            raise PolicyViolationError(
+                f"records of {log.topic_partition} cannot be deleted by offset",
+                path=log.path,
+                got="cleanup.policy=compact",
+                expected="a cleanup.policy with delete",
+                hint="append a record without a value for each key that is to go",
+            )
+        start = log.high_watermark if offset == HIGH_WATERMARK else offset
+        if not 0 <= start <= log.high_watermark:
+            raise OffsetOutOfRangeError(
+                "records can be deleted up to the high watermark only",
+                path=log.path,
+                got=offset,
+                expected=f"0 to {log.high_watermark}, or -1 for all",
+            )
+        if start > log.log_start_offset:
+            with log.changing() as files:
+                raise_log_start(log, files, start, fs=fs, clock=clock)
+        return log.log_start_offset
