@@ -71,7 +71,7 @@ final class PartitionDirectory {
         return UnifiedLog.create(
             new File(question.get("directory").asText()),
             new LogConfig(config),
-            0,
+            Oracle.number(question, "logStartOffset", 0),
             Oracle.number(question, "recoveryPoint", 0),
             new AtOnce(),
             STATISTICS,
@@ -84,7 +84,7 @@ final class PartitionDirectory {
             Optional.empty());
     }
 
-    private static void tellOffsets(UnifiedLog log, ObjectNode answer) {
+    static void tellOffsets(UnifiedLog log, ObjectNode answer) {
         answer.put("logStartOffset", log.logStartOffset());
         answer.put("logEndOffset", log.logEndOffset());
         answer.put("lastStableOffset", log.lastStableOffset());
@@ -107,7 +107,7 @@ final class PartitionDirectory {
     }
 
     /** Each epoch with its start offset, and where a follower of it would be told that it ends. */
-    private static void tellEpochs(UnifiedLog log, ArrayNode answer) {
+    static void tellEpochs(UnifiedLog log, ArrayNode answer) {
         log.leaderEpochCache().epochEntries().forEach(each -> answer.addArray()
             .add(each.epoch())
             .add(each.startOffset())
