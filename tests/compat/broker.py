@@ -10,12 +10,13 @@ import contextlib
 import socket
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 
 from tests.compat.kafka import QUICK_TO_START, classpath, java
 
-__all__ = ["Broker"]
+__all__ = ["Broker", "format_log_dir"]
 
 PATIENCE_S = 120
 NODE_ID = 1
@@ -33,9 +34,13 @@ num.io.threads=2
 background.threads=1
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
 log.cleaner.dedupe.buffer.size=10485760
 log.cleaner.io.buffer.size=131072
 """
+CLUSTER_ID = "c3RyZWFtbG9nLXRlc3RzIQ"
 
 
 class Broker:
@@ -50,25 +55,27 @@ class Broker:
         self.bootstrap = f"127.0.0.1:{port}"
 
     @classmethod
-    def start(cls, log_dir: Path, scratch: Path) -> "Broker":
+    def start(
+        cls, log_dir: Path, scratch: Path, settings: Mapping[str, object] = MappingProxyType({})
+    ) -> "Broker":
         """Start a broker and wait until it takes requests.
 
         Args:
             log_dir: Its log.dir, formatted.
             scratch: A directory for its settings and what it prints.
+            settings: More of its settings.
 
         Raises:
             RuntimeError: It did not come up.
         """
         scratch.mkdir()
         port, controller = _free_ports()
-        settings = scratch / "server.properties"
-        settings.write_text(
-            SETTINGS.format(port=port, controller=controller, log_dir=log_dir, node_id=NODE_ID)
-        )
+        properties = scratch / "server.properties"
+        more = "".join(f"{key}={value}\n" for key, value in settings.items())
+        properties.write_text(_settings(log_dir, port, controller) + more)
         with (scratch / "stdout.log").open("wb") as output:
             process = subprocess.Popen(
-                [java(), *QUICK_TO_START, "-cp", classpath(), "kafka.Kafka", str(settings)],
+                [java(), *QUICK_TO_START, "-cp", classpath(), "kafka.Kafka", str(properties)],
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
@@ -109,6 +116,27 @@ class Broker:
             self.stop()
         else:
             self.kill()
+
+
+def format_log_dir(log_dir: Path, scratch: Path) -> None:
+    """Make a new log.dir with Kafka's own tool.
+
+    Args:
+        log_dir: Where; must not exist.
+        scratch: A directory for the settings; must exist.
+    """
+    log_dir.mkdir()
+    properties = scratch / "format.properties"
+    properties.write_text(_settings(log_dir, *_free_ports()))
+    arguments = ("format", "--cluster-id", CLUSTER_ID, "--config", str(properties))
+    command = [java(), *QUICK_TO_START, "-cp", classpath(), "kafka.tools.StorageTool", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"the log.dir could not be formatted: {done.stdout}{done.stderr}")
+
+
+def _settings(log_dir: Path, port: int, controller: int) -> str:
+    return SETTINGS.format(port=port, controller=controller, log_dir=log_dir, node_id=NODE_ID)
 
 
 def _free_ports() -> tuple[int, int]:

@@ -153,10 +153,10 @@ def look(kafka: Kafka, broker: Broker, seen: Seen) -> None:
 def change(kafka: Kafka, broker: Broker) -> None:
     """Do what users of a broker do: make, change and delete topics, and read in a group."""
     asked: dict[str, Any] = {"bootstrap": broker.bootstrap}
-    compact = {"key": "cleanup.policy", "value": "compact"}
+    compact = {"cleanup.policy": "compact"}
     flushed = {"key": "flush.messages", "value": "7"}
     for answer in (
-        kafka.ask("create", topic="made", partitions=2, **compact, **asked),
+        kafka.ask("create", topic="made", partitions=2, configs=compact, **asked),
         kafka.ask("configure", topic="orders", **flushed, **asked),
         kafka.ask("delete", topic="unwanted", **asked),
         kafka.ask("commit", group="readers", topic="orders", offset=77, **asked),

@@ -1,21 +1,9 @@
-"""Fixtures of the Spark layer: logs on the disk, and one Spark session for all tests."""
+"""Fixtures of the Spark layer: logs on the disk; the session is `tests/conftest.py`'s."""
 
 import pytest
 
 from streamlog.log.manager import LogManager
 from streamlog.records.record import Record
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory):
-    """A real Spark session on two cores; the format is registered."""
-    from streamlog.spark.session import register
-    from tests.support.spark_session import open_session
-
-    session = open_session(tmp_path_factory.mktemp("spark"))
-    register(session)
-    yield session
-    session.stop()
 
 
 class Root:

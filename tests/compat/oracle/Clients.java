@@ -90,13 +90,15 @@ final class Clients {
         }
     }
 
-    /** Makes a "topic" with "partitions" and the setting "key" = "value". */
+    /** Makes a "topic" with "partitions", with its own settings in "configs". */
     static void create(JsonNode question) throws Exception {
         try (Admin admin = Admin.create(settings(question))) {
             String topic = question.get("topic").asText();
             int partitions = question.get("partitions").asInt();
-            NewTopic made = new NewTopic(topic, partitions, (short) 1).configs(
-                Map.of(question.get("key").asText(), question.get("value").asText()));
+            Map<String, String> configs = new HashMap<>();
+            question.path("configs").fields()
+                .forEachRemaining(each -> configs.put(each.getKey(), each.getValue().asText()));
+            NewTopic made = new NewTopic(topic, partitions, (short) 1).configs(configs);
             admin.createTopics(List.of(made)).all().get();
         }
     }
@@ -161,7 +163,7 @@ final class Clients {
         }
     }
 
-    private static Map<String, Object> settings(JsonNode question) {
+    static Map<String, Object> settings(JsonNode question) {
         Map<String, Object> settings = new HashMap<>();
         settings.put("bootstrap.servers", question.get("bootstrap").asText());
         return settings;

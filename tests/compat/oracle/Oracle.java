@@ -61,6 +61,9 @@ public final class Oracle {
             case "configure" -> Clients.configure(question);
             case "delete" -> Clients.delete(question);
             case "commit" -> Clients.commit(question);
+            case "send" -> Traffic.send(question, answer);
+            case "forget" -> Traffic.forget();
+            case "fingerprint" -> Traffic.fingerprint(question, answer);
             case "committed" -> Clients.committed(question, answer);
             default -> throw new IllegalArgumentException("no such question: " + question);
         }
