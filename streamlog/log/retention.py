@@ -41,6 +41,7 @@ __all__ = [
     "delete_old_segments",
     "plan_deletions",
     "raise_log_start",
+    "reason_to_delete",
     "register_retention_policy",
 ]
 
@@ -156,6 +157,25 @@ def register_retention_policy(name: str, policy: RetentionPolicy) -> None:
 
 
 # ---- deciding -----------------------------------------------------------------------------------
+def reason_to_delete(
+    oldest: Candidate, log: RetainedLog, *, high_watermark: int, held_from: int
+) -> str | None:
+    """Return why the oldest segment of a log goes, None where it stays, and so do all others."""
+    for reason, policy in _policies.items():
+        goes = policy(log)
+        is_due = goes is not None and goes(oldest)
+        if is_due and _may_go(oldest, reason, high_watermark, held_from):
+            return reason
+    return None
+
+
+def _may_go(oldest: Candidate, reason: str, high_watermark: int, held_from: int) -> bool:
+    if oldest.is_active and oldest.segment.size == 0:
+        return False
+    bound = high_watermark if reason == _LOG_START else min(high_watermark, held_from)
+    return oldest.end_offset <= bound
+
+
 class Deletion(NamedTuple):
     """A segment that goes, and why."""
 
@@ -197,10 +217,8 @@ def plan_deletions(
     size = sum(each.size for each in segments)
     for reason, policy in _policies.items():
         goes = policy(RetainedLog(config, now_ms, log_start_offset, size))
-        bound = high_watermark if reason == _LOG_START else min(high_watermark, held_from)
-        while goes is not None and left and left[0].end_offset <= bound:
-            is_last_and_empty = left[0].is_active and left[0].segment.size == 0
-            if not goes(left[0]) or is_last_and_empty:
+        while goes is not None and left and _may_go(left[0], reason, high_watermark, held_from):
+            if not goes(left[0]):
                 break
             segment, end, _ = left.pop(0)
             gone.append(Deletion(segment.base_offset, end, segment.size, reason))

@@ -26,9 +26,9 @@ from streamlog.log.chores import BackgroundChores
 from streamlog.log.commits import CommitOutcome
 from streamlog.log.identity import CommitIdentity
 from streamlog.log.manager import LogManager
+from streamlog.log.query_checkpoint import QueryCheckpoint
 from streamlog.log.replay import ReplayRule
 from streamlog.log.staging import StagedFile
-from streamlog.spark.query_checkpoint import QueryCheckpoint
 from streamlog.spark.sink_options import SinkOptions
 
 __all__ = ["commit_staged", "discard_staged"]

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from streamlog.errors import InvalidOptionError
+from streamlog.log.query_checkpoint import local_path
+from streamlog.log.source_offsets import parse_partition_numbers
 from streamlog.records.record import IsolationLevel
-from streamlog.spark.offsets import parse_partition_numbers
 from streamlog.spark.options import (
     Use,
     check_options,
@@ -23,7 +24,6 @@ from streamlog.spark.options import (
     parse_duration_ms,
     parse_integer,
 )
-from streamlog.spark.query_checkpoint import local_path
 from streamlog.spark.schema import choose_columns
 from streamlog.topic import TopicPartition, check_topic_name
 

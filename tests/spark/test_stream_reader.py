@@ -23,8 +23,8 @@ from streamlog.errors import (
     OffsetOutOfRangeError,
     UnknownTopicError,
 )
+from streamlog.log.source_offsets import LEADER_EPOCHS, TOPIC_IDS
 from streamlog.spark.losses import LossReporter
-from streamlog.spark.offsets import LEADER_EPOCHS, TOPIC_IDS
 from streamlog.spark.stream_reader import StreamLogStreamReader
 
 TEN = [f"v{n}" for n in range(10)]

@@ -21,13 +21,13 @@ import json
 import logging
 import os
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 from streamlog.errors import CorruptCheckpointError, FileMissingError
 from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.files import read_file
 
-__all__ = ["QueryCheckpoint", "local_path"]
+__all__ = ["FinishedBatch", "QueryCheckpoint", "local_path"]
 
 _logger = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ _METADATA_SIZE_MAX: Final = 1 << 16
 _OFFSETS_SIZE_MAX: Final = 1 << 26  # 64 MiB: over a million partitions
 _LINES_BEFORE_SOURCES: Final = 2  # version and settings
 _QUERY_ID: Final = re.compile(r"[0-9A-Za-z-]{1,64}", re.ASCII)
+_BATCH: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
 _LOG_ENTRY: Final = re.compile(r"([0-9]{1,19})(\.compact)?", re.ASCII)
 
 
@@ -68,6 +69,13 @@ def _warn_once(location: str) -> None:
         "told by rows and checksum then, and stops the query (option onReplayMismatch)",
         location,
     )
+
+
+class FinishedBatch(NamedTuple):
+    """A batch that is done, and when."""
+
+    batch_id: int
+    committed_ms: int
 
 
 class QueryCheckpoint:
@@ -155,6 +163,20 @@ class QueryCheckpoint:
                 expected="a version line, a line of settings, and a line for each source",
             )
         return "\n".join(sources)
+
+    def last_commit(self) -> "FinishedBatch | None":
+        """Return the newest batch that Spark has written down as done, None where none is.
+
+        Raises:
+            StorageError: The directory cannot be read.
+        """
+        numbers = [int(name) for name in self._list(os.path.join(self.path, "commits"))
+                   if _BATCH.fullmatch(name)]  # fmt: skip
+        for batch_id in sorted(numbers, reverse=True):
+            found = self._fs.stat(self._numbered("commits", batch_id))
+            if found is not None:
+                return FinishedBatch(batch_id, found.mtime_ms)
+        return None
 
     def paths_to_sync(self, batch_id: int) -> tuple[str, ...]:
         """Return the files, then the directories, that must be durable before this batch is.

@@ -1,0 +1,347 @@
+"""Keeping the topics of a root in bounds: retention, compaction, what is left of either.
+
+    maintenance = Maintenance(root)
+    report = maintenance.run()                        # everything, now
+    report = maintenance.run_due(budget_ms=200)       # between triggers: what is due, for so long
+
+One process at a time maintains a root: whoever finds `.streamlog/locks/maintenance` taken leaves
+at once. A run that its budget ends goes on, the next time, where it stopped.
+
+Whether a partition is to be opened at all is seen from outside, without a lock: nothing goes
+unless its oldest segment goes, and of that segment and the size of the others enough is known
+since the directory changed last. Two `stat` calls tell that it did not.
+
+What was done stands in `.streamlog/maintenance.jsonl`, the newest last, see `maintenance_book`.
+
+Source: org.apache.kafka.storage.internals.log.LogManager.cleanupLogs, LogCleaner.
+"""
+
+import contextlib
+import itertools
+import logging
+import os
+import random as random_module
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Final, NamedTuple
+
+from streamlog.clock import Clock, SystemClock
+from streamlog.config import LogConfig
+from streamlog.errors import (
+    FileMissingError,
+    InvalidRequestError,
+    StreamLogError,
+    UnknownTopicError,
+)
+from streamlog.fs.api import FileSystem
+from streamlog.fs.files import write_lock_holder
+from streamlog.fs.local import LocalFileSystem
+from streamlog.log import topics
+from streamlog.log.checkpoints import read_log_start_offsets
+from streamlog.log.holds import Held, Holds, held_from
+from streamlog.log.locks import refuse_live_broker
+from streamlog.log.maintenance_book import Deed, write_deeds
+from streamlog.log.manager import LogManager
+from streamlog.log.partition_watch import PartitionWatch
+from streamlog.log.reader import LogReader
+from streamlog.log.retention import Deletion, delete_old_segments, plan_deletions
+from streamlog.log.roots import check_root, is_our_root, read_server_config, state_path
+from streamlog.topic import TopicPartition
+
+__all__ = ["Maintenance", "MaintenanceReport"]
+
+_FOR_EVER: Final = float("inf")
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class MaintenanceReport:
+    """What a run did.
+
+    Attributes:
+        deeds: What was done, in this order; in a dry run, what would be.
+        held: What recorded readers keep of the partitions that were looked at.
+        errors: What went wrong; the other partitions were seen to nevertheless.
+        is_finished: Whether all that was due is done; if not, the next run goes on.
+        is_elsewhere: Whether another process is maintaining this root: nothing was done.
+    """
+
+    deeds: list[Deed] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
+    errors: list[StreamLogError] = field(default_factory=list)
+    is_finished: bool = True
+    is_elsewhere: bool = False
+
+
+class Maintenance:
+    """Keeps the partitions of one root in bounds; see the module.
+
+    Not for use by two threads at once. Close it, or use it as a context manager.
+
+    Args:
+        root: The log root, one of streamlog's.
+        fs: The file system; the machine's own by default.
+        clock: The clock; the machine's own by default.
+        random: For what opening a partition needs.
+
+    Raises:
+        UnknownTopicError: There is no such root.
+        InvalidRequestError: It is a foreign one.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        fs: FileSystem | None = None,
+        clock: Clock | None = None,
+        random: random_module.Random | None = None,
+    ) -> None:
+        self.root = os.path.abspath(os.fspath(root))
+        self._fs, self._clock = fs or LocalFileSystem(), clock or SystemClock()
+        self._random = random or random_module.Random()
+        check_root(self._fs, self.root)
+        if not is_our_root(self._fs, self.root):
+            raise InvalidRequestError(
+                "this root was not made by streamlog: it is only read here",
+                path=self.root,
+                hint="its broker keeps it in bounds",
+            )
+        self._manager: LogManager | None = None
+        self._configs = _Configs(self._fs, self.root)
+        self._watches: dict[str, PartitionWatch] = {}
+        self._known: list[tuple[TopicPartition, str]] = []
+        self._stamp: list[int | None] = []
+        self._left: deque[tuple[TopicPartition, str]] = deque()
+        self._next_check_ms = self._clock.monotonic_ms()
+
+    # ---- running -----------------------------------------------------------------------------
+    def run(self) -> MaintenanceReport:
+        """Do all there is to do, now.
+
+        Raises:
+            UnavailableError: A running broker owns the root, or it cannot be read.
+        """
+        report = MaintenanceReport()
+        with self._locked(report):
+            if not report.is_elsewhere:
+                self._left = deque(self._partitions())
+                self._go_on(report, deadline_ms=_FOR_EVER, is_thorough=True)
+        return report
+
+    def run_due(self, *, budget_ms: float) -> MaintenanceReport:
+        """Do what is due by `log.retention.check.interval.ms`, for a while.
+
+        Args:
+            budget_ms: After so long no other partition is begun; the next call goes on there.
+
+        Raises:
+            UnavailableError: A running broker owns the root, or it cannot be read.
+        """
+        report = MaintenanceReport()
+        now_ms = self._clock.monotonic_ms()
+        if not self._left and now_ms < self._next_check_ms:
+            return report
+        with self._locked(report):
+            if report.is_elsewhere:
+                return report
+            if not self._left:
+                config = read_server_config(self._fs, self.root)
+                self._next_check_ms = now_ms + config.log_retention_check_interval_ms
+                self._left = deque(self._partitions(is_thorough=False))
+            self._go_on(report, deadline_ms=now_ms + budget_ms)
+        return report
+
+    def plan(self) -> MaintenanceReport:
+        """Return what `run` would do now; nothing is locked or changed.
+
+        Raises:
+            StorageError: The root cannot be read.
+        """
+        report, books = MaintenanceReport(), self._books()
+        for partition, path in self._partitions():
+            try:
+                config, watch = books.config(partition.topic), self._watch(path)
+                watch.look(is_thorough=True)
+                held = books.holds.of(partition, path, watch.bases, watch.sizes)
+                report.held += held
+                with LogReader.open(path, fs=self._fs) as log:
+                    gone = plan_deletions(
+                        tuple(log.segments),
+                        config=config,
+                        now_ms=books.now_ms,
+                        log_start_offset=log.log_start_offset,
+                        log_end_offset=log.log_end_offset,
+                        high_watermark=log.high_watermark,
+                        held_from=held_from(held),
+                    )
+                report.deeds += _deeds(partition, gone, books.now_ms)
+            except StreamLogError as error:
+                report.errors.append(error)
+        return report
+
+    @contextlib.contextmanager
+    def _locked(self, report: MaintenanceReport) -> Iterator[None]:
+        """Be the one that maintains the root, and write down what was done."""
+        refuse_live_broker(self._fs, self.root)
+        lock = self._fs.try_lock(state_path(self.root, "locks", "maintenance"), shared=False)
+        if lock is None:
+            report.is_elsewhere, report.is_finished = True, False
+            yield
+            return
+        try:
+            write_lock_holder(lock, now_ms=self._clock.now_ms(), what="maintenance")
+            yield
+            if report.deeds:
+                write_deeds(self._fs, self.root, report.deeds)
+        finally:
+            lock.release()
+
+    def _go_on(
+        self, report: MaintenanceReport, *, deadline_ms: float, is_thorough: bool = False
+    ) -> None:
+        """See to one partition after the other, until the time is up."""
+        books = self._books()
+        while self._left:
+            partition, path = self._left.popleft()
+            try:
+                watch = self._watch(path)
+                watch.look(is_thorough=is_thorough)
+                self._retain(partition, path, watch, books, report)
+            except (UnknownTopicError, FileMissingError):  # deleted since it was listed
+                self.close()
+            except StreamLogError as error:
+                _logger.warning("[%s] left alone by maintenance for now: %s", partition, error)
+                report.errors.append(error)
+                self.close()
+            if self._clock.monotonic_ms() >= deadline_ms:
+                break
+        report.is_finished = not self._left
+
+    # ---- one partition -----------------------------------------------------------------------
+    def _retain(
+        self,
+        partition: TopicPartition,
+        path: str,
+        watch: PartitionWatch,
+        books: "_Books",
+        report: MaintenanceReport,
+    ) -> None:
+        config = books.config(partition.topic)
+        held = books.holds.of(partition, path, watch.bases, watch.sizes)
+        report.held += held
+        reason = watch.reason_to_delete(
+            config=config,
+            now_ms=books.now_ms,
+            log_start_offset=books.log_starts.get(partition, 0),
+            held_from=held_from(held),
+        )
+        if reason is not None:
+            gone = delete_old_segments(
+                self._open().log(*partition),
+                fs=self._fs,
+                clock=self._clock,
+                held_from=held_from(held),
+            )
+            report.deeds += _deeds(partition, gone, books.now_ms)
+            watch.look(is_thorough=True)
+        watch.remove_deleted(books.now_ms - config.file_delete_delay_ms)
+
+    def _watch(self, path: str) -> PartitionWatch:
+        found = self._watches.get(path)
+        if found is None:
+            found = self._watches[path] = PartitionWatch(self._fs, path)
+        return found
+
+    # ---- the root ----------------------------------------------------------------------------
+    def _partitions(self, *, is_thorough: bool = True) -> list[tuple[TopicPartition, str]]:
+        """Return the partitions there are; listed anew where one may have come or gone."""
+        stats = [self._fs.stat(path) for path in (self.root, state_path(self.root, "topics"))]
+        stamp = [each and each.mtime_ns for each in stats]
+        if is_thorough or stamp != self._stamp:
+            self._known = [
+                (TopicPartition(topic, number), path)
+                for topic, numbers in topics.find_partitions(self._fs, self.root).items()
+                for number, path in numbers.items()
+            ]
+            there = {path for _, path in self._known}
+            self._watches = {path: watch for path, watch in self._watches.items() if path in there}
+            self._stamp = stamp
+        return self._known
+
+    def _books(self) -> "_Books":
+        return _Books(
+            self._clock.now_ms(),
+            read_log_start_offsets(self._fs, self.root),
+            Holds.read(self._fs, self._clock, self.root),
+            cache(self._configs.of),
+        )
+
+    def _open(self) -> LogManager:
+        if self._manager is None:
+            self._manager = LogManager.open(
+                self.root, fs=self._fs, clock=self._clock, random=self._random
+            )
+        return self._manager
+
+    def close(self) -> None:
+        """Release the partitions that were opened; a later run opens them again."""
+        manager, self._manager = self._manager, None
+        if manager is not None:
+            with contextlib.suppress(StreamLogError):  # whoever comes next looks again
+                manager.close()
+
+    def __enter__(self) -> "Maintenance":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Books(NamedTuple):
+    """What a run reads once."""
+
+    now_ms: int
+    log_starts: Mapping[TopicPartition, int]
+    holds: Holds
+    config: Callable[[str], LogConfig]
+
+
+class _Configs:
+    """The settings of the topics, read again where a file changed."""
+
+    def __init__(self, fs: FileSystem, root: str) -> None:
+        self._fs, self._root = fs, root
+        self._known: dict[str, tuple[topics.ConfigFiles, LogConfig]] = {}
+
+    def of(self, topic: str) -> LogConfig:
+        """Return what is in force for a topic."""
+        files, config = self._known.get(topic, (None, None))
+        if files is None or config is None or files.has_changed():
+            files = topics.ConfigFiles(self._fs, self._root, topic)
+            config = files.load()
+            self._known[topic] = files, config
+        return config
+
+
+def _deeds(partition: TopicPartition, gone: Sequence[Deletion], now_ms: int) -> list[Deed]:
+    """Return a deed for each reason."""
+    deeds = []
+    for reason, group in itertools.groupby(gone, key=lambda each: each.reason):
+        segments = list(group)
+        deeds.append(
+            Deed(
+                ms=now_ms,
+                topic=partition.topic,
+                partition=partition.partition,
+                action="retention",
+                reason=reason,
+                segments=len(segments),
+                bytes=sum(each.size for each in segments),
+                log_start_offset=segments[-1].end_offset,
+            )
+        )
+    return deeds

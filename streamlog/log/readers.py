@@ -1,0 +1,310 @@
+"""Who reads a root and how far each reader is, so that nothing it still needs is deleted.
+
+    <root>/.streamlog/readers/<name>.json
+    {"group": "billing", "committedMs": 1700000000000, "offsets": {"orders": {"0": 123}, …}}
+    {"group": "audit", "committedMs": …, "offsets": {…}, "checkpoint": "/checkpoints/audit"}
+
+The first kind is written by a query that was given `kafka.group.id`, each time it has finished a
+batch: the only thing that a reader ever writes, and only when asked to; a root that is not ours
+is never written to. The second kind is made by `streamlog readers add`: that query does not know
+of it, its position is read from its checkpoint (ours, or that of Spark's own Kafka source), and
+what stands here is what was known when it was added, for the day when the checkpoint is gone.
+
+A reader holds a partition from the offset it has not finished on. It counts no more when it has
+been silent for `offsets.retention.minutes`. The file is replaced as a whole; offsets are those of
+`streamlog.log.source_offsets`.
+"""
+
+import json
+import logging
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from streamlog.errors import (
+    CorruptCheckpointError,
+    FileMissingError,
+    InvalidOptionError,
+    InvalidRequestError,
+    StreamLogError,
+)
+from streamlog.fs.api import FileSystem, OpenMode
+from streamlog.fs.files import make_directories, read_file, write_file_atomically
+from streamlog.fs.local import LocalFileSystem
+from streamlog.log.query_checkpoint import QueryCheckpoint
+from streamlog.log.roots import is_our_root, state_path
+from streamlog.log.source_offsets import SourceOffset, parse_source_offset
+from streamlog.topic import TopicPartition
+
+__all__ = [
+    "Reader",
+    "add_reader",
+    "check_progress",
+    "forget_reader",
+    "list_readers",
+    "progress_path",
+    "write_progress",
+]
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}", re.ASCII)
+_SUFFIX: Final = ".json"
+_MAX_SIZE: Final = 1 << 26
+_MINUTE_MS: Final = 60_000
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """A recorded reader.
+
+    Attributes:
+        name: Its name, a `kafka.group.id`.
+        position: What it has finished: the next offset in each partition.
+        committed_ms: When it said so.
+        checkpoint: The directory its position is read from, None where it writes it itself.
+        problem: Why the position may be old: the checkpoint cannot be read.
+    """
+
+    name: str
+    position: SourceOffset
+    committed_ms: int
+    checkpoint: str | None = None
+    problem: str | None = None
+
+    def is_silent(self, now_ms: int, retention_minutes: int) -> bool:
+        """Tell whether it has not moved for so long that nothing is kept for it."""
+        return now_ms - self.committed_ms > retention_minutes * _MINUTE_MS
+
+    def needed_from(self, partition: TopicPartition, topic_id: str | None) -> int | None:
+        """Return the first offset that it has not finished, None where it does not read there.
+
+        A partition with a higher number than those it knows of its topic was added since: it is
+        going to be read from its beginning.
+
+        Args:
+            partition: The partition.
+            topic_id: Of the topic that is there now.
+        """
+        known = self.position.topic_ids.get(partition.topic)
+        if known is not None and topic_id is not None and known != topic_id:
+            return None
+        offset = self.position.offsets.get(partition)
+        if offset is not None:
+            return offset
+        numbers = [
+            each.partition for each in self.position.offsets if each.topic == partition.topic
+        ]
+        return 0 if numbers and partition.partition > max(numbers) else None
+
+
+# ---- the books ----------------------------------------------------------------------------------
+def progress_path(root: str, group: str) -> str:
+    """Return where the progress of a group is."""
+    return f"{state_path(root, 'readers')}/{group}{_SUFFIX}"
+
+
+def list_readers(fs: FileSystem, root: str) -> list[Reader]:
+    """Return the recorded readers of a root by name, each with its position as of now.
+
+    Raises:
+        CorruptCheckpointError: A file of theirs cannot be understood: nobody knows what it needs.
+        StorageError: The directory or a file cannot be read.
+    """
+    try:
+        names = fs.list(state_path(root, "readers"))
+    except FileMissingError:
+        return []
+    found = []
+    for name in names:
+        if name.endswith(_SUFFIX):
+            try:
+                found.append(_read(fs, root, name.removesuffix(_SUFFIX)))
+            except FileMissingError:  # forgotten since
+                continue
+    return found
+
+
+def add_reader(fs: FileSystem, root: str, name: str, checkpoint: str, *, now_ms: int) -> Reader:
+    """Record a query by its checkpoint; durable.
+
+    Args:
+        fs: Where both are.
+        root: The log root.
+        name: What to call it.
+        checkpoint: The query's `checkpointLocation`, a local directory.
+        now_ms: The time.
+
+    Raises:
+        InvalidOptionError: Not a name, or not a root of ours.
+        InvalidRequestError: There is no checkpoint, or no offsets of a log in it.
+        StorageError: It cannot be written.
+    """
+    _check_name(name)
+    check_progress(root, name, fs=fs)
+    known = Reader(
+        name=name,
+        position=SourceOffset(offsets={}),
+        committed_ms=now_ms,
+        checkpoint=os.path.abspath(checkpoint),
+    )
+    reader = _with_checkpoint(fs, known)
+    if reader.problem is not None:
+        raise InvalidRequestError(
+            f"the position of {name} cannot be read from its checkpoint",
+            path=checkpoint,
+            got=reader.problem,
+            expected="the checkpointLocation of a query that has finished a batch",
+        )
+    _write(fs, root, reader)
+    return reader
+
+
+def forget_reader(fs: FileSystem, root: str, name: str) -> None:
+    """Strike a reader off; nothing is kept for it any more. Durable.
+
+    Raises:
+        InvalidRequestError: No such reader is recorded.
+        StorageError: It cannot be removed.
+    """
+    _check_name(name)
+    directory = state_path(root, "readers")
+    try:
+        fs.remove(progress_path(root, name))
+    except FileMissingError:
+        known = ", ".join(each.name for each in list_readers(fs, root))
+        raise InvalidRequestError(
+            f"no reader {name} is recorded",
+            path=root,
+            expected=f"one of {known}" if known else None,
+        ) from None
+    fs.sync_directory(directory)
+
+
+def check_progress(root: str, group: str, *, fs: FileSystem | None = None) -> None:
+    """Make the folder for progress, so that a query fails at its start and not at its end.
+
+    Raises:
+        InvalidOptionError: The root is not ours to write to.
+        StorageError: It cannot be written to.
+    """
+    fs = fs or LocalFileSystem()
+    if not is_our_root(fs, root):
+        raise InvalidOptionError(
+            "option kafka.group.id needs a log root of streamlog: its readers folder is written to",
+            path=root,
+            got="a directory without .streamlog",
+            hint="leave kafka.group.id out; the query's checkpoint keeps its offsets anyway",
+        )
+    path = progress_path(root, group)
+    make_directories(fs, path.rpartition("/")[0])
+    fs.open(f"{path}.probe", OpenMode.CREATE_OR_WRITE).close()
+    fs.remove(f"{path}.probe")
+
+
+def write_progress(
+    root: str,
+    group: str,
+    offsets: Mapping[str, object],
+    *,
+    now_ms: int,
+    fs: FileSystem | None = None,
+) -> None:
+    """Write down that `group` has finished everything before `offsets`.
+
+    Raises:
+        StorageError: It cannot be written.
+    """
+    document = {"group": group, "committedMs": now_ms, "offsets": offsets}
+    _write_document(fs or LocalFileSystem(), progress_path(root, group), document)
+
+
+def _write(fs: FileSystem, root: str, reader: Reader) -> None:
+    document = {
+        "group": reader.name,
+        "committedMs": reader.committed_ms,
+        "offsets": reader.position.to_json(),
+        "checkpoint": reader.checkpoint,
+    }
+    _write_document(fs, progress_path(root, reader.name), document)
+
+
+def _write_document(fs: FileSystem, path: str, document: Mapping[str, object]) -> None:
+    write_file_atomically(fs, path, (json.dumps(document, indent=1) + "\n").encode())
+
+
+def _read(fs: FileSystem, root: str, name: str) -> Reader:
+    path = progress_path(root, name)
+    data = read_file(fs, path, max_size=_MAX_SIZE)
+    try:
+        document = json.loads(data)
+        position = parse_source_offset(document["offsets"])
+        committed_ms, checkpoint = document["committedMs"], document.get("checkpoint")
+        if type(committed_ms) is not int or not isinstance(checkpoint, str | None):
+            raise TypeError(f"committedMs {committed_ms!r}, checkpoint {checkpoint!r}")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise _unreadable(path, data, error) from error
+    except InvalidOptionError as error:
+        raise _unreadable(path, data, error) from error
+    reader = Reader(name=name, position=position, committed_ms=committed_ms, checkpoint=checkpoint)
+    return reader if checkpoint is None else _with_checkpoint(fs, reader)
+
+
+def _unreadable(path: str, data: bytes, error: Exception) -> CorruptCheckpointError:
+    return CorruptCheckpointError(
+        f"what a reader has recorded cannot be understood ({error})",
+        path=path,
+        got=repr(data[:80]),
+        expected='{"group": …, "committedMs": …, "offsets": {"TOPIC": {"0": 1}}}',
+        hint=f"where that reader is no more: rm {path}",
+    )
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise InvalidOptionError(
+            "this cannot be the name of a reader, for it is to be that of a file",
+            got=repr(name),
+            expected="letters, digits, '.', '_' and '-', not beginning with '.' or '-'",
+        )
+
+
+# ---- positions in checkpoints -------------------------------------------------------------------
+def _with_checkpoint(fs: FileSystem, reader: Reader) -> Reader:
+    """Return a reader with the position that its query's checkpoint tells now."""
+    assert reader.checkpoint is not None
+    try:
+        found = QueryCheckpoint.find(fs, reader.checkpoint)
+        done = None if found is None else found.last_commit()
+        if found is None or done is None:
+            problem = "no checkpoint" if found is None else "no finished batch"
+            return _with_problem(reader, problem)
+        position = _position(found.source_lines(done.batch_id) or "")
+    except StreamLogError as error:
+        return _with_problem(reader, str(error))
+    if not position.offsets:
+        return _with_problem(reader, f"no offsets of a log in batch {done.batch_id}")
+    committed_ms = max(done.committed_ms, reader.committed_ms)
+    return replace(reader, position=position, committed_ms=committed_ms)
+
+
+def _with_problem(reader: Reader, problem: str) -> Reader:
+    _logger.warning("reader %s: %s in %s", reader.name, problem, reader.checkpoint)
+    return replace(reader, problem=problem)
+
+
+def _position(lines: str) -> SourceOffset:
+    """Return the least offsets of all sources of a query that read a log of Kafka's kind."""
+    offsets: dict[TopicPartition, int] = {}
+    topic_ids: dict[str, str] = {}
+    for line in lines.splitlines():
+        try:
+            found = parse_source_offset(line)
+        except InvalidOptionError:  # a source of another kind
+            continue
+        topic_ids.update(found.topic_ids)
+        for partition, offset in found.offsets.items():
+            offsets[partition] = min(offset, offsets.get(partition, offset))
+    return SourceOffset(offsets=offsets, topic_ids=topic_ids)
