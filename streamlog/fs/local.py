@@ -196,12 +196,22 @@ class LocalFile:
 class LocalLock:
     """A held `flock`; see `streamlog.fs.api.FileLock`."""
 
-    __slots__ = ("__weakref__", "_is_held", "_is_released", "_owner", "file", "path", "shared")
+    __slots__ = (
+        "__weakref__",
+        "_identity",
+        "_is_held",
+        "_is_released",
+        "_owner",
+        "file",
+        "path",
+        "shared",
+    )
 
     def __init__(self, file: LocalFile, *, shared: bool) -> None:
         self.path = file.path
         self.file = file
         self.shared = shared
+        self._identity = _identity_of(os.fstat(file.descriptor()))
         self._owner = os.getpid()
         self._is_held = True
         self._is_released = False
@@ -223,12 +233,19 @@ class LocalLock:
         """Take a paused lock again; False where that cannot be done now or ever."""
         try:
             fcntl.flock(self.file.descriptor(), _operation(shared=self.shared))
+            self._is_held = self.is_named()
         except BlockingIOError:
             return False
         except OSError as error:
             raise _failure(error, "lock", self.path) from error
-        self._is_held = _is_still_named(self.file)
         return self._is_held
+
+    def is_named(self) -> bool:
+        """Tell whether the path still names the very file that is locked."""
+        try:
+            return _identity_of(os.lstat(self.path)) == self._identity
+        except FileNotFoundError:
+            return False
 
     def release(self) -> None:
         """Give the lock up and close the file; in a forked child only close the file."""
@@ -367,15 +384,16 @@ class LocalFileSystem:
             file = self.open(path, OpenMode.CREATE_OR_WRITE)
             try:
                 fcntl.flock(file.descriptor(), operation)
-                if _is_still_named(file):
-                    return LocalLock(file, shared=shared)
+                lock = LocalLock(file, shared=shared)
+                if lock.is_named():
+                    return lock
             except BlockingIOError:
                 file.close()
                 return None
             except OSError as error:
                 raise _failure(error, "lock", path) from error
             # Whoever comes next would lock another file of this name: take that one instead.
-            file.close()
+            lock.forget()
         raise storage_failure(errno.ESTALE, "lock", path, reason="it keeps being removed")
 
     def broker_lock_is_held(self, path: str) -> bool:
@@ -446,10 +464,6 @@ def _operation(*, shared: bool) -> int:
     return (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
 
 
-def _is_still_named(file: LocalFile) -> bool:
-    """Tell whether the path of an open file still names that very file."""
-    try:
-        named = os.lstat(file.path)
-    except FileNotFoundError:
-        return False
-    return os.path.samestat(named, os.fstat(file.descriptor()))
+def _identity_of(found: os.stat_result) -> tuple[int, int]:
+    """Return what tells a file from all others; while it is open nobody else gets the inode."""
+    return found.st_dev, found.st_ino
