@@ -28,6 +28,7 @@ from streamlog.log.flush import FlushTimer
 from streamlog.log.local_log import LocalLog
 from streamlog.log.locks import SharedState, StateFlag
 from streamlog.log.partition_metadata import read_topic_id
+from streamlog.log.scope import Scope
 from streamlog.log.writer_lock import WriterLock
 from streamlog.topic import TopicPartition
 
@@ -77,6 +78,9 @@ class WriterSession:
         self._poison: StorageError | None = None
         self._is_closed = False
         self._last_checkpoint_ms = clock.now_ms()
+        self._changes = 0
+        self._writing = Scope(self._begin_writing, self._end_writing)
+        self._changing = Scope(self._begin_change, self._end_change)
 
     @property
     def is_writing(self) -> bool:
@@ -94,8 +98,7 @@ class WriterSession:
         return StateFlag.NONE if state is None else state.flags
 
     # ---- writing -----------------------------------------------------------------------------
-    @contextlib.contextmanager
-    def writing(self) -> Iterator[None]:
+    def writing(self) -> Scope:
         """Hold the partition's lock, caught up with other writers; may be nested.
 
         Raises:
@@ -103,12 +106,26 @@ class WriterSession:
             PoisonedError: An fsync of this handle failed before.
             InvalidRequestError: The handle is closed, or another process opened it.
         """
-        self._check_usable()
-        with self._lock.held(self._look_around):
-            if self._config_source is not None and self._config_source.has_changed():
-                self._log.configure(self._config_source.load())
-            yield
-        self._timer.arm(self._log.config.flush_ms, unflushed=self._log.unflushed > 0)
+        return self._writing
+
+    def _begin_writing(self) -> None:
+        if self._is_closed or self._poison is not None:
+            raise self._unusable()
+        self._lock.take(self._look_around)
+        source = self._config_source
+        if source is not None:
+            try:
+                if source.has_changed():
+                    self._log.configure(source.load())
+            except BaseException:
+                self._lock.let_go()
+                raise
+
+    def _end_writing(self, error: BaseException | None) -> None:
+        self._lock.let_go()
+        if error is None:
+            log = self._log
+            self._timer.arm(log.config.flush_ms, unflushed=log.log_end_offset > log.recovery_point)
 
     @contextlib.contextmanager
     def writing_undecided(self, offset: int) -> Iterator[None]:
@@ -142,16 +159,17 @@ class WriterSession:
             hint="stop the queries that write this topic, then try again",
         )
 
-    def _check_usable(self) -> None:
+    def _unusable(self) -> InvalidRequestError | PoisonedError:
         if self._is_closed:
-            raise InvalidRequestError("the partition's handle is closed", path=self._path)
-        if self._poison is not None:
-            raise PoisonedError(
-                "an fsync failed, so this handle cannot be believed any more",
-                path=self._path,
-                got=str(self._poison),
-                hint="mend the disk, then open the partition anew",
-            ) from self._poison
+            return InvalidRequestError("the partition's handle is closed", path=self._path)
+        error = PoisonedError(
+            "an fsync failed, so this handle cannot be believed any more",
+            path=self._path,
+            got=str(self._poison),
+            hint="mend the disk, then open the partition anew",
+        )
+        error.__cause__ = self._poison
+        return error
 
     def _look_around(self, state: SharedState | None) -> None:
         """Bring this handle up to date with the files, then apply what was decided."""
@@ -212,30 +230,30 @@ class WriterSession:
         return self._decided.batches(offset, size)
 
     # ---- changing ----------------------------------------------------------------------------
-    @contextlib.contextmanager
-    def changing(self) -> Iterator[None]:
+    def changing(self) -> Scope:
         """Mark the log dirty while it is changed; only within `writing`, may be nested.
 
         A process that dies within leaves the mark, and so does an error that is not handled:
         the next holder, this handle too, looks at what became of the files.
         """
-        if self._flags & StateFlag.DIRTY:
-            yield
+        return self._changing
+
+    def _begin_change(self) -> None:
+        if self._changes == 0:
+            self._leave(self._flags | StateFlag.DIRTY)
+        self._changes += 1
+
+    def _end_change(self, error: BaseException | None) -> None:
+        self._changes -= 1
+        if self._changes:
             return
-        self._leave(self._flags | StateFlag.DIRTY)
-        try:
-            yield
-        except UnknownOutcomeError:
+        if error is None or isinstance(error, UnknownOutcomeError):
             self._leave(self._flags & ~StateFlag.DIRTY)
-            raise
-        except PoisonedError as error:
+        elif isinstance(error, PoisonedError):
             self._poison = error
             self._leave(self._flags | StateFlag.DISTRUSTED)
-            raise
-        except BaseException:
+        else:
             self._lock.distrust()
-            raise
-        self._leave(self._flags & ~StateFlag.DIRTY)
 
     def set_pending(self, pending: bool) -> None:  # noqa: FBT001 - says what it sets
         """Tell the next holders of the lock whether a decision may name this partition.

@@ -4,11 +4,10 @@ Around the lock file of `streamlog.log.locks`: who takes it learns whether the s
 the one this handle left; who changes the log marks it dirty first; who lets go leaves it clean.
 """
 
-import contextlib
 import os
 import random as random_module
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 from streamlog.clock import Clock
@@ -71,9 +70,8 @@ class WriterLock:
         """What this handle left last; None after another handle changed the log."""
         return self._state
 
-    @contextlib.contextmanager
-    def held(self, look_around: Callable[[SharedState | None], None]) -> Iterator[None]:
-        """Hold the lock; may be nested.
+    def take(self, look_around: Callable[[SharedState | None], None]) -> None:
+        """Take the lock; whoever holds it may take it again, and lets go of it as often.
 
         Args:
             look_around: Called once the lock is taken, with what the last holder left, unless
@@ -91,29 +89,31 @@ class WriterLock:
                 expected=f"process {self._pid}",
                 hint="open the partition again in the forked process",
             )
-        with self._threads:
-            if self._depth == 0:
-                self._take(look_around)
-            self._depth += 1
+        self._threads.acquire()
+        self._depth += 1
+        if self._depth == 1:
             try:
-                yield
-            finally:
-                self._depth -= 1
-                if self._depth == 0:
-                    self._let_go()
-
-    def _take(self, look_around: Callable[[SharedState | None], None]) -> None:
-        self._lock = lock = self._acquired()
-        try:
-            data = locks.read_state(lock)
-            state = self._state if data == self._left else None
-            if state is None or state.flags & _LOOK_AT:
+                self._lock = lock = self._acquired()
+                data = locks.read_state(lock)
+                if data != self._left or self._state is None or self._state.flags & _LOOK_AT:
+                    self._state = None
+                    look_around(locks.decode_state(data))
+            except BaseException:
                 self._state = None
-                look_around(locks.decode_state(data))
-        except BaseException:
-            self._state = None
-            self._let_go()
-            raise
+                self.let_go()
+                raise
+
+    def let_go(self) -> None:
+        """Undo one `take`; the last one leaves the lock to others."""
+        self._depth -= 1
+        lock = self._lock
+        try:
+            if self._depth == 0 and lock is not None:
+                self._lock = None
+                lock.pause()
+                self._paused = lock
+        finally:
+            self._threads.release()
 
     def _acquired(self) -> FileLock:
         """Return the lock: the paused one if nobody else is about, else a new one."""
@@ -125,12 +125,6 @@ class WriterLock:
         return locks.take_partition_lock(
             self._fs, self._clock, self._root, self._partition, timeout_ms=self._timeout_ms
         )
-
-    def _let_go(self) -> None:
-        lock, self._lock = self._lock, None
-        assert lock is not None
-        lock.pause()
-        self._paused = lock
 
     def close(self) -> None:
         """Close the lock file; the lock may still be taken again."""
@@ -158,12 +152,12 @@ class WriterLock:
         Raises:
             InvalidRequestError: The lock is not held.
         """
-        if self._lock is None:
+        lock, before = self._lock, self._state
+        if lock is None:
             raise InvalidRequestError(
                 f"partition {self._partition} is not being written", expected="`writing()`"
             )
-        before = self._state
-        self._state = SharedState(
+        self._state = state = SharedState(
             self._boot_id,
             self._random.getrandbits(62) if before is None else before.generation + 1,
             log_start_offset,
@@ -174,9 +168,9 @@ class WriterLock:
             last_flush_ms,
             flags,
         )
-        self._left = locks.encode_state(self._state)
+        self._left = left = locks.encode_state(state)
         if flags & StateFlag.DIRTY:
             now_ms = self._clock.now_ms()
-            locks.mark_holder(self._lock, self._left, pid=self._pid, now_ms=now_ms, what="append")
+            locks.mark_holder(lock, left, pid=self._pid, now_ms=now_ms, what="append")
         else:
-            locks.write_state(self._lock, self._left)
+            locks.write_state(lock, left)
