@@ -17,7 +17,7 @@ from types import TracebackType
 
 from streamlog.clock import Clock, SystemClock
 from streamlog.config import LogConfig
-from streamlog.errors import FileMissingError, InvalidTopicError, RecordListTooLargeError
+from streamlog.errors import FileMissingError, InvalidTopicError
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log import locks, registry, topics
@@ -39,8 +39,6 @@ from streamlog.records.validate import AppendOrigin, validate_append
 from streamlog.topic import TopicPartition, parse_partition_directory
 
 __all__ = ["PartitionLog"]
-
-_EVER_SO_LARGE = {AppendOrigin.REPLICATION, AppendOrigin.COMMIT}  # accepted elsewhere, as they are
 
 
 class PartitionLog:
@@ -340,14 +338,6 @@ class PartitionLog:
         log_append_time: int = NO_TIMESTAMP,
     ) -> AppendInfo:
         outline = table.outline()
-        most = self.config.effective_segment_bytes
-        if origin not in _EVER_SO_LARGE and outline.size > most:
-            raise RecordListTooLargeError(
-                "append is larger than a segment may be",
-                path=self.path,
-                got=f"{outline.size} bytes",
-                expected=f"at most {most} (segment.bytes)",
-            )
         if outline.has_producer and origin is not AppendOrigin.COMMIT:
             repeated = self._log.producer_state(now_ms).check(
                 buffer, table, origin=origin, now_ms=now_ms

@@ -20,7 +20,6 @@ and show what Kafka's own reader shows. `scan_batches` fills a table of thousand
 and is stricter: offsets must be sane, or a damaged header would poison whatever is built on it.
 """
 
-import importlib
 import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -55,6 +54,7 @@ from streamlog.records.layout import (
 )
 from streamlog.records.legacy import find_bad_message
 from streamlog.records.legacy_batch import LegacyRecordBatch
+from streamlog.records.plain_headers import compiled
 from streamlog.records.record import CompressionType, Record, TimestampType
 from streamlog.records.slots import MAX_DECOMPRESSED
 from streamlog.records.table import WIDTH, BatchTable, ScanStop
@@ -68,6 +68,7 @@ __all__ = [
     "batch_of",
     "check_crc",
     "increment_sequence",
+    "is_legacy",
     "read_batches",
     "scan_batches",
 ]
@@ -114,11 +115,14 @@ def scan_batches(buffer: Buffer) -> BatchScan:
     return BatchScan(table, scan.stop, consumed)
 
 
+def is_legacy(source: NDArray[np.uint8]) -> bool:
+    """Tell whether `source` begins with a message of v0 or v1, if with anything."""
+    return len(source) > MAGIC_OFFSET and int(source[MAGIC_OFFSET]) < CURRENT_MAGIC
+
+
 def _scan_run(source: NDArray[np.uint8]) -> BatchScan:
     """Find the batches at the front that are of v2, or the messages that are older."""
-    is_legacy = len(source) > MAGIC_OFFSET and source[MAGIC_OFFSET] < CURRENT_MAGIC
-    name = "legacy_header_kernels" if is_legacy else "batch_kernels"
-    kernels = importlib.import_module(f"streamlog.records.{name}")
+    kernels = compiled("legacy_header_kernels" if is_legacy(source) else "batch_kernels")
     fields = np.empty((kernels.count_batches(source), WIDTH), np.int64)
     counts = np.zeros(2, np.int64)
     stop = kernels.scan_batches(source, fields, counts)

@@ -9,6 +9,8 @@ kernels of the same names, and tested against them.
 
 import struct
 import sys
+from functools import cache
+from importlib import import_module
 from types import ModuleType
 from typing import Final
 
@@ -62,6 +64,7 @@ from streamlog.records.table import (
 
 __all__ = [
     "FEW",
+    "compiled",
     "find_bad_checksum",
     "header_loops",
     "max_timestamp_of",
@@ -92,9 +95,16 @@ def header_loops(batches: int) -> ModuleType:
     """Return the module whose loops over headers are for so many batches."""
     if batches <= FEW and not numba_is_loaded():
         return sys.modules[__name__]
-    from streamlog.records import batch_kernels
+    return compiled("batch_kernels")
 
-    return batch_kernels
+
+@cache
+def compiled(name: str) -> ModuleType:
+    """Return a module of kernels of this package; the first one loads numba.
+
+    For what is called all the time: an `import` in a function takes a microsecond even then.
+    """
+    return import_module(f"streamlog.records.{name}")
 
 
 def scan_batches(

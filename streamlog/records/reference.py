@@ -10,10 +10,12 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+from streamlog.binary.crc import crc32c
 from streamlog.binary.murmur2 import plain_murmur2
 from streamlog.binary.varint import plain_read_varint, plain_write_varlong
 from streamlog.records import slot as s
 from streamlog.records.layout import (
+    ATTRIBUTES_OFFSET,
     COMPRESSION_MASK,
     MIN_RECORD_SIZE,
     RECORD_BATCH_OVERHEAD,
@@ -185,17 +187,37 @@ def _wrap(value: int) -> int:
 class Found(NamedTuple):
     """What an append asks of the records of a batch."""
 
-    rows: int
-    gaps: int
-    keyless: int
-    untimely: int
-    max_timestamp: int
-    max_row: int
-    max_offset: int
+    rows: int = 0
+    gaps: int = 0
+    max_timestamp: int = 0
+    keyless: int = 0
+    untimely: int = 0
+    has_wrong_max: bool = False
+
+
+def inspect_batches(
+    source: bytes, batches: Sequence[Batch], stop: int, times: range
+) -> tuple[list[Found], int]:
+    """Return the facts about v2 batches that a scan found, and its `stop`.
+
+    Where a checksum or a record is wrong it ends before that batch, with what is wrong instead.
+    """
+    found: list[Found] = []
+    for batch in batches:
+        body = source[batch.position + ATTRIBUTES_OFFSET : batch.position + batch.size]
+        if crc32c(body) != batch.crc:
+            return found, s.BAD_CHECKSUM
+        try:
+            is_closed = batch.attributes & COMPRESSION_MASK
+            spans = [None] if is_closed else choose_batches([batch], (-(2**63), 2**63, 0))
+            found += inspect_records(source, [batch], spans, times)
+        except BadRecordError as error:
+            return found, error.args[0]
+    return found, stop
 
 
 def inspect_records(
-    source: bytes, batches: Sequence[Batch], spans: Sequence[range | None], bounds: range
+    source: bytes, batches: Sequence[Batch], spans: Sequence[range | None], times: range
 ) -> list[Found]:
     """Return what the rules of appending ask for of each batch.
 
@@ -206,21 +228,19 @@ def inspect_records(
     found = []
     for batch, slots in zip(batches, located, strict=True):
         if not slots:
-            found.append(Found(*[0] * 7))
+            found.append(Found())
             continue
         timestamps = [slot.timestamp for slot in slots]
         offsets = [slot.offset for slot in slots]
-        row = timestamps.index(max(timestamps))
         due = range(batch.base_offset, batch.last_offset + 1)  # may be as many as int32 counts
         found.append(
             Found(
                 rows=len(slots),
                 gaps=len(due) != len(offsets) or offsets != list(due),
+                max_timestamp=max(timestamps),
                 keyless=sum(slot.key.size < 0 for slot in slots),
-                untimely=sum(time != -1 and time not in bounds for time in timestamps),
-                max_timestamp=timestamps[row],
-                max_row=row,
-                max_offset=offsets[row],
+                untimely=sum(time != -1 and time not in times for time in timestamps),
+                has_wrong_max=max(timestamps) != batch.max_timestamp,
             )
         )
     return found

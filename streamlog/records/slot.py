@@ -34,6 +34,23 @@ ERROR_BATCH: Final = 7  # where a negative status arose
 ERROR_RECORD: Final = 8  # in that batch
 TOTALS_WIDTH: Final = 9
 
+# ---- what the kernels that look at an append note ------------------------------------------------
+# Of each batch: int64[n, 3], all 0 for one without records.
+FOUND_ROWS: Final = 0
+FOUND_GAPS: Final = 1  # whether its offsets are anything but one after the other, first to last
+FOUND_MAX_TIMESTAMP: Final = 2
+FOUND_WIDTH: Final = 3
+
+# Of all together: int64[16], with the totals above at its front.
+SEEN_BATCHES: Final = 9  # whose headers and checksums are sound
+SEEN_END: Final = 10  # how many bytes these take
+SEEN_LARGEST: Final = 11  # bytes of the largest
+SEEN_GAPS: Final = 12  # batches with gaps
+SEEN_KEYLESS: Final = 13  # records without a key
+SEEN_UNTIMELY: Final = 14  # records whose timestamp lies outside the bounds
+SEEN_WRONG_MAX: Final = 15  # batches whose header names another largest timestamp
+SEEN_WIDTH: Final = 16
+
 # ---- status of a kernel --------------------------------------------------------------------------
 OK: Final = 0
 BAD_COUNT: Final = -1
@@ -47,3 +64,4 @@ SURPLUS_BYTES: Final = -8
 OUT_OF_ROOM: Final = -9
 RECORD_TOO_LARGE: Final = -10
 BAD_ROW: Final = -11
+BAD_CHECKSUM: Final = 5  # behind the reasons of `streamlog.records.table.ScanStop`

@@ -159,7 +159,7 @@ def records_of(
     return source, spans
 
 
-def check_status(status: int, table: BatchTable, totals: NDArray[np.int64]) -> None:
+def check_status(status: int, table: BatchTable, totals: NDArray[np.int64] | list[int]) -> None:
     """Raise what a kernel's `status` and the `ERROR_…` places of `totals` say.
 
     Raises:

@@ -4,23 +4,23 @@ Batches arrive with offsets that mean nothing yet. Here they get offsets, the le
 where the topic stamps the time of the append, that time. Where the codec fits, the records stay
 byte for byte and only header fields change; where the topic's `compression.type` asks for another
 codec, or offsets inside a batch are not consecutive, the batch is built anew. Messages of v0 and
-v1 become one batch of v2, with the codec they came with unless the topic wants another; followers
-keep them as they are.
+v1 become one batch of v2, with the codec they came with unless the topic wants another. Followers
+ask nothing of this: they keep what their leader has.
 
 | rule | for | error |
 |---|---|---|
 | whole batches or messages, and nothing else | all | CorruptRecord, UnsupportedForMessageFormat |
-| messages of v0 or v1 of one format, a compressed one alone | not replication | InvalidRecord |
+| messages of v0 or v1 of one format, a compressed one alone | all | InvalidRecord |
 | checksum matches, records are sound | all | CorruptRecord |
-| batch at most `max.message.bytes`, also once rebuilt | not replication | MessageTooLarge |
-| all batches at most `segment.bytes` | not replication | RecordListTooLarge |
+| batch at most `max.message.bytes`, also once rebuilt | all | MessageTooLarge |
+| all batches at most `segment.bytes` | all | RecordListTooLarge |
 | exactly one batch, base offset 0 | client | InvalidRecord |
 | records there, one an offset | client | InvalidRecord |
 | no control batch | client | InvalidRecord |
 | a producer id comes with a sequence | client | InvalidRecord |
-| every record has a key where `cleanup.policy` has compact | not replication | InvalidRecord |
-| CreateTime: timestamp -1 or within the topic's bounds | not replication | InvalidTimestamp |
-| no batch says LogAppendTime, or a topic of CreateTime takes its time | not replication | same |
+| every record has a key where `cleanup.policy` has compact | all | InvalidRecord |
+| CreateTime: timestamp -1 or within the topic's bounds | all | InvalidTimestamp |
+| no batch says LogAppendTime, or a topic of CreateTime takes its time | all | same |
 
 Source: org.apache.kafka.storage.internals.log.LogValidator,
 UnifiedLog.analyzeAndValidateRecords.
@@ -42,8 +42,9 @@ from streamlog.errors import (
     UnsupportedForMessageFormatError,
 )
 from streamlog.records import slot as s
-from streamlog.records.batch import ScanStop, check_crc, scan_batches
+from streamlog.records.batch import check_crc, is_legacy, scan_batches
 from streamlog.records.builder import (
+    EncodedBatches,
     encode_columns,
     patch_batches,
     rewrite_headers,
@@ -53,12 +54,14 @@ from streamlog.records.layout import (
     COMPRESSION_MASK,
     CONTROL_MASK,
     CURRENT_MAGIC,
+    MAGIC_OFFSET,
     MAX_INT32,
     MAX_INT64,
     MIN_INT64,
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
 )
+from streamlog.records.plain_headers import compiled
 from streamlog.records.record import NO_TIMESTAMP, CompressionType
 from streamlog.records.slots import ALL_RECORDS, check_status, decode_slots, records_of
 from streamlog.records.table import (
@@ -70,15 +73,18 @@ from streamlog.records.table import (
     LEADER_EPOCH,
     MAX_TIMESTAMP,
     PRODUCER_ID,
+    WIDTH,
     BatchTable,
+    ScanStop,
 )
 
 if TYPE_CHECKING:
     from streamlog.config import LogConfig
 
-__all__ = ["AppendOrigin", "ValidatedBatches", "target_codec", "validate_append"]
+__all__ = ["AppendOrigin", "target_codec", "validate_append"]
 
 NAMED_RECORDS: Final = 5  # how many bad records a message names
+ANY_TIME: Final = (MIN_INT64, MAX_INT64)
 
 
 class AppendOrigin(Enum):
@@ -93,22 +99,6 @@ class AppendOrigin(Enum):
     COMMIT = "commit"
 
 
-class ValidatedBatches(NamedTuple):
-    """Batches ready to be written.
-
-    Attributes:
-        buffer: uint8[m], bytes of their own, never the caller's.
-        table: Their headers.
-        max_timestamp: The largest timestamp, -1 for none.
-        offset_of_max_timestamp: Offset of the first record that has it, -1 for none.
-    """
-
-    buffer: NDArray[np.uint8]
-    table: BatchTable
-    max_timestamp: int
-    offset_of_max_timestamp: int
-
-
 def validate_append(
     buffer: Buffer,
     *,
@@ -117,10 +107,8 @@ def validate_append(
     config: "LogConfig",
     now_ms: int,
     origin: AppendOrigin,
-) -> ValidatedBatches:
+) -> EncodedBatches:
     """Check batches by the rules above and give them their place in the log.
-
-    With `AppendOrigin.REPLICATION` offsets and epochs stay as they are.
 
     Args:
         buffer: Whole batches, or messages of v0 or v1; left as they are.
@@ -131,7 +119,7 @@ def validate_append(
         origin: Who sends them.
 
     Returns:
-        The batches to write.
+        The batches to write, in bytes of their own.
 
     Raises:
         InvalidRecordError: A record or batch that a leader refuses.
@@ -145,36 +133,31 @@ def validate_append(
     Source: LogValidator.validateMessagesAndAssignOffsets.
     """
     source = as_source(buffer)
-    table = _whole_batches(source)
-    if origin is AppendOrigin.REPLICATION:
-        return ValidatedBatches(source.copy(), table, *_largest_timestamp(source, table))
-    is_stamped = config.message_timestamp_type == "LogAppendTime"
-    _check_timestamp_types(table, is_stamped=is_stamped)
     codec, level = target_codec(config)
-    if (table.magic < CURRENT_MAGIC).any():
-        source, table = _convert(source, table, codec, level)
-    if origin is AppendOrigin.CLIENT:
-        _check_client(table)
-    _check_sizes(table, config)
-    found = _check_records(source, table, config, None if is_stamped else now_ms)
-    stale = _to_rebuild(table, found, codec)
+    is_stamped = config.message_timestamp_type == "LogAppendTime"
+    if is_legacy(source):
+        source = _convert(source, codec, level, is_stamped=is_stamped)
+    bounds = ANY_TIME if is_stamped else _times_allowed(config, now_ms)
+    append = _look_at(source, bounds)
+    _check_headers(append, config, origin, is_stamped=is_stamped)
+    append = _look_inside(append, bounds)
+    _check_records(append, config, bounds)
+    stale = _to_rebuild(append, codec)
     if any(stale):
-        bytes_, current = _rebuild(source, table, stale, codec, level)
-        _check_sizes(current, config)
+        bytes_, table = _rebuild(source, append.table, stale, codec, level)
+        _check_sizes(max(table.size.tolist()), table.end, config)
     else:
-        bytes_, current = source.copy(), table
+        bytes_, table = source.copy(), append.table
     if not is_stamped:
-        current = _as_create_time(current, found)
-    current = patch_batches(
+        table = _as_create_time(table, append)
+    table = patch_batches(
         bytes_,
-        current,
+        table,
         base_offset=base_offset,
         leader_epoch=leader_epoch,
         max_timestamp=now_ms if is_stamped else None,
     )
-    if is_stamped:
-        return ValidatedBatches(bytes_, current, now_ms, base_offset)
-    return ValidatedBatches(bytes_, current, *found.largest(current))
+    return EncodedBatches(bytes_, table)
 
 
 def target_codec(config: "LogConfig") -> tuple[CompressionType | None, int | None]:
@@ -193,29 +176,94 @@ def target_codec(config: "LogConfig") -> tuple[CompressionType | None, int | Non
     return CompressionType.of(name), levels.get(name)
 
 
-def _whole_batches(source: NDArray[np.uint8]) -> BatchTable:
-    scan = scan_batches(source)
-    if scan.stop is ScanStop.BAD_MAGIC:
-        raise UnsupportedForMessageFormatError(
-            "unknown batch format", position=scan.consumed, expected="magic 0, 1 or 2"
-        )
-    if scan.stop is not ScanStop.END:
-        raise CorruptRecordError(
+class _Append(NamedTuple):
+    """What was found in an append.
+
+    Attributes:
+        source: uint8[m], its bytes.
+        table: The headers; up to the batch of a record that is wrong.
+        found: int64[b, 3], facts about each batch.
+        seen: Facts about all together. What both hold `streamlog.records.slot` says.
+        status: What is wrong with a record, OK for nothing.
+    """
+
+    source: NDArray[np.uint8]
+    table: BatchTable
+    found: NDArray[np.int64]
+    seen: list[int]
+    status: int
+
+
+def _look_at(source: NDArray[np.uint8], times: tuple[int, int]) -> _Append:
+    """Read the headers, compare the checksums, check the records that are not compressed.
+
+    Args:
+        source: Whole batches of v2.
+        times: The least and the largest timestamp allowed.
+    """
+    rows = compiled("batch_kernels").count_batches(source)
+    fields = np.empty((rows, WIDTH), np.int64)
+    found = np.empty((rows, s.FOUND_WIDTH), np.int64)
+    counts = np.zeros(s.SEEN_WIDTH, np.int64)
+    inspect = compiled("validate_kernels").inspect_batches
+    status = inspect(source, *times, fields, found, counts)
+    seen = counts.tolist()
+    if status > s.OK:
+        raise _no_batch(status, source, seen[s.SEEN_END])
+    if rows == 0:
+        raise InvalidRecordError("an append needs a record batch", got="no bytes")
+    table = BatchTable(fields if status == s.OK else fields[: seen[s.SEEN_BATCHES]])
+    return _Append(source, table, found, seen, status)
+
+
+def _no_batch(
+    status: int, source: NDArray[np.uint8], position: int
+) -> CorruptRecordError | InvalidRecordError | UnsupportedForMessageFormatError:
+    """Return the error about what stands at `position` in place of a sound batch of v2."""
+    if status == s.BAD_CHECKSUM:
+        return CorruptRecordError("record batch has a wrong checksum", position=position)
+    if status != ScanStop.BAD_MAGIC:
+        return CorruptRecordError(
             "not whole record batches",
-            position=scan.consumed,
-            got=scan.stop.name.lower().replace("_", " "),
+            position=position,
+            got=ScanStop(status).name.lower().replace("_", " "),
             expected="batches up to the end of the bytes",
         )
-    if not len(scan.table):
-        raise InvalidRecordError("an append needs a record batch", got="no bytes")
-    bad = check_crc(source, scan.table)
-    if bad < len(scan.table):
-        raise CorruptRecordError(
-            "record batch has a wrong checksum",
-            position=int(scan.table.position[bad]),
-            got=f"{int(scan.table.crc[bad]):#010x}",
-        )
-    return scan.table
+    if int(source[position + MAGIC_OFFSET]) < CURRENT_MAGIC:
+        return _mixed_formats()
+    return UnsupportedForMessageFormatError(
+        "unknown batch format", position=position, expected="magic 0, 1 or 2"
+    )
+
+
+def _mixed_formats() -> InvalidRecordError:
+    return InvalidRecordError("an append mixes formats", got="more than one magic")
+
+
+def _look_inside(append: _Append, times: tuple[int, int]) -> _Append:
+    """Check the records that are compressed, too."""
+    source, table, found, seen, status = append
+    check_status(status, table, seen)
+    if not seen[s.ALL_ATTRIBUTES] & COMPRESSION_MASK:
+        return append
+    counts = np.array(seen, np.int64)
+    records, spans = records_of(source, table, limits=ALL_RECORDS, totals=counts)
+    inspect = compiled("validate_kernels").inspect_records
+    status = inspect(records, table.fields, spans, *times, found, counts)
+    seen = counts.tolist()
+    check_status(status, table, seen)
+    return append._replace(seen=seen)
+
+
+def _check_headers(
+    append: _Append, config: "LogConfig", origin: AppendOrigin, *, is_stamped: bool
+) -> None:
+    seen = append.seen
+    if seen[s.ALL_ATTRIBUTES] & TIMESTAMP_TYPE_MASK:
+        _check_timestamp_types(append.table, is_stamped=is_stamped)
+    if origin is AppendOrigin.CLIENT:
+        _check_client(append.table)
+    _check_sizes(seen[s.SEEN_LARGEST], seen[s.SEEN_END], config)
 
 
 def _check_timestamp_types(table: BatchTable, *, is_stamped: bool) -> None:
@@ -238,52 +286,49 @@ def _check_timestamp_types(table: BatchTable, *, is_stamped: bool) -> None:
 
 def _convert(
     source: NDArray[np.uint8],
-    table: BatchTable,
     codec: CompressionType | None,
     level: int | None,
-) -> tuple[NDArray[np.uint8], BatchTable]:
+    *,
+    is_stamped: bool,
+) -> NDArray[np.uint8]:
     """Build one v2 batch of messages of v0 or v1; what is wrong with it is found later.
 
     Source: LogValidator.convertAndAssignOffsetsNonCompressed, buildRecordsAndAssignOffsets.
     """
+    table, stop, end = scan_batches(source)
+    if stop is not ScanStop.END:
+        raise _no_batch(stop, source, end)
     if (table.magic != table.magic[0]).any():
-        raise InvalidRecordError("an append mixes formats", got="more than one magic")
+        raise _mixed_formats()
+    bad = check_crc(source, table)
+    if bad < len(table):
+        raise _no_batch(s.BAD_CHECKSUM, source, int(table.position[bad]))
+    _check_timestamp_types(table, is_stamped=is_stamped)
     codecs = table.codec.tolist()
     if any(codecs) and len(table) != 1:
         raise InvalidRecordError(
             "a compressed message comes alone", got=f"{len(table)} messages", expected=1
         )
-    return encode_columns(
+    built = encode_columns(
         decode_produced(source, table),
         batch_size=MAX_INT32,
         compression=CompressionType(codecs[0]) if codec is None else codec,
         level=level,
     )
+    return as_source(built.buffer)
 
 
-def _largest_timestamp(source: NDArray[np.uint8], table: BatchTable) -> tuple[int, int]:
-    """Return the largest timestamp of batches that stay as they are, and its first offset."""
-    if not (table.magic < CURRENT_MAGIC).any():
-        return _inspect(source, table, MIN_INT64, MAX_INT64).largest()
-    records = decode_columns(source, table, columns=(), start_offset=MIN_INT64, drop_control=False)
-    if not (records.timestamp != NO_TIMESTAMP).any():
-        return NO_TIMESTAMP, -1
-    at = int(records.timestamp.argmax())
-    return int(records.timestamp[at]), int(records.offset[at])
-
-
-def _check_sizes(table: BatchTable, config: "LogConfig") -> None:
-    largest, end = max(table.size.tolist()), table.end
+def _check_sizes(largest: int, total: int, config: "LogConfig") -> None:
     if largest > config.max_message_bytes:
         raise MessageTooLargeError(
             "record batch is larger than the topic takes",
             got=f"{largest} bytes",
             expected=f"at most {config.max_message_bytes} (max.message.bytes)",
         )
-    if end > config.effective_segment_bytes:
+    if total > config.effective_segment_bytes:
         raise RecordListTooLargeError(
             "append is larger than a segment",
-            got=f"{end} bytes",
+            got=f"{total} bytes",
             expected=f"at most {config.effective_segment_bytes} (segment.bytes)",
         )
 
@@ -312,66 +357,25 @@ def _check_client(table: BatchTable) -> None:
 
 
 # ---- the records -------------------------------------------------------------------------------
-class _Found(NamedTuple):
-    """What was found in the records of each batch: lists of one number a batch."""
-
-    rows: list[int]
-    gaps: list[int]
-    keyless: list[int]
-    untimely: list[int]
-    max_timestamp: list[int]
-    max_row: list[int]
-    max_offset: list[int]
-
-    def largest(self, placed: BatchTable | None = None) -> tuple[int, int]:
-        """Return the largest timestamp of all, and the offset of the first record that has it.
-
-        Args:
-            placed: The batches where they are now, one record an offset; None: where they were.
-        """
-        full = [batch for batch, rows in enumerate(self.rows) if rows]
-        first = max(full, key=self.max_timestamp.__getitem__, default=None)
-        if first is None or self.max_timestamp[first] == NO_TIMESTAMP:
-            return NO_TIMESTAMP, -1
-        if placed is None:
-            return self.max_timestamp[first], self.max_offset[first]
-        return self.max_timestamp[first], int(placed.base_offset[first]) + self.max_row[first]
+def _times_allowed(config: "LogConfig", now_ms: int) -> tuple[int, int]:
+    """Return the least and the largest timestamp that a topic of CreateTime takes; also -1."""
+    return (
+        max(now_ms - config.message_timestamp_before_max_ms, MIN_INT64),
+        min(now_ms + config.message_timestamp_after_max_ms, MAX_INT64),
+    )
 
 
-def _inspect(source: NDArray[np.uint8], table: BatchTable, earliest: int, latest: int) -> _Found:
-    """Check all records, and tell how they stand to the rules."""
-    from streamlog.records import validate_kernels as kernels
-
-    totals = np.zeros(s.TOTALS_WIDTH, np.int64)
-    records, spans = records_of(source, table, limits=ALL_RECORDS, totals=totals)
-    found = np.empty((len(table), kernels.FOUND_WIDTH), np.int64)
-    bounds = np.array((earliest, latest), np.int64)
-    status = kernels.inspect_records(records, table.fields, spans, bounds, found, totals)
-    check_status(status, table, totals)
-    return _Found(*found.T.tolist())
-
-
-def _check_records(
-    source: NDArray[np.uint8], table: BatchTable, config: "LogConfig", now_ms: int | None
-) -> _Found:
-    """Check all records, their keys and, unless `now_ms` is None, their timestamps."""
-    earliest, latest = MIN_INT64, MAX_INT64
-    if now_ms is not None:
-        earliest = max(now_ms - config.message_timestamp_before_max_ms, MIN_INT64)
-        latest = min(now_ms + config.message_timestamp_after_max_ms, MAX_INT64)
-    found = _inspect(source, table, earliest, latest)
-    if any(found.keyless) and "compact" in config.cleanup_policy:
-        slots = decode_slots(source, table).slots
+def _check_records(append: _Append, config: "LogConfig", times: tuple[int, int]) -> None:
+    if append.seen[s.SEEN_KEYLESS] and "compact" in config.cleanup_policy:
+        slots = decode_slots(append.source, append.table).slots
         raise InvalidRecordError(
             "a compacted topic needs a key in every record",
             got=f"no key in {_name_records(slots[:, s.SLOT_KEY_SIZE] < 0)}",
             expected="keys (cleanup.policy has compact)",
         )
-    if now_ms is None:
-        return found
-    if any(found.untimely):
-        slots = decode_slots(source, table).slots
-        timestamp = slots[:, s.SLOT_TIMESTAMP]
+    if append.seen[s.SEEN_UNTIMELY]:
+        earliest, latest = times
+        timestamp = decode_slots(append.source, append.table).slots[:, s.SLOT_TIMESTAMP]
         wrong = (timestamp < earliest) | (timestamp > latest)
         wrong &= timestamp != NO_TIMESTAMP
         raise InvalidTimestampError(
@@ -380,7 +384,6 @@ def _check_records(
             expected=f"{earliest} to {latest} ms (message.timestamp.before.max.ms, "
             "message.timestamp.after.max.ms)",
         )
-    return found
 
 
 def _name_records(wrong: NDArray[np.bool_]) -> str:
@@ -391,13 +394,17 @@ def _name_records(wrong: NDArray[np.bool_]) -> str:
     return f"record{'s' if len(indexes) > 1 else ''} {named}{more}"
 
 
-def _to_rebuild(table: BatchTable, found: _Found, codec: CompressionType | None) -> list[bool]:
+def _to_rebuild(append: _Append, codec: CompressionType | None) -> list[bool]:
     """Tell of each batch whether it cannot stay as it is. Control batches always can."""
+    if codec is None and not append.seen[s.SEEN_GAPS]:
+        return []
     return [
         rows > 0
         and not bits & CONTROL_MASK
         and (gaps > 0 or (codec is not None and bits & COMPRESSION_MASK != codec))
-        for rows, gaps, bits in zip(found.rows, found.gaps, table.attributes.tolist(), strict=True)
+        for (rows, gaps, _), bits in zip(
+            append.found.tolist(), append.table.attributes.tolist(), strict=True
+        )
     ]
 
 
@@ -442,13 +449,13 @@ def _rebuild(
     return np.concatenate(buffers), BatchTable.concatenate(tables)
 
 
-def _as_create_time(table: BatchTable, found: _Found) -> BatchTable:
+def _as_create_time(table: BatchTable, append: _Append) -> BatchTable:
     """Return the table with CreateTime and the largest timestamps that the records have."""
-    claims = bool((table.attributes & TIMESTAMP_TYPE_MASK).any())
-    if not claims and table.max_timestamp.tolist() == found.max_timestamp:
+    claims = append.seen[s.ALL_ATTRIBUTES] & TIMESTAMP_TYPE_MASK
+    if not claims and not append.seen[s.SEEN_WRONG_MAX]:
         return table
     fields = table.fields.copy()
     fields[:, ATTRIBUTES] &= ~TIMESTAMP_TYPE_MASK
-    full = np.array(found.rows) > 0
-    fields[full, MAX_TIMESTAMP] = np.array(found.max_timestamp)[full]
+    full = append.found[:, s.FOUND_ROWS] > 0
+    fields[full, MAX_TIMESTAMP] = append.found[full, s.FOUND_MAX_TIMESTAMP]
     return BatchTable(fields)

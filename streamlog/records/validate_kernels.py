@@ -1,23 +1,40 @@
-"""The compiled loop that looks at records on append. Twin: `streamlog.records.reference`.
+"""The compiled loops that look at batches on append. Twins: `streamlog.records.reference`.
 
 A leader wants to know of records only whether they are sound and what the rules ask; their fields
 stay where they are. So there is a row of facts for each batch here, and no slot for each record.
 """
 
-from typing import Final
-
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.binary.jit import kernel
-from streamlog.records.kernels import can_hold, note_error, read_record
-from streamlog.records.layout import TIMESTAMP_TYPE_MASK
+from streamlog.records.batch_kernels import END, check_batch, crc_of_batch, read_header
+from streamlog.records.kernels import can_hold, read_record
+from streamlog.records.layout import (
+    COMPRESSION_MASK,
+    MIN_RECORD_SIZE,
+    RECORDS_OFFSET,
+    TIMESTAMP_TYPE_MASK,
+)
 from streamlog.records.record import NO_TIMESTAMP
 from streamlog.records.slot import (
+    ALL_ATTRIBUTES,
+    BAD_CHECKSUM,
+    BAD_COUNT,
     ERROR_BATCH,
     ERROR_RECORD,
+    FOUND_GAPS,
+    FOUND_MAX_TIMESTAMP,
+    FOUND_ROWS,
     OK,
     OUT_OF_ROOM,
+    SEEN_BATCHES,
+    SEEN_END,
+    SEEN_GAPS,
+    SEEN_KEYLESS,
+    SEEN_LARGEST,
+    SEEN_UNTIMELY,
+    SEEN_WRONG_MAX,
     SURPLUS_BYTES,
 )
 from streamlog.records.table import (
@@ -25,19 +42,67 @@ from streamlog.records.table import (
     BASE_OFFSET,
     BASE_TIMESTAMP,
     COUNT,
+    CRC,
     LAST_OFFSET,
     MAX_TIMESTAMP,
+    SIZE,
 )
 
-# Places in a row of facts. Those of a batch without records are all 0.
-FOUND_ROWS: Final = 0
-FOUND_GAPS: Final = 1  # whether its offsets are anything but one after the other, first to last
-FOUND_KEYLESS: Final = 2  # records without a key
-FOUND_UNTIMELY: Final = 3  # records whose timestamp lies outside the bounds
-FOUND_MAX_TIMESTAMP: Final = 4
-FOUND_MAX_ROW: Final = 5  # the first record that has it
-FOUND_MAX_OFFSET: Final = 6  # and its offset
-FOUND_WIDTH: Final = 7
+assert END == OK
+
+
+@kernel
+def inspect_batches(
+    source: NDArray[np.uint8],
+    earliest: int,
+    latest: int,
+    out_fields: NDArray[np.int64],
+    out_found: NDArray[np.int64],
+    out_seen: NDArray[np.int64],
+) -> int:
+    """Read and check the v2 batches of an append: headers, checksums, records as they lie there.
+
+    Records that are compressed are left to `inspect_records`.
+
+    Args:
+        source: uint8[m]; nothing in it is trusted.
+        earliest: The least timestamp allowed; -1 always is.
+        latest: The largest timestamp allowed.
+        out_fields: int64[b, 14], a row a batch, b as `count_batches` says.
+        out_found: int64[b, 3], see the `FOUND_…` constants of `streamlog.records.slot`.
+        out_seen: int64[16], all 0, see the `SEEN_…` constants.
+
+    Returns:
+        OK; or why it stopped before the end of `source`, a positive number; or what is wrong with
+        the record at the `ERROR_…` places, a negative one.
+    """
+    row = position = 0
+    while position < source.size:
+        status = check_batch(source, position)
+        if status == END:
+            status = read_header(source, position, out_fields, row)
+        if status != END:
+            return status
+        batch = out_fields[row]
+        end = position + batch[SIZE]
+        if crc_of_batch(source, position, batch[SIZE]) != batch[CRC]:
+            return BAD_CHECKSUM
+        out_seen[SEEN_BATCHES] = row + 1
+        out_seen[SEEN_END] = end
+        out_seen[SEEN_LARGEST] = max(out_seen[SEEN_LARGEST], batch[SIZE])
+        out_seen[ALL_ATTRIBUTES] |= batch[ATTRIBUTES]
+        out_found[row] = 0
+        if batch[COUNT] > 0 and not batch[ATTRIBUTES] & COMPRESSION_MASK:
+            out_seen[ERROR_BATCH] = row
+            start = position + RECORDS_OFFSET
+            status = inspect_batch(
+                source, start, end, batch, earliest, latest, out_found[row], out_seen
+            )
+            if status != OK:
+                return status
+        position = end
+        row += 1
+    return OK
 
 
 @kernel
@@ -45,9 +110,10 @@ def inspect_records(
     source: NDArray[np.uint8],
     fields: NDArray[np.int64],
     spans: NDArray[np.int64],
-    bounds: NDArray[np.int64],
+    earliest: int,
+    latest: int,
     out_found: NDArray[np.int64],
-    out_totals: NDArray[np.int64],
+    out_seen: NDArray[np.int64],
 ) -> int:
     """Check every record of the batches and note what the rules of appending ask for.
 
@@ -56,22 +122,23 @@ def inspect_records(
         fields: int64[b, 14], the batches' headers; not trusted.
         spans: int64[b, 2], where each batch's records begin and end in `source`, inside it;
             begin -1 for a batch without any.
-        bounds: int64[2], the earliest and the latest timestamp allowed; -1 always is.
-        out_found: int64[b, 7], see the `FOUND_…` constants.
-        out_totals: int64[9], of which the `ERROR_…` places are filled.
+        earliest: The least timestamp allowed; -1 always is.
+        latest: The largest timestamp allowed.
+        out_found: int64[b, 3], see the `FOUND_…` constants of `streamlog.records.slot`.
+        out_seen: int64[16], of which the `ERROR_…` places and those about records are filled.
 
     Returns:
         OK, or what is wrong with the record at the `ERROR_…` places.
     """
-    for batch in range(len(spans)):
-        out_found[batch] = 0
-        if spans[batch, 0] < 0:
+    out_seen[SEEN_GAPS:] = 0
+    for row in range(len(spans)):
+        start, end = spans[row, 0], spans[row, 1]
+        out_found[row] = 0
+        if start < 0:
             continue
-        if not can_hold(source, spans[batch, 0], spans[batch, 1]):
-            return note_error(out_totals, batch, 0, OUT_OF_ROOM)
-        out_totals[ERROR_BATCH] = batch
+        out_seen[ERROR_BATCH] = row
         status = inspect_batch(
-            source, spans[batch], fields[batch], bounds, out_found[batch], out_totals
+            source, start, end, fields[row], earliest, latest, out_found[row], out_seen
         )
         if status != OK:
             return status
@@ -81,37 +148,44 @@ def inspect_records(
 @kernel
 def inspect_batch(
     source: NDArray[np.uint8],
-    span: NDArray[np.int64],
+    position: int,
+    batch_end: int,
     batch: NDArray[np.int64],
-    bounds: NDArray[np.int64],
+    earliest: int,
+    latest: int,
     out_found: NDArray[np.int64],
-    out_totals: NDArray[np.int64],
+    out_seen: NDArray[np.int64],
 ) -> int:
     """Check the records of one batch; see `inspect_records`."""
-    position, batch_end, count = span[0], span[1], batch[COUNT]
+    count = batch[COUNT]
+    out_seen[ERROR_RECORD] = 0
+    if not can_hold(source, position, batch_end):
+        return OUT_OF_ROOM
+    if count > (batch_end - position) // MIN_RECORD_SIZE:
+        out_seen[ERROR_RECORD] = count
+        return BAD_COUNT
     is_stamped = batch[ATTRIBUTES] & TIMESTAMP_TYPE_MASK != 0
     base_timestamp, max_stamp = batch[BASE_TIMESTAMP], batch[MAX_TIMESTAMP]
-    earliest, latest = bounds[0], bounds[1]
     gaps = batch[LAST_OFFSET] - batch[BASE_OFFSET] + 1 != count
-    keyless = untimely = max_timestamp = max_row = max_delta = 0
+    keyless = untimely = max_timestamp = 0
     for row in range(count):
         record = read_record(source, position, batch_end)
         if record.end < 0:
-            out_totals[ERROR_RECORD] = row
+            out_seen[ERROR_RECORD] = row
             return record.end
         timestamp = max_stamp if is_stamped else base_timestamp + record.timestamp
         untimely += timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest
         if timestamp > max_timestamp or row == 0:
-            max_timestamp, max_row, max_delta = timestamp, row, record.offset
+            max_timestamp = timestamp
         gaps |= record.offset != row
         keyless += record.key_size < 0
         position = record.end
-    out_totals[ERROR_RECORD] = count
+    out_seen[ERROR_RECORD] = count
+    out_seen[SEEN_GAPS] += gaps
+    out_seen[SEEN_KEYLESS] += keyless
+    out_seen[SEEN_UNTIMELY] += untimely
+    out_seen[SEEN_WRONG_MAX] += max_timestamp != max_stamp
     out_found[FOUND_ROWS] = count
     out_found[FOUND_GAPS] = gaps
-    out_found[FOUND_KEYLESS] = keyless
-    out_found[FOUND_UNTIMELY] = untimely
     out_found[FOUND_MAX_TIMESTAMP] = max_timestamp
-    out_found[FOUND_MAX_ROW] = max_row
-    out_found[FOUND_MAX_OFFSET] = batch[BASE_OFFSET] + max_delta
     return OK if position == batch_end else SURPLUS_BYTES

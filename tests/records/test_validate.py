@@ -15,15 +15,15 @@ from streamlog.errors import (
     UnsupportedForMessageFormatError,
 )
 from streamlog.records.batch import RecordBatch, check_crc, scan_batches
-from streamlog.records.builder import BatchBuilder
+from streamlog.records.builder import BatchBuilder, EncodedBatches
 from streamlog.records.control import ControlRecordType, EndTransactionMarker, build_marker
 from streamlog.records.record import CompressionType, Header, Record, TimestampType
-from streamlog.records.validate import AppendOrigin, ValidatedBatches, validate_append
+from streamlog.records.validate import AppendOrigin, validate_append
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
 CLIENT, COORDINATOR = AppendOrigin.CLIENT, AppendOrigin.COORDINATOR
-REPLICATION, COMMIT = AppendOrigin.REPLICATION, AppendOrigin.COMMIT
+COMMIT = AppendOrigin.COMMIT
 
 
 def batch_of(*records: Record, **settings: object) -> bytes:
@@ -40,7 +40,7 @@ def changed(buffer: bytes, position: int, new: bytes) -> bytes:
     return bytes(target)
 
 
-def validate(buffer: bytes, origin: AppendOrigin = CLIENT, **properties: str) -> ValidatedBatches:
+def validate(buffer: bytes, origin: AppendOrigin = CLIENT, **properties: str) -> EncodedBatches:
     keys = {key.replace("_", "."): value for key, value in properties.items()}
     validated = validate_append(
         buffer,
@@ -56,7 +56,7 @@ def validate(buffer: bytes, origin: AppendOrigin = CLIENT, **properties: str) ->
     return validated
 
 
-def only_batch(validated: ValidatedBatches) -> RecordBatch:
+def only_batch(validated: EncodedBatches) -> RecordBatch:
     assert len(validated.table) == 1
     return RecordBatch(validated.buffer.tobytes())
 
@@ -82,28 +82,16 @@ def test_the_callers_bytes_are_never_changed() -> None:
         assert buffer == before
 
 
-def test_the_largest_timestamp_and_the_first_offset_that_has_it_are_told() -> None:
-    times = [NOW - 3, NOW + 2, NOW, NOW + 2]
-    validated = validate(batch_of(*(Record(timestamp=time) for time in times)))
-    assert (validated.max_timestamp, validated.offset_of_max_timestamp) == (NOW + 2, 101)
-
-
-def test_without_timestamps_there_is_no_largest() -> None:
-    validated = validate(batch_of(Record(timestamp=-1)))
-    assert (validated.max_timestamp, validated.offset_of_max_timestamp) == (-1, -1)
-
-
 def test_a_wrong_max_timestamp_is_corrected() -> None:
     buffer = changed(batch_of(), 35, (NOW + 999).to_bytes(8, "big"))
     assert only_batch(validate(buffer)).max_timestamp == NOW
 
 
 def test_append_time_is_stamped_on_all_records() -> None:
-    validated = validate(batch_of(), message_timestamp_type="LogAppendTime")
-    batch = only_batch(validated)
+    batch = only_batch(validate(batch_of(), message_timestamp_type="LogAppendTime"))
     assert batch.timestamp_type is TimestampType.LOG_APPEND_TIME
     assert {record.timestamp for record in batch.records()} == {NOW}
-    assert (validated.max_timestamp, validated.offset_of_max_timestamp) == (NOW, 100)
+    assert batch.max_timestamp == NOW
 
 
 def test_several_batches_of_a_commit_get_consecutive_offsets() -> None:
@@ -111,13 +99,6 @@ def test_several_batches_of_a_commit_get_consecutive_offsets() -> None:
     validated = validate(buffer, COMMIT)
     assert validated.table.base_offset.tolist() == [100, 102, 104]
     assert validated.table.last_offset.tolist() == [101, 103, 105]
-
-
-def test_replicated_batches_stay_as_they_are_whatever_their_size() -> None:
-    buffer = batch_of(base_offset=50, partition_leader_epoch=3) + batch_of(base_offset=90)
-    validated = validate(buffer, REPLICATION, max_message_bytes="10", cleanup_policy="compact")
-    assert validated.buffer.tobytes() == buffer
-    assert (validated.max_timestamp, validated.offset_of_max_timestamp) == (NOW, 50)
 
 
 # ---- rebuilding --------------------------------------------------------------------------------
