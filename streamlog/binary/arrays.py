@@ -23,6 +23,8 @@ A = TypeVar("A", bound=np.generic)
 
 def as_source(buffer: Buffer) -> NDArray[np.uint8]:
     """Return `buffer` as read-only uint8[n] without copying it."""
+    if isinstance(buffer, bytes):
+        return np.frombuffer(buffer, np.uint8)
     if isinstance(buffer, np.ndarray):
         if not buffer.flags.writeable:
             return buffer

@@ -201,6 +201,7 @@ class LocalLock:
         "_identity",
         "_is_held",
         "_is_released",
+        "_operation",
         "_owner",
         "file",
         "path",
@@ -212,6 +213,7 @@ class LocalLock:
         self.file = file
         self.shared = shared
         self._identity = _identity_of(os.fstat(file.descriptor()))
+        self._operation = _operation(shared=shared)
         self._owner = os.getpid()
         self._is_held = True
         self._is_released = False
@@ -232,7 +234,7 @@ class LocalLock:
     def resume(self) -> bool:
         """Take a paused lock again; False where that cannot be done now or ever."""
         try:
-            fcntl.flock(self.file.descriptor(), _operation(shared=self.shared))
+            fcntl.flock(self.file.descriptor(), self._operation)
             self._is_held = self.is_named()
         except BlockingIOError:
             return False

@@ -167,7 +167,7 @@ def write_state(lock: FileLock, state: bytes) -> None:
     lock.file.pwrite(state, _STATE_OFFSET)
 
 
-def mark_holder(lock: FileLock, state: bytes, *, pid: int, now_ms: int, what: str) -> None:
-    """Leave an encoded state and, in the same write, who holds the lock since when."""
-    line = f"{pid} {now_ms} {what}\n".encode("ascii", "replace")[: _STATE_OFFSET - 1]
+def mark_holder(lock: FileLock, state: bytes, *, pid: int, now_ms: int, what: bytes) -> None:
+    """Leave an encoded state and, in the same write, who holds the lock since when, in a word."""
+    line = b"%d %d %s\n" % (pid, now_ms, what)
     lock.file.pwrite(line.ljust(_STATE_OFFSET) + state, 0)

@@ -92,11 +92,6 @@ class WriterSession:
         """Whether `close` was called."""
         return self._is_closed
 
-    @property
-    def _flags(self) -> int:
-        state = self._lock.state
-        return StateFlag.NONE if state is None else state.flags
-
     # ---- writing -----------------------------------------------------------------------------
     def writing(self) -> Scope:
         """Hold the partition's lock, caught up with other writers; may be nested.
@@ -175,13 +170,13 @@ class WriterSession:
         """Bring this handle up to date with the files, then apply what was decided."""
         self._check_topic()
         self._load(state)
-        if self._flags & StateFlag.PENDING:
+        if self._lock.flags & StateFlag.PENDING:
             if topics.has_pending(self._fs, self._root):
                 self._apply_pending()
             self.set_pending(False)
-        if self._flags & StateFlag.EPOCH_DUE:
+        if self._lock.flags & StateFlag.EPOCH_DUE:
             self._log.raise_epoch()
-            self._leave(self._flags & ~StateFlag.EPOCH_DUE)
+            self._leave(self._lock.flags & ~StateFlag.EPOCH_DUE)
 
     def _check_topic(self) -> None:
         """Refuse a topic that was deleted, or made anew, since this handle was opened.
@@ -240,7 +235,7 @@ class WriterSession:
 
     def _begin_change(self) -> None:
         if self._changes == 0:
-            self._leave(self._flags | StateFlag.DIRTY)
+            self._leave(self._lock.flags | StateFlag.DIRTY)
         self._changes += 1
 
     def _end_change(self, error: BaseException | None) -> None:
@@ -248,10 +243,10 @@ class WriterSession:
         if self._changes:
             return
         if error is None or isinstance(error, UnknownOutcomeError):
-            self._leave(self._flags & ~StateFlag.DIRTY)
+            self._leave(self._lock.flags & ~StateFlag.DIRTY)
         elif isinstance(error, PoisonedError):
             self._poison = error
-            self._leave(self._flags | StateFlag.DISTRUSTED)
+            self._leave(self._lock.flags | StateFlag.DISTRUSTED)
         else:
             self._lock.distrust()
 
@@ -261,7 +256,7 @@ class WriterSession:
         Only within `writing`. Kept for this boot; after a reboot every writer looks anyway.
         """
         flag = StateFlag.PENDING if pending else StateFlag.NONE
-        self._leave(self._flags & ~StateFlag.PENDING | flag)
+        self._leave(self._lock.flags & ~StateFlag.PENDING | flag)
 
     def _leave(self, flags: int) -> None:
         """Leave what this handle knows for the next holder of the lock."""

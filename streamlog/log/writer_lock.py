@@ -66,9 +66,10 @@ class WriterLock:
         return os.getpid() == self._pid
 
     @property
-    def state(self) -> SharedState | None:
-        """What this handle left last; None after another handle changed the log."""
-        return self._state
+    def flags(self) -> int:
+        """The flags this handle left last; none after another handle changed the log."""
+        state = self._state
+        return StateFlag.NONE if state is None else state.flags
 
     def take(self, look_around: Callable[[SharedState | None], None]) -> None:
         """Take the lock; whoever holds it may take it again, and lets go of it as often.
@@ -81,7 +82,7 @@ class WriterLock:
             InvalidRequestError: A forked child uses its parent's handle.
             LockTimeoutError: Another process kept the lock.
         """
-        if not self.is_mine:
+        if os.getpid() != self._pid:
             raise InvalidRequestError(
                 "this handle belongs to the process that opened it",
                 path=f"{self._root}/{self._partition}",
@@ -171,6 +172,6 @@ class WriterLock:
         self._left = left = locks.encode_state(state)
         if flags & StateFlag.DIRTY:
             now_ms = self._clock.now_ms()
-            locks.mark_holder(lock, left, pid=self._pid, now_ms=now_ms, what="append")
+            locks.mark_holder(lock, left, pid=self._pid, now_ms=now_ms, what=b"append")
         else:
             locks.write_state(lock, left)

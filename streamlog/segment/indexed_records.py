@@ -27,6 +27,7 @@ from streamlog.records.columns import decode_columns
 from streamlog.records.layout import MAX_INT32, RECORD_BATCH_OVERHEAD
 from streamlog.records.plain_headers import max_timestamp_of
 from streamlog.records.record import NO_TIMESTAMP
+from streamlog.records.table import LAST_OFFSET, LEADER_EPOCH, POSITION, SIZE
 from streamlog.segment.file_records import (
     MAX_SEGMENT_SIZE,
     Chunk,
@@ -252,8 +253,8 @@ class IndexedRecords:
     def append(self, buffer: Buffer, table: BatchTable) -> None:
         """Write whole batches behind the last one and take them in; see `Segment.append`."""
         self.at_end()
-        position, size, _, last_offset = table.fields[-1, :4].tolist()
-        size += position
+        last = table.fields[-1].tolist()
+        size, last_offset = last[POSITION] + last[SIZE], last[LAST_OFFSET]
         if last_offset - self.base_offset > MAX_INT32 or size > MAX_SEGMENT_SIZE - self.size:
             raise InvalidRequestError(
                 "append does not fit into the segment",
@@ -262,7 +263,7 @@ class IndexedRecords:
                 expected=f"at most {self.base_offset + MAX_INT32} and {MAX_SEGMENT_SIZE} bytes",
             )
         self.records.append(buffer, self.size)
-        self.take_in(self.size, table)
+        self._note(self.size, table, last)
 
     def cut_torn_tail(self) -> int:
         """Take in the whole batches of a failed append, cut the rest; return how many stand."""
@@ -279,11 +280,16 @@ class IndexedRecords:
             position: Position in the file that the table's positions are relative to.
             table: The batches, one or more.
         """
+        self._note(position, table, table.fields[-1].tolist())
+
+    def _note(self, position: int, table: BatchTable, last: list[int]) -> None:
+        """Do what `take_in` says; `last` is the last row of the table."""
         place, state = self.at_end()
-        state = self.indexes.add(table, position, self.config.index_interval_bytes, state)
-        start, size, _, last_offset, epoch = table.fields[-1, :5].tolist()
-        size = position + start + size
-        self._end = Place(size, last_offset + 1, max(place.leader_epoch, epoch)), state
+        indexes = self._indexes or self._load()
+        state = indexes.add(table, position, self.config.index_interval_bytes, state)
+        size = position + last[POSITION] + last[SIZE]
+        epoch = max(place.leader_epoch, last[LEADER_EPOCH])
+        self._end = Place(size, last[LAST_OFFSET] + 1, epoch), state
         self.size = size
 
     def extend(self) -> bool:
@@ -366,10 +372,12 @@ class IndexedRecords:
 
     def store_indexes(self, *, create: bool = False) -> None:
         """Write the indexes to their files; what the disk refuses is written next time."""
+        indexes = self._indexes or self._load()
         try:
-            self.indexes.store()
-            for file in self.indexes.files if create else ():
-                file.create()
+            indexes.store()
+            if create:
+                for file in indexes.files:
+                    file.create()
         except StorageError as error:
             _logger.warning("index of %s lags behind: %s", self.records.path, error)
 

@@ -132,7 +132,7 @@ class OffsetIndex:
     @property
     def is_full(self) -> bool:
         """Whether the segment should be rolled because of this index."""
-        return len(self) >= self.max_entries
+        return len(self._entries[0]) >= self.max_entries
 
     def lookup(self, offset: int) -> IndexEntry | None:
         """Return the last entry that is at or below `offset`; None: start at position 0."""
@@ -216,7 +216,7 @@ class OffsetIndex:
         Raises:
             StorageError: The file system refused; the next call tries again.
         """
-        self.file.store(len(self), self._encode)
+        self.file.store(len(self._entries[0]), self._encode)
 
     def _encode(self, start: int) -> bytes:
         offsets, positions = self._entries

@@ -123,7 +123,7 @@ class TimeIndex:
     @property
     def is_full(self) -> bool:
         """Whether the segment should be rolled because of this index."""
-        return len(self) >= self.max_entries - 1
+        return len(self._entries[0]) >= self.max_entries - 1
 
     @property
     def last_entry(self) -> TimestampOffset:
@@ -227,7 +227,7 @@ class TimeIndex:
         Raises:
             StorageError: The file system refused; the next call tries again.
         """
-        self.file.store(len(self), self._encode)
+        self.file.store(len(self._entries[0]), self._encode)
 
     def _encode(self, start: int) -> bytes:
         timestamps, offsets = self._entries

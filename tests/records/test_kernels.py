@@ -1,8 +1,6 @@
 """The kernels beside their plain twins, on sound, damaged and arbitrary bytes."""
 
 from collections.abc import Callable
-from functools import reduce
-from operator import or_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +10,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from streamlog.binary.arrays import as_source, read_only
-from streamlog.binary.crc import crc32c
 from streamlog.errors import InvalidRequestError
 from streamlog.records import batch_kernels, kernels, plain_headers, reference, write_kernels
 from streamlog.records import slot as s
@@ -200,85 +197,6 @@ def test_renumbering_agrees_with_the_plain_twin(
     assert batch_kernels.renumber(table.fields, offset, epoch) == expected
     assert (table.fields == plain).all()
     assert expected == (int(plain[-1, LAST_OFFSET]) + 1 if parts else offset)
-
-
-def resealed(buffer: bytes) -> bytes:
-    """Return the batches with the checksums that their bytes have."""
-    sealed = bytearray(buffer)
-    for batch in rows_of(scan_batches(buffer).table):
-        start, end = batch.position, batch.position + batch.size
-        sealed[start + 17 : start + 21] = crc32c(sealed[start + 21 : end]).to_bytes(4, "big")
-    return bytes(sealed)
-
-
-def counted(found: list[reference.Found]) -> list[int]:
-    """Return the facts about records that count all batches together."""
-    return [
-        sum(facts.gaps for facts in found),
-        sum(facts.keyless for facts in found),
-        sum(facts.untimely for facts in found),
-        sum(facts.has_wrong_max for facts in found),
-    ]
-
-
-@given(
-    damaged() | damaged().map(resealed) | damaged().map(without_codec).map(resealed),
-    st.integers(0, 3000),
-    st.integers(0, 3000),
-)
-def test_inspecting_batches_agrees_with_the_plain_twin(buffer: bytes, low: int, high: int) -> None:
-    from streamlog.records import validate_kernels
-
-    source = as_source(buffer)
-    fields = np.empty((batch_kernels.count_batches(source), WIDTH), np.int64)
-    stop = batch_kernels.scan_batches(source, fields, scanned := np.zeros(2, np.int64))
-    rows = rows_of(BatchTable(fields[: scanned[0]]))
-    plain, expected = reference.inspect_batches(buffer, rows, stop, range(low, high + 1))
-
-    fields[:] = -1
-    found = np.empty((len(fields), s.FOUND_WIDTH), np.int64)
-    seen = np.zeros(s.SEEN_WIDTH, np.int64)
-    status = validate_kernels.inspect_batches(source, low, high, fields, found, seen)
-    assert status == expected
-    assert found[: len(plain)].tolist() == [list(facts[: s.FOUND_WIDTH]) for facts in plain]
-    if status < s.OK:
-        assert seen[[s.ERROR_BATCH, s.SEEN_BATCHES]].tolist() == [len(plain), len(plain) + 1]
-        return
-    good = rows[: len(plain)]
-    assert rows_of(BatchTable(fields[: len(plain)])) == good
-    assert seen[s.SEEN_BATCHES :].tolist() == [
-        len(good),
-        sum(batch.size for batch in good),
-        max((batch.size for batch in good), default=0),
-        *counted(plain),
-    ]
-    assert seen[s.ALL_ATTRIBUTES] == reduce(or_, (batch.attributes for batch in good), 0)
-
-
-@given(damaged().map(without_codec), st.integers(0, 3000), st.integers(0, 3000))
-def test_inspecting_records_agrees_with_the_plain_twin(buffer: bytes, low: int, high: int) -> None:
-    from streamlog.records import validate_kernels
-
-    table = scan_batches(buffer).table
-    spans = np.empty((len(table), 2), np.int64)
-    seen = np.zeros(s.SEEN_WIDTH, np.int64)
-    limits = (-(2**63), 2**63 - 1, 0)
-    if kernels.choose_batches(table.fields, np.array(limits), spans, seen) != s.OK:
-        return
-    found = np.empty((len(table), s.FOUND_WIDTH), np.int64)
-    status = validate_kernels.inspect_records(
-        as_source(buffer), table.fields, spans, low, high, found, seen
-    )
-    rows = rows_of(table)
-    chosen = reference.choose_batches(rows, limits)
-    try:
-        plain = reference.inspect_records(buffer, rows, chosen, range(low, high + 1))
-    except reference.BadRecordError as error:
-        assert status == error.args[0]
-    else:
-        assert status == s.OK
-        assert found.tolist() == [list(facts[: s.FOUND_WIDTH]) for facts in plain]
-        assert seen[s.SEEN_GAPS :].tolist() == counted(plain)
 
 
 def batch_of(records: bytes, count: int) -> bytes:
