@@ -11,6 +11,7 @@ from typing import NoReturn
 import click
 
 from streamlog.cli.cat import cat
+from streamlog.cli.delete_records import delete_records
 from streamlog.cli.doctor import doctor
 from streamlog.cli.dump import dump
 from streamlog.cli.failures import (
@@ -22,8 +23,11 @@ from streamlog.cli.failures import (
     explain,
 )
 from streamlog.cli.handover import handover
+from streamlog.cli.lag import lag
+from streamlog.cli.maintain import maintain
 from streamlog.cli.offsets import offsets
 from streamlog.cli.produce import produce
+from streamlog.cli.readers import readers
 from streamlog.cli.repair import repair
 from streamlog.cli.settings import FORMATS, Settings
 from streamlog.cli.topics import topics
@@ -80,7 +84,10 @@ def streamlog(context: click.Context, *, path: str | None, format: str | None, q
     context.obj = Settings(path=path, format=format, quiet=quiet)
 
 
-for _verb in (topics, produce, cat, offsets, dump, verify, repair, handover, doctor):
+for _verb in (
+    *(topics, produce, cat, offsets, dump, verify, repair, delete_records, maintain),
+    *(readers, lag, handover, doctor),
+):
     streamlog.add_command(_verb)
 
 

@@ -1,14 +1,17 @@
 """`streamlog topics`: make, list, describe, alter and delete topics."""
 
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from streamlog.cli.completion import complete_topics
+from streamlog.cli.maintain import held_lines
 from streamlog.cli.settings import Settings, reading_verb
 
 if TYPE_CHECKING:
     from streamlog.cli.output import Output
+    from streamlog.log.maintenance_book import Deed
     from streamlog.log.manager import TopicDescription
 
 __all__ = ["topics"]
@@ -224,6 +227,17 @@ def _description(topic: "TopicDescription") -> dict[str, Any]:
             {"name": entry.key, "value": entry.value, "source": entry.source.value}
             for entry in topic.configs
         ],
+        "readers": [
+            {
+                "reader": each.reader,
+                "partition": each.partition.partition,
+                "offset": each.offset,
+                "keptFrom": each.kept_from,
+                "keptBytes": each.bytes,
+            }
+            for each in topic.held
+        ],
+        "maintenance": [deed.to_json() for deed in topic.deeds],
     }
 
 
@@ -248,3 +262,14 @@ def _print_description(output: "Output", topic: "TopicDescription") -> None:
     columns = (Column("name", "CONFIG"), Column("value", "VALUE"), Column("source", "SOURCE"))
     shown = [each for each in row["configs"] if each["source"] != "default"]
     output.table(shown or [{"name": "(all at their defaults)"}], columns)
+    for line in [*held_lines(topic.held), *map(_deed_line, topic.deeds)]:
+        output.write(f"{line}\n".encode())
+
+
+def _deed_line(deed: "Deed") -> str:
+    from streamlog.cli.output import human_size
+
+    when = datetime.fromtimestamp(deed.ms / 1000, timezone.utc)
+    gone = f"{deed.segments} segments, {human_size(deed.bytes)}"
+    where = f"partition {deed.partition}, which begins at {deed.log_start_offset} since"
+    return f"{when:%Y-%m-%d %H:%M:%S}Z {deed.action} ({deed.reason}): {gone} of {where}"

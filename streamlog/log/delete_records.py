@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from streamlog.clock import Clock
 from streamlog.errors import OffsetOutOfRangeError, PolicyViolationError
 from streamlog.fs.api import FileSystem
+from streamlog.log.holds import Holds
 from streamlog.log.retention import raise_log_start
 
 if TYPE_CHECKING:
@@ -18,7 +19,9 @@ __all__ = ["HIGH_WATERMARK", "delete_records"]
 HIGH_WATERMARK: Final = -1  # DeleteRecordsRequest.HIGH_WATERMARK
 
 
-def delete_records(log: "PartitionLog", offset: int, *, fs: FileSystem, clock: Clock) -> int:
+def delete_records(
+    log: "PartitionLog", offset: int, *, fs: FileSystem, clock: Clock, force: bool = False
+) -> int:
     """Delete the records of a partition below an offset; durable.
 
     Args:
@@ -26,12 +29,14 @@ def delete_records(log: "PartitionLog", offset: int, *, fs: FileSystem, clock: C
         offset: The first offset to keep; -1: the high watermark, so that nothing stays.
         fs: Where the partition lies.
         clock: The clock.
+        force: Also what a recorded reader has not finished.
 
     Returns:
         Where the log begins now: at `offset`, or above it where it did so before.
 
     Raises:
-        PolicyViolationError: The topic's `cleanup.policy` is compact alone.
+        PolicyViolationError: The topic's `cleanup.policy` is compact alone, or a recorded reader
+            has not finished what is to go.
         OffsetOutOfRangeError: The offset is above the high watermark, or negative.
         LockTimeoutError: Another process kept the partition's lock.
         StorageError: It failed; the log begins where it did, or at `offset`.
@@ -55,7 +60,24 @@ def delete_records(log: "PartitionLog", offset: int, *, fs: FileSystem, clock: C
                 got=offset,
                 expected=f"0 to {log.high_watermark}, or -1 for all",
             )
+        if not force:
+            _refuse_unfinished(log, start, fs=fs, clock=clock)
         if start > log.log_start_offset:
             with log.changing() as files:
                 raise_log_start(log, files, start, fs=fs, clock=clock)
         return log.log_start_offset
+
+
+def _refuse_unfinished(log: "PartitionLog", start: int, *, fs: FileSystem, clock: Clock) -> None:
+    """Raise where a recorded reader has not finished what lies below an offset."""
+    bases, sizes = log.segments.base_offsets, [each.size for each in log.segments]
+    for held in Holds.read(fs, clock, log.root).of(log.topic_partition, log.path, bases, sizes):
+        if max(held.offset, log.log_start_offset) < start:
+            raise PolicyViolationError(
+                f"reader {held.reader} has not finished what is to be deleted",
+                path=log.path,
+                offset=held.offset,
+                got=start,
+                expected=f"at most {held.offset}",
+                hint=f"--force, or: streamlog --path {log.root} readers forget {held.reader}",
+            )

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from streamlog.clock import Clock, SystemClock
 from streamlog.config import ConfigValue, LogConfig
@@ -22,7 +22,9 @@ from streamlog.fs.local import LocalFileSystem
 from streamlog.log import registry, topics
 from streamlog.log.checkpoints import write_high_watermarks
 from streamlog.log.chores import Chores, at_once
+from streamlog.log.holds import Held, Holds
 from streamlog.log.locks import refuse_live_broker
+from streamlog.log.maintenance_book import Deed, read_deeds
 from streamlog.log.meta_properties import read_meta_properties
 from streamlog.log.open_writers import OpenWriter
 from streamlog.log.roots import check_root, is_our_root, make_root, read_server_config
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from streamlog.log.reader import LogReader
 
 __all__ = ["LogManager", "PartitionDescription", "TopicDescription"]
+
+_DEEDS_TOLD: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +70,17 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
-    """A topic: its id, its partitions by number, every setting in force with its source."""
+    """A topic: its id, its partitions by number, every setting in force with its source.
+
+    `held` is what recorded readers keep of it, `deeds` what maintenance did to it last.
+    """
 
     name: str
     topic_id: str | None
     partitions: tuple[PartitionDescription, ...]
     configs: tuple[ConfigEntry, ...]
+    held: tuple[Held, ...]
+    deeds: tuple[Deed, ...]
 
 
 class LogManager:
@@ -179,18 +188,24 @@ class LogManager:
         meta = read_meta_properties(self._fs, self.root)
         leader = 0 if meta is None or meta.node_id is None else meta.node_id
         directories = topics.partition_directories(self._fs, self.root, name)
-        described, topic_id = [], None
+        holds = Holds.read(self._fs, self._clock, self.root)
+        described, held, topic_id = [], [], None
         for number, path in directories.items():
             reader = self.reader(name, number)
             reader.refresh()
             topic_id = topic_id or reader.topic_id
             described.append(_describe(reader, number, path, leader))
+            sizes = [segment.size for segment in reader.segments]
+            partition = TopicPartition(name, number)
+            held += holds.of(partition, path, reader.segments.base_offsets, sizes)
         own = topics.read_topic_properties(self._fs, self.root, name)
         return TopicDescription(
             name=name,
             topic_id=topic_id,
             partitions=tuple(described),
             configs=tuple(self.server_config.describe(own)),
+            held=tuple(held),
+            deeds=tuple(read_deeds(self._fs, self.root, topic=name)[-_DEEDS_TOLD:]),
         )
 
     def create_topic(
@@ -294,6 +309,12 @@ class LogManager:
             for partition in [each for each in self._readers if each.topic == name]:
                 self._readers.pop(partition).close()
             registry.delete_topic(self._fs, self._clock, self.root, name)
+
+    def delete_records(
+        self, topic: str, partition: int, offset: int, *, force: bool = False
+    ) -> int:
+        """Delete the records of a partition below an offset; see `PartitionLog.delete_records`."""
+        return self.log(topic, partition).delete_records(offset, force=force)
 
     # ---- partitions --------------------------------------------------------------------------
     def log(self, topic: str, partition: int) -> "PartitionLog":

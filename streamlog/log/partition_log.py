@@ -430,9 +430,9 @@ class PartitionLog:
         return offset_for_timestamp(self._log.segments, timestamp, self.log_start_offset)
 
     # ---- truncate, close ---------------------------------------------------------------------
-    def delete_records(self, offset: int) -> int:
+    def delete_records(self, offset: int, *, force: bool = False) -> int:
         """Let the log begin at `offset`, -1: at its end; see `streamlog.log.delete_records`."""
-        return delete_records(self, offset, fs=self._fs, clock=self._clock)
+        return delete_records(self, offset, fs=self._fs, clock=self._clock, force=force)
 
     def truncate_to(self, offset: int) -> None:
         """Remove everything from `offset` on; a batch that straddles it goes whole.

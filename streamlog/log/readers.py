@@ -45,6 +45,7 @@ __all__ = [
     "forget_reader",
     "list_readers",
     "progress_path",
+    "reader_at",
     "write_progress",
 ]
 
@@ -144,6 +145,23 @@ def add_reader(fs: FileSystem, root: str, name: str, checkpoint: str, *, now_ms:
     """
     _check_name(name)
     check_progress(root, name, fs=fs)
+    reader = reader_at(fs, name, checkpoint, now_ms=now_ms)
+    _write(fs, root, reader)
+    return reader
+
+
+def reader_at(fs: FileSystem, name: str, checkpoint: str, *, now_ms: int) -> Reader:
+    """Return a query as a reader, by its checkpoint; it need not be recorded.
+
+    Args:
+        fs: Where the checkpoint is.
+        name: What to call it.
+        checkpoint: The query's `checkpointLocation`, a local directory.
+        now_ms: When it is to have moved at the earliest.
+
+    Raises:
+        InvalidRequestError: There is no checkpoint, or no offsets of a log in it.
+    """
     known = Reader(
         name=name,
         position=SourceOffset(offsets={}),
@@ -158,7 +176,6 @@ def add_reader(fs: FileSystem, root: str, name: str, checkpoint: str, *, now_ms:
             got=reader.problem,
             expected="the checkpointLocation of a query that has finished a batch",
         )
-    _write(fs, root, reader)
     return reader
 
 

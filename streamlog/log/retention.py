@@ -208,6 +208,8 @@ def plan_deletions(
 
     Source: UnifiedLog.deletableSegments.
     """
+    if not segments:  # nobody has written to the partition yet
+        return []
     ends = [*(each.base_offset for each in segments[1:]), log_end_offset]
     left = [
         Candidate(segment, end, is_active=at == len(segments) - 1)

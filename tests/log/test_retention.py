@@ -9,11 +9,12 @@ import pytest
 
 from streamlog.clock import ManualClock
 from streamlog.config import LogConfig
-from streamlog.errors import InvalidTimestampError, OffsetOutOfRangeError
+from streamlog.errors import InvalidTimestampError, OffsetOutOfRangeError, PolicyViolationError
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.log import retention
 from streamlog.log.partition_log import PartitionLog
 from streamlog.log.reader import LogReader
+from streamlog.log.readers import write_progress
 from streamlog.log.retention import Candidate, RetainedLog, delete_old_segments, plan_deletions
 from streamlog.records.record import Record
 from tests.support.golden import json_lines
@@ -222,6 +223,60 @@ def test_another_writer_catches_up_with_the_deletion(
         assert other.segments.base_offsets == [4, 5]
         one.catch_up()
         assert offsets(one) == offsets(other) == [4, 5]
+
+
+@pytest.mark.parametrize("offset", [-2, 6, 2**62])
+def test_records_are_deleted_up_to_the_high_watermark_only(
+    fs: MemoryFileSystem, clock: ManualClock, offset: int
+) -> None:
+    with open_log(fs, clock) as log:
+        fill(log, 5)
+        with pytest.raises(OffsetOutOfRangeError, match="-1 for all"):
+            log.delete_records(offset)
+        assert log.delete_records(3) == 3
+        assert log.delete_records(2) == 3
+        assert log.delete_records(-1) == 5
+        assert offsets(log) == []
+
+
+def test_records_in_the_middle_of_a_segment_are_gone_for_good(
+    fs: MemoryFileSystem, clock: ManualClock
+) -> None:
+    with open_log(fs, clock, internal_segment_bytes=10_000) as log:
+        fill(log, 5)
+        log.delete_records(3)
+        with pytest.raises(OffsetOutOfRangeError):
+            log.read(2)
+    cut = fs.crash_clone(Random(1), power=True)
+    with open_log(cut, clock) as log, LogReader.open(PATH, fs=cut) as reader:
+        assert log.log_start_offset == reader.log_start_offset == 3
+        assert offsets(log) == [3, 4]
+
+
+def test_records_of_a_topic_that_is_compacted_alone_are_not_deleted_by_offset(
+    fs: MemoryFileSystem, clock: ManualClock
+) -> None:
+    both = frozenset({"compact", "delete"})
+    with open_log(fs, clock, cleanup_policy=both) as log:
+        assert log.delete_records(0) == 0
+    with (
+        open_log(fs, clock, cleanup_policy=frozenset({"compact"})) as log,
+        pytest.raises(PolicyViolationError),
+    ):
+        log.delete_records(0)
+
+
+def test_what_a_recorded_reader_has_not_finished_is_deleted_by_force_only(
+    fs: MemoryFileSystem, clock: ManualClock
+) -> None:
+    with open_log(fs, clock) as log:
+        fill(log, 5)
+        write_progress("/logs", "billing", {"orders": {"0": 2}}, now_ms=NOW, fs=fs)
+        assert log.delete_records(2) == 2
+        with pytest.raises(PolicyViolationError, match="billing") as caught:
+            log.delete_records(3)
+        assert "--force" in str(caught.value.hint)
+        assert log.delete_records(4, force=True) == 4
 
 
 def test_deleted_files_are_removed_when_a_writer_comes_after_their_delay(

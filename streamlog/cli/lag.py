@@ -1,0 +1,76 @@
+"""`streamlog lag`: how far behind the log queries are, from their checkpoints."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from streamlog.cli.settings import Settings, reading_verb
+
+if TYPE_CHECKING:
+    from streamlog.log.manager import LogManager
+    from streamlog.log.readers import Reader
+
+__all__ = ["lag"]
+
+
+@click.command(epilog="JSON shapes: streamlog/cli/JSON.md.")
+@click.option(
+    "--checkpoint",
+    "checkpoints",
+    multiple=True,
+    metavar="DIR",
+    help="A query's checkpointLocation; may be repeated. Without one: every recorded reader.",
+)
+@click.option(
+    "--over", type=click.IntRange(min=0), metavar="N", help="Exit with 1 where a lag is above N."
+)
+@reading_verb
+def lag(settings: Settings, *, checkpoints: tuple[str, ...], over: int | None) -> None:
+    """Print how many offsets queries are behind, as kafka-consumer-groups does.
+
+    What a query has finished counts; also one of Spark's own Kafka source, for the topics that
+    are here.
+
+    \b
+    Example:
+      streamlog --path /tmp/log lag --checkpoint /data/checkpoints/audit --over 100000
+    """
+    from streamlog.cli.failures import EXIT_FINDING
+    from streamlog.cli.output import Column, Kind, Output
+    from streamlog.fs.local import LocalFileSystem
+    from streamlog.log.manager import LogManager
+    from streamlog.log.readers import list_readers, reader_at
+
+    fs = LocalFileSystem()
+    with LogManager.open(settings.root) as manager:
+        found = [reader_at(fs, each, each, now_ms=0) for each in checkpoints]
+        readers = found or list_readers(fs, manager.root)
+        rows = [row for reader in readers for row in _rows(manager, reader)]
+    columns = (
+        Column("group", "GROUP"),
+        Column("topic", "TOPIC"),
+        Column("partition", "PARTITION", Kind.NUMBER),
+        Column("currentOffset", "CURRENT-OFFSET", Kind.NUMBER),
+        Column("logEndOffset", "LOG-END-OFFSET", Kind.NUMBER),
+        Column("lag", "LAG", Kind.NUMBER),
+    )
+    Output(settings).rows(rows, columns)
+    if over is not None and any(row["lag"] > over for row in rows):
+        raise click.exceptions.Exit(EXIT_FINDING)
+
+
+def _rows(manager: "LogManager", reader: "Reader") -> Iterator[dict[str, Any]]:
+    topics = set(manager.topics())
+    for (topic, partition), offset in sorted(reader.position.offsets.items()):
+        if topic not in topics or partition not in manager.partitions(topic):
+            continue
+        end = manager.reader(topic, partition).high_watermark
+        yield {
+            "group": reader.name,
+            "topic": topic,
+            "partition": partition,
+            "currentOffset": offset,
+            "logEndOffset": end,
+            "lag": max(0, end - offset),
+        }

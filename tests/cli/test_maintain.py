@@ -1,0 +1,135 @@
+"""`streamlog maintain`, `delete-records`, `readers` and `lag`."""
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from streamlog.fs.local import LocalFileSystem
+from streamlog.log.readers import write_progress
+from tests.log.test_readers import checkpoint
+from tests.support.cli import ok, start, streamlog
+
+
+@pytest.fixture
+def old(root: Path) -> Path:
+    """Three segments of a thing each, all of which may go by size but for the last one."""
+    ok("topics", "alter", "orders", "--config", "internal.segment.bytes=100", "--path", root)
+    for number in range(3):
+        ok("produce", "orders", "--partition", 0, "--path", root, stdin=b"value %d\n" % number * 2)
+    ok("topics", "alter", "orders", "--config", "retention.bytes=100", "--path", root)
+    return root
+
+
+def test_maintain_says_what_it_deletes_and_why(old: Path) -> None:
+    planned = ok("maintain", "--dry-run", "--path", old).rows
+    done = ok("maintain", "--once", "--path", old).rows
+    for row in (*planned, *done):
+        assert row.pop("ms") > 0
+    assert planned == done
+    (row,) = done
+    assert list(row) == [
+        *("topic", "partition", "action", "reason", "segments", "bytes", "logStartOffset")
+    ]
+    assert (row["reason"], row["segments"], row["logStartOffset"]) == ("retention.bytes", 1, 2)
+    assert ok("maintain", "--path", old).rows == []
+    (described,) = ok("topics", "describe", "orders", "--path", old).rows
+    assert [each["logStartOffset"] for each in described["maintenance"]] == [2]
+    table = ok("topics", "describe", "orders", "--path", old, "--format", "table").out.decode()
+    assert "retention (retention.bytes): 1 segments" in table
+
+
+def test_maintain_tells_what_a_reader_keeps(old: Path) -> None:
+    write_progress(str(old), "billing", {"orders": {"0": 1}}, now_ms=time.time_ns() // 1_000_000)
+    ran = ok("maintain", "--path", old)
+    assert ran.rows == []
+    assert "reader billing keeps" in ran.error
+    (row,) = ok("readers", "list", "--path", old).rows
+    assert (row["reader"], row["offset"], row["isSilent"]) == ("billing", 1, False)
+    assert row["keptBytes"] > 0
+    (described,) = ok("topics", "describe", "orders", "--path", old).rows
+    assert described["readers"][0]["reader"] == "billing"
+    ok("readers", "forget", "billing", "--path", old)
+    assert len(ok("maintain", "--path", old).rows) == 1
+
+
+def test_maintain_leaves_a_root_that_another_process_maintains(old: Path) -> None:
+    lock = LocalFileSystem().try_lock(f"{old}/.streamlog/locks/maintenance", shared=False)
+    assert lock is not None
+    ran = ok("maintain", "--path", old)
+    lock.release()
+    assert (ran.rows, "another process" in ran.error) == ([], True)
+
+
+def test_maintain_every_so_often_goes_on_until_it_is_stopped(old: Path) -> None:
+    process = start("maintain", "--every", "20ms", "--path", old)
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["action"] == "retention"
+    ok("delete-records", "orders:0:4", "--path", old)
+    assert json.loads(process.stdout.readline())["reason"] == "log start"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--every", "soon"), ("--every", "5m", "--once"), ("--every", "5m", "--dry-run")]
+)
+def test_maintain_refuses_what_makes_no_sense(root: Path, arguments: tuple[str, ...]) -> None:
+    assert streamlog("maintain", *arguments, "--path", root).code == 2
+
+
+def test_records_below_an_offset_are_deleted_by_argument_and_by_file(
+    old: Path, tmp_path: Path
+) -> None:
+    rows = ok("delete-records", "orders:0:3", "orders:1:-1", "--path", old).rows
+    assert rows == [
+        {"topic": "orders", "partition": 0, "lowWatermark": 3},
+        {"topic": "orders", "partition": 1, "lowWatermark": 0},
+    ]
+    file = tmp_path / "offsets.json"
+    wanted = [{"topic": "orders", "partition": 0, "offset": -1}]
+    file.write_text(json.dumps({"partitions": wanted, "version": 1}))
+    (row,) = ok("delete-records", "--offset-json-file", file, "--path", old).rows
+    assert row["lowWatermark"] == 6
+    assert ok("cat", "orders", "--path", old).rows == []
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"partitions":[{"topic":"orders"}]}', '{"partitions":[],"version":2}',
+             '{"partitions":[{"topic":"orders","partition":0,"offset":-5}]}',
+             '{"partitions":[{"topic":"o","partition":0,"offset":1},'
+             '{"topic":"o","partition":0,"offset":2}]}'],
+)  # fmt: skip
+def test_a_file_that_kafka_would_not_take_is_refused(root: Path, tmp_path: Path, text: str) -> None:
+    file = tmp_path / "offsets.json"
+    file.write_text(text)
+    ran = streamlog("delete-records", "--offset-json-file", file, "--path", root)
+    assert (ran.code, ran.rows) == (2, [])
+
+
+def test_one_partition_that_cannot_be_cut_does_not_stop_the_others(old: Path) -> None:
+    ran = streamlog("delete-records", "orders:1:9", "orders:0:2", "--path", old)
+    assert ran.code == 2
+    assert [row["lowWatermark"] for row in ran.rows] == [2]
+    assert "high watermark" in ran.error
+
+
+def test_a_query_is_recorded_by_its_checkpoint_and_its_lag_told(old: Path, tmp_path: Path) -> None:
+    sources = ['{"orders":{"0":4,"1":0},"elsewhere":{"0":9}}']
+    directory = checkpoint(tmp_path / "audit", {0: sources}, done=0)
+    rows = ok("readers", "add", "audit", "--checkpoint", directory, "--path", old).rows
+    assert [(row["topic"], row["partition"], row["offset"]) for row in rows] == [
+        *(("elsewhere", 0, 9), ("orders", 0, 4), ("orders", 1, 0))
+    ]
+    behind = ok("lag", "--checkpoint", directory, "--path", old).rows
+    assert [(row["partition"], row["logEndOffset"], row["lag"]) for row in behind] == [
+        *((0, 6, 2), (1, 0, 0))
+    ]
+    assert [row["group"] for row in ok("lag", "--over", 2, "--path", old).rows] == ["audit"] * 2
+    assert streamlog("lag", "--over", 1, "--path", old).code == 1
+    assert ok("maintain", "--path", old).rows[0]["logStartOffset"] == 2
+    refused = streamlog("delete-records", "orders:0:5", "--path", old)
+    assert (refused.code, "--force" in refused.error) == (2, True)
+    ok("delete-records", "orders:0:5", "--force", "--path", old)
