@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streamlog.log.reader import LogReader
 from tests.compat.broker import Broker, format_log_dir
 from tests.compat.kafka import Kafka
+from tests.compat.make_broker_directory import CODECS, ISOLATIONS, make
 from tests.support.cli import ok
 from tests.support.fingerprints import digest
 from tests.support.spark_session import Collected
@@ -33,7 +34,6 @@ RESTLESS = {
 }
 SMALL = {"internal.segment.bytes": "20000", "index.interval.bytes": "1000"}
 PATIENCE_S = 60
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 Each = dict[int, list[tuple[int, int]]]  # offset and digest of each record, by partition
 
@@ -271,4 +271,12 @@ def test_what_was_acknowledged_is_read_after_a_kill(
     assert ok("verify", killed.disk).out == b""
 
 
-ISOLATIONS = ("read_committed", "read_uncommitted")
+def test_spark_and_three_kinds_of_clients_agree_on_a_disk_of_every_codec(
+    spark: SparkSession, kafka: Kafka, tmp_path: Path
+) -> None:
+    comparison = make(tmp_path, 20, kafka=kafka, spark=spark)
+    assert comparison.size > 20 << 20
+    assert [look for look in comparison.looks if not comparison.agrees(look)] == []
+    committed, uncommitted = (comparison.looks[each].total.count for each in (0, 1))
+    assert 0 < committed < uncommitted
+    assert len(comparison.looks) == 8

@@ -85,6 +85,7 @@ final class Traffic {
         settings.put("enable.idempotence", id != null || question.path("idempotent").asBoolean());
         if (id != null) {
             settings.put("transactional.id", id);
+            settings.put("transaction.timeout.ms", 900_000); // the most that a broker allows
         }
         return new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer());
     }
