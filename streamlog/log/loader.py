@@ -71,9 +71,8 @@ def adopt(directory: Directory, state: SharedState, known: Segments) -> LoadedLo
     found = fs.stat(f"{path}/{log_file_name(bases[-1])}")
     if found is None or found.kind is not FileKind.FILE or found.size != state.active_size:
         return None
-    is_merged = known.are_merged_in(bases)
     segments = Segments(
-        (None if is_merged or base == bases[-1] else known.find(base))
+        (None if base == bases[-1] else known.find_current(base))
         or Segment.open(fs, path, base, config=directory.config, writable=True)
         for base in bases
     )

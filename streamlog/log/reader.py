@@ -214,10 +214,13 @@ class LogReader:
         files = [file for file in files if self._only_base in (None, file.base_offset)]
         paths = [f"{self.path}/{segment_file_name(base, FileSuffix.LOG, suffix)}"
                  for base, suffix in files]  # fmt: skip
-        if paths == [segment.path for segment in known]:
+        usable = {
+            segment.path: segment
+            for at, segment in enumerate(known, 1)
+            if not segment.is_replaced(grows=at == len(known))
+        }
+        if paths == list(usable):
             return
-        is_merged = known.are_merged_in([file.base_offset for file in files])
-        usable = {} if is_merged else {segment.path: segment for segment in known}
         opened = [
             usable.get(path)
             or Segment.open(

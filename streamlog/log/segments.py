@@ -6,7 +6,7 @@ while its files are being deleted under them.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from streamlog.segment.segment import Segment
 
@@ -53,14 +53,10 @@ class Segments:
             return self._segments[at]
         return None
 
-    def are_merged_in(self, base_offsets: Sequence[int]) -> bool:
-        """Tell whether a newer list lacks segments that lay between others of it.
-
-        Compaction did that: their records are in another segment, whose file is a new one.
-        """
-        first, last = (base_offsets[0], base_offsets[-1]) if base_offsets else (0, 0)
-        known = set(base_offsets)
-        return any(first < base < last and base not in known for base in self._bases)
+    def find_current(self, base_offset: int) -> Segment | None:
+        """Return the segment of this base offset unless compaction replaced it, or it grew."""
+        found = self.find(base_offset)
+        return None if found is None or found.is_replaced() else found
 
     def floor_index(self, offset: int) -> int:
         """Return the index of the last segment whose base is at most `offset`, -1 for none."""

@@ -97,12 +97,13 @@ class FileRecords:
     Source: org.apache.kafka.common.record.FileRecords.
     """
 
-    __slots__ = ("_file", "_fs", "_lock", "_mode", "path")
+    __slots__ = ("_file", "_fs", "_inode", "_lock", "_mode", "path")
 
     def __init__(self, fs: FileSystem, path: str, *, writable: bool) -> None:
         self._fs = fs
         self._mode = OpenMode.WRITE if writable else OpenMode.READ
         self._file: File | None = None
+        self._inode: int | None = None
         self._lock = Lock()
         self.path = path
 
@@ -115,6 +116,7 @@ class FileRecords:
         found = self._fs.stat(self.path)
         if found is None:
             self._file = self._fs.open(self.path, OpenMode.CREATE)
+            self._inode = self._file.stat().inode
         elif found.size:
             raise FileExistsAlreadyError(
                 "trying to roll a new segment over one that holds records",
@@ -140,21 +142,42 @@ class FileRecords:
                 got=f"{found.size} bytes",
                 expected=f"at most {MAX_SEGMENT_SIZE}",
             )
+        self._inode = found.inode
         return found
+
+    def is_replaced(self, size: int | None = None) -> bool:
+        """Tell whether the path names another file now, or none.
+
+        Args:
+            size: What the file has, where it cannot have grown: numbers of inodes come again.
+        """
+        found = self._fs.stat(self.path)
+        if found is None or (size is not None and found.size != size):
+            return True
+        return self._inode is not None and found.inode != self._inode
 
     @property
     def file(self) -> File:
         """The open file.
 
         Raises:
-            FileMissingError: It was removed before it was first opened.
+            FileMissingError: It was removed, or replaced, before it was first opened.
         """
         file = self._file
         if file is None:
             with self._lock:
                 file = self._file
                 if file is None:
-                    file = self._file = self._fs.open(self.path, self._mode)
+                    file = self._file = self._open()
+        return file
+
+    def _open(self) -> File:
+        file = self._fs.open(self.path, self._mode)
+        if self._inode is not None and file.stat().inode != self._inode:
+            file.close()
+            raise FileMissingError(
+                "segment was replaced since it was listed", path=self.path, operation="open"
+            )
         return file
 
     # ---- read --------------------------------------------------------------------------------

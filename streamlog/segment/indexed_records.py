@@ -59,7 +59,7 @@ class IndexedRecords:
         base_offset: The segment's base offset.
         config: The topic's settings.
         writable: Whether the log file may be changed.
-        suffix: What stands behind the log file's name.
+        suffix: What stands behind the files' names.
 
     Attributes:
         records: The log file.
@@ -74,6 +74,7 @@ class IndexedRecords:
         "_indexes",
         "_loading",
         "_searched",
+        "_suffix",
         "base_offset",
         "config",
         "is_distrusted",
@@ -97,6 +98,7 @@ class IndexedRecords:
         self._indexes: SegmentIndexes | None = None
         self._loading = Lock()
         self._searched = (-1, -1)
+        self._suffix = suffix
         self.base_offset = base_offset
         self.config = config
         self.is_distrusted = False
@@ -124,7 +126,9 @@ class IndexedRecords:
 
     def _new_indexes(self) -> SegmentIndexes:
         max_size = self.config.segment_index_bytes
-        return SegmentIndexes(self._fs, self._directory, self.base_offset, max_size=max_size)
+        return SegmentIndexes(
+            self._fs, self._directory, self.base_offset, max_size=max_size, suffix=self._suffix
+        )
 
     def _load(self) -> SegmentIndexes:
         with self._loading:

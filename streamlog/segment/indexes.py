@@ -14,7 +14,7 @@ from streamlog.fs.api import FileSystem
 from streamlog.records.batch import BatchTable
 from streamlog.records.record import NO_TIMESTAMP
 from streamlog.records.table import LAST_OFFSET, MAX_TIMESTAMP, POSITION, SIZE
-from streamlog.segment.filenames import FileSuffix, segment_file_name
+from streamlog.segment.filenames import FileSuffix, SegmentSuffix, segment_file_name
 from streamlog.segment.index_file import IndexFile
 from streamlog.segment.offset_index import OffsetIndex
 from streamlog.segment.time_index import TimeIndex
@@ -80,6 +80,7 @@ class SegmentIndexes:
         directory: The partition's directory.
         base_offset: The segment's base offset.
         max_size: `segment.index.bytes`.
+        suffix: What stands behind the files' names.
 
     Attributes:
         is_made: Whether they were made from the batches in this process.
@@ -87,11 +88,19 @@ class SegmentIndexes:
 
     __slots__ = ("is_made", "offset", "time")
 
-    def __init__(self, fs: FileSystem, directory: str, base_offset: int, *, max_size: int) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        base_offset: int,
+        *,
+        max_size: int,
+        suffix: SegmentSuffix = SegmentSuffix.NONE,
+    ) -> None:
         self.is_made = False
-        name = segment_file_name(base_offset, FileSuffix.OFFSET_INDEX)
+        name = segment_file_name(base_offset, FileSuffix.OFFSET_INDEX, suffix)
         self.offset = OffsetIndex(fs, f"{directory}/{name}", base_offset, max_size=max_size)
-        name = segment_file_name(base_offset, FileSuffix.TIME_INDEX)
+        name = segment_file_name(base_offset, FileSuffix.TIME_INDEX, suffix)
         self.time = TimeIndex(fs, f"{directory}/{name}", base_offset, max_size=max_size)
 
     @property

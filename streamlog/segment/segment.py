@@ -64,7 +64,7 @@ class Segment:
         self._log = IndexedRecords(
             fs, directory, base_offset, config=config, writable=writable, suffix=suffix
         )
-        self._files = SegmentFiles(fs, directory, self._log)
+        self._files = SegmentFiles(fs, directory, self._log, suffix)
         self._first_batch_timestamp: int | None = None
         self.directory = directory
         self.base_offset = base_offset
@@ -73,7 +73,14 @@ class Segment:
 
     @classmethod
     def create(
-        cls, fs: FileSystem, directory: str, base_offset: int, *, config: LogConfig, now_ms: int
+        cls,
+        fs: FileSystem,
+        directory: str,
+        base_offset: int,
+        *,
+        config: LogConfig,
+        now_ms: int,
+        suffix: SegmentSuffix = SegmentSuffix.NONE,
     ) -> "Segment":
         """Make a new, empty segment; `sync` makes it durable, its name included.
 
@@ -85,12 +92,13 @@ class Segment:
             base_offset: Its first offset.
             config: The topic's settings.
             now_ms: The time.
+            suffix: What is to stand behind the names of its files.
 
         Raises:
             FileExistsAlreadyError: A log file of that name holds something.
             StorageError: A file cannot be made.
         """
-        segment = cls(fs, directory, base_offset, config=config, writable=True)
+        segment = cls(fs, directory, base_offset, config=config, writable=True, suffix=suffix)
         segment.created_ms = now_ms
         segment._log.records.create()
         segment._log.start_anew()
@@ -117,7 +125,7 @@ class Segment:
             base_offset: Its first offset, as its name says.
             config: The topic's settings.
             writable: Whether it may be appended to, cut, and have its indexes rebuilt.
-            suffix: What stands behind the name of its log file.
+            suffix: What stands behind the names of its files.
 
         Raises:
             FileMissingError: There is no such log file.
@@ -182,6 +190,14 @@ class Segment:
         if self._first_batch_timestamp is None and self.size:
             self._first_batch_timestamp = max_timestamp_of(self.read(0, RECORD_BATCH_OVERHEAD))
         return self._first_batch_timestamp
+
+    def is_replaced(self, *, grows: bool = False) -> bool:
+        """Tell whether the name of its log stands for another file now, as after a compaction.
+
+        Args:
+            grows: Whether others may have appended to it since.
+        """
+        return self._log.records.is_replaced(None if grows else self.size)
 
     @property
     def needs_recovery(self) -> bool:

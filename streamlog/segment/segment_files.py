@@ -21,6 +21,7 @@ class SegmentFiles:
         fs: Where they lie.
         directory: The partition's directory.
         log: The log file and the two sparse indexes.
+        suffix: What stands behind the files' names.
 
     Attributes:
         is_dirty: Whether the log file may hold bytes that were not synced.
@@ -39,11 +40,13 @@ class SegmentFiles:
         "names_changed",
     )
 
-    def __init__(self, fs: FileSystem, directory: str, log: IndexedRecords) -> None:
+    def __init__(
+        self, fs: FileSystem, directory: str, log: IndexedRecords, suffix: SegmentSuffix
+    ) -> None:
         self._fs = fs
         self._directory = directory
         self._log = log
-        name = segment_file_name(log.base_offset, FileSuffix.TXN_INDEX)
+        name = segment_file_name(log.base_offset, FileSuffix.TXN_INDEX, suffix)
         self._txn_index = TxnIndex(fs, f"{directory}/{name}", log.base_offset)
         self._txn_index_is_loaded = False
         self.is_dirty = True
