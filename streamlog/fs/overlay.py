@@ -55,13 +55,24 @@ class Change(NamedTuple):
 class _Layer:
     """The content of one file: the front of one underneath, and what was written over it."""
 
-    __slots__ = ("base", "found_size", "kept", "mode", "mtime_ns", "origin", "patches", "size")
+    __slots__ = (
+        "base",
+        "found_size",
+        "inode",
+        "kept",
+        "mode",
+        "mtime_ns",
+        "origin",
+        "patches",
+        "size",
+    )
 
     def __init__(self, origin: str | None, base: File | None, found: FileStat | None) -> None:
         self.origin, self.base = origin, base
         self.size = self.kept = self.found_size = 0 if found is None else found.size
         self.mtime_ns = 0 if found is None else found.mtime_ns
         self.mode = _FILE_MODE if found is None else found.mode
+        self.inode = -id(self) if found is None else found.inode  # the same file, changed
         self.patches: list[tuple[int, bytes]] = []
 
     @property
@@ -359,7 +370,7 @@ class OverlayFileSystem:
 
 
 def _stat_of(layer: _Layer) -> FileStat:
-    return FileStat(FileKind.FILE, layer.size, layer.mtime_ns, id(layer), 1, layer.mode)
+    return FileStat(FileKind.FILE, layer.size, layer.mtime_ns, layer.inode, 1, layer.mode)
 
 
 def _conflicts(held: "list[OverlayLock]", *, shared: bool) -> bool:

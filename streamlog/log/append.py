@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from streamlog.binary.arrays import Buffer
 from streamlog.errors import CorruptRecordError, InvalidRecordError
+from streamlog.log.producer_state import BatchMetadata
 from streamlog.records.batch import BatchTable, ScanStop, check_crc, scan_batches
 from streamlog.records.record import NO_TIMESTAMP
 from streamlog.records.table import BatchOutline
@@ -61,6 +62,18 @@ class AppendInfo:
             offset_of_max_timestamp=appended.offset_of_max_timestamp,
             log_append_time=log_append_time,
             leader_epoch=appended.last_epoch,
+        )
+
+    @classmethod
+    def of_repeated(cls, batch: BatchMetadata, *, leader_epoch: int) -> "AppendInfo":
+        """Return the answer for a batch that an idempotent producer sends again."""
+        return cls(
+            base_offset=batch.first_offset,
+            last_offset=batch.last_offset,
+            max_timestamp=batch.timestamp,
+            offset_of_max_timestamp=batch.last_offset,
+            leader_epoch=leader_epoch,
+            duplicate=True,
         )
 
 

@@ -37,6 +37,7 @@ __all__ = [
     "HIGH_WATERMARK_CHECKPOINT",
     "LOG_START_OFFSET_CHECKPOINT",
     "RECOVERY_POINT_CHECKPOINT",
+    "read_cleaner_offsets",
     "read_high_watermarks",
     "read_log_start_offsets",
     "read_offsets",
@@ -45,6 +46,7 @@ __all__ = [
     "root_lock_path",
     "root_locked",
     "update_offsets",
+    "write_cleaner_offsets",
     "write_high_watermarks",
     "write_log_start_offsets",
     "write_recovery_points",
@@ -156,6 +158,15 @@ def read_high_watermarks(fs: FileSystem, root: str) -> Offsets:
     return _read_or_warn(fs, f"{root}/{HIGH_WATERMARK_CHECKPOINT}")
 
 
+def read_cleaner_offsets(fs: FileSystem, root: str) -> Offsets:
+    """Return the first offset of each partition that compaction has not seen.
+
+    Raises:
+        StorageError: The file cannot be read.
+    """
+    return _read_or_warn(fs, f"{root}/{CLEANER_OFFSET_CHECKPOINT}")
+
+
 # ---- writing --------------------------------------------------------------------------------
 def update_offsets(
     fs: FileSystem, clock: Clock, root: str, name: str, offsets: Mapping[TopicPartition, int]
@@ -193,6 +204,13 @@ def write_log_start_offsets(
 ) -> None:
     """Note where partitions begin; see `update_offsets`."""
     update_offsets(fs, clock, root, LOG_START_OFFSET_CHECKPOINT, offsets)
+
+
+def write_cleaner_offsets(
+    fs: FileSystem, clock: Clock, root: str, offsets: Mapping[TopicPartition, int]
+) -> None:
+    """Note how far compaction has come; see `update_offsets`."""
+    update_offsets(fs, clock, root, CLEANER_OFFSET_CHECKPOINT, offsets)
 
 
 def write_high_watermarks(

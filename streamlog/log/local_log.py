@@ -6,6 +6,7 @@ changes something only while it holds the partition's lock.
 """
 
 import random as random_module
+from collections.abc import Sequence
 
 from streamlog.config import LogConfig
 from streamlog.errors import (
@@ -22,6 +23,7 @@ from streamlog.log.producer_snapshot import remove_snapshots_above, remove_stale
 from streamlog.log.producers import ProducerStateManager
 from streamlog.log.segments import Segments
 from streamlog.records.table import BatchOutline, BatchTable
+from streamlog.segment.filenames import SegmentSuffix
 from streamlog.segment.recovery import Restore
 from streamlog.segment.segment import Segment
 from streamlog.topic import TopicPartition
@@ -331,6 +333,24 @@ class LocalLog:
         names = self._fs.list(self._path)
         before_ms = now_ms - self.config.file_delete_delay_ms
         deletion.remove_due(self._fs, self._path, names, before_ms=before_ms)
+
+    def replace(self, replaced: Sequence[Segment], by: Segment, now_ms: int) -> None:
+        """Put a cleaned segment, synced, in the place of one or more sealed ones.
+
+        What the names say at each moment is told in `leftovers`, which finishes this after a
+        crash; so each step is durable before the next.
+
+        Source: LocalLog.replaceSegments.
+        """
+        directory = self._path
+        by.rename_suffix(SegmentSuffix.CLEANED, SegmentSuffix.SWAP)
+        self._fs.sync_directory(directory)
+        deletion.set_aside(self._fs, replaced, now_ms=now_ms)
+        self._fs.sync_directory(directory)
+        by.rename_suffix(SegmentSuffix.SWAP, SegmentSuffix.NONE)
+        self.segments = self.segments.without(replaced).with_segment(by)
+        self._remove_stale_snapshots()
+        self._fs.sync_directory(directory)
 
     def truncate_epochs(self) -> None:
         """Forget the epochs that start at or above the log end."""

@@ -11,9 +11,8 @@ locks: it works on the immutable list of segments and the offsets this handle kn
 import contextlib
 import os
 import random as random_module
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from types import TracebackType
 
 from streamlog.clock import Clock, SystemClock
 from streamlog.config import LogConfig
@@ -26,6 +25,7 @@ from streamlog.log.delete_records import delete_records
 from streamlog.log.epochs import LeaderEpochCache
 from streamlog.log.local_log import LocalLog
 from streamlog.log.open_writers import OpenWriter
+from streamlog.log.producer_state import ProducerState
 from streamlog.log.read import Bounds, FetchInfo, fetch
 from streamlog.log.roots import read_server_config
 from streamlog.log.segments import Segments
@@ -194,6 +194,11 @@ class PartitionLog:
         return self._log.epochs
 
     @property
+    def producers(self) -> Mapping[int, ProducerState]:
+        """What is known of each producer, by id."""
+        return self._log.producer_state(self._clock.now_ms()).producers
+
+    @property
     def segments(self) -> Segments:
         """The segments as of now; the list never changes, a newer one replaces it."""
         return self._log.segments
@@ -343,14 +348,7 @@ class PartitionLog:
                 buffer, table, origin=origin, now_ms=now_ms
             )
             if repeated is not None:
-                return AppendInfo(
-                    base_offset=repeated.first_offset,
-                    last_offset=repeated.last_offset,
-                    max_timestamp=repeated.timestamp,
-                    offset_of_max_timestamp=repeated.last_offset,
-                    leader_epoch=self.leader_epoch,
-                    duplicate=True,
-                )
+                return AppendInfo.of_repeated(repeated, leader_epoch=self.leader_epoch)
         with self._session.changing():
             self._log.append(buffer, table, outline, now_ms=now_ms)
             self._session.sync_if_due(now_ms)
@@ -407,6 +405,13 @@ class PartitionLog:
             self._session.is_writing or self._session.is_closed
         ):
             self.catch_up()
+        try:
+            return self._fetch(offset, max_bytes, isolation)
+        except FileMissingError:  # compaction replaced it before this handle first opened it
+            self.catch_up()
+            return self._fetch(offset, max_bytes, isolation)
+
+    def _fetch(self, offset: int, max_bytes: int, isolation: IsolationLevel) -> FetchInfo:
         committed = isolation is IsolationLevel.READ_COMMITTED
         end = self.log_end_offset
         stable = self.last_stable_offset if committed else end
@@ -475,12 +480,7 @@ class PartitionLog:
     def __enter__(self) -> "PartitionLog":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -30,7 +30,7 @@ from streamlog.records.record import Record
 from streamlog.segment.segment import Segment
 from streamlog.segment.txn_index import AbortedTxn
 
-__all__ = ["Bounds", "FetchInfo", "fetch", "size_between", "split"]
+__all__ = ["Bounds", "FetchInfo", "aborted_between", "fetch", "size_between", "split"]
 
 
 class Bounds(NamedTuple):
@@ -193,19 +193,27 @@ def fetch(
 
 
 def _without_aborted(info: FetchInfo, segments: Segments) -> FetchInfo:
-    """Note the aborted transactions that touch what was read.
+    """Note the aborted transactions that touch what was read."""
+    if not info.table.is_transactional.any():
+        return info
+    return replace(info, aborted=tuple(aborted_between(segments, info.offset, info.next_offset)))
+
+
+def aborted_between(segments: Segments, start_offset: int, end_offset: int) -> list[AbortedTxn]:
+    """Return the aborted transactions that may touch offsets from `start` up to `end`.
+
+    Raises:
+        CorruptIndexError: A transaction index is damaged.
 
     Source: UnifiedLog.collectAbortedTransactions.
     """
-    if not info.table.is_transactional.any():
-        return info
     aborted: list[AbortedTxn] = []
-    for segment in segments.starting_at(info.offset):
-        search = segment.aborted_transactions(info.offset, info.next_offset)
+    for segment in segments.starting_at(start_offset):
+        search = segment.aborted_transactions(start_offset, end_offset)
         aborted += search.aborted
         if search.is_complete:
             break
-    return replace(info, aborted=tuple(aborted))
+    return aborted
 
 
 def _fetch_from(

@@ -41,7 +41,7 @@ from streamlog.segment.indexes import NO_OFFSET, IndexState, SegmentIndexes
 from streamlog.segment.offset_index import IndexEntry
 from streamlog.segment.search import find_sound
 from streamlog.segment.time_index import TimestampOffset
-from streamlog.segment.walk import Place, walk_sound
+from streamlog.segment.walk import Place, unsound, walk_sound
 
 __all__ = ["IndexedRecords"]
 
@@ -436,15 +436,7 @@ class IndexedRecords:
 
     def unsound(self, position: int) -> CorruptRecordError:
         """Return the error for a place where no sound batch stands."""
-        found = self.records.file.pread(RECORD_BATCH_OVERHEAD, position)
-        return CorruptRecordError(
-            "no sound record batch where one should stand",
-            path=self.records.path,
-            position=position,
-            got=found.hex() or "the end of the file",
-            expected="a batch of right checksum that goes on in offset and epoch",
-            hint=f"restore {self.records.path} from a copy",
-        )
+        return unsound(self.records, position)
 
     def close(self) -> None:
         """Release the handles; a later call opens them again."""

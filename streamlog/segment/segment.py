@@ -457,10 +457,7 @@ class Segment:
     def rewrite_from(self, position: int) -> None:
         """Write the batches from `position` on once more, so that the next sync counts for them.
 
-        Only what still has a right checksum is written.
-
-        Args:
-            position: Where a batch starts.
+        A batch starts there. Only what still has a right checksum is written.
 
         Raises:
             CorruptRecordError: What is read now is not what was written.
@@ -486,10 +483,6 @@ class Segment:
 
     def rename_suffix(self, old: SegmentSuffix, new: SegmentSuffix) -> None:
         """Rename all files of the segment, as when they are to be deleted; reading goes on.
-
-        Args:
-            old: The suffix they have.
-            new: The suffix they get.
 
         Raises:
             StorageError: A file cannot be renamed.

@@ -1,16 +1,21 @@
 """Walking over the sound batches of a log file: each whole, its checksum right, in order."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlog.errors import CorruptRecordError
 from streamlog.records.batch import BatchTable, check_crc
-from streamlog.records.layout import MAX_INT32, NO_PARTITION_LEADER_EPOCH
-from streamlog.segment.file_records import FileRecords
+from streamlog.records.layout import (
+    MAX_INT32,
+    NO_PARTITION_LEADER_EPOCH,
+    RECORD_BATCH_OVERHEAD,
+)
+from streamlog.segment.file_records import Chunk, FileRecords
 
-__all__ = ["OnSound", "Place", "rewrite_sound", "walk_sound"]
+__all__ = ["OnSound", "Place", "rewrite_sound", "sound_chunks", "unsound", "walk_sound"]
 
 
 class Place(NamedTuple):
@@ -77,6 +82,48 @@ def _count_in_order(table: BatchTable, before: Place, base_offset: int) -> int:
         & ((table.leader_epoch >= latest) | (table.leader_epoch == NO_PARTITION_LEADER_EPOCH))
     )
     return len(table) if fits.all() else int(fits.argmin())
+
+
+def sound_chunks(
+    records: FileRecords, position: int, end: int, *, chunk_size: int
+) -> Iterator[Chunk]:
+    """Read from one batch to the next, piece by piece, and compare the checksums.
+
+    Args:
+        records: The log file.
+        position: Where a batch starts.
+        end: Where to stop.
+        chunk_size: How much to read at a time; a larger batch is read whole.
+
+    Yields:
+        Pieces that touch each other; the bytes are used again for the next.
+
+    Raises:
+        CorruptRecordError: Between `position` and `end` something is no sound batch.
+    """
+    for chunk in records.chunks(position, end, chunk_size=chunk_size):
+        table = chunk.scan.table
+        sound = check_crc(chunk.buffer, table)
+        if sound < len(table):
+            raise unsound(records, chunk.position + int(table.position[sound]))
+        if len(table):
+            yield chunk
+        position = chunk.position + chunk.scan.consumed
+    if position < end:
+        raise unsound(records, position)
+
+
+def unsound(records: FileRecords, position: int) -> CorruptRecordError:
+    """Return the error for a place where no sound batch stands."""
+    found = records.file.pread(RECORD_BATCH_OVERHEAD, position)
+    return CorruptRecordError(
+        "no sound record batch where one should stand",
+        path=records.path,
+        position=position,
+        got=found.hex() or "the end of the file",
+        expected="a batch of right checksum that goes on in offset and epoch",
+        hint=f"restore {records.path} from a copy",
+    )
 
 
 def rewrite_sound(records: FileRecords, base_offset: int, position: int, end: int) -> Place:
