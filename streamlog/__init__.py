@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         UnavailableError,
     )
     from streamlog.log.append import AppendInfo
+    from streamlog.log.cleaner.cleaner import LogCleaner
     from streamlog.log.manager import LogManager
     from streamlog.log.partition_log import PartitionLog
     from streamlog.log.read import FetchInfo
@@ -38,6 +39,7 @@ __version__ = "0.1.0"
 _HOME = {
     "PartitionLog": "log.partition_log",
     "LogManager": "log.manager",
+    "LogCleaner": "log.cleaner.cleaner",
     "LogConfig": "config",
     "ServerConfig": "server_config",
     "TopicPartition": "topic",
@@ -63,6 +65,7 @@ _HOME = {
 __all__ = [
     "PartitionLog",
     "LogManager",
+    "LogCleaner",
     "LogConfig",
     "ServerConfig",
     "TopicPartition",

@@ -34,7 +34,7 @@ from streamlog.segment.filenames import (
 )
 from streamlog.segment.segment import Segment
 
-__all__ = ["LogFile", "finish", "has_swaps", "live_logs"]
+__all__ = ["LogFile", "finish", "has_swaps", "live_logs", "remove_cleaned"]
 
 _OF_A_SEGMENT: Final = frozenset(FileSuffix) - {FileSuffix.PRODUCER_SNAPSHOT}
 
@@ -76,7 +76,14 @@ def has_swaps(names: Iterable[str]) -> bool:
     return any(parse_segment_file_name(name) is not None for name in swaps)
 
 
-def finish(fs: FileSystem, directory: str, config: LogConfig, now_ms: int) -> None:
+def finish(
+    fs: FileSystem,
+    directory: str,
+    config: LogConfig,
+    now_ms: int,
+    *,
+    is_being_cleaned: bool = False,
+) -> None:
     """Finish what was left half done, or take it back; the partition's lock is held.
 
     A crash in the middle leaves names that say as much as those before.
@@ -86,6 +93,7 @@ def finish(fs: FileSystem, directory: str, config: LogConfig, now_ms: int) -> No
         directory: Its directory.
         config: The topic's settings.
         now_ms: The time.
+        is_being_cleaned: Whether a living process is at it now: what it has written stays.
 
     Raises:
         CorruptRecordError: A log that is to be swapped in is damaged; nothing was replaced.
@@ -101,13 +109,24 @@ def finish(fs: FileSystem, directory: str, config: LogConfig, now_ms: int) -> No
     swapped = [file for file in files if file.suffix is SegmentSuffix.SWAP]
     # Swaps first: without a `.cleaned` beside them they would pass for a finished compaction.
     _remove(fs, directory, [file for file in swapped if file.base_offset >= lowest])
-    _remove(fs, directory, [file for file in files if file.suffix is SegmentSuffix.CLEANED])
+    if not is_being_cleaned:
+        remove_cleaned(fs, directory)
     if swaps:
         _replace(fs, directory, swaps, _end_of_swaps(fs, directory, swaps, config), now_ms)
     for file in swapped:
         if file.base_offset < lowest:
             _put_in_place(fs, directory, file)
     fs.sync_directory(directory)
+
+
+def remove_cleaned(fs: FileSystem, directory: str) -> None:
+    """Remove what a compaction wrote that never came to its end.
+
+    Raises:
+        StorageError: A file cannot be removed.
+    """
+    files = _parse(fs.list(directory))
+    _remove(fs, directory, [file for file in files if file.suffix is SegmentSuffix.CLEANED])
 
 
 def _remove(fs: FileSystem, directory: str, files: Sequence[SegmentFileName]) -> None:

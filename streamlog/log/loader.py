@@ -13,6 +13,7 @@ LogLoader.load, with the differences that `streamlog/SKIPPED.md` lists.
 
 import itertools
 import logging
+import os
 from typing import NamedTuple
 
 from streamlog.config import LogConfig
@@ -21,6 +22,7 @@ from streamlog.fs.api import Buffer, FileKind, FileSystem
 from streamlog.log import deletion, leftovers
 from streamlog.log.epochs import LeaderEpochCache
 from streamlog.log.locks import SharedState, StateFlag
+from streamlog.log.maintenance_lock import is_being_maintained
 from streamlog.log.producers import ProducerStateManager
 from streamlog.log.segments import Segments
 from streamlog.records.batch import BatchTable
@@ -119,7 +121,8 @@ def recover(
         StorageError: A file cannot be read, cut or written.
     """
     fs, path = directory.fs, directory.path
-    leftovers.finish(fs, path, directory.config, now_ms)
+    is_being_cleaned = is_being_maintained(fs, os.path.dirname(path), directory.partition)
+    leftovers.finish(fs, path, directory.config, now_ms, is_being_cleaned=is_being_cleaned)
     bases = base_offsets(fs.list(path))
     if bases:
         deletion.set_aside_below(fs, path, bases[0], now_ms=now_ms)

@@ -88,6 +88,8 @@ class LogManager:
 
     Attributes:
         root: Its directory, absolute.
+        fs: The file system it lies in.
+        clock: The clock it goes by.
 
     Source: org.apache.kafka.storage.internals.log.LogManager.
     """
@@ -102,7 +104,7 @@ class LogManager:
         chores: Chores,
     ) -> None:
         self.root = root
-        self._fs, self._clock, self._random, self._chores = fs, clock, random, chores
+        self.fs, self.clock, self._random, self._chores = fs, clock, random, chores
         self._guard = threading.RLock()
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._readers: dict[TopicPartition, LogReader] = {}
@@ -151,7 +153,7 @@ class LogManager:
     @property
     def server_config(self) -> ServerConfig:
         """The root's settings, as its file says now."""
-        return read_server_config(self._fs, self.root)
+        return read_server_config(self.fs, self.root)
 
     def topic_config(self, name: str) -> LogConfig:
         """Return the settings in force for a topic: its own over the root's over Kafka's.
@@ -161,12 +163,12 @@ class LogManager:
             InvalidConfigError: A file has a key or value that cannot be.
         """
         self._check_exists(name)
-        return topics.ConfigFiles(self._fs, self.root, name).load()
+        return topics.ConfigFiles(self.fs, self.root, name).load()
 
     def topics(self) -> list[str]:
         """Return the names of the topics, sorted."""
         self._check_open()
-        return topics.list_topics(self._fs, self.root)
+        return topics.list_topics(self.fs, self.root)
 
     def partitions(self, name: str) -> list[int]:
         """Return the numbers of a topic's partitions, ascending.
@@ -175,7 +177,7 @@ class LogManager:
             UnknownTopicError: There is no such topic.
         """
         self._check_exists(name)
-        return list(topics.partition_directories(self._fs, self.root, name))
+        return list(topics.partition_directories(self.fs, self.root, name))
 
     def describe(self, name: str) -> TopicDescription:
         """Return the facts about a topic, its partitions and settings; nothing is locked.
@@ -185,10 +187,10 @@ class LogManager:
             CorruptDataError: A file that has to be looked at is damaged.
         """
         self._check_exists(name)
-        meta = read_meta_properties(self._fs, self.root)
+        meta = read_meta_properties(self.fs, self.root)
         leader = 0 if meta is None or meta.node_id is None else meta.node_id
-        directories = topics.partition_directories(self._fs, self.root, name)
-        holds = Holds.read(self._fs, self._clock, self.root)
+        directories = topics.partition_directories(self.fs, self.root, name)
+        holds = Holds.read(self.fs, self.clock, self.root)
         described, held, topic_id = [], [], None
         for number, path in directories.items():
             reader = self.reader(name, number)
@@ -198,14 +200,14 @@ class LogManager:
             sizes = [segment.size for segment in reader.segments]
             partition = TopicPartition(name, number)
             held += holds.of(partition, path, reader.segments.base_offsets, sizes)
-        own = topics.read_topic_properties(self._fs, self.root, name)
+        own = topics.read_topic_properties(self.fs, self.root, name)
         return TopicDescription(
             name=name,
             topic_id=topic_id,
             partitions=tuple(described),
             configs=tuple(self.server_config.describe(own)),
             held=tuple(held),
-            deeds=tuple(read_deeds(self._fs, self.root, topic=name)[-_DEEDS_TOLD:]),
+            deeds=tuple(read_deeds(self.fs, self.root, topic=name)[-_DEEDS_TOLD:]),
         )
 
     def create_topic(
@@ -233,11 +235,11 @@ class LogManager:
         """
         self._check_open()
         check_topic_name(name)
-        if not (if_not_exists and topics.topic_exists(self._fs, self.root, name)):
+        if not (if_not_exists and topics.topic_exists(self.fs, self.root, name)):
             self._enter()
             registry.create_topic(
-                self._fs,
-                self._clock,
+                self.fs,
+                self.clock,
                 self.root,
                 name,
                 partitions=self.server_config.num_partitions if partitions is None else partitions,
@@ -271,8 +273,8 @@ class LogManager:
         self._check_exists(name)
         self._enter()
         registry.alter_topic(
-            self._fs,
-            self._clock,
+            self.fs,
+            self.clock,
             self.root,
             name,
             configs=configs or {},
@@ -288,7 +290,7 @@ class LogManager:
         Raises:
             UnknownTopicError: It does not, and `auto.create.topics.enable` is false.
         """
-        if not topics.topic_exists(self._fs, self.root, name):
+        if not topics.topic_exists(self.fs, self.root, name):
             if not self.server_config.auto_create_topics_enable:
                 self._check_exists(name)
             self.create_topic(name, if_not_exists=True)
@@ -308,7 +310,7 @@ class LogManager:
                 self._logs.pop(partition).close()
             for partition in [each for each in self._readers if each.topic == name]:
                 self._readers.pop(partition).close()
-            registry.delete_topic(self._fs, self._clock, self.root, name)
+            registry.delete_topic(self.fs, self.clock, self.root, name)
 
     def delete_records(
         self, topic: str, partition: int, offset: int, *, force: bool = False
@@ -336,8 +338,8 @@ class LogManager:
                 self._enter()
                 found = PartitionLog.open(
                     path,
-                    fs=self._fs,
-                    clock=self._clock,
+                    fs=self.fs,
+                    clock=self.clock,
                     random=self._random,
                     is_managed=True,
                 )
@@ -358,7 +360,7 @@ class LogManager:
             self._check_open()
             found = self._readers.get(wanted)
             if found is None:
-                found = LogReader.open(self._path(wanted), fs=self._fs)
+                found = LogReader.open(self._path(wanted), fs=self.fs)
                 self._readers[wanted] = found
             return found
 
@@ -370,8 +372,8 @@ class LogManager:
             if self._commits is None:
                 self._enter()
                 self._commits = topics.commit_log(
-                    self._fs,
-                    self._clock,
+                    self.fs,
+                    self.clock,
                     self.root,
                     open_log=lambda each: self.log(*each),
                     chores=self._chores,
@@ -410,7 +412,7 @@ class LogManager:
     def _note_high_watermarks(self) -> None:
         if self._logs:
             known = {each: log.high_watermark for each, log in self._logs.items()}
-            write_high_watermarks(self._fs, self._clock, self.root, known)
+            write_high_watermarks(self.fs, self.clock, self.root, known)
 
     def _enter(self) -> None:
         """Become one of the root's writers, once."""
@@ -418,18 +420,18 @@ class LogManager:
             self._check_open()
             if self._writer is not None:
                 return
-            refuse_live_broker(self._fs, self.root)
-            if not is_our_root(self._fs, self.root):
-                make_root(self._fs, self._clock, self.root, random=self._random)
-            self._writer = OpenWriter.enter(self._fs, self._clock, self.root)
+            refuse_live_broker(self.fs, self.root)
+            if not is_our_root(self.fs, self.root):
+                make_root(self.fs, self.clock, self.root, random=self._random)
+            self._writer = OpenWriter.enter(self.fs, self.clock, self.root)
 
     def _path(self, wanted: TopicPartition) -> str:
         self._check_exists(wanted.topic)
         path = f"{self.root}/{wanted}"
-        found = self._fs.stat(path)
+        found = self.fs.stat(path)
         if found is not None and found.kind is FileKind.DIRECTORY and wanted.partition >= 0:
             return path
-        numbers = list(topics.partition_directories(self._fs, self.root, wanted.topic))
+        numbers = list(topics.partition_directories(self.fs, self.root, wanted.topic))
         raise UnknownTopicError(
             f"topic {wanted.topic} has no such partition",
             path=self.root,
@@ -439,8 +441,8 @@ class LogManager:
 
     def _check_exists(self, name: str) -> None:
         self._check_open()
-        if not topics.topic_exists(self._fs, self.root, name):
-            known = topics.list_topics(self._fs, self.root)
+        if not topics.topic_exists(self.fs, self.root, name):
+            known = topics.list_topics(self.fs, self.root)
             raise topics.unknown_topic_error(self.root, name, known)
 
     def _check_open(self) -> None:

@@ -1,0 +1,158 @@
+"""Taking records out of batches: what compaction does to bytes.
+
+A batch of which every record stays is copied as it is. Any other is built anew: same base offset,
+last offset, producer, sequence, epoch and codec; base timestamp, largest timestamp, count and
+checksum are those of the records that stay. A message of v0 or v1 becomes a batch of v2. A batch
+may also be left empty: then only its header stays.
+
+Source: MemoryRecords.filterTo.
+"""
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlog.binary.arrays import Buffer, as_source, read_only
+from streamlog.binary.compression import NONE, compress
+from streamlog.records import slot as s
+from streamlog.records.builder import rewrite_headers
+from streamlog.records.columns import BinaryColumn, decode_columns
+from streamlog.records.layout import MAX_RECORD_OVERHEAD, RECORD_BATCH_OVERHEAD
+from streamlog.records.slots import RecordSlots, decode_slots, naming
+from streamlog.records.table import POSITION, SIZE, BatchTable
+
+__all__ = ["Filtered", "Selection", "filter_batches", "locate"]
+
+MAX_OVERHEAD: Final = MAX_RECORD_OVERHEAD + 10  # sizes at their longest
+
+
+class Filtered(NamedTuple):
+    """What is left of batches: their bytes, uint8[m], and headers."""
+
+    buffer: NDArray[np.uint8]
+    table: BatchTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What is to become of batches and their records.
+
+    Attributes:
+        fates: int64[b], see `filter_kernels`: DROP, COPY, REWRITE or EMPTY.
+        horizons: int64[b], the delete horizon of a batch that is rewritten, -1 for none.
+        keep: bool[n], whether a record stays; at least one does of each rewritten batch.
+    """
+
+    fates: NDArray[np.int64]
+    horizons: NDArray[np.int64]
+    keep: NDArray[np.bool_]
+
+
+def locate(buffer: Buffer, table: BatchTable, *, path: str, position: int) -> RecordSlots:
+    """Check all records of batches that are of v2, or all older, and say where they lie.
+
+    Args:
+        buffer: The batches; nothing in them is trusted.
+        table: Their headers: one of `BatchTable.by_format`.
+        path: The file, for messages.
+        position: Where `buffer` begins in that file, for messages.
+
+    Raises:
+        CorruptRecordError: A record's structure is wrong, or compressed bytes are damaged.
+        LimitExceededError: Decompressed to more than is ever read.
+    """
+    with naming(path, position):
+        if not table.is_legacy:
+            return decode_slots(buffer, table)
+        return _legacy_slots(buffer, table)
+
+
+def _legacy_slots(buffer: Buffer, table: BatchTable) -> RecordSlots:
+    """Return slots of messages of v0 and v1, over their keys and values put together."""
+    columns = decode_columns(buffer, table, drop_control=False)
+    assert columns.key is not None and columns.value is not None
+    slots = np.zeros((columns.count, s.SLOT_WIDTH), np.int64)
+    slots[:, s.SLOT_OFFSET] = columns.offset
+    slots[:, s.SLOT_TIMESTAMP] = columns.timestamp
+    _place(columns.key, 0, slots[:, s.SLOT_KEY], slots[:, s.SLOT_KEY_SIZE])
+    start = len(columns.key.data)
+    _place(columns.value, start, slots[:, s.SLOT_VALUE], slots[:, s.SLOT_VALUE_SIZE])
+    room = np.zeros(s.SLOT_WIDTH, np.uint8)  # the kernels read whole words
+    source = np.concatenate((columns.key.data, columns.value.data, room))
+    batches = np.searchsorted(table.last_offset, columns.offset)
+    rows = np.bincount(batches, minlength=len(table)).astype(np.int64)
+    return RecordSlots(source=as_source(source), slots=slots, rows=rows)
+
+
+def _place(
+    column: BinaryColumn, start: int, positions: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> None:
+    """Fill in where the values of a column lie, whose data begins at `start`."""
+    positions[:] = column.offsets[:-1]
+    positions += start
+    sizes[:] = np.diff(column.offsets)
+    if column.validity is not None:
+        present = np.unpackbits(column.validity, count=len(column), bitorder="little")
+        sizes[present == 0] = -1
+
+
+def filter_batches(
+    buffer: Buffer, table: BatchTable, records: RecordSlots, selection: Selection
+) -> Filtered:
+    """Return what is left of batches.
+
+    Args:
+        buffer: The batches.
+        table: Their headers.
+        records: Where their records lie, as `locate` found it.
+        selection: What is to become of them.
+    """
+    from streamlog.records import filter_kernels as kernels
+
+    kept = records.slots[selection.keep]
+    sizes = kept[:, (s.SLOT_KEY_SIZE, s.SLOT_VALUE_SIZE, s.SLOT_HEADERS_SIZE)]
+    copied = table.size[selection.fates == kernels.COPY]
+    room = int(np.maximum(sizes, 0).sum()) + int(copied.sum())
+    room += len(kept) * MAX_OVERHEAD + len(table) * RECORD_BATCH_OVERHEAD
+    fields = np.empty_like(table.fields)
+    out = np.empty(room, np.uint8)
+    count = kernels.rewrite_batches(
+        as_source(buffer),
+        read_only(table.fields, np.int64),
+        read_only(selection.fates, np.int64),
+        read_only(selection.horizons, np.int64),
+        records.source,
+        read_only(records.slots, np.int64),
+        read_only(records.rows, np.int64),
+        read_only(selection.keep, np.bool_),
+        fields,
+        out,
+    )
+    assert count >= 0, count
+    left = BatchTable(fields[:count])
+    fates = selection.fates[selection.fates != kernels.DROP]
+    out = _compressed(out[: left.end], left, (fates == kernels.REWRITE) & (left.codec != NONE))
+    rewrite_headers(out, left)
+    return Filtered(out, left)
+
+
+def _compressed(
+    buffer: NDArray[np.uint8], table: BatchTable, due: NDArray[np.bool_]
+) -> NDArray[np.uint8]:
+    """Return the batches with the records of those that are due compressed; `table` follows."""
+    if not due.any():
+        return buffer
+    parts: list[Buffer] = []
+    filled = 0
+    codecs = table.codec.tolist()
+    for batch, (position, size) in enumerate(table.fields[:, POSITION : SIZE + 1].tolist()):
+        part: Buffer = buffer[position : position + size].data
+        if due[batch]:
+            head, records = part[:RECORD_BATCH_OVERHEAD], part[RECORD_BATCH_OVERHEAD:]
+            part = bytes(head) + compress(codecs[batch], records, level=None)
+        table.fields[batch, POSITION], table.fields[batch, SIZE] = filled, len(part)
+        filled += len(part)
+        parts.append(part)
+    return np.frombuffer(bytearray().join(parts), np.uint8)
