@@ -13,13 +13,18 @@ from typing import NamedTuple
 from streamlog.binary.crc import crc32c
 from streamlog.binary.murmur2 import plain_murmur2
 from streamlog.binary.varint import plain_read_varint, plain_write_varlong
+from streamlog.records import filter_kernels as f
 from streamlog.records import slot as s
 from streamlog.records.layout import (
     ATTRIBUTES_OFFSET,
     COMPRESSION_MASK,
+    CONTROL_MASK,
+    CURRENT_MAGIC,
+    DELETE_HORIZON_MASK,
     MIN_RECORD_SIZE,
     RECORD_BATCH_OVERHEAD,
     TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
 )
 
 
@@ -354,3 +359,56 @@ def write_records(records: Sequence[Plain], batch_size: int) -> list[tuple[list[
 def partition_keys(keys: Sequence[bytes | None], partitions: int) -> list[int]:
     """Return the partition of each key, -1 for null."""
     return [-1 if key is None else plain_murmur2(key) % 2**31 % partitions for key in keys]
+
+
+# ---- batches filtered ----------------------------------------------------------------------------
+class Kept(NamedTuple):
+    """What becomes of a batch: a constant of `filter_kernels`, the horizon, records that stay."""
+
+    fate: int
+    horizon: int
+    records: list[tuple[int, Plain]]  # with their offsets
+
+
+def rewrite_batches(
+    buffer: bytes, batches: Sequence[Batch], kept: Sequence[Kept]
+) -> list[tuple[Batch, bytes]]:
+    """Return what stays of batches: headers (positions aside) and bytes, with zeros for headers."""
+    return [
+        _rewritten(buffer, batch, each)
+        for batch, each in zip(batches, kept, strict=True)
+        if each.fate != f.DROP
+    ]
+
+
+def _rewritten(buffer: bytes, batch: Batch, kept: Kept) -> tuple[Batch, bytes]:
+    if kept.fate == f.COPY:
+        return batch, buffer[batch.position :][: batch.size]
+    room = bytes(RECORD_BATCH_OVERHEAD)
+    flags = batch.attributes & (TIMESTAMP_TYPE_MASK | TRANSACTIONAL_MASK | CONTROL_MASK)
+    if kept.fate == f.EMPTY:
+        empty = batch._replace(size=len(room), attributes=flags, base_timestamp=-1, record_count=0)
+        return empty, room
+    offsets, records = zip(*kept.records, strict=True)
+    times = [record.timestamp for record in records]
+    has_horizon = kept.horizon != f.NO_HORIZON
+    base_time = kept.horizon if has_horizon else times[0]
+    is_old = batch.magic != CURRENT_MAGIC
+    base_offset = offsets[0] if is_old else batch.base_offset
+    body = b"".join(
+        write_record(record, record.timestamp - base_time, offset - base_offset)
+        for offset, record in kept.records
+    )
+    rewritten = batch._replace(
+        size=len(room + body),
+        base_offset=base_offset,
+        last_offset=offsets[-1] if is_old else batch.last_offset,
+        magic=CURRENT_MAGIC,
+        attributes=flags
+        | batch.attributes & COMPRESSION_MASK
+        | (DELETE_HORIZON_MASK if has_horizon else 0),
+        base_timestamp=base_time,
+        max_timestamp=batch.max_timestamp if flags & TIMESTAMP_TYPE_MASK else max(-1, *times),
+        record_count=len(records),
+    )
+    return rewritten, room + body

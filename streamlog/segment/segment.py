@@ -192,11 +192,7 @@ class Segment:
         return self._first_batch_timestamp
 
     def is_replaced(self, *, grows: bool = False) -> bool:
-        """Tell whether the name of its log stands for another file now, as after a compaction.
-
-        Args:
-            grows: Whether others may have appended to it since.
-        """
+        """Tell whether its log's name stands for another file; one that `grows` may be longer."""
         return self._log.records.is_replaced(None if grows else self.size)
 
     @property
@@ -280,10 +276,7 @@ class Segment:
         return self._log.offset_for_timestamp(timestamp, start_offset)
 
     def extend(self) -> bool:
-        """Look for whole, sound batches that others wrote since, and let `size` reach them.
-
-        Returns:
-            Whether anything changed; True at the first call.
+        """Let `size` reach whole, sound batches that others wrote; True at first and for news.
 
         Raises:
             StorageError: The file cannot be read.
@@ -492,9 +485,7 @@ class Segment:
         self._files.rename(old, new)
 
     def delete_files(self) -> None:
-        """Remove all files of the segment, the log first: an index alone means nothing.
-
-        What recovery kept aside stays.
+        """Remove all files of the segment, the log first; what recovery kept aside stays.
 
         Source: LogSegment.deleteIfExists.
         """
