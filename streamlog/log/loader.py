@@ -208,19 +208,13 @@ class _Scan:
         self._restore = restore
         self._now_ms = now_ms
         self._previous_epoch = NO_PARTITION_LEADER_EPOCH
+        self._recovered: tuple[int, ProducerStateManager] | None = None
         self.tail_was_cut = False
 
     def recover(self, at: int) -> None:
         """Recover segment `at`: log, indexes, its part of epochs and aborted transactions."""
         segment = self._segments[at]
-        producers = ProducerStateManager.load(
-            self._directory.fs,
-            self._directory.path,
-            segments=self._segments[:at],
-            log_start_offset=self._segments[0].base_offset,
-            log_end_offset=segment.base_offset,
-            now_ms=self._now_ms,
-        )
+        producers = self._producers_before(at)
         segment.reset_aborted()
 
         def on_batch(buffer: Buffer, table: BatchTable) -> None:
@@ -236,6 +230,7 @@ class _Scan:
             lost_power=self._lost_power,
             restore=self._restore,
         )
+        self._recovered = (at, producers)
         self._previous_epoch = max(self._previous_epoch, report.leader_epoch)
         if report.restored_size:
             _logger.warning(
@@ -254,6 +249,22 @@ class _Scan:
                 segment.path,
                 report.kept_path or "no file: all of them were zeros",
             )
+
+    def _producers_before(self, at: int) -> ProducerStateManager:
+        """Return what was known of producers where segment `at` begins."""
+        base_offset = self._segments[at].base_offset
+        if self._recovered is not None and self._recovered[0] == at - 1:
+            producers = self._recovered[1]  # from the log itself: no snapshot knows better
+            producers.on_high_watermark(base_offset)
+            return producers
+        return ProducerStateManager.load(
+            self._directory.fs,
+            self._directory.path,
+            segments=self._segments[:at],
+            log_start_offset=self._segments[0].base_offset,
+            log_end_offset=base_offset,
+            now_ms=self._now_ms,
+        )
 
 
 def _check_order(segments: list[Segment]) -> None:

@@ -247,6 +247,7 @@ class LocalLog:
         producers = self.producer_state(now_ms)
         active.seal()
         self.sync(now_ms)
+        producers.map_end_offset = base_offset  # which may lie behind a gap
         producers.take_snapshot(self._fs, self._path)
         self._add_segment(base_offset, now_ms, self.segments)
         self._draw_jitter()

@@ -24,11 +24,11 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.faults import Fault, FaultyFileSystem
-from streamlog.fs.files import write_file_atomically
+from streamlog.fs.files import read_file, write_file_atomically
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.log.partition_log import PartitionLog
-from streamlog.log.producer_snapshot import list_snapshots
+from streamlog.log.producer_snapshot import list_snapshots, snapshot_file_name
 from streamlog.log.reader import LogReader
 from streamlog.log.roots import server_properties_path
 from streamlog.records.builder import BatchBuilder
@@ -208,6 +208,55 @@ def test_of_many_closings_only_the_snapshots_that_a_load_wants_stay(fs: MemoryFi
     bases = log.segments.base_offsets
     assert len(bases) > 2
     assert list_snapshots(fs, PATH) == [*bases[1:], 60]
+
+
+def test_a_roll_over_a_gap_leaves_the_snapshot_at_the_new_segments_base(
+    fs: MemoryFileSystem,
+) -> None:
+    with open_log(fs, LogConfig(internal_segment_bytes=100)) as log:
+        log.append_as_leader(batch(0, producer=(42, 0, 0)))
+        builder = BatchBuilder(base_offset=20)
+        builder.append(record(20)._replace(offset=20))
+        log.append_as_follower(builder.build())
+        assert log.segments.base_offsets == [0, 20]
+    assert list_snapshots(fs, PATH) == [20, 21]
+
+
+def test_recovery_of_all_segments_believes_no_snapshot(fs: MemoryFileSystem) -> None:
+    """One of an earlier state lies where a later one was; its checksum is right."""
+    marker = build_marker(
+        EndTransactionMarker(ControlRecordType.ABORT, 0),
+        producer_id=42,
+        producer_epoch=0,
+        timestamp=NOW,
+    )
+    with open_log(fs) as log:
+        for turn in range(3):
+            builder = BatchBuilder(
+                producer_id=42, producer_epoch=0, base_sequence=turn, is_transactional=True
+            )
+            builder.append(record(turn))
+            log.append_as_leader(builder.build())
+            if turn < 2:
+                log.roll()
+            log.append_as_leader(marker, origin=AppendOrigin.COORDINATOR)
+            log.roll()
+    expected = [entry for segment in log.segments for entry in segment.txn_index.entries]
+    assert [(entry.first_offset, entry.last_offset) for entry in expected] == [
+        (0, 1),
+        (2, 3),
+        (4, 5),
+    ]
+    write_file_atomically(
+        fs,
+        f"{PATH}/{snapshot_file_name(4)}",
+        read_file(fs, f"{PATH}/{snapshot_file_name(3)}", max_size=1000),
+    )
+    fs.remove("/logs/.streamlog/locks/orders-0")
+    fs.remove("/logs/recovery-point-offset-checkpoint")
+    with open_log(fs) as log:
+        found = [entry for segment in log.segments for entry in segment.txn_index.entries]
+    assert found == expected
 
 
 def test_a_follower_keeps_offsets_and_refuses_to_go_back(fs: MemoryFileSystem) -> None:
