@@ -6,37 +6,47 @@ from pathlib import Path
 from typing import Any
 
 from streamlog.fs.local import LocalFileSystem
+from streamlog.log.append import OffsetAndTimestamp
 from streamlog.log.producers import ProducerStateManager
 from streamlog.log.reader import LogReader
 from streamlog.records.batch import LegacyRecordBatch, RecordBatch
-from streamlog.records.record import Record
+from streamlog.records.record import IsolationLevel, Record
 
-__all__ = ["batches_of", "encoded", "producers_of", "told_by_reader"]
+__all__ = ["MAX_TIMESTAMP", "batches_of", "encoded", "producers_of", "state_told", "told_by_reader"]
+
+MAX_TIMESTAMP = -3  # asks for the record of the largest one, as ListOffsetsRequest.MAX_TIMESTAMP
 
 
 def told_by_reader(path: Path, *, now: int, timestamps: Iterable[int]) -> dict[str, Any]:
     """Return what a `LogReader` finds."""
     with LogReader.open(path) as reader:
         return {
-            "logStartOffset": reader.log_start_offset,
-            "logEndOffset": reader.log_end_offset,
-            "lastStableOffset": reader.last_stable_offset,
-            "topicId": reader.topic_id,
-            "segments": [[each.base_offset, each.size] for each in reader.segments],
-            "producers": producers_of(reader, now=now),
-            "leaderEpochs": [
-                [epoch, start, reader.end_offset_for_epoch(epoch)[1]]
-                for epoch, start in reader.leader_epochs.entries
-            ],
-            "aborted": [
-                list(entry) for segment in reader.segments for entry in segment.txn_index.entries
-            ],
+            **state_told(reader, now=now),
             "offsetsForTimes": {
-                str(timestamp): list(reader.offset_for_timestamp(timestamp) or ())
-                for timestamp in timestamps
+                str(timestamp): list(_found(reader, timestamp) or ()) for timestamp in timestamps
             },
+            "committed": _committed(reader),
             "batches": [_batch(each) for each in batches_of(reader)],
         }
+
+
+def state_told(reader: LogReader, *, now: int) -> dict[str, Any]:
+    """Return what is known of a log without its records."""
+    return {
+        "logStartOffset": reader.log_start_offset,
+        "logEndOffset": reader.log_end_offset,
+        "lastStableOffset": reader.last_stable_offset,
+        "topicId": reader.topic_id,
+        "segments": [[each.base_offset, each.size] for each in reader.segments],
+        "producers": producers_of(reader, now=now),
+        "leaderEpochs": [
+            [epoch, start, reader.end_offset_for_epoch(epoch)[1]]
+            for epoch, start in reader.leader_epochs.entries
+        ],
+        "aborted": [
+            list(entry) for segment in reader.segments for entry in segment.txn_index.entries
+        ],
+    }
 
 
 def batches_of(reader: LogReader) -> list[RecordBatch | LegacyRecordBatch]:
@@ -46,6 +56,25 @@ def batches_of(reader: LogReader) -> list[RecordBatch | LegacyRecordBatch]:
     while at < reader.log_end_offset:
         info = reader.read(at, 1000)
         found += info.batches()
+        at = info.next_offset
+    return found
+
+
+def _found(reader: LogReader, timestamp: int) -> OffsetAndTimestamp | None:
+    if timestamp == MAX_TIMESTAMP:
+        return reader.max_timestamp()
+    return reader.offset_for_timestamp(timestamp)
+
+
+def _committed(reader: LogReader) -> list[int]:
+    """Return the offsets that `read_committed` gives, read in small pieces."""
+    found: list[int] = []
+    at = reader.log_start_offset
+    while at < reader.last_stable_offset:
+        info = reader.read(at, 900, isolation=IsolationLevel.READ_COMMITTED)
+        if info.next_offset == at:
+            break  # a cut inside a batch took the batch, and the log end stayed where it was
+        found += [record.offset for record in info.records()]
         at = info.next_offset
     return found
 

@@ -74,10 +74,20 @@ class Kafka:
 
     def ask(self, ask: str, **fields: Any) -> dict[str, Any]:
         """Return the answer to a question; an error of Kafka's is one, in `error`."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None and stdout is not None
+        self.send(ask, **fields)
+        return self.receive()
+
+    def send(self, ask: str, **fields: Any) -> None:
+        """Put a question; do something else before the one call of `receive` that belongs to it."""
+        stdin = self._process.stdin
+        assert stdin is not None
         stdin.write(json.dumps({"ask": ask, **fields}) + "\n")
         stdin.flush()
+
+    def receive(self) -> dict[str, Any]:
+        """Return the answer to the question that was sent."""
+        stdout = self._process.stdout
+        assert stdout is not None
         line = stdout.readline()
         if not line:
             self._complaints.seek(0)

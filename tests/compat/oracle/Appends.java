@@ -39,6 +39,15 @@ final class Appends {
             (short) 0).firstOffset();
     }
 
+    /**
+     * Appends "bytes" with the offsets and epochs they have, as Kafka's follower does.
+     *
+     * @return the first of these offsets
+     */
+    static long follow(UnifiedLog log, JsonNode batches) {
+        return log.appendAsFollower(any(batches), Integer.MAX_VALUE).firstOffset();
+    }
+
     private static MemoryRecords marker(JsonNode batch) {
         ControlRecordType type = ControlRecordType.valueOf(batch.get("marker").asText());
         return MemoryRecords.withEndTransactionMarker(

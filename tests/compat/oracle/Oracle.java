@@ -50,6 +50,7 @@ public final class Oracle {
     private static void answer(JsonNode question, ObjectNode answer) throws Exception {
         switch (question.get("ask").asText()) {
             case "open" -> PartitionDirectory.open(question, answer);
+            case "live" -> Life.live(question, answer);
             case "dump" -> dump(question);
             case "checkpoint" -> checkpoint(question, answer);
             case "retain" -> Retention.retain(question, answer);

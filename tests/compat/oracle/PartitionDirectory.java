@@ -7,10 +7,6 @@ import java.util.Base64;
 import java.util.Comparator;
 import java.util.Optional;
 import java.util.Properties;
-import java.util.concurrent.Delayed;
-import java.util.concurrent.ScheduledFuture;
-import java.util.concurrent.TimeUnit;
-import java.util.function.Supplier;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.record.Record;
@@ -18,7 +14,6 @@ import org.apache.kafka.common.record.RecordBatch;
 import org.apache.kafka.common.utils.BufferSupplier;
 import org.apache.kafka.common.utils.CloseableIterator;
 import org.apache.kafka.common.utils.Time;
-import org.apache.kafka.server.util.Scheduler;
 import org.apache.kafka.storage.internals.log.LogConfig;
 import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
 import org.apache.kafka.storage.internals.log.LogSegment;
@@ -44,25 +39,39 @@ final class PartitionDirectory {
             for (JsonNode batch : Oracle.array(question, "append")) {
                 answer.withArray("appended").add(Appends.append(log, batch));
             }
-            log.updateHighWatermark(log.logEndOffset());
-            tellOffsets(log, answer);
-            tellProducers(log, answer.putArray("producers"));
-            tellEpochs(log, answer.putArray("leaderEpochs"));
-            tellAborted(log, answer.putArray("aborted"));
-            ObjectNode found = answer.putObject("offsetsForTimes");
-            for (JsonNode timestamp : Oracle.array(question, "timestamps")) {
-                tellTime(log, timestamp.asLong(), found.putArray(timestamp.asText()));
-            }
-            ArrayNode batches = answer.putArray("batches");
-            for (LogSegment segment : log.logSegments()) {
-                for (RecordBatch batch : segment.log().batches()) {
-                    tellBatch(batch, batches.addObject());
-                }
+            tell(log, question, answer);
+        }
+    }
+
+    /** Tells all there is to know; of "batches" only where that is not false. */
+    static void tell(UnifiedLog log, JsonNode question, ObjectNode answer) throws Exception {
+        log.updateHighWatermark(log.logEndOffset());
+        tellOffsets(log, answer);
+        tellProducers(log, answer.putArray("producers"));
+        tellEpochs(log, answer.putArray("leaderEpochs"));
+        tellAborted(log, answer.putArray("aborted"));
+        ObjectNode found = answer.putObject("offsetsForTimes");
+        for (JsonNode timestamp : Oracle.array(question, "timestamps")) {
+            tellTime(log, timestamp.asLong(), found.putArray(timestamp.asText()));
+        }
+        if (!question.path("batches").asBoolean(true)) {
+            return;
+        }
+        Committed.tell(log, answer.putArray("committed"));
+        ArrayNode batches = answer.putArray("batches");
+        for (LogSegment segment : log.logSegments()) {
+            for (RecordBatch batch : segment.log().batches()) {
+                tellBatch(batch, batches.addObject());
             }
         }
     }
 
     static UnifiedLog open(JsonNode question) throws Exception {
+        long now = Oracle.number(question, "now", -1);
+        return open(question, now < 0 ? Time.SYSTEM : new Hands(now));
+    }
+
+    static UnifiedLog open(JsonNode question, Time time) throws Exception {
         Properties config = new Properties();
         if (question.has("config")) {
             question.get("config").properties()
@@ -75,7 +84,7 @@ final class PartitionDirectory {
             Oracle.number(question, "recoveryPoint", 0),
             new AtOnce(),
             STATISTICS,
-            question.has("now") ? new Stopped(question.get("now").asLong()) : Time.SYSTEM,
+            time,
             DAY_MS,
             new ProducerStateManagerConfig(DAY_MS, false),
             DAY_MS,
@@ -164,67 +173,5 @@ final class PartitionDirectory {
         byte[] bytes = new byte[buffer.remaining()];
         buffer.duplicate().get(bytes);
         return Base64.getEncoder().encodeToString(bytes);
-    }
-
-    /** A clock that stands. */
-    private record Stopped(long milliseconds) implements Time {
-        public long hiResClockMs() {
-            return milliseconds;
-        }
-
-        public long nanoseconds() {
-            return milliseconds * 1_000_000;
-        }
-
-        public void sleep(long ms) { }
-
-        public void waitObject(Object object, Supplier<Boolean> condition, long deadlineMs) { }
-    }
-
-    /** Does at once what is due at once, and never what is due later. */
-    private static final class AtOnce implements Scheduler {
-        public void startup() { }
-
-        public void shutdown() { }
-
-        public void resizeThreadPool(int size) { }
-
-        public ScheduledFuture<?> schedule(String name, Runnable task, long delayMs, long periodMs) {
-            if (delayMs <= 0 && periodMs < 0) {
-                task.run();
-            }
-            return new Done();
-        }
-    }
-
-    /** A task that is over. */
-    private record Done() implements ScheduledFuture<Object> {
-        public long getDelay(TimeUnit unit) {
-            return 0;
-        }
-
-        public int compareTo(Delayed other) {
-            return 0;
-        }
-
-        public boolean cancel(boolean interrupt) {
-            return false;
-        }
-
-        public boolean isCancelled() {
-            return false;
-        }
-
-        public boolean isDone() {
-            return true;
-        }
-
-        public Object get() {
-            return null;
-        }
-
-        public Object get(long timeout, TimeUnit unit) {
-            return null;
-        }
     }
 }

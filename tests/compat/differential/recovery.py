@@ -1,0 +1,232 @@
+"""The same damaged directory, opened by both: what must survive on our side.
+
+    both open      our logs hold the batches that Kafka's hold, byte for byte, or more; where they
+                   hold the same, all else that is known of them is the same, too
+    we refuse      the error says which file is damaged and where, and no log was touched:
+                   everything is still there
+    Kafka refuses  whatever we make of it
+
+Where ours may differ is a rule of `streamlog/SKIPPED.md`.
+"""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+from streamlog.clock import ManualClock
+from streamlog.config import LogConfig
+from streamlog.errors import CorruptDataError, CorruptRecordError
+from streamlog.log.partition_log import PartitionLog
+from streamlog.log.reader import LogReader
+from streamlog.records.batch import check_crc, scan_batches
+from tests.compat.answers import state_told
+from tests.compat.differential.comparison import differences, indexes, logs
+from tests.compat.differential.damage import damage
+from tests.compat.kafka import Kafka
+
+__all__ = ["DamagedCase", "Verdict"]
+
+NAME = "orders-0"
+EPOCHS = "leader-epoch-checkpoint"
+
+
+class Verdict(NamedTuple):
+    """What came of a damaged directory.
+
+    Attributes:
+        differences: What differs and must not.
+        kept_more: Whether we kept what Kafka throws away.
+    """
+
+    differences: list[str]
+    kept_more: bool = False
+
+
+class Opening(NamedTuple):
+    """How a directory is opened.
+
+    Attributes:
+        is_clean: Whether Kafka is told that the log was closed in order.
+        recovery_point: What the checkpoint says; None: there is none.
+        log_start_offset: What that checkpoint says.
+    """
+
+    is_clean: bool
+    recovery_point: int | None
+    log_start_offset: int
+
+    @classmethod
+    def draw(cls, random: Random, log_end_offset: int) -> "Opening":
+        """Return one for a log of this end."""
+        start = random.randint(0, log_end_offset) if random.random() < 0.2 else 0
+        if random.random() < 0.2:
+            return cls(True, log_end_offset, start)
+        points = (None, 0, random.randint(0, log_end_offset))
+        return cls(False, random.choice(points), start)
+
+
+class DamagedCase:
+    """A directory, damaged; to be opened by both.
+
+    Args:
+        source: A partition's directory; it is copied.
+        scratch: Where the copies go.
+        random: Draws damage and opening.
+        log_end_offset: Where the log ended.
+
+    Attributes:
+        name: What was damaged, and how it is opened.
+    """
+
+    def __init__(self, source: Path, scratch: Path, random: Random, *, log_end_offset: int) -> None:
+        broken = scratch / "broken" / NAME
+        shutil.copytree(source, broken)
+        self._touched = damage(broken, random)
+        self._before = _log_contents(broken)
+        self._is_crash = "crash" in source.parent.name
+        logs_left = sorted(path.name for path in broken.glob("*.log"))
+        touched_logs = {name for name in self._touched if ".log" in name}
+        self._is_log_lost = not touched_logs <= {*logs_left}
+        self._has_hole = not touched_logs <= {*logs_left[-1:]}
+        self._theirs, self._ours = (scratch / who / NAME for who in ("theirs", "ours"))
+        for copy in (self._theirs, self._ours):
+            shutil.copytree(broken, copy)
+        self._opening = Opening.draw(random, log_end_offset)
+        touched = ", ".join(sorted(self._touched)) or "nothing"
+        self.name = f"{source.parent.name} with damage to {touched}, {self._opening}"
+
+    def compare(self, kafka: Kafka, config: LogConfig, now: int) -> Verdict:
+        """Let both open their copies, say what came of it."""
+        theirs = self._opened_by_kafka(kafka, config, now)
+        try:
+            ours = self._opened_by_us(config, now)
+        except CorruptDataError as error:
+            return Verdict(list(self._objections(error)), kept_more="error" not in theirs)
+        if "error" in theirs:
+            return Verdict([], kept_more=True)
+        return self._both_opened(theirs, ours)
+
+    # ---- opening -------------------------------------------------------------------------------
+    def _opened_by_kafka(self, kafka: Kafka, config: LogConfig, now: int) -> dict[str, Any]:
+        answer = kafka.ask(
+            "open",
+            directory=str(self._theirs),
+            now=now,
+            config=config.to_properties(),
+            clean=self._opening.is_clean,
+            recoveryPoint=self._opening.recovery_point or 0,
+            logStartOffset=self._opening.log_start_offset,
+            batches=False,
+        )
+        return answer if "error" in answer else _without_epochs_at(answer["logEndOffset"], answer)
+
+    def _opened_by_us(self, config: LogConfig, now: int) -> dict[str, Any]:
+        root = self._ours.parent
+        _checkpoint(root / "recovery-point-offset-checkpoint", self._opening.recovery_point)
+        _checkpoint(root / "log-start-offset-checkpoint", self._opening.log_start_offset or None)
+        with PartitionLog.open(self._ours, config=config, clock=ManualClock(now)) as log:
+            end = log.log_end_offset
+        with LogReader.open(self._ours) as reader:
+            told = state_told(reader, now=now)
+        return _without_epochs_at(end, told)
+
+    # ---- judging -------------------------------------------------------------------------------
+    def _objections(self, error: CorruptDataError) -> list[str]:
+        """Return what is wrong with a refusal."""
+        found = []
+        after = _log_contents(self._ours)
+        if not all(_is_kept(data, after) for data in self._before):
+            found.append(f"we refused, and a log is lost: {error}")
+        if error.path is None or not Path(error.path).is_relative_to(self._ours):
+            found.append(f"we refused without a place: {error}")
+        elif not (self._is_log_lost or self._is_touched(Path(error.path).name)):
+            found.append(f"we refused {Path(error.path).name}, which nobody touched: {error}")
+        if isinstance(error, CorruptRecordError) and error.position is None:
+            found.append(f"we refused a log without a position: {error}")
+        return found
+
+    def _is_touched(self, name: str) -> bool:
+        """Tell whether a file was damaged, under this name or the one it had before a swap."""
+        return name in self._touched or f"{name}.swap" in self._touched
+
+    def _both_opened(self, theirs: dict[str, Any], ours: dict[str, Any]) -> Verdict:
+        kept, kept_by_kafka = _batches(self._ours), _batches(self._theirs)
+        if kept != kept_by_kafka:
+            lost = [each for each in kept_by_kafka if each not in kept]
+            if lost:
+                return Verdict([f"we lost {len(lost)} batches that Kafka kept"])
+            return Verdict([], kept_more=True)
+        found = []
+        for name in self._comparable(ours["logStartOffset"]):
+            found += differences(name, theirs[name], ours[name])
+        if not self._opening.is_clean and not self._opening.recovery_point:
+            pair = [
+                self._indexes(copy, ours["logStartOffset"]) for copy in (self._theirs, self._ours)
+            ]
+            found += differences("indexes made anew", *pair)
+        return Verdict(found)
+
+    def _comparable(self, log_start_offset: int) -> Iterator[str]:
+        """Yield what must be the same where the same batches are left.
+
+        Of producers Kafka forgets what lies below the log start, and what a missing snapshot would
+        have told where it takes the log for closed in order; we look into the log. So it is with
+        epochs whose file is lost. Where records are lost before the end, a snapshot behind them
+        still knows what they said.
+        """
+        yield from ("logStartOffset", "logEndOffset")
+        trusts = self._opening.is_clean
+        if not (trusts or self._opening.recovery_point) or EPOCHS not in self._touched:
+            yield "leaderEpochs"
+        is_trustworthy = not (self._touched or self._is_crash)
+        if log_start_offset == 0 and not self._has_hole and (not trusts or is_trustworthy):
+            yield from ("producers", "aborted", "lastStableOffset")
+
+
+def _checkpoint(path: Path, offset: int | None) -> None:
+    if offset is not None:
+        path.write_text(f"0\n1\norders 0 {offset}\n")
+
+
+def _without_epochs_at(end: int, told: dict[str, Any]) -> dict[str, Any]:
+    """Leave out an epoch without records: ours start one where something may be lost."""
+    epochs = [each for each in told["leaderEpochs"] if each[1] < end]
+    return {**told, "leaderEpochs": epochs}
+
+
+def _log_contents(directory: Path) -> set[bytes]:
+    """Return what log files hold, whatever they are called now."""
+    return {path.read_bytes() for path in directory.iterdir() if ".log" in path.name}
+
+
+def _indexes(directory: Path, log_start_offset: int) -> dict[str, bytes]:
+    """Return the indexes; those of transactions only where their beginnings are in the log."""
+    return {
+        name: data
+        for name, data in indexes(directory).items()
+        if log_start_offset == 0 or not name.endswith(".txnindex")
+    }
+
+
+def _is_kept(data: bytes, contents: set[bytes]) -> bool:
+    """Tell whether what a log held is still there: in one piece, or cut and the rest set aside.
+
+    Zeros at the end say nothing and are not kept.
+    """
+    rests = {b"", *(each.rstrip(b"\0") for each in contents)}
+    return any(
+        data.startswith(head) and data[len(head) :].rstrip(b"\0") in rests for head in contents
+    )
+
+
+def _batches(directory: Path) -> list[bytes]:
+    """Return the sound batches of all logs, each log up to the first that is not."""
+    found = []
+    for _, data in sorted(logs(directory).items()):
+        scan = scan_batches(data)
+        good = check_crc(data, scan.table)
+        for position, size in zip(scan.table.position[:good], scan.table.size[:good], strict=True):
+            found.append(data[position : position + size])
+    return found

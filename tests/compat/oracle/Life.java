@@ -1,0 +1,94 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.stream.Stream;
+import org.apache.kafka.storage.internals.log.UnifiedLog;
+
+/** A partition from its making to its end, step by step. */
+final class Life {
+    private final JsonNode question;
+    private final Hands hands;
+    private UnifiedLog log;
+
+    private Life(JsonNode question) throws Exception {
+        this.question = question;
+        hands = new Hands(question.get("now").asLong());
+        log = PartitionDirectory.open(question, hands);
+    }
+
+    /**
+     * Does the "steps" in a new "directory", tells what came of each and all there is to know.
+     *
+     * <p>What the directory looks like before the log is closed is copied to "copy".
+     */
+    static void live(JsonNode question, ObjectNode answer) throws Exception {
+        Life life = new Life(question);
+        try {
+            ArrayNode outcomes = answer.putArray("outcomes");
+            for (JsonNode step : question.get("steps")) {
+                life.hands.put(step.get("now").asLong());
+                life.outcome(step, outcomes);
+            }
+            PartitionDirectory.tell(life.log, question, answer);
+            copy(Path.of(question.get("directory").asText()), Path.of(question.get("copy").asText()));
+        } finally {
+            life.log.close();
+        }
+    }
+
+    private void outcome(JsonNode step, ArrayNode outcomes) throws Exception {
+        try {
+            outcomes.add(take(step));
+        } catch (RuntimeException refused) { // all of Kafka's own errors are such
+            outcomes.add(refused.getClass().getSimpleName());
+        }
+    }
+
+    private long take(JsonNode step) throws Exception {
+        switch (step.get("do").asText()) {
+            case "append" -> {
+                return appended(Appends.append(log, step));
+            }
+            case "follow" -> {
+                return appended(Appends.follow(log, step));
+            }
+            case "roll" -> {
+                return log.roll().baseOffset();
+            }
+            case "truncate" -> log.truncateTo(step.get("offset").asLong());
+            case "reopen" -> reopen(step);
+            default -> throw new IllegalArgumentException("no such step: " + step);
+        }
+        return log.logEndOffset();
+    }
+
+    private long appended(long offset) throws IOException {
+        log.updateHighWatermark(log.logEndOffset());
+        return offset;
+    }
+
+    private void reopen(JsonNode step) throws Exception {
+        ObjectNode again = question.deepCopy();
+        again.set("clean", step.get("clean"));
+        again.put("logStartOffset", log.logStartOffset());
+        again.put("recoveryPoint", step.get("clean").asBoolean() ? log.logEndOffset() : 0);
+        log.close();
+        log = PartitionDirectory.open(again, hands);
+        log.updateHighWatermark(log.logEndOffset());
+    }
+
+    private static void copy(Path from, Path to) throws IOException {
+        Files.createDirectories(to);
+        List<Path> files;
+        try (Stream<Path> listed = Files.list(from)) {
+            files = listed.toList();
+        }
+        for (Path file : files) {
+            Files.copy(file, to.resolve(file.getFileName()));
+        }
+    }
+}

@@ -1,0 +1,51 @@
+"""Random logs, written by both and read by both, and damaged ones, opened by both.
+
+Always the same cases here; `python -m tests.compat.differential` tries others, and more of them.
+"""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.compat.differential import comparison
+from tests.compat.differential.__main__ import MEMORY, run
+from tests.compat.differential.life import Life
+from tests.compat.kafka import Kafka
+
+pytestmark = pytest.mark.compat
+
+CASES = 500
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Iterator[Path]:
+    """A directory in memory where there is such a place: a case writes some hundred files."""
+    place = MEMORY / tmp_path.name if MEMORY.is_dir() else tmp_path / "scratch"
+    place.mkdir()
+    yield place
+    shutil.rmtree(place)
+
+
+def test_five_hundred_random_logs_are_the_same_to_kafka_and_to_us(
+    kafka: Kafka, scratch: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tally = run(kafka, range(CASES), scratch)
+    assert capsys.readouterr().out == ""
+    assert (tally.compared, tally.differing) == (CASES, 0)
+    assert tally.kept_more > CASES // 10
+
+
+@pytest.mark.parametrize("what", ["a record", "an outcome", "an index entry"])
+def test_a_difference_would_be_seen(
+    kafka: Kafka, scratch: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """What we tell, or leave behind, is made a little wrong on purpose."""
+    if what == "an outcome":
+        monkeypatch.setattr(Life, "_append", lambda life, step: 0)
+    elif what == "a record":
+        monkeypatch.setattr(comparison, "NO_EPOCHS", "")
+    else:
+        monkeypatch.setattr(comparison, "indexes", lambda directory: {str(directory): b""})
+    assert run(kafka, range(4), scratch).differing > 0
