@@ -225,17 +225,28 @@ class LocalLog:
             ) from error
 
     def check_follows(self, table: BatchTable) -> None:
-        """Raise where batches with offsets of their own start below the log end.
+        """Raise where batches with offsets of their own start below the log end, or go back.
 
         Raises:
             UnexpectedAppendOffsetError: They do.
         """
-        if len(table) and int(table.base_offset[0]) < self.log_end_offset:
+        if len(table) == 0:
+            return
+        if int(table.base_offset[0]) < self.log_end_offset:
             raise UnexpectedAppendOffsetError(
                 "append starts below the log end",
                 path=self._path,
                 got=f"offsets {int(table.base_offset[0])} to {int(table.last_offset[-1])}",
                 expected=f"first offset {self.log_end_offset} or above",
+            )
+        goes_back = table.base_offset[1:] <= table.last_offset[:-1]
+        if goes_back.any():
+            at = int(goes_back.argmax())
+            raise UnexpectedAppendOffsetError(
+                "offsets of an append go back",
+                path=self._path,
+                offset=int(table.base_offset[at + 1]),
+                expected=f"offset {int(table.last_offset[at]) + 1} or above",
             )
 
     # ---- roll, sync, truncate ------------------------------------------------------------------

@@ -311,7 +311,7 @@ class PartitionLog:
         """Append batches with the offsets and epochs they carry; gaps upwards are fine.
 
         Raises:
-            UnexpectedAppendOffsetError: They start below the log end.
+            UnexpectedAppendOffsetError: They start below the log end, or go back.
             CorruptRecordError: A checksum is wrong or they are not whole batches.
 
         Source: UnifiedLog.appendAsFollower.
