@@ -5,6 +5,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+from streamlog.errors import StreamLogError
 from tests.compat.answers import MAX_TIMESTAMP, told_by_reader
 from tests.compat.differential import comparison
 from tests.compat.differential.life import Life
@@ -49,6 +50,8 @@ def compare(kafka: Kafka, seed: int, scratch: Path) -> Outcome:
     """
     try:
         return _Case(kafka, seed, scratch).run()
+    except StreamLogError as error:
+        return Outcome([f"we failed: {type(error).__name__}: {error}"], kept_more=False)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -110,8 +113,12 @@ class _Case:
         self._note("what we read in what Kafka wrote", live, theirs)
         copy = self._copied(sides.ours, "believed")
         is_clean = self._random.random() < 0.5
-        answer = self._open(copy, clean=is_clean, timestamps=self._times)
         ours = told_by_reader(sides.ours, now=now, timestamps=self._times)
+        answer = self._open(
+            copy,
+            clean=is_clean,
+            timestamps=self._times,
+        )
         comparison.mend_lookups(answer, ours)
         self._note("what Kafka reads in what we wrote", comparison.told(answer), ours)
         is_same = self._script.is_exact and not life.may_roll_elsewhere

@@ -123,9 +123,8 @@ class DamagedCase:
         return answer if "error" in answer else _without_epochs_at(answer["logEndOffset"], answer)
 
     def _opened_by_us(self, config: LogConfig, now: int) -> dict[str, Any]:
-        root = self._ours.parent
-        _checkpoint(root / "recovery-point-offset-checkpoint", self._opening.recovery_point)
-        _checkpoint(root / "log-start-offset-checkpoint", self._opening.log_start_offset or None)
+        _checkpoint(self._ours, "recovery-point", self._opening.recovery_point)
+        _checkpoint(self._ours, "log-start", self._opening.log_start_offset or None)
         with PartitionLog.open(self._ours, config=config, clock=ManualClock(now)) as log:
             end = log.log_end_offset
         with LogReader.open(self._ours) as reader:
@@ -162,9 +161,8 @@ class DamagedCase:
         for name in self._comparable(ours["logStartOffset"]):
             found += differences(name, theirs[name], ours[name])
         if not self._opening.is_clean and not self._opening.recovery_point:
-            pair = [
-                self._indexes(copy, ours["logStartOffset"]) for copy in (self._theirs, self._ours)
-            ]
+            start = ours["logStartOffset"]
+            pair = (_indexes(self._theirs, start), _indexes(self._ours, start))
             found += differences("indexes made anew", *pair)
         return Verdict(found)
 
@@ -185,9 +183,12 @@ class DamagedCase:
             yield from ("producers", "aborted", "lastStableOffset")
 
 
-def _checkpoint(path: Path, offset: int | None) -> None:
+def _checkpoint(partition: Path, kind: str, offset: int | None) -> None:
+    """Write an offset of a partition to a checkpoint of its root; None writes nothing."""
     if offset is not None:
-        path.write_text(f"0\n1\norders 0 {offset}\n")
+        topic, _, number = partition.name.rpartition("-")
+        path = partition.parent / f"{kind}-offset-checkpoint"
+        path.write_text(f"0\n1\n{topic} {number} {offset}\n")
 
 
 def _without_epochs_at(end: int, told: dict[str, Any]) -> dict[str, Any]:
