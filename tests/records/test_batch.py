@@ -1,5 +1,7 @@
 """One batch and scans of many: what may change in place, what is damage, what merely ends."""
 
+import struct
+
 import pytest
 
 from streamlog.binary.crc import crc32c
@@ -96,6 +98,23 @@ def test_append_time_is_the_time_of_all_records_and_clears_unused_bits() -> None
     assert int.from_bytes(batch.buffer[21:23], "big") == 0x08
     assert {record.timestamp for record in batch.records()} == {T0 + 99}
     assert {record.timestamp_type for record in batch.records()} == {batch.timestamp_type}
+
+
+@pytest.mark.parametrize("is_control", [False, True])
+def test_a_batch_without_records_keeps_every_field(is_control: bool) -> None:
+    """The header that stands where compaction took all records, field by field."""
+    attributes = 0x30 if is_control else 0x10
+    header = struct.pack(">qiibIhiqqqhii", 23, 49, 15, 2, 0, attributes, 37, -1, -1, 2342, 16, 9, 0)
+    batch = RecordBatch(changed(header, 0, b""))
+    assert (len(header), batch.size, batch.is_valid) == (61, 61, True)
+    assert (batch.base_offset, batch.last_offset, batch.next_offset) == (23, 60, 61)
+    assert (batch.producer_id, batch.producer_epoch) == (2342, 16)
+    assert (batch.base_sequence, batch.last_sequence) == (9, 46)
+    assert (batch.base_timestamp, batch.max_timestamp) == (-1, -1)
+    assert (batch.partition_leader_epoch, batch.count) == (15, 0)
+    assert (batch.is_transactional, batch.is_control) == (True, is_control)
+    assert batch.delete_horizon_ms is None
+    assert list(batch.records()) == []
 
 
 def test_null_and_empty_stay_apart() -> None:

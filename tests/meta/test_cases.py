@@ -1,0 +1,26 @@
+"""The table of Kafka's cases names tests that exist."""
+
+import ast
+import re
+
+import pytest
+
+from tests.meta.repository import ROOT, parse
+
+CASES = (ROOT / "tests" / "compat" / "CASES.md").read_text(encoding="utf-8")
+ROWS = [line.split(" | ") for line in CASES.splitlines() if re.match(r"\| \d+[a-z]? \|", line)]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0].strip("| "))
+def test_every_case_has_a_test_that_exists_or_a_reason(row: list[str]) -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", row[2])
+    assert named or re.match(r"(not applicable: .{20}|with compaction)", row[2])
+    for path, function in named:
+        tree = parse(ROOT / path)
+        assert function in {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}
+
+
+def test_no_case_stands_twice_and_they_are_in_order() -> None:
+    numbers = [int(re.sub(r"\D", "", row[0])) for row in ROWS]
+    assert numbers == sorted(numbers)
+    assert len({row[0] for row in ROWS}) == len(ROWS) > 140
