@@ -3,8 +3,8 @@
 Kernels take flat arrays and ints, write into arrays that the caller made, and return an int:
 a count, or a negative status that a constant names. They never raise; the plain function beside
 them does. Array reads and writes are bounds-checked (`boundscheck=True`), so a wrong kernel
-raises instead of reading foreign memory; `copy_bytes`, `load_word` and `crc32c_of` are the
-exceptions and therefore take part only in kernels that checked the range. Kernels allocate
+raises instead of reading foreign memory; `copy_bytes`, `load_word`, `store` and `crc32c_of`
+are the exceptions and therefore take part only in kernels that checked the range. Kernels allocate
 nothing, so numba's memory runtime is off: it would count a reference, atomically, each time an
 array is handed to a helper, inlined or not, and reading a varint would take three times as long.
 A kernel that did allocate does not compile.
@@ -29,8 +29,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from streamlog.binary.arrays import WORD_SIZE
 from streamlog.binary.crc import crc32c
 from streamlog.binary.crc_function import CRC32C_ADDRESS, CRC32C_EMPTY
+from streamlog.binary.heap import keep_large_blocks
 
-__all__ = ["copy_bytes", "crc32c_of", "inlined", "int64", "kernel", "load_word"]
+__all__ = ["copy_bytes", "crc32c_of", "inlined", "int64", "kernel", "load_word", "store"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -132,6 +133,9 @@ if TYPE_CHECKING:
     def load_word(source: NDArray[np.uint8], position: int) -> int:
         """Return the 8 bytes at `position` as int64, the first byte lowest; the range unchecked."""
 
+    def store(target: NDArray[Any], index: int, value: int) -> None:
+        """Write `value` at `index`, 0 or more, of a contiguous array; the range unchecked."""
+
     def crc32c_of(source: NDArray[np.uint8], position: int, size: int) -> int:
         """Return the library's CRC-32C of `size` bytes from `position` on; the range unchecked."""
 
@@ -143,6 +147,7 @@ else:
     from numba.extending import intrinsic
 
     numba.config.CACHE_DIR = _cache_directory()
+    keep_large_blocks()  # whoever calls kernels moves megabytes
 
     if numba.config.DISABLE_JIT:
 
@@ -153,6 +158,9 @@ else:
 
         def load_word(source, position):  # noqa: D103
             return int.from_bytes(source[position : position + WORD_SIZE], "little", signed=True)
+
+        def store(target, index, value):  # noqa: D103
+            target[index] = value
 
         def crc32c_of(source, position, size):  # noqa: D103
             return crc32c(source[position : position + size])
@@ -187,6 +195,17 @@ else:
                 return builder.load(builder.bitcast(place, word), align=1)
 
             return types.int64(source, types.int64), generate
+
+        @intrinsic
+        def store(typing_context, target, index, value):  # noqa: D103
+            def generate(context, builder, signature, arguments):
+                into, _, kind = signature.args
+                data = context.make_array(into)(context, builder, arguments[0]).data
+                number = context.cast(builder, arguments[2], kind, into.dtype)
+                builder.store(number, builder.gep(data, [arguments[1]]))
+                return context.get_dummy_value()
+
+            return types.void(target, types.int64, value), generate
 
         @intrinsic
         def crc32c_of(typing_context, source, position, size):  # noqa: D103

@@ -29,6 +29,8 @@ __all__ = [
     "SIZE_MASK",
     "plain_read_varint",
     "plain_write_varlong",
+    "read_short_size",
+    "read_short_varint",
     "read_varint",
     "read_varlong",
     "size_of_varlong",
@@ -114,6 +116,47 @@ def read_varlong(buffer: NDArray[np.uint8], position: int, end: int) -> tuple[in
     if group >= 0x80 or size > end - position:
         size = 0
     return (bits >> 1 & LOW_63_BITS) ^ -(bits & 1), size
+
+
+@inlined
+def read_short_varint(buffer: NDArray[np.uint8], position: int) -> tuple[int, int]:
+    """Read the varint of at most 4 bytes at `position`.
+
+    Args:
+        buffer: uint8[n], n at least `position` + 8, which is not checked.
+        position: 0 or more.
+
+    Returns:
+        The value and its size, 1 to 4; size 0 for a longer one.
+    """
+    return short_varint_of(load_word(buffer, position))
+
+
+@inlined
+def read_short_size(buffer: NDArray[np.uint8], position: int) -> tuple[int, int]:
+    """Do the same, faster for what sizes are: seldom negative, most often 1 or 2 bytes long."""
+    word = load_word(buffer, position)
+    if word & 0x81 == 0:
+        return word >> 1 & 0x3F, 1
+    if word & 0x8081 == 0x80:
+        return word >> 1 & 0x3F | word >> 2 & 0x1FC0, 2
+    return short_varint_of(word)
+
+
+@inlined
+def short_varint_of(word: int) -> tuple[int, int]:
+    """Return the varint in the low 4 bytes of `word` and its size; size 0 if it is longer."""
+    bits = word & 0x7F
+    size = 1
+    if word & 0x80 != 0:
+        bits |= word >> 1 & 0x3F80
+        size = 2
+        if word & 0x8000 != 0:
+            bits |= word >> 2 & 0x1F_C000 | word >> 3 & 0x0FE0_0000 & -(word >> 23 & 1)
+            size = 3 + (word >> 23 & 1)
+            if word >> 8 * size - 1 & 1:
+                size = 0
+    return bits >> 1 ^ -(bits & 1), size
 
 
 @inlined

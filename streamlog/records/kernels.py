@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.binary.arrays import WORD_SIZE
-from streamlog.binary.jit import copy_bytes, inlined, int64, kernel
+from streamlog.binary.jit import copy_bytes, inlined, int64, kernel, load_word, store
 from streamlog.binary.varint import (
     SIZE_BITS,
     SIZE_MASK,
+    read_short_size,
+    read_short_varint,
     read_varint,
     read_varlong,
 )
@@ -82,6 +84,9 @@ INTS_VALUE: Final = 1
 INTS_HEADERS: Final = 2
 INTS_TYPE: Final = 3  # the timestamp's; n are filled
 INTS_WIDTH: Final = 4
+
+DOUBTFUL: Final = -1  # the end of a record that `skim_record` leaves to `read_any_record`
+SLACK: Final = 32  # bytes behind a record that is skimmed: five numbers, attributes, one load
 
 
 @kernel
@@ -163,13 +168,70 @@ class RecordFields(NamedTuple):
 def read_record(source: NDArray[np.uint8], position: int, batch_end: int) -> RecordFields:
     """Check the record at `position` completely, and say where its fields lie.
 
-    This is part of the hottest loops of all, so it is compiled into them.
+    This is part of the hottest loops of all. The way of nearly all records is compiled into them;
+    what that has doubts about is looked at again, slowly.
 
     Args:
         source: uint8[m], m at least 8; not trusted.
         position: Where the record begins, 0 or more.
         batch_end: Where the last record of its batch must end, at most m.
     """
+    found = skim_record(source, position, min(batch_end, source.size - SLACK))
+    if found.end < 0:
+        found = read_any_record(source, position, batch_end)
+    return found
+
+
+@inlined
+def skim_record(source: NDArray[np.uint8], position: int, latest_end: int) -> RecordFields:
+    """Read the record at `position` if it is sound and its numbers have 4 bytes at most.
+
+    Numbers are loaded before anything tells that they lie inside the record: five of them and the
+    attributes lead no further than `SLACK` behind its end, and the sizes of key and value are
+    compared with that end. A position never goes back, so one look at the end is enough.
+
+    Args:
+        source: uint8[m]; not trusted.
+        position: Where the record begins, 0 or more.
+        latest_end: Where it must end, at most m - SLACK.
+
+    Returns:
+        Its fields; end DOUBTFUL for any other record.
+    """
+    if position > latest_end:
+        return RecordFields(DOUBTFUL, 0, 0, 0, 0, 0, 0, 0, 0)
+    length, width = read_short_size(source, position)
+    position += width
+    end = position + length
+    if width == 0 or length <= 0 or end > latest_end:
+        return RecordFields(DOUBTFUL, 0, 0, 0, 0, 0, 0, 0, 0)
+    timestamp, width = read_short_varint(source, position + 1)  # behind the attributes
+    position += 1 + width
+    offset, offset_width = read_short_varint(source, position)
+    if width == 0 or offset_width == 0:
+        return RecordFields(DOUBTFUL, 0, 0, 0, 0, 0, 0, 0, 0)
+    position += offset_width
+    key_size, width = read_short_size(source, position)
+    key = position + width
+    if width == 0 or key_size > end - key:
+        return RecordFields(DOUBTFUL, 0, 0, 0, 0, 0, 0, 0, 0)
+    position = key + max(key_size, 0)
+    value_size, width = read_short_size(source, position)
+    value = position + width
+    if width == 0 or value_size > end - value:
+        return RecordFields(DOUBTFUL, 0, 0, 0, 0, 0, 0, 0, 0)
+    position = value + max(value_size, 0)
+    headers, count = position + 1, 0
+    if headers != end or load_word(source, position) & 0xFF != 0:
+        headers, count = read_headers(source, position, end)
+        if headers < 0:
+            return RecordFields(DOUBTFUL, 0, 0, 0, 0, 0, 0, 0, 0)
+    return RecordFields(end, timestamp, offset, key, key_size, value, value_size, headers, count)
+
+
+@kernel
+def read_any_record(source: NDArray[np.uint8], position: int, batch_end: int) -> RecordFields:
+    """Check the record at `position`, whatever it is; see `read_record`."""
     number = read_varint(source, position, batch_end)
     position += number & SIZE_MASK
     end = position + (number >> SIZE_BITS)
@@ -192,19 +254,29 @@ def read_record(source: NDArray[np.uint8], position: int, batch_end: int) -> Rec
     value_size = number >> SIZE_BITS
     if number == 0 or value_size > end - value:
         return RecordFields(BAD_FIELD_LENGTH, 0, 0, 0, 0, 0, 0, 0, 0)
-    position = value + max(value_size, 0)
+    headers, count = read_headers(source, value + max(value_size, 0), end)
+    return RecordFields(
+        end if headers >= 0 else headers,
+        timestamp, offset >> SIZE_BITS, key, key_size, value, value_size, headers, count,
+    )  # fmt: skip
+
+
+@kernel
+def read_headers(source: NDArray[np.uint8], position: int, end: int) -> tuple[int, int]:
+    """Check the headers at `position`, with which a record must end.
+
+    Returns:
+        Where they begin behind their count, and the count; or what is wrong, and 0.
+    """
     number = read_varint(source, position, end)
     headers = position + (number & SIZE_MASK)
     count = number >> SIZE_BITS
     if number == 0 or count < 0 or count > end - headers:
-        return RecordFields(BAD_HEADER_COUNT, 0, 0, 0, 0, 0, 0, 0, 0)
+        return BAD_HEADER_COUNT, 0
     position = headers if count == 0 else skip_headers(source, headers, end, count)
     if position != end:
-        status = position if position < 0 else BAD_RECORD_END
-        return RecordFields(status, 0, 0, 0, 0, 0, 0, 0, 0)
-    return RecordFields(
-        end, timestamp, offset >> SIZE_BITS, key, key_size, value, value_size, headers, count
-    )
+        return position if position < 0 else BAD_RECORD_END, 0
+    return headers, count
 
 
 @kernel
@@ -355,25 +427,33 @@ def decode_batch(
 ) -> int:
     """Check the records of batch `index` and copy the wanted ones, from `row` on.
 
+    There is room for all its records, which is looked at before the first one is stored.
+
     Returns:
         The row behind the last, or what is wrong with the record at the `ERROR_…` places.
     """
     batch, position, batch_end = fields[index], spans[index, 0], spans[index, 1]
+    if batch[COUNT] > out_longs.shape[1] - row or batch[COUNT] >= out_ints.shape[1] - row:
+        return note_error(out_totals, index, 0, OUT_OF_ROOM)
+    offsets, timestamps = out_longs[LONGS_OFFSET], out_longs[LONGS_TIMESTAMP]
+    header_places = out_longs[LONGS_HEADERS]
+    keys, values, header_counts = out_ints[INTS_KEY], out_ints[INTS_VALUE], out_ints[INTS_HEADERS]
+    start_offset, end_offset = limits[LIMIT_START], limits[LIMIT_END]
     base_offset, base_timestamp = batch[BASE_OFFSET], batch[BASE_TIMESTAMP]
     is_stamped, stamp = batch[ATTRIBUTES] & TIMESTAMP_TYPE_MASK != 0, batch[MAX_TIMESTAMP]
     key_end, value_end = out_totals[TOTAL_KEY_BYTES], out_totals[TOTAL_VALUE_BYTES]
-    headers = int64(out_ints[INTS_HEADERS, row])
+    headers = int64(header_counts[row])
     for record in range(batch[COUNT]):
         found = read_record(source, position, batch_end)
         position = found.end
         if position < 0:
             return note_error(out_totals, index, record, position)
         offset = base_offset + found.offset
-        if not limits[LIMIT_START] <= offset < limits[LIMIT_END]:
+        if not start_offset <= offset < end_offset:
             continue
-        out_longs[LONGS_OFFSET, row] = offset
-        out_longs[LONGS_TIMESTAMP, row] = stamp if is_stamped else base_timestamp + found.timestamp
-        out_longs[LONGS_HEADERS, row] = found.headers
+        store(offsets, row, offset)
+        store(timestamps, row, stamp if is_stamped else base_timestamp + found.timestamp)
+        store(header_places, row, found.headers)
         if found.key_size < 0:
             out_totals[TOTAL_KEY_NULLS] += 1
             out_validity[0, row >> 3] &= 0xFF ^ 1 << (row & 7)
@@ -388,8 +468,9 @@ def decode_batch(
             return OUT_OF_ROOM
         headers += found.header_count
         row += 1
-        out_ints[INTS_KEY, row], out_ints[INTS_VALUE, row] = key_end, value_end
-        out_ints[INTS_HEADERS, row] = headers
+        store(keys, row, key_end)
+        store(values, row, value_end)
+        store(header_counts, row, headers)
     out_totals[TOTAL_KEY_BYTES], out_totals[TOTAL_VALUE_BYTES] = key_end, value_end
     if position != batch_end:
         return note_error(out_totals, index, batch[COUNT], SURPLUS_BYTES)

@@ -12,6 +12,8 @@ from streamlog.binary.varint import (
     SIZE_MASK,
     plain_read_varint,
     plain_write_varlong,
+    read_short_size,
+    read_short_varint,
     read_varint,
     read_varlong,
     size_of_varlong,
@@ -49,6 +51,16 @@ VARLONGS = VARINTS | {
 @kernel
 def call_read_varint(buffer, position, end):
     return read_varint(buffer, position, end)
+
+
+@kernel
+def call_read_short_varint(buffer, position):
+    return read_short_varint(buffer, position)
+
+
+@kernel
+def call_read_short_size(buffer, position):
+    return read_short_size(buffer, position)
 
 
 @kernel
@@ -158,3 +170,13 @@ def test_reading_inverts_writing_of_varints(value: int) -> None:
 def test_reading_inverts_writing_of_varlongs(value: int) -> None:
     encoded = written(value)
     assert varlong(encoded) == (value, len(encoded))
+
+
+@given(st.binary(min_size=8, max_size=8) | INT32.map(plain_write_varlong))
+def test_reading_short_numbers_agrees_with_the_plain_twin(text: bytes) -> None:
+    source = as_source(text.ljust(8, b"\xff"))
+    plain = plain_read_varint(text.ljust(8, b"\xff"), 0, width=32)
+    expected = plain if plain is not None and plain[1] <= 4 else None
+    for read in (call_read_short_varint, call_read_short_size):
+        value, size = read(source, 0)
+        assert (None if size == 0 else (value, size)) == expected

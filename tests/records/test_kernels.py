@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from streamlog.binary.arrays import as_source, read_only
+from streamlog.binary.varint import plain_write_varlong
 from streamlog.errors import InvalidRequestError
 from streamlog.records import batch_kernels, kernels, plain_headers, reference, write_kernels
 from streamlog.records import slot as s
@@ -142,6 +143,7 @@ def test_writing_headers_inverts_scanning(buffer: bytes) -> None:
 # ---- records -----------------------------------------------------------------------------------
 Limits = tuple[int, int, int]
 EVERYTHING = (-(2**63), 2**63 - 1, 0)
+BEHIND = bytes(kernels.SLACK)
 
 
 @st.composite
@@ -151,8 +153,13 @@ def limits_of(draw: st.DrawFn) -> Limits:
     return start, end, draw(st.sampled_from([0, CONTROL_MASK]))
 
 
-def locate(buffer: bytes) -> Any:
-    """Return the slots of all records as the kernels find them, or the status."""
+def locate(buffer: bytes, behind: bytes = b"") -> Any:
+    """Return the slots of all records as the kernels find them, or the status.
+
+    Args:
+        buffer: Batches.
+        behind: What comes behind them, which gives room to skim the last records, too.
+    """
     table = scan_batches(buffer).table
     spans = np.empty((len(table), 2), np.int64)
     totals = np.zeros(s.TOTALS_WIDTH, np.int64)
@@ -160,7 +167,7 @@ def locate(buffer: bytes) -> Any:
     if status != s.OK:
         return status
     slots = np.empty((int(totals[s.TOTAL_ROWS]), s.SLOT_WIDTH), np.int64)
-    status = kernels.locate_records(as_source(buffer), table.fields, spans, slots, totals)
+    status = kernels.locate_records(as_source(buffer + behind), table.fields, spans, slots, totals)
     return slots_of(slots) if status == s.OK else status
 
 
@@ -184,7 +191,7 @@ def without_codec(buffer: bytes) -> bytes:
 
 @given(damaged().map(without_codec))
 def test_locating_records_agrees_with_the_plain_twin(buffer: bytes) -> None:
-    assert locate(buffer) == plain_locate(buffer)
+    assert locate(buffer) == plain_locate(buffer) == locate(buffer, BEHIND)
 
 
 @given(st.lists(batches(), max_size=3), st.integers(0, 2**62), st.integers(-1, 9))
@@ -214,7 +221,25 @@ def test_locating_records_in_any_bytes_agrees_with_the_plain_twin(
     records: bytes, count: int
 ) -> None:
     buffer = batch_of(records, count)
-    assert locate(buffer) == plain_locate(buffer)
+    assert locate(buffer) == plain_locate(buffer) == locate(buffer, BEHIND)
+
+
+@st.composite
+def numbers(draw: st.DrawFn) -> bytes:
+    """A record of any numbers, of whatever size, and some bytes; its length is right."""
+    groups = st.integers(0, 4).flatmap(lambda n: st.binary(min_size=n + 1, max_size=n + 1))
+    parts = [draw(groups | st.integers(-2, 300).map(plain_write_varlong)) for _ in range(5)]
+    sizes = draw(st.tuples(st.integers(0, 3), st.integers(0, 3)))
+    parts[3] = bytes(sizes[0]) + parts[3]
+    parts[4] = bytes(sizes[1]) + parts[4]
+    body = b"\0" + b"".join(parts)
+    return plain_write_varlong(len(body)) + body
+
+
+@given(st.lists(numbers(), min_size=1, max_size=3))
+def test_records_of_odd_numbers_are_read_as_the_plain_twin_reads_them(records: list[bytes]) -> None:
+    buffer = batch_of(b"".join(records), len(records))
+    assert locate(buffer) == plain_locate(buffer) == locate(buffer, BEHIND)
 
 
 class Decoded(NamedTuple):
@@ -246,8 +271,8 @@ def decoded_by(
     """Return what a kernel decodes; the last of its arguments says how much it may be."""
     totals = arguments[-1]
     rows, room = int(totals[s.TOTAL_ROWS]), int(totals[s.TOTAL_BYTES])
-    longs = np.empty((kernels.LONGS_WIDTH, rows), np.int64)
-    ints = np.empty((kernels.INTS_WIDTH, rows + 1), np.int32)
+    longs = np.full((kernels.LONGS_WIDTH, rows), -7, np.int64)  # whatever is left out shows
+    ints = np.full((kernels.INTS_WIDTH, rows + 1), -7, np.int32)
     validity = np.full((2, -(-rows // 8)), 0xFF, np.uint8)
     key, value = np.empty(min(room, key_room), np.uint8), np.empty(room, np.uint8)
     status = decoder(*arguments[:-1], longs, ints, validity, key, value, totals)
