@@ -19,7 +19,7 @@ acknowledged: the latter is the stricter question, so the former is not asked ag
     every_crash_point(workload, check, prepared=prepared)
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -42,6 +42,20 @@ class CrashReport:
 
     operations: list[Operation]
     states: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrashState:
+    """One state: what it is called, what is on the disk, and what was acknowledged by then."""
+
+    description: str
+    fs: MemoryFileSystem
+    acknowledged: tuple[Any, ...]
+    lost_power: bool
+    operations: list[Operation]  # of the whole workload
+
+    def __str__(self) -> str:
+        return f"{self.description}, acknowledged {self.acknowledged}"
 
 
 @dataclass(slots=True)
@@ -92,6 +106,26 @@ def every_crash_point(
     Raises:
         CrashCheckError: A check failed; `__cause__` says why.
     """
+    operations: list[Operation] = []
+    states = 0
+    for state in crash_states(workload, prepared=prepared, seeds=seeds, select=select):
+        states += 1
+        operations = state.operations
+        try:
+            check(state.fs, state.acknowledged)
+        except Exception as error:
+            raise CrashCheckError(f"{state}: {error!r}") from error
+    return CrashReport(operations=operations, states=states)
+
+
+def crash_states(
+    workload: Workload,
+    *,
+    prepared: MemoryFileSystem | None = None,
+    seeds: Iterable[int] = range(3),
+    select: Callable[[Operation], bool] = lambda operation: True,
+) -> Iterator[CrashState]:
+    """Yield the states themselves; the arguments are those of `every_crash_point`."""
     inner = (prepared or MemoryFileSystem()).crash_clone(Random(0), power=False)
     recorder = _Recorder(inner)
     fs = FaultyFileSystem(
@@ -103,18 +137,15 @@ def every_crash_point(
     workload(fs, recorder.acknowledged)
     recorder.observe(None, b"")
     chosen_seeds = tuple(seeds)
-    states = 0
     for point in recorder.points:
         for description, state in _states(point, chosen_seeds):
-            states += 1
-            try:
-                check(state, tuple(point.acknowledged))
-            except Exception as error:
-                where = point.operation or "the end of the workload"
-                raise CrashCheckError(
-                    f"{description}, {where}, acknowledged {point.acknowledged}: {error!r}"
-                ) from error
-    return CrashReport(operations=fs.operations, states=states)
+            yield CrashState(
+                description=f"{description}, {point.operation or 'the end of the workload'}",
+                fs=state,
+                acknowledged=tuple(point.acknowledged),
+                lost_power=state.boot_id() != inner.boot_id(),
+                operations=fs.operations,
+            )
 
 
 def _states(point: _Point, seeds: Sequence[int]) -> Iterable[tuple[str, MemoryFileSystem]]:

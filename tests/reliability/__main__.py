@@ -1,0 +1,91 @@
+"""The fault campaign.
+
+    python -m tests.reliability [--budget ci|full|night] [--only NAME…] [--seed N] [--json]
+                                [--operations "append, roll, …"]
+
+Breaks a small root in every way the kinds know, lets another process go on with what is left, and
+asks the checker. Ends with 0 only where everything that is promised held.
+"""
+
+import argparse
+import json
+import logging
+import sys
+from collections import Counter
+from random import SystemRandom
+
+from tests.reliability.campaign import BUDGETS, Finding, Tally, run
+from tests.reliability.invariants import Harm
+from tests.reliability.kinds import KINDS
+from tests.reliability.subject import OPERATIONS
+from tests.reliability.workloads import Workload
+
+
+def main() -> int:
+    arguments = parse()
+    logging.disable(logging.CRITICAL)  # recovery says what it cut; here that is the rule
+    seed = SystemRandom().randrange(1 << 32) if arguments.seed is None else arguments.seed
+    if not arguments.json:
+        print(f"seed {seed}, budget {arguments.budget}")
+        print(f"{'kind':<16} {'workloads':>9} {'cases':>9} {'seconds':>8} {'findings':>8}")
+    harms: Counter[Harm] = Counter()
+    is_good = True
+    seconds = BUDGETS[arguments.budget]
+    for tally in run(arguments.only, seed=seed, seconds=seconds, only=arguments.operations):
+        show(tally, as_json=arguments.json)
+        harms += tally.harms
+        is_good &= not tally.findings
+    if not arguments.json:
+        print(
+            f"{harms[Harm.LOST]} lost, {harms[Harm.DUPLICATED]} duplicated, "
+            f"{harms[Harm.TORN]} torn, {harms[Harm.UNTYPED]} untyped errors"
+        )
+    return 0 if is_good else 1
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.reliability", description=__doc__)
+    parser.add_argument("--budget", choices=BUDGETS, default="ci")
+    parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--operations", type=sequence)
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args()
+
+
+def sequence(text: str) -> Workload:
+    operations = tuple(each.strip() for each in text.split(","))
+    unknown = [each for each in operations if each not in OPERATIONS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(OPERATIONS)}")
+    return Workload(text, operations)
+
+
+def show(tally: Tally, *, as_json: bool) -> None:
+    if as_json:
+        facts = {
+            "kind": tally.kind,
+            "workloads": tally.workloads,
+            "cases": tally.cases,
+            "seconds": round(tally.seconds, 1),
+            "findings": [found.command for found in tally.findings],
+        }
+        print(json.dumps(facts), flush=True)
+        return
+    print(
+        f"{tally.kind:<16} {tally.workloads:>9,} {tally.cases:>9,} {tally.seconds:>8.1f}"
+        f" {len(tally.findings):>8}",
+        flush=True,
+    )
+    for found in tally.findings:
+        explain(found)
+
+
+def explain(found: Finding) -> None:
+    print(f"  {found.description}\n    again: {found.command}")
+    for violation in found.violations[:5]:
+        print(f"    {violation.invariant}: {violation.detail}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

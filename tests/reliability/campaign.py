@@ -1,0 +1,118 @@
+"""A run of the campaign: which kinds on which workloads, until when, and what came out.
+
+Each kind gets its share of the time and goes through the named workloads first, then through the
+short sequences of operations, then through random ones, and stops when its time is up. What it
+went through is counted and reported: time buys more cases, never other rules.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final, NamedTuple
+
+from tests.reliability.invariants import Harm, Violation
+from tests.reliability.kinds import KINDS
+from tests.reliability.workloads import NAMED, Workload, drawn, short
+
+BUDGETS: Final = {"ci": 60.0, "full": 3600.0, "night": 8 * 3600.0}  # seconds
+SHARES: Final = {"crashes": 4, "double crashes": 2, "errors": 3, "flips": 1}
+SHORT_LENGTH: Final = 3
+
+
+class Finding(NamedTuple):
+    """A case in which something did not hold, and how to see it again."""
+
+    kind: str
+    workload: Workload
+    seed: int
+    description: str
+    violations: list[Violation]
+
+    @property
+    def command(self) -> str:
+        """The line that replays the workload under this kind of trouble."""
+        operations = ", ".join(self.workload.operations)
+        return (
+            f'python -m tests.reliability --only "{self.kind}" --seed {self.seed}'
+            f' --operations "{operations}"'
+        )
+
+
+@dataclass
+class Tally:
+    """What one kind went through."""
+
+    kind: str
+    workloads: int = 0
+    cases: int = 0
+    seconds: float = 0.0
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def harms(self) -> Counter[Harm]:
+        """How many violations there were of each sort."""
+        return Counter(each.harm for found in self.findings for each in found.violations)
+
+
+def workloads(random: Random) -> Iterator[Workload]:
+    """Yield the workloads in the order in which they are tried, without end."""
+    yield from NAMED
+    yield from short(SHORT_LENGTH)
+    while True:
+        yield drawn(random)
+
+
+def run_kind(
+    kind: str,
+    chosen: Iterator[Workload],
+    *,
+    seed: int,
+    seconds: float,
+    clock: Callable[[], float] = time.monotonic,
+    most_findings: int = 3,
+) -> Tally:
+    """Go through workloads until the time is up or enough was found.
+
+    Args:
+        kind: A name in `KINDS`.
+        chosen: The workloads; a kind sees each with a random generator of its own.
+        seed: What that generator is drawn from.
+        seconds: How long.
+        clock: Seconds that pass.
+        most_findings: After how many cases with violations to stop.
+
+    Returns:
+        What was gone through and what was found.
+    """
+    tally = Tally(kind)
+    start = clock()
+    for number, workload in enumerate(chosen):
+        tally.workloads += 1
+        for case in KINDS[kind](workload, Random(f"{seed} {number}")):
+            tally.cases += 1
+            tally.seconds = clock() - start
+            if case.violations:
+                found = Finding(kind, workload, seed, case.description, case.violations)
+                tally.findings.append(found)
+            if len(tally.findings) >= most_findings:
+                return tally
+            if tally.seconds > seconds:
+                return tally
+    return tally
+
+
+def run(
+    kinds: list[str],
+    *,
+    seed: int,
+    seconds: float,
+    only: Workload | None = None,
+) -> Iterator[Tally]:
+    """Run kinds one after the other, each for its share of the time."""
+    whole = sum(SHARES[kind] for kind in kinds)
+    for kind in kinds:
+        chosen = iter([only]) if only else workloads(Random(seed))
+        share = seconds * SHARES[kind] / whole
+        yield run_kind(kind, chosen, seed=seed, seconds=share)
