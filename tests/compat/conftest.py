@@ -3,12 +3,13 @@
 import itertools
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from tests.compat.kafka import Kafka, KafkaUnavailableError
+from tests.compat.kafka import Kafka, KafkaUnavailableError, dump
 
 
 @pytest.fixture(scope="session")
@@ -17,11 +18,29 @@ def kafka() -> Iterator[Kafka]:
     try:
         opened = Kafka.start()
     except KafkaUnavailableError as error:
-        if os.environ.get("CI"):
-            pytest.fail(f"real Kafka cannot be asked: {error}")
-        pytest.skip(f"real Kafka cannot be asked: {error}")
+        _give_up(error)
     with opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def dumped() -> Callable[[str, Iterable[Path]], str]:
+    """Return `tests.compat.kafka.dump`; without that release the test skips, or fails as above."""
+
+    def dump_or_give_up(version: str, files: Iterable[Path]) -> str:
+        try:
+            return dump(version, files)
+        except KafkaUnavailableError as error:
+            _give_up(error)
+
+    return dump_or_give_up
+
+
+def _give_up(error: KafkaUnavailableError) -> NoReturn:
+    message = f"real Kafka cannot be asked: {error}"
+    if os.environ.get("CI"):
+        pytest.fail(message)
+    pytest.skip(message)
 
 
 @pytest.fixture

@@ -6,6 +6,10 @@
 Needs Java 17 with its compiler, and Kafka's jars. They are looked for in the folder that
 `STREAMLOG_KAFKA_LIBS` names, then in `.cache/jars/kafka-4.2.0`; where neither has them, Maven
 fetches them once. Kafka opens directories in place: give it copies.
+
+Other releases are asked with their tool for looking into log files, each in a JVM of its own:
+
+    dump("3.9.1", ["/tmp/root/orders-0/00000000000000000000.log"])
 """
 
 import hashlib
@@ -14,31 +18,46 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 VERSION = "4.2.0"
-JAR = f"kafka_2.13-{VERSION}.jar"
 LIBS = "STREAMLOG_KAFKA_LIBS"
 CACHE = Path(__file__).resolve().parents[2] / ".cache"
 SOURCES = Path(__file__).resolve().parent / "oracle"
 FETCH_TIMEOUT_S = 400
 QUICK_TO_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx512m")
-POM = f"""\
+POM = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>streamlog</groupId><artifactId>oracle</artifactId><version>1</version>
   <dependencies>
     <dependency>
       <groupId>org.apache.kafka</groupId>
-      <artifactId>kafka_2.13</artifactId>
-      <version>{VERSION}</version>
+      <artifactId>{artifact}</artifactId>
+      <version>{version}</version>
     </dependency>
   </dependencies>
 </project>
 """
+
+
+class Release(NamedTuple):
+    """What Maven calls a release of Kafka, and the class that looks into log files."""
+
+    artifact: str
+    tool: str = "kafka.tools.DumpLogSegments"
+
+
+RELEASES = {
+    "4.3.0": Release("kafka-tools", "org.apache.kafka.tools.DumpLogSegments"),
+    VERSION: Release("kafka_2.13"),
+    "3.9.1": Release("kafka_2.13"),
+    "0.10.2.2": Release("kafka_2.11"),
+    "0.8.2.2": Release("kafka_2.11"),
+}
 
 
 class KafkaUnavailableError(Exception):
@@ -69,7 +88,7 @@ class Kafka:
         Raises:
             KafkaUnavailableError: No Java, no compiler, or no jars.
         """
-        classes = f"{_compiled(_jars())}:{classpath()}"
+        classes = f"{_compiled(_jars(VERSION))}:{classpath()}"
         return cls([java(), *(options or QUICK_TO_START), "-cp", classes, "Oracle"])
 
     def ask(self, ask: str, **fields: Any) -> dict[str, Any]:
@@ -121,13 +140,30 @@ def java() -> str:
     return _tool("java")
 
 
-def classpath() -> str:
-    """Return the class path with all of Kafka on it.
+def classpath(version: str = VERSION) -> str:
+    """Return the class path with all of a release on it.
 
     Raises:
         KafkaUnavailableError: The jars cannot be had.
     """
-    return f"{_jars()}/*"
+    return f"{_jars(version)}/*"
+
+
+def dump(version: str, files: Iterable[Path]) -> str:
+    """Return what the tool of a release prints about the files of a log, all records included.
+
+    Raises:
+        KafkaUnavailableError: No Java, or no jars.
+    """
+    names = ",".join(map(str, files))
+    options = ["--deep-iteration", "--print-data-log", "--files", names]
+    ran = subprocess.run(
+        [java(), *QUICK_TO_START, "-cp", classpath(version), RELEASES[version].tool, *options],
+        capture_output=True,
+        timeout=FETCH_TIMEOUT_S,
+        check=True,
+    )
+    return (ran.stdout + ran.stderr).decode(errors="replace")
 
 
 def _tool(name: str) -> str:
@@ -139,23 +175,27 @@ def _tool(name: str) -> str:
     return found
 
 
-def _jars() -> Path:
-    """Return the folder that has Kafka's jars."""
-    given = os.environ.get(LIBS)
-    folder = Path(given) if given else CACHE / "jars" / f"kafka-{VERSION}"
-    if (folder / JAR).is_file():
+def _jars(version: str) -> Path:
+    """Return the folder that has the jars of a release."""
+    artifact = RELEASES[version].artifact
+    jar = f"{artifact}-{version}.jar"
+    given = os.environ.get(LIBS) if version == VERSION else None
+    folder = Path(given) if given else CACHE / "jars" / f"kafka-{version}"
+    if (folder / jar).is_file():
         return folder
     if given:
-        raise KafkaUnavailableError(f"{LIBS} is {given}, and there is no {JAR} in it")
+        raise KafkaUnavailableError(f"{LIBS} is {given}, and there is no {jar} in it")
     maven = _tool("mvn")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         fetched = Path(scratch) / "libs"
-        (Path(scratch) / "pom.xml").write_text(POM, encoding="utf-8")
+        (Path(scratch) / "pom.xml").write_text(
+            POM.format(artifact=artifact, version=version), encoding="utf-8"
+        )
         _run(
             [maven, "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={fetched}"],
             directory=scratch,
-            failure=f"Maven could not fetch org.apache.kafka:kafka_2.13:{VERSION}",
+            failure=f"Maven could not fetch org.apache.kafka:{artifact}:{version}",
         )
         _put(fetched, folder)
     return folder
