@@ -1,25 +1,23 @@
 """Compiled loops that read records. Twins in plain Python: `streamlog.records.reference`.
 
 `choose_batches` says how much there may be, so that the caller can make arrays that suffice. Then
-one pass looks at every length and every varint of every record before it uses it (`read_record`),
-and either copies the fields into columns (`decode_records`, whole fields by memcpy) or leaves a
-slot per record (`locate_records`; `streamlog.records.slot` says what that is).
+one pass looks at every length and every varint of every record before it uses it
+(`streamlog.records.record_kernels`), and either copies the fields into columns (`decode_records`,
+whole fields by memcpy) or leaves a slot per record (`locate_records`; `streamlog.records.slot`
+says what that is).
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.binary.arrays import WORD_SIZE
-from streamlog.binary.jit import copy_bytes, inlined, int64, kernel, load_word, store
+from streamlog.binary.jit import copy_bytes, inlined, int64, kernel, store
 from streamlog.binary.varint import (
     SIZE_BITS,
     SIZE_MASK,
-    read_short_size,
-    read_short_varint,
     read_varint,
-    read_varlong,
 )
 from streamlog.records.layout import (
     COMPRESSION_MASK,
@@ -27,15 +25,10 @@ from streamlog.records.layout import (
     RECORDS_OFFSET,
     TIMESTAMP_TYPE_MASK,
 )
+from streamlog.records.record_kernels import RecordFields, read_record
 from streamlog.records.slot import (
     ALL_ATTRIBUTES,
     BAD_COUNT,
-    BAD_FIELD_LENGTH,
-    BAD_HEADER_COUNT,
-    BAD_HEADER_KEY,
-    BAD_NUMBER,
-    BAD_RECORD_END,
-    BAD_RECORD_LENGTH,
     ERROR_BATCH,
     ERROR_RECORD,
     OK,
@@ -85,9 +78,6 @@ INTS_HEADERS: Final = 2
 INTS_TYPE: Final = 3  # the timestamp's; n are filled
 INTS_WIDTH: Final = 4
 
-DOUBTFUL: Final = -1  # the end of a record that `skim_record` leaves to `read_any_record`
-SLACK: Final = 32  # bytes behind a record that is skimmed: five numbers, attributes, one load
-
 
 @kernel
 def choose_batches(
@@ -136,166 +126,6 @@ def note_error(out_totals: NDArray[np.int64], batch: int, record: int, status: i
     out_totals[ERROR_BATCH] = batch
     out_totals[ERROR_RECORD] = record
     return status
-
-
-class RecordFields(NamedTuple):
-    """What `read_record` finds; positions are those of the bytes it read.
-
-    Attributes:
-        end: Where the record ends, or a negative status, and then the rest means nothing.
-        timestamp: As a delta.
-        offset: As a delta.
-        key: Position of the key.
-        key_size: Below 0 for null.
-        value: Position of the value.
-        value_size: Below 0 for null.
-        headers: Position of the headers, behind their count.
-        header_count: Number of headers.
-    """
-
-    end: int
-    timestamp: int
-    offset: int
-    key: int
-    key_size: int
-    value: int
-    value_size: int
-    headers: int
-    header_count: int
-
-
-@inlined
-def read_record(source: NDArray[np.uint8], position: int, batch_end: int) -> RecordFields:
-    """Check the record at `position` completely, and say where its fields lie.
-
-    This is part of the hottest loops of all. The way of nearly all records is compiled into them;
-    what that has doubts about is looked at again, slowly.
-
-    Args:
-        source: uint8[m], m at least 8; not trusted.
-        position: Where the record begins, 0 or more.
-        batch_end: Where the last record of its batch must end, at most m.
-    """
-    found = skim_record(source, position, min(batch_end, source.size - SLACK))
-    if found.end < 0:
-        found = read_any_record(source, position, batch_end)
-    return found
-
-
-@inlined
-def skim_record(source: NDArray[np.uint8], position: int, latest_end: int) -> RecordFields:
-    """Read the record at `position` if it is sound and its numbers have 4 bytes at most.
-
-    Numbers are loaded before anything tells that they lie inside the record: five of them and the
-    attributes lead no further than `SLACK` behind its end, and the sizes of key and value are
-    compared with that end. A position never goes back, so one look at the end is enough.
-
-    Args:
-        source: uint8[m]; not trusted.
-        position: Where the record begins, 0 or more.
-        latest_end: Where it must end, at most m - SLACK.
-
-    Returns:
-        Its fields; end DOUBTFUL for any other record.
-    """
-    if position > latest_end:
-        return RecordFields(DOUBTFUL, 0, 0, 0, 0, 0, 0, 0, 0)
-    length, width = read_short_size(source, position)
-    position += width
-    end = position + length
-    if width == 0 or length <= 0 or end > latest_end:
-        return RecordFields(DOUBTFUL, 0, 0, 0, 0, 0, 0, 0, 0)
-    timestamp, width = read_short_varint(source, position + 1)  # behind the attributes
-    position += 1 + width
-    offset, offset_width = read_short_varint(source, position)
-    if width == 0 or offset_width == 0:
-        return RecordFields(DOUBTFUL, 0, 0, 0, 0, 0, 0, 0, 0)
-    position += offset_width
-    key_size, width = read_short_size(source, position)
-    key = position + width
-    if width == 0 or key_size > end - key:
-        return RecordFields(DOUBTFUL, 0, 0, 0, 0, 0, 0, 0, 0)
-    position = key + max(key_size, 0)
-    value_size, width = read_short_size(source, position)
-    value = position + width
-    if width == 0 or value_size > end - value:
-        return RecordFields(DOUBTFUL, 0, 0, 0, 0, 0, 0, 0, 0)
-    position = value + max(value_size, 0)
-    headers, count = position + 1, 0
-    if headers != end or load_word(source, position) & 0xFF != 0:
-        headers, count = read_headers(source, position, end)
-        if headers < 0:
-            return RecordFields(DOUBTFUL, 0, 0, 0, 0, 0, 0, 0, 0)
-    return RecordFields(end, timestamp, offset, key, key_size, value, value_size, headers, count)
-
-
-@kernel
-def read_any_record(source: NDArray[np.uint8], position: int, batch_end: int) -> RecordFields:
-    """Check the record at `position`, whatever it is; see `read_record`."""
-    number = read_varint(source, position, batch_end)
-    position += number & SIZE_MASK
-    end = position + (number >> SIZE_BITS)
-    if number == 0 or end <= position or end > batch_end:
-        return RecordFields(BAD_RECORD_LENGTH, 0, 0, 0, 0, 0, 0, 0, 0)
-    position += 1  # behind the attributes, of which no bit means anything yet
-    timestamp, size = read_varlong(source, position, end)
-    offset = read_varint(source, position + size, end)
-    position += size + (offset & SIZE_MASK)
-    if size == 0 or offset == 0:
-        return RecordFields(BAD_NUMBER, 0, 0, 0, 0, 0, 0, 0, 0)
-    number = read_varint(source, position, end)
-    key = position + (number & SIZE_MASK)
-    key_size = number >> SIZE_BITS
-    if number == 0 or key_size > end - key:
-        return RecordFields(BAD_FIELD_LENGTH, 0, 0, 0, 0, 0, 0, 0, 0)
-    position = key + max(key_size, 0)
-    number = read_varint(source, position, end)
-    value = position + (number & SIZE_MASK)
-    value_size = number >> SIZE_BITS
-    if number == 0 or value_size > end - value:
-        return RecordFields(BAD_FIELD_LENGTH, 0, 0, 0, 0, 0, 0, 0, 0)
-    headers, count = read_headers(source, value + max(value_size, 0), end)
-    return RecordFields(
-        end if headers >= 0 else headers,
-        timestamp, offset >> SIZE_BITS, key, key_size, value, value_size, headers, count,
-    )  # fmt: skip
-
-
-@kernel
-def read_headers(source: NDArray[np.uint8], position: int, end: int) -> tuple[int, int]:
-    """Check the headers at `position`, with which a record must end.
-
-    Returns:
-        Where they begin behind their count, and the count; or what is wrong, and 0.
-    """
-    number = read_varint(source, position, end)
-    headers = position + (number & SIZE_MASK)
-    count = number >> SIZE_BITS
-    if number == 0 or count < 0 or count > end - headers:
-        return BAD_HEADER_COUNT, 0
-    position = headers if count == 0 else skip_headers(source, headers, end, count)
-    if position != end:
-        return position if position < 0 else BAD_RECORD_END, 0
-    return headers, count
-
-
-@kernel
-def skip_headers(source: NDArray[np.uint8], position: int, end: int, count: int) -> int:
-    """Check `count` headers from `position` on; return where they end, or what is wrong."""
-    for _ in range(count):
-        number = read_varint(source, position, end)
-        position += number & SIZE_MASK
-        size = number >> SIZE_BITS
-        if number == 0 or size < 0 or size > end - position:
-            return BAD_HEADER_KEY
-        position += size
-        number = read_varint(source, position, end)
-        position += number & SIZE_MASK
-        size = number >> SIZE_BITS
-        if number == 0 or size > end - position:
-            return BAD_FIELD_LENGTH
-        position += max(size, 0)
-    return position
 
 
 # ---- batches to slots ----------------------------------------------------------------------------
@@ -357,6 +187,11 @@ def can_hold(source: NDArray[np.uint8], start: int, end: int) -> bool:
 
 
 # ---- batches to columns --------------------------------------------------------------------------
+Outputs = tuple[
+    NDArray[np.int64], NDArray[np.int32], NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]
+]  # longs, ints, validity, keys, values
+
+
 @kernel
 def decode_records(
     source: NDArray[np.uint8],
@@ -391,22 +226,26 @@ def decode_records(
         is too short.
     """
     out_ints[:INTS_TYPE, 0] = 0
+    outputs = out_longs, out_ints, out_validity, out_key, out_value
     row = 0
     for batch in range(len(spans)):
-        if spans[batch, 0] < 0:
+        start, end = spans[batch, 0], spans[batch, 1]
+        if start < 0:
             continue
-        if not can_hold(source, spans[batch, 0], spans[batch, 1]):
+        has_room = fields[batch, COUNT] < out_ints.shape[1] - row <= out_longs.shape[1] + 1 - row
+        if not (can_hold(source, start, end) and has_room):
             return note_error(out_totals, batch, 0, OUT_OF_ROOM)
-        end = decode_batch(
-            source, fields, spans, limits, batch, row,
-            out_longs, out_ints, out_validity, out_key, out_value, out_totals,
-        )  # fmt: skip
+        end = decode_batch(source, fields, spans, limits, batch, row, outputs, out_totals)
         if end < 0:
             return end
         is_stamped = fields[batch, ATTRIBUTES] & TIMESTAMP_TYPE_MASK != 0
         out_ints[INTS_TYPE, row:end] = is_stamped
+        if is_stamped:
+            out_longs[LONGS_TIMESTAMP, row:end] = fields[batch, MAX_TIMESTAMP]
         row = end
     out_totals[TOTAL_ROWS] = row
+    out_totals[TOTAL_KEY_BYTES] = out_ints[INTS_KEY, row]
+    out_totals[TOTAL_VALUE_BYTES] = out_ints[INTS_VALUE, row]
     return OK
 
 
@@ -418,31 +257,22 @@ def decode_batch(
     limits: NDArray[np.int64],
     index: int,
     row: int,
-    out_longs: NDArray[np.int64],
-    out_ints: NDArray[np.int32],
-    out_validity: NDArray[np.uint8],
-    out_key: NDArray[np.uint8],
-    out_value: NDArray[np.uint8],
+    outputs: Outputs,
     out_totals: NDArray[np.int64],
 ) -> int:
-    """Check the records of batch `index` and copy the wanted ones, from `row` on.
-
-    There is room for all its records, which is looked at before the first one is stored.
+    """Check the records of batch `index` and copy the wanted ones, from `row` on, if there is room.
 
     Returns:
         The row behind the last, or what is wrong with the record at the `ERROR_…` places.
     """
+    out_longs, out_ints, validity, out_key, out_value = outputs
     batch, position, batch_end = fields[index], spans[index, 0], spans[index, 1]
-    if batch[COUNT] > out_longs.shape[1] - row or batch[COUNT] >= out_ints.shape[1] - row:
-        return note_error(out_totals, index, 0, OUT_OF_ROOM)
-    offsets, timestamps = out_longs[LONGS_OFFSET], out_longs[LONGS_TIMESTAMP]
-    header_places = out_longs[LONGS_HEADERS]
-    keys, values, header_counts = out_ints[INTS_KEY], out_ints[INTS_VALUE], out_ints[INTS_HEADERS]
+    offsets, times = out_longs[LONGS_OFFSET], out_longs[LONGS_TIMESTAMP]
+    header_places, header_counts = out_longs[LONGS_HEADERS], out_ints[INTS_HEADERS]
+    keys, values = out_ints[INTS_KEY], out_ints[INTS_VALUE]
     start_offset, end_offset = limits[LIMIT_START], limits[LIMIT_END]
     base_offset, base_timestamp = batch[BASE_OFFSET], batch[BASE_TIMESTAMP]
-    is_stamped, stamp = batch[ATTRIBUTES] & TIMESTAMP_TYPE_MASK != 0, batch[MAX_TIMESTAMP]
-    key_end, value_end = out_totals[TOTAL_KEY_BYTES], out_totals[TOTAL_VALUE_BYTES]
-    headers = int64(header_counts[row])
+    key_end, value_end, headers = int64(keys[row]), int64(values[row]), int64(header_counts[row])
     for record in range(batch[COUNT]):
         found = read_record(source, position, batch_end)
         position = found.end
@@ -452,29 +282,45 @@ def decode_batch(
         if not start_offset <= offset < end_offset:
             continue
         store(offsets, row, offset)
-        store(timestamps, row, stamp if is_stamped else base_timestamp + found.timestamp)
+        store(times, row, base_timestamp + found.timestamp)
         store(header_places, row, found.headers)
-        if found.key_size < 0:
-            out_totals[TOTAL_KEY_NULLS] += 1
-            out_validity[0, row >> 3] &= 0xFF ^ 1 << (row & 7)
-        elif out_key.size > 0:
-            key_end = copy_field(source, found.key, found.key_size, out_key, key_end)
-        if found.value_size < 0:
-            out_totals[TOTAL_VALUE_NULLS] += 1
-            out_validity[1, row >> 3] &= 0xFF ^ 1 << (row & 7)
-        elif out_value.size > 0:
-            value_end = copy_field(source, found.value, found.value_size, out_value, value_end)
+        key_end = take_field(source, found.key, found.key_size, out_key, key_end)
+        value_end = take_field(source, found.value, found.value_size, out_value, value_end)
         if key_end < 0 or value_end < 0:
             return OUT_OF_ROOM
+        if found.key_size < 0 or found.value_size < 0:
+            note_nulls(found, row, validity, out_totals)
         headers += found.header_count
         row += 1
         store(keys, row, key_end)
         store(values, row, value_end)
         store(header_counts, row, headers)
-    out_totals[TOTAL_KEY_BYTES], out_totals[TOTAL_VALUE_BYTES] = key_end, value_end
     if position != batch_end:
         return note_error(out_totals, index, batch[COUNT], SURPLUS_BYTES)
     return row
+
+
+@inlined
+def take_field(
+    source: NDArray[np.uint8], position: int, size: int, out_data: NDArray[np.uint8], filled: int
+) -> int:
+    """Do what `copy_field` does, if there is room for the column at all."""
+    if out_data.size > 0:
+        filled = copy_field(source, position, size, out_data, filled)
+    return filled
+
+
+@inlined
+def note_nulls(
+    found: RecordFields, row: int, out_validity: NDArray[np.uint8], out_totals: NDArray[np.int64]
+) -> None:
+    """Count and mark what is null of a record."""
+    if found.key_size < 0:
+        out_totals[TOTAL_KEY_NULLS] += 1
+        out_validity[0, row >> 3] &= 0xFF ^ 1 << (row & 7)
+    if found.value_size < 0:
+        out_totals[TOTAL_VALUE_NULLS] += 1
+        out_validity[1, row >> 3] &= 0xFF ^ 1 << (row & 7)
 
 
 # ---- slots to columns ----------------------------------------------------------------------------

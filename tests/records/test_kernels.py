@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 from streamlog.binary.arrays import as_source, read_only
 from streamlog.binary.varint import plain_write_varlong
 from streamlog.errors import InvalidRequestError
-from streamlog.records import batch_kernels, kernels, plain_headers, reference, write_kernels
+from streamlog.records import (
+    batch_kernels,
+    kernels,
+    plain_headers,
+    record_kernels,
+    reference,
+    write_kernels,
+)
 from streamlog.records import slot as s
 from streamlog.records.batch import scan_batches
 from streamlog.records.builder import BatchBuilder, encode_columns
@@ -143,7 +150,7 @@ def test_writing_headers_inverts_scanning(buffer: bytes) -> None:
 # ---- records -----------------------------------------------------------------------------------
 Limits = tuple[int, int, int]
 EVERYTHING = (-(2**63), 2**63 - 1, 0)
-BEHIND = bytes(kernels.SLACK)
+BEHIND = bytes(record_kernels.SLACK)
 
 
 @st.composite
