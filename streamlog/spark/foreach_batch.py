@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from streamlog.clock import SystemClock
 from streamlog.errors import InvalidRequestError
+from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log.identity import CommitIdentity
 from streamlog.log.query_checkpoint import QueryCheckpoint
@@ -91,9 +92,14 @@ def append_batch(
 
 
 class BatchAppender:
-    """Appends the micro-batches of one query; see `append_batch`."""
+    """Appends the micro-batches of one query; see `append_batch`.
+
+    Attributes:
+        fs: Where the driver finds the root; None for the machine's own.
+    """
 
     def __init__(self, options: SinkOptions) -> None:
+        self.fs: FileSystem | None = None
         self._options = options
         self._is_small = False
 
@@ -123,10 +129,15 @@ class BatchAppender:
         staged = self._stage(df, plan, identity)
         try:
             commit_staged(
-                self._options, identity, staged, rule=ReplayRule.GREATER, checkpoint=checkpoint
+                self._options,
+                identity,
+                staged,
+                rule=ReplayRule.GREATER,
+                checkpoint=checkpoint,
+                fs=self.fs,
             )
         except BaseException:
-            discard_staged(self._options, identity, staged)
+            discard_staged(self._options, identity, staged, fs=self.fs)
             raise
         _appends.add(app, query.run_id, batch_id)
         rows, size = sum(file.rows for file in staged), sum(file.size for file in staged)
@@ -142,7 +153,7 @@ class BatchAppender:
         if self._is_small:
             table = _collect(df)
             if table is not None:
-                return [_stage_here(table.to_batches(), plan, identity)]
+                return [_stage_here(table.to_batches(), plan, identity, self.fs)]
         return _stage_in_tasks(df, plan, identity)
 
 
@@ -158,10 +169,13 @@ def _collect(df: "DataFrame") -> "pa.Table | None":
 
 
 def _stage_here(
-    batches: "list[pa.RecordBatch]", plan: StagePlan, identity: CommitIdentity
+    batches: "list[pa.RecordBatch]",
+    plan: StagePlan,
+    identity: CommitIdentity,
+    fs: FileSystem | None,
 ) -> StagedFile:
     return stage_rows(
-        LocalFileSystem(),
+        fs or LocalFileSystem(),
         SystemClock(),
         plan,
         batches,

@@ -21,6 +21,7 @@ from streamlog.errors import (
     StreamLogError,
     UnknownTopicError,
 )
+from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log.chores import BackgroundChores
 from streamlog.log.commits import CommitOutcome
@@ -46,6 +47,7 @@ def commit_staged(
     *,
     rule: ReplayRule,
     checkpoint: QueryCheckpoint | None,
+    fs: FileSystem | None = None,
 ) -> CommitOutcome:
     """Commit what the tasks of a batch staged, or find that it is committed.
 
@@ -56,6 +58,8 @@ def commit_staged(
         rule: Which versions may follow the last one.
         checkpoint: The query's, where it can be read: it is synced first, and says what the
             batch is made from.
+        fs: Where the root is; the machine's own by default. Over another one the root is opened
+            for this commit alone.
 
     Returns:
         Where the rows are.
@@ -71,12 +75,16 @@ def commit_staged(
     if checkpoint is not None:
         source = _source_of(checkpoint, identity.version)
         paths = checkpoint.paths_to_sync(identity.version)
-    with _open_roots.root(options.root) as root:
+    with _opened(options.root, fs) as root:
         return root.commit(identity, staged, options, rule=rule, source=source, sync_paths=paths)
 
 
 def discard_staged(
-    options: SinkOptions, identity: CommitIdentity, staged: Sequence[StagedFile]
+    options: SinkOptions,
+    identity: CommitIdentity,
+    staged: Sequence[StagedFile],
+    *,
+    fs: FileSystem | None = None,
 ) -> None:
     """Remove what tasks staged, but for what a decision names; logs what it could not do.
 
@@ -84,11 +92,12 @@ def discard_staged(
         options: The sink's.
         identity: Whose commit it was to be.
         staged: What is known of its files.
+        fs: As for `commit_staged`.
     """
     if not any(file.name for file in staged):
         return
     try:
-        with _open_roots.root(options.root) as root:
+        with _opened(options.root, fs) as root:
             root.abort(identity, staged)
     except StreamLogError as error:  # they go when they are old
         _logger.warning("staged files of %s stay for a while: %s", identity, error)
@@ -107,10 +116,11 @@ def _source_of(checkpoint: QueryCheckpoint, batch_id: int) -> str:
 
 
 class _OpenRoot:
-    """A root that this process keeps open from commit to commit."""
+    """A root that stays open from commit to commit."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, fs: FileSystem) -> None:
         self._path = path
+        self._fs = fs
         self._manager: LogManager | None = None
         self._chores = BackgroundChores()
         self.lock = threading.Lock()
@@ -161,7 +171,7 @@ class _OpenRoot:
     def _open(self) -> LogManager:
         if self._manager is None:
             self._manager = LogManager.open(
-                self._path, fs=LocalFileSystem(), clock=SystemClock(), chores=self._chores
+                self._path, fs=self._fs, clock=SystemClock(), chores=self._chores
             )
         return self._manager
 
@@ -180,7 +190,7 @@ class _OpenRoots:
         with self._lock:
             if self._pid != os.getpid():
                 self._pid, self._roots = os.getpid(), {}
-            found = self._roots.setdefault(path, _OpenRoot(path))
+            found = self._roots.setdefault(path, _OpenRoot(path, LocalFileSystem()))
         with found.lock:
             yield found
 
@@ -192,4 +202,16 @@ class _OpenRoots:
 
 
 _open_roots: Final = _OpenRoots()
+
+
+@contextlib.contextmanager
+def _opened(path: str, fs: FileSystem | None) -> Iterator[_OpenRoot]:
+    if fs is None:
+        with _open_roots.root(path) as root:
+            yield root
+    else:
+        with contextlib.closing(_OpenRoot(path, fs)) as root:
+            yield root
+
+
 atexit.register(_open_roots.close)

@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 
 from streamlog.clock import SystemClock
 from streamlog.errors import InvalidRequestError, UnavailableError
+from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log.identity import CommitIdentity
 from streamlog.log.query_checkpoint import QueryCheckpoint
@@ -98,9 +99,14 @@ def batch_writer(
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the micro-batches of a query, each exactly once."""
+    """Writes the micro-batches of a query, each exactly once.
+
+    Attributes:
+        fs: Where the root is; None for the machine's own. Pickled with the writer.
+    """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self.fs: FileSystem | None = None
         self._options = options
         self._schema = SinkSchema.of(schema, topic=options.topic)
         _check_topic(options)
@@ -117,6 +123,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             app=self._options.app_for(query_id),
             version=int(_task_property(BATCH_ID_PROPERTY)),
             has_checksum=self._query_id is None,
+            fs=self.fs,
         )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -128,6 +135,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             staged,
             rule=ReplayRule.NEXT,
             checkpoint=_find_checkpoint(self._options),
+            fs=self.fs,
         )
         settle(os.getpid())
 
@@ -135,7 +143,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Remove what was staged, unless a commit that raised had decided all the same."""
         staged = _staged_files(messages)
         if staged:
-            discard_staged(self._options, CommitIdentity(staged[0].app, batchId), staged)
+            identity = CommitIdentity(staged[0].app, batchId)
+            discard_staged(self._options, identity, staged, fs=self.fs)
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -211,12 +220,13 @@ def _stage_task(
     app: str,
     version: int,
     has_checksum: bool,
+    fs: FileSystem | None = None,
 ) -> StagedRows:
     from streamlog.spark.stage import StagePlan, stage_rows
 
     context = TaskContext.get()
     staged = stage_rows(
-        LocalFileSystem(),
+        fs or LocalFileSystem(),
         SystemClock(),
         StagePlan.of(options, schema, has_checksum=has_checksum),
         batches,

@@ -6,10 +6,10 @@ import streamlog
 from tests.meta.repository import PACKAGE, parse
 
 
-def names_for_type_checkers() -> set[str]:
+def names_for_type_checkers(tree: ast.Module) -> set[str]:
     (block,) = (
         node
-        for node in parse(PACKAGE / "__init__.py").body
+        for node in tree.body
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
     )
     imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
@@ -25,7 +25,7 @@ def test_lazy_table_has_exactly_the_public_names() -> None:
 
 
 def test_type_checkers_see_exactly_the_public_names() -> None:
-    assert names_for_type_checkers() == set(streamlog.__all__)
+    assert names_for_type_checkers(parse(PACKAGE / "__init__.py")) == set(streamlog.__all__)
 
 
 def test_every_public_name_resolves() -> None:

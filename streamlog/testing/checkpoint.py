@@ -1,0 +1,195 @@
+"""A streaming query's checkpoint, to be looked at and taken back while the query does not run.
+
+Spark keeps a query's progress in small files: `offsets/N` is written before batch N runs, and
+says what it reads; `commits/N` when it is done. A batch with the first and without the second runs
+again at the next start. Everything here is about these files, so it works for any source and sink.
+"""
+
+import json
+import os
+import re
+from typing import Any, Final
+
+from streamlog.errors import FileExistsAlreadyError, InvalidRequestError, UnavailableError
+from streamlog.fs.api import FileKind, FileSystem, OpenMode
+from streamlog.fs.files import make_directories, read_file, remove_tree
+from streamlog.fs.local import LocalFileSystem
+from streamlog.spark.query_checkpoint import QueryCheckpoint, local_path
+
+__all__ = ["Checkpoint"]
+
+_SIZE_MAX: Final = 1 << 30
+_OBSTACLE: Final = b"a test ends the query here\n"
+_BATCH: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
+
+
+class Checkpoint:
+    """The checkpoint directory of one query. May be given to Spark as it is.
+
+        checkpoint = Checkpoint("checkpoints/copy")
+        query = df.writeStream.option("checkpointLocation", checkpoint).start()
+
+    Args:
+        path: The directory; it need not be there yet.
+
+    Raises:
+        InvalidRequestError: It is on no local file system.
+    """
+
+    def __init__(self, path: "str | os.PathLike[str]") -> None:
+        local = local_path(os.fspath(path))
+        if local is None:
+            raise InvalidRequestError(
+                "a checkpoint can only be tampered with on a local disk", got=os.fspath(path)
+            )
+        self.path: Final = local
+        self._fs: Final[FileSystem] = LocalFileSystem()
+        self._saved = 0
+
+    def __str__(self) -> str:
+        return self.path
+
+    def __fspath__(self) -> str:
+        return self.path
+
+    # ---- look --------------------------------------------------------------------------------
+    def planned(self) -> list[int]:
+        """Return the numbers of the batches whose offsets are written, ascending."""
+        return self._batches("offsets")
+
+    def committed(self) -> list[int]:
+        """Return the numbers of the batches that are done, ascending."""
+        return self._batches("commits")
+
+    def next_batch(self) -> int:
+        """Return the batch that runs next: the one that was planned and not done, or a new one."""
+        return max(self.committed(), default=-1) + 1
+
+    def query_id(self) -> str | None:
+        """Return the id of the query, None before its first start."""
+        if self._fs.stat(os.path.join(self.path, "metadata")) is None:
+            return None
+        return QueryCheckpoint(self._fs, self.path).query_id()
+
+    def offsets(self, batch: int) -> list[Any]:
+        """Return up to where batch `batch` reads each source.
+
+            assert checkpoint.offsets(0) == [{"orders": {"0": 2}}]
+
+        Args:
+            batch: Its number.
+
+        Returns:
+            A JSON value for each source, in the order of the query.
+
+        Raises:
+            InvalidRequestError: It was never planned.
+            CorruptCheckpointError: The file is torn.
+        """
+        lines = QueryCheckpoint(self._fs, self.path).source_lines(batch)
+        if lines is None:
+            raise InvalidRequestError(
+                f"batch {batch} was not planned", path=self.path, expected=self.planned()
+            )
+        return [_parse(line) for line in lines.splitlines()]
+
+    # ---- take back ---------------------------------------------------------------------------
+    def replay_last_batch(self) -> int:
+        """Have the last batch run again at the next start: take back that it is done.
+
+        What a crash leaves between the sink's last step and Spark's.
+
+            checkpoint.replay_last_batch()
+            job()
+
+        Returns:
+            Its number.
+
+        Raises:
+            InvalidRequestError: No batch was ever done.
+        """
+        committed = self.committed()
+        if not committed:
+            raise InvalidRequestError("no batch is done yet", path=self.path)
+        last = committed[-1]
+        for path in (self._file("commits", last), self._file("commits", f".{last}.crc")):
+            if self._fs.stat(path) is not None:
+                self._fs.remove(path)
+        return last
+
+    def save(self) -> "Checkpoint":
+        """Return a copy, beside the checkpoint, for `restore`."""
+        self._saved += 1
+        saved = Checkpoint(f"{self.path}.saved-{self._saved}")
+        self._copy(self.path, saved.path)
+        return saved
+
+    def restore(self, saved: "Checkpoint") -> None:
+        """Go back to an older state, as somebody does who restores a backup.
+
+            old = checkpoint.save()
+            job()
+            checkpoint.restore(old)
+            job()
+
+        Args:
+            saved: What `save` returned.
+        """
+        remove_tree(self._fs, self.path)
+        self._copy(saved.path, self.path)
+
+    # ---- for crashes -------------------------------------------------------------------------
+    def obstruct(self, kind: str, batch: int) -> None:
+        """Put a file where Spark is about to write its own: the query stops there.
+
+        Args:
+            kind: `offsets` or `commits`.
+            batch: The batch.
+
+        Raises:
+            UnavailableError: Spark was faster.
+        """
+        make_directories(self._fs, os.path.join(self.path, kind))
+        try:
+            with self._fs.open(self._file(kind, batch), OpenMode.CREATE) as file:
+                file.pwrite(_OBSTACLE, 0)
+        except FileExistsAlreadyError as error:
+            raise UnavailableError(
+                f"the query was beyond {kind}/{batch} before it could be stopped there",
+                path=self.path,
+                hint="run the test again; a later batch gives it more time",
+            ) from error
+
+    def clear(self, kind: str, batch: int) -> None:
+        """Take away what `obstruct` put there; a file of Spark's stays."""
+        path = self._file(kind, batch)
+        is_there = self._fs.stat(path) is not None
+        if is_there and read_file(self._fs, path, max_size=_SIZE_MAX) == _OBSTACLE:
+            self._fs.remove(path)
+
+    def _file(self, kind: str, batch: int | str) -> str:
+        return os.path.join(self.path, kind, str(batch))
+
+    def _batches(self, kind: str) -> list[int]:
+        directory = os.path.join(self.path, kind)
+        if self._fs.stat(directory) is None:
+            return []
+        return sorted(int(name) for name in self._fs.list(directory) if _BATCH.fullmatch(name))
+
+    def _copy(self, source: str, target: str) -> None:
+        self._fs.make_directory(target)
+        for name in self._fs.list(source):
+            inner, copy = os.path.join(source, name), os.path.join(target, name)
+            found = self._fs.stat(inner)
+            if found is not None and found.kind is FileKind.DIRECTORY:
+                self._copy(inner, copy)
+            else:
+                with self._fs.open(copy, OpenMode.CREATE) as file:
+                    file.pwrite(read_file(self._fs, inner, max_size=_SIZE_MAX), 0)
+
+
+def _parse(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:  # some sources write what is no JSON, or "-" for nothing
+        return line

@@ -1,0 +1,224 @@
+"""`crash_after`: end a query at a named point of a batch, and leave what a crash leaves there.
+
+    plan batch N → offsets/N → tasks stage → decide → apply → commits/N → plan batch N + 1
+                          ↑            ↑        ↑        ↑           ↑
+                       offsets      staged   decided  applied     commits
+
+Nothing is undone afterwards: the query really stops at the point, in a running session.
+
+- `applied` and `commits`, for any source and sink: a file stands where Spark is about to write
+  `commits/N` (`offsets/N+1`), and Spark, which takes it for another query's, stops there.
+- `offsets`, for any source and sink: batch N runs with a sink that stops at once; it is planned,
+  and nothing of it has happened.
+- `staged` and `decided`, for streamlog's own sinks: the file system of the commit dies at that
+  operation, in the worker or the driver, whichever commits.
+
+What lives outside of the checkpoint and the log ends with a process but not here: caches of the
+session, what your own code holds in variables.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+from streamlog.clock import Clock, SystemClock
+from streamlog.errors import InvalidRequestError
+from streamlog.fs.faults import Fault, Moment
+from streamlog.testing.checkpoint import Checkpoint
+from streamlog.testing.disk import Disk
+from streamlog.testing.queries import Start, started_through
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery, StreamingQueryManager
+
+__all__ = ["CRASH_POINTS", "crash_after"]
+
+CRASH_POINTS: Final = ("offsets", "staged", "decided", "applied", "commits")
+
+_DEATHS: Final = {
+    "staged": Fault(operation="lock"),  # the first thing a commit does
+    "decided": Fault(
+        operation="sync_directory", path_suffix="/commits/pending", moment=Moment.AFTER
+    ),
+}
+_INITIALIZING: Final = "Initializing"  # what Spark's status begins with before it reads offsets
+_POLL_S: Final = 0.05
+_SIGNS: Final = ("CONCURRENT_STREAM_LOG_UPDATE", "KilledError", "SimulatedCrash")
+
+
+@contextmanager
+def crash_after(
+    checkpoint: "str | os.PathLike[str]",
+    *,
+    batch: int,
+    at: str = "applied",
+    timeout_ms: float = 60_000,
+) -> Iterator[None]:
+    """Crash the query that the block starts, once a batch has come to a point.
+
+        with crash_after("checkpoint", batch=1, at="applied"):
+            job()
+        job()
+
+    The job may wait for its query or leave that to the block; the error that ends it is
+    swallowed, any other goes through.
+
+    Args:
+        checkpoint: The query's checkpointLocation. One query a block.
+        batch: The batch, from 0; batches before it run as always.
+        at: `offsets`: it is planned and has not begun. `applied`: the sink is done with it, Spark
+            does not know. `commits`: Spark does know. For streamlog's own sinks also `staged`:
+            all tasks have written, nothing is decided; and `decided`: it stands, and nothing of
+            it is in the log yet.
+        timeout_ms: How long the query may take to get there.
+
+    Raises:
+        InvalidRequestError: No such point, or the batch is done already.
+        AssertionError: The query never came to the point.
+    """
+    crash = _Crash(Checkpoint(checkpoint), batch, at, SystemClock(), timeout_ms)
+    with ExitStack() as stack:
+        stack.enter_context(started_through(crash.start))
+        if at in _DEATHS:
+            from streamlog.testing.sinks import DiskSink, changed_sinks
+
+            stack.enter_context(changed_sinks(DiskSink(Disk((_DEATHS[at],)), batch)))
+        try:
+            yield
+            crash.wait()
+        except Exception:
+            if not crash.has_struck():
+                raise
+        finally:
+            crash.clear()
+    crash.check()
+
+
+class _Crash:
+    """One crash, to come or past."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, batch: int, at: str, clock: Clock, timeout_ms: float
+    ) -> None:
+        if at not in CRASH_POINTS:
+            raise InvalidRequestError(
+                "there is no such point", got=repr(at), expected=", ".join(CRASH_POINTS)
+            )
+        if batch < checkpoint.next_batch():
+            raise InvalidRequestError(
+                f"batch {batch} is done already",
+                path=checkpoint.path,
+                expected=f"{checkpoint.next_batch()} or a later one",
+            )
+        self._checkpoint, self._batch, self._at = checkpoint, batch, at
+        self._clock, self._timeout_ms = clock, timeout_ms
+        self._queries: StreamingQueryManager
+        self._query: StreamingQuery | None = None
+        self._obstacle: tuple[str, int] | None = None
+        self._has_begun = False
+
+    # ---- start -------------------------------------------------------------------------------
+    def start(self, writer: "DataStreamWriter", start: Start) -> "StreamingQuery":
+        """Start the job's query, so that it comes to its end."""
+        if self._has_begun:
+            return start()
+        self._has_begun = True
+        self._queries = writer._spark.streams
+        if self._at == "offsets":
+            return self._start_and_plan(writer, start)
+        query = self._start(start)
+        if self._at == "applied":
+            self._obstruct(query, "commits", self._batch)
+        elif self._at == "commits":
+            self._obstruct(query, "offsets", self._batch + 1)
+        return query
+
+    def _start_and_plan(self, writer: "DataStreamWriter", start: Start) -> "StreamingQuery":
+        if self._batch > self._checkpoint.next_batch():
+            query = self._start(start)
+            self._obstruct(query, "offsets", self._batch)
+            self.wait()
+            self.clear()
+            if not self.has_struck():
+                return query
+            self._query = None
+        # Of what the writer was told all stays that does not concern the sink.
+        _forget_partitions(writer)
+        return self._start(writer.foreachBatch(_die).start)
+
+    def _start(self, start: Start) -> "StreamingQuery":
+        """Start a query, and make sure that it is the one with our checkpoint."""
+        query = self._query = start()
+        if query.id != self._checkpoint.query_id():
+            query.stop()
+            raise InvalidRequestError(
+                "the query in the block has another checkpoint", expected=self._checkpoint.path
+            )
+        return query
+
+    def _obstruct(self, query: "StreamingQuery", kind: str, batch: int) -> None:
+        """Stop the query where it writes a file, once it has read which ones there are."""
+        while query.isActive and query.status["message"].startswith(_INITIALIZING):
+            self._clock.sleep_ms(1)
+        if query.isActive:
+            self._checkpoint.obstruct(kind, batch)
+            self._obstacle = (kind, batch)
+
+    # ---- end ---------------------------------------------------------------------------------
+    def wait(self) -> None:
+        """Wait until the query has ended, or cannot get any further."""
+        deadline = self._clock.monotonic_ms() + self._timeout_ms
+        while self._query is not None and self._query.isActive:
+            if self._is_between_batches() or self._clock.monotonic_ms() > deadline:
+                return
+            with suppress(Exception):  # why it ended is asked later
+                self._query.awaitTermination(_POLL_S)
+
+    def has_struck(self) -> bool:
+        """Tell whether the query has ended where it was to."""
+        if self._query is None:
+            return False
+        error = str(self._query.exception() or "")
+        return any(sign in error for sign in _SIGNS) or self._is_between_batches()
+
+    def clear(self) -> None:
+        """Leave no query running, and only Spark's own files."""
+        if self._query is not None:
+            self._query.stop()
+            self._queries.resetTerminated()  # else awaitAnyTermination finds it for ever
+        if self._obstacle is not None:
+            self._checkpoint.clear(*self._obstacle)
+            self._obstacle = None
+
+    def check(self) -> None:
+        """Raise AssertionError unless the query ended where it was to."""
+        if self._query is None:
+            raise AssertionError("no streaming query was started in the block")
+        if not self.has_struck():
+            done = self._checkpoint.committed()
+            last = f"came to the end of batch {done[-1]}" if done else "did no batch"
+            raise AssertionError(
+                f"batch {self._batch} did not come to {self._at!r} within"
+                f" {self._timeout_ms / 1000:g} s: the query {last}"
+                f" ({self._query.exception() or 'without an error'})"
+            )
+
+    def _is_between_batches(self) -> bool:
+        """Tell whether the batch is done, and the next one does not begin."""
+        return self._at == "commits" and self._batch in self._checkpoint.committed()
+
+
+def _forget_partitions(writer: "DataStreamWriter") -> None:
+    """Take back `partitionBy`, which foreachBatch does not take; Spark itself never does."""
+    field = writer._jwrite.getClass().getDeclaredField("partitioningColumns")
+    field.setAccessible(True)
+    field.set(writer._jwrite, writer._spark._jvm.scala.Option.empty())
+
+
+def _die(frame: "DataFrame", batch_id: int) -> None:
+    from streamlog.testing.sinks import KilledError
+
+    del frame
+    raise KilledError(f"batch {batch_id} is planned, and a test ends the query here")

@@ -1,0 +1,58 @@
+"""The place where a test gets hold of a job's queries: when they start.
+
+A job builds its query as it likes and calls `start` or `toTable`. Inside `started_through` both
+go by way of the test, for all of this process; nothing of it is left behind the block.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from streamlog.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+__all__ = ["Start", "replaced", "started_through"]
+
+Start = Callable[[], "StreamingQuery"]
+
+
+@contextmanager
+def started_through(way: "Callable[[DataStreamWriter, Start], StreamingQuery]") -> Iterator[None]:
+    """Have every query of this block start through `way`.
+
+    Args:
+        way: Called with the writer that is about to start and with what starts it.
+
+    Raises:
+        InvalidRequestError: pyspark is not installed.
+    """
+    try:
+        from pyspark.sql.streaming import DataStreamWriter
+    except ImportError as error:
+        raise InvalidRequestError(
+            "streaming queries need Spark", hint="pip install 'pyspark-streamlog[spark]'"
+        ) from error
+
+    def through(original: Callable[..., Any]) -> Callable[..., Any]:
+        def start(writer: DataStreamWriter, *arguments: Any, **options: Any) -> Any:
+            return way(writer, lambda: original(writer, *arguments, **options))
+
+        return start
+
+    with ExitStack() as stack:
+        for name in ("start", "toTable"):
+            stack.enter_context(replaced(DataStreamWriter, name, through))
+        yield
+
+
+@contextmanager
+def replaced(owner: type, name: str, change: Callable[[Any], Any]) -> Iterator[None]:
+    """Replace a method of a class by what `change` makes of it, until the block ends."""
+    original = getattr(owner, name)
+    setattr(owner, name, change(original))
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)

@@ -1,0 +1,182 @@
+"""A topic inside the test: real files in Kafka's format, filled and read without Spark or Java.
+
+Every call opens the root and closes it again, as a process of its own would: nothing is held
+between calls, so a job may write to the same topic, and `streamlog.testing.disk` may break the
+disk for as long as one call takes.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from streamlog.config import ConfigValue
+from streamlog.fs.api import FileSystem
+from streamlog.log.append import AppendInfo
+from streamlog.log.manager import LogManager
+from streamlog.records.partitioner import murmur2
+from streamlog.records.record import Record
+from streamlog.testing.disk import current_disk
+from streamlog.testing.rows import PlacedRecord, to_record
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Topic"]
+
+_READ_SIZE: Final = 1 << 22
+
+
+class Topic:
+    """A topic of a log root, made where it is missing.
+
+        orders = Topic("root", "orders", partitions=2)
+        orders.append(["first", {"key": "ann", "value": {"item": 7}}])
+        assert orders.values() == ["first", '{"item": 7}']
+
+    Args:
+        root: The log root.
+        name: The topic's name.
+        rows: What it holds from the start; see `append`.
+        partitions: How many partitions.
+        configs: Its own settings, by Kafka's keys: `{"cleanup.policy": "compact"}`.
+
+    Raises:
+        InvalidRequestError: The root or the topic cannot be.
+        StorageError: The disk refuses.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        name: str,
+        rows: Iterable[object] = (),
+        *,
+        partitions: int = 1,
+        configs: Mapping[str, ConfigValue] | None = None,
+    ) -> None:
+        self.root: Final = os.path.abspath(root)
+        self.name: Final = name
+        with LogManager.open(self.root, create=True) as manager:
+            manager.create_topic(name, partitions, configs, if_not_exists=True)
+        self.append(rows)
+
+    # ---- fill it -----------------------------------------------------------------------------
+    def append(self, rows: Iterable[object]) -> dict[int, AppendInfo]:
+        """Append rows, one batch a partition; durable on return.
+
+            orders.append([{"key": "ann", "value": "7", "timestamp": 1_700_000_000_000}])
+
+        Args:
+            rows: Texts, bytes, `Record`s, dicts or Spark rows with any of key, value, headers,
+                timestamp and partition. Values that are no text become JSON.
+
+        Returns:
+            Where they went, by partition.
+
+        Raises:
+            InvalidRequestError: A row that is none, or that the topic refuses.
+            UnavailableError: A lock or the disk is in the way.
+        """
+        return self.append_over(current_disk(), [to_record(row) for row in rows])
+
+    def append_late(self, rows: Iterable[object], *, by_ms: int) -> dict[int, AppendInfo]:
+        """Append rows that come too late: older than the newest record of the topic.
+
+            orders.append_late(["an hour behind"], by_ms=3_600_000)
+
+        Args:
+            rows: As for `append`; their timestamps are replaced.
+            by_ms: How much older they are, in milliseconds.
+        """
+        newest = max((record.timestamp or 0 for record in self.records()), default=0)
+        late = [to_record(row) for row in rows]
+        return self.append_over(
+            current_disk(),
+            [
+                PlacedRecord(row.record._replace(timestamp=max(newest - by_ms, 0)), row.partition)
+                for row in late
+            ],
+        )
+
+    def append_over(self, fs: FileSystem, rows: Iterable[PlacedRecord]) -> dict[int, AppendInfo]:
+        """Append records through a file system, which may have faults; see `append`."""
+        by_partition: dict[int, list[Record]] = {}
+        with LogManager.open(self.root, fs=fs) as manager:
+            count = len(manager.partitions(self.name))
+            for turn, (record, partition) in enumerate(rows):
+                if partition is None:
+                    partition = _partition_of(record.key, count, turn)
+                by_partition.setdefault(partition, []).append(record)
+            appended = {}
+            for partition, records in sorted(by_partition.items()):
+                log = manager.log(self.name, partition)
+                appended[partition] = log.append(records)
+                log.flush()
+            return appended
+
+    # ---- read it back ------------------------------------------------------------------------
+    def records(self, partition: int | None = None) -> list[Record]:
+        """Return the records: partition by partition, in the order of offsets.
+
+        Args:
+            partition: Of this partition only.
+
+        Raises:
+            CorruptDataError: A batch is damaged.
+        """
+        found: list[Record] = []
+        with LogManager.open(self.root, fs=current_disk()) as manager:
+            numbers = manager.partitions(self.name) if partition is None else [partition]
+            for number in numbers:
+                reader = manager.reader(self.name, number)
+                offset = reader.log_start_offset
+                while offset < reader.high_watermark:
+                    fetched = reader.read(offset, _READ_SIZE)
+                    found += fetched.records()
+                    offset = fetched.next_offset
+        return found
+
+    def values(self, partition: int | None = None) -> list[str | None]:
+        """Return the values as text, in the order of `records`; None for tombstones."""
+        return [
+            None if record.value is None else record.value.decode(errors="backslashreplace")
+            for record in self.records(partition)
+        ]
+
+    def arrow(self) -> "pa.Table":
+        """Return the records as an Arrow table with the columns of the Spark source."""
+        from streamlog.spark.tables import read_table
+
+        return read_table(self.root, self.name)
+
+    def pandas(self) -> "pd.DataFrame":
+        """Return the records as a pandas DataFrame with the columns of the Spark source."""
+        return self.arrow().to_pandas()
+
+    def stream(self, spark: "SparkSession", **options: Any) -> "DataFrame":
+        """Return the topic as a stream from its beginning.
+
+            rows = orders.stream(spark, maxOffsetsPerTrigger=2)
+
+        Args:
+            spark: The session.
+            options: Of the source.
+        """
+        reader = spark.readStream.format("streamlog").option("path", self.root)
+        reader = reader.option("subscribe", self.name).option("startingOffsets", "earliest")
+        return reader.options(**options).load()
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"Topic({self.root!r}, {self.name!r})"
+
+
+def _partition_of(key: bytes | None, partitions: int, turn: int) -> int:
+    """Return where a record goes that does not say: by its key as in Kafka, else in turn."""
+    if partitions == 1:
+        return 0
+    return turn % partitions if key is None else (murmur2(key) & 0x7FFFFFFF) % partitions

@@ -1,0 +1,51 @@
+"""What README.md says of testing, and `examples/`, as somebody runs them who has just installed it.
+
+One run of pytest, in a directory with nothing else in it: the plugin is found by its entry point.
+"""
+
+import re
+import shutil
+
+import pytest
+
+from tests.meta.repository import ROOT
+from tests.meta.test_documents import blocks
+from tests.support.projects import install, run_pytest
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory):
+    """What pytest prints: README's example, the same with the cure, and the file in examples/."""
+    project, installed = (tmp_path_factory.mktemp(name) for name in ("project", "installed"))
+    path = install(installed)
+    buggy, cure = (
+        block.code
+        for block in blocks(ROOT / "README.md")
+        if block.language == "python" and "def write(rows, batch, table)" in block.code
+    )
+    assert buggy.startswith("# test_orders.py\n")
+    (project / "test_orders.py").write_text(buggy)
+    (project / "test_cured_orders.py").write_text(f"{buggy}\n\n{cure}")
+    shutil.copy(ROOT / "examples" / "test_order_sink.py", project)
+    return run_pytest(project, path)
+
+
+def test_only_the_buggy_sink_fails_and_only_where_it_writes_twice(printed):
+    assert "1 failed, 11 passed" in printed.splitlines()[-1], printed
+
+
+def test_the_failure_is_the_one_that_the_readme_shows(printed):
+    (shown,) = re.findall(r"```text\n(FAILED .*?)```", (ROOT / "README.md").read_text(), re.S)
+    name, _, message = shown.partition(" - AssertionError: ")
+
+    assert name in printed
+    for line in message.splitlines():
+        assert line.strip() in printed
+
+
+def test_the_plugin_was_found_by_its_entry_point(printed):
+    (plugins,) = (line for line in printed.splitlines() if line.startswith("plugins: "))
+
+    assert "streamlog-" in plugins

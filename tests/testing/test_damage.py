@@ -1,0 +1,108 @@
+"""Torn appends, rotten bits and broken disks: what a topic makes of them."""
+
+import time
+
+import pytest
+
+from streamlog.errors import (
+    CorruptRecordError,
+    DiskFullError,
+    InvalidRequestError,
+    StorageError,
+    UnavailableError,
+)
+from streamlog.testing import Topic, failed_fsync, flip_bit, full_disk, slow_disk, tear_append
+
+
+@pytest.fixture
+def topic(tmp_path):
+    return Topic(tmp_path / "root", "orders", ["a", "b"])
+
+
+@pytest.mark.parametrize("portion", [0.0, 0.1, 0.5, 0.99])
+def test_a_torn_append_is_cut_and_the_next_one_takes_its_place(topic, portion):
+    tear_append(topic, "never acknowledged", portion=portion)
+
+    assert topic.values() == ["a", "b"]
+    assert topic.append(["c"])[0].base_offset == 2
+    assert topic.values() == ["a", "b", "c"]
+
+
+def test_a_torn_append_leaves_its_bytes(topic, tmp_path):
+    log = tmp_path / "root" / "orders-0" / f"{0:020d}.log"
+    before = log.stat().st_size
+
+    tear_append(topic, "never acknowledged")
+
+    assert log.stat().st_size > before
+    topic.append(["c"])
+    assert len(list(log.parent.glob("*.torn-1"))) == 1
+
+
+@pytest.mark.parametrize("bit", [0, 7, 8, 30])
+def test_a_rotten_bit_is_found(topic, bit):
+    topic.append(["c"])
+    topic.append(["d"])
+
+    flip_bit(topic, offset=2, bit=bit)
+
+    with pytest.raises(CorruptRecordError) as caught:
+        topic.values()
+    assert caught.value.offset == 2
+
+
+def test_rot_in_the_last_batch_looks_like_a_torn_append(topic):
+    topic.append(["c"])
+
+    flip_bit(topic, offset=2)
+
+    assert topic.values() == ["a", "b"]
+
+
+def test_a_bit_that_is_not_there_is_refused(topic):
+    with pytest.raises(InvalidRequestError, match="no batch"):
+        flip_bit(topic, offset=9)
+    with pytest.raises(InvalidRequestError, match="no batch"):
+        flip_bit(topic, offset=0, bit=100_000)
+    assert topic.values() == ["a", "b"]
+
+
+def test_a_full_disk_refuses_and_works_again_when_there_is_room(topic):
+    with full_disk(), pytest.raises(DiskFullError):
+        topic.append(["one too many"])
+
+    assert topic.values() == ["a", "b"]
+    topic.append(["c"])
+    assert topic.values() == ["a", "b", "c"]
+
+
+def test_a_full_disk_may_have_room_for_some_writes(topic):
+    with full_disk(after=1_000):
+        topic.append(["c"])
+
+    assert topic.values() == ["a", "b", "c"]
+
+
+def test_a_log_that_found_no_room_does_not_say_that_it_failed_to_append(topic):
+    with full_disk(files=".log"), pytest.raises(UnavailableError):
+        topic.append(["one too many"])
+
+    topic.append(["c"])
+    assert topic.values() == ["a", "b", "c"]
+
+
+def test_a_failed_fsync_is_not_taken_for_a_success(topic):
+    with failed_fsync(files=".log"), pytest.raises(StorageError, match="fsync failed"):
+        topic.append(["perhaps"])
+
+    topic.append(["c"])
+    assert topic.values() in (["a", "b", "c"], ["a", "b", "perhaps", "c"])
+
+
+def test_a_slow_disk_takes_its_time(topic):
+    start = time.monotonic()
+    with slow_disk(delay_ms=300):
+        topic.append(["slowly"])
+
+    assert time.monotonic() - start >= 0.3
+    assert topic.values() == ["a", "b", "slowly"]
