@@ -42,7 +42,12 @@ def test_the_failure_is_the_one_that_the_readme_shows(printed):
 
     assert name in printed
     for line in message.splitlines():
-        assert line.strip() in printed
+        assert without_rows(line.strip()) in without_rows(printed)
+
+
+def without_rows(text):
+    """Spark reads a table's files in any order."""
+    return re.sub(r"row \d+", "row N", text)
 
 
 def test_the_plugin_was_found_by_its_entry_point(printed):
