@@ -8,6 +8,7 @@ from streamlog.errors import InvalidTopicError
 __all__ = [
     "MAX_NAME_LENGTH",
     "TopicPartition",
+    "check_new_topic_name",
     "check_topic_name",
     "parse_partition_directory",
 ]
@@ -41,10 +42,9 @@ def check_topic_name(name: str) -> str:
         `name` itself.
 
     Raises:
-        InvalidTopicError: Empty, too long, `.` or `..`, an illegal character, or an ending
-            that marks other directories (`-delete`, `.deleted` …).
+        InvalidTopicError: Empty, too long, `.` or `..`, or an illegal character.
 
-    Source: org.apache.kafka.common.internals.Topic.validate; the endings are ours.
+    Source: org.apache.kafka.common.internals.Topic.validate.
     """
     if not name or name in (".", ".."):
         raise InvalidTopicError("a topic cannot have this name", got=repr(name))
@@ -60,7 +60,19 @@ def check_topic_name(name: str) -> str:
             got=repr(name),
             expected="letters, digits, '.', '_' and '-' of ASCII",
         )
-    if name.endswith(RESERVED_SUFFIXES):
+    return name
+
+
+def check_new_topic_name(name: str) -> str:
+    """Return `name` if a topic that is to be made may be called that.
+
+    A broker's topic may end like the directories that it sets aside, and is read; none is made
+    here, for people would take it for one of those.
+
+    Raises:
+        InvalidTopicError: As `check_topic_name`, or a reserved ending (`-delete`, `.deleted` …).
+    """
+    if check_topic_name(name).endswith(RESERVED_SUFFIXES):
         raise InvalidTopicError(
             "topic name ends like a directory that is waiting for deletion or a move",
             got=repr(name),

@@ -22,7 +22,7 @@ from streamlog.errors import (
     InvalidRequestError,
     StreamLogError,
 )
-from streamlog.fs.api import FileSystem
+from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.files import read_file
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log.checkpoints import read_offsets
@@ -123,7 +123,8 @@ class _File:
         """Return what the file must hold.
 
         Raises:
-            InvalidRequestError: Nobody knows.
+            InvalidRequestError: Nobody knows, or it is no file.
+            FileMissingError: It is not there.
         """
         known = identify(self.path)
         if known is None:
@@ -132,6 +133,16 @@ class _File:
                 path=self.path,
                 expected="a segment, an index, a snapshot, a checkpoint or a metadata file",
                 hint="streamlog dump DIRECTORY/*.log",
+            )
+        found = self.fs.stat(self.path)
+        if found is None:
+            raise FileMissingError("there is no such file", path=self.path)
+        if found.kind is not FileKind.FILE:
+            raise InvalidRequestError(
+                "this is no regular file",
+                path=self.path,
+                got=f"a {found.kind.value}",
+                hint="links are not followed; name the file itself",
             )
         return known
 
@@ -226,8 +237,6 @@ def _batches(file: _File) -> Iterator[tuple[Batch, int]]:
     Raises:
         CorruptRecordError: There is something that is no whole batch; told at the end.
     """
-    if file.fs.stat(file.path) is None:
-        raise FileMissingError("there is no such file", path=file.path)
     records = FileRecords(file.fs, file.path, writable=False)
     try:
         size = records.stat().size
@@ -377,24 +386,20 @@ def _snapshot_rows(file: _File, known: KnownFile) -> Iterator[dict[str, Any]]:
 
 
 def _epoch_rows(file: _File, known: KnownFile) -> Iterator[dict[str, Any]]:
-    _check_exists(file)
     for epoch, start_offset in LeaderEpochCache.load(file.fs, file.directory).entries:
         yield {"epoch": epoch, "startOffset": start_offset}
 
 
 def _checkpoint_rows(file: _File, known: KnownFile) -> Iterator[dict[str, Any]]:
-    _check_exists(file)
     for (topic, partition), offset in read_offsets(file.fs, file.path).items():
         yield {"topic": topic, "partition": partition, "offset": offset}
 
 
 def _partition_metadata_rows(file: _File, known: KnownFile) -> Iterator[dict[str, Any]]:
-    _check_exists(file)
     yield {"version": 0, "topicId": read_topic_id(file.fs, file.directory)}
 
 
 def _meta_properties_rows(file: _File, known: KnownFile) -> Iterator[dict[str, Any]]:
-    _check_exists(file)
     found = read_meta_properties(file.fs, file.directory)
     if found is not None:
         yield {
@@ -403,11 +408,6 @@ def _meta_properties_rows(file: _File, known: KnownFile) -> Iterator[dict[str, A
             "nodeId": found.node_id,
             "directoryId": found.directory_id,
         }
-
-
-def _check_exists(file: _File) -> None:
-    if file.fs.stat(file.path) is None:
-        raise FileMissingError("there is no such file", path=file.path)
 
 
 _ROWS: Final[dict[Content, Callable[[_File, KnownFile], Iterator[dict[str, Any]]]]] = {
@@ -425,7 +425,6 @@ _ROWS: Final[dict[Content, Callable[[_File, KnownFile], Iterator[dict[str, Any]]
 # ---- indexes beside their logs --------------------------------------------------------------
 def _check_index(file: _File, known: KnownFile) -> None:
     """Add to the file's errors what is wrong with an index."""
-    _check_exists(file)
     if file.wanted.only_sanity:
         _open_index(file, known)
         return

@@ -55,9 +55,9 @@ def create(
     own = dict(map(_key_and_value, configs))
     from streamlog.config import LogConfig
     from streamlog.log.manager import LogManager
-    from streamlog.topic import check_topic_name
+    from streamlog.topic import check_new_topic_name
 
-    check_topic_name(name)
+    check_new_topic_name(name)
     LogConfig.from_properties(own)
     with LogManager.open(settings.root, create=True) as manager:
         made = manager.create_topic(name, partitions, own, if_not_exists=if_not_exists)

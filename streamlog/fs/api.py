@@ -29,7 +29,7 @@ class FileKind(Enum):
     FILE = "file"
     DIRECTORY = "directory"
     SYMLINK = "symlink"
-    OTHER = "other"
+    OTHER = "pipe, socket or device"
 
 
 class FileStat(NamedTuple):

@@ -58,7 +58,7 @@ from streamlog.log.topics import (
     unknown_topic_error,
 )
 from streamlog.settings import text_of
-from streamlog.topic import TopicPartition, check_topic_name
+from streamlog.topic import TopicPartition, check_new_topic_name, check_topic_name
 
 __all__ = ["alter_topic", "create_topic", "delete_topic", "ensure_partition"]
 
@@ -107,7 +107,7 @@ def create_topic(
         InvalidRequestError: Directories of its name hold records of something else.
         UnavailableError: A lock or the disk; doing it again goes on where it stopped.
     """
-    check_topic_name(topic)
+    check_new_topic_name(topic)
     _check_partitions(topic, partitions)
     read_server_config(fs, root).log_config(configs)
     refuse_live_broker(fs, root)
@@ -159,6 +159,7 @@ def ensure_partition(
     with registry_locked(fs, clock, root):
         is_known = topic_exists(fs, root, partition.topic)
         if not is_known:
+            check_new_topic_name(partition.topic)
             _refuse_taken_name(root, partition.topic, list_topics(fs, root))
             _finish_deletion(fs, clock, root, partition.topic)
         topic_id = _topic_id(fs, root, partition, random)

@@ -138,7 +138,7 @@ def find_partitions(fs: FileSystem, path: str) -> dict[str, dict[int, str]]:
 
     Raises:
         UnknownTopicError: There is nothing.
-        InvalidRequestError: A file that holds no segment.
+        InvalidRequestError: A file that holds no segment, or what is called like one and no file.
         InvalidTopicError: Segments in a directory that is not named after a partition.
         StorageError: It cannot be looked at.
     """
@@ -146,6 +146,10 @@ def find_partitions(fs: FileSystem, path: str) -> dict[str, dict[int, str]]:
     found = fs.stat(path)
     if found is not None and found.kind is FileKind.FILE:
         return _of_file(path)
+    if found is not None and parse_log_file_name(os.path.basename(path)) is not None:
+        raise InvalidRequestError(
+            "a segment of a log must be a regular file", path=path, got=f"a {found.kind.value}"
+        )
     check_root(fs, path)
     if not is_our_root(fs, path) and _is_partition(fs, path):
         return _named_after(path, path)

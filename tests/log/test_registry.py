@@ -77,6 +77,16 @@ def test_all_partitions_of_a_new_topic_share_its_id(fs: MemoryFileSystem) -> Non
     assert create(fs, "clicks", seed=8) != topic_id
 
 
+@pytest.mark.parametrize("name", ["orders-delete", "a-future", "a-stray", "a.deleted", "a.swap"])
+def test_name_that_ends_like_a_directory_set_aside_is_refused(
+    fs: MemoryFileSystem, name: str
+) -> None:
+    with pytest.raises(InvalidTopicError, match="waiting for deletion or a move"):
+        create(fs, name)
+    with pytest.raises(InvalidTopicError, match="waiting for deletion or a move"):
+        ensure(fs, name, 0)
+
+
 def test_existing_topic_is_refused(fs: MemoryFileSystem) -> None:
     create(fs, "orders")
     with pytest.raises(TopicExistsError, match="orders") as caught:
