@@ -72,12 +72,20 @@ def _print_steps(settings: Settings, plan: "HandoverPlan", *, is_done: bool) -> 
     )
     rows = [_row(number, step, is_done=is_done) for number, step in enumerate(plan.steps, 1)]
     Output(settings).rows(rows, columns)
-    topics = len({each.topic for each in plan.partitions})
     if not rows:
         remark(settings, f"nothing to do: {plan.root} went {plan.direction.value} already")
     elif is_done:
-        told = f"{topics} topics with {len(plan.partitions)} partitions"
-        remark(settings, f"handed over {plan.direction.value}: {told}")
+        remark(settings, f"handed over {plan.direction.value}: {_what_went(plan)}")
+
+
+def _what_went(plan: "HandoverPlan") -> str:
+    from streamlog.log.handover import Direction, StepKind
+
+    adopts = any(step.kind is StepKind.ADOPT_TOPICS for step in plan.steps)
+    if plan.direction is Direction.FROM_KAFKA and not adopts:
+        return "no broker was ever started on it, its topics are as they went"
+    topics = len({each.topic for each in plan.partitions})
+    return f"{topics} topics with {len(plan.partitions)} partitions"
 
 
 def _row(number: int, step: "Step", *, is_done: bool) -> dict[str, Any]:

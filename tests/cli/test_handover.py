@@ -48,6 +48,12 @@ def test_a_root_that_came_back_is_written_on(root: Path) -> None:
     assert values == ["before", "after"]
 
 
+def test_a_root_that_comes_back_from_no_broker_says_so(root: Path) -> None:
+    ok("--path", root, *TO_KAFKA)
+    ran = ok("--path", root, *FROM_KAFKA)
+    assert "no broker was ever started on it, its topics are as they went" in ran.error
+
+
 def test_a_root_with_a_writer_is_refused_with_what_to_do(root: Path) -> None:
     with LogManager.open(root) as manager:
         manager.log("orders", 0).append([Record(value=b"one")])
