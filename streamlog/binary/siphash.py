@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.binary.arrays import WORD_SIZE
-from streamlog.binary.jit import inlined, kernel
+from streamlog.binary.jit import inlined
 from streamlog.binary.varint import word_at
 
 __all__ = ["KEY_SIZE", "plain_siphash", "siphash"]
@@ -47,7 +47,7 @@ def stir(v0: int, v1: int, v2: int, v3: int) -> tuple[int, int, int, int]:
     return v0, v1, v2, v3
 
 
-@kernel
+@inlined
 def siphash(data: NDArray[np.uint8], start: int, end: int, low: int, high: int) -> tuple[int, int]:
     """Return the hash of `data[start:end]`, as two int64.
 

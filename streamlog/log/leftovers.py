@@ -181,7 +181,7 @@ def _end_of_swaps(fs: FileSystem, directory: str, swaps: Sequence[int], config: 
                 expected=f"{size} bytes of whole batches",
                 hint="where the segments that it replaces are still there, remove it",
             )
-        end = max(end, segment.next_offset())
+        end = max(end, segment.next_offset(), base + 1)  # an empty one replaces its namesake
         segment.close()
     return end
 

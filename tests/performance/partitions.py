@@ -43,7 +43,7 @@ class KafkaLog:
     """Kafka's UnifiedLog, measured."""
 
     def __init__(self, kafka: Kafka) -> None:
-        self._kafka = kafka
+        self.jvm = kafka
 
     def measure(
         self,
@@ -64,7 +64,7 @@ class KafkaLog:
             how: `clean`, `recoveryPoint`; `file` of a batch and `count`.
         """
         path.mkdir(parents=True, exist_ok=True)
-        answer = self._kafka.ask(
+        answer = self.jvm.ask(
             "measure", what=what, directory=str(path), config=dict(config or {}), **how
         )
         if "error" in answer:

@@ -54,7 +54,7 @@ class OffsetMap:
                 expected=f"at least {2 * BYTES_PER_KEY} (log.cleaner.dedupe.buffer.size)",
             )
         self._places = np.zeros((count, k.PLACE_WIDTH), np.int64)
-        self._state = np.array((0, -1), np.int64)
+        self._state = np.array((0, -1, 0), np.int64)
         self._low, self._high = (random.getrandbits(64) - (1 << 63) for _ in range(2))
 
     @property
@@ -112,5 +112,6 @@ class OffsetMap:
         from streamlog.log.cleaner import map_kernels as k
 
         offsets = np.empty(len(records.slots), np.int64)
-        k.find_offsets(self.hashes(records), records.slots, self._places, offsets)
+        hashes = self.hashes(records)
+        k.find_offsets(hashes, records.slots, self._places, self._state, offsets)
         return offsets

@@ -54,6 +54,7 @@ public final class Oracle {
             case "dump" -> dump(question);
             case "checkpoint" -> checkpoint(question, answer);
             case "retain" -> Retention.retain(question, answer);
+            case "clean" -> Cleaning.clean(question, answer);
             case "measure" -> Measure.measure(question, answer);
             case "consume" -> Clients.consume(question, answer);
             case "produce" -> Clients.produce(question, answer);

@@ -13,22 +13,17 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from streamlog.binary.compression import decompress
 from streamlog.clock import ManualClock
 from streamlog.config import LogConfig
 from streamlog.fs.files import make_directories, read_file
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.log.cleaner.choosing import find_cleanable
-from streamlog.log.cleaner.offset_map import OffsetMap
 from streamlog.log.cleaner.report import CleanReport
-from streamlog.log.cleaner.round import CleaningRound
-from streamlog.log.cleaner.throttle import Throttle
 from streamlog.log.partition_log import PartitionLog
 from streamlog.log.roots import make_root
-from streamlog.records.batch import read_batches, scan_batches
-from streamlog.records.layout import RECORD_BATCH_OVERHEAD
-from streamlog.records.table import ATTRIBUTES, BASE_OFFSET, CRC
+from streamlog.records.batch import scan_batches
 from tests.support.archives import unpack
+from tests.support.cleaning import clean, plain
 from tests.support.golden import GOLDEN, files_of
 from tests.support.segments import write_bytes
 
@@ -88,7 +83,7 @@ def opened(case: Pass, directories: Path, fs: MemoryFileSystem) -> PartitionLog:
     return PartitionLog.open(PATH, config=case.config, fs=fs, clock=clock)
 
 
-def clean(log: PartitionLog, case: Pass, fs: MemoryFileSystem) -> CleanReport:
+def clean_as(case: Pass, log: PartitionLog, fs: MemoryFileSystem) -> CleanReport:
     clock = ManualClock(case.facts["now"])
     cleanable = find_cleanable(log, case.facts["checkpointBefore"], now_ms=clock.now_ms())
     assert cleanable.first_dirty_offset == case.facts["firstDirtyOffset"]
@@ -96,15 +91,7 @@ def clean(log: PartitionLog, case: Pass, fs: MemoryFileSystem) -> CleanReport:
     assert cleanable.end_offset == bases[-1]
     assert cleanable.clean_bytes == case.facts["cleanBytes"]
     assert cleanable.cleanable_bytes == case.facts["cleanableBytes"]
-    cleaning = CleaningRound(
-        fs,
-        clock,
-        log,
-        cleanable,
-        offset_map=OffsetMap(memory=1 << 20, random=random.Random(1)),
-        throttle=Throttle(clock, float("inf")),
-    )
-    return cleaning.go_on(lambda: False)
+    return clean(fs, clock, log, cleanable=cleanable)
 
 
 def files(fs: MemoryFileSystem) -> Iterator[tuple[str, bytes]]:
@@ -112,19 +99,6 @@ def files(fs: MemoryFileSystem) -> Iterator[tuple[str, bytes]]:
     for name in fs.list(PATH):
         if not name.endswith(".deleted") and name not in OF_THE_PARTITION:
             yield name, read_file(fs, f"{PATH}/{name}", max_size=1 << 30)
-
-
-def plain(data: bytes) -> list[tuple[list[int], bytes]]:
-    """Return what does not depend on a codec's library: headers but for size and CRC, records."""
-    table = scan_batches(data).table
-    batches = []
-    for batch, fields in zip(read_batches(data), table.fields.tolist(), strict=True):
-        assert batch.is_valid
-        body = bytes(batch.buffer[RECORD_BATCH_OVERHEAD:])
-        if batch.count:
-            body = bytes(decompress(batch.compression_type, body, max_size=1 << 20))
-        batches.append((fields[BASE_OFFSET:CRC] + fields[ATTRIBUTES:], body))
-    return batches
 
 
 def are_of_one_size(found: dict[str, bytes], expected: dict[str, bytes], stem: str) -> bool:
@@ -136,7 +110,7 @@ def are_of_one_size(found: dict[str, bytes], expected: dict[str, bytes], stem: s
 @pytest.mark.parametrize("case", PASSES, ids=lambda case: f"{case.name}-{case.number}")
 def test_a_pass_gives_what_kafka_gave(case: Pass, directories: Path, fs: MemoryFileSystem) -> None:
     log = opened(case, directories, fs)
-    report = clean(log, case, fs)
+    report = clean_as(case, log, fs)
     log.close()
     expected = {
         name: data

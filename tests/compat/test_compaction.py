@@ -1,0 +1,124 @@
+"""Random logs, cleaned by Kafka's own `Cleaner` and by ours: the same segments come out.
+
+Keys written again and deleted, records without a key, all codecs, idempotent producers, committed,
+aborted and open transactions; several rounds each, with memory for all keys or for a few.
+"""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from streamlog.clock import ManualClock
+from streamlog.config import LogConfig
+from streamlog.fs.local import LocalFileSystem
+from streamlog.log.partition_log import PartitionLog
+from streamlog.records.builder import BatchBuilder
+from streamlog.records.control import ControlRecordType, EndTransactionMarker, build_marker
+from streamlog.records.record import CompressionType, Record
+from tests.compat.kafka import Kafka
+from tests.support.cleaning import clean, plain
+
+pytestmark = pytest.mark.compat
+
+NOW = 1_700_000_000_000
+CONFIG = {
+    "cleanup.policy": "compact",
+    "internal.segment.bytes": "900",
+    "index.interval.bytes": "200",
+    "delete.retention.ms": "2000",
+    "message.timestamp.after.max.ms": str(2**63 - 1),
+}
+ROUNDS = 3
+IDEMPOTENT, TRANSACTIONAL = (5, 6), (10, 11, 12)
+
+
+class Writer:
+    """Appends whatever a partition may get, as a follower: nothing of it is refused."""
+
+    def __init__(self, log: PartitionLog, random: Random) -> None:
+        self._log, self._random = log, random
+        self._sequences = dict.fromkeys((*IDEMPOTENT, *TRANSACTIONAL), 0)
+        self._open: set[int] = set()
+
+    def append(self, count: int) -> None:
+        for _ in range(count):
+            draw = self._random.random()
+            if self._open and draw < 0.2:
+                self._end(self._random.choice(sorted(self._open)))
+            else:
+                self._data(-1 if draw < 0.6 else self._random.choice(list(self._sequences)))
+
+    def _end(self, producer: int) -> None:
+        self._open.remove(producer)
+        kind = self._random.choice((ControlRecordType.ABORT, ControlRecordType.COMMIT))
+        marker = build_marker(
+            EndTransactionMarker(kind, 0), producer_id=producer, producer_epoch=0, timestamp=NOW,
+            base_offset=self._log.log_end_offset, partition_leader_epoch=self._log.leader_epoch,
+        )  # fmt: skip
+        self._log.append_as_follower(marker)
+
+    def _data(self, producer: int) -> None:
+        count = self._random.randint(1, 4)
+        builder = BatchBuilder(
+            base_offset=self._log.log_end_offset,
+            compression=self._random.choice([CompressionType.NONE] * 4 + list(CompressionType)),
+            log_append_time=NOW if self._random.random() < 0.1 else None,
+            producer_id=producer,
+            producer_epoch=-1 if producer < 0 else 0,
+            base_sequence=-1 if producer < 0 else self._sequences[producer],
+            is_transactional=producer in TRANSACTIONAL,
+            partition_leader_epoch=self._log.leader_epoch,
+        )
+        for _ in range(count):
+            key = None if self._random.random() < 0.1 else b"k%d" % self._random.randrange(12)
+            value = None if self._random.random() < 0.2 else self._random.randbytes(20)
+            builder.append(Record(key, value, (), NOW + self._random.randrange(1000)))
+        if producer >= 0:
+            self._sequences[producer] += count
+        if producer in TRANSACTIONAL:
+            self._open.add(producer)
+        self._log.append_as_follower(builder.build())
+
+
+def segments(directory: Path) -> dict[str, object]:
+    """Return what the segments are, whatever library compressed them."""
+    found: dict[str, object] = {}
+    for path in sorted(directory.iterdir()):
+        if path.suffix == ".log":
+            found[path.name] = plain(path.read_bytes())
+        elif path.suffix == ".txnindex":
+            found[path.name] = path.read_bytes()
+    return found
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_logs_are_cleaned_as_kafka_cleans_them(
+    kafka: Kafka, tmp_path: Path, copy_of: Callable[[Path], Path], seed: int
+) -> None:
+    random, clock, fs = Random(seed), ManualClock(NOW), LocalFileSystem()
+    path, checkpoint = tmp_path / "root" / "orders-0", 0
+    memory = 24 * 6 if seed % 3 == 0 else 1 << 20
+    config = LogConfig.from_properties(CONFIG)
+    with PartitionLog.open(path, config=config, fs=fs, clock=clock, random=random) as log:
+        writer = Writer(log, random)
+        for _ in range(ROUNDS):
+            writer.append(40)
+            log.roll()
+            log.flush()
+            copy = copy_of(path)
+            answer = kafka.ask(
+                "clean", directory=str(copy), config=CONFIG, clean=True, now=clock.now_ms(),
+                recoveryPoint=log.log_end_offset, checkpoint=checkpoint, memory=memory,
+            )  # fmt: skip
+            assert "error" not in answer, answer
+            report = clean(fs, clock, log, checkpoint=checkpoint, memory=memory)
+            assert report.records_written == answer["recordsWritten"]
+            if report.records_read:
+                assert report.end_offset == answer["checkpoint"]
+            assert segments(path) == segments(copy)
+            checkpoint = report.end_offset
+            clock.advance(1500)
+    shutil.rmtree(tmp_path / "root")

@@ -1,0 +1,66 @@
+"""Rounds of cleaning without a root's books, and what of their result no codec changes."""
+
+from random import Random
+
+from streamlog.binary.compression import decompress
+from streamlog.clock import Clock
+from streamlog.fs.api import FileSystem
+from streamlog.log.cleaner.choosing import Cleanable, find_cleanable
+from streamlog.log.cleaner.offset_map import OffsetMap
+from streamlog.log.cleaner.report import CleanReport
+from streamlog.log.cleaner.round import CleaningRound
+from streamlog.log.cleaner.throttle import Throttle
+from streamlog.log.partition_log import PartitionLog
+from streamlog.records.batch import read_batches, scan_batches
+from streamlog.records.layout import RECORD_BATCH_OVERHEAD
+from streamlog.records.table import ATTRIBUTES, BASE_OFFSET, CRC
+
+UNLIMITED = float("inf")
+
+
+def begin(
+    fs: FileSystem,
+    clock: Clock,
+    log: PartitionLog,
+    *,
+    checkpoint: int | None = None,
+    cleanable: Cleanable | None = None,
+    memory: int = 1 << 20,
+) -> CleaningRound:
+    """Return a round that has not done anything yet."""
+    log.catch_up()
+    return CleaningRound(
+        fs,
+        clock,
+        log,
+        cleanable or find_cleanable(log, checkpoint, now_ms=clock.now_ms()),
+        offset_map=OffsetMap(memory=memory, random=Random(1)),
+        throttle=Throttle(clock, UNLIMITED),
+    )
+
+
+def clean(
+    fs: FileSystem,
+    clock: Clock,
+    log: PartitionLog,
+    *,
+    checkpoint: int | None = None,
+    cleanable: Cleanable | None = None,
+    memory: int = 1 << 20,
+) -> CleanReport:
+    """Clean all that may be cleaned."""
+    cleaning = begin(fs, clock, log, checkpoint=checkpoint, cleanable=cleanable, memory=memory)
+    return cleaning.go_on(lambda: False)
+
+
+def plain(data: bytes) -> list[tuple[list[int], bytes]]:
+    """Return what does not depend on a codec's library: headers but for size and CRC, records."""
+    table = scan_batches(data).table
+    batches = []
+    for batch, fields in zip(read_batches(data), table.fields.tolist(), strict=True):
+        assert batch.is_valid
+        body = bytes(batch.buffer[RECORD_BATCH_OVERHEAD:])
+        if batch.count:
+            body = bytes(decompress(batch.compression_type, body, max_size=1 << 20))
+        batches.append((fields[BASE_OFFSET:CRC] + fields[ATTRIBUTES:], body))
+    return batches
