@@ -84,7 +84,8 @@ class DamagedCase:
         broken = scratch / "broken" / NAME
         shutil.copytree(source, broken)
         self._touched = damage(broken, random)
-        self._before = _log_contents(broken)
+        # What is `.cleaned` counts for nothing until it is swapped in; both remove it.
+        self._before = _log_contents(broken, "*.log") | _log_contents(broken, "*.log.swap")
         self._is_crash = "crash" in source.parent.name
         logs_left = sorted(path.name for path in broken.glob("*.log"))
         touched_logs = {name for name in self._touched if ".log" in name}
@@ -135,7 +136,7 @@ class DamagedCase:
     def _objections(self, error: CorruptDataError) -> list[str]:
         """Return what is wrong with a refusal."""
         found = []
-        after = _log_contents(self._ours)
+        after = _log_contents(self._ours, "*.log*")
         if not all(_is_kept(data, after) for data in self._before):
             found.append(f"we refused, and a log is lost: {error}")
         if error.path is None or not Path(error.path).is_relative_to(self._ours):
@@ -171,12 +172,13 @@ class DamagedCase:
 
         Of producers Kafka forgets what lies below the log start, and what a missing snapshot would
         have told where it takes the log for closed in order; we look into the log. So it is with
-        epochs whose file is lost. Where records are lost before the end, a snapshot behind them
-        still knows what they said.
+        epochs whose file is lost, or that stand in a batch it does not look at. Where records are
+        lost before the end, a snapshot behind them still knows what they said.
         """
         yield from ("logStartOffset", "logEndOffset")
-        trusts = self._opening.is_clean
-        if not (trusts or self._opening.recovery_point) or EPOCHS not in self._touched:
+        trusts, touched = self._opening.is_clean, self._touched
+        looks_at_all = not (trusts or (self._opening.recovery_point and EPOCHS in touched))
+        if looks_at_all or not touched:
             yield "leaderEpochs"
         is_trustworthy = not (self._touched or self._is_crash)
         if log_start_offset == 0 and not self._has_hole and (not trusts or is_trustworthy):
@@ -197,9 +199,9 @@ def _without_epochs_at(end: int, told: dict[str, Any]) -> dict[str, Any]:
     return {**told, "leaderEpochs": epochs}
 
 
-def _log_contents(directory: Path) -> set[bytes]:
-    """Return what log files hold, whatever they are called now."""
-    return {path.read_bytes() for path in directory.iterdir() if ".log" in path.name}
+def _log_contents(directory: Path, pattern: str) -> set[bytes]:
+    """Return what log files hold, by how they are called now."""
+    return {path.read_bytes() for path in directory.glob(pattern)}
 
 
 def _indexes(directory: Path, log_start_offset: int) -> dict[str, bytes]:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from streamlog.config import LogConfig
 from streamlog.records.builder import BatchBuilder
+from streamlog.records.layout import RECORD_BATCH_OVERHEAD
 from streamlog.records.record import CompressionType, Header, Record
 from tests.compat.answers import encoded
 from tests.support.messages import message_set
@@ -282,5 +283,7 @@ class Script:
             builder.append(each)
         data = bytearray(builder.build())
         if self._errs(0.03) and self.config.max_message_bytes > len(data):
-            data[self._random.randrange(21, len(data))] ^= 1 << self._random.randrange(8)
+            data[self._random.randrange(RECORD_BATCH_OVERHEAD, len(data))] ^= (
+                1 << self._random.randrange(8)
+            )
         return base64.b64encode(data).decode()
