@@ -54,7 +54,7 @@ def crash_after(
     *,
     batch: int,
     at: str = "applied",
-    timeout_ms: float = 60_000,
+    timeout_ms: float = 120_000,
 ) -> Iterator[None]:
     """Crash the query that the block starts, once a batch has come to a point.
 
