@@ -455,6 +455,7 @@ class PartitionLog:
                 return
             floor = self._log.batch_floor(offset)
             self._session.write_recovery_point(min(self._log.recovery_point, floor))
+            self._session.lower_cleaner_offset(offset)
             with self._session.changing():
                 self._log.truncate(max(offset, 0), self._clock.now_ms())
 

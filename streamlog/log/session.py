@@ -302,6 +302,16 @@ class WriterSession:
         marks = {self._partition: offset}
         checkpoints.write_recovery_points(self._fs, self._clock, self._root, marks)
 
+    def lower_cleaner_offset(self, offset: int) -> None:
+        """See that what is written from `offset` on, where the log is cut, is cleaned again.
+
+        Source: LogCleanerManager.maybeTruncateCheckpoint.
+        """
+        known = checkpoints.read_cleaner_offsets(self._fs, self._root).get(self._partition, 0)
+        if known > offset:
+            marks = {self._partition: offset}
+            checkpoints.write_cleaner_offsets(self._fs, self._clock, self._root, marks)
+
     def _flush_by_timer(self) -> None:
         if self._is_closed or self._poison is not None or not self._lock.is_mine:
             return

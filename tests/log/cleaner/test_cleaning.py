@@ -171,6 +171,18 @@ def test_segments_deleted_meanwhile_end_the_round_and_nothing_is_renamed(
         assert keys_in(log) == [(0, "a"), (1, "b")]
 
 
+def test_a_log_that_is_cut_is_cleaned_again_from_there(
+    fs: MemoryFileSystem, clock: ManualClock
+) -> None:
+    with open_log(fs, clock) as log:
+        write(log, "abc" * 12)
+        report = clean(fs, clock, log)
+        log.truncate_to(report.end_offset)
+        assert read_cleaner_offsets(fs, "/logs") == {ORDERS: report.end_offset}
+        log.truncate_to(report.end_offset - 2)
+        assert read_cleaner_offsets(fs, "/logs") == {ORDERS: report.end_offset - 2}
+
+
 def test_tombstones_stay_for_their_time_and_then_go(
     fs: MemoryFileSystem, clock: ManualClock
 ) -> None:
