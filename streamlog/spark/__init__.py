@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from streamlog.spark.foreach_batch import append_batch
+    from streamlog.spark.maintenance import maintain
     from streamlog.spark.session import register, session
 
-__all__ = ["append_batch", "register", "session"]
+__all__ = ["append_batch", "maintain", "register", "session"]
 
 _HOME = {
     "append_batch": "foreach_batch",
+    "maintain": "maintenance",
     "register": "session",
     "session": "session",
 }

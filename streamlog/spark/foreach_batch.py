@@ -55,6 +55,7 @@ def append_batch(
     flush_messages: int | None = None,
     flush_ms: int | None = None,
     on_replay_mismatch: str | None = None,
+    maintenance: str | None = None,
 ) -> "BatchAppender":
     """Return a function for `foreachBatch` that appends each batch exactly once.
 
@@ -72,6 +73,7 @@ def append_batch(
         flush_ms: Overrides the topic's `flush.ms`.
         on_replay_mismatch: What to do when a repeated batch has other rows than the first: fail
             (the default), skip or append.
+        maintenance: auto keeps the root in bounds between triggers; off by default.
 
     Raises:
         InvalidOptionError: An argument has an impossible value.
@@ -86,6 +88,7 @@ def append_batch(
         "flush.messages": flush_messages,
         "flush.ms": flush_ms,
         "onReplayMismatch": on_replay_mismatch,
+        "maintenance": maintenance,
     }
     options = {name: str(value) for name, value in given.items() if value is not None}
     return BatchAppender(SinkOptions.of(options, Use.STREAM_WRITE))

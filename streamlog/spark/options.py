@@ -180,6 +180,12 @@ OPTIONS: Final = (
         "fail",
         "When a repeated write has other rows than the first: fail, skip or append.",
     ),
+    Option(
+        "maintenance",
+        Use.WRITE,
+        "off",
+        "auto keeps the root in bounds between triggers: retention and compaction as they are due.",
+    ),
     Option("checkpointLocation", Use.STREAM_WRITE, None, "Spark's own; the sink syncs it."),
     Option("queryName", Use.STREAM_WRITE, None, "Spark's own."),
 )

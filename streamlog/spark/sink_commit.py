@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from streamlog.clock import SystemClock
 from streamlog.errors import (
@@ -32,10 +32,15 @@ from streamlog.log.replay import ReplayRule
 from streamlog.log.staging import StagedFile
 from streamlog.spark.sink_options import SinkOptions
 
+if TYPE_CHECKING:
+    from streamlog.log.maintenance import Maintenance
+
 __all__ = ["commit_staged", "discard_staged"]
 
 # What a partition says that was open when somebody deleted its topic, or made it anew.
 _OTHER_TOPIC: Final = (UnknownTopicError, InconsistentTopicIdError, FileMissingError)
+
+_MAINTENANCE_BUDGET_MS: Final = 500.0
 
 _logger = logging.getLogger(__name__)
 
@@ -76,7 +81,10 @@ def commit_staged(
         source = _source_of(checkpoint, identity.version)
         paths = checkpoint.paths_to_sync(identity.version)
     with _opened(options.root, fs) as root:
-        return root.commit(identity, staged, options, rule=rule, source=source, sync_paths=paths)
+        outcome = root.commit(identity, staged, options, rule=rule, source=source, sync_paths=paths)
+        if options.maintains:
+            root.maintain()
+        return outcome
 
 
 def discard_staged(
@@ -123,6 +131,8 @@ class _OpenRoot:
         self._fs = fs
         self._manager: LogManager | None = None
         self._chores = BackgroundChores()
+        self._maintenance_chores = BackgroundChores()
+        self._maintenance: Maintenance | None = None
         self.lock = threading.Lock()
 
     def commit(
@@ -160,10 +170,24 @@ class _OpenRoot:
         """Remove staged files that no decision names."""
         self._open().commits.abort(identity, staged)
 
+    def maintain(self) -> None:
+        """Begin with what maintenance finds due, unless that is being done."""
+        self._maintenance_chores(self._do_due)
+
+    def _do_due(self) -> None:
+        from streamlog.log.maintenance import Maintenance  # most sinks never need it
+
+        if self._maintenance is None:
+            self._maintenance = Maintenance(self._path, fs=self._fs)
+        self._maintenance.run_due(budget_ms=_MAINTENANCE_BUDGET_MS)
+
     def close(self) -> None:
         """Close the root; the next commit opens it anew."""
         manager, self._manager = self._manager, None
         self._chores.wait()  # they use what is about to be closed
+        self._maintenance_chores.wait()
+        if self._maintenance is not None:
+            self._maintenance.close()
         if manager is not None:
             with contextlib.suppress(StreamLogError):  # a failed sync of what stands decided
                 manager.close()

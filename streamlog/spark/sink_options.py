@@ -30,6 +30,7 @@ class SinkOptions:
         version: Which of its writes this is; None for the batch's id.
         on_mismatch: What to do about a replay with another fingerprint: fail, skip, append.
         checkpoint_location: Where the query's checkpoint is, as the user wrote it.
+        maintains: Whether to keep the root in bounds, after commits and out of their way.
     """
 
     root: str
@@ -41,6 +42,7 @@ class SinkOptions:
     version: int | None = None
     on_mismatch: str = "fail"
     checkpoint_location: str | None = None
+    maintains: bool = False
 
     @classmethod
     def of(cls, options: Mapping[str, str], use: Use) -> "SinkOptions":
@@ -66,6 +68,8 @@ class SinkOptions:
             version=parse_integer(checked, "txnVersion", minimum=0, maximum=_MAX_VERSION),
             on_mismatch=parse_choice(checked, "onReplayMismatch", _MISMATCH_RULES, default="fail"),
             checkpoint_location=checked.get("checkpointLocation"),
+            maintains=parse_choice(checked, "maintenance", ("off", "auto"), default="off")
+            == "auto",
         )
 
     def app_for(self, query_id: str) -> str:
