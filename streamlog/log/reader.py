@@ -219,7 +219,7 @@ class LogReader:
             for at, segment in enumerate(known, 1)
             if not segment.is_replaced(grows=at == len(known))
         }
-        if paths == list(usable):
+        if paths == list(usable) and len(usable) == len(known):
             return
         opened = [
             usable.get(path)
