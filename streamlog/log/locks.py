@@ -6,17 +6,17 @@ those who wait. Behind it stands the *shared state*, 104 bytes, big-endian:
 
     | off | size | field          |                                                            |
     |-----|------|----------------|------------------------------------------------------------|
-    |   0 |    4 | mark           | `SLS1`                                                     |
-    |   4 |    4 | crc            | CRC-32C over the bytes from 8 on                           |
-    |   8 |   36 | boot id        | of the machine that wrote it                               |
-    |  44 |    8 | generation     | goes up by one with every change                           |
-    |  52 |    8 | log start      | log start offset                                           |
-    |  60 |    8 | log end        | log end offset                                             |
-    |  68 |    8 | active base    | base offset of the active segment                          |
-    |  76 |    8 | active size    | its bytes of whole batches                                 |
-    |  84 |    8 | recovery point | everything below it is synced                              |
-    |  92 |    8 | last flush     | when, in milliseconds since 1970                           |
-    | 100 |    4 | flags          | 1 dirty, 2 pending, 4 distrusted, 8 epoch due              |
+    |   0 |    4 | flags          | 1 dirty, 2 pending, 4 distrusted, 8 epoch due              |
+    |   4 |    4 | mark           | `SLS2`                                                     |
+    |   8 |    4 | crc            | CRC-32C over the bytes from 12 on                          |
+    |  12 |   36 | boot id        | of the machine that wrote it                               |
+    |  48 |    8 | generation     | goes up by one with every change                           |
+    |  56 |    8 | log start      | log start offset                                           |
+    |  64 |    8 | log end        | log end offset                                             |
+    |  72 |    8 | active base    | base offset of the active segment                          |
+    |  80 |    8 | active size    | its bytes of whole batches                                 |
+    |  88 |    8 | recovery point | everything below it is synced                              |
+    |  96 |    8 | last flush     | when, in milliseconds since 1970                           |
 
 It is never synced and never believed after a reboot (the boot id tells): it spares the next
 writer of the same boot a scan, nothing else. *Dirty* stands while a holder changes the log: who
@@ -24,6 +24,8 @@ finds it set knows that the holder died in the act and looks at everything behin
 *Pending* says that a commit's decision may name this partition. *Distrusted* says that an fsync
 failed since the recovery point: the cache may differ from the disk. *Epoch due* says that offsets
 may be lost and the leader epoch must go up, after pending decisions have filled what they can.
+The flags stand in front and outside the checksum, so that one small write says both who begins to
+change the log and that it is dirty.
 """
 
 import struct
@@ -44,7 +46,7 @@ __all__ = [
     "encode_state",
     "lock_path",
     "locks_directory",
-    "mark_holder",
+    "mark_dirty",
     "read_state",
     "refuse_live_broker",
     "take_partition_lock",
@@ -52,9 +54,10 @@ __all__ = [
 ]
 
 _STATE_OFFSET: Final = 256
-_MARK: Final = b"SLS1"
-_PREFIX: Final = struct.Struct(">4sI")
-_BODY: Final = struct.Struct(">36sqqqqqqqI")
+_MARK: Final = b"SLS2"
+_FLAGS: Final = struct.Struct(">I")
+_PREFIX: Final = struct.Struct(">I4sI")
+_BODY: Final = struct.Struct(">36sqqqqqqq")
 _STATE_SIZE: Final = _PREFIX.size + _BODY.size
 assert _STATE_SIZE == 104
 
@@ -148,18 +151,18 @@ def decode_state(data: bytes) -> SharedState | None:
     """Return the state in `data`, None where it is nothing whole."""
     if len(data) != _STATE_SIZE:
         return None
-    mark, crc = _PREFIX.unpack_from(data)
+    flags, mark, crc = _PREFIX.unpack_from(data)
     if mark != _MARK or crc != crc32c(data[_PREFIX.size :]):
         return None
-    boot_id, *numbers, flags = _BODY.unpack_from(data, _PREFIX.size)
+    boot_id, *numbers = _BODY.unpack_from(data, _PREFIX.size)
     fields = (boot_id.decode("latin-1").rstrip("\0"), *numbers, flags & _KNOWN_FLAGS)
     return SharedState._make(fields)
 
 
 def encode_state(state: SharedState) -> bytes:
     """Return `state` as the lock file holds it."""
-    body = _BODY.pack(state.boot_id.encode("latin-1")[:36], *state[1:])
-    return _PREFIX.pack(_MARK, crc32c(body)) + body
+    body = _BODY.pack(state.boot_id.encode("latin-1")[:36], *state[1:-1])
+    return _PREFIX.pack(state.flags, _MARK, crc32c(body)) + body
 
 
 def write_state(lock: FileLock, state: bytes) -> None:
@@ -167,7 +170,14 @@ def write_state(lock: FileLock, state: bytes) -> None:
     lock.file.pwrite(state, _STATE_OFFSET)
 
 
-def mark_holder(lock: FileLock, state: bytes, *, pid: int, now_ms: int, what: bytes) -> None:
-    """Leave an encoded state and, in the same write, who holds the lock since when, in a word."""
-    line = b"%d %d %s\n" % (pid, now_ms, what)
-    lock.file.pwrite(line.ljust(_STATE_OFFSET) + state, 0)
+def mark_dirty(lock: FileLock, flags: int, *, pid: int, now_ms: int) -> None:
+    """Say that the log is being changed, by whom and since when; else the state stands.
+
+    Args:
+        lock: The lock, held by this process.
+        flags: The flags of the state that stands there.
+        pid: This process.
+        now_ms: The time.
+    """
+    line = b"%d %d append\n" % (pid, now_ms)
+    lock.file.pwrite(line.ljust(_STATE_OFFSET) + _FLAGS.pack(flags | StateFlag.DIRTY), 0)

@@ -217,12 +217,12 @@ class PartitionLog:
             PoisonedError: An fsync of this handle failed before.
             InvalidRequestError: The handle is closed, or another process opened it.
         """
-        return self._session.writing()
+        return self._session.writing
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[LocalLog]:
         """Hold the lock with the log marked dirty, and give out its files to be changed."""
-        with self.writing(), self._session.changing():
+        with self.writing(), self._session.changing:
             yield self._log
 
     def catch_up(self) -> None:
@@ -288,7 +288,7 @@ class PartitionLog:
 
         Source: UnifiedLog.appendAsLeader.
         """
-        with self.writing():
+        with self._session.writing:
             now_ms = self._clock.now_ms()
             ready = validate_append(
                 batches,
@@ -349,7 +349,7 @@ class PartitionLog:
             )
             if repeated is not None:
                 return AppendInfo.of_repeated(repeated, leader_epoch=self.leader_epoch)
-        with self._session.changing():
+        with self._session.changing:
             self._log.append(buffer, table, outline, now_ms=now_ms)
             self._session.sync_if_due(now_ms)
         return AppendInfo.of(outline, log_append_time=log_append_time)
@@ -362,7 +362,7 @@ class PartitionLog:
             The new segment's base offset.
         """
         with self.writing():
-            with self._session.changing():
+            with self._session.changing:
                 self._log.roll(self._log.log_end_offset, self._clock.now_ms())
             return self._log.segments.active.base_offset
 
@@ -456,7 +456,7 @@ class PartitionLog:
             floor = self._log.batch_floor(offset)
             self._session.write_recovery_point(min(self._log.recovery_point, floor))
             self._session.lower_cleaner_offset(offset)
-            with self._session.changing():
+            with self._session.changing:
                 self._log.truncate(max(offset, 0), self._clock.now_ms())
 
     def close(self) -> None:
@@ -474,7 +474,7 @@ class PartitionLog:
     def _leave_in_order(self) -> None:
         """Sync, snapshot the producers and write the recovery point, all of it up to the end."""
         with contextlib.suppress(FileMissingError), self.writing():
-            with self._session.changing():
+            with self._session.changing:
                 self._log.seal(self._clock.now_ms())
             self._session.checkpoint()
 

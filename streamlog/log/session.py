@@ -52,6 +52,14 @@ class WriterSession:
         topic_id: The id of the topic the handle was opened for.
         config_source: Where the settings come from; None: they are fixed.
         apply_pending: Applies the decided commits that wait for this partition.
+
+    Attributes:
+        writing: Holds the partition's lock, caught up with other writers; may be nested. Entering
+            it raises LockTimeoutError where another process kept the lock, PoisonedError after a
+            failed fsync, InvalidRequestError where the handle is closed or another process's.
+        changing: Marks the log dirty while it is changed; only within `writing`, may be nested.
+            A process that dies within leaves the mark, and so does an error that is not handled:
+            the next holder, this handle too, looks at what became of the files.
     """
 
     def __init__(
@@ -79,8 +87,8 @@ class WriterSession:
         self._is_closed = False
         self._last_checkpoint_ms = clock.now_ms()
         self._changes = 0
-        self._writing = Scope(self._begin_writing, self._end_writing)
-        self._changing = Scope(self._begin_change, self._end_change)
+        self.writing = Scope(self._begin_writing, self._end_writing)
+        self.changing = Scope(self._begin_change, self._end_change)
 
     @property
     def is_writing(self) -> bool:
@@ -93,16 +101,6 @@ class WriterSession:
         return self._is_closed
 
     # ---- writing -----------------------------------------------------------------------------
-    def writing(self) -> Scope:
-        """Hold the partition's lock, caught up with other writers; may be nested.
-
-        Raises:
-            LockTimeoutError: Another process kept the lock.
-            PoisonedError: An fsync of this handle failed before.
-            InvalidRequestError: The handle is closed, or another process opened it.
-        """
-        return self._writing
-
     def _begin_writing(self) -> None:
         if self._is_closed or self._poison is not None:
             raise self._unusable()
@@ -135,7 +133,7 @@ class WriterSession:
         """
         is_nested = self.is_writing
         for _ in range(_RETIRE_ATTEMPTS):
-            with self.writing():
+            with self.writing:
                 if self._decided.end_offset() <= offset:
                     yield
                     return
@@ -225,17 +223,12 @@ class WriterSession:
         return self._decided.batches(offset, size)
 
     # ---- changing ----------------------------------------------------------------------------
-    def changing(self) -> Scope:
-        """Mark the log dirty while it is changed; only within `writing`, may be nested.
-
-        A process that dies within leaves the mark, and so does an error that is not handled:
-        the next holder, this handle too, looks at what became of the files.
-        """
-        return self._changing
-
     def _begin_change(self) -> None:
         if self._changes == 0:
-            self._leave(self._lock.flags | StateFlag.DIRTY)
+            if self._lock.is_trusted:
+                self._lock.mark_dirty()
+            else:
+                self._leave(StateFlag.DIRTY)
         self._changes += 1
 
     def _end_change(self, error: BaseException | None) -> None:
@@ -279,7 +272,7 @@ class WriterSession:
         Raises:
             PoisonedError: The disk refused; nothing this handle says can be believed any more.
         """
-        with self.changing():
+        with self.changing:
             self._log.sync(now_ms)
         if now_ms - self._last_checkpoint_ms >= _CHECKPOINT_INTERVAL_MS:
             self.checkpoint()
@@ -315,7 +308,7 @@ class WriterSession:
     def _flush_by_timer(self) -> None:
         if self._is_closed or self._poison is not None or not self._lock.is_mine:
             return
-        with self.writing():
+        with self.writing:
             if self._log.unflushed:
                 self.sync(self._clock.now_ms())
 

@@ -52,8 +52,9 @@ class WriterLock:
         self._lock: FileLock | None = None
         self._paused: FileLock | None = None
         self._depth = 0
-        self._state: SharedState | None = None
-        self._left = b""  # the same, encoded
+        self._left: bytes | None = None  # the state this handle left last, None for no such
+        self._generation = 0
+        self._flags = StateFlag.NONE
 
     @property
     def is_held(self) -> bool:
@@ -66,10 +67,14 @@ class WriterLock:
         return os.getpid() == self._pid
 
     @property
+    def is_trusted(self) -> bool:
+        """Whether the state is the one that this handle left."""
+        return self._left is not None
+
+    @property
     def flags(self) -> int:
         """The flags this handle left last; none after another handle changed the log."""
-        state = self._state
-        return StateFlag.NONE if state is None else state.flags
+        return self._flags
 
     def take(self, look_around: Callable[[SharedState | None], None]) -> None:
         """Take the lock; whoever holds it may take it again, and lets go of it as often.
@@ -96,11 +101,11 @@ class WriterLock:
             try:
                 self._lock = lock = self._acquired()
                 data = locks.read_state(lock)
-                if data != self._left or self._state is None or self._state.flags & _LOOK_AT:
-                    self._state = None
+                if data != self._left or self._flags & _LOOK_AT:
+                    self.distrust()
                     look_around(locks.decode_state(data))
             except BaseException:
-                self._state = None
+                self.distrust()
                 self.let_go()
                 raise
 
@@ -135,7 +140,18 @@ class WriterLock:
 
     def distrust(self) -> None:
         """Forget what this handle knew: the next holder, this one too, looks around."""
-        self._state = None
+        self._left, self._flags = None, StateFlag.NONE
+
+    def mark_dirty(self) -> None:
+        """Say that the log is about to be changed; must be followed by `leave` or `distrust`.
+
+        Raises:
+            InvalidRequestError: The lock is not held, or this handle does not know the state.
+        """
+        if self._lock is None or self._left is None:
+            raise self._not_writing()
+        locks.mark_dirty(self._lock, self._flags, pid=self._pid, now_ms=self._clock.now_ms())
+        self._flags |= StateFlag.DIRTY
 
     def leave(
         self,
@@ -153,14 +169,13 @@ class WriterLock:
         Raises:
             InvalidRequestError: The lock is not held.
         """
-        lock, before = self._lock, self._state
-        if lock is None:
-            raise InvalidRequestError(
-                f"partition {self._partition} is not being written", expected="`writing()`"
-            )
-        self._state = state = SharedState(
+        if self._lock is None:
+            raise self._not_writing()
+        known = self._left is not None
+        self._generation = self._generation + 1 if known else self._random.getrandbits(62)
+        state = SharedState(
             self._boot_id,
-            self._random.getrandbits(62) if before is None else before.generation + 1,
+            self._generation,
             log_start_offset,
             log_end_offset,
             active_base_offset,
@@ -169,9 +184,10 @@ class WriterLock:
             last_flush_ms,
             flags,
         )
-        self._left = left = locks.encode_state(state)
-        if flags & StateFlag.DIRTY:
-            now_ms = self._clock.now_ms()
-            locks.mark_holder(lock, left, pid=self._pid, now_ms=now_ms, what=b"append")
-        else:
-            locks.write_state(lock, left)
+        self._left, self._flags = locks.encode_state(state), flags
+        locks.write_state(self._lock, self._left)
+
+    def _not_writing(self) -> InvalidRequestError:
+        return InvalidRequestError(
+            f"partition {self._partition} is not being written", expected="`writing()`"
+        )

@@ -57,9 +57,10 @@ def roll_reason(
         waited = append.max_timestamp - first_timestamp
         if (waited if has_timestamp else append.now_ms - created_ms) > max_wait_ms:
             return RollReason.TIME
-    if log.indexes.offset.is_full:
+    indexes = log.indexes
+    if indexes.offset.is_full:
         return RollReason.OFFSET_INDEX_FULL
-    if log.indexes.time.is_full:
+    if indexes.time.is_full:
         return RollReason.TIME_INDEX_FULL
     if not 0 <= append.last_offset - log.base_offset <= MAX_INT32:
         return RollReason.OFFSET_RANGE

@@ -187,7 +187,7 @@ class Segment:
     @property
     def first_batch_timestamp(self) -> int | None:
         """The largest timestamp of the first batch, in ms; None in an empty segment."""
-        if self._first_batch_timestamp is None and self.size:
+        if self._first_batch_timestamp is None and self._log.size:
             self._first_batch_timestamp = max_timestamp_of(self.read(0, RECORD_BATCH_OVERHEAD))
         return self._first_batch_timestamp
 
@@ -211,34 +211,21 @@ class Segment:
         """
         return self._log.at_end()[0].next_offset
 
-    def roll_reason(
-        self,
-        *,
-        append_size: int,
-        append_max_timestamp: int,
-        append_last_offset: int,
-        segment_ms: int,
-        jitter_ms: int,
-        now_ms: int,
-    ) -> RollReason | None:
+    def roll_reason(self, append: PlannedAppend, *, max_wait_ms: int) -> RollReason | None:
         """Tell why an append must go to a new segment; None where it may go here.
 
         Args:
-            append_size: Its bytes.
-            append_max_timestamp: Its largest timestamp, in ms.
-            append_last_offset: Its last offset.
-            segment_ms: How much younger than the first batch it may be.
-            jitter_ms: How much earlier than that this segment closes.
-            now_ms: The time; it counts only where the first batch has no timestamp.
+            append: What is to be appended.
+            max_wait_ms: How much younger than the first batch it may be: `segment.ms` and less.
 
         Source: LogSegment.shouldRoll.
         """
         return roll_reason(
             self._log,
-            PlannedAppend(append_size, append_max_timestamp, append_last_offset, now_ms),
+            append,
             first_timestamp=self.first_batch_timestamp,
             created_ms=self.created_ms,
-            max_wait_ms=segment_ms - jitter_ms,
+            max_wait_ms=max_wait_ms,
         )
 
     # ---- read --------------------------------------------------------------------------------
@@ -300,12 +287,13 @@ class Segment:
 
         Source: LogSegment.append.
         """
-        was_empty = self.is_empty
+        log = self._log
+        was_empty = log.size == 0
         self._files.is_dirty = True
-        self._log.append(buffer, table)
+        log.append(buffer, table)
         if was_empty:
             self._first_batch_timestamp = int(table.max_timestamp[0])
-        self._log.store_indexes()
+        log.store_indexes()
 
     def cut_torn_tail(self) -> int:
         """After a failed append: keep the whole batches that stand, cut what is half there.

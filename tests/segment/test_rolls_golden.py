@@ -10,6 +10,7 @@ import pytest
 
 from streamlog.config import LogConfig
 from streamlog.fs.memory import MemoryFileSystem
+from streamlog.segment.roll import PlannedAppend
 from streamlog.segment.segment import Segment
 from tests.support.golden import json_lines
 from tests.support.segments import DIRECTORY, BatchPlan, make_batch, memory_fs, table_of
@@ -33,14 +34,9 @@ class Replay:
         plan = BatchPlan(base, count=step["records"], size=step["size"], max_timestamp=timestamp)
         batch = make_batch(plan)
         table = table_of(batch)
-        reason = self.segments[-1].roll_reason(
-            append_size=len(batch),
-            append_max_timestamp=timestamp,
-            append_last_offset=int(table.last_offset[-1]),
-            segment_ms=self.config.effective_segment_ms,
-            jitter_ms=0,
-            now_ms=step["now"],
-        )
+        planned = PlannedAppend(len(batch), timestamp, int(table.last_offset[-1]), step["now"])
+        max_wait_ms = self.config.effective_segment_ms
+        reason = self.segments[-1].roll_reason(planned, max_wait_ms=max_wait_ms)
         if reason is not None:
             self._roll(max(base, self.log_end), step["now"])
         self.segments[-1].append(batch, table)

@@ -13,6 +13,7 @@ from streamlog.fs.api import OpenMode
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.record import Record
 from streamlog.segment.filenames import SegmentSuffix
+from streamlog.segment.roll import PlannedAppend
 from streamlog.segment.segment import RollReason, Segment
 from streamlog.segment.txn_index import AbortedTxn
 from tests.support.segments import (
@@ -45,7 +46,14 @@ def roll(segment: Segment, **facts: int) -> RollReason | None:
         "jitter_ms": 0,
         "now_ms": NOW_MS,
     }
-    return segment.roll_reason(**{**usual, **facts})
+    given = {**usual, **facts}
+    planned = PlannedAppend(
+        given["append_size"],
+        given["append_max_timestamp"],
+        given["append_last_offset"],
+        given["now_ms"],
+    )
+    return segment.roll_reason(planned, max_wait_ms=given["segment_ms"] - given["jitter_ms"])
 
 
 # ---- Kafka's cases ------------------------------------------------------------------------------
