@@ -198,7 +198,8 @@ class LocalLock:
 
     __slots__ = (
         "__weakref__",
-        "_identity",
+        "_device",
+        "_inode",
         "_is_held",
         "_is_released",
         "_operation",
@@ -212,7 +213,8 @@ class LocalLock:
         self.path = file.path
         self.file = file
         self.shared = shared
-        self._identity = _identity_of(os.fstat(file.descriptor()))
+        found = os.fstat(file.descriptor())
+        self._device, self._inode = found.st_dev, found.st_ino
         self._operation = _operation(shared=shared)
         self._owner = os.getpid()
         self._is_held = True
@@ -243,11 +245,15 @@ class LocalLock:
         return self._is_held
 
     def is_named(self) -> bool:
-        """Tell whether the path still names the very file that is locked."""
+        """Tell whether the path still names the very file that is locked.
+
+        While that is open nobody else gets its inode.
+        """
         try:
-            return _identity_of(os.lstat(self.path)) == self._identity
+            found = os.lstat(self.path)
         except FileNotFoundError:
             return False
+        return found.st_ino == self._inode and found.st_dev == self._device
 
     def release(self) -> None:
         """Give the lock up and close the file; in a forked child only close the file."""
@@ -464,8 +470,3 @@ def _call_with_two_paths(
 
 def _operation(*, shared: bool) -> int:
     return (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
-
-
-def _identity_of(found: os.stat_result) -> tuple[int, int]:
-    """Return what tells a file from all others; while it is open nobody else gets the inode."""
-    return found.st_dev, found.st_ino

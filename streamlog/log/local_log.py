@@ -25,7 +25,6 @@ from streamlog.log.segments import Segments
 from streamlog.records.table import BatchOutline, BatchTable
 from streamlog.segment.filenames import SegmentSuffix
 from streamlog.segment.recovery import Restore
-from streamlog.segment.roll import PlannedAppend
 from streamlog.segment.segment import Segment
 from streamlog.topic import TopicPartition
 
@@ -188,9 +187,8 @@ class LocalLog:
             UnknownOutcomeError: The disk failed in the act; some whole batches may stand.
         """
         active = self.segments.active
-        planned = PlannedAppend(outline.size, outline.max_timestamp, outline.last_offset, now_ms)
         max_wait_ms = self.config.effective_segment_ms - self._jitter_ms
-        reason = active.roll_reason(planned, max_wait_ms=max_wait_ms)
+        reason = active.roll_reason(outline, now_ms=now_ms, max_wait_ms=max_wait_ms)
         if reason is not None:
             self.roll(max(outline.base_offset, self.log_end_offset), now_ms)
         latest = self.epochs.latest_epoch

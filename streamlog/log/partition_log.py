@@ -289,16 +289,16 @@ class PartitionLog:
         Source: UnifiedLog.appendAsLeader.
         """
         with self._session.writing:
-            now_ms = self._clock.now_ms()
+            now_ms, config = self._clock.now_ms(), self._log.config
             ready = validate_append(
                 batches,
                 base_offset=self._log.log_end_offset,
                 leader_epoch=self._log.leader_epoch,
-                config=self.config,
+                config=config,
                 now_ms=now_ms,
                 origin=origin,
             )
-            stamped = self.config.message_timestamp_type == "LogAppendTime"
+            stamped = config.message_timestamp_type == "LogAppendTime"
             return self._append(
                 ready.buffer,
                 ready.table,

@@ -224,11 +224,8 @@ class WriterSession:
 
     # ---- changing ----------------------------------------------------------------------------
     def _begin_change(self) -> None:
-        if self._changes == 0:
-            if self._lock.is_trusted:
-                self._lock.mark_dirty()
-            else:
-                self._leave(StateFlag.DIRTY)
+        if self._changes == 0 and not self._lock.mark_dirty():
+            self._leave(StateFlag.DIRTY)
         self._changes += 1
 
     def _end_change(self, error: BaseException | None) -> None:
@@ -280,7 +277,7 @@ class WriterSession:
     def sync_if_due(self, now_ms: int) -> None:
         """Do so where `flush.messages` or `flush.ms` ask for it."""
         log = self._log
-        if log.unflushed >= log.config.flush_messages or (
+        if log.log_end_offset - log.recovery_point >= log.config.flush_messages or (
             now_ms - log.last_flush_ms >= log.config.flush_ms
         ):
             self.sync(now_ms)

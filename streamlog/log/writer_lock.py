@@ -32,6 +32,9 @@ class WriterLock:
         root: The log root.
         partition: The partition.
         timeout_ms: How long to wait for other processes.
+
+    Attributes:
+        flags: Those this handle left last; none after another handle changed the log.
     """
 
     def __init__(
@@ -54,7 +57,7 @@ class WriterLock:
         self._depth = 0
         self._left: bytes | None = None  # the state this handle left last, None for no such
         self._generation = 0
-        self._flags = StateFlag.NONE
+        self.flags = StateFlag.NONE
 
     @property
     def is_held(self) -> bool:
@@ -65,16 +68,6 @@ class WriterLock:
     def is_mine(self) -> bool:
         """Whether this is still the process that opened the handle."""
         return os.getpid() == self._pid
-
-    @property
-    def is_trusted(self) -> bool:
-        """Whether the state is the one that this handle left."""
-        return self._left is not None
-
-    @property
-    def flags(self) -> int:
-        """The flags this handle left last; none after another handle changed the log."""
-        return self._flags
 
     def take(self, look_around: Callable[[SharedState | None], None]) -> None:
         """Take the lock; whoever holds it may take it again, and lets go of it as often.
@@ -101,7 +94,7 @@ class WriterLock:
             try:
                 self._lock = lock = self._acquired()
                 data = locks.read_state(lock)
-                if data != self._left or self._flags & _LOOK_AT:
+                if data != self._left or self.flags & _LOOK_AT:
                     self.distrust()
                     look_around(locks.decode_state(data))
             except BaseException:
@@ -140,18 +133,24 @@ class WriterLock:
 
     def distrust(self) -> None:
         """Forget what this handle knew: the next holder, this one too, looks around."""
-        self._left, self._flags = None, StateFlag.NONE
+        self._left, self.flags = None, StateFlag.NONE
 
-    def mark_dirty(self) -> None:
+    def mark_dirty(self) -> bool:
         """Say that the log is about to be changed; must be followed by `leave` or `distrust`.
 
+        Returns:
+            False where the state is not the one that this handle left: then leave a dirty one.
+
         Raises:
-            InvalidRequestError: The lock is not held, or this handle does not know the state.
+            InvalidRequestError: The lock is not held.
         """
-        if self._lock is None or self._left is None:
+        if self._lock is None:
             raise self._not_writing()
-        locks.mark_dirty(self._lock, self._flags, pid=self._pid, now_ms=self._clock.now_ms())
-        self._flags |= StateFlag.DIRTY
+        if self._left is None:
+            return False
+        locks.mark_dirty(self._lock, self.flags, pid=self._pid, now_ms=self._clock.now_ms())
+        self.flags |= StateFlag.DIRTY
+        return True
 
     def leave(
         self,
@@ -184,7 +183,7 @@ class WriterLock:
             last_flush_ms,
             flags,
         )
-        self._left, self._flags = locks.encode_state(state), flags
+        self._left, self.flags = locks.encode_state(state), flags
         locks.write_state(self._lock, self._left)
 
     def _not_writing(self) -> InvalidRequestError:

@@ -6,6 +6,7 @@ batches out, compiled. `patch_batches` turns such batches, whose offsets start a
 a partition.
 """
 
+from types import ModuleType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -402,7 +403,8 @@ def patch_batches(
     Source: DefaultRecordBatch.setLastOffset, setPartitionLeaderEpoch, setMaxTimestamp.
     """
     fields = table.fields.copy()
-    header_loops(len(fields)).renumber(fields, base_offset, leader_epoch)
+    loops = header_loops(len(fields))
+    loops.renumber(fields, base_offset, leader_epoch)
     if producer_id is not None:
         fields[:, PRODUCER_ID] = producer_id
     if producer_epoch is not None:
@@ -416,9 +418,8 @@ def patch_batches(
         fields[:, ATTRIBUTES] |= TIMESTAMP_TYPE_MASK
         fields[:, ATTRIBUTES] &= MEANINGFUL_ATTRIBUTES
         fields[:, MAX_TIMESTAMP] = max_timestamp
-    patched = BatchTable(fields)
-    rewrite_headers(buffer, patched)
-    return patched
+    _write_headers(loops, fields, buffer, are_new=False)
+    return BatchTable(fields)
 
 
 def rewrite_headers(buffer: NDArray[np.uint8], table: BatchTable, *, are_new: bool = False) -> None:
@@ -429,6 +430,11 @@ def rewrite_headers(buffer: NDArray[np.uint8], table: BatchTable, *, are_new: bo
         table: The headers; the checksums in it are brought up to date.
         are_new: Whether no headers stand in `buffer` yet.
     """
-    loops = header_loops(len(table))
-    written = loops.write_headers(table.fields, buffer, are_new)
-    assert written == len(table), (written, len(table))
+    _write_headers(header_loops(len(table)), table.fields, buffer, are_new=are_new)
+
+
+def _write_headers(
+    loops: ModuleType, fields: NDArray[np.int64], buffer: NDArray[np.uint8], *, are_new: bool
+) -> None:
+    written = loops.write_headers(fields, buffer, are_new)
+    assert written == len(fields), (written, len(fields))

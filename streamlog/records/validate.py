@@ -243,7 +243,8 @@ def _mixed_formats() -> InvalidRecordError:
 def _look_inside(append: _Append, times: tuple[int, int]) -> _Append:
     """Check the records that are compressed, too."""
     source, table, found, seen, status = append
-    check_status(status, table, seen)
+    if status != s.OK:
+        check_status(status, table, seen)
     if not seen[s.ALL_ATTRIBUTES] & COMPRESSION_MASK:
         return append
     counts = np.array(seen, np.int64)

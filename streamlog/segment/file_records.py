@@ -264,7 +264,7 @@ class FileRecords:
         Raises:
             StorageError: The file may hold any prefix of them.
         """
-        self.file.pwrite(buffer, position)
+        (self._file or self.file).pwrite(buffer, position)
 
     def rename(self, path: str) -> None:
         """Give the file another path; reading goes on.

@@ -82,7 +82,7 @@ class IndexFile:
         """
         if self._written == count and not self._is_longer:
             return
-        file = self._opened()
+        file = self._file or self._opened()
         if self._written == _UNKNOWN or self._is_longer:
             kept = max(self._written, 0)
             file.truncate(kept * self._entry_size)

@@ -288,7 +288,7 @@ class IndexedRecords:
 
     def _note(self, position: int, table: BatchTable, last: list[int]) -> None:
         """Do what `take_in` says; `last` is the last row of the table."""
-        place, state = self.at_end()
+        place, state = self._end or self.at_end()
         indexes = self._indexes or self._load()
         state = indexes.add(table, position, self.config.index_interval_bytes, state)
         size = position + last[POSITION] + last[SIZE]

@@ -1,12 +1,12 @@
 """When a segment must not take an append any more: Kafka's five reasons."""
 
 from enum import Enum
-from typing import NamedTuple
 
 from streamlog.records.layout import MAX_INT32
+from streamlog.records.table import BatchOutline
 from streamlog.segment.indexed_records import IndexedRecords
 
-__all__ = ["PlannedAppend", "RollReason", "roll_reason"]
+__all__ = ["RollReason", "roll_reason"]
 
 
 class RollReason(Enum):
@@ -22,21 +22,12 @@ class RollReason(Enum):
     OFFSET_RANGE = "relative offset above 2**31 - 1"
 
 
-class PlannedAppend(NamedTuple):
-    """An append that is about to happen: bytes, largest timestamp (ms), last offset, the time."""
-
-    size: int
-    max_timestamp: int
-    last_offset: int
-    now_ms: int
-
-
 def roll_reason(
     log: IndexedRecords,
-    append: PlannedAppend,
+    append: BatchOutline,
     *,
     first_timestamp: int | None,
-    created_ms: int,
+    age_ms: int,
     max_wait_ms: int,
 ) -> RollReason | None:
     """Tell why an append must go to a new segment; None where it may go to this one.
@@ -45,7 +36,7 @@ def roll_reason(
         log: The segment's records and indexes.
         append: What is to be appended.
         first_timestamp: Largest timestamp of the segment's first batch, in ms; None: it is empty.
-        created_ms: When the segment was made; counts where the first batch has no timestamp.
+        age_ms: How old the segment is; counts where the first batch has no timestamp.
         max_wait_ms: How long the segment takes appends, jitter taken off.
 
     Source: LogSegment.shouldRoll.
@@ -55,7 +46,7 @@ def roll_reason(
     if first_timestamp is not None:
         has_timestamp = first_timestamp >= 0
         waited = append.max_timestamp - first_timestamp
-        if (waited if has_timestamp else append.now_ms - created_ms) > max_wait_ms:
+        if (waited if has_timestamp else age_ms) > max_wait_ms:
             return RollReason.TIME
     indexes = log.indexes
     if indexes.offset.is_full:

@@ -12,13 +12,14 @@ from streamlog.fs.api import Buffer, FileSystem
 from streamlog.records.batch import BatchTable
 from streamlog.records.layout import NO_PARTITION_LEADER_EPOCH, RECORD_BATCH_OVERHEAD
 from streamlog.records.plain_headers import max_timestamp_of
+from streamlog.records.table import BatchOutline
 from streamlog.segment import recovery
 from streamlog.segment.file_records import OffsetAndTimestamp, OffsetPosition
 from streamlog.segment.filenames import SegmentSuffix
 from streamlog.segment.indexed_records import IndexedRecords
 from streamlog.segment.offset_index import OffsetIndex
 from streamlog.segment.recovery import OnBatch, RecoveryReport, Restore, nothing_known
-from streamlog.segment.roll import PlannedAppend, RollReason, roll_reason
+from streamlog.segment.roll import RollReason, roll_reason
 from streamlog.segment.segment_files import SegmentFiles
 from streamlog.segment.time_index import TimeIndex
 from streamlog.segment.txn_index import AbortedTxn, TxnIndex, TxnSearch
@@ -211,11 +212,14 @@ class Segment:
         """
         return self._log.at_end()[0].next_offset
 
-    def roll_reason(self, append: PlannedAppend, *, max_wait_ms: int) -> RollReason | None:
+    def roll_reason(
+        self, append: BatchOutline, *, now_ms: int, max_wait_ms: int
+    ) -> RollReason | None:
         """Tell why an append must go to a new segment; None where it may go here.
 
         Args:
             append: What is to be appended.
+            now_ms: The time; it counts only where the first batch has no timestamp.
             max_wait_ms: How much younger than the first batch it may be: `segment.ms` and less.
 
         Source: LogSegment.shouldRoll.
@@ -224,7 +228,7 @@ class Segment:
             self._log,
             append,
             first_timestamp=self.first_batch_timestamp,
-            created_ms=self.created_ms,
+            age_ms=now_ms - self.created_ms,
             max_wait_ms=max_wait_ms,
         )
 

@@ -10,7 +10,6 @@ import pytest
 
 from streamlog.config import LogConfig
 from streamlog.fs.memory import MemoryFileSystem
-from streamlog.segment.roll import PlannedAppend
 from streamlog.segment.segment import Segment
 from tests.support.golden import json_lines
 from tests.support.segments import DIRECTORY, BatchPlan, make_batch, memory_fs, table_of
@@ -34,9 +33,11 @@ class Replay:
         plan = BatchPlan(base, count=step["records"], size=step["size"], max_timestamp=timestamp)
         batch = make_batch(plan)
         table = table_of(batch)
-        planned = PlannedAppend(len(batch), timestamp, int(table.last_offset[-1]), step["now"])
-        max_wait_ms = self.config.effective_segment_ms
-        reason = self.segments[-1].roll_reason(planned, max_wait_ms=max_wait_ms)
+        reason = self.segments[-1].roll_reason(
+            table.outline()._replace(max_timestamp=timestamp),
+            now_ms=step["now"],
+            max_wait_ms=self.config.effective_segment_ms,
+        )
         if reason is not None:
             self._roll(max(base, self.log_end), step["now"])
         self.segments[-1].append(batch, table)

@@ -13,7 +13,6 @@ from streamlog.fs.api import OpenMode
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.record import Record
 from streamlog.segment.filenames import SegmentSuffix
-from streamlog.segment.roll import PlannedAppend
 from streamlog.segment.segment import RollReason, Segment
 from streamlog.segment.txn_index import AbortedTxn
 from tests.support.segments import (
@@ -47,13 +46,14 @@ def roll(segment: Segment, **facts: int) -> RollReason | None:
         "now_ms": NOW_MS,
     }
     given = {**usual, **facts}
-    planned = PlannedAppend(
-        given["append_size"],
-        given["append_max_timestamp"],
-        given["append_last_offset"],
-        given["now_ms"],
+    append = table_of(make_batch(BatchPlan(segment.base_offset))).outline()
+    append = append._replace(
+        size=given["append_size"],
+        max_timestamp=given["append_max_timestamp"],
+        last_offset=given["append_last_offset"],
     )
-    return segment.roll_reason(planned, max_wait_ms=given["segment_ms"] - given["jitter_ms"])
+    max_wait_ms = given["segment_ms"] - given["jitter_ms"]
+    return segment.roll_reason(append, now_ms=given["now_ms"], max_wait_ms=max_wait_ms)
 
 
 # ---- Kafka's cases ------------------------------------------------------------------------------
