@@ -247,6 +247,15 @@ def checksummed_differs(batch: NDArray[np.int64], buffer: NDArray[np.uint8], pos
 
 
 @kernel
+def place_batches(
+    fields: NDArray[np.int64], out_buffer: NDArray[np.uint8], base_offset: int, leader_epoch: int
+) -> int:
+    """Do what `renumber` does and then what `write_headers` does; return what that returns."""
+    renumber(fields, base_offset, leader_epoch)
+    return write_headers(fields, out_buffer, False)  # noqa: FBT003 - called by position
+
+
+@kernel
 def renumber(fields: NDArray[np.int64], base_offset: int, leader_epoch: int) -> int:
     """Give the batches offsets without a gap from `base_offset` on, and the epoch, in place.
 

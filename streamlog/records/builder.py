@@ -6,7 +6,6 @@ batches out, compiled. `patch_batches` turns such batches, whose offsets start a
 a partition.
 """
 
-from types import ModuleType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -47,6 +46,7 @@ from streamlog.records.table import (
     ATTRIBUTES,
     BASE_OFFSET,
     BASE_SEQUENCE,
+    LAST_OFFSET,
     MAX_TIMESTAMP,
     POSITION,
     PRODUCER_EPOCH,
@@ -403,8 +403,6 @@ def patch_batches(
     Source: DefaultRecordBatch.setLastOffset, setPartitionLeaderEpoch, setMaxTimestamp.
     """
     fields = table.fields.copy()
-    loops = header_loops(len(fields))
-    loops.renumber(fields, base_offset, leader_epoch)
     if producer_id is not None:
         fields[:, PRODUCER_ID] = producer_id
     if producer_epoch is not None:
@@ -412,13 +410,15 @@ def patch_batches(
     if base_sequence == NO_SEQUENCE:
         fields[:, BASE_SEQUENCE] = NO_SEQUENCE
     elif base_sequence is not None:
-        before = fields[:, BASE_OFFSET] - base_offset
-        fields[:, BASE_SEQUENCE] = (base_sequence + before) % SEQUENCES
+        spans = fields[:, LAST_OFFSET] - fields[:, BASE_OFFSET] + 1
+        fields[:, BASE_SEQUENCE] = (base_sequence + np.cumsum(spans) - spans) % SEQUENCES
     if max_timestamp is not None:
         fields[:, ATTRIBUTES] |= TIMESTAMP_TYPE_MASK
         fields[:, ATTRIBUTES] &= MEANINGFUL_ATTRIBUTES
         fields[:, MAX_TIMESTAMP] = max_timestamp
-    _write_headers(loops, fields, buffer, are_new=False)
+    loops = header_loops(len(fields))
+    written = loops.place_batches(fields, buffer, base_offset, leader_epoch)
+    assert written == len(fields), (written, len(fields))
     return BatchTable(fields)
 
 
@@ -430,11 +430,6 @@ def rewrite_headers(buffer: NDArray[np.uint8], table: BatchTable, *, are_new: bo
         table: The headers; the checksums in it are brought up to date.
         are_new: Whether no headers stand in `buffer` yet.
     """
-    _write_headers(header_loops(len(table)), table.fields, buffer, are_new=are_new)
-
-
-def _write_headers(
-    loops: ModuleType, fields: NDArray[np.int64], buffer: NDArray[np.uint8], *, are_new: bool
-) -> None:
-    written = loops.write_headers(fields, buffer, are_new)
-    assert written == len(fields), (written, len(fields))
+    loops = header_loops(len(table))
+    written = loops.write_headers(table.fields, buffer, are_new)
+    assert written == len(table), (written, len(table))

@@ -70,6 +70,7 @@ __all__ = [
     "max_timestamp_of",
     "MIN_LENGTHS",
     "numba_is_loaded",
+    "place_batches",
     "read_header",
     "read_message_header",
     "renumber",
@@ -252,6 +253,14 @@ def write_headers(
             fields[row, CRC] = crc = crc32c(batch[ATTRIBUTES_OFFSET:])
             batch[CRC_OFFSET:ATTRIBUTES_OFFSET] = crc.to_bytes(4, "big")
     return len(fields)
+
+
+def place_batches(
+    fields: NDArray[np.int64], out_buffer: NDArray[np.uint8], base_offset: int, leader_epoch: int
+) -> int:
+    """Do what `renumber` does and then what `write_headers` does; return what that returns."""
+    renumber(fields, base_offset, leader_epoch)
+    return write_headers(fields, out_buffer, False)  # noqa: FBT003 - called by position
 
 
 def renumber(fields: NDArray[np.int64], base_offset: int, leader_epoch: int) -> int:

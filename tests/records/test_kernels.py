@@ -213,6 +213,19 @@ def test_renumbering_agrees_with_the_plain_twin(
     assert expected == (int(plain[-1, LAST_OFFSET]) + 1 if parts else offset)
 
 
+@given(st.lists(batches(), max_size=3), st.integers(0, 2**62), st.integers(-1, 9))
+def test_placing_batches_agrees_with_the_plain_twin(
+    parts: list[bytes], offset: int, epoch: int
+) -> None:
+    buffer, results = b"".join(parts), []
+    for loops in (batch_kernels, plain_headers):
+        fields, target = scan_batches(buffer).table.fields, np.frombuffer(buffer, np.uint8).copy()
+        assert loops.place_batches(fields, target, offset, epoch) == len(parts)
+        assert (scan_batches(target).table.fields == fields).all()
+        results.append((target.tobytes(), fields.tolist()))
+    assert results[0] == results[1]
+
+
 def batch_of(records: bytes, count: int) -> bytes:
     """Return a batch of just these bytes."""
     builder = BatchBuilder(producer_id=1, producer_epoch=0, base_sequence=0)
