@@ -8,8 +8,8 @@ import click
 from streamlog.cli.settings import Settings, reading_verb
 
 if TYPE_CHECKING:
+    from streamlog.log.maintenance.readers import Reader
     from streamlog.log.manager import LogManager
-    from streamlog.log.readers import Reader
 
 __all__ = ["lag"]
 
@@ -39,8 +39,8 @@ def lag(settings: Settings, *, checkpoints: tuple[str, ...], over: int | None) -
     from streamlog.cli.failures import EXIT_FINDING
     from streamlog.cli.output import Column, Kind, Output
     from streamlog.fs.local import LocalFileSystem
+    from streamlog.log.maintenance.readers import list_readers, reader_at
     from streamlog.log.manager import LogManager
-    from streamlog.log.readers import list_readers, reader_at
 
     fs = LocalFileSystem()
     with LogManager.open(settings.root) as manager:

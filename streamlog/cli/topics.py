@@ -11,7 +11,7 @@ from streamlog.cli.settings import Settings, reading_verb
 
 if TYPE_CHECKING:
     from streamlog.cli.output import Output
-    from streamlog.log.maintenance_book import Deed
+    from streamlog.log.maintenance.book import Deed
     from streamlog.log.manager import TopicDescription
 
 __all__ = ["topics"]

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 from streamlog.config import LogConfig
 from streamlog.errors import CorruptRecordError
 from streamlog.fs.api import FileSystem
-from streamlog.log.deletion import remove_due, set_aside_file
+from streamlog.log.maintenance.deletion import remove_due, set_aside_file
 from streamlog.segment.filenames import (
     FileSuffix,
     SegmentFileName,

@@ -19,10 +19,11 @@ from typing import NamedTuple
 from streamlog.config import LogConfig
 from streamlog.errors import CorruptRecordError
 from streamlog.fs.api import Buffer, FileKind, FileSystem
-from streamlog.log import deletion, leftovers
+from streamlog.log import leftovers
 from streamlog.log.epochs import LeaderEpochCache
 from streamlog.log.locks import SharedState, StateFlag
-from streamlog.log.maintenance_lock import is_being_maintained
+from streamlog.log.maintenance import deletion
+from streamlog.log.maintenance.lock import is_being_maintained
 from streamlog.log.producers import ProducerStateManager
 from streamlog.log.segments import Segments
 from streamlog.records.batch import BatchTable

@@ -16,9 +16,10 @@ from streamlog.errors import (
     UnknownOutcomeError,
 )
 from streamlog.fs.api import Buffer, FileSystem
-from streamlog.log import deletion, loader
+from streamlog.log import loader
 from streamlog.log.epochs import LeaderEpochCache
 from streamlog.log.locks import SharedState, StateFlag
+from streamlog.log.maintenance import deletion
 from streamlog.log.producer_snapshot import remove_snapshots_above, remove_stale_snapshots
 from streamlog.log.producers import ProducerStateManager
 from streamlog.log.segments import Segments

@@ -21,10 +21,10 @@ from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log import registry, topics
 from streamlog.log.checkpoints import write_high_watermarks
-from streamlog.log.chores import Chores, at_once
-from streamlog.log.holds import Held, Holds
+from streamlog.log.commits.chores import Chores, at_once
 from streamlog.log.locks import refuse_live_broker
-from streamlog.log.maintenance_book import Deed, read_deeds
+from streamlog.log.maintenance.book import Deed, read_deeds
+from streamlog.log.maintenance.holds import Held, Holds
 from streamlog.log.meta_properties import read_meta_properties
 from streamlog.log.open_writers import OpenWriter
 from streamlog.log.roots import check_root, is_our_root, make_root, read_server_config
@@ -32,7 +32,7 @@ from streamlog.server_config import ConfigEntry, ServerConfig
 from streamlog.topic import TopicPartition, check_topic_name
 
 if TYPE_CHECKING:
-    from streamlog.log.commits import CommitLog
+    from streamlog.log.commits.commit_log import CommitLog
     from streamlog.log.partition_log import PartitionLog
     from streamlog.log.reader import LogReader
 

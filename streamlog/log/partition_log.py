@@ -21,9 +21,9 @@ from streamlog.fs.api import Buffer, FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log import locks, registry, topics
 from streamlog.log.append import AppendInfo, OffsetAndTimestamp, whole_batches
-from streamlog.log.delete_records import delete_records
 from streamlog.log.epochs import LeaderEpochCache
 from streamlog.log.local_log import LocalLog
+from streamlog.log.maintenance.delete_records import delete_records
 from streamlog.log.open_writers import OpenWriter
 from streamlog.log.producer_state import ProducerState
 from streamlog.log.read import Bounds, FetchInfo, fetch
@@ -436,7 +436,7 @@ class PartitionLog:
 
     # ---- truncate, close ---------------------------------------------------------------------
     def delete_records(self, offset: int, *, force: bool = False) -> int:
-        """Let the log begin at `offset`, -1: at its end; see `streamlog.log.delete_records`."""
+        """Let the log begin at `offset`, -1: at its end; see `delete_records`."""
         return delete_records(self, offset, fs=self._fs, clock=self._clock, force=force)
 
     def truncate_to(self, offset: int) -> None:

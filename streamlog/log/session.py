@@ -23,7 +23,7 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.log import checkpoints, topics
-from streamlog.log.decided import DecidedRecords, retire_commits
+from streamlog.log.commits.decided import DecidedRecords, retire_commits
 from streamlog.log.flush import FlushTimer
 from streamlog.log.local_log import LocalLog
 from streamlog.log.locks import SharedState, StateFlag

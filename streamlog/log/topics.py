@@ -16,7 +16,7 @@ from streamlog.errors import (
     UnknownTopicError,
 )
 from streamlog.fs.api import FileKind, FileSystem
-from streamlog.log.chores import Chores, at_once
+from streamlog.log.commits.chores import Chores, at_once
 from streamlog.log.partition_metadata import PARTITION_METADATA
 from streamlog.log.roots import (
     STATE_DIRECTORY,
@@ -32,8 +32,8 @@ from streamlog.segment.filenames import parse_log_file_name
 from streamlog.topic import check_topic_name, parse_partition_directory
 
 if TYPE_CHECKING:
-    from streamlog.log.commits import CommitLog
-    from streamlog.log.retirement import OpenLog
+    from streamlog.log.commits.commit_log import CommitLog
+    from streamlog.log.commits.retirement import OpenLog
 
 __all__ = [
     "ConfigFiles",
@@ -247,6 +247,6 @@ def commit_log(
     chores: Chores = at_once,
 ) -> "CommitLog":
     """Return the commits of a root; imported late, for it uses partitions itself."""
-    from streamlog.log.commits import CommitLog
+    from streamlog.log.commits.commit_log import CommitLog
 
     return CommitLog(root, fs=fs, clock=clock, open_log=open_log, chores=chores)

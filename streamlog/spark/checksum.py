@@ -7,8 +7,8 @@ came without one.
 
 Each row has two hashes of 32 bits, FNV-1a and one that multiplies by MurmurHash2's constant. Its
 fields go into both, lengths and nulls marked; then both are mixed and make one number. The
-checksum is the sum of the rows' numbers modulo 2**64 (`streamlog.log.identity.checksum_sum` adds
-those of several parts). It finds accidents; nobody signs with it.
+checksum is the sum of the rows' numbers modulo 2**64 (`checksum_sum` of the commits' `identity`
+adds those of several parts). It finds accidents; nobody signs with it.
 """
 
 from typing import Final
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from streamlog.binary.arrays import read_only
 from streamlog.binary.jit import kernel
-from streamlog.log.identity import checksum_sum
+from streamlog.log.commits.identity import checksum_sum
 from streamlog.records.columns import BinaryColumn, HeaderColumn
 from streamlog.spark.sink_columns import DECIDED_BY_PARTITIONER, TIME_OF_BATCH, SinkColumns
 

@@ -46,7 +46,7 @@ _MAX_SMALL_COUNT: Final = 1 << 16
 
 
 class BatchSink(Protocol):
-    """Takes the encoded batches: `streamlog.log.staging.Stager`."""
+    """Takes the encoded batches: `streamlog.log.commits.staging.Stager`."""
 
     def append(self, topic_partition: TopicPartition, batches: EncodedBatches) -> None:
         """Take the next batches of a partition."""

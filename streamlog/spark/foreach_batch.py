@@ -18,10 +18,10 @@ from streamlog.clock import SystemClock
 from streamlog.errors import InvalidRequestError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log.identity import CommitIdentity
-from streamlog.log.query_checkpoint import QueryCheckpoint
-from streamlog.log.replay import ReplayRule
-from streamlog.log.staging import StagedExtent, StagedFile
+from streamlog.log.commits.identity import CommitIdentity
+from streamlog.log.commits.query_checkpoint import QueryCheckpoint
+from streamlog.log.commits.replay import ReplayRule
+from streamlog.log.commits.staging import StagedExtent, StagedFile
 from streamlog.spark.options import Use
 from streamlog.spark.sink_commit import commit_staged, discard_staged
 from streamlog.spark.sink_options import SinkOptions

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamlog.errors import DataLossError
-from streamlog.log.source_offsets import SourceOffset
+from streamlog.log.maintenance.source_offsets import SourceOffset
 from streamlog.topic import TopicPartition
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
 )
 
-from streamlog.log.chores import BackgroundChores
-from streamlog.log.maintenance import Maintenance, MaintenanceReport
+from streamlog.log.commits.chores import BackgroundChores
+from streamlog.log.maintenance.runner import Maintenance, MaintenanceReport
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple, Protocol
 
 from streamlog.errors import InvalidOptionError, OffsetOutOfRangeError
-from streamlog.log.source_offsets import SourceOffset
+from streamlog.log.maintenance.source_offsets import SourceOffset
 from streamlog.spark.losses import DataLoss, range_losses
 from streamlog.spark.source_options import EARLIEST, LATEST, OffsetRule
 from streamlog.topic import TopicPartition

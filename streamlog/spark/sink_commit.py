@@ -23,17 +23,17 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log.chores import BackgroundChores
-from streamlog.log.commits import CommitOutcome
-from streamlog.log.identity import CommitIdentity
+from streamlog.log.commits.chores import BackgroundChores
+from streamlog.log.commits.commit_log import CommitOutcome
+from streamlog.log.commits.identity import CommitIdentity
+from streamlog.log.commits.query_checkpoint import QueryCheckpoint
+from streamlog.log.commits.replay import ReplayRule
+from streamlog.log.commits.staging import StagedFile
 from streamlog.log.manager import LogManager
-from streamlog.log.query_checkpoint import QueryCheckpoint
-from streamlog.log.replay import ReplayRule
-from streamlog.log.staging import StagedFile
 from streamlog.spark.sink_options import SinkOptions
 
 if TYPE_CHECKING:
-    from streamlog.log.maintenance import Maintenance
+    from streamlog.log.maintenance.runner import Maintenance
 
 __all__ = ["commit_staged", "discard_staged"]
 
@@ -175,7 +175,7 @@ class _OpenRoot:
         self._maintenance_chores(self._do_due)
 
     def _do_due(self) -> None:
-        from streamlog.log.maintenance import Maintenance  # most sinks never need it
+        from streamlog.log.maintenance.runner import Maintenance  # most sinks never need it
 
         if self._maintenance is None:
             self._maintenance = Maintenance(self._path, fs=self._fs)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from streamlog.errors import InvalidOptionError, UnsupportedCompressionError
-from streamlog.log.query_checkpoint import local_path
+from streamlog.log.commits.query_checkpoint import local_path
 from streamlog.records.record import CompressionType
 from streamlog.spark.options import Use, check_options, parse_choice, parse_integer
 from streamlog.topic import check_topic_name

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from streamlog.errors import InvalidOptionError
-from streamlog.log.query_checkpoint import local_path
-from streamlog.log.source_offsets import parse_partition_numbers
+from streamlog.log.commits.query_checkpoint import local_path
+from streamlog.log.maintenance.source_offsets import parse_partition_numbers
 from streamlog.records.record import IsolationLevel
 from streamlog.spark.options import (
     Use,

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from streamlog.clock import Clock
 from streamlog.fs.api import FileSystem
-from streamlog.log.identity import checksum_sum
-from streamlog.log.staging import StagedFile, Stager
+from streamlog.log.commits.identity import checksum_sum
+from streamlog.log.commits.staging import StagedFile, Stager
 from streamlog.records.record import CompressionType
 from streamlog.spark.encode import RowEncoder
 from streamlog.spark.sink_columns import SinkColumns

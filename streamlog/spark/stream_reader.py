@@ -30,7 +30,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from streamlog.clock import Clock, SystemClock
-from streamlog.log.source_offsets import SourceOffset, parse_source_offset
+from streamlog.log.maintenance.source_offsets import SourceOffset, parse_source_offset
 from streamlog.spark.losses import LossReporter, start_losses
 from streamlog.spark.options import Use
 from streamlog.spark.planning import (
@@ -244,7 +244,7 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Write down how far the query is, where it asked for that (`kafka.group.id`)."""
         group = self._options.group_id
         if group is not None:
-            from streamlog.log.readers import write_progress
+            from streamlog.log.maintenance.readers import write_progress
 
             write_progress(self._options.path, group, end, now_ms=self._clock.now_ms())
 
@@ -263,7 +263,7 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _open(self) -> "Subscription":
         if self._view is None:
-            from streamlog.log.readers import check_progress
+            from streamlog.log.maintenance.readers import check_progress
             from streamlog.spark.subscription import Subscription
 
             options = self._options

@@ -20,7 +20,7 @@ from pyspark.sql.streaming import DataStreamWriter
 from streamlog.fs.api import OpenMode
 from streamlog.fs.files import make_directories, read_file
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log.staging import StagedFile, StagingArea
+from streamlog.log.commits.staging import StagedFile, StagingArea
 from streamlog.spark.foreach_batch import BatchAppender
 from streamlog.spark.writer import StagedRows, StreamWriter
 from streamlog.testing.checkpoint import Checkpoint

@@ -14,7 +14,7 @@ from streamlog.errors import FileExistsAlreadyError, InvalidRequestError, Unavai
 from streamlog.fs.api import FileKind, FileSystem, OpenMode
 from streamlog.fs.files import make_directories, read_file, remove_tree
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log.query_checkpoint import QueryCheckpoint, local_path
+from streamlog.log.commits.query_checkpoint import QueryCheckpoint, local_path
 
 __all__ = ["Checkpoint"]
 

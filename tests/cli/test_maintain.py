@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log.readers import write_progress
+from streamlog.log.maintenance.readers import write_progress
 from tests.log.test_readers import checkpoint
 from tests.support.cli import ok, start, streamlog
 

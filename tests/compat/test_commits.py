@@ -8,7 +8,7 @@ import pytest
 
 from streamlog.fs.faults import Fault, FaultyFileSystem, Moment
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log.replay import Verdict
+from streamlog.log.commits.replay import Verdict
 from tests.compat.answers import told_by_reader
 from tests.compat.kafka import Kafka
 from tests.support.child import run_in_child

@@ -12,9 +12,9 @@ import pytest
 from streamlog.clock import ManualClock
 from streamlog.config import LogConfig
 from streamlog.fs.local import LocalFileSystem
+from streamlog.log.maintenance.retention import delete_old_segments, plan_deletions
 from streamlog.log.partition_log import PartitionLog
 from streamlog.log.reader import LogReader
-from streamlog.log.retention import delete_old_segments, plan_deletions
 from streamlog.records.record import Record
 from tests.compat.kafka import Kafka
 

@@ -33,11 +33,11 @@ from random import Random
 from typing import Final, NamedTuple
 
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log.identity import CommitIdentity
+from streamlog.log.commits.identity import CommitIdentity
+from streamlog.log.commits.replay import Verdict
+from streamlog.log.commits.staging import Stager
 from streamlog.log.manager import LogManager
 from streamlog.log.reader import LogReader
-from streamlog.log.replay import Verdict
-from streamlog.log.staging import Stager
 from streamlog.records.record import Record
 from streamlog.topic import TopicPartition
 from tests.support.commits import batches_of

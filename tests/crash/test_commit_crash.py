@@ -20,8 +20,8 @@ import pytest
 from streamlog.clock import ManualClock
 from streamlog.fs.api import FileSystem
 from streamlog.fs.memory import MemoryFileSystem
-from streamlog.log.ledger import CommittedRange
-from streamlog.log.replay import Verdict
+from streamlog.log.commits.ledger import CommittedRange
+from streamlog.log.commits.replay import Verdict
 from streamlog.records.batch import read_batches
 from tests.support.commits import NOW, Scene, reach, rows_of
 from tests.support.crash import every_crash_point

@@ -17,9 +17,9 @@ from streamlog.errors import StreamLogError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.faults import Fault, FaultyFileSystem
 from streamlog.fs.memory import MemoryFileSystem
+from streamlog.log.maintenance.retention import delete_old_segments
 from streamlog.log.partition_log import PartitionLog
 from streamlog.log.reader import LogReader
-from streamlog.log.retention import delete_old_segments
 from streamlog.records.record import Record
 from tests.support.crash import every_crash_point
 

@@ -14,9 +14,9 @@ from streamlog.errors import (
     UnsupportedCompressionError,
 )
 from streamlog.fs.api import OpenMode
-from streamlog.log.admission import gather
-from streamlog.log.identity import CommitIdentity
-from streamlog.log.staging import StagedFile, Stager, StagingArea
+from streamlog.log.commits.admission import gather
+from streamlog.log.commits.identity import CommitIdentity
+from streamlog.log.commits.staging import StagedFile, Stager, StagingArea
 from streamlog.records.batch import read_batches, scan_batches
 from streamlog.records.builder import BatchBuilder, EncodedBatches, InputColumns, encode_columns
 from streamlog.records.record import CompressionType, Record, TimestampType

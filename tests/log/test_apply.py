@@ -9,15 +9,15 @@ import pytest
 from streamlog.config import LogConfig
 from streamlog.errors import CommitMismatchError, CorruptDataError, CorruptRecordError
 from streamlog.fs.api import OpenMode
-from streamlog.log import apply
-from streamlog.log.admission import admit, gather
-from streamlog.log.apply import apply_part
-from streamlog.log.decisions import DecidedPart, Decision
-from streamlog.log.extents import ExtentReader
-from streamlog.log.identity import CommitIdentity, Fingerprint, producer_id_for
+from streamlog.log.commits import apply
+from streamlog.log.commits.admission import admit, gather
+from streamlog.log.commits.apply import apply_part
+from streamlog.log.commits.decisions import DecidedPart, Decision
+from streamlog.log.commits.extents import ExtentReader
+from streamlog.log.commits.identity import CommitIdentity, Fingerprint, producer_id_for
+from streamlog.log.commits.staging import StagingArea
+from streamlog.log.commits.standing import Standing
 from streamlog.log.partition_log import PartitionLog
-from streamlog.log.staging import StagingArea
-from streamlog.log.standing import Standing
 from streamlog.records.batch import read_batches
 from streamlog.records.record import Record
 from tests.support.commits import APP, NOW, ROOT, Scene, rows_of

@@ -6,11 +6,11 @@ import threading
 import pytest
 
 from streamlog.errors import DiskFullError
-from streamlog.log.chores import BackgroundChores, Chores
-from streamlog.log.commits import CommitLog
-from streamlog.log.identity import CommitIdentity
-from streamlog.log.replay import ReplayRule, Verdict
-from streamlog.log.retirement import RETIRE_COUNT
+from streamlog.log.commits.chores import BackgroundChores, Chores
+from streamlog.log.commits.commit_log import CommitLog
+from streamlog.log.commits.identity import CommitIdentity
+from streamlog.log.commits.replay import ReplayRule, Verdict
+from streamlog.log.commits.retirement import RETIRE_COUNT
 from tests.support.commits import APP, Scene
 
 

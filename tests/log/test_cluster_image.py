@@ -9,13 +9,13 @@ from streamlog.errors import CorruptDataError, CorruptRecordError
 from streamlog.fs.files import make_directories, write_file_atomically
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.memory import MemoryFileSystem
-from streamlog.log.cluster_image import (
+from streamlog.log.handover.cluster_image import (
     ClusterImage,
     PartitionImage,
     encode_bootstrap,
     read_cluster_image,
 )
-from streamlog.log.metadata_records import (
+from streamlog.log.handover.metadata_records import (
     TOPIC_RESOURCE,
     ConfigRecord,
     FeatureLevelRecord,

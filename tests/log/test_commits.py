@@ -1,4 +1,4 @@
-"""The table of `streamlog/log/COMMITS.md`, cell by cell: how far a commit came, and then.
+"""The table of `streamlog/log/commits/COMMITS.md`, cell by cell: how far a commit came, and then.
 
 Version 0 is committed before; version 1 has come as far as the state says, by a process that is
 gone. In every cell each row of what was decided stands in the log once, in order.
@@ -19,8 +19,8 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.faults import Fault, Moment
-from streamlog.log.ledger import CommittedRange
-from streamlog.log.replay import Verdict
+from streamlog.log.commits.ledger import CommittedRange
+from streamlog.log.commits.replay import Verdict
 from streamlog.topic import TopicPartition
 from tests.support.commits import APP, LOG, ROOT, STATES, Scene, killed, reach, rows_of
 

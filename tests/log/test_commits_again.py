@@ -13,10 +13,10 @@ from streamlog.errors import (
     LockTimeoutError,
     StreamLogError,
 )
-from streamlog.log.app_lock import locked_app
-from streamlog.log.commits import CommitLog
-from streamlog.log.identity import CommitIdentity
-from streamlog.log.replay import OnMismatch, ReplayRule, Verdict
+from streamlog.log.commits.app_lock import locked_app
+from streamlog.log.commits.commit_log import CommitLog
+from streamlog.log.commits.identity import CommitIdentity
+from streamlog.log.commits.replay import OnMismatch, ReplayRule, Verdict
 from tests.support.commits import APP, ROOT, Scene, rows_of
 
 
@@ -210,7 +210,7 @@ def test_a_committer_that_looked_before_the_other_decided_loses_by_link(
         monkeypatch.undo()
         with pytest.MonkeyPatch.context() as patch:
             unlocked = contextlib.nullcontext()
-            patch.setattr("streamlog.log.commits.locked_app", lambda *_, **__: unlocked)
+            patch.setattr("streamlog.log.commits.commit_log.locked_app", lambda *_, **__: unlocked)
             Scene(scene.fs, clock=scene.clock).commit(1, fingerprint="the faster one")
         return original(self, *args, **kwargs)
 

@@ -10,9 +10,9 @@ from streamlog.clock import ManualClock
 from streamlog.errors import CorruptRecordError, InvalidRequestError
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.memory import MemoryFileSystem
-from streamlog.log.apply import batches_from
-from streamlog.log.extents import ExtentReader
-from streamlog.log.staging import StagingArea
+from streamlog.log.commits.apply import batches_from
+from streamlog.log.commits.extents import ExtentReader
+from streamlog.log.commits.staging import StagingArea
 from streamlog.records.batch import scan_batches
 from tests.support.commits import LOG, NOW, ROOT, Scene, rows_of
 from tests.support.crash import every_crash_point

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from streamlog.errors import CorruptCheckpointError
-from streamlog.log.decisions import (
+from streamlog.log.commits.decisions import (
     DecidedExtent,
     DecidedFile,
     DecidedPart,
@@ -14,10 +14,10 @@ from streamlog.log.decisions import (
     format_decision,
     parse_decision,
 )
-from streamlog.log.identity import CommitIdentity, Fingerprint
-from streamlog.log.ledger import Ledger, LedgerEntry, Ledgers
-from streamlog.log.sealed import seal
-from streamlog.log.standing import PartitionStanding, Standing
+from streamlog.log.commits.identity import CommitIdentity, Fingerprint
+from streamlog.log.commits.ledger import Ledger, LedgerEntry, Ledgers
+from streamlog.log.commits.sealed import seal
+from streamlog.log.commits.standing import PartitionStanding, Standing
 from streamlog.topic import TopicPartition
 from tests.support.commits import ROOT, Scene
 

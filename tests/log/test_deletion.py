@@ -8,7 +8,7 @@ from streamlog.clock import ManualClock
 from streamlog.config import LogConfig
 from streamlog.fs.api import OpenMode
 from streamlog.fs.memory import MemoryFileSystem
-from streamlog.log.deletion import remove_due, set_aside, set_aside_below
+from streamlog.log.maintenance.deletion import remove_due, set_aside, set_aside_below
 from streamlog.log.partition_log import PartitionLog
 from streamlog.records.record import Record
 

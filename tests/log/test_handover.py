@@ -19,11 +19,9 @@ from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.files import make_directories, write_file_atomically
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.memory import MemoryFileSystem
-from streamlog.log.handover import StepKind, moved_state_path
-from streamlog.log.identity import PRODUCER_ID_BASE
-from streamlog.log.manager import LogManager
-from streamlog.log.meta_properties import read_meta_properties, write_meta_properties
-from streamlog.log.metadata_records import (
+from streamlog.log.commits.identity import PRODUCER_ID_BASE
+from streamlog.log.commits.replay import Verdict
+from streamlog.log.handover.metadata_records import (
     NO_LEADER,
     TOPIC_RESOURCE,
     ConfigRecord,
@@ -36,10 +34,12 @@ from streamlog.log.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from streamlog.log.handover.plan import StepKind, moved_state_path
+from streamlog.log.handover.to_kafka import OLDEST_BROKER, ToKafka
+from streamlog.log.manager import LogManager
+from streamlog.log.meta_properties import read_meta_properties, write_meta_properties
 from streamlog.log.partition_metadata import read_topic_id, write_topic_id
-from streamlog.log.replay import Verdict
 from streamlog.log.roots import server_properties_path
-from streamlog.log.to_kafka import OLDEST_BROKER, ToKafka
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.record import Record
 from tests.support.archives import unpack

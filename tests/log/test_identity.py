@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlog.errors import InvalidRequestError
-from streamlog.log.identity import (
+from streamlog.log.commits.identity import (
     CommitIdentity,
     Fingerprint,
     app_key,

@@ -12,11 +12,11 @@ from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.faults import Fault, FaultyFileSystem
 from streamlog.fs.files import make_directories
 from streamlog.fs.memory import MemoryFileSystem
-from streamlog.log import maintenance_book
-from streamlog.log.maintenance import Maintenance
-from streamlog.log.maintenance_book import Deed, read_deeds, write_deeds
+from streamlog.log.maintenance import book as maintenance_book
+from streamlog.log.maintenance.book import Deed, read_deeds, write_deeds
+from streamlog.log.maintenance.readers import write_progress
+from streamlog.log.maintenance.runner import Maintenance
 from streamlog.log.manager import LogManager
-from streamlog.log.readers import write_progress
 from streamlog.log.roots import server_properties_path, state_path
 from streamlog.records.record import Record
 

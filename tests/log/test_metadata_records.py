@@ -3,7 +3,7 @@
 import pytest
 
 from streamlog.errors import CorruptRecordError
-from streamlog.log.metadata_records import (
+from streamlog.log.handover.metadata_records import (
     NO_LEADER,
     TOPIC_RESOURCE,
     ConfigRecord,

@@ -10,9 +10,9 @@ from tests.support.commits import APP, Scene
 
 COMMIT = """
 import sys
-from streamlog.log.identity import CommitIdentity
+from streamlog.log.commits.identity import CommitIdentity
 from streamlog.log.manager import LogManager
-from streamlog.log.staging import StagedExtent, StagedFile
+from streamlog.log.commits.staging import StagedExtent, StagedFile
 
 root, app, name, size, *extents = sys.argv[1:]
 extents = tuple(StagedExtent(*map(eval, each.split(";"))) for each in extents)

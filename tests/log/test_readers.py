@@ -8,8 +8,7 @@ import pytest
 
 from streamlog.errors import CorruptCheckpointError, InvalidOptionError, InvalidRequestError
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log.manager import LogManager
-from streamlog.log.readers import (
+from streamlog.log.maintenance.readers import (
     Reader,
     add_reader,
     forget_reader,
@@ -17,7 +16,8 @@ from streamlog.log.readers import (
     progress_path,
     write_progress,
 )
-from streamlog.log.source_offsets import SourceOffset
+from streamlog.log.maintenance.source_offsets import SourceOffset
+from streamlog.log.manager import LogManager
 from streamlog.topic import TopicPartition
 
 NOW = 1_700_000_000_000

@@ -4,8 +4,8 @@ from itertools import product
 
 import pytest
 
-from streamlog.log.identity import CommitIdentity, Fingerprint
-from streamlog.log.replay import (
+from streamlog.log.commits.identity import CommitIdentity, Fingerprint
+from streamlog.log.commits.replay import (
     CASES,
     OnMismatch,
     Place,

@@ -11,11 +11,16 @@ from streamlog.clock import ManualClock
 from streamlog.config import LogConfig
 from streamlog.errors import InvalidTimestampError, OffsetOutOfRangeError, PolicyViolationError
 from streamlog.fs.memory import MemoryFileSystem
-from streamlog.log import retention
+from streamlog.log.maintenance import retention
+from streamlog.log.maintenance.readers import write_progress
+from streamlog.log.maintenance.retention import (
+    Candidate,
+    RetainedLog,
+    delete_old_segments,
+    plan_deletions,
+)
 from streamlog.log.partition_log import PartitionLog
 from streamlog.log.reader import LogReader
-from streamlog.log.readers import write_progress
-from streamlog.log.retention import Candidate, RetainedLog, delete_old_segments, plan_deletions
 from streamlog.records.record import Record
 from tests.support.golden import json_lines
 

@@ -8,10 +8,10 @@ import pytest
 from streamlog.clock import ManualClock
 from streamlog.errors import DiskFullError, UnavailableError
 from streamlog.fs.faults import Fault, FaultyFileSystem
-from streamlog.log.identity import CommitIdentity
-from streamlog.log.replay import ReplayRule, Verdict
-from streamlog.log.retirement import RETIRE_AFTER_MS, RETIRE_COUNT, RETIRE_SIZE, is_due
-from streamlog.log.standing import PartitionStanding, Standing
+from streamlog.log.commits.identity import CommitIdentity
+from streamlog.log.commits.replay import ReplayRule, Verdict
+from streamlog.log.commits.retirement import RETIRE_AFTER_MS, RETIRE_COUNT, RETIRE_SIZE, is_due
+from streamlog.log.commits.standing import PartitionStanding, Standing
 from streamlog.topic import TopicPartition
 from tests.support.commits import APP, LOG, NOW, ROOT, Scene, rows_of
 

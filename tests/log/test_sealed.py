@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streamlog.binary.crc import crc32c
 from streamlog.errors import CorruptCheckpointError
-from streamlog.log.sealed import SealedValues, seal, unseal
+from streamlog.log.commits.sealed import SealedValues, seal, unseal
 
 VALUES = st.dictionaries(st.text(max_size=5), st.integers(0, 2**62) | st.text(max_size=5))
 SAMPLE = seal("decision", {"app": "q/ü", "version": 7, "list": [{"a": 1}], "none": None})

@@ -7,7 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlog.errors import InvalidOptionError
-from streamlog.log.source_offsets import SourceOffset, parse_partition_numbers, parse_source_offset
+from streamlog.log.maintenance.source_offsets import (
+    SourceOffset,
+    parse_partition_numbers,
+    parse_source_offset,
+)
 from streamlog.topic import TopicPartition
 
 TOPICS = st.sampled_from(["a", "b", "orders", "orders.dead", "Z_1"])

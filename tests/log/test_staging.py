@@ -13,7 +13,7 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import OpenMode
 from streamlog.fs.faults import Fault, FaultyFileSystem
-from streamlog.log.staging import (
+from streamlog.log.commits.staging import (
     BUFFER_SIZE,
     PIECE_SIZE,
     StagedFile,

@@ -14,10 +14,10 @@ from pathlib import Path
 from statistics import median
 
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log.chores import BackgroundChores
-from streamlog.log.identity import CommitIdentity
+from streamlog.log.commits.chores import BackgroundChores
+from streamlog.log.commits.identity import CommitIdentity
+from streamlog.log.commits.staging import Stager
 from streamlog.log.manager import LogManager
-from streamlog.log.staging import Stager
 from streamlog.records.builder import encode_columns
 from streamlog.topic import TopicPartition
 from tests.performance.comparison import Comparison, interleaved

@@ -6,7 +6,7 @@ from pathlib import Path
 from time import process_time
 
 from streamlog.clock import SystemClock
-from streamlog.log.maintenance import Maintenance, MaintenanceReport
+from streamlog.log.maintenance.runner import Maintenance, MaintenanceReport
 from streamlog.log.manager import LogManager
 from streamlog.segment.filenames import log_file_name
 from tests.performance.comparison import Comparison

@@ -12,12 +12,12 @@ from streamlog.clock import Clock, ManualClock
 from streamlog.errors import StreamLogError, UnavailableError
 from streamlog.fs.api import FileSystem
 from streamlog.log import checkpoints
-from streamlog.log.commits import CommitLog
-from streamlog.log.identity import CommitIdentity
+from streamlog.log.commits.commit_log import CommitLog
+from streamlog.log.commits.identity import CommitIdentity
+from streamlog.log.commits.staging import Stager
 from streamlog.log.manager import LogManager
 from streamlog.log.partition_log import PartitionLog
 from streamlog.log.reader import LogReader
-from streamlog.log.staging import Stager
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.record import Record
 from streamlog.topic import TopicPartition

@@ -15,10 +15,10 @@ from streamlog.errors import (
     UnknownTopicError,
 )
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log.identity import CommitIdentity
+from streamlog.log.commits.identity import CommitIdentity
+from streamlog.log.commits.query_checkpoint import QueryCheckpoint
+from streamlog.log.commits.replay import ReplayRule
 from streamlog.log.manager import LogManager
-from streamlog.log.query_checkpoint import QueryCheckpoint
-from streamlog.log.replay import ReplayRule
 from streamlog.spark.sink_commit import commit_staged, discard_staged
 from streamlog.spark.sink_options import SinkOptions
 from streamlog.spark.sink_schema import SinkSchema

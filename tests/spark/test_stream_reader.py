@@ -23,7 +23,7 @@ from streamlog.errors import (
     OffsetOutOfRangeError,
     UnknownTopicError,
 )
-from streamlog.log.source_offsets import LEADER_EPOCHS, TOPIC_IDS
+from streamlog.log.maintenance.source_offsets import LEADER_EPOCHS, TOPIC_IDS
 from streamlog.spark.losses import LossReporter
 from streamlog.spark.stream_reader import StreamLogStreamReader
 

@@ -11,11 +11,11 @@ from streamlog.clock import Clock, ManualClock
 from streamlog.fs.api import FileSystem
 from streamlog.fs.faults import Fault, FaultyFileSystem, Moment, SimulatedCrash
 from streamlog.fs.memory import MemoryFileSystem
-from streamlog.log.commits import CommitLog, CommitOutcome
-from streamlog.log.identity import CommitIdentity
+from streamlog.log.commits.commit_log import CommitLog, CommitOutcome
+from streamlog.log.commits.identity import CommitIdentity
+from streamlog.log.commits.staging import StagedFile, Stager
 from streamlog.log.manager import LogManager
 from streamlog.log.reader import LogReader
-from streamlog.log.staging import StagedFile, Stager
 from streamlog.records.builder import EncodedBatches, InputColumns, encode_columns
 from streamlog.records.record import CompressionType, Record
 from streamlog.topic import TopicPartition

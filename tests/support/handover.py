@@ -10,18 +10,18 @@ from random import Random
 from streamlog.clock import Clock, ManualClock
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.files import make_directories, read_file
-from streamlog.log.cluster_image import BOOTSTRAP_CHECKPOINT, CLUSTER_METADATA
-from streamlog.log.from_kafka import FromKafka
-from streamlog.log.handover import HandoverPlan
-from streamlog.log.metadata_records import (
+from streamlog.log.handover.cluster_image import BOOTSTRAP_CHECKPOINT, CLUSTER_METADATA
+from streamlog.log.handover.from_kafka import FromKafka
+from streamlog.log.handover.metadata_records import (
     MetadataRecord,
     PartitionChangeRecord,
     PartitionRecord,
     decode_metadata_record,
     encode_metadata_record,
 )
+from streamlog.log.handover.plan import HandoverPlan
+from streamlog.log.handover.to_kafka import ToKafka
 from streamlog.log.reader import LogReader
-from streamlog.log.to_kafka import ToKafka
 from streamlog.records.batch import read_batches
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.record import Record

@@ -21,7 +21,7 @@ from streamlog.log.cleaner.offset_map import OffsetMap
 from streamlog.log.cleaner.report import CleanReport
 from streamlog.log.cleaner.round import CleaningRound
 from streamlog.log.cleaner.throttle import Throttle
-from streamlog.log.maintenance_lock import try_maintenance_lock
+from streamlog.log.maintenance.lock import try_maintenance_lock
 from streamlog.log.manager import LogManager
 from streamlog.records.layout import MAX_INT64
 from streamlog.topic import TopicPartition

@@ -13,7 +13,7 @@ from streamlog.fs.memory import MemoryFileSystem
 from streamlog.log.checkpoints import read_cleaner_offsets
 from streamlog.log.cleaner.cleaner import LogCleaner
 from streamlog.log.cleaner.offset_map import BYTES_PER_KEY
-from streamlog.log.maintenance_lock import try_maintenance_lock
+from streamlog.log.maintenance.lock import try_maintenance_lock
 from streamlog.log.manager import LogManager
 from streamlog.log.partition_log import PartitionLog
 from streamlog.log.reader import LogReader

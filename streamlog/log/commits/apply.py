@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from streamlog.errors import CommitMismatchError, CorruptDataError
 from streamlog.fs.api import FileSystem
-from streamlog.log.commit_target import CommitTarget
-from streamlog.log.decisions import DecidedPart, Decision
-from streamlog.log.extents import ExtentReader
-from streamlog.log.identity import producer_id_for
-from streamlog.log.ledger import Ledgers
-from streamlog.log.pending import PendingDecisions
-from streamlog.log.staging import StagingArea
+from streamlog.log.commits.commit_target import CommitTarget
+from streamlog.log.commits.decisions import DecidedPart, Decision
+from streamlog.log.commits.extents import ExtentReader
+from streamlog.log.commits.identity import producer_id_for
+from streamlog.log.commits.ledger import Ledgers
+from streamlog.log.commits.pending import PendingDecisions
+from streamlog.log.commits.staging import StagingArea
 from streamlog.records.builder import patch_batches
 from streamlog.records.layout import MAX_INT32
 from streamlog.records.table import BatchTable

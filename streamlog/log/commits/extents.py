@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from streamlog.errors import CorruptRecordError, FileMissingError
 from streamlog.fs.api import FileSystem, OpenMode
-from streamlog.log.decisions import DecidedExtent, DecidedFile
-from streamlog.log.staging import StagingArea
+from streamlog.log.commits.decisions import DecidedExtent, DecidedFile
+from streamlog.log.commits.staging import StagingArea
 from streamlog.records.batch import check_crc, scan_batches
 from streamlog.records.layout import CURRENT_MAGIC
 from streamlog.records.table import BatchTable, ScanStop

@@ -8,8 +8,8 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from streamlog.errors import CommitMismatchError, InvalidOptionError
-from streamlog.log.identity import CommitIdentity, Fingerprint
-from streamlog.log.ledger import KEPT_FINGERPRINTS
+from streamlog.log.commits.identity import CommitIdentity, Fingerprint
+from streamlog.log.commits.ledger import KEPT_FINGERPRINTS
 
 __all__ = [
     "CASES",

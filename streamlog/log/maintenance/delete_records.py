@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from streamlog.clock import Clock
 from streamlog.errors import OffsetOutOfRangeError, PolicyViolationError
 from streamlog.fs.api import FileSystem
-from streamlog.log.holds import Holds
-from streamlog.log.retention import raise_log_start
+from streamlog.log.maintenance.holds import Holds
+from streamlog.log.maintenance.retention import raise_log_start
 
 if TYPE_CHECKING:
     from streamlog.log.partition_log import PartitionLog

@@ -26,7 +26,9 @@ from streamlog.errors import (
 from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.files import make_directories, write_file_atomically
 from streamlog.log.checkpoints import RECOVERY_POINT_CHECKPOINT
-from streamlog.log.cluster_image import (
+from streamlog.log.commits.identity import PRODUCER_ID_BASE
+from streamlog.log.commits.pending import PendingDecisions
+from streamlog.log.handover.cluster_image import (
     BOOTSTRAP_CHECKPOINT,
     CLUSTER_METADATA,
     ClusterImage,
@@ -34,7 +36,17 @@ from streamlog.log.cluster_image import (
     encode_bootstrap,
     read_cluster_image,
 )
-from streamlog.log.handover import (
+from streamlog.log.handover.metadata_records import (
+    NO_LEADER,
+    TOPIC_RESOURCE,
+    ConfigRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    TopicRecord,
+)
+from streamlog.log.handover.plan import (
     Direction,
     HandoverPlan,
     PlannedPartition,
@@ -49,22 +61,10 @@ from streamlog.log.handover import (
     moved_state_path,
     remove_file,
 )
-from streamlog.log.identity import PRODUCER_ID_BASE
 from streamlog.log.locks import refuse_live_broker
 from streamlog.log.manager import LogManager, TopicDescription
 from streamlog.log.meta_properties import MetaProperties, write_meta_properties
-from streamlog.log.metadata_records import (
-    NO_LEADER,
-    TOPIC_RESOURCE,
-    ConfigRecord,
-    FeatureLevelRecord,
-    MetadataRecord,
-    PartitionRecord,
-    ProducerIdsRecord,
-    TopicRecord,
-)
 from streamlog.log.partition_metadata import new_topic_id, read_topic_id
-from streamlog.log.pending import PendingDecisions
 from streamlog.log.reader import LogReader
 from streamlog.log.roots import CLEAN_SHUTDOWN, check_root, is_our_root, state_path
 from streamlog.log.topics import list_topics, partition_directories

@@ -19,7 +19,8 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileSystem
 from streamlog.fs.files import make_directories, remove_tree
-from streamlog.log.cluster_image import (
+from streamlog.log.epochs import LeaderEpochCache
+from streamlog.log.handover.cluster_image import (
     BOOTSTRAP_CHECKPOINT,
     CLUSTER_METADATA,
     ClusterImage,
@@ -27,8 +28,7 @@ from streamlog.log.cluster_image import (
     TopicImage,
     read_cluster_image,
 )
-from streamlog.log.epochs import LeaderEpochCache
-from streamlog.log.handover import (
+from streamlog.log.handover.plan import (
     Direction,
     HandoverPlan,
     PlannedPartition,

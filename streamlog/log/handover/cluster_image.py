@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from streamlog.errors import CorruptDataError, CorruptRecordError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.files import read_file
-from streamlog.log.metadata_records import (
+from streamlog.log.handover.metadata_records import (
     TOPIC_RESOURCE,
     ConfigRecord,
     FeatureLevelRecord,

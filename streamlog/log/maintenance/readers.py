@@ -12,7 +12,7 @@ what stands here is what was known when it was added, for the day when the check
 
 A reader holds a partition from the offset it has not finished on. It counts no more when it has
 been silent for `offsets.retention.minutes`. The file is replaced as a whole; offsets are those of
-`streamlog.log.source_offsets`.
+`streamlog.log.maintenance.source_offsets`.
 """
 
 import json
@@ -33,9 +33,9 @@ from streamlog.errors import (
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.files import make_directories, read_file, write_file_atomically
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log.query_checkpoint import QueryCheckpoint
+from streamlog.log.commits.query_checkpoint import QueryCheckpoint
+from streamlog.log.maintenance.source_offsets import SourceOffset, parse_source_offset
 from streamlog.log.roots import is_our_root, state_path
-from streamlog.log.source_offsets import SourceOffset, parse_source_offset
 from streamlog.topic import TopicPartition
 
 __all__ = [

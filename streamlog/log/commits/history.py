@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from streamlog.errors import CorruptCheckpointError
-from streamlog.log.decisions import Decision
-from streamlog.log.identity import Fingerprint
-from streamlog.log.ledger import CommittedRange, Ledger, Ledgers, ranges_of
-from streamlog.log.pending import PendingDecisions, decision_number
-from streamlog.log.standing import Standing
+from streamlog.log.commits.decisions import Decision
+from streamlog.log.commits.identity import Fingerprint
+from streamlog.log.commits.ledger import CommittedRange, Ledger, Ledgers, ranges_of
+from streamlog.log.commits.pending import PendingDecisions, decision_number
+from streamlog.log.commits.standing import Standing
 
 __all__ = ["History", "PastCommit"]
 

@@ -1,6 +1,6 @@
 """Commits: what many tasks staged becomes part of many partitions at once, exactly once.
 
-`streamlog/log/COMMITS.md` has the rules and a table of every state and what may happen in it.
+`COMMITS.md` beside this file has the rules and a table of every state and what may happen in it.
 
     lock the app → judge by its history → lock the partitions → admit → sync what the decision
     stands on → decide (the commit point) → apply → unlock → now and then retire
@@ -22,20 +22,20 @@ from streamlog.errors import (
     UnknownOutcomeError,
 )
 from streamlog.fs.api import FileSystem
-from streamlog.log.admission import StagedCommit, admit, gather
-from streamlog.log.app_lock import locked_app
-from streamlog.log.apply import apply_part, apply_waiting
-from streamlog.log.chores import Chores, at_once
-from streamlog.log.commit_target import CommitTarget
-from streamlog.log.decisions import Decision
-from streamlog.log.extents import ExtentReader
-from streamlog.log.ground import make_ground_sure, sync_paths
-from streamlog.log.history import History, PastCommit
-from streamlog.log.identity import CommitIdentity, Fingerprint, check_identity
-from streamlog.log.ledger import CommittedRange, Ledgers, ranges_of
-from streamlog.log.pending import PendingDecisions
-from streamlog.log.replay import OnMismatch, ReplayRule, Verdict, judge_commit
-from streamlog.log.retirement import (
+from streamlog.log.commits.admission import StagedCommit, admit, gather
+from streamlog.log.commits.app_lock import locked_app
+from streamlog.log.commits.apply import apply_part, apply_waiting
+from streamlog.log.commits.chores import Chores, at_once
+from streamlog.log.commits.commit_target import CommitTarget
+from streamlog.log.commits.decisions import Decision
+from streamlog.log.commits.extents import ExtentReader
+from streamlog.log.commits.ground import make_ground_sure, sync_paths
+from streamlog.log.commits.history import History, PastCommit
+from streamlog.log.commits.identity import CommitIdentity, Fingerprint, check_identity
+from streamlog.log.commits.ledger import CommittedRange, Ledgers, ranges_of
+from streamlog.log.commits.pending import PendingDecisions
+from streamlog.log.commits.replay import OnMismatch, ReplayRule, Verdict, judge_commit
+from streamlog.log.commits.retirement import (
     RETIRE_AFTER_MS,
     DroppedPart,
     OpenLog,
@@ -44,8 +44,8 @@ from streamlog.log.retirement import (
     find_target,
     is_due,
 )
-from streamlog.log.staging import StagedFile, StagingArea
-from streamlog.log.standing import Standing
+from streamlog.log.commits.staging import StagedFile, StagingArea
+from streamlog.log.commits.standing import Standing
 from streamlog.topic import TopicPartition
 
 __all__ = ["CommitLog", "CommitOutcome"]

@@ -21,12 +21,12 @@ from streamlog.errors import (
     RecordListTooLargeError,
     UnsupportedCompressionError,
 )
-from streamlog.log.commit_target import CommitTarget
-from streamlog.log.decisions import DecidedExtent, DecidedFile, DecidedPart
-from streamlog.log.extents import ExtentReader
-from streamlog.log.identity import CommitIdentity, checksum_sum
-from streamlog.log.staging import StagedExtent, StagedFile, is_staged_name
-from streamlog.log.standing import Standing
+from streamlog.log.commits.commit_target import CommitTarget
+from streamlog.log.commits.decisions import DecidedExtent, DecidedFile, DecidedPart
+from streamlog.log.commits.extents import ExtentReader
+from streamlog.log.commits.identity import CommitIdentity, checksum_sum
+from streamlog.log.commits.staging import StagedExtent, StagedFile, is_staged_name
+from streamlog.log.commits.standing import Standing
 from streamlog.records.columns import decode_columns
 from streamlog.records.layout import (
     COMPRESSION_MASK,

@@ -7,9 +7,9 @@ the records below its offsets while the decision stays, and those offsets would 
 from collections.abc import Iterable
 
 from streamlog.fs.api import FileKind, FileSystem, OpenMode
-from streamlog.log.commit_target import CommitTarget
-from streamlog.log.pending import PendingDecisions
-from streamlog.log.standing import Standing
+from streamlog.log.commits.commit_target import CommitTarget
+from streamlog.log.commits.pending import PendingDecisions
+from streamlog.log.commits.standing import Standing
 
 __all__ = ["make_ground_sure", "sync_paths"]
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from streamlog.clock import Clock
 from streamlog.fs.api import FileSystem
+from streamlog.log.maintenance.readers import Reader, list_readers
 from streamlog.log.partition_metadata import read_topic_id
-from streamlog.log.readers import Reader, list_readers
 from streamlog.log.roots import read_server_config
 from streamlog.records.layout import MAX_INT64
 from streamlog.topic import TopicPartition

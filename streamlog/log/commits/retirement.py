@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from streamlog.errors import StorageError, StreamLogError, UnknownTopicError
-from streamlog.log.commit_target import CommitTarget
-from streamlog.log.decisions import Decision
-from streamlog.log.history import History
-from streamlog.log.ledger import Ledgers
-from streamlog.log.pending import PendingDecisions, decision_key
-from streamlog.log.staging import StagingArea, staged_version
-from streamlog.log.standing import Standing
+from streamlog.log.commits.commit_target import CommitTarget
+from streamlog.log.commits.decisions import Decision
+from streamlog.log.commits.history import History
+from streamlog.log.commits.ledger import Ledgers
+from streamlog.log.commits.pending import PendingDecisions, decision_key
+from streamlog.log.commits.staging import StagingArea, staged_version
+from streamlog.log.commits.standing import Standing
 from streamlog.topic import TopicPartition
 
 __all__ = [

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from streamlog.log.commits.sealed import SealedValues
 from streamlog.log.partition_metadata import parse_topic_id
-from streamlog.log.sealed import SealedValues
 from streamlog.records.layout import MAX_INT32
 from streamlog.topic import TopicPartition, parse_partition_directory
 

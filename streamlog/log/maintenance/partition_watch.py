@@ -7,8 +7,8 @@ again, under the partition's lock.
 from streamlog.config import LogConfig
 from streamlog.errors import FileMissingError, UnknownTopicError
 from streamlog.fs.api import FileSystem
-from streamlog.log import deletion
-from streamlog.log.retention import Candidate, RetainedLog, reason_to_delete
+from streamlog.log.maintenance import deletion
+from streamlog.log.maintenance.retention import Candidate, RetainedLog, reason_to_delete
 from streamlog.records.layout import MAX_INT64
 from streamlog.segment.filenames import base_offsets, log_file_name
 from streamlog.segment.segment import Segment

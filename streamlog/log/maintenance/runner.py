@@ -11,7 +11,7 @@ Whether a partition is to be opened at all is seen from outside, without a lock:
 unless its oldest segment goes, and of that segment and the size of the others enough is known
 since the directory changed last. Two `stat` calls tell that it did not.
 
-What was done stands in `.streamlog/maintenance.jsonl`, the newest last, see `maintenance_book`.
+What was done stands in `.streamlog/maintenance.jsonl`, the newest last, see `book`.
 
 Source: org.apache.kafka.storage.internals.log.LogManager.cleanupLogs, LogCleaner.
 """
@@ -40,13 +40,13 @@ from streamlog.fs.files import write_lock_holder
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log import topics
 from streamlog.log.checkpoints import read_log_start_offsets
-from streamlog.log.holds import Held, Holds, held_from
 from streamlog.log.locks import refuse_live_broker
-from streamlog.log.maintenance_book import Deed, write_deeds
+from streamlog.log.maintenance.book import Deed, write_deeds
+from streamlog.log.maintenance.holds import Held, Holds, held_from
+from streamlog.log.maintenance.partition_watch import PartitionWatch
+from streamlog.log.maintenance.retention import Deletion, delete_old_segments, plan_deletions
 from streamlog.log.manager import LogManager
-from streamlog.log.partition_watch import PartitionWatch
 from streamlog.log.reader import LogReader
-from streamlog.log.retention import Deletion, delete_old_segments, plan_deletions
 from streamlog.log.roots import check_root, is_our_root, read_server_config, state_path
 from streamlog.topic import TopicPartition
 

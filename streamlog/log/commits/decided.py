@@ -7,12 +7,12 @@ from numpy.typing import NDArray
 
 from streamlog.clock import Clock
 from streamlog.fs.api import FileSystem
-from streamlog.log.apply import batches_from
-from streamlog.log.decisions import DecidedPart, Decision
-from streamlog.log.extents import ExtentReader
-from streamlog.log.ledger import Ledgers
-from streamlog.log.pending import PendingDecisions
-from streamlog.log.staging import StagingArea
+from streamlog.log.commits.apply import batches_from
+from streamlog.log.commits.decisions import DecidedPart, Decision
+from streamlog.log.commits.extents import ExtentReader
+from streamlog.log.commits.ledger import Ledgers
+from streamlog.log.commits.pending import PendingDecisions
+from streamlog.log.commits.staging import StagingArea
 from streamlog.topic import TopicPartition
 
 __all__ = ["DecidedRecords", "retire_commits"]

@@ -2,7 +2,7 @@
 
 A decision says everything that applying it needs, so that anybody who takes a partition's lock
 can do so and will write the same bytes: which extents of which staged files go where, with which
-epoch, sequence and time. It is a sealed file (`streamlog.log.sealed`) called `<app>@<number>` in
+epoch, sequence and time. It is a sealed file (see `sealed`) called `<app>@<number>` in
 `.streamlog/commits/pending`, made by `link()`; its name becoming durable is the commit point.
 It goes when it is retired.
 
@@ -12,24 +12,24 @@ It goes when it is retired.
     parts         [{topic, partition, topic_id, base_offset, last_offset, leader_epoch,
                     base_sequence, last_sequence, append_time (null: records keep theirs),
                     extents [[file, position, size, batches, records]]}]
-    standing      where the app stands with it (`streamlog.log.standing`)
+    standing      where the app stands with it (`streamlog.log.commits.standing`)
 """
 
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from streamlog.errors import InvalidRequestError
-from streamlog.log.identity import CommitIdentity, Fingerprint, app_key, check_identity
-from streamlog.log.partition_metadata import parse_topic_id
-from streamlog.log.sealed import SealedValues, seal, unseal
-from streamlog.log.staging import is_staged_name
-from streamlog.log.standing import (
+from streamlog.log.commits.identity import CommitIdentity, Fingerprint, app_key, check_identity
+from streamlog.log.commits.sealed import SealedValues, seal, unseal
+from streamlog.log.commits.staging import is_staged_name
+from streamlog.log.commits.standing import (
     PartitionStanding,
     Standing,
     format_standing,
     parse_standing,
     parse_topic_partition,
 )
+from streamlog.log.partition_metadata import parse_topic_id
 from streamlog.records.layout import MAX_INT32
 from streamlog.topic import TopicPartition
 

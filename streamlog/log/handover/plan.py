@@ -27,7 +27,7 @@ from streamlog.errors import (
     UnavailableError,
 )
 from streamlog.fs.api import FileSystem
-from streamlog.log.cluster_image import CLUSTER_METADATA
+from streamlog.log.handover.cluster_image import CLUSTER_METADATA
 from streamlog.log.meta_properties import MetaProperties, read_meta_properties
 from streamlog.log.roots import STATE_DIRECTORY, state_path
 

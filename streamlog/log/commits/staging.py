@@ -32,7 +32,7 @@ from streamlog.errors import (
     UnknownTopicError,
 )
 from streamlog.fs.api import File, FileKind, FileSystem, OpenMode
-from streamlog.log.identity import CommitIdentity, app_key, check_identity
+from streamlog.log.commits.identity import CommitIdentity, app_key, check_identity
 from streamlog.log.partition_metadata import read_topic_id
 from streamlog.records.builder import EncodedBatches
 from streamlog.records.layout import BASE_OFFSET_OFFSET, LENGTH_OFFSET

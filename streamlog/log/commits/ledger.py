@@ -1,12 +1,12 @@
 """What an app remembers of the commits that are done with.
 
-One sealed file (`streamlog.log.sealed`) an app, `.streamlog/commits/ledgers/<app>`, replaced as a
+One sealed file (see `sealed`) an app, `.streamlog/commits/ledgers/<app>`, replaced as a
 whole whenever decisions are retired, and durable before they are removed:
 
     app
     entries       [{version, revision, fingerprint}]      the last 100, oldest first
     last_parts    [{topic, partition, base_offset, last_offset}]   of the last entry
-    standing      where the app stands with the last entry (`streamlog.log.standing`)
+    standing      where the app stands with the last entry (`streamlog.log.commits.standing`)
 
 Offsets are kept of the last entry only: Spark never runs again but its last batch.
 """
@@ -18,10 +18,10 @@ from typing import Final, NamedTuple
 from streamlog.errors import FileMissingError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.files import make_directories, read_file, write_file_atomically
-from streamlog.log.decisions import Decision, format_fingerprint, parse_fingerprint
-from streamlog.log.identity import Fingerprint, app_key
-from streamlog.log.sealed import MAX_SEALED_SIZE, SealedValues, seal, unseal
-from streamlog.log.standing import (
+from streamlog.log.commits.decisions import Decision, format_fingerprint, parse_fingerprint
+from streamlog.log.commits.identity import Fingerprint, app_key
+from streamlog.log.commits.sealed import MAX_SEALED_SIZE, SealedValues, seal, unseal
+from streamlog.log.commits.standing import (
     Standing,
     format_standing,
     parse_standing,

@@ -11,9 +11,9 @@ from typing import Final
 from streamlog.errors import FileMissingError, LimitExceededError, UnavailableError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.files import create_file_atomically, make_directories, read_file
-from streamlog.log.decisions import DecidedPart, Decision, format_decision, parse_decision
-from streamlog.log.identity import app_key
-from streamlog.log.sealed import MAX_SEALED_SIZE
+from streamlog.log.commits.decisions import DecidedPart, Decision, format_decision, parse_decision
+from streamlog.log.commits.identity import app_key
+from streamlog.log.commits.sealed import MAX_SEALED_SIZE
 from streamlog.topic import TopicPartition
 
 __all__ = ["PendingDecisions", "decision_key", "decision_number"]
@@ -22,7 +22,7 @@ _NAME: Final = re.compile(r"[^@/]+@[0-9]{20}", re.ASCII)
 
 
 def decision_key(name: str) -> str:
-    """Return the app's key (`streamlog.log.identity.app_key`) in the name of a decision."""
+    """Return the app's key (`streamlog.log.commits.identity.app_key`) in the name of a decision."""
     return name.rpartition("@")[0]
 
 

@@ -1,0 +1,1 @@
+"""Exactly once: stage, decide, apply, retire. `COMMITS.md` has the rules and every state."""
