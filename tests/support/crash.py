@@ -55,7 +55,7 @@ class CrashState:
     operations: list[Operation]  # of the whole workload
 
     def __str__(self) -> str:
-        return f"{self.description}, acknowledged {self.acknowledged}"
+        return f"{self.description}, acknowledged {list(self.acknowledged)}"
 
 
 @dataclass(slots=True)
