@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamlog.clock import ManualClock
-from streamlog.errors import InvalidRequestError, UnknownTopicError
+from streamlog.errors import CorruptRecordError, InvalidRequestError, UnknownTopicError
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.faults import Fault, FaultyFileSystem
 from streamlog.fs.files import make_directories
@@ -17,6 +17,7 @@ from streamlog.log.maintenance.book import Deed, read_deeds, write_deeds
 from streamlog.log.maintenance.readers import write_progress
 from streamlog.log.maintenance.runner import Maintenance
 from streamlog.log.manager import LogManager
+from streamlog.log.reader import LogReader
 from streamlog.log.roots import server_properties_path, state_path
 from streamlog.records.record import Record
 
@@ -125,7 +126,8 @@ def test_a_compacted_topic_loses_only_what_nobody_may_read(
     with maintenance(fs, clock) as runner, manager(fs, clock) as root:
         root.log("orders", 0).delete_records(2)
         root.alter_topic("orders", configs={"cleanup.policy": "compact"})
-        assert summary(runner.run().deeds) == [(0, "log start", 2, 2)]
+        gone = [each for each in runner.run().deeds if each.action == "retention"]
+        assert summary(gone) == [(0, "log start", 2, 2)]
 
 
 def test_appends_after_a_run_are_seen_by_the_next_one(
@@ -176,6 +178,155 @@ def test_two_never_maintain_a_root_at_once(fs: MemoryFileSystem, clock: ManualCl
         assert (report.deeds, report.is_elsewhere, report.is_finished) == ([], True, False)
         lock.release()
         assert len(runner.run().deeds) == 2
+
+
+# ---- compaction -------------------------------------------------------------------------------
+COMPACTED = {"cleanup.policy": "compact", "internal.segment.bytes": 1000}
+
+
+@pytest.fixture
+def compacted(clock: ManualClock) -> MemoryFileSystem:
+    """A root with a compacted topic of two partitions, the first all dirty, the second empty."""
+    made = MemoryFileSystem(clock=clock)
+    with manager(made, clock, create=True) as root:
+        root.create_topic("states", 2, COMPACTED)
+        write_states(root, 0)
+    return made
+
+
+def write_states(root: LogManager, partition: int, count: int = 60) -> None:
+    """Append records of three keys, one a batch, the number as the value, and roll."""
+    log = root.log("states", partition)
+    for number in range(count):
+        log.append([Record(b"abc"[number % 3 :][:1], b"%040d" % number, (), NOW)])
+    log.roll()
+
+
+def states(fs: FileSystem, partition: int = 0) -> list[int]:
+    """Return the offsets that are left."""
+    with LogReader.open(f"{ROOT}/states-{partition}", fs=fs) as log:
+        offsets, at = [], log.log_start_offset
+        while at < log.log_end_offset:
+            info = log.read(at)
+            offsets += [each.offset for each in info.records()]
+            at = info.next_offset
+    return offsets
+
+
+def deleted_segments(fs: FileSystem) -> int:
+    return sum(name.endswith(".log.deleted") for name in fs.list(f"{ROOT}/states-0"))
+
+
+def test_a_run_compacts_what_is_due_says_so_and_writes_it_down(
+    compacted: MemoryFileSystem, clock: ManualClock
+) -> None:
+    with maintenance(compacted, clock) as runner:
+        (planned,) = runner.plan().deeds
+        assert states(compacted) == list(range(60))
+        report = runner.run()
+        assert states(compacted) == [57, 58, 59]
+        assert runner.run().deeds == runner.plan().deeds == []
+    (deed,) = report.deeds
+    assert (deed.action, deed.reason, deed.partition) == (
+        "compaction",
+        "min.cleanable.dirty.ratio",
+        0,
+    )
+    assert planned.segments == deleted_segments(compacted) > 4
+    assert planned.bytes // 2 < deed.bytes < planned.bytes
+    assert [deed] == read_deeds(compacted, ROOT)
+    assert (report.errors, report.is_finished) == ([], True)
+
+
+def test_the_largest_lag_makes_even_a_little_dirt_due(
+    compacted: MemoryFileSystem, clock: ManualClock
+) -> None:
+    with maintenance(compacted, clock) as runner, manager(compacted, clock) as root:
+        lag = {"min.cleanable.dirty.ratio": 1.0, "max.compaction.lag.ms": 5000}
+        root.alter_topic("states", configs=lag)
+        clock.advance(5000)
+        assert runner.run().deeds == []
+        clock.advance(1)
+        assert [each.reason for each in runner.run().deeds] == ["max.compaction.lag.ms"]
+    assert states(compacted) == [57, 58, 59]
+
+
+def test_compaction_between_triggers_is_due_by_the_backoff_of_the_cleaner(
+    compacted: MemoryFileSystem, clock: ManualClock
+) -> None:
+    put_server(compacted, "log.cleaner.backoff.ms=3000\n")
+    with maintenance(compacted, clock) as runner, manager(compacted, clock) as root:
+        assert len(runner.run_due(budget_ms=1e9).deeds) == 1
+        write_states(root, 0)
+        clock.advance(2999)
+        assert runner.run_due(budget_ms=1e9).deeds == []
+        clock.advance(1)
+        assert len(runner.run_due(budget_ms=1e9).deeds) == 1
+
+
+def test_a_spent_budget_pauses_compaction_and_the_next_run_goes_on(
+    compacted: MemoryFileSystem, clock: ManualClock
+) -> None:
+    with manager(compacted, clock) as root:
+        write_states(root, 1)
+    slow = FaultyFileSystem(compacted, observe=lambda operation, source: clock.advance(1))
+    reports = []
+    with maintenance(slow, clock) as runner:
+        while not reports or not reports[-1].is_finished:
+            reports.append(runner.run_due(budget_ms=20))
+            assert len(reports) < 100
+    assert len(reports) > 3
+    assert sorted(each.partition for report in reports for each in report.deeds) == [0, 1]
+    assert states(compacted, 0) == states(compacted, 1) == [57, 58, 59]
+
+
+def test_compaction_stops_before_what_a_recorded_reader_has_not_finished(
+    compacted: MemoryFileSystem, clock: ManualClock
+) -> None:
+    write_progress(ROOT, "audit", {"states": {"0": 30, "1": 0}}, now_ms=NOW, fs=compacted)
+    with maintenance(compacted, clock) as runner:
+        assert len(runner.run().deeds) == 1
+        kept = states(compacted)
+        assert kept[-30:] == list(range(30, 60))
+        assert len(kept) < 45
+        write_progress(ROOT, "audit", {"states": {"0": 60, "1": 0}}, now_ms=NOW, fs=compacted)
+        assert len(runner.run().deeds) == 1
+    assert states(compacted) == [57, 58, 59]
+
+
+def test_compaction_can_be_switched_off(compacted: MemoryFileSystem, clock: ManualClock) -> None:
+    put_server(compacted, "log.cleaner.enable=false\n")
+    with maintenance(compacted, clock) as runner:
+        assert runner.plan().deeds == runner.run().deeds == []
+    assert states(compacted) == list(range(60))
+
+
+def test_a_damaged_partition_is_told_of_once_and_the_others_are_cleaned(
+    compacted: MemoryFileSystem, clock: ManualClock
+) -> None:
+    with manager(compacted, clock) as root:
+        write_states(root, 1)
+        with compacted.open(root.log("states", 0).segments[0].path, OpenMode.WRITE) as file:
+            file.pwrite(b"\xff", 100)
+    with maintenance(compacted, clock) as runner:
+        report = runner.run()
+        assert [each.partition for each in report.deeds] == [1]
+        assert [type(each) for each in report.errors] == [CorruptRecordError]
+        again = runner.run()
+    assert (again.deeds, again.errors) == ([], [])
+    assert states(compacted, 1) == [57, 58, 59]
+
+
+def test_a_disk_that_refuses_is_tried_again(
+    compacted: MemoryFileSystem, clock: ManualClock
+) -> None:
+    full = Fault(operation="sync", path_suffix=".cleaned", errno=28)
+    with maintenance(FaultyFileSystem(compacted, full), clock) as runner:
+        report = runner.run()
+        assert (report.deeds, len(report.errors)) == ([], 1)
+        assert states(compacted) == list(range(60))
+        assert len(runner.run().deeds) == 1
+    assert states(compacted) == [57, 58, 59]
 
 
 # ---- what goes wrong --------------------------------------------------------------------------

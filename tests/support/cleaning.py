@@ -33,7 +33,7 @@ def begin(
         fs,
         clock,
         log,
-        cleanable or find_cleanable(log, checkpoint, now_ms=clock.now_ms()),
+        cleanable or find_cleanable(log, checkpoint, config=log.config, now_ms=clock.now_ms()),
         offset_map=OffsetMap(memory=memory, random=Random(1)),
         throttle=Throttle(clock, UNLIMITED),
     )

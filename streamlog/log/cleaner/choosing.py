@@ -14,7 +14,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from streamlog.config import LogConfig
 from streamlog.log.partition_log import PartitionLog
+from streamlog.log.reader import LogReader
 from streamlog.log.segments import Segments
 from streamlog.records.layout import MAX_INT64
 from streamlog.segment.segment import Segment
@@ -65,13 +67,19 @@ class Cleanable:
 
 
 def find_cleanable(
-    log: PartitionLog, checkpoint: int | None, *, now_ms: int, held_from: int = MAX_INT64
+    log: PartitionLog | LogReader,
+    checkpoint: int | None,
+    *,
+    config: LogConfig,
+    now_ms: int,
+    held_from: int = MAX_INT64,
 ) -> Cleanable:
     """Return what of a partition may be cleaned.
 
     Args:
         log: The partition, caught up.
         checkpoint: Where the last round ended, None where there was none.
+        config: The topic's settings.
         now_ms: The time.
         held_from: Recorded readers need all records from here on.
 
@@ -85,7 +93,12 @@ def find_cleanable(
         first_dirty = start
     end = segments.active.base_offset
     if first_dirty < end:
-        end = min(end, log.last_stable_offset, held_from, _first_young(log, first_dirty, now_ms))
+        end = min(
+            end,
+            log.last_stable_offset,
+            held_from,
+            _first_young(log.segments, config, first_dirty, now_ms),
+        )
     end = segments[segments.floor_index(end)].base_offset if end > segments[0].base_offset else end
     dirty = segments_between(segments, first_dirty, end)
     size = sum(segment.size for segment in dirty)
@@ -98,14 +111,14 @@ def find_cleanable(
         cleanable_bytes=size,
         reason=Reason.NOTHING_DIRTY,
     )
-    return _with_reason(found, log, now_ms) if size else found
+    return _with_reason(found, log.segments, config, now_ms) if size else found
 
 
-def _with_reason(found: Cleanable, log: PartitionLog, now_ms: int) -> Cleanable:
+def _with_reason(found: Cleanable, segments: Segments, config: LogConfig, now_ms: int) -> Cleanable:
     reason = Reason.CLEAN_ENOUGH
-    if found.ratio > log.config.min_cleanable_dirty_ratio:
+    if found.ratio > config.min_cleanable_dirty_ratio:
         reason = Reason.DIRTY
-    elif _is_old(_sealed_from(log.segments, found.first_dirty_offset), log, now_ms):
+    elif _is_old(_sealed_from(segments, found.first_dirty_offset), config, now_ms):
         reason = Reason.OLD
     return Cleanable(
         topic_partition=found.topic_partition,
@@ -128,20 +141,20 @@ def _sealed_from(segments: Segments, offset: int) -> list[Segment]:
     return segments_between(segments, offset, segments.active.base_offset)
 
 
-def _first_young(log: PartitionLog, first_dirty: int, now_ms: int) -> int:
+def _first_young(segments: Segments, config: LogConfig, first_dirty: int, now_ms: int) -> int:
     """Return the base of the first dirty segment with a record of the minimum lag."""
-    lag_ms = log.config.min_compaction_lag_ms
+    lag_ms = config.min_compaction_lag_ms
     if lag_ms <= 0:
         return MAX_INT64
-    for segment in _sealed_from(log.segments, first_dirty):
+    for segment in _sealed_from(segments, first_dirty):
         timestamp = segment.max_timestamp
         if (timestamp if timestamp >= 0 else segment.created_ms) > now_ms - lag_ms:
             return segment.base_offset
     return MAX_INT64
 
 
-def _is_old(segments: Iterable[Segment], log: PartitionLog, now_ms: int) -> bool:
+def _is_old(segments: Iterable[Segment], config: LogConfig, now_ms: int) -> bool:
     """Tell whether the first batch of a dirty segment is older than the maximum lag."""
     times = (segment.first_batch_timestamp or 0 for segment in segments)
     oldest = min((each for each in times if each > 0), default=MAX_INT64)
-    return oldest < now_ms - log.config.max_compaction_lag_ms
+    return oldest < now_ms - config.max_compaction_lag_ms

@@ -1,17 +1,19 @@
-"""The log cleaner: which partitions of a root are due, and cleaning one of them.
+"""The log cleaner: what of a partition is dirty, and cleaning it.
 
     cleaner = LogCleaner(manager)
-    for cleanable in cleaner.due():
-        report = cleaner.clean(cleanable.topic_partition, should_pause=budget.is_spent)
+    if cleaner.cleanable(partition).is_due:
+        report = cleaner.clean(partition, should_pause=budget.is_spent)
         if report is None: ...              # another process is at it
         elif not report.is_finished: ...    # paused: the next call goes on where this one left
+
+Which partitions of a root are due, and when, is the business of `log/maintenance`.
 
 Source: org.apache.kafka.storage.internals.log.LogCleaner.
 """
 
 import logging
 import random as random_module
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from streamlog.errors import CorruptDataError, InvalidRecordError, StreamLogError
 from streamlog.fs.api import FileLock
@@ -29,8 +31,6 @@ from streamlog.topic import TopicPartition
 __all__ = ["CleanReport", "Cleanable", "LogCleaner"]
 
 _logger = logging.getLogger(__name__)
-
-NOTHING_HELD: Mapping[TopicPartition, int] = {}
 
 
 def never() -> bool:
@@ -58,30 +58,12 @@ class LogCleaner:
         self._paused: tuple[CleaningRound, FileLock] | None = None
         self.uncleanable: dict[TopicPartition, StreamLogError] = {}
 
+    @property
+    def paused(self) -> TopicPartition | None:
+        """The partition whose round is paused, None where none is."""
+        return None if self._paused is None else self._paused[0].report.topic_partition
+
     # ---- what is due -------------------------------------------------------------------------
-    def due(self, held_from: Mapping[TopicPartition, int] = NOTHING_HELD) -> list[Cleanable]:
-        """Return what may be cleaned and ought to be, the filthiest first.
-
-        Args:
-            held_from: From which offset on recorded readers need a partition's records.
-
-        Raises:
-            StreamLogError: A partition cannot be opened, or looked at.
-
-        Source: LogCleanerManager.grabFilthiestCompactedLog.
-        """
-        checkpoints = read_cleaner_offsets(self._fs, self._manager.root)
-        found = []
-        for topic in self._manager.topics():
-            if "compact" not in self._manager.topic_config(topic).cleanup_policy:
-                continue
-            for number in self._manager.partitions(topic):
-                partition = TopicPartition(topic, number)
-                if partition not in self.uncleanable:
-                    bound = held_from.get(partition, MAX_INT64)
-                    found.append(self._look_at(partition, checkpoints.get(partition), bound))
-        return sorted((each for each in found if each.is_due), key=lambda each: -each.ratio)
-
     def cleanable(self, partition: TopicPartition, *, held_from: int = MAX_INT64) -> Cleanable:
         """Return what of a partition may be cleaned, and whether it ought to be.
 
@@ -92,15 +74,15 @@ class LogCleaner:
         Raises:
             StreamLogError: It cannot be opened, or looked at.
         """
-        checkpoints = read_cleaner_offsets(self._fs, self._manager.root)
-        return self._look_at(partition, checkpoints.get(partition), held_from)
-
-    def _look_at(
-        self, partition: TopicPartition, checkpoint: int | None, held_from: int
-    ) -> Cleanable:
         log = self._manager.log(*partition)
         log.catch_up()
-        return find_cleanable(log, checkpoint, now_ms=self._clock.now_ms(), held_from=held_from)
+        return find_cleanable(
+            log,
+            read_cleaner_offsets(self._fs, self._manager.root).get(partition),
+            config=log.config,
+            now_ms=self._clock.now_ms(),
+            held_from=held_from,
+        )
 
     # ---- cleaning ----------------------------------------------------------------------------
     def clean(

@@ -40,8 +40,10 @@ from streamlog.fs.files import write_lock_holder
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log import topics
 from streamlog.log.checkpoints import read_log_start_offsets
+from streamlog.log.cleaner.cleaner import LogCleaner
 from streamlog.log.locks import refuse_live_broker
 from streamlog.log.maintenance.book import Deed, write_deeds
+from streamlog.log.maintenance.compaction import Candidate, Due, clean_due, find_due
 from streamlog.log.maintenance.holds import Held, Holds, held_from
 from streamlog.log.maintenance.partition_watch import PartitionWatch
 from streamlog.log.maintenance.retention import Deletion, delete_old_segments, plan_deletions
@@ -116,7 +118,9 @@ class Maintenance:
         self._known: list[tuple[TopicPartition, str]] = []
         self._stamp: list[int | None] = []
         self._left: deque[tuple[TopicPartition, str]] = deque()
-        self._next_check_ms = self._clock.monotonic_ms()
+        self._next_check_ms = self._next_compaction_ms = self._clock.monotonic_ms()
+        self._cleaner: LogCleaner | None = None
+        self._uncleanable: set[TopicPartition] = set()  # damaged, and left alone from then on
 
     # ---- running -----------------------------------------------------------------------------
     def run(self) -> MaintenanceReport:
@@ -130,29 +134,38 @@ class Maintenance:
             if not report.is_elsewhere:
                 self._left = deque(self._partitions())
                 self._go_on(report, deadline_ms=_FOR_EVER, is_thorough=True)
+                self._compact(report, deadline_ms=_FOR_EVER)
         return report
 
     def run_due(self, *, budget_ms: float) -> MaintenanceReport:
-        """Do what is due by `log.retention.check.interval.ms`, for a while.
+        """Do what is due, for a while.
+
+        Retention is due by `log.retention.check.interval.ms`, compaction by
+        `log.cleaner.backoff.ms`.
 
         Args:
-            budget_ms: After so long no other partition is begun; the next call goes on there.
+            budget_ms: After so long no other partition is begun, and compaction pauses; the next
+                call goes on there.
 
         Raises:
             UnavailableError: A running broker owns the root, or it cannot be read.
         """
         report = MaintenanceReport()
         now_ms = self._clock.monotonic_ms()
-        if not self._left and now_ms < self._next_check_ms:
+        if not self._left and now_ms < min(self._next_check_ms, self._next_compaction_ms):
             return report
         with self._locked(report):
             if report.is_elsewhere:
                 return report
-            if not self._left:
-                config = read_server_config(self._fs, self.root)
+            config, deadline_ms = read_server_config(self._fs, self.root), now_ms + budget_ms
+            if not self._left and now_ms >= self._next_check_ms:
                 self._next_check_ms = now_ms + config.log_retention_check_interval_ms
                 self._left = deque(self._partitions(is_thorough=False))
-            self._go_on(report, deadline_ms=now_ms + budget_ms)
+            self._go_on(report, deadline_ms=deadline_ms)
+            if report.is_finished and now_ms >= self._next_compaction_ms:
+                self._compact(report, deadline_ms=deadline_ms)
+                if report.is_finished:
+                    self._next_compaction_ms = now_ms + config.log_cleaner_backoff_ms
         return report
 
     def plan(self) -> MaintenanceReport:
@@ -181,6 +194,7 @@ class Maintenance:
                 report.deeds += _deeds(partition, gone, books.now_ms)
             except StreamLogError as error:
                 report.errors.append(error)
+        report.deeds += [each.deed for each in self._find_due(books, report)]
         return report
 
     @contextlib.contextmanager
@@ -211,11 +225,8 @@ class Maintenance:
                 watch = self._watch(path)
                 watch.look(is_thorough=is_thorough)
                 self._retain(partition, path, watch, books, report)
-            except (UnknownTopicError, FileMissingError):  # deleted since it was listed
-                self.close()
             except StreamLogError as error:
-                _logger.warning("[%s] left alone by maintenance for now: %s", partition, error)
-                report.errors.append(error)
+                self._failed(report)(partition, error)
                 self.close()
             if self._clock.monotonic_ms() >= deadline_ms:
                 break
@@ -249,6 +260,54 @@ class Maintenance:
             report.deeds += _deeds(partition, gone, books.now_ms)
             watch.look(is_thorough=True)
         watch.remove_deleted(books.now_ms - config.file_delete_delay_ms)
+
+    # ---- compaction --------------------------------------------------------------------------
+    def _compact(self, report: MaintenanceReport, *, deadline_ms: float) -> None:
+        """Clean what is due, the filthiest first, until the time is up."""
+        due, errors = self._find_due(self._books(), report), len(report.errors)
+        if not due:
+            return
+        if self._cleaner is None:
+            self._cleaner = LogCleaner(self._open(), random=self._random)
+        report.is_finished = clean_due(
+            self._cleaner,
+            due,
+            clock=self._clock,
+            deadline_ms=deadline_ms,
+            done=report.deeds.append,
+            failed=self._failed(report),
+        )
+        if len(report.errors) > errors:
+            self._uncleanable.update(self._cleaner.uncleanable)
+            self.close()
+
+    def _find_due(self, books: "_Books", report: MaintenanceReport) -> list[Due]:
+        failed, candidates = self._failed(report), []
+        if not read_server_config(self._fs, self.root).log_cleaner_enable:
+            return []
+        for partition, path in self._partitions(is_thorough=False):
+            try:
+                config = books.config(partition.topic)
+                if "compact" not in config.cleanup_policy or partition in self._uncleanable:
+                    continue
+                watch = self._watch(path)
+                watch.look()
+                if len(watch.bases) > 1:  # the active segment is never cleaned
+                    held = books.holds.of(partition, path, watch.bases, watch.sizes)
+                    candidates.append(Candidate(partition, path, config, held_from(held)))
+            except StreamLogError as error:
+                failed(partition, error)
+        return find_due(candidates, fs=self._fs, root=self.root, now_ms=books.now_ms, failed=failed)
+
+    def _failed(
+        self, report: MaintenanceReport
+    ) -> Callable[[TopicPartition, StreamLogError], None]:
+        def note(partition: TopicPartition, error: StreamLogError) -> None:
+            if not isinstance(error, UnknownTopicError | FileMissingError):  # deleted meanwhile
+                _logger.warning("[%s] left alone by maintenance for now: %s", partition, error)
+                report.errors.append(error)
+
+        return note
 
     def _watch(self, path: str) -> PartitionWatch:
         found = self._watches.get(path)
@@ -289,6 +348,9 @@ class Maintenance:
 
     def close(self) -> None:
         """Release the partitions that were opened; a later run opens them again."""
+        cleaner, self._cleaner = self._cleaner, None
+        if cleaner is not None:
+            cleaner.close()
         manager, self._manager = self._manager, None
         if manager is not None:
             with contextlib.suppress(StreamLogError):  # whoever comes next looks again

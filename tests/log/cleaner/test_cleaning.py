@@ -229,15 +229,15 @@ def test_a_topic_is_due_once_dirty_enough_and_cleaned_once(manager: LogManager) 
     with manager, LogCleaner(manager, random=Random(1)) as cleaner:
         log = manager.log("orders", 0)
         write(log, "aaaa")
-        assert cleaner.due() == []
+        assert not cleaner.cleanable(ORDERS).is_due
         log.roll()
-        (found,) = cleaner.due()
-        assert (found.topic_partition, found.ratio, found.end_offset) == (ORDERS, 1.0, 4)
-        assert cleaner.due({ORDERS: 0}) == []
+        found = cleaner.cleanable(ORDERS)
+        assert (found.is_due, found.ratio, found.end_offset) == (True, 1.0, 4)
+        assert not cleaner.cleanable(ORDERS, held_from=0).is_due
         report = cleaner.clean(ORDERS)
         assert report is not None and report.is_finished
         assert (report.records_read, report.records_written) == (4, 1)
-        assert cleaner.due() == []
+        assert not cleaner.cleanable(ORDERS).is_due
         assert keys_in(log) == [(3, "a")]
         again = cleaner.clean(ORDERS)
         assert again is not None and (again.is_finished, again.records_read) == (True, 0)
@@ -259,7 +259,7 @@ def test_two_cleaners_are_never_at_one_partition(manager: LogManager) -> None:
         lock.release()
 
 
-def test_a_damaged_partition_is_left_alone(manager: LogManager) -> None:
+def test_a_damaged_partition_is_refused_and_noted(manager: LogManager) -> None:
     with manager, LogCleaner(manager) as cleaner:
         log = manager.log("orders", 0)
         write(log, "aaaa")
@@ -269,4 +269,3 @@ def test_a_damaged_partition_is_left_alone(manager: LogManager) -> None:
         with pytest.raises(CorruptRecordError):
             cleaner.clean(ORDERS)
         assert list(cleaner.uncleanable) == [ORDERS]
-        assert cleaner.due() == []

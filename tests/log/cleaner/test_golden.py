@@ -85,7 +85,9 @@ def opened(case: Pass, directories: Path, fs: MemoryFileSystem) -> PartitionLog:
 
 def clean_as(case: Pass, log: PartitionLog, fs: MemoryFileSystem) -> CleanReport:
     clock = ManualClock(case.facts["now"])
-    cleanable = find_cleanable(log, case.facts["checkpointBefore"], now_ms=clock.now_ms())
+    cleanable = find_cleanable(
+        log, case.facts["checkpointBefore"], config=log.config, now_ms=clock.now_ms()
+    )
     assert cleanable.first_dirty_offset == case.facts["firstDirtyOffset"]
     bases = [each for each in log.segments.base_offsets if each <= case.facts[UNCLEANABLE]]
     assert cleanable.end_offset == bases[-1]
