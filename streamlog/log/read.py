@@ -7,9 +7,10 @@ those. The last offset may be bounded by an isolation level.
 """
 
 import itertools
+import struct
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -27,10 +28,13 @@ from streamlog.records.batch import (
 from streamlog.records.columns import COLUMNS, RecordColumns, decode_columns
 from streamlog.records.layout import HEADER_SIZE_UP_TO_MAGIC, MAX_INT64
 from streamlog.records.record import Record
+from streamlog.records.table import LAST_OFFSET, POSITION, SIZE
 from streamlog.segment.segment import Segment
 from streamlog.segment.txn_index import AbortedTxn
 
 __all__ = ["Bounds", "FetchInfo", "aborted_between", "fetch", "size_between", "split"]
+
+_OFFSET: Final = struct.Struct(">q")  # a batch begins with its offset
 
 
 class Bounds(NamedTuple):
@@ -176,11 +180,22 @@ def fetch(
         )
     upper = min(upper, end_offset)
     if offset < upper:
-        for segment in segments.starting_at(offset):
+        following = segments.starting_at(offset)
+        for segment, behind in itertools.zip_longest(following, following[1:]):
             if segment.base_offset >= upper:
                 break
-            info = _fetch_from(segment, offset, bounds, upper, end_offset, max_bytes)
-            if info is not None:
+            batches = _batches_from(segment, behind, offset, upper, max_bytes)
+            if batches is not None:
+                info = FetchInfo(
+                    offset=offset,
+                    buffer=batches.buffer[: batches.table.end],  # of bytes it would be a copy
+                    table=batches.table,
+                    next_offset=int(batches.table.last_offset[-1]) + 1,
+                    end_offset=end_offset,
+                    bounds=bounds,
+                    path=batches.path,
+                    position=batches.position,
+                )
                 return _without_aborted(info, segments) if is_committed else info
     return FetchInfo(
         offset=offset,
@@ -216,51 +231,83 @@ def aborted_between(segments: Segments, start_offset: int, end_offset: int) -> l
     return aborted
 
 
-def _fetch_from(
-    segment: Segment, offset: int, bounds: Bounds, upper: int, end_offset: int, max_bytes: int
-) -> FetchInfo | None:
-    """Return what `segment` has from `offset` on, None where it has nothing."""
+class _Batches(NamedTuple):
+    """Batches of a segment: where they lie, their bytes and some behind them, their headers."""
+
+    path: str
+    position: int
+    buffer: memoryview
+    table: BatchTable
+
+
+def _batches_from(
+    segment: Segment, behind: Segment | None, offset: int, upper: int, max_bytes: int
+) -> _Batches | None:
+    """Return what `segment`, in front of another, has from `offset` on, checked; None: nothing."""
     start = segment.translate_offset(offset)
     if start is None:
         return None
-    buffer = segment.read(start.position, max(max_bytes, start.size))
-    scan = scan_batches(buffer)
+    size = max(max_bytes, start.size)
+    read = memoryview(segment.read(start.position, size + _OFFSET.size))
+    scan = scan_batches(read[:size])
     if scan.stop not in (ScanStop.END, ScanStop.PARTIAL) or len(scan.table) == 0:
         raise CorruptRecordError(
             f"not a record batch ({scan.stop.name.lower()})",
             path=segment.path,
             position=start.position + scan.consumed,
             offset=offset,
-            got=buffer[scan.consumed : scan.consumed + HEADER_SIZE_UP_TO_MAGIC].hex(),
+            got=read[scan.consumed : scan.consumed + HEADER_SIZE_UP_TO_MAGIC].hex(),
             expected="the header of a batch",
         )
-    table = scan.table
-    wanted = table.count_before(upper)
-    if wanted == 0:
-        return None  # compaction left nothing below the bound
-    if wanted < len(table):
-        table = table.slice(0, wanted)
-    good = check_crc(buffer, table)
+    wanted = scan.table.count_before(upper)
+    table = scan.table.slice(0, max(wanted, 1))
+    batches = _Batches(segment.path, start.position, read, table)
+    _check_sums(batches)
+    _check_order(batches, segment.size, behind)
+    return batches if wanted else None  # compaction left nothing below the bound
+
+
+def _check_sums(batches: _Batches) -> None:
+    table = batches.table
+    good = check_crc(batches.buffer, table)
     if good < len(table):
         raise CorruptRecordError(
             "record batch fails its checksum",
-            path=segment.path,
-            position=start.position + int(table.position[good]),
+            path=batches.path,
+            position=batches.position + int(table.position[good]),
             offset=int(table.base_offset[good]),
             got="another checksum over its bytes",
             expected=f"{int(table.crc[good]):#010x}",
         )
-    size = int(table.position[-1] + table.size[-1])
-    return FetchInfo(
-        offset=offset,
-        buffer=memoryview(buffer)[:size],  # a slice of the bytes would copy megabytes
-        table=table,
-        next_offset=int(table.last_offset[-1]) + 1,
-        end_offset=end_offset,
-        bounds=bounds,
-        path=segment.path,
-        position=start.position,
-    )
+
+
+def _check_order(batches: _Batches, segment_size: int, behind: Segment | None) -> None:
+    """Check that each batch begins above the one before it, and what comes behind them, too.
+
+    Base offsets have no checksum: where one was raised, what comes next would be passed over.
+
+    Raises:
+        CorruptRecordError: Two batches claim the same offsets.
+    """
+    table = batches.table
+    rising = table.count_rising()
+    row = table.fields[rising - 1].tolist()
+    last, end = row[LAST_OFFSET], row[POSITION] + row[SIZE]
+    if len(batches.buffer) >= end + _OFFSET.size:
+        (begins,) = _OFFSET.unpack_from(batches.buffer, end)
+    elif behind is not None and batches.position + end == segment_size:
+        begins = behind.base_offset
+    else:
+        return
+    if begins <= last:
+        raise CorruptRecordError(
+            "offsets of two batches overlap",
+            path=batches.path,
+            position=batches.position + end,
+            offset=last,
+            got=f"what comes next begins at offset {begins}",
+            expected=f"an offset above {last}",
+        )
 
 
 def size_between(segments: Segments, start_offset: int, end_offset: int) -> int:

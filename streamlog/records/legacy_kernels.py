@@ -88,7 +88,7 @@ SPAN_WIDTH: Final = 3
 NO_TYPE: Final = -1  # TimestampType.NO_TIMESTAMP_TYPE, in which numba sees an object
 
 # The third of what `choose_messages` and the others are told, besides LIMIT_START and LIMIT_END.
-LIMIT_ORDER: Final = 2  # 1: offsets in a message set must rise, as on a disk; 0: they may be any
+LIMIT_ORDER: Final = 2  # 1: offsets must rise, as on a disk; 0: they may be any
 
 
 # ---- messages to columns -------------------------------------------------------------------------
@@ -331,6 +331,7 @@ def decode_messages(
     """
     out_ints[:INTS_TYPE, 0] = 0
     row = 0
+    previous = -1
     for batch in range(len(spans)):
         position, set_end = spans[batch, SPAN_BEGIN], spans[batch, SPAN_END]
         if position < 0:
@@ -339,7 +340,7 @@ def decode_messages(
             return note_error(out_totals, batch, 0, OUT_OF_ROOM)
         is_wrapper = fields[batch, ATTRIBUTES] & COMPRESSION_MASK != 0
         forbidden = COMPRESSION_MASK if is_wrapper else 0
-        previous, count = -1, 0
+        count = 0
         while set_end - position >= LOG_OVERHEAD:
             found = read_message(source, position, set_end, forbidden, spans[batch, SPAN_BASE])
             position = found.end

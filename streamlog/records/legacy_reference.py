@@ -97,29 +97,29 @@ def decode_messages(
     _, bases = survey_sets(source, batches, spans, limits)
     slots: list[Slot] = []
     types: list[int] = []
+    previous = -1
     for batch, span, base in zip(batches, spans, bases, strict=True):
-        if span is not None:
-            found = _wanted_slots(source, batch, span, base, limits)
-            slots += found
-            is_stamped = batch.attributes & TIMESTAMP_TYPE_MASK != 0
-            types += [int(is_stamped) if batch.magic == m.MAGIC_V1 else -1] * len(found)
+        if span is None:
+            continue
+        is_stamped = batch.attributes & TIMESTAMP_TYPE_MASK != 0
+        for slot in _slots(source, batch, span, base):
+            if limits[2] and slot.offset <= previous:
+                raise BadRecordError(m.BAD_MESSAGE_ORDER)
+            previous = slot.offset
+            if limits[0] <= slot.offset < limits[1]:
+                slots.append(slot)
+                types.append(int(is_stamped) if batch.magic == m.MAGIC_V1 else -1)
     return as_columns(source, slots, types)
 
 
-def _wanted_slots(
-    source: bytes, batch: Batch, span: range, base: int, limits: Sequence[int]
-) -> list[Slot]:
-    slots: list[Slot] = []
+def _slots(source: bytes, batch: Batch, span: range, base: int) -> Iterator[Slot]:
     for message in _whole_messages(source, span):
         slot = _read_message(source, message, is_inner=batch.attributes & COMPRESSION_MASK != 0)
         slot = slot._replace(offset=_wrap(base + slot.offset))
         is_v1 = source[message.start + MAGIC_OFFSET] == m.MAGIC_V1
         if batch.attributes & TIMESTAMP_TYPE_MASK and is_v1:
             slot = slot._replace(timestamp=batch.max_timestamp)
-        if limits[2] and slot.offset <= (slots[-1].offset if slots else -1):
-            raise BadRecordError(m.BAD_MESSAGE_ORDER)
-        slots.append(slot)
-    return [slot for slot in slots if limits[0] <= slot.offset < limits[1]]
+        yield slot
 
 
 def _whole_messages(source: bytes, span: range) -> Iterator[range]:

@@ -67,7 +67,7 @@ WHAT_IS_WRONG: Final = {
     m.BAD_WRAPPER_CODEC: "message is compressed with a codec that its format does not know",
     m.NULL_WRAPPER: "compressed message has no value",
     m.BAD_WRAPPER_OFFSET: "offset of a compressed message is below that of its last record",
-    m.BAD_MESSAGE_ORDER: "offsets in a compressed message go back",
+    m.BAD_MESSAGE_ORDER: "offsets of messages go back",
 }
 
 

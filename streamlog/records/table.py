@@ -136,6 +136,13 @@ class BatchTable:
             begins |= unknown & (previous + 1 < offset)
         return int(begins.sum())
 
+    def count_rising(self) -> int:
+        """Return how many batches at the front each begin above the end of the one before."""
+        if len(self.fields) == 1:
+            return 1
+        overlaps = self.base_offset[1:] <= self.last_offset[:-1]
+        return int(overlaps.argmax()) + 1 if overlaps.any() else len(self)
+
     @property
     def is_legacy(self) -> bool:
         """Whether the first batch, if there is one, is a message of v0 or v1."""
