@@ -11,6 +11,9 @@ from typing import NamedTuple
 import pytest
 
 from streamlog.server_config import ServerConfig
+from streamlog.spark.options import OPTIONS
+from streamlog.spark.schema import COLUMN_NAMES
+from tests.meta import options_page
 from tests.meta.repository import ROOT, files, name
 
 DOCUMENTS = [path for path in files(".md") if "decisions" not in path.parts]
@@ -74,6 +77,13 @@ def test_every_module_a_document_names_exists(document: Path) -> None:
         if (match := dotted.fullmatch(text)) and not _resolves(match[1]) and text not in SETTINGS
     ]
     assert missing == []
+
+
+def test_the_page_of_options_says_what_the_format_goes_by() -> None:
+    page = options_page.PAGE.read_text(encoding="utf-8")
+    assert page == options_page.with_tables(page)
+    assert all(f"| `{each.name}` |" in page for each in OPTIONS)
+    assert all(f"`{column}`" in page for column in COLUMN_NAMES)
 
 
 def _resolves(dotted: str) -> bool:
