@@ -111,11 +111,9 @@ def filter_batches(
     """
     from streamlog.records import filter_kernels as kernels
 
-    kept = records.slots[selection.keep]
-    sizes = kept[:, (s.SLOT_KEY_SIZE, s.SLOT_VALUE_SIZE, s.SLOT_HEADERS_SIZE)]
     copied = table.size[selection.fates == kernels.COPY]
-    room = int(np.maximum(sizes, 0).sum()) + int(copied.sum())
-    room += len(kept) * MAX_OVERHEAD + len(table) * RECORD_BATCH_OVERHEAD
+    room = len(records.source) + int(copied.sum())  # memory that is not written to costs nothing
+    room += int(selection.keep.sum()) * MAX_OVERHEAD + len(table) * RECORD_BATCH_OVERHEAD
     fields = np.empty_like(table.fields)
     out = np.empty(room, np.uint8)
     count = kernels.rewrite_batches(

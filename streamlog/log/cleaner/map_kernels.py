@@ -6,9 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.binary.jit import inlined, kernel
-from streamlog.binary.siphash import plain_siphash, siphash
+from streamlog.binary.siphash import siphash
 from streamlog.records.layout import MAX_INT32
-from streamlog.records.slot import OK, OUT_OF_ROOM, SLOT_KEY, SLOT_KEY_SIZE, SLOT_OFFSET
+from streamlog.records.slot import (
+    OK,
+    OUT_OF_ROOM,
+    SLOT_KEY,
+    SLOT_KEY_SIZE,
+    SLOT_OFFSET,
+    SLOT_VALUE_SIZE,
+)
 
 # A place of the map, int64[places, 3]; one of offset 0 is free.
 PLACE_LOW: Final = 0  # the first half of the hash
@@ -16,44 +23,24 @@ PLACE_HIGH: Final = 1  # the second
 PLACE_OFFSET: Final = 2  # plus one, so that fresh memory is free places
 PLACE_WIDTH: Final = 3
 
-# What putting changes: int64[3].
+# What putting changes: int64[4].
 STATE_SIZE: Final = 0  # keys in the map
 STATE_LATEST: Final = 1  # the offset put last
-STATE_MET: Final = 2  # of no meaning, see `fetch_places`
+STATE_START: Final = 2  # the offset that the first bit of the overtaken ones stands for
+STATE_MET: Final = 3  # of no meaning, see `fetch_places`
 
-BLOCK: Final = 64  # records whose places are fetched at a time
+# What may become of the records of a batch.
+ALL_GO: Final = 0
+ALL_STAY: Final = 1
+LAST_STAY: Final = 2  # those that are the last of their key
+LAST_VALUES_STAY: Final = 3  # of these, those with a value
 
-ABSENT: Final = -1
+# What is counted of a batch: int64[b, 2].
+COUNT_KEPT: Final = 0
+COUNT_TOMBSTONES: Final = 1  # of those kept
+COUNT_WIDTH: Final = 2
 
-
-@kernel
-def hash_keys(
-    source: NDArray[np.uint8],
-    slots: NDArray[np.int64],
-    low: int,
-    high: int,
-    out_hashes: NDArray[np.int64],
-) -> int:
-    """Hash the key of each record.
-
-    Args:
-        source: uint8[m], m at least 8, the bytes the slots point into.
-        slots: int64[n, 9].
-        low: The first half of the hash's key.
-        high: The second half.
-        out_hashes: int64[n, 2]; those of records without a key are left alone.
-
-    Returns:
-        OK, or OUT_OF_ROOM where a key lies outside of `source`.
-    """
-    for row in range(len(slots)):
-        start, size = slots[row, SLOT_KEY], slots[row, SLOT_KEY_SIZE]
-        if size < 0:
-            continue
-        if start < 0 or size > source.size - start:
-            return OUT_OF_ROOM
-        out_hashes[row, 0], out_hashes[row, 1] = siphash(source, start, start + size, low, high)
-    return OK
+BLOCK: Final = 64  # records whose places are fetched together
 
 
 @inlined
@@ -75,109 +62,208 @@ def find_place(places: NDArray[np.int64], low: int, high: int) -> int:
     return place
 
 
+@inlined
+def hash_key(
+    source: NDArray[np.uint8],
+    slots: NDArray[np.int64],
+    row: int,
+    secret: NDArray[np.int64],
+    hashes: NDArray[np.int64],
+) -> int:
+    """Hash the key of a record, which has one, into its row of a block's int64[BLOCK, 2].
+
+    Returns:
+        OK, or OUT_OF_ROOM where the key lies outside of `source`.
+    """
+    start, size = slots[row, SLOT_KEY], slots[row, SLOT_KEY_SIZE]
+    if start < 0 or size > source.size - start:
+        return OUT_OF_ROOM
+    low, high = siphash(source, start, start + size, secret[0], secret[1])
+    hashes[row % BLOCK, 0], hashes[row % BLOCK, 1] = low, high
+    return OK
+
+
 @kernel
-def fetch_places(hashes: NDArray[np.int64], start: int, end: int, places: NDArray[np.int64]) -> int:
-    """Bring the places of some hashes into the processor's cache, many at a time.
+def fetch_places(
+    hashes: NDArray[np.int64], wanted: NDArray[np.bool_], count: int, places: NDArray[np.int64]
+) -> int:
+    """Bring the places of a block's hashes into the processor's cache, many at a time.
 
     A search waits for memory, and what it finds there decides a branch, so searches wait one
-    after the other. Reads that decide nothing wait together.
+    after the other. Reads that decide nothing wait together, if little else is between them.
 
     Returns:
         A number of no meaning, which keeps the reads from being left out.
     """
     met = 0
-    for row in range(start, end):
-        place = first_place(places, hashes[row, 0])
-        met |= places[place, PLACE_LOW] ^ places[place, PLACE_OFFSET]
+    for at in range(count):
+        if wanted[at]:
+            place = first_place(places, hashes[at, 0])
+            met |= places[place, PLACE_LOW] ^ places[place, PLACE_OFFSET]
     return met
 
 
 @kernel
-def put_offsets(
-    hashes: NDArray[np.int64],
+def put_keys(
+    source: NDArray[np.uint8],
     slots: NDArray[np.int64],
-    wanted: NDArray[np.bool_],
+    rows: NDArray[np.int64],
+    is_taken: NDArray[np.bool_],
+    start: int,
+    secret: NDArray[np.int64],
     capacity: int,
     places: NDArray[np.int64],
+    overtaken: NDArray[np.uint8],
     state: NDArray[np.int64],
+    hashes: NDArray[np.int64],
+    wanted: NDArray[np.bool_],
 ) -> int:
-    """Put the offsets of records into the map, until it is full.
+    """Put the offsets of records with a key into the map, until it is full.
 
     Args:
-        hashes: int64[n, 2], of the records' keys, of others any numbers.
+        source: uint8[m], m at least 8, the bytes the slots point into.
         slots: int64[n, 9].
-        wanted: bool[n], which records to put; each has a key.
+        rows: int64[b], how many of them belong to each batch.
+        is_taken: bool[b], whether those of a batch are put.
+        start: Records below this offset are not; the same in each call.
+        secret: int64[2], the key of the hash.
         capacity: How many keys the map takes, less than it has places.
         places: int64[p, 3], changed.
-        state: int64[3], changed.
+        overtaken: uint8[q], changed: a bit an offset from the map's start on, set once a later
+            record of its key was put. Of offsets that it has no room for nothing is said.
+        state: int64[4], changed.
+        hashes: int64[BLOCK, 2], room to work in.
+        wanted: bool[BLOCK], the same.
 
     Returns:
         How many records were looked at: all of them, or those before the first that found the
-        map full.
+        map full; or OUT_OF_ROOM where a key lies outside of `source`.
 
     Source: Cleaner.buildOffsetMapForSegment, SkimpyOffsetMap.put.
     """
-    met = 0
-    for row in range(len(slots)):
-        if row % BLOCK == 0:
-            met |= fetch_places(hashes, row, min(row + BLOCK, len(slots)), places)
-        if not wanted[row]:
-            continue
-        if state[STATE_SIZE] >= capacity:
-            return row
-        low, high, offset = hashes[row, 0], hashes[row, 1], slots[row, SLOT_OFFSET]
-        place = find_place(places, low, high)
-        if places[place, PLACE_OFFSET] == 0:
-            places[place, PLACE_LOW], places[place, PLACE_HIGH] = low, high
-            state[STATE_SIZE] += 1
-        places[place, PLACE_OFFSET] = offset + 1
-        state[STATE_LATEST] = offset
-    state[STATE_MET] = met
+    state[STATE_START] = start
+    batch, batch_end = -1, 0
+    for block in range(0, len(slots), BLOCK):
+        end = min(block + BLOCK, len(slots))
+        for row in range(block, end):
+            while row >= batch_end:
+                batch += 1
+                batch_end += rows[batch]
+            is_wanted = slots[row, SLOT_KEY_SIZE] >= 0 and slots[row, SLOT_OFFSET] >= start
+            wanted[row % BLOCK] = is_wanted and is_taken[batch]
+            if wanted[row % BLOCK]:
+                status = hash_key(source, slots, row, secret, hashes)
+                if status != OK:
+                    return status
+        state[STATE_MET] |= fetch_places(hashes, wanted, end - block, places)
+        for row in range(block, end):
+            if not wanted[row % BLOCK]:
+                continue
+            if state[STATE_SIZE] >= capacity:
+                return row
+            put_offset(slots[row, SLOT_OFFSET], hashes[row % BLOCK], places, overtaken, state)
     return len(slots)
 
 
-@kernel
-def find_offsets(
-    hashes: NDArray[np.int64],
-    slots: NDArray[np.int64],
+@inlined
+def put_offset(
+    offset: int,
+    found: NDArray[np.int64],
     places: NDArray[np.int64],
+    overtaken: NDArray[np.uint8],
     state: NDArray[np.int64],
-    out_offsets: NDArray[np.int64],
+) -> None:
+    """Put an offset at the place of a hash, int64[2], and mark the one it overtakes."""
+    place = find_place(places, found[0], found[1])
+    before = places[place, PLACE_OFFSET] - 1
+    if before < 0:
+        places[place, PLACE_LOW], places[place, PLACE_HIGH] = found[0], found[1]
+        state[STATE_SIZE] += 1
+    elif before - state[STATE_START] < 8 * overtaken.size:
+        bit = before - state[STATE_START]
+        overtaken[bit >> 3] |= 1 << (bit & 7)
+    places[place, PLACE_OFFSET] = offset + 1
+    state[STATE_LATEST] = offset
+
+
+@kernel
+def choose_records(
+    source: NDArray[np.uint8],
+    slots: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    ways: NDArray[np.int64],
+    secret: NDArray[np.int64],
+    places: NDArray[np.int64],
+    overtaken: NDArray[np.uint8],
+    state: NDArray[np.int64],
+    hashes: NDArray[np.int64],
+    wanted: NDArray[np.bool_],
+    out_keep: NDArray[np.bool_],
+    out_counts: NDArray[np.int64],
 ) -> int:
-    """Look up the offset that the map has for the key of each record.
+    """Tell of each record whether it stays.
+
+    Where the records that were put lie close together, nearly all of them are decided by one
+    bit; what lies before or far behind is looked up by the hash of its key.
 
     Args:
-        hashes: int64[n, 2], of the records' keys.
+        source: uint8[m], m at least 8, the bytes the slots point into.
         slots: int64[n, 9].
-        places: int64[p, 3].
-        state: int64[3]; of what it says nothing is changed.
-        out_offsets: int64[n], filled; ABSENT for a record without a key, or one not in the map.
+        rows: int64[b], how many of them belong to each batch.
+        ways: int64[b], what may become of each batch's records, ALL_GO to LAST_VALUES_STAY.
+        secret: int64[2], the key of the hash.
+        places: int64[p, 3], the map's.
+        overtaken: uint8[q], see `put_keys`.
+        state: int64[4]; of what it says nothing is changed.
+        hashes: int64[BLOCK, 2], room to work in.
+        wanted: bool[BLOCK], the same.
+        out_keep: bool[n].
+        out_counts: int64[b, 2], of each batch the records that stay and the tombstones of these.
 
     Returns:
-        How many were found.
+        OK, or OUT_OF_ROOM where a key lies outside of `source`.
+
+    Source: Cleaner.shouldRetainRecord.
     """
-    found, met = 0, 0
-    for row in range(len(slots)):
-        if row % BLOCK == 0:
-            met |= fetch_places(hashes, row, min(row + BLOCK, len(slots)), places)
-        out_offsets[row] = ABSENT
-        if slots[row, SLOT_KEY_SIZE] >= 0:
-            place = find_place(places, hashes[row, 0], hashes[row, 1])
-            offset = places[place, PLACE_OFFSET]
-            if offset != 0:
-                out_offsets[row] = offset - 1
-                found += 1
-    state[STATE_MET] = met
-    return found
+    out_counts[:] = 0
+    batch, batch_end, latest = -1, 0, state[STATE_LATEST]
+    for block in range(0, len(slots), BLOCK):
+        end, first_batch, first_end = min(block + BLOCK, len(slots)), batch, batch_end
+        for row in range(block, end):
+            while row >= batch_end:
+                batch += 1
+                batch_end += rows[batch]
+            way, offset = ways[batch], slots[row, SLOT_OFFSET]
+            out_keep[row] = way == ALL_STAY or (way != ALL_GO and offset > latest)
+            wanted[row % BLOCK] = False
+            if way >= LAST_STAY and offset <= latest and slots[row, SLOT_KEY_SIZE] >= 0:
+                if way == LAST_VALUES_STAY and slots[row, SLOT_VALUE_SIZE] < 0:
+                    continue
+                bit = offset - state[STATE_START]
+                if 0 <= bit < 8 * overtaken.size:
+                    out_keep[row] = overtaken[bit >> 3] >> (bit & 7) & 1 == 0
+                    continue
+                wanted[row % BLOCK] = True
+                status = hash_key(source, slots, row, secret, hashes)
+                if status != OK:
+                    return status
+        state[STATE_MET] |= fetch_places(hashes, wanted, end - block, places)
+        batch, batch_end = first_batch, first_end
+        for row in range(block, end):
+            while row >= batch_end:
+                batch += 1
+                batch_end += rows[batch]
+            if wanted[row % BLOCK]:
+                place = find_place(places, hashes[row % BLOCK, 0], hashes[row % BLOCK, 1])
+                out_keep[row] = slots[row, SLOT_OFFSET] >= places[place, PLACE_OFFSET] - 1
+            if out_keep[row]:
+                out_counts[batch, COUNT_KEPT] += 1
+                out_counts[batch, COUNT_TOMBSTONES] += slots[row, SLOT_VALUE_SIZE] < 0
+    return OK
 
 
 # ---- twins -------------------------------------------------------------------------------------
-def plain_hash_keys(keys: list[bytes | None], secret: bytes) -> list[bytes | None]:
-    """Return the hash of each key under a secret of 16 bytes."""
-    return [None if key is None else plain_siphash(key, secret) for key in keys]
-
-
-def plain_put_offsets(
+def plain_put_keys(
     known: dict[bytes, int], records: list[tuple[int, bytes | None]], capacity: int
 ) -> int:
     """Put offsets by keys, None for a record that is not wanted; return how many were looked at."""
@@ -190,6 +276,17 @@ def plain_put_offsets(
     return len(records)
 
 
-def plain_find_offsets(known: dict[bytes, int], keys: list[bytes | None]) -> list[int]:
-    """Return the offset of each key, -1 for none."""
-    return [ABSENT if key is None else known.get(key, ABSENT) for key in keys]
+def plain_choose_records(
+    known: dict[bytes, int], latest: int, records: list[tuple[int, bytes | None, bool]], way: int
+) -> list[bool]:
+    """Tell which records of a batch stay: their offsets, keys, and whether they have a value."""
+    stay = []
+    for offset, key, has_value in records:
+        if way in (ALL_GO, ALL_STAY):
+            stay.append(way == ALL_STAY)
+        elif offset > latest:
+            stay.append(True)
+        else:
+            is_last = key is not None and offset >= known.get(key, 0)
+            stay.append(is_last and (has_value or way == LAST_STAY))
+    return stay

@@ -11,7 +11,6 @@ from streamlog.log.cleaner.transactions import CleanedTransactions
 from streamlog.log.read import aborted_between
 from streamlog.log.segments import Segments
 from streamlog.records.filter import locate
-from streamlog.records.slot import SLOT_KEY_SIZE, SLOT_OFFSET
 from streamlog.records.slots import RecordSlots
 from streamlog.records.table import BatchTable
 from streamlog.segment.file_records import FileRecords
@@ -86,15 +85,11 @@ def _put(
 ) -> bool:
     """Put the keys of batches into the map; False where it got full."""
     left_out = transactions.discardable(table, records) | table.is_control
-    batch_of = np.repeat(np.arange(len(table)), records.rows)
-    wanted = (
-        (records.slots[:, SLOT_KEY_SIZE] >= 0)
-        & (records.slots[:, SLOT_OFFSET] >= start)
-        & ~left_out[batch_of]
-    )
-    done = offset_map.put(records, wanted)
+    done = offset_map.put(records, ~left_out, start)
     is_whole = done == len(records.slots)
-    count = len(table) if is_whole else int(batch_of[done])
+    count = len(table)
+    if not is_whole:
+        count = int(np.searchsorted(np.cumsum(records.rows), done, side="right"))
     if count and int(table.last_offset[count - 1]) >= start:
         offset_map.update_latest_offset(int(table.last_offset[count - 1]))
     return is_whole

@@ -5,6 +5,11 @@ and 8 of the offset. Kafka's arithmetic says how many keys fit: the memory in pl
 load factor. Where there are more, the map ends in the middle of the dirty section, and the rest
 is another round's.
 
+Beside it a bit is set for each offset that a later one of the same key has overtaken, for the
+first 32 million offsets of the dirty section. So a record there, at least every second one of a
+round by Kafka's defaults, needs no second search: the memory of its bit is in the cache, that of
+its place is not.
+
 Two keys of one hash would be taken for one, and the older record lost. So the hash is keyed with
 16 bytes that are drawn for each map and never leave it: `decisions/0004-keyed-offset-map.md`.
 
@@ -17,6 +22,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlog.binary.arrays import read_only
 from streamlog.errors import InvalidConfigError
 from streamlog.records.layout import MAX_INT32
 from streamlog.records.slots import RecordSlots
@@ -24,6 +30,7 @@ from streamlog.records.slots import RecordSlots
 __all__ = ["BYTES_PER_KEY", "OffsetMap"]
 
 BYTES_PER_KEY: Final = 24
+OVERTAKEN_SIZE: Final = 4 << 20  # bytes, a bit an offset
 
 
 class OffsetMap:
@@ -38,7 +45,7 @@ class OffsetMap:
         InvalidConfigError: There is no room for a single key.
     """
 
-    __slots__ = ("_high", "_low", "_places", "_state", "capacity")
+    __slots__ = ("_overtaken", "_places", "_room", "_secret", "_state", "capacity")
 
     def __init__(
         self, *, memory: int, load_factor: float = 0.9, random: random_module.Random
@@ -54,8 +61,11 @@ class OffsetMap:
                 expected=f"at least {2 * BYTES_PER_KEY} (log.cleaner.dedupe.buffer.size)",
             )
         self._places = np.zeros((count, k.PLACE_WIDTH), np.int64)
-        self._state = np.array((0, -1, 0), np.int64)
-        self._low, self._high = (random.getrandbits(64) - (1 << 63) for _ in range(2))
+        self._overtaken = np.zeros(OVERTAKEN_SIZE, np.uint8)
+        self._room = np.empty((k.BLOCK, 2), np.int64), np.empty(k.BLOCK, np.bool_)
+        self._state = np.array((0, -1, 0, 0), np.int64)
+        halves = [random.getrandbits(64) - (1 << 63) for _ in range(2)]
+        self._secret = np.array(halves, np.int64)
 
     @property
     def size(self) -> int:
@@ -81,37 +91,64 @@ class OffsetMap:
         """Note that the records up to `offset` need no place of their own."""
         self._state[1] = max(self._state[1], offset)
 
-    def hashes(self, records: RecordSlots) -> NDArray[np.int64]:
-        """Return the hashes of the records' keys, int64[n, 2]; of no meaning without a key."""
-        from streamlog.log.cleaner import map_kernels as k
-
-        hashes = np.empty((len(records.slots), 2), np.int64)
-        status = k.hash_keys(records.source, records.slots, self._low, self._high, hashes)
-        assert status == 0, status
-        return hashes
-
-    def put(self, records: RecordSlots, wanted: NDArray[np.bool_]) -> int:
-        """Put the offsets of records in, in their order, until the map is full.
+    def put(self, records: RecordSlots, is_taken: NDArray[np.bool_], start: int) -> int:
+        """Put the offsets of records with a key in, in their order, until the map is full.
 
         Args:
             records: The records.
-            wanted: bool[n], which of them; each has a key.
+            is_taken: bool[b], whether those of a batch are put.
+            start: Records below this offset are not; the same for all that the map is given.
 
         Returns:
             How many records were looked at; fewer than there are where the map is full.
         """
         from streamlog.log.cleaner import map_kernels as k
 
-        hashes = self.hashes(records)
-        return k.put_offsets(
-            hashes, records.slots, wanted, self.capacity, self._places, self._state
+        looked_at = k.put_keys(
+            records.source,
+            records.slots,
+            read_only(records.rows, np.int64),
+            read_only(is_taken, np.bool_),
+            start,
+            self._secret,
+            self.capacity,
+            self._places,
+            self._overtaken,
+            self._state,
+            *self._room,
         )
+        assert looked_at >= 0, looked_at
+        return looked_at
 
-    def find(self, records: RecordSlots) -> NDArray[np.int64]:
-        """Return the offset of the last record of each record's key, int64[n]; -1 for none."""
+    def choose(
+        self, records: RecordSlots, ways: NDArray[np.int64]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """Tell of each record whether it stays.
+
+        Args:
+            records: The records.
+            ways: int64[b], what may become of each batch's records, see `map_kernels`.
+
+        Returns:
+            bool[n], whether it stays, and int64[b, 2], of each batch how many do and how many
+            of these are tombstones.
+        """
         from streamlog.log.cleaner import map_kernels as k
 
-        offsets = np.empty(len(records.slots), np.int64)
-        hashes = self.hashes(records)
-        k.find_offsets(hashes, records.slots, self._places, self._state, offsets)
-        return offsets
+        keep = np.empty(len(records.slots), np.bool_)
+        counts = np.empty((len(records.rows), k.COUNT_WIDTH), np.int64)
+        status = k.choose_records(
+            records.source,
+            records.slots,
+            read_only(records.rows, np.int64),
+            read_only(ways, np.int64),
+            self._secret,
+            self._places,
+            self._overtaken,
+            self._state,
+            *self._room,
+            keep,
+            counts,
+        )
+        assert status == 0, status
+        return keep, counts

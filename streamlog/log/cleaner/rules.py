@@ -16,7 +16,6 @@ from streamlog.log.cleaner.transactions import CleanedTransactions
 from streamlog.log.producer_state import ProducerState
 from streamlog.records.filter import Selection
 from streamlog.records.layout import DELETE_HORIZON_MASK
-from streamlog.records.slot import SLOT_KEY_SIZE, SLOT_OFFSET, SLOT_VALUE_SIZE
 from streamlog.records.slots import RecordSlots
 from streamlog.records.table import BatchTable
 
@@ -86,16 +85,10 @@ class KeepRules:
         has_horizon = table.attributes & DELETE_HORIZON_MASK != 0
         is_due = has_horizon & (table.base_timestamp <= self.now_ms)
         loses_all = discardable & (~is_control | is_due)
-        tombstones_stay = ~is_due
-        if table.is_legacy:
-            tombstones_stay = np.full(len(table), keeps_legacy_tombstones)
-        batch_of = np.repeat(np.arange(len(table)), records.rows)
-        keep = is_control[batch_of] | self._keeps(records, tombstones_stay[batch_of])
-        keep &= ~loses_all[batch_of]
-        kept = np.bincount(batch_of[keep], minlength=len(table))
-        is_tombstone = keep & (records.slots[:, SLOT_VALUE_SIZE] < 0)
-        has_tombstone = np.bincount(batch_of[is_tombstone], minlength=len(table)) > 0
-        gets_horizon = (has_tombstone | discardable & is_control) & ~has_horizon
+        ways = self._ways(table, loses_all, is_due, keeps_legacy_tombstones=keeps_legacy_tombstones)
+        keep, counts = self.offset_map.choose(records, ways)
+        kept, tombstones = counts.T
+        gets_horizon = ((tombstones > 0) | discardable & is_control) & ~has_horizon
         horizons = np.where(has_horizon, table.base_timestamp, NO_HORIZON)
         horizons[gets_horizon] = self.now_ms + self.delete_retention_ms
         is_copied = (kept == records.rows) & ~gets_horizon & (not table.is_legacy)
@@ -103,14 +96,24 @@ class KeepRules:
             fates=self._fates(table, kept, is_copied, loses_all), horizons=horizons, keep=keep
         )
 
-    def _keeps(self, records: RecordSlots, tombstone_stays: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Tell of each record of a data batch whether it stays."""
-        offsets = records.slots[:, SLOT_OFFSET]
-        has_key = records.slots[:, SLOT_KEY_SIZE] >= 0
-        has_value = records.slots[:, SLOT_VALUE_SIZE] >= 0
-        is_last = has_key & (offsets >= self.offset_map.find(records))
-        is_beyond = offsets > self.offset_map.latest_offset
-        return is_beyond | is_last & (has_value | tombstone_stays)
+    def _ways(
+        self,
+        table: BatchTable,
+        loses_all: NDArray[np.bool_],
+        is_due: NDArray[np.bool_],
+        *,
+        keeps_legacy_tombstones: bool,
+    ) -> NDArray[np.int64]:
+        """Return what may become of each batch's records."""
+        from streamlog.log.cleaner import map_kernels as k
+
+        if table.is_legacy:
+            way = k.LAST_STAY if keeps_legacy_tombstones else k.LAST_VALUES_STAY
+            return np.full(len(table), way)
+        ways = np.where(is_due, k.LAST_VALUES_STAY, k.LAST_STAY)
+        ways[table.is_control] = k.ALL_STAY
+        ways[loses_all] = k.ALL_GO
+        return ways
 
     def _fates(
         self,

@@ -19,55 +19,95 @@ from streamlog.records.filter import Selection, filter_batches, locate
 from streamlog.records.layout import RECORD_BATCH_OVERHEAD
 from streamlog.records.record import Header, Record
 from streamlog.records.reference import Batch, Kept, Plain, rewrite_batches
-from streamlog.records.slot import SLOT_KEY, SLOT_KEY_SIZE, SLOT_OFFSET, SLOT_WIDTH
+from streamlog.records.slot import (
+    SLOT_KEY,
+    SLOT_KEY_SIZE,
+    SLOT_OFFSET,
+    SLOT_VALUE_SIZE,
+    SLOT_WIDTH,
+)
 from streamlog.records.slots import RecordSlots
 
 KEYS = st.lists(st.none() | st.binary(max_size=3), max_size=40)
 
 
-def slots_of(keys: list[bytes | None], first_offset: int = 0) -> RecordSlots:
-    """Return records that have keys and offsets and nothing else."""
+def slots_of(keys: list[bytes | None], has_value: list[bool] | None = None) -> RecordSlots:
+    """Return records of keys and offsets, each a batch; those without a value have none."""
     slots = np.zeros((len(keys), SLOT_WIDTH), np.int64)
     data = b""
     for row, key in enumerate(keys):
-        slots[row, SLOT_OFFSET] = first_offset + row
+        slots[row, SLOT_OFFSET] = row
         slots[row, SLOT_KEY] = len(data)
         slots[row, SLOT_KEY_SIZE] = -1 if key is None else len(key)
+        slots[row, SLOT_VALUE_SIZE] = 0 if has_value is None or has_value[row] else -1
         data += key or b""
     rows = np.ones(len(keys), np.int64)
     return RecordSlots(source=as_source(data + bytes(8)), slots=slots, rows=rows)
 
 
-@given(KEYS, st.binary(min_size=16, max_size=16))
-def test_keys_are_hashed_as_the_twin_hashes_them(keys: list[bytes | None], secret: bytes) -> None:
-    records = slots_of(keys)
-    hashes = np.zeros((len(keys), 2), np.int64)
-    low, high = np.frombuffer(secret, "<i8").tolist()
-    assert k.hash_keys(records.source, records.slots, low, high, hashes) == 0
-    for found, expected in zip(hashes, k.plain_hash_keys(keys, secret), strict=True):
-        assert expected is None or found.astype("<i8").tobytes() == expected
+def put(offset_map: OffsetMap, records: RecordSlots, start: int = 0) -> int:
+    """Put all records that have a key."""
+    return offset_map.put(records, np.ones(len(records.rows), np.bool_), start)
 
 
-@given(KEYS, KEYS, st.integers(1, 12))
-def test_the_map_knows_what_a_dictionary_knows(
-    keys: list[bytes | None], asked: list[bytes | None], capacity: int
+def stay(offset_map: OffsetMap, records: RecordSlots, way: int = k.LAST_STAY) -> list[bool]:
+    """Return which records stay, of batches of one record; the counts must say the same."""
+    keep, counts = offset_map.choose(records, np.full(len(records.rows), way))
+    tombstones = keep & (records.slots[:, SLOT_VALUE_SIZE] < 0)
+    assert counts.tolist() == np.stack((keep, tombstones), axis=1).astype(int).tolist()
+    return [bool(each) for each in keep]
+
+
+@given(
+    dirty=st.lists(st.tuples(st.none() | st.binary(max_size=2), st.booleans()), max_size=150),
+    clean=KEYS,
+    capacity=st.integers(1, 12),
+    way=st.sampled_from([k.ALL_GO, k.ALL_STAY, k.LAST_STAY, k.LAST_VALUES_STAY]),
+    room=st.sampled_from([0, 1, 4 << 20]),
+)
+def test_the_map_chooses_as_a_dictionary_does(
+    dirty: list[tuple[bytes | None, bool]],
+    clean: list[bytes | None],
+    capacity: int,
+    way: int,
+    room: int,
 ) -> None:
-    offset_map = OffsetMap(memory=(capacity + 1) * BYTES_PER_KEY, load_factor=1.0, random=Random(5))
+    """Records of the clean section, of the dirty one, and behind a map that got full."""
+    start = len(clean)
+    keys = [*clean, *(key for key, _ in dirty)]
+    has_value = [*([True] * start), *(has for _, has in dirty)]
+    records = slots_of(keys, has_value=has_value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("streamlog.log.cleaner.offset_map.OVERTAKEN_SIZE", room)
+        offset_map = OffsetMap(
+            memory=(capacity + 1) * BYTES_PER_KEY, load_factor=1.0, random=Random(5)
+        )
     known: dict[bytes, int] = {}
-    wanted = np.array([key is not None for key in keys], np.bool_)
-    looked_at = k.plain_put_offsets(known, list(enumerate(keys)), capacity)
-    assert offset_map.put(slots_of(keys), wanted) == looked_at
+    wanted = [(at, key if at >= start else None) for at, key in enumerate(keys)]
+    assert put(offset_map, records, start) == k.plain_put_keys(known, wanted, capacity)
     assert (offset_map.size, offset_map.is_full) == (len(known), len(known) == capacity)
-    assert offset_map.latest_offset == max(known.values(), default=-1)
-    assert offset_map.find(slots_of(asked)).tolist() == k.plain_find_offsets(known, asked)
+    latest = max(known.values(), default=-1)
+    assert offset_map.latest_offset == latest
+    plain = list(zip(range(len(keys)), keys, has_value, strict=True))
+    assert stay(offset_map, records, way) == k.plain_choose_records(known, latest, plain, way)
+
+
+def test_a_batch_that_is_left_out_puts_nothing() -> None:
+    records = slots_of([b"a", b"b", b"a"])
+    offset_map = OffsetMap(memory=1 << 12, random=Random(1))
+    offset_map.put(records, np.array([True, True, False]), 0)
+    offset_map.update_latest_offset(2)
+    assert offset_map.size == 2
+    assert stay(offset_map, records) == [True, True, True]
 
 
 def test_keys_whose_search_begins_at_one_place_are_kept_apart() -> None:
     """Of 500 keys in 501 places most collide with another one, at the table's end too."""
     keys: list[bytes | None] = [b"%d" % number for number in range(500)]
     offset_map = OffsetMap(memory=501 * BYTES_PER_KEY, load_factor=1.0, random=Random(7))
-    assert offset_map.put(slots_of(keys), np.ones(500, np.bool_)) == 500
-    assert offset_map.find(slots_of(keys)).tolist() == list(range(500))
+    assert put(offset_map, slots_of(keys)) == 500
+    assert offset_map.size == 500
+    assert stay(offset_map, slots_of(keys)) == [True] * 500
     assert offset_map.utilization == 500 / 501
 
 
@@ -97,8 +137,8 @@ def test_keys_of_one_md5_are_two_keys() -> None:
     assert md5(MD5_KEY).digest() == md5(MD5_TWIN).digest()
     offset_map = OffsetMap(memory=1 << 20, random=SystemRandom())
     records = slots_of([MD5_KEY, MD5_TWIN])
-    offset_map.put(records, np.ones(2, np.bool_))
-    assert offset_map.find(records).tolist() == [0, 1]
+    put(offset_map, records)
+    assert stay(offset_map, records) == [True, True]
 
 
 # ---- filtering -----------------------------------------------------------------------------------
