@@ -5,10 +5,17 @@ disk (`streamlog.binary.jit` says where). So it is enough to do, once, all that 
 a small topic in memory.
 """
 
+import math
 from collections.abc import Iterator
+from random import Random
 
+from streamlog.clock import SystemClock
 from streamlog.config import LogConfig
 from streamlog.fs.memory import MemoryFileSystem
+from streamlog.log.cleaner.choosing import find_cleanable
+from streamlog.log.cleaner.offset_map import OffsetMap
+from streamlog.log.cleaner.round import CleaningRound
+from streamlog.log.cleaner.throttle import Throttle
 from streamlog.log.partition_log import PartitionLog
 from streamlog.records.record import CompressionType, Header, Record
 
@@ -20,9 +27,10 @@ _MANY_BATCHES = 64  # of a few batches the headers are read by plain code
 
 def warm_up() -> None:
     """Make sure that the compiled code of every kernel is on disk; seconds the first time."""
+    fs = MemoryFileSystem()
     log = PartitionLog.open(
         "/logs/warm-0",
-        fs=MemoryFileSystem(),
+        fs=fs,
         config=LogConfig(message_timestamp_after_max_ms=1 << 62),
     )
     with log:
@@ -34,6 +42,7 @@ def warm_up() -> None:
         # Now that numba is loaded, looking up is done by kernels, too.
         log.read(_MANY_BATCHES)
         log.offset_for_timestamp(_TIMESTAMP)
+        _compact(fs, log)
 
 
 def _records() -> Iterator[Record]:
@@ -57,3 +66,19 @@ def _read(log: PartitionLog) -> None:
     for encoding in ENCODINGS:
         format_records(columns, log.topic_partition, encoding=encoding)
     fetched.columns(columns=frozenset())
+
+
+def _compact(fs: MemoryFileSystem, log: PartitionLog) -> None:
+    """Clean all that was appended: all records of a key but the last go."""
+    log.roll()
+    clock = SystemClock()
+    cleanable = find_cleanable(log, None, config=log.config, now_ms=clock.now_ms())
+    cleaning = CleaningRound(
+        fs,
+        clock,
+        log,
+        cleanable,
+        offset_map=OffsetMap(memory=1 << 16, random=Random(0)),
+        throttle=Throttle(clock, math.inf),
+    )
+    cleaning.go_on(lambda: False)

@@ -29,6 +29,23 @@ for encoding in ("utf8", "base64"):
     assert run(["cat", "orders", "--path", path, "--format", "ndjson", "--encoding", encoding]) == 0
 """
 
+COMPACT = """
+import sys
+from streamlog import Record
+from streamlog.log.maintenance.runner import Maintenance
+from streamlog.log.manager import LogManager
+
+with LogManager.open(sys.argv[1], create=True) as manager:
+    configs = {"cleanup.policy": "compact", "internal.segment.bytes": "4000"}
+    manager.create_topic("state", 1, configs)
+    for number in range(100):
+        value = b"v" if number % 3 else None
+        codec = "lz4" if number % 2 else "none"
+        manager.log("state", 0).append([Record(b"k%d" % (number % 7), value)], compression=codec)
+with Maintenance(sys.argv[1]) as maintenance:
+    print([deed.action for deed in maintenance.run().deeds])
+"""
+
 
 def compiled(cache: Path) -> set[str]:
     """Return the files of compiled code."""
@@ -47,14 +64,24 @@ def python(code: str, cache: Path, *arguments: object) -> str:
     ).stdout
 
 
-def test_after_warming_up_nothing_is_compiled(tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    python("from streamlog.cli.warmup import warm_up; warm_up()", cache)
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that was warmed up."""
+    path = tmp_path_factory.mktemp("warm") / "cache"
+    python("from streamlog.cli.warmup import warm_up; warm_up()", path)
+    assert compiled(path)
+    return path
+
+
+def test_after_warming_up_nothing_is_compiled(cache: Path, tmp_path: Path) -> None:
     warm = compiled(cache)
-    assert warm
-
     lines = python(USE, cache, tmp_path / "root").splitlines()
-
     assert compiled(cache) == warm
     assert len(lines) == 2 * 1101
     assert json.loads(lines[1])["key"] == "k1"
+
+
+def test_after_warming_up_nothing_is_compiled_to_compact(cache: Path, tmp_path: Path) -> None:
+    warm = compiled(cache)
+    assert python(COMPACT, cache, tmp_path / "root") == "['compaction']\n"
+    assert compiled(cache) == warm
