@@ -442,7 +442,8 @@ class PartitionLog:
     def truncate_to(self, offset: int) -> None:
         """Remove everything from `offset` on; a batch that straddles it goes whole.
 
-        Commits that reach above `offset` are retired first, or they would come back.
+        Commits that reach above `offset` are retired first, or they would come back. A log that is
+        cut in front of its start begins at `offset` from then on.
 
         Args:
             offset: The log end afterwards; at or above the log end nothing is removed.
@@ -456,8 +457,11 @@ class PartitionLog:
             floor = self._log.batch_floor(offset)
             self._session.write_recovery_point(min(self._log.recovery_point, floor))
             self._session.lower_cleaner_offset(offset)
+            start = self._log.log_start_offset
             with self._session.changing:
                 self._log.truncate(max(offset, 0), self._clock.now_ms())
+            if self._log.log_start_offset < start:  # later: what was deleted must not come back
+                self._session.write_log_start(self._log.log_start_offset)
 
     def close(self) -> None:
         """Make everything durable, leave the marks the next opening wants, release the files."""

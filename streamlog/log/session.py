@@ -302,6 +302,11 @@ class WriterSession:
             marks = {self._partition: offset}
             checkpoints.write_cleaner_offsets(self._fs, self._clock, self._root, marks)
 
+    def write_log_start(self, offset: int) -> None:
+        """Note durably where the log begins, once it was cut in front of where it began."""
+        marks = {self._partition: offset}
+        checkpoints.write_log_start_offsets(self._fs, self._clock, self._root, marks)
+
     def _flush_by_timer(self) -> None:
         if self._is_closed or self._poison is not None or not self._lock.is_mine:
             return
