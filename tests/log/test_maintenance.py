@@ -1,18 +1,25 @@
 """The runner that keeps a root in bounds: what it does, when, and what it leaves alone."""
 
 import json
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 
 import pytest
 
 from streamlog.clock import ManualClock
-from streamlog.errors import CorruptRecordError, InvalidRequestError, UnknownTopicError
+from streamlog.errors import (
+    CorruptCheckpointError,
+    CorruptRecordError,
+    InvalidRequestError,
+    UnknownTopicError,
+)
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.faults import Fault, FaultyFileSystem
 from streamlog.fs.files import make_directories
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.log.maintenance import book as maintenance_book
+from streamlog.log.maintenance import compaction
 from streamlog.log.maintenance.book import Deed, read_deeds, write_deeds
 from streamlog.log.maintenance.readers import write_progress
 from streamlog.log.maintenance.runner import Maintenance
@@ -20,6 +27,9 @@ from streamlog.log.manager import LogManager
 from streamlog.log.reader import LogReader
 from streamlog.log.roots import server_properties_path, state_path
 from streamlog.records.record import Record
+from streamlog.topic import TopicPartition
+from tests.support.commits import ROOT as SCENE_ROOT
+from tests.support.commits import Scene
 
 NOW = 1_700_000_000_000
 ROOT = "/logs"
@@ -264,6 +274,81 @@ def test_compaction_between_triggers_is_due_by_the_backoff_of_the_cleaner(
         assert len(runner.run_due(budget_ms=1e9).deeds) == 1
 
 
+@pytest.fixture
+def looks(
+    compacted: MemoryFileSystem, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Maintenance, list[TopicPartition]]]:
+    """A runner that has looked and found nothing due, and where it looks from now on."""
+    put_server(compacted, "log.cleaner.backoff.ms=0\n")
+    with manager(compacted, clock) as root:
+        lags = {"min.cleanable.dirty.ratio": 1.0, "min.compaction.lag.ms": 5000}
+        root.alter_topic("states", configs=lags | {"cleanup.policy": "compact,delete"})
+    look, looked = compaction._look, list[TopicPartition]()
+
+    def noted(candidate: compaction.Candidate, *others: Any) -> compaction.Due | compaction.NotDue:
+        looked.append(candidate.partition)
+        return look(candidate, *others)
+
+    monkeypatch.setattr(compaction, "_look", noted)
+    with maintenance(compacted, clock) as runner:
+        assert runner.run_due(budget_ms=1e9).deeds == []
+        assert looked == [TopicPartition("states", 0)]  # the other has one segment
+        looked.clear()
+        yield runner, looked
+
+
+def test_what_is_not_due_is_looked_at_once(
+    looks: tuple[Maintenance, list[TopicPartition]], clock: ManualClock
+) -> None:
+    runner, looked = looks
+    clock.advance(4999)
+    assert runner.run_due(budget_ms=1e9).deeds == []
+    assert looked == []
+
+
+@pytest.mark.parametrize(
+    "change", ["time", "clock back", "append", "setting", "reader", "log start", "nothing spared"]
+)
+def test_it_is_looked_at_again_once_that_may_be_otherwise(
+    looks: tuple[Maintenance, list[TopicPartition]],
+    compacted: MemoryFileSystem,
+    clock: ManualClock,
+    change: str,
+) -> None:
+    runner, looked = looks
+    with manager(compacted, clock) as root:
+        if change == "time":
+            clock.advance(5000)
+        elif change == "clock back":
+            clock.set(NOW - 1)
+        elif change == "append":
+            write_states(root, 0, 1)
+        elif change == "setting":
+            root.alter_topic("states", configs={"max.compaction.lag.ms": 1 << 60})
+        elif change == "reader":
+            offsets = {"states": {"0": 3}}
+            write_progress(ROOT, "billing", offsets, now_ms=clock.now_ms(), fs=compacted)
+        elif change == "log start":
+            root.log("states", 0).delete_records(3)
+    report = runner.run() if change == "nothing spared" else runner.run_due(budget_ms=1e9)
+    assert report.deeds == []
+    assert looked == [TopicPartition("states", 0)]
+
+
+def test_time_alone_makes_due_what_was_too_young(
+    compacted: MemoryFileSystem, clock: ManualClock
+) -> None:
+    put_server(compacted, "log.cleaner.backoff.ms=0\n")
+    with maintenance(compacted, clock) as runner:
+        with manager(compacted, clock) as root:
+            root.alter_topic("states", configs={"min.compaction.lag.ms": 5000})
+        assert runner.run_due(budget_ms=1e9).deeds == []
+        clock.advance(4999)
+        assert runner.run_due(budget_ms=1e9).deeds == []
+        clock.advance(1)
+        assert [each.action for each in runner.run_due(budget_ms=1e9).deeds] == ["compaction"]
+
+
 def test_a_spent_budget_pauses_compaction_and_the_next_run_goes_on(
     compacted: MemoryFileSystem, clock: ManualClock
 ) -> None:
@@ -388,6 +473,41 @@ def deed(ms: int, **others: Any) -> Deed:
         ms=ms, topic="orders", partition=0, action="retention", reason="retention.ms",
         segments=1, bytes=100, log_start_offset=5, **others,
     )  # fmt: skip
+
+
+# ---- commits ----------------------------------------------------------------------------------
+@pytest.mark.parametrize("way", ["all", "due"])
+def test_what_an_ended_query_left_is_retired_and_its_files_go(way: str) -> None:
+    clock = ManualClock(NOW)
+    scene = Scene(clock=clock)
+    scene.commit(0)
+    orphan = scene.stage(0, app="never committed")
+    path = f"{SCENE_ROOT}/.streamlog/staging/never%20committed/{orphan.name}"
+    scene.fs.set_mtime(path, NOW - 8 * 86_400_000)
+    with Maintenance(SCENE_ROOT, fs=scene.fs, clock=clock, random=Random(2)) as runner:
+        clock.advance(59_999)
+        assert runner.run().errors == []
+        assert len(scene.commits.pending()) == 1  # it may commit again any moment
+        assert scene.fs.stat(path) is None
+        clock.advance(300_000)
+        report = runner.run() if way == "all" else runner.run_due(budget_ms=1e9)
+        assert report.errors == []
+    assert scene.commits.pending() == []
+    assert scene.staged_names() == []
+
+
+def test_a_damaged_decision_is_told_of_and_retention_goes_on() -> None:
+    clock = ManualClock(NOW)
+    scene = Scene(clock=clock)
+    scene.commit(0)
+    pending = f"{SCENE_ROOT}/.streamlog/commits/pending"
+    (name,) = scene.fs.list(pending)
+    with scene.fs.open(f"{pending}/{name}", OpenMode.WRITE) as file:
+        file.truncate(7)
+    with Maintenance(SCENE_ROOT, fs=scene.fs, clock=clock, random=Random(2)) as runner:
+        report = runner.run()
+    assert [type(each) for each in report.errors] == [CorruptCheckpointError]
+    assert report.is_finished
 
 
 # ---- readers ----------------------------------------------------------------------------------

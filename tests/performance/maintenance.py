@@ -13,6 +13,7 @@ from tests.performance.comparison import Comparison
 from tests.performance.partitions import batch_of
 
 PARTITIONS = 100
+SEALED = 4  # segments of a compacted partition
 TICK_LIMIT_MS = 5.0
 SEGMENTS = 10_000
 COLD_LIMIT_MS = 500.0
@@ -27,6 +28,10 @@ def compare() -> Iterator[Comparison]:
         with Maintenance(root / "wide") as runner:
             runner.run()
             yield _result("maintenance.tick", _tick(runner), TICK_LIMIT_MS)
+        _make(root / "compacted", PARTITIONS, compacted=True)
+        with Maintenance(root / "compacted") as runner:
+            runner.run()
+            yield _result("maintenance.tick_compacted", _tick(runner), TICK_LIMIT_MS)
         _make(root / "deep", 1)
         _add_segments(root / "deep" / "orders-0")
         with Maintenance(root / "deep") as runner:
@@ -35,15 +40,21 @@ def compare() -> Iterator[Comparison]:
             yield _result("maintenance.unchanged", _tick(runner), TICK_LIMIT_MS)
 
 
-def _make(root: Path, partitions: int) -> None:
+def _make(root: Path, partitions: int, *, compacted: bool = False) -> None:
     with LogManager.open(root, create=True) as manager:
         with (root / ".streamlog" / "server.properties").open("a") as settings:
-            settings.write("log.retention.check.interval.ms=1\n")
-        # Both limits have to be looked at, and neither is reached.
+            settings.write("log.retention.check.interval.ms=1\nlog.cleaner.backoff.ms=1\n")
+        # All limits have to be looked at, and none is reached.
         limits = {"retention.bytes": 2**62, "retention.ms": 2**62}
+        if compacted:
+            limits |= {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": 1}
         manager.create_topic("orders", partitions, limits)
         for partition in range(partitions):
-            manager.log("orders", partition).append_as_leader(batch_of(1000))
+            log = manager.log("orders", partition)
+            for _ in range(SEALED if compacted else 0):
+                log.append_as_leader(batch_of(1000))
+                log.roll()
+            log.append_as_leader(batch_of(1000))
 
 
 def _add_segments(partition: Path) -> None:

@@ -11,8 +11,9 @@ Source: org.apache.kafka.storage.internals.log.LogCleanerManager, LogToClean.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from typing import NamedTuple
 
 from streamlog.config import LogConfig
 from streamlog.log.partition_log import PartitionLog
@@ -45,6 +46,7 @@ class Cleanable:
         clean_bytes: Bytes of the segments before it.
         cleanable_bytes: Bytes of its segments.
         reason: Why it is time to clean, or why not.
+        changes_ms: When time alone makes this another answer, at the earliest.
     """
 
     topic_partition: TopicPartition
@@ -53,6 +55,7 @@ class Cleanable:
     clean_bytes: int
     cleanable_bytes: int
     reason: Reason
+    changes_ms: int
 
     @property
     def ratio(self) -> float:
@@ -91,14 +94,11 @@ def find_cleanable(
     first_dirty = start if checkpoint is None else checkpoint
     if not start <= first_dirty <= log.log_end_offset:
         first_dirty = start
-    end = segments.active.base_offset
+    end, changes_ms = segments.active.base_offset, MAX_INT64
     if first_dirty < end:
-        end = min(
-            end,
-            log.last_stable_offset,
-            held_from,
-            _first_young(log.segments, config, first_dirty, now_ms),
-        )
+        young = _first_young(log.segments, config, first_dirty, now_ms)
+        end = min(end, log.last_stable_offset, held_from, young.offset)
+        changes_ms = young.until_ms
     end = segments[segments.floor_index(end)].base_offset if end > segments[0].base_offset else end
     dirty = segments_between(segments, first_dirty, end)
     size = sum(segment.size for segment in dirty)
@@ -110,24 +110,21 @@ def find_cleanable(
         clean_bytes=clean,
         cleanable_bytes=size,
         reason=Reason.NOTHING_DIRTY,
+        changes_ms=changes_ms,
     )
     return _with_reason(found, log.segments, config, now_ms) if size else found
 
 
 def _with_reason(found: Cleanable, segments: Segments, config: LogConfig, now_ms: int) -> Cleanable:
-    reason = Reason.CLEAN_ENOUGH
+    reason, old_from_ms = Reason.CLEAN_ENOUGH, MAX_INT64
     if found.ratio > config.min_cleanable_dirty_ratio:
         reason = Reason.DIRTY
-    elif _is_old(_sealed_from(segments, found.first_dirty_offset), config, now_ms):
-        reason = Reason.OLD
-    return Cleanable(
-        topic_partition=found.topic_partition,
-        first_dirty_offset=found.first_dirty_offset,
-        end_offset=found.end_offset,
-        clean_bytes=found.clean_bytes,
-        cleanable_bytes=found.cleanable_bytes,
-        reason=reason,
-    )
+    else:
+        sealed = _sealed_from(segments, found.first_dirty_offset)
+        old_from_ms = _old_from_ms(sealed, config)
+        if old_from_ms <= now_ms:
+            reason = Reason.OLD
+    return replace(found, reason=reason, changes_ms=min(found.changes_ms, old_from_ms))
 
 
 def segments_between(segments: Segments, start: int, end: int) -> list[Segment]:
@@ -141,20 +138,27 @@ def _sealed_from(segments: Segments, offset: int) -> list[Segment]:
     return segments_between(segments, offset, segments.active.base_offset)
 
 
-def _first_young(segments: Segments, config: LogConfig, first_dirty: int, now_ms: int) -> int:
+class _Young(NamedTuple):
+    """Where the records of the minimum lag begin, and how long that is so."""
+
+    offset: int
+    until_ms: int
+
+
+def _first_young(segments: Segments, config: LogConfig, first_dirty: int, now_ms: int) -> _Young:
     """Return the base of the first dirty segment with a record of the minimum lag."""
     lag_ms = config.min_compaction_lag_ms
-    if lag_ms <= 0:
-        return MAX_INT64
-    for segment in _sealed_from(segments, first_dirty):
-        timestamp = segment.max_timestamp
-        if (timestamp if timestamp >= 0 else segment.created_ms) > now_ms - lag_ms:
-            return segment.base_offset
-    return MAX_INT64
+    if lag_ms > 0:
+        for segment in _sealed_from(segments, first_dirty):
+            timestamp = segment.max_timestamp
+            newest = timestamp if timestamp >= 0 else segment.created_ms
+            if newest > now_ms - lag_ms:
+                return _Young(segment.base_offset, newest + lag_ms)
+    return _Young(MAX_INT64, MAX_INT64)
 
 
-def _is_old(segments: Iterable[Segment], config: LogConfig, now_ms: int) -> bool:
-    """Tell whether the first batch of a dirty segment is older than the maximum lag."""
+def _old_from_ms(segments: Iterable[Segment], config: LogConfig) -> int:
+    """Return when the first batch of a dirty segment is older than the maximum lag."""
     times = (segment.first_batch_timestamp or 0 for segment in segments)
     oldest = min((each for each in times if each > 0), default=MAX_INT64)
-    return oldest < now_ms - config.max_compaction_lag_ms
+    return oldest + config.max_compaction_lag_ms + 1

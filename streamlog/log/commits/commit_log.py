@@ -409,10 +409,18 @@ class CommitLog:
     def _retire_all_due(self, app: str) -> None:
         """Retire what the app decided, and what idle ones left; no lock is held."""
         self._retire_app(app)
-        self._retire_idle_apps()
+        self.retire_idle()
 
-    def _retire_idle_apps(self) -> None:
-        """Retire what apps left that have not committed for a while."""
+    def retire_idle(self) -> None:
+        """Retire what apps left that have not committed for a minute.
+
+        What cannot be retired is logged and left for the next time; an app that commits just now
+        is not waited for.
+
+        Raises:
+            CorruptCheckpointError: A decision cannot be read.
+            StorageError: The disk refuses.
+        """
         now_ms = self._clock.now_ms()
         for decision in self._pending.newest():
             app = decision.identity.app

@@ -2,6 +2,9 @@
 
 What is due is seen through readers, without a lock; a partition is opened for writing only where
 there is something to clean. A round that the budget ends is paused, and the first to go on.
+
+What was seen not to be due is not looked at again before something it depends on is another:
+files, checkpoint, settings, readers, or the time.
 """
 
 from collections.abc import Callable
@@ -20,7 +23,7 @@ from streamlog.log.maintenance.book import Deed
 from streamlog.log.reader import LogReader
 from streamlog.topic import TopicPartition
 
-__all__ = ["Candidate", "Due", "clean_due", "find_due"]
+__all__ = ["Candidate", "Due", "NotDue", "clean_due", "find_due"]
 
 _KEYS: Final = {Reason.DIRTY: "min.cleanable.dirty.ratio", Reason.OLD: "max.compaction.lag.ms"}
 
@@ -32,6 +35,21 @@ class Candidate(NamedTuple):
     path: str
     config: LogConfig
     held_from: int  # recorded readers need all records from here on
+    state: tuple[int, ...]  # log start, the directory's time of change, bytes of each segment
+
+
+class NotDue(NamedTuple):
+    """A candidate that was looked at and is not due, with its checkpoint, and how long."""
+
+    candidate: Candidate
+    checkpoint: int | None
+    from_ms: int
+    until_ms: int
+
+    def holds(self, candidate: Candidate, checkpoint: int | None, now_ms: int) -> bool:
+        """Tell whether that is still so; of a clock that went back nothing is known."""
+        is_same = (candidate, checkpoint) == (self.candidate, self.checkpoint)
+        return is_same and self.from_ms <= now_ms < self.until_ms
 
 
 class Due(NamedTuple):
@@ -51,6 +69,7 @@ def find_due(
     fs: FileSystem,
     root: str,
     now_ms: int,
+    not_due: dict[TopicPartition, NotDue],
     failed: Callable[[TopicPartition, StreamLogError], None],
 ) -> list[Due]:
     """Return what ought to be cleaned now, the filthiest first; nothing is locked or changed.
@@ -60,28 +79,48 @@ def find_due(
         fs: Where the root is.
         root: The log root.
         now_ms: The time.
+        not_due: What earlier calls found not to be due, changed: only candidates are kept.
         failed: Told of partitions that cannot be looked at; the others are.
 
     Raises:
         CorruptCheckpointError: `cleaner-offset-checkpoint` cannot be understood.
     """
     checkpoints = read_cleaner_offsets(fs, root) if candidates else {}
+    known = dict(not_due)
+    not_due.clear()
     found: list[Due] = []
     for each in candidates:
+        checkpoint = checkpoints.get(each.partition)
+        before = known.get(each.partition)
+        if before is not None and before.holds(each, checkpoint, now_ms):
+            not_due[each.partition] = before
+            continue
         try:
-            with LogReader.open(each.path, fs=fs) as log:
-                cleanable = find_cleanable(
-                    log,
-                    checkpoints.get(each.partition),
-                    config=each.config,
-                    now_ms=now_ms,
-                    held_from=each.held_from,
-                )
-                if cleanable.is_due:
-                    found.append(Due(each, cleanable, _planned(log, cleanable, now_ms)))
+            looked = _look(each, checkpoint, fs, now_ms)
         except StreamLogError as error:
             failed(each.partition, error)
+            continue
+        if isinstance(looked, Due):
+            found.append(looked)
+        else:
+            not_due[each.partition] = looked
     return sorted(found, key=lambda due: -due.cleanable.ratio)
+
+
+def _look(
+    candidate: Candidate, checkpoint: int | None, fs: FileSystem, now_ms: int
+) -> Due | NotDue:
+    with LogReader.open(candidate.path, fs=fs) as log:
+        cleanable = find_cleanable(
+            log,
+            checkpoint,
+            config=candidate.config,
+            now_ms=now_ms,
+            held_from=candidate.held_from,
+        )
+        if cleanable.is_due:
+            return Due(candidate, cleanable, _planned(log, cleanable, now_ms))
+        return NotDue(candidate, checkpoint, now_ms, cleanable.changes_ms)
 
 
 def clean_due(

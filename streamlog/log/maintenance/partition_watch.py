@@ -53,8 +53,8 @@ class PartitionWatch:
         has_deleted: Whether files wait for their removal.
     """
 
-    __slots__ = ("_fs", "_mtime_ns", "_oldest", "_path", "_sealed_size", "bases", "has_deleted",
-                 "sizes")  # fmt: skip
+    __slots__ = ("_active_path", "_fs", "_mtime_ns", "_oldest", "_path", "_sealed_size", "bases",
+                 "has_deleted", "sizes")  # fmt: skip
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self._fs, self._path = fs, path
@@ -62,6 +62,7 @@ class PartitionWatch:
         self.bases: list[int] = []
         self.sizes: list[int] = []
         self._sealed_size = 0
+        self._active_path = ""
         self._oldest: _OldestSegment | None = None
         self.has_deleted = False
 
@@ -82,7 +83,7 @@ class PartitionWatch:
             self._list()
             self._mtime_ns = found.mtime_ns
         elif self.bases:
-            self.sizes[-1] = self._size_of(self.bases[-1])
+            self.sizes[-1] = self._size_of(self._active_path)
             if self._oldest is not None and len(self.bases) == 1:
                 self._oldest.size = self.sizes[-1]
 
@@ -90,7 +91,9 @@ class PartitionWatch:
         names = self._fs.list(self._path)
         self.has_deleted = any(name.endswith(_DELETED) for name in names)
         self.bases = base_offsets(names)
-        self.sizes = [self._size_of(base) for base in self.bases]
+        paths = [f"{self._path}/{log_file_name(base)}" for base in self.bases]
+        self.sizes = [self._size_of(path) for path in paths]
+        self._active_path = paths[-1] if paths else ""
         self._sealed_size = sum(self.sizes[:-1])
         known, self._oldest = self._oldest, None
         if self.bases:
@@ -99,12 +102,17 @@ class PartitionWatch:
             self._oldest = known if is_known else _OldestSegment(self._fs, self._path, *first)
 
     @property
+    def files(self) -> tuple[int, ...]:
+        """Numbers that are others once the directory or a segment has changed."""
+        return self._mtime_ns, *self.sizes
+
+    @property
     def size(self) -> int:
         """Bytes of all segments."""
         return self._sealed_size + self.sizes[-1] if self.sizes else 0
 
-    def _size_of(self, base_offset: int) -> int:
-        found = self._fs.stat(f"{self._path}/{log_file_name(base_offset)}")
+    def _size_of(self, path: str) -> int:
+        found = self._fs.stat(path)
         return 0 if found is None else found.size
 
     def reason_to_delete(

@@ -43,7 +43,7 @@ from streamlog.log.checkpoints import read_log_start_offsets
 from streamlog.log.cleaner.cleaner import LogCleaner
 from streamlog.log.locks import refuse_live_broker
 from streamlog.log.maintenance.book import Deed, write_deeds
-from streamlog.log.maintenance.compaction import Candidate, Due, clean_due, find_due
+from streamlog.log.maintenance.compaction import Candidate, Due, NotDue, clean_due, find_due
 from streamlog.log.maintenance.holds import Held, Holds, held_from
 from streamlog.log.maintenance.partition_watch import PartitionWatch
 from streamlog.log.maintenance.retention import Deletion, delete_old_segments, plan_deletions
@@ -119,6 +119,8 @@ class Maintenance:
         self._stamp: list[int | None] = []
         self._left: deque[tuple[TopicPartition, str]] = deque()
         self._next_check_ms = self._next_compaction_ms = self._clock.monotonic_ms()
+        self._must_tidy = False
+        self._not_due: dict[TopicPartition, NotDue] = {}
         self._cleaner: LogCleaner | None = None
         self._uncleanable: set[TopicPartition] = set()  # damaged, and left alone from then on
 
@@ -133,7 +135,9 @@ class Maintenance:
         with self._locked(report):
             if not report.is_elsewhere:
                 self._left = deque(self._partitions())
+                self._not_due.clear()
                 self._go_on(report, deadline_ms=_FOR_EVER, is_thorough=True)
+                self._tidy_commits(report)
                 self._compact(report, deadline_ms=_FOR_EVER)
         return report
 
@@ -161,7 +165,10 @@ class Maintenance:
             if not self._left and now_ms >= self._next_check_ms:
                 self._next_check_ms = now_ms + config.log_retention_check_interval_ms
                 self._left = deque(self._partitions(is_thorough=False))
+                self._must_tidy = True
             self._go_on(report, deadline_ms=deadline_ms)
+            if self._must_tidy and self._clock.monotonic_ms() < deadline_ms:
+                self._tidy_commits(report)
             if report.is_finished and now_ms >= self._next_compaction_ms:
                 self._compact(report, deadline_ms=deadline_ms)
                 if report.is_finished:
@@ -261,6 +268,28 @@ class Maintenance:
             watch.look(is_thorough=True)
         watch.remove_deleted(books.now_ms - config.file_delete_delay_ms)
 
+    # ---- commits -----------------------------------------------------------------------------
+    def _tidy_commits(self, report: MaintenanceReport) -> None:
+        """Retire what queries decided that are idle, and remove staged files of no use.
+
+        A query that runs does it for itself; one that has ended leaves its last decisions here.
+        """
+        self._must_tidy = False
+        try:
+            if self._has_names("commits", "pending") or self._has_names("staging"):
+                commits = self._open().commits
+                commits.retire_idle()
+                commits.clean()
+        except StreamLogError as error:
+            _logger.warning("commits are left alone by maintenance for now: %s", error)
+            report.errors.append(error)
+
+    def _has_names(self, *parts: str) -> bool:
+        try:
+            return bool(self._fs.list(state_path(self.root, *parts)))
+        except FileMissingError:
+            return False
+
     # ---- compaction --------------------------------------------------------------------------
     def _compact(self, report: MaintenanceReport, *, deadline_ms: float) -> None:
         """Clean what is due, the filthiest first, until the time is up."""
@@ -294,10 +323,18 @@ class Maintenance:
                 watch.look()
                 if len(watch.bases) > 1:  # the active segment is never cleaned
                     held = books.holds.of(partition, path, watch.bases, watch.sizes)
-                    candidates.append(Candidate(partition, path, config, held_from(held)))
+                    state = books.log_starts.get(partition, 0), *watch.files
+                    candidates.append(Candidate(partition, path, config, held_from(held), state))
             except StreamLogError as error:
                 failed(partition, error)
-        return find_due(candidates, fs=self._fs, root=self.root, now_ms=books.now_ms, failed=failed)
+        return find_due(
+            candidates,
+            fs=self._fs,
+            root=self.root,
+            now_ms=books.now_ms,
+            not_due=self._not_due,
+            failed=failed,
+        )
 
     def _failed(
         self, report: MaintenanceReport
