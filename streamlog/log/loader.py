@@ -276,10 +276,12 @@ def _check_order(segments: list[Segment]) -> None:
     """
     for before, after in itertools.pairwise(segments):
         end = before.next_offset()
-        if end > after.base_offset:
+        found = before.translate_offset(after.base_offset)
+        if found is not None:
             raise CorruptRecordError(
                 "segments overlap",
                 path=before.path,
+                position=found.position,
                 offset=after.base_offset,
                 got=f"records up to offset {end - 1}",
                 expected=f"none at or above {after.base_offset}, where the next segment starts",

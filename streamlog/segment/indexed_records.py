@@ -41,7 +41,7 @@ from streamlog.segment.indexes import NO_OFFSET, IndexState, SegmentIndexes
 from streamlog.segment.offset_index import IndexEntry
 from streamlog.segment.search import find_sound
 from streamlog.segment.time_index import TimestampOffset
-from streamlog.segment.walk import Place, unsound, walk_sound
+from streamlog.segment.walk import Place, count_in_order, unsound, walk_sound
 
 __all__ = ["IndexedRecords"]
 
@@ -150,15 +150,21 @@ class IndexedRecords:
             return self._indexes
 
     def _make(self, why: CorruptIndexError | FileMissingError) -> SegmentIndexes:
-        """Make both indexes from the batches' headers, in memory."""
+        """Make both indexes from the batches' headers, in memory; up to damage in their order."""
         if self.size > self.config.index_interval_bytes:
             _logger.info("scanning %s for its indexes: %s", self.records.path, why)
         indexes = self._new_indexes()
         indexes.is_made = True
-        state = IndexState()
+        state, place = IndexState(), Place(0, self.base_offset)
         for chunk in self.records.chunks(0, self.size):
-            interval = self.config.index_interval_bytes
-            state = indexes.add(chunk.scan.table, chunk.position, interval, state)
+            table = chunk.scan.table
+            in_order = table.slice(0, count_in_order(table, place, self.base_offset))
+            if len(in_order):
+                interval = self.config.index_interval_bytes
+                state = indexes.add(in_order, chunk.position, interval, state)
+                place = place.behind(chunk.position, in_order)
+            if len(in_order) < len(table):
+                break
         return indexes
 
     # ---- by offset ---------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Recovery of one segment: walk it batch by batch, decide where it ends, rebuild its indexes."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from streamlog.errors import CorruptRecordError, LimitExceededError
 from streamlog.fs.api import Buffer, FileSystem
-from streamlog.records.batch import BatchTable
+from streamlog.records.batch import BatchTable, scan_batches
 from streamlog.records.layout import (
     CURRENT_MAGIC,
     HEADER_SIZE_UP_TO_MAGIC,
@@ -23,7 +23,7 @@ from streamlog.records.layout import (
     RECORD_BATCH_OVERHEAD,
 )
 from streamlog.records.plain_headers import MIN_LENGTHS, read_header, read_message_header
-from streamlog.records.table import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH
+from streamlog.records.table import BASE_OFFSET, CRC, LAST_OFFSET, LEADER_EPOCH
 from streamlog.segment.file_records import FileRecords
 from streamlog.segment.indexed_records import IndexedRecords
 from streamlog.segment.recovery_table import Case, Facts, Verdict, decide
@@ -247,18 +247,23 @@ def _look_at_batch(
     return facts._replace(
         follows=follows,
         keeps_epoch=epoch == NO_PARTITION_LEADER_EPOCH or epoch >= place.leader_epoch,
-        is_repeated=not follows and _is_repeated(records, base_offset, place, base, last),
+        is_repeated=not follows and _is_repeated(records, base_offset, place, row),
     )
 
 
-def _is_repeated(
-    records: FileRecords, base_offset: int, place: Place, first: int, last: int
-) -> bool:
-    """Tell whether offsets `first` to `last` make a batch before `place`, or an older segment."""
+def _is_repeated(records: FileRecords, base_offset: int, place: Place, row: Sequence[int]) -> bool:
+    """Tell whether a batch stands before `place` as well, or belongs to an older segment.
+
+    One of the same offsets but other records is no copy: an offset was changed.
+    """
+    first, last = row[BASE_OFFSET], row[LAST_OFFSET]
     if 0 <= first <= last < base_offset:
         return True
     found = records.find(first, None, place.position)
-    return found is not None and (found.offset, found.last_offset) == (first, last)
+    if found is None or (found.offset, found.last_offset) != (first, last):
+        return False
+    before = scan_batches(records.file.pread(found.size, found.position)).table
+    return len(before) > 0 and int(before.crc[0]) == row[CRC]
 
 
 def _refusal(

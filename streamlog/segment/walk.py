@@ -15,7 +15,15 @@ from streamlog.records.layout import (
 )
 from streamlog.segment.file_records import Chunk, FileRecords
 
-__all__ = ["OnSound", "Place", "rewrite_sound", "sound_chunks", "unsound", "walk_sound"]
+__all__ = [
+    "OnSound",
+    "Place",
+    "count_in_order",
+    "rewrite_sound",
+    "sound_chunks",
+    "unsound",
+    "walk_sound",
+]
 
 
 class Place(NamedTuple):
@@ -30,6 +38,14 @@ class Place(NamedTuple):
     position: int
     next_offset: int
     leader_epoch: int = NO_PARTITION_LEADER_EPOCH
+
+    def behind(self, position: int, table: BatchTable) -> "Place":
+        """Return the place behind batches, one or more, whose positions count from `position`."""
+        return Place(
+            position=position + table.end,
+            next_offset=int(table.last_offset[-1]) + 1,
+            leader_epoch=max(self.leader_epoch, int(table.leader_epoch.max())),
+        )
 
 
 OnSound = Callable[[int, NDArray[np.uint8], BatchTable], None]
@@ -54,22 +70,17 @@ def walk_sound(
     place = start
     for chunk in records.chunks(start.position, end):
         table = chunk.scan.table
-        in_order = table.slice(0, _count_in_order(table, place, base_offset))
+        in_order = table.slice(0, count_in_order(table, place, base_offset))
         sound = in_order.slice(0, check_crc(chunk.buffer, in_order))
         if len(sound):
             on_sound(chunk.position, chunk.buffer, sound)
-            last = len(sound) - 1
-            place = Place(
-                position=chunk.position + int(sound.position[last] + sound.size[last]),
-                next_offset=int(sound.last_offset[last]) + 1,
-                leader_epoch=max(place.leader_epoch, int(sound.leader_epoch.max())),
-            )
+            place = place.behind(chunk.position, sound)
         if len(sound) < len(table):
             break
     return place
 
 
-def _count_in_order(table: BatchTable, before: Place, base_offset: int) -> int:
+def count_in_order(table: BatchTable, before: Place, base_offset: int) -> int:
     """Return how many batches go on in offset and epoch, and fit into the segment."""
     if len(table) == 0:
         return 0

@@ -8,6 +8,7 @@ from typing import Any
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log.append import OffsetAndTimestamp
 from streamlog.log.producers import ProducerStateManager
+from streamlog.log.read import aborted_between
 from streamlog.log.reader import LogReader
 from streamlog.records.batch import LegacyRecordBatch, RecordBatch
 from streamlog.records.record import IsolationLevel, Record
@@ -44,7 +45,10 @@ def state_told(reader: LogReader, *, now: int) -> dict[str, Any]:
             for epoch, start in reader.leader_epochs.entries
         ],
         "aborted": [
-            list(entry) for segment in reader.segments for entry in segment.txn_index.entries
+            list(entry)
+            for entry in aborted_between(
+                reader.segments, reader.log_start_offset, reader.log_end_offset
+            )
         ],
     }
 

@@ -126,3 +126,12 @@ def test_a_batch_that_fails_its_checksum_is_told_as_such(fs: MemoryFileSystem) -
     with pytest.raises(CorruptRecordError, match="checksum") as caught:
         read_all(fs, 1 << 20)
     assert caught.value.position == BATCH
+
+
+def test_segments_that_overlap_are_not_opened_for_writing(fs: MemoryFileSystem) -> None:
+    move(fs, 4, 9)
+    fs.remove("/logs/recovery-point-offset-checkpoint")
+    fs.remove("/logs/.streamlog/locks/orders-0")
+    with pytest.raises(CorruptRecordError, match="segments overlap") as caught:
+        PartitionLog.open(PATH, fs=fs, clock=ManualClock(NOW), random=Random(1))
+    assert (caught.value.path, caught.value.position) == (FIRST, 4 * BATCH)

@@ -248,6 +248,20 @@ def test_damage_where_batches_are_walked_is_named(sound: MemoryFileSystem) -> No
     assert (caught.value.path, caught.value.position, caught.value.offset) == (LOG, 0, BASE + 5)
 
 
+def test_an_index_is_made_up_to_a_base_offset_that_was_raised(sound: MemoryFileSystem) -> None:
+    """Beyond what an index entry can hold; what lies before it is found."""
+    fs = with_index(sound, INDEX, None)
+    place = open_segment(sound, BASE, **SETTINGS).translate_offset(BASE + 20)
+    assert place is not None
+    with fs.open(LOG, OpenMode.WRITE) as file:
+        file.pwrite((1 << 40).to_bytes(8, "big"), place.position)
+    segment = open_segment(fs, BASE, writable=False, index_interval_bytes=10)
+    found = segment.translate_offset(BASE + 18)
+    assert found is not None and found.last_offset == BASE + 18
+    reached = segment.translate_offset(BASE + 20)
+    assert reached is not None and (reached.position, reached.offset) == (place.position, 1 << 40)
+
+
 def test_damage_in_a_batch_that_is_searched_by_time_is_named(sound: MemoryFileSystem) -> None:
     segment = open_segment(sound, BASE, writable=False, **SETTINGS)
     wanted = segment.offset_for_timestamp(10_100, 0)

@@ -93,6 +93,12 @@ def test_f_batch_out_of_order_that_is_no_copy_is_refused(durable: int | None) ->
     assert refused(log_with(changed(flipped, STARTS[11], other)), durable=durable) == "@F"
 
 
+def test_f_a_base_offset_that_was_raised_to_that_of_the_next_batch_makes_no_copy() -> None:
+    """Both have the same offsets; what follows is other records."""
+    plans = [*PLANS[:10], PLANS[10]._replace(base_offset=PLANS[11].base_offset), PLANS[11]]
+    assert refused(log_with(make_batches(plans))) == "@F"
+
+
 def test_f_offsets_beyond_what_a_segment_holds_are_refused() -> None:
     data = WHOLE + make_batch(BatchPlan(BASE + 2**31, 1, leader_epoch=4))
     assert refused(log_with(data)) == "@F"

@@ -6,6 +6,7 @@ from typing import Any
 
 from streamlog.log.producer_snapshot import decode_snapshot, encode_snapshot
 from streamlog.records.record import NO_TIMESTAMP
+from tests.compat.answers import MAX_TIMESTAMP
 
 __all__ = [
     "differences",
@@ -16,6 +17,7 @@ __all__ = [
     "mend_lookups",
     "our_names",
     "told",
+    "without_producers",
 ]
 
 SHOWN = 300
@@ -37,6 +39,15 @@ def our_names(outcomes: list[int | str]) -> list[int | str]:
 def told(answer: dict[str, Any]) -> dict[str, Any]:
     """Return what the oracle tells that we can tell, too."""
     return {key: value for key, value in answer.items() if key not in ("printed", "recoveryPoint")}
+
+
+def without_producers(told: dict[str, Any]) -> dict[str, Any]:
+    """Return what is told of a log but for its producers.
+
+    Kafka's recovery knows of them what the log still says; their first batches may be deleted.
+    """
+    kept = told.keys() - {"producers", "aborted", "lastStableOffset", "committed"}
+    return {key: told[key] for key in kept}
 
 
 def forget_what_may_differ(
@@ -63,11 +74,14 @@ def mend_lookups(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
     """Put right what Kafka says of times where it gives up, or answers without a timestamp.
 
     It looks into the first segment that qualifies only, and a segment without timestamps qualifies
-    by the time its file was changed.
+    by the time its file was changed. The largest timestamp of a segment that was cut is to it what
+    is left of the index.
     """
     for time, found in ours["offsetsForTimes"].items():
         answer = theirs["offsetsForTimes"].get(time, [])
         gives_up = not answer and found and found == _first_at_or_after(int(time), ours)
+        if time == str(MAX_TIMESTAMP) and answer and found:
+            gives_up = answer[1] < found[1] and found == _first_at_or_after(found[1], ours)
         if gives_up or (answer[1:] == [NO_TIMESTAMP] and not found):
             theirs["offsetsForTimes"][time] = found
 

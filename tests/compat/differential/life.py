@@ -9,12 +9,15 @@ from typing import Any
 
 from streamlog.clock import ManualClock
 from streamlog.errors import StreamLogError
+from streamlog.fs.local import LocalFileSystem
+from streamlog.log.maintenance.retention import delete_old_segments
 from streamlog.log.partition_log import PartitionLog
 from streamlog.records.builder import BatchBuilder, InputColumns, encode_columns
 from streamlog.records.control import ControlRecordType, EndTransactionMarker, build_marker
-from streamlog.records.record import CompressionType, Header, Record
+from streamlog.records.record import NO_TIMESTAMP, CompressionType, Header, Record
 from streamlog.records.validate import AppendOrigin
 from tests.compat.differential.script import NOW, Script, StandingOfLog, Step
+from tests.support.cleaning import clean
 
 __all__ = ["Life"]
 
@@ -26,7 +29,8 @@ class Life:
         steps: What was done.
         outcomes: What came of each step: an offset, or the name of an error.
         may_roll_elsewhere: Whether Kafka's segments may begin elsewhere: it rolls before it refuses
-            an append or takes it for a retry, and a cut leaves it with an empty segment.
+            an append or takes it for a retry, a cut leaves it with an empty segment, and it counts
+            the time of a segment without timestamps anew when it opens the log.
     """
 
     def __init__(self, script: Script, path: Path) -> None:
@@ -36,6 +40,8 @@ class Life:
         self.steps: list[Step] = []
         self.outcomes: list[int | str] = []
         self.may_roll_elsewhere = False
+        self._is_reopened = False
+        self._checkpoint = 0  # up to where the log was cleaned
 
     def _open(self) -> PartitionLog:
         return PartitionLog.open(
@@ -47,6 +53,8 @@ class Life:
         while len(self.steps) < steps or not self._standing().ends_with_a_batch:
             before = self._standing()
             step = self._script.step(before)
+            if step["do"] == "clean":
+                step["checkpoint"] = self._checkpoint
             self._clock.set(step["now"])
             outcome = self._outcome(step)
             self._script.learn(step, outcome)
@@ -55,6 +63,8 @@ class Life:
             is_append = step["do"] in ("append", "follow")
             has_grown = self._log.log_end_offset > before.end_offset
             self.may_roll_elsewhere |= step["do"] == "truncate" or (is_append and not has_grown)
+            is_dateless = self._log.segments.active.first_batch_timestamp == NO_TIMESTAMP
+            self.may_roll_elsewhere |= self._is_reopened and is_dateless
         shutil.copytree(self._path, copy)
 
     def _standing(self) -> StandingOfLog:
@@ -80,6 +90,13 @@ class Life:
                 return self._log.roll()
             case "truncate":
                 self._log.truncate_to(step["offset"])
+                self._checkpoint = min(self._checkpoint, step["offset"])
+            case "delete":
+                self._log.delete_records(step["offset"])
+                delete_old_segments(self._log, fs=LocalFileSystem(), clock=self._clock)
+                return self._log.log_start_offset
+            case "clean":
+                return self._clean(step)
         return self._log.log_end_offset
 
     def _append(self, step: Step) -> int:
@@ -111,12 +128,24 @@ class Life:
             builder.append(record)
         return self._log.append_as_leader(builder.build()).base_offset
 
+    def _clean(self, step: Step) -> int:
+        done = clean(
+            LocalFileSystem(),
+            self._clock,
+            self._log,
+            checkpoint=self._checkpoint,
+            memory=step["memory"],
+        )
+        self._checkpoint = done.end_offset
+        return done.records_written
+
     def _reopen(self, *, is_clean: bool) -> None:
         self._log.close()
         if not is_clean:  # nothing is known of how it was left
             (self._path.parent / ".streamlog" / "locks" / self._path.name).unlink()
             (self._path.parent / "recovery-point-offset-checkpoint").unlink()
         self._log = self._open()
+        self._is_reopened = True
 
     def __enter__(self) -> "Life":
         return self

@@ -26,7 +26,7 @@ from tests.compat.differential.comparison import differences, indexes, logs
 from tests.compat.differential.damage import damage
 from tests.compat.kafka import Kafka
 
-__all__ = ["DamagedCase", "Verdict"]
+__all__ = ["DamagedCase", "Verdict", "write_checkpoint"]
 
 NAME = "orders-0"
 EPOCHS = "leader-epoch-checkpoint"
@@ -82,16 +82,18 @@ class DamagedCase:
 
     def __init__(self, source: Path, scratch: Path, random: Random, *, log_end_offset: int) -> None:
         broken = scratch / "broken" / NAME
-        shutil.copytree(source, broken)
+        shutil.copytree(source, broken, ignore=shutil.ignore_patterns("*.deleted"))
         self._touched = damage(broken, random)
         # What is `.cleaned` counts for nothing until it is swapped in; both remove it.
         self._before = _log_contents(broken, "*.log") | _log_contents(broken, "*.log.swap")
+        self._log_end_offset = log_end_offset
         self._is_crash = "crash" in source.parent.name
         logs_left = sorted(path.name for path in broken.glob("*.log"))
         touched_logs = {name for name in self._touched if ".log" in name}
         self._is_log_lost = not touched_logs <= {*logs_left}
         self._has_hole = not touched_logs <= {*logs_left[-1:]}
         self._theirs, self._ours = (scratch / who / NAME for who in ("theirs", "ours"))
+        self._looks_ahead = _lacks_index(broken) or any("index" in name for name in self._touched)
         for copy in (self._theirs, self._ours):
             shutil.copytree(broken, copy)
         self._opening = Opening.draw(random, log_end_offset)
@@ -124,8 +126,8 @@ class DamagedCase:
         return answer if "error" in answer else _without_epochs_at(answer["logEndOffset"], answer)
 
     def _opened_by_us(self, config: LogConfig, now: int) -> dict[str, Any]:
-        _checkpoint(self._ours, "recovery-point", self._opening.recovery_point)
-        _checkpoint(self._ours, "log-start", self._opening.log_start_offset or None)
+        write_checkpoint(self._ours, "recovery-point", self._opening.recovery_point)
+        write_checkpoint(self._ours, "log-start", self._opening.log_start_offset or None)
         with PartitionLog.open(self._ours, config=config, clock=ManualClock(now)) as log:
             end = log.log_end_offset
         with LogReader.open(self._ours) as reader:
@@ -148,8 +150,14 @@ class DamagedCase:
         return found
 
     def _is_touched(self, name: str) -> bool:
-        """Tell whether a file was damaged, under this name or the one it had before a swap."""
-        return name in self._touched or f"{name}.swap" in self._touched
+        """Tell whether a file was damaged, under this name or the one it had before a swap.
+
+        What was raised in an earlier log, be it an offset or an epoch, shows in a later one.
+        """
+        logs = {each.removesuffix(".swap") for each in self._touched if ".log" in each}
+        return name in self._touched | logs or (
+            name.endswith(".log") and name > min(logs, default=name)
+        )
 
     def _both_opened(self, theirs: dict[str, Any], ours: dict[str, Any]) -> Verdict:
         kept, kept_by_kafka = _batches(self._ours), _batches(self._theirs)
@@ -159,7 +167,8 @@ class DamagedCase:
                 return Verdict([f"we lost {len(lost)} batches that Kafka kept"])
             return Verdict([], kept_more=True)
         found = []
-        for name in self._comparable(ours["logStartOffset"]):
+        is_raised = ours["logEndOffset"] > self._log_end_offset
+        for name in self._comparable(ours["logStartOffset"], is_raised=is_raised):
             found += differences(name, theirs[name], ours[name])
         if not self._opening.is_clean and not self._opening.recovery_point:
             start = ours["logStartOffset"]
@@ -167,25 +176,36 @@ class DamagedCase:
             found += differences("indexes made anew", *pair)
         return Verdict(found)
 
-    def _comparable(self, log_start_offset: int) -> Iterator[str]:
+    def _comparable(self, log_start_offset: int, *, is_raised: bool) -> Iterator[str]:
         """Yield what must be the same where the same batches are left.
 
         Of producers Kafka forgets what lies below the log start, and what a missing snapshot would
         have told where it takes the log for closed in order; we look into the log. So it is with
-        epochs whose file is lost, or that stand in a batch it does not look at. Where records are
-        lost before the end, a snapshot behind them still knows what they said.
+        epochs whose file is lost, or that stand in a batch it does not look at; segments without a
+        sound index it looks at first, and then takes no earlier epoch. Where records are lost
+        before the end, or an offset was raised, a snapshot still knows what the records said.
         """
         yield from ("logStartOffset", "logEndOffset")
         trusts, touched = self._opening.is_clean, self._touched
-        looks_at_all = not (trusts or (self._opening.recovery_point and EPOCHS in touched))
+        skips = self._opening.recovery_point or self._looks_ahead
+        looks_at_all = not (trusts or (skips and EPOCHS in touched))
         if looks_at_all or not touched:
             yield "leaderEpochs"
         is_trustworthy = not (self._touched or self._is_crash)
-        if log_start_offset == 0 and not self._has_hole and (not trusts or is_trustworthy):
+        is_known = log_start_offset == 0 and not self._has_hole and not is_raised
+        if is_known and (not trusts or is_trustworthy):
             yield from ("producers", "aborted", "lastStableOffset")
 
 
-def _checkpoint(partition: Path, kind: str, offset: int | None) -> None:
+def _lacks_index(directory: Path) -> bool:
+    return any(
+        not path.with_suffix(suffix).exists()
+        for path in directory.glob("*.log")
+        for suffix in (".index", ".timeindex")
+    )
+
+
+def write_checkpoint(partition: Path, kind: str, offset: int | None) -> None:
     """Write an offset of a partition to a checkpoint of its root; None writes nothing."""
     if offset is not None:
         topic, _, number = partition.name.rpartition("-")

@@ -19,6 +19,8 @@ HOUR_MS = 3_600_000
 LONG_MS = 2_400_000  # a third of a script of these is still less than producers are remembered
 MAX_SEQUENCE = 2**31 - 1
 PRODUCERS = (7, 8, 9, 2**40)
+KEYS = (b"", b"a", b"b", b"c", b"d", b"key", b"another key")
+SIX_KEYS = 24 * 6  # bytes that a cleaner needs for so many
 Step = dict[str, Any]  # as the oracle reads it
 
 
@@ -61,14 +63,17 @@ class Script:
             compressed. Else each side builds, and what a compressor makes of it may differ.
         is_interrupted: Whether the log is cut, or closed and opened again, on the way. Kafka then
             forgets how many bytes there are since the last index entry; we do not.
+        is_compacted: Whether the log is cleaned on the way; what a compressor made is made anew.
         config: The partition's settings.
         now: The time of the next step.
     """
 
     def __init__(self, random: Random) -> None:
         self._random = random
-        self.is_exact = random.random() < 0.75
+        self.is_compacted = random.random() < 0.2
+        self.is_exact = not self.is_compacted and random.random() < 0.9
         self.is_interrupted = random.random() < 0.4
+        self._has_deleted = False
         self._has_mistakes = random.random() < 0.4
         self.config = self._config()
         self.now = NOW
@@ -79,8 +84,10 @@ class Script:
             self._transactional: random.choice((0, 5)),
             self._marker: 3,
             self._followed: random.choice((0, 0, 4)),
-            self._old: random.choice((0, 0, 0, 2)),
-            self._roll: 1,
+            self._old: 0 if self.is_compacted else random.choice((0, 0, 0, 2)),
+            self._roll: 1 + 2 * self.is_compacted,
+            self._clean: 3 * self.is_compacted,
+            self._delete: random.choice((0, 0, 1)),
             self._truncate: self.is_interrupted and random.choice((0, 1)),
             self._reopen: self.is_interrupted,
         }
@@ -89,6 +96,11 @@ class Script:
     def _fills_indexes(self) -> bool:
         """Whether a full index may end a segment: only where both sides have the same entries."""
         return self.is_exact and not self.is_interrupted
+
+    @property
+    def has_plain_indexes(self) -> bool:
+        """Whether indexes are as appending alone makes them."""
+        return not (self.is_interrupted or self.is_compacted)
 
     def _config(self) -> LogConfig:
         draw = self._random.choice
@@ -106,6 +118,9 @@ class Script:
                 "max.message.bytes": draw(most),
                 "message.timestamp.type": draw(("CreateTime", "CreateTime", "LogAppendTime")),
                 "compression.type": draw(codecs),
+                "cleanup.policy": "compact,delete" if self.is_compacted else "delete",
+                "delete.retention.ms": draw((0, 2000, HOUR_MS)),
+                "retention.ms": -1,
             }
         )
 
@@ -119,6 +134,8 @@ class Script:
     def learn(self, step: Step, outcome: int | str) -> None:
         """Take note of what came of a step: an offset, or the name of an error."""
         is_refused = isinstance(outcome, str)
+        # What a producer said below the log start is forgotten by Kafka's recovery, not by ours.
+        self._has_deleted |= step["do"] in ("clean", "delete")
         if step["do"] in ("truncate", "reopen"):
             for producer in self._producers.values():
                 producer.start_anew()
@@ -154,7 +171,7 @@ class Script:
             return producer.last  # a retry
         sequence = producer.sequence
         if self._errs(0.1):
-            sequence = draw.choice((0, sequence + 1, abs(sequence - 1)))
+            sequence = draw.choice((0, (sequence + 1) % (MAX_SEQUENCE + 1), abs(sequence - 1)))
         return self._batch(
             {
                 "producerId": identity,
@@ -240,13 +257,20 @@ class Script:
     def _roll(self, log: StandingOfLog) -> Step:
         return {"do": "roll"}
 
+    def _clean(self, log: StandingOfLog) -> Step:
+        return {"do": "clean", "memory": self._random.choice((SIX_KEYS, 1 << 20))}
+
+    def _delete(self, log: StandingOfLog) -> Step:
+        """Delete records up to an offset; sometimes to one that is not there yet."""
+        return {"do": "delete", "offset": self._random.randint(0, log.end_offset + self._errs(0.1))}
+
     def _truncate(self, log: StandingOfLog) -> Step:
         return {"do": "truncate", "offset": self._random.randint(0, log.end_offset + 1)}
 
     def _reopen(self, log: StandingOfLog) -> Step:
         if not log.ends_with_a_batch:
             return self._plain(log)
-        return {"do": "reopen", "clean": self._random.random() < 0.5}
+        return {"do": "reopen", "clean": self._has_deleted or self._random.random() < 0.5}
 
     # ---- records -------------------------------------------------------------------------------
     def _records(self, *, is_dated: bool = False) -> list[Record]:
@@ -259,7 +283,7 @@ class Script:
         draw = self._random
         is_odd = not is_dated and draw.random() < 0.02
         return Record(
-            key=self._bytes(0, 12),
+            key=draw.choice(KEYS) if self.is_compacted else self._bytes(0, 12),
             value=self._bytes(0, draw.choice((1, 20, 20, 60, 250))),
             headers=tuple(
                 Header(draw.choice(("", "a", "trace", "ключ")), self._bytes(0, 9))

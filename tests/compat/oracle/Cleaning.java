@@ -28,34 +28,45 @@ final class Cleaning {
     static void clean(JsonNode question, ObjectNode answer) throws Exception {
         try (UnifiedLog log = PartitionDirectory.open(question)) {
             log.updateHighWatermark(log.logEndOffset());
-            long now = question.get("now").asLong();
-            Optional<Long> checkpoint = question.has("checkpoint")
-                ? Optional.of(question.get("checkpoint").asLong()) : Optional.empty();
-            var offsets = LogCleanerManager.cleanableOffsets(log, checkpoint, now);
-            LogToClean round = new LogToClean(
-                log, offsets.firstDirtyOffset(), offsets.firstUncleanableDirtyOffset(), false);
-            answer.put("firstDirtyOffset", round.firstDirtyOffset());
-            answer.put("endOffset", round.firstUncleanableOffset());
-            answer.put("cleanBytes", round.cleanBytes());
-            answer.put("cleanableBytes", round.cleanableBytes());
-            Cleaner cleaner = new Cleaner(
-                0,
-                new SkimpyOffsetMap((int) Oracle.number(question, "memory", 128 << 20)),
-                BUFFER,
-                MAX_BUFFER,
-                0.9,
-                new Throttler(Double.MAX_VALUE, 1000, "cleaner-io", "bytes", Time.SYSTEM),
-                Time.SYSTEM,
-                partition -> { });
+            LogToClean range = range(log, question);
+            answer.put("firstDirtyOffset", range.firstDirtyOffset());
+            answer.put("endOffset", range.firstUncleanableOffset());
+            answer.put("cleanBytes", range.cleanBytes());
+            answer.put("cleanableBytes", range.cleanableBytes());
             var thread = ManagementFactory.getThreadMXBean();
             long wall = System.nanoTime();
             long cpu = thread.getCurrentThreadCpuTime();
-            Map.Entry<Long, CleanerStats> done = cleaner.doClean(round, now);
+            Map.Entry<Long, CleanerStats> done = round(range, question);
             answer.put("cpuSeconds", (thread.getCurrentThreadCpuTime() - cpu) / 1e9);
             answer.put("seconds", (System.nanoTime() - wall) / 1e9);
             answer.put("checkpoint", done.getKey());
             answer.put("recordsRead", done.getValue().messagesRead());
             answer.put("recordsWritten", done.getValue().messagesWritten());
         }
+    }
+
+    /** What may be cleaned of an open log, from "checkpoint" on at the time "now". */
+    static LogToClean range(UnifiedLog log, JsonNode question) throws Exception {
+        Optional<Long> checkpoint = question.has("checkpoint")
+            ? Optional.of(question.get("checkpoint").asLong()) : Optional.empty();
+        long now = question.get("now").asLong();
+        var offsets = LogCleanerManager.cleanableOffsets(log, checkpoint, now);
+        return new LogToClean(
+            log, offsets.firstDirtyOffset(), offsets.firstUncleanableDirtyOffset(), false);
+    }
+
+    /** Cleans it once; tells up to where, and what was read and written. */
+    static Map.Entry<Long, CleanerStats> round(LogToClean range, JsonNode question)
+        throws Exception {
+        Cleaner cleaner = new Cleaner(
+            0,
+            new SkimpyOffsetMap((int) Oracle.number(question, "memory", 128 << 20)),
+            BUFFER,
+            MAX_BUFFER,
+            0.9,
+            new Throttler(Double.MAX_VALUE, 1000, "cleaner-io", "bytes", Time.SYSTEM),
+            Time.SYSTEM,
+            partition -> { });
+        return cleaner.doClean(range, question.get("now").asLong());
     }
 }

@@ -6,6 +6,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.stream.Stream;
+import org.apache.kafka.storage.internals.log.LogStartOffsetIncrementReason;
 import org.apache.kafka.storage.internals.log.UnifiedLog;
 
 /** A partition from its making to its end, step by step. */
@@ -58,6 +59,15 @@ final class Life {
             }
             case "roll" -> {
                 return log.roll().baseOffset();
+            }
+            case "delete" -> {
+                log.maybeIncrementLogStartOffset(
+                    step.get("offset").asLong(), LogStartOffsetIncrementReason.ClientRecordDeletion);
+                log.deleteOldSegments();
+                return log.logStartOffset();
+            }
+            case "clean" -> {
+                return Cleaning.round(Cleaning.range(log, step), step).getValue().messagesWritten();
             }
             case "truncate" -> log.truncateTo(step.get("offset").asLong());
             case "reopen" -> reopen(step);

@@ -61,7 +61,9 @@ final class PartitionDirectory {
         ArrayNode batches = answer.putArray("batches");
         for (LogSegment segment : log.logSegments()) {
             for (RecordBatch batch : segment.log().batches()) {
-                tellBatch(batch, batches.addObject());
+                if (batch.lastOffset() >= log.logStartOffset()) {
+                    tellBatch(batch, batches.addObject());
+                }
             }
         }
     }
