@@ -49,7 +49,7 @@ def test_a_difference_would_be_seen(
     elif what == "an answer":
         monkeypatch.setattr(case, "told_by_reader", _told_wrongly)
     else:
-        monkeypatch.setattr(comparison, "indexes", lambda directory: {str(directory): b""})
+        monkeypatch.setattr(comparison, "indexes", lambda directory, start=0: {str(directory): b""})
     assert run(kafka, range(4), scratch).differing > 0
 
 

@@ -112,6 +112,8 @@ class _Case:
         write_checkpoint(sides.theirs, "log-start", start)  # a broker does; its log does not
         theirs = told_by_reader(sides.theirs, now=now, timestamps=self._times)
         comparison.mend_lookups(live, theirs)
+        if start:
+            live, theirs = map(comparison.without_the_past, (live, theirs))
         self._note("what we read in what Kafka wrote", live, theirs)
         copy = self._copied(sides.ours, "believed")
         is_clean = self._random.random() < 0.5
@@ -125,10 +127,12 @@ class _Case:
         comparison.mend_lookups(answer, ours)
         answer = comparison.told(answer)
         seen = ours
-        if not is_clean and (start or self._script.is_compacted):
-            answer, seen = map(comparison.without_producers, (answer, ours))
+        if start or (self._script.is_compacted and not is_clean):
+            answer, seen = map(comparison.without_the_past, (answer, ours))
         self._note("what Kafka reads in what we wrote", answer, seen)
         is_same = self._script.is_exact and not life.may_roll_elsewhere
+        if start:
+            theirs, ours = map(comparison.without_the_past, (theirs, ours))
         for answers in (theirs, ours):
             comparison.forget_what_may_differ(
                 answers,
@@ -138,12 +142,15 @@ class _Case:
         self._note("what both wrote", theirs, ours)
         if is_same:
             pair = [
-                comparison.files(side, has_indexes=self._script.has_plain_indexes)
+                comparison.files(
+                    side, has_indexes=self._script.has_plain_indexes, log_start_offset=start
+                )
                 for side in (sides.theirs, sides.ours)
             ]
             self._note("the files both wrote", *pair)
         if not is_clean and self._script.has_plain_indexes:
-            self._note("indexes made anew", *map(comparison.indexes, (copy, sides.ours)))
+            pair = [comparison.indexes(side, start) for side in (copy, sides.ours)]
+            self._note("indexes made anew", *pair)
 
     def _copied(self, directory: Path, name: str) -> Path:
         copy = self._scratch / name / NAME
@@ -166,7 +173,11 @@ class _Case:
         """Damage a copy, return whether we kept more of it."""
         source = self._random.choice(self._sides)
         damaged = DamagedCase(
-            source, self._scratch / "damaged", self._random, log_end_offset=log_end_offset
+            source,
+            self._scratch / "damaged",
+            self._random,
+            log_end_offset=log_end_offset,
+            has_past=self._script.has_deleted,
         )
         verdict = damaged.compare(self._kafka, self._script.config, self._script.now)
         self._found += [f"{damaged.name}: {each}" for each in verdict.differences]

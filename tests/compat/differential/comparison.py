@@ -17,12 +17,13 @@ __all__ = [
     "mend_lookups",
     "our_names",
     "told",
-    "without_producers",
+    "without_the_past",
 ]
 
 SHOWN = 300
 NO_EPOCHS = "0\n0\n"  # Kafka leaves an empty file where there has never been one
-OUR_NAMES = {
+OUR_NAMES: dict[str, int | str] = {
+    "IllegalArgumentException": 0,  # its cleaner, which is never asked where nothing is dirty
     "RecordTooLargeException": "MessageTooLargeError",
     "RecordBatchTooLargeException": "RecordListTooLargeError",
 }
@@ -41,13 +42,17 @@ def told(answer: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in answer.items() if key not in ("printed", "recoveryPoint")}
 
 
-def without_producers(told: dict[str, Any]) -> dict[str, Any]:
-    """Return what is told of a log but for its producers.
+def without_the_past(told: dict[str, Any]) -> dict[str, Any]:
+    """Return what is told of a log but for what records that are gone had said.
 
-    Kafka's recovery knows of them what the log still says; their first batches may be deleted.
+    A live log knows of producers and transactions what was said; who opens it, what is still
+    there. An open transaction that began earlier makes the first batch unstable to Kafka, the first
+    offset to us. Where no record is left nobody needs an epoch.
     """
-    kept = told.keys() - {"producers", "aborted", "lastStableOffset", "committed"}
-    return {key: told[key] for key in kept}
+    gone = {"producers", "aborted", "lastStableOffset", "committed"}
+    if told["logStartOffset"] == told["logEndOffset"]:
+        gone.add("leaderEpochs")
+    return {key: value for key, value in told.items() if key not in gone}
 
 
 def forget_what_may_differ(
@@ -75,13 +80,15 @@ def mend_lookups(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
 
     It looks into the first segment that qualifies only, and a segment without timestamps qualifies
     by the time its file was changed. The largest timestamp of a segment that was cut is to it what
-    is left of the index.
+    is left of the index; that it lies below the log start does not matter to it.
     """
     for time, found in ours["offsetsForTimes"].items():
         answer = theirs["offsetsForTimes"].get(time, [])
         gives_up = not answer and found and found == _first_at_or_after(int(time), ours)
-        if time == str(MAX_TIMESTAMP) and answer and found:
-            gives_up = answer[1] < found[1] and found == _first_at_or_after(found[1], ours)
+        if time == str(MAX_TIMESTAMP) and answer:
+            gives_up = answer[0] < ours["logStartOffset"] or (
+                answer[1] < found[1] and found == _first_at_or_after(found[1], ours)
+            )
         if gives_up or (answer[1:] == [NO_TIMESTAMP] and not found):
             theirs["offsetsForTimes"][time] = found
 
@@ -95,7 +102,7 @@ def _first_at_or_after(timestamp: int, ours: dict[str, Any]) -> list[int]:
     return []
 
 
-def files(directory: Path, *, has_indexes: bool) -> dict[str, object]:
+def files(directory: Path, *, has_indexes: bool, log_start_offset: int) -> dict[str, object]:
     """Return what the files hold that both write: bytes, producers in any order, epochs."""
     found: dict[str, object] = {**logs(directory)}
     if has_indexes:
@@ -104,7 +111,7 @@ def files(directory: Path, *, has_indexes: bool) -> dict[str, object]:
     found["leader-epoch-checkpoint"] = epochs or NO_EPOCHS
     wanted = {int(name[:-4]) for name in logs(directory)}
     for path in sorted(directory.glob("*.snapshot")):
-        if int(path.stem) in wanted:
+        if int(path.stem) in wanted and (int(path.stem) > log_start_offset or not log_start_offset):
             states = decode_snapshot(path.read_bytes())
             found[path.name] = sorted(encode_snapshot([state]) for state in states)
     return found
@@ -115,14 +122,18 @@ def logs(directory: Path) -> dict[str, bytes]:
     return _bytes(directory, {".log"})
 
 
-def indexes(directory: Path) -> dict[str, bytes]:
-    """Return the bytes of each log's indexes; no aborted transactions are an empty file or none."""
+def indexes(directory: Path, log_start_offset: int = 0) -> dict[str, bytes]:
+    """Return the bytes of each log's indexes; no aborted transactions are an empty file or none.
+
+    Of transactions only where their beginnings are in the log.
+    """
     found = _bytes(directory, {".index", ".timeindex", ".txnindex"})
     stems = {path.stem for path in directory.glob("*.log")}
     return {
         name: data
         for name, data in found.items()
-        if name.partition(".")[0] in stems and (data or not name.endswith(".txnindex"))
+        if name.partition(".")[0] in stems
+        and not (name.endswith(".txnindex") and (not data or log_start_offset))
     }
 
 

@@ -75,18 +75,21 @@ class DamagedCase:
         scratch: Where the copies go.
         random: Draws damage and opening.
         log_end_offset: Where the log ended.
+        has_past: Whether records were deleted that snapshots may still speak of.
 
     Attributes:
         name: What was damaged, and how it is opened.
     """
 
-    def __init__(self, source: Path, scratch: Path, random: Random, *, log_end_offset: int) -> None:
+    def __init__(
+        self, source: Path, scratch: Path, random: Random, *, log_end_offset: int, has_past: bool
+    ) -> None:
         broken = scratch / "broken" / NAME
         shutil.copytree(source, broken, ignore=shutil.ignore_patterns("*.deleted"))
         self._touched = damage(broken, random)
         # What is `.cleaned` counts for nothing until it is swapped in; both remove it.
         self._before = _log_contents(broken, "*.log") | _log_contents(broken, "*.log.swap")
-        self._log_end_offset = log_end_offset
+        self._log_end_offset, self._has_past = log_end_offset, has_past
         self._is_crash = "crash" in source.parent.name
         logs_left = sorted(path.name for path in broken.glob("*.log"))
         touched_logs = {name for name in self._touched if ".log" in name}
@@ -172,18 +175,19 @@ class DamagedCase:
             found += differences(name, theirs[name], ours[name])
         if not self._opening.is_clean and not self._opening.recovery_point:
             start = ours["logStartOffset"]
-            pair = (_indexes(self._theirs, start), _indexes(self._ours, start))
+            pair = (indexes(self._theirs, start), indexes(self._ours, start))
             found += differences("indexes made anew", *pair)
         return Verdict(found)
 
     def _comparable(self, log_start_offset: int, *, is_raised: bool) -> Iterator[str]:
         """Yield what must be the same where the same batches are left.
 
-        Of producers Kafka forgets what lies below the log start, and what a missing snapshot would
-        have told where it takes the log for closed in order; we look into the log. So it is with
-        epochs whose file is lost, or that stand in a batch it does not look at; segments without a
-        sound index it looks at first, and then takes no earlier epoch. Where records are lost
-        before the end, or an offset was raised, a snapshot still knows what the records said.
+        Of producers Kafka forgets what lies below the log start or is gone, and what a missing
+        snapshot would have told where it takes the log for closed in order; we look into the log.
+        So it is with epochs whose file is lost, or that stand in a batch it does not look at;
+        segments without a sound index it looks at first, and then takes no earlier epoch. Where
+        records are lost before the end, or an offset was raised, a snapshot still knows what the
+        records said.
         """
         yield from ("logStartOffset", "logEndOffset")
         trusts, touched = self._opening.is_clean, self._touched
@@ -192,7 +196,7 @@ class DamagedCase:
         if looks_at_all or not touched:
             yield "leaderEpochs"
         is_trustworthy = not (self._touched or self._is_crash)
-        is_known = log_start_offset == 0 and not self._has_hole and not is_raised
+        is_known = not (log_start_offset or self._has_past or self._has_hole or is_raised)
         if is_known and (not trusts or is_trustworthy):
             yield from ("producers", "aborted", "lastStableOffset")
 
@@ -222,15 +226,6 @@ def _without_epochs_at(end: int, told: dict[str, Any]) -> dict[str, Any]:
 def _log_contents(directory: Path, pattern: str) -> set[bytes]:
     """Return what log files hold, by how they are called now."""
     return {path.read_bytes() for path in directory.glob(pattern)}
-
-
-def _indexes(directory: Path, log_start_offset: int) -> dict[str, bytes]:
-    """Return the indexes; those of transactions only where their beginnings are in the log."""
-    return {
-        name: data
-        for name, data in indexes(directory).items()
-        if log_start_offset == 0 or not name.endswith(".txnindex")
-    }
 
 
 def _is_kept(data: bytes, contents: set[bytes]) -> bool:

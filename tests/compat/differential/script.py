@@ -63,6 +63,7 @@ class Script:
             compressed. Else each side builds, and what a compressor makes of it may differ.
         is_interrupted: Whether the log is cut, or closed and opened again, on the way. Kafka then
             forgets how many bytes there are since the last index entry; we do not.
+        has_deleted: Whether records were deleted, or cleaned away.
         is_compacted: Whether the log is cleaned on the way; what a compressor made is made anew.
         config: The partition's settings.
         now: The time of the next step.
@@ -73,7 +74,7 @@ class Script:
         self.is_compacted = random.random() < 0.2
         self.is_exact = not self.is_compacted and random.random() < 0.9
         self.is_interrupted = random.random() < 0.4
-        self._has_deleted = False
+        self.has_deleted = False
         self._has_mistakes = random.random() < 0.4
         self.config = self._config()
         self.now = NOW
@@ -135,7 +136,7 @@ class Script:
         """Take note of what came of a step: an offset, or the name of an error."""
         is_refused = isinstance(outcome, str)
         # What a producer said below the log start is forgotten by Kafka's recovery, not by ours.
-        self._has_deleted |= step["do"] in ("clean", "delete")
+        self.has_deleted |= step["do"] in ("clean", "delete")
         if step["do"] in ("truncate", "reopen"):
             for producer in self._producers.values():
                 producer.start_anew()
@@ -270,7 +271,7 @@ class Script:
     def _reopen(self, log: StandingOfLog) -> Step:
         if not log.ends_with_a_batch:
             return self._plain(log)
-        return {"do": "reopen", "clean": self._has_deleted or self._random.random() < 0.5}
+        return {"do": "reopen", "clean": self.has_deleted or self._random.random() < 0.5}
 
     # ---- records -------------------------------------------------------------------------------
     def _records(self, *, is_dated: bool = False) -> list[Record]:
