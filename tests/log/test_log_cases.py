@@ -16,6 +16,7 @@ from streamlog.fs.memory import MemoryFileSystem
 from streamlog.log.epochs import LeaderEpochCache
 from streamlog.log.partition_log import PartitionLog
 from streamlog.log.producer_snapshot import list_snapshots
+from streamlog.log.reader import LogReader
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.control import ControlRecordType, EndTransactionMarker, build_marker
 from streamlog.records.record import Record
@@ -140,6 +141,11 @@ def test_a_cut_below_the_start_of_the_log_lowers_it_and_begins_anew(fs: MemoryFi
         assert log.log_start_offset == 2 == log.log_end_offset
         assert log.append([Record(value=b"x")]).base_offset == 2
         assert [each.value for each in log.read(2).records()] == [b"x"]
+        with LogReader.open(PATH, fs=fs) as reader:
+            assert [each.value for each in reader.read(2).records()] == [b"x"]
+    fs.remove("/logs/.streamlog/locks/orders-0")
+    with open_log(fs) as log:
+        assert (log.log_start_offset, log.log_end_offset) == (2, 3)
 
 
 def test_indexes_without_a_log_are_not_believed_by_the_segment_that_comes(
