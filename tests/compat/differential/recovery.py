@@ -187,10 +187,12 @@ class DamagedCase:
         So it is with epochs whose file is lost, or that stand in a batch it does not look at;
         segments without a sound index it looks at first, and then takes no earlier epoch. Where
         records are lost before the end, or an offset was raised, a snapshot still knows what the
-        records said.
+        records said. An index is all that it looks at to find the end of a log closed in order.
         """
-        yield from ("logStartOffset", "logEndOffset")
         trusts, touched = self._opening.is_clean, self._touched
+        yield "logStartOffset"
+        if not (trusts and self._looks_ahead):
+            yield "logEndOffset"
         skips = self._opening.recovery_point or self._looks_ahead
         looks_at_all = not (trusts or (skips and EPOCHS in touched))
         if looks_at_all or not touched:
