@@ -1,0 +1,28 @@
+"""A root in memory that is kept in bounds, on a clock of the test's own."""
+
+from random import Random
+
+from streamlog.clock import ManualClock
+from streamlog.fs.api import FileSystem, OpenMode
+from streamlog.log.maintenance.runner import Maintenance
+from streamlog.log.manager import LogManager
+from streamlog.log.roots import server_properties_path
+
+NOW = 1_700_000_000_000
+ROOT = "/logs"
+
+
+def manager(fs: FileSystem, clock: ManualClock, *, create: bool = False) -> LogManager:
+    """Return the root, open."""
+    return LogManager.open(ROOT, create=create, fs=fs, clock=clock, random=Random(1))
+
+
+def maintenance(fs: FileSystem, clock: ManualClock) -> Maintenance:
+    """Return a runner for it."""
+    return Maintenance(ROOT, fs=fs, clock=clock, random=Random(2))
+
+
+def put_server(fs: FileSystem, text: str) -> None:
+    """Add settings to the root's."""
+    with fs.open(server_properties_path(ROOT), OpenMode.WRITE) as file:
+        file.pwrite(text.encode(), file.stat().size)
