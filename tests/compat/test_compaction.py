@@ -20,6 +20,7 @@ from streamlog.records.control import ControlRecordType, EndTransactionMarker, b
 from streamlog.records.record import CompressionType, Record
 from tests.compat.kafka import Kafka
 from tests.support.cleaning import clean, plain
+from tests.support.messages import message_set
 
 pytestmark = pytest.mark.compat
 
@@ -94,13 +95,50 @@ def segments(directory: Path) -> dict[str, object]:
     return found
 
 
+def legacy_messages(random: Random) -> bytes:
+    """Return message sets of v0 or v1, compressed or not, whose offsets go on from 0."""
+    data, offset = b"", 0
+    codecs = [CompressionType.NONE, CompressionType.GZIP, CompressionType.SNAPPY]
+    magic = random.choice((0, 1))
+    for _ in range(12):
+        records = [
+            Record(
+                None if random.random() < 0.1 else b"k%d" % random.randrange(12),
+                None if random.random() < 0.2 else random.randbytes(20),
+                (),
+                NOW + random.randrange(1000),
+            )
+            for _ in range(random.randint(1, 4))
+        ]
+        codec = random.choice(codecs)
+        data += message_set(magic, records, base_offset=offset, compression=codec)
+        offset += len(records)
+    return data
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_messages_of_v0_and_v1_are_cleaned_as_kafka_cleans_them(
+    kafka: Kafka, tmp_path: Path, copy_of: Callable[[Path], Path], seed: int
+) -> None:
+    path, random = tmp_path / "root" / "orders-0", Random(seed)
+    path.mkdir(parents=True)
+    (path / "00000000000000000000.log").write_bytes(legacy_messages(random))
+    compare_rounds(kafka, path, copy_of, random, memory=24 * 6 if seed % 3 == 0 else 1 << 20)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_random_logs_are_cleaned_as_kafka_cleans_them(
     kafka: Kafka, tmp_path: Path, copy_of: Callable[[Path], Path], seed: int
 ) -> None:
-    random, clock, fs = Random(seed), ManualClock(NOW), LocalFileSystem()
-    path, checkpoint = tmp_path / "root" / "orders-0", 0
-    memory = 24 * 6 if seed % 3 == 0 else 1 << 20
+    path, memory = tmp_path / "root" / "orders-0", 24 * 6 if seed % 3 == 0 else 1 << 20
+    compare_rounds(kafka, path, copy_of, Random(seed), memory=memory)
+
+
+def compare_rounds(
+    kafka: Kafka, path: Path, copy_of: Callable[[Path], Path], random: Random, *, memory: int
+) -> None:
+    """Append to a partition and clean it, some rounds, both ways."""
+    clock, fs, checkpoint = ManualClock(NOW), LocalFileSystem(), 0
     config = LogConfig.from_properties(CONFIG)
     with PartitionLog.open(path, config=config, fs=fs, clock=clock, random=random) as log:
         writer = Writer(log, random)
@@ -121,4 +159,4 @@ def test_random_logs_are_cleaned_as_kafka_cleans_them(
             assert segments(path) == segments(copy)
             checkpoint = report.end_offset
             clock.advance(1500)
-    shutil.rmtree(tmp_path / "root")
+    shutil.rmtree(path.parent)

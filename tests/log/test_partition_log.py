@@ -359,11 +359,9 @@ def test_truncation_removes_a_straddling_batch_whole(fs: MemoryFileSystem) -> No
 
 def test_a_log_cut_in_front_of_its_start_begins_there_for_good(fs: MemoryFileSystem) -> None:
     with open_log(fs) as log:
-        for number in range(10):
-            log.append([record(number)])
+        log.append([record(number) for number in range(10)])
         log.delete_records(6)
         log.truncate_to(3)
-        assert (log.log_start_offset, log.log_end_offset) == (3, 3)
     with open_log(fs.crash_clone(Random(0), power=True)) as log:
         assert (log.log_start_offset, log.log_end_offset) == (3, 3)
 
