@@ -248,7 +248,7 @@ def _batches_from(
     if start is None:
         return None
     size = max(max_bytes, start.size)
-    read = memoryview(segment.read(start.position, size + _OFFSET.size))
+    read = segment.read_view(start.position, size + _OFFSET.size)
     scan = scan_batches(read[:size])
     if scan.stop not in (ScanStop.END, ScanStop.PARTIAL) or len(scan.table) == 0:
         raise CorruptRecordError(

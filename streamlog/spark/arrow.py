@@ -41,13 +41,23 @@ class ArrowDecoder:
     Args:
         columns: Names of the columns wanted, in the order of the schema.
         invalid_timestamps: For times that microseconds cannot hold: `error`, or `null`.
+        max_rows: The most rows of one record batch.
+        max_bytes: About the most bytes of one.
     """
 
-    def __init__(self, columns: tuple[str, ...], *, invalid_timestamps: str = "error") -> None:
+    def __init__(
+        self,
+        columns: tuple[str, ...],
+        *,
+        invalid_timestamps: str = "error",
+        max_rows: int = MAX_BATCH_ROWS,
+        max_bytes: int = MAX_BATCH_BYTES,
+    ) -> None:
         self.schema = arrow_schema(columns)
         self._columns = columns
         self._stored = frozenset(columns) & {"key", "value", HEADERS}
         self._fails_on_timestamps = invalid_timestamps == "error"
+        self._max_rows, self._max_bytes = max_rows, max_bytes
         self._bytes_per_row: float | None = None
 
     def decode(self, info: "FetchInfo", partition: TopicPartition) -> Iterator[pa.RecordBatch]:
@@ -58,8 +68,8 @@ class ArrowDecoder:
             partition: Where they are from.
 
         Yields:
-            At most `MAX_BATCH_ROWS` rows each, decoded from about `MAX_BATCH_BYTES` (one batch
-            of the log at least, whatever its size).
+            At most `max_rows` rows each, decoded from about `max_bytes` (one batch of the log at
+            least, whatever its size).
 
         Raises:
             CorruptRecordError: A batch's checksum is right and its structure is not.
@@ -77,8 +87,8 @@ class ArrowDecoder:
             records = chunk.columns(columns=self._stored)
             self._learn(records)
             batch = self.to_arrow(records, partition)
-            for start in range(0, batch.num_rows, MAX_BATCH_ROWS):
-                yield batch.slice(start, MAX_BATCH_ROWS)
+            for start in range(0, batch.num_rows, self._max_rows):
+                yield batch.slice(start, self._max_rows)
             first = stop
 
     def _end_of_chunk(self, info: "FetchInfo", first: int) -> int:
@@ -93,9 +103,9 @@ class ArrowDecoder:
         count = np.cumsum(np.where(table.count == UNKNOWN_COUNT, guess, table.count))
         if self._bytes_per_row is None and (table.attributes & COMPRESSION_MASK).any():
             return first + 1
-        rows = MAX_BATCH_ROWS
+        rows = self._max_rows
         if self._bytes_per_row is not None:
-            rows = min(rows, int(MAX_BATCH_BYTES / self._bytes_per_row))
+            rows = min(rows, int(self._max_bytes / self._bytes_per_row))
         return first + max(1, int(np.searchsorted(count, rows, side="right")))
 
     def _learn(self, records: RecordColumns) -> None:

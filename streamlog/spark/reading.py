@@ -55,6 +55,7 @@ def read_ranges(
     isolation: IsolationLevel,
     fail_on_data_loss: bool,
     fs: FileSystem | None = None,
+    fetch_bytes: int = FETCH_BYTES,
 ) -> Iterator["pa.RecordBatch"]:
     """Yield the records of ranges, one range after the other.
 
@@ -67,15 +68,19 @@ def read_ranges(
     """
     reporter = LossReporter(fail=fail_on_data_loss)
     for part in ranges:
-        yield from _read_range(part, decoder, isolation, reporter, fs)
+        yield from _read_range(
+            part, decoder, isolation, reporter=reporter, fs=fs, fetch_bytes=fetch_bytes
+        )
 
 
 def _read_range(
     part: PlannedRange,
     decoder: ArrowDecoder,
     isolation: IsolationLevel,
+    *,
     reporter: LossReporter,
     fs: FileSystem | None,
+    fetch_bytes: int,
 ) -> Iterator["pa.RecordBatch"]:
     partition = TopicPartition(part.topic, part.partition)
     try:
@@ -97,7 +102,7 @@ def _read_range(
                 return
             info = reader.read(
                 offset,
-                FETCH_BYTES,
+                fetch_bytes,
                 isolation=isolation,
                 end_offset=part.end_offset,
                 end_is_stable=True,  # the planner saw to it

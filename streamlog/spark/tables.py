@@ -5,14 +5,19 @@ nothing there is created, locked, repaired or touched. The columns are those of 
 """
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 
 from streamlog.errors import InvalidOptionError, UnknownTopicError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
+from streamlog.log.reader import LogReader
 from streamlog.log.topics import find_partitions
+from streamlog.records.layout import MAX_INT32
 from streamlog.records.record import IsolationLevel
 from streamlog.spark.arrow import ArrowDecoder
 from streamlog.spark.planning import OffsetRange
@@ -23,6 +28,11 @@ from streamlog.spark.subscription import Subscription
 from streamlog.topic import TopicPartition, check_topic_name
 
 __all__ = ["read_arrow", "read_table"]
+
+_PIECE_BYTES: Final = 32 << 20  # less is read before a second thread has begun
+# Of a table nobody waits for the first rows; from arrays of 4 MiB on there are pages of 2 MiB.
+_TABLE_FETCH_BYTES: Final = 8 << 20
+_TABLE_BATCH_BYTES: Final = 64 << 20
 
 
 def read_table(
@@ -35,8 +45,11 @@ def read_table(
     isolation: IsolationLevel | str = IsolationLevel.READ_COMMITTED,
     invalid_timestamps: str = "error",
 ) -> pa.Table:
-    """Return records as one Arrow table, in memory; see `read_arrow`."""
-    return read_arrow(
+    """Return records as one Arrow table, in memory; see `read_arrow`.
+
+    What is large is read in pieces, by as many threads as there are processors.
+    """
+    plan = _Plan.of(
         path,
         topic,
         partitions=partitions,
@@ -44,7 +57,16 @@ def read_table(
         include_headers=include_headers,
         isolation=isolation,
         invalid_timestamps=invalid_timestamps,
-    ).read_all()
+    )
+    threads = os.cpu_count() or 1
+    pieces = [piece for part in plan.ranges for piece in plan.cut(part, threads)]
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            batches = [batch for part in pool.map(plan.read_whole, pieces) for batch in part]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return pa.Table.from_batches(batches, plan.decoder().schema)
 
 
 def read_arrow(
@@ -77,34 +99,102 @@ def read_arrow(
         InvalidOptionError: An unknown column, or an impossible setting.
         CorruptDataError: While iterating: a batch is damaged.
     """
-    chosen = choose_columns(
-        None if columns is None else ",".join(columns), include_headers=include_headers
+    plan = _Plan.of(
+        path,
+        topic,
+        partitions=partitions,
+        columns=columns,
+        include_headers=include_headers,
+        isolation=isolation,
+        invalid_timestamps=invalid_timestamps,
     )
-    if invalid_timestamps not in ("error", "null"):
-        raise InvalidOptionError(
-            "invalid_timestamps has an impossible value",
-            got=repr(invalid_timestamps),
-            expected="error or null",
+    decoder = plan.decoder()
+    return pa.RecordBatchReader.from_batches(decoder.schema, plan.read(plan.ranges, decoder))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What is to be read, and how; settled before anything is."""
+
+    ranges: list[PlannedRange]
+    columns: tuple[str, ...]
+    isolation: IsolationLevel
+    invalid_timestamps: str
+    fs: FileSystem
+
+    @classmethod
+    def of(
+        cls,
+        path: str | os.PathLike[str],
+        topic: str | None,
+        *,
+        partitions: Collection[int] | None,
+        columns: Collection[str] | None,
+        include_headers: bool,
+        isolation: IsolationLevel | str,
+        invalid_timestamps: str,
+    ) -> "_Plan":
+        """Return the plan for what `read_arrow` was given."""
+        chosen = choose_columns(
+            None if columns is None else ",".join(columns), include_headers=include_headers
         )
-    fs, level = LocalFileSystem(), _level(isolation)
-    root = os.path.abspath(path)
-    decoder = ArrowDecoder(chosen, invalid_timestamps=invalid_timestamps)
-    view = Subscription(root, _choose(fs, root, topic, partitions), level, fs=fs)
-    try:
-        ranges = [
-            PlannedRange(
-                view.directories[partition],
-                view.topic_ids.get(partition.topic, ""),
-                *OffsetRange(*partition, bounds.log_start_offset, bounds.end_offset),
+        if invalid_timestamps not in ("error", "null"):
+            raise InvalidOptionError(
+                "invalid_timestamps has an impossible value",
+                got=repr(invalid_timestamps),
+                expected="error or null",
             )
-            for partition, bounds in sorted(view.bounds.items())
-        ]
-    finally:
-        view.close()
-    batches: Iterator[pa.RecordBatch] = read_ranges(
-        ranges, decoder=decoder, isolation=level, fail_on_data_loss=True, fs=fs
-    )
-    return pa.RecordBatchReader.from_batches(decoder.schema, batches)
+        fs, level = LocalFileSystem(), _level(isolation)
+        root = os.path.abspath(path)
+        view = Subscription(root, _choose(fs, root, topic, partitions), level, fs=fs)
+        try:
+            ranges = [
+                PlannedRange(
+                    view.directories[partition],
+                    view.topic_ids.get(partition.topic, ""),
+                    *OffsetRange(*partition, bounds.log_start_offset, bounds.end_offset),
+                )
+                for partition, bounds in sorted(view.bounds.items())
+            ]
+        finally:
+            view.close()
+        return cls(
+            ranges=ranges,
+            columns=chosen,
+            isolation=level,
+            invalid_timestamps=invalid_timestamps,
+            fs=fs,
+        )
+
+    def decoder(self, **sizes: int) -> ArrowDecoder:
+        """Return a decoder; each thread needs its own."""
+        return ArrowDecoder(self.columns, invalid_timestamps=self.invalid_timestamps, **sizes)
+
+    def cut(self, part: PlannedRange, most: int) -> list[PlannedRange]:
+        """Return a range in pieces that are worth a thread each."""
+        with LogReader.open(part.directory, fs=self.fs) as reader:
+            size = reader.size_between(part.start_offset, part.end_offset)
+            count = max(1, min(most, size // _PIECE_BYTES))
+            cuts = reader.split(part.start_offset, part.end_offset, count)
+        return [part._replace(start_offset=start, end_offset=end) for start, end in cuts]
+
+    def read(
+        self, ranges: Iterable[PlannedRange], decoder: ArrowDecoder, **sizes: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the records of ranges."""
+        return read_ranges(
+            ranges,
+            decoder=decoder,
+            isolation=self.isolation,
+            fail_on_data_loss=True,
+            fs=self.fs,
+            **sizes,
+        )
+
+    def read_whole(self, part: PlannedRange) -> list[pa.RecordBatch]:
+        """Return the records of a range, in pieces as large as the kernel gives memory for."""
+        decoder = self.decoder(max_rows=MAX_INT32, max_bytes=_TABLE_BATCH_BYTES)
+        return list(self.read([part], decoder, fetch_bytes=_TABLE_FETCH_BYTES))
 
 
 def _level(isolation: IsolationLevel | str) -> IsolationLevel:

@@ -4,12 +4,21 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 
 import pyarrow as pa
 import pytest
 
-from streamlog.errors import InvalidOptionError, InvalidRequestError, UnknownTopicError
+from streamlog.config import LogConfig
+from streamlog.errors import (
+    CorruptRecordError,
+    InvalidOptionError,
+    InvalidRequestError,
+    UnknownTopicError,
+)
+from streamlog.log.partition_log import PartitionLog
 from streamlog.records.record import CompressionType, IsolationLevel, Record
+from streamlog.spark.arrow import ArrowDecoder
 from streamlog.spark.schema import COLUMN_NAMES, arrow_schema
 from streamlog.spark.tables import read_arrow, read_table
 from tests.support.batches import text_of
@@ -144,7 +153,7 @@ def test_directories_of_old_kafkas_are_tables_too(directory):
 
 
 def test_compressed_old_messages_are_decoded_in_bounded_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr("streamlog.spark.arrow.MAX_BATCH_ROWS", 100)
+    monkeypatch.setattr("streamlog.spark.tables.ArrowDecoder", partial(ArrowDecoder, max_rows=100))
     records = [Record(b"k", b"%04d" % number, (), number) for number in range(50)]
     messages = b"".join(
         message_set(1, records, base_offset=base, compression=CompressionType.SNAPPY)
@@ -158,3 +167,20 @@ def test_compressed_old_messages_are_decoded_in_bounded_pieces(tmp_path, monkeyp
         range(2000)
     )
     assert len(batches) >= 20
+
+
+def test_a_large_partition_is_read_in_pieces_and_put_together_in_order(tmp_path, monkeypatch):
+    monkeypatch.setattr("streamlog.spark.tables._PIECE_BYTES", 1000)
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    config = LogConfig(internal_segment_bytes=5000, index_interval_bytes=100)
+    with PartitionLog.open(tmp_path / "orders-0", config=config) as log:
+        for number in range(200):
+            log.append([Record(None, b"%04d" % number, (), number)] * 3)
+    table = read_table(tmp_path, "orders")
+    assert table["offset"].num_chunks >= 4
+    assert table["offset"].to_pylist() == list(range(600))
+    with (tmp_path / "orders-0" / "00000000000000000000.log").open("r+b") as file:
+        file.seek(1000)
+        file.write(b"damage")
+    with pytest.raises(CorruptRecordError):
+        read_table(tmp_path, "orders")
