@@ -103,7 +103,7 @@ def finish(
     files = [file for file in _parse(names) if file.suffix is not SegmentSuffix.NONE]
     if not files:
         return
-    remove_due(fs, directory, names, before_ms=now_ms - config.file_delete_delay_ms)
+    remove_due(fs, directory, names, now_ms=now_ms, delay_ms=config.file_delete_delay_ms)
     swaps = _complete_swaps(files)
     lowest = _lowest_cleaned(files)
     swapped = [file for file in files if file.suffix is SegmentSuffix.SWAP]

@@ -339,8 +339,8 @@ class LocalLog:
     def remove_deleted(self, now_ms: int) -> None:
         """Remove the files of segments that were taken out of the log some time ago."""
         names = self._fs.list(self._path)
-        before_ms = now_ms - self.config.file_delete_delay_ms
-        deletion.remove_due(self._fs, self._path, names, before_ms=before_ms)
+        delay_ms = self.config.file_delete_delay_ms
+        deletion.remove_due(self._fs, self._path, names, now_ms=now_ms, delay_ms=delay_ms)
 
     def replace(self, replaced: Sequence[Segment], by: Segment, now_ms: int) -> None:
         """Put a cleaned segment, synced, in the place of one or more sealed ones.

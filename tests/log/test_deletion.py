@@ -50,10 +50,20 @@ def test_files_go_when_their_time_is_up_counted_from_the_day_they_were_set_aside
 ) -> None:
     with open_log(fs) as log:
         set_aside(fs, list(log.segments)[:1], now_ms=LATER)
-    assert remove_due(fs, PATH, fs.list(PATH), before_ms=LATER - 1) == 3
+    assert remove_due(fs, PATH, fs.list(PATH), now_ms=LATER + 99, delay_ms=100) == 3
     assert len(names(fs, ".deleted")) == 3
-    assert remove_due(fs, PATH, fs.list(PATH), before_ms=LATER) == 0
+    assert remove_due(fs, PATH, fs.list(PATH), now_ms=LATER + 100, delay_ms=100) == 0
     assert names(fs, ".deleted") == []
+
+
+@pytest.mark.parametrize(("back_ms", "left"), [(99, 3), (100, 0)])
+def test_a_clock_that_went_back_does_not_keep_files_until_it_has_caught_up(
+    fs: MemoryFileSystem, back_ms: int, left: int
+) -> None:
+    with open_log(fs) as log:
+        set_aside(fs, list(log.segments)[:1], now_ms=LATER)
+    found = remove_due(fs, PATH, fs.list(PATH), now_ms=LATER - back_ms, delay_ms=100)
+    assert found == len(names(fs, ".deleted")) == left
 
 
 def test_indexes_and_torn_tails_without_a_log_of_theirs_go_with_it(fs: MemoryFileSystem) -> None:

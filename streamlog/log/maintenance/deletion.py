@@ -104,19 +104,23 @@ def _is_live(file: SegmentFileName) -> bool:
     return file.suffix is SegmentSuffix.NONE and file.kind in _OF_A_SEGMENT
 
 
-def remove_due(fs: FileSystem, directory: str, names: Iterable[str], *, before_ms: int) -> int:
-    """Remove the files that were set aside up to a time.
+def remove_due(
+    fs: FileSystem, directory: str, names: Iterable[str], *, now_ms: int, delay_ms: int
+) -> int:
+    """Remove the files that were set aside some time ago.
 
-    Two processes may do this at once.
+    Two processes may do this at once. Of a file from further ahead than the delay the clock has
+    gone back since: it must not stay until that time comes again.
 
     Args:
         fs: Where the partition lies.
         directory: Its directory.
         names: What it holds.
-        before_ms: Now, less `file.delete.delay.ms`.
+        now_ms: The time.
+        delay_ms: `file.delete.delay.ms`.
 
     Returns:
-        How many files were set aside later, and stay for now.
+        How many files were set aside just now, and stay.
 
     Raises:
         StorageError: A file cannot be removed.
@@ -128,7 +132,7 @@ def remove_due(fs: FileSystem, directory: str, names: Iterable[str], *, before_m
             continue
         path = f"{directory}/{name}"
         found = fs.stat(path)
-        if found is not None and found.mtime_ms > before_ms:
+        if found is not None and abs(now_ms - found.mtime_ms) < delay_ms:
             waiting += 1
         else:
             with contextlib.suppress(FileMissingError):

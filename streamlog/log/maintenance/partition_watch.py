@@ -143,13 +143,15 @@ class PartitionWatch:
             self._mtime_ns = -1
             return None
 
-    def remove_deleted(self, before_ms: int) -> None:
-        """Remove the files that were set aside up to a time.
+    def remove_deleted(self, now_ms: int, delay_ms: int) -> None:
+        """Remove the files that were set aside at least so long ago.
 
         Raises:
             StorageError: A file cannot be removed.
         """
         if self.has_deleted:
             names = self._fs.list(self._path)
-            waiting = deletion.remove_due(self._fs, self._path, names, before_ms=before_ms)
+            waiting = deletion.remove_due(
+                self._fs, self._path, names, now_ms=now_ms, delay_ms=delay_ms
+            )
             self.has_deleted = waiting > 0

@@ -266,7 +266,7 @@ class Maintenance:
             )
             report.deeds += _deeds(partition, gone, books.now_ms)
             watch.look(is_thorough=True)
-        watch.remove_deleted(books.now_ms - config.file_delete_delay_ms)
+        watch.remove_deleted(books.now_ms, config.file_delete_delay_ms)
 
     # ---- commits -----------------------------------------------------------------------------
     def _tidy_commits(self, report: MaintenanceReport) -> None:
