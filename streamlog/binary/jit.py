@@ -4,7 +4,8 @@ Kernels take flat arrays and ints, write into arrays that the caller made, and r
 a count, or a negative status that a constant names. They never raise; the plain function beside
 them does. Array reads and writes are bounds-checked (`boundscheck=True`), so a wrong kernel
 raises instead of reading foreign memory; `copy_bytes`, `load_word`, `store` and `crc32c_of`
-are the exceptions and therefore take part only in kernels that checked the range. Kernels allocate
+are the exceptions and therefore take part only in kernels that checked the range (`prefetch` may be
+asked for any place: the processor ignores what is not there). Kernels allocate
 nothing, so numba's memory runtime is off: it would count a reference, atomically, each time an
 array is handed to a helper, inlined or not, and reading a varint would take three times as long.
 A kernel that did allocate does not compile.
@@ -31,7 +32,16 @@ from streamlog.binary.crc import crc32c
 from streamlog.binary.crc_function import CRC32C_ADDRESS, CRC32C_EMPTY
 from streamlog.binary.heap import keep_large_blocks
 
-__all__ = ["copy_bytes", "crc32c_of", "inlined", "int64", "kernel", "load_word", "store"]
+__all__ = [
+    "copy_bytes",
+    "crc32c_of",
+    "inlined",
+    "int64",
+    "kernel",
+    "load_word",
+    "prefetch",
+    "store",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -133,6 +143,9 @@ if TYPE_CHECKING:
     def load_word(source: NDArray[np.uint8], position: int) -> int:
         """Return the 8 bytes at `position` as int64, the first byte lowest; the range unchecked."""
 
+    def prefetch(source: NDArray[np.uint8], position: int) -> None:
+        """Have the byte at `position`, wherever that is, brought into the processor's cache."""
+
     def store(target: NDArray[Any], index: int, value: int) -> None:
         """Write `value` at `index`, 0 or more, of a contiguous array; the range unchecked."""
 
@@ -158,6 +171,9 @@ else:
 
         def load_word(source, position):  # noqa: D103
             return int.from_bytes(source[position : position + WORD_SIZE], "little", signed=True)
+
+        def prefetch(source, position):  # noqa: D103
+            pass
 
         def store(target, index, value):  # noqa: D103
             target[index] = value
@@ -195,6 +211,22 @@ else:
                 return builder.load(builder.bitcast(place, word), align=1)
 
             return types.int64(source, types.int64), generate
+
+        @intrinsic
+        def prefetch(typing_context, source, position):  # noqa: D103
+            def generate(context, builder, signature, arguments):
+                out_of = context.make_array(signature.args[0])(context, builder, arguments[0])
+                place = builder.gep(out_of.data, [arguments[1]])
+                flag = ir.IntType(32)
+                prototype = ir.FunctionType(ir.VoidType(), [place.type, flag, flag, flag])
+                function = cgutils.get_or_insert_function(
+                    builder.module, prototype, "llvm.prefetch.p0i8"
+                )
+                to_read, near, data = flag(0), flag(3), flag(1)
+                builder.call(function, [place, to_read, near, data])
+                return context.get_dummy_value()
+
+            return types.void(source, types.int64), generate
 
         @intrinsic
         def store(typing_context, target, index, value):  # noqa: D103

@@ -381,6 +381,8 @@ def _that_count(table: BatchTable) -> BatchTable:
     if len(table) <= _FEW_BATCHES:
         return table
     rows = np.flatnonzero(table.producer_id >= 0)
+    if not len(rows):
+        return table.slice(0, 0)
     if (table.attributes[rows] & (TRANSACTIONAL_MASK | CONTROL_MASK)).any():
         return table
     producer_ids = table.producer_id[rows]

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from streamlog.binary.arrays import as_source
 from streamlog.errors import CorruptRecordError, OffsetOutOfRangeError
 from streamlog.log.segments import Segments
 from streamlog.records.batch import (
@@ -22,8 +23,6 @@ from streamlog.records.batch import (
     RecordBatch,
     ScanStop,
     batch_of,
-    check_crc,
-    scan_batches,
 )
 from streamlog.records.columns import COLUMNS, RecordColumns, decode_columns
 from streamlog.records.layout import HEADER_SIZE_UP_TO_MAGIC, MAX_INT64
@@ -188,7 +187,7 @@ def fetch(
             if batches is not None:
                 info = FetchInfo(
                     offset=offset,
-                    buffer=batches.buffer[: batches.table.end],  # of bytes it would be a copy
+                    buffer=batches.buffer[: batches.table.end],
                     table=batches.table,
                     next_offset=int(batches.table.last_offset[-1]) + 1,
                     end_offset=end_offset,
@@ -248,8 +247,8 @@ def _batches_from(
     if start is None:
         return None
     size = max(max_bytes, start.size)
-    read = segment.read_view(start.position, size + _OFFSET.size)
-    scan = scan_batches(read[:size])
+    chunk = segment.read_checked(start.position, size, beyond=_OFFSET.size)
+    read, scan = memoryview(as_source(chunk.buffer)), chunk.scan
     if scan.stop not in (ScanStop.END, ScanStop.PARTIAL) or len(scan.table) == 0:
         raise CorruptRecordError(
             f"not a record batch ({scan.stop.name.lower()})",
@@ -262,23 +261,22 @@ def _batches_from(
     wanted = scan.table.count_before(upper)
     table = scan.table.slice(0, max(wanted, 1))
     batches = _Batches(segment.path, start.position, read, table)
-    _check_sums(batches)
+    if chunk.sound < len(table):
+        raise _bad_checksum(batches, chunk.sound)
     _check_order(batches, segment.size, behind)
     return batches if wanted else None  # compaction left nothing below the bound
 
 
-def _check_sums(batches: _Batches) -> None:
+def _bad_checksum(batches: _Batches, row: int) -> CorruptRecordError:
     table = batches.table
-    good = check_crc(batches.buffer, table)
-    if good < len(table):
-        raise CorruptRecordError(
-            "record batch fails its checksum",
-            path=batches.path,
-            position=batches.position + int(table.position[good]),
-            offset=int(table.base_offset[good]),
-            got="another checksum over its bytes",
-            expected=f"{int(table.crc[good]):#010x}",
-        )
+    return CorruptRecordError(
+        "record batch fails its checksum",
+        path=batches.path,
+        position=batches.position + int(table.position[row]),
+        offset=int(table.base_offset[row]),
+        got="another checksum over its bytes",
+        expected=f"{int(table.crc[row]):#010x}",
+    )
 
 
 def _check_order(batches: _Batches, segment_size: int, behind: Segment | None) -> None:

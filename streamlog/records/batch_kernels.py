@@ -39,6 +39,7 @@ from streamlog.records.layout import (
     RECORD_BATCH_OVERHEAD,
     RECORDS_COUNT_OFFSET,
 )
+from streamlog.records.slot import OUT_OF_ROOM
 from streamlog.records.table import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -62,6 +63,12 @@ PARTIAL: Final = 1
 BAD_LENGTH: Final = 2
 BAD_MAGIC: Final = 3
 BAD_HEADER: Final = 4
+
+# What `scan_sound` carries on from piece to piece: int64[3].
+STATE_COUNT: Final = 0
+STATE_SOUND: Final = 1
+STATE_POSITION: Final = 2
+STATE_WIDTH: Final = 3
 
 
 @kernel
@@ -107,6 +114,39 @@ def scan_batches(
         count += 1
     out_counts[0] = count
     out_counts[1] = position
+    return stop
+
+
+@kernel
+def scan_sound(
+    buffer: NDArray[np.uint8], out_fields: NDArray[np.int64], state: NDArray[np.int64]
+) -> int:
+    """Go on with a scan of v2 batches in a buffer that has grown, and check what it finds.
+
+    Args:
+        buffer: uint8[m], any bytes at all; nothing in it is trusted.
+        out_fields: int64[n, 14], a row a batch, those found so far at the front.
+        state: int64[3], carried on from call to call: batches found, how many at the front have
+            the right checksum, and where to go on; zeros at first.
+
+    Returns:
+        Why it stopped, as `scan_batches`; OUT_OF_ROOM where `out_fields` is full.
+    """
+    stop = END
+    while state[STATE_POSITION] < buffer.size:
+        count, position = state[STATE_COUNT], state[STATE_POSITION]
+        stop = check_batch(buffer, position)
+        if stop == END and count == len(out_fields):
+            stop = OUT_OF_ROOM
+        if stop == END:
+            stop = read_header(buffer, position, out_fields, count)
+        if stop != END:
+            break
+        size = out_fields[count, SIZE]
+        if state[STATE_SOUND] == count:
+            state[STATE_SOUND] += crc_of_batch(buffer, position, size) == out_fields[count, CRC]
+        state[STATE_COUNT] += 1
+        state[STATE_POSITION] += size
     return stop
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.binary.arrays import WORD_SIZE
-from streamlog.binary.jit import copy_bytes, inlined, int64, kernel, store
+from streamlog.binary.jit import copy_bytes, inlined, int64, kernel, prefetch, store
 from streamlog.binary.varint import (
     SIZE_BITS,
     SIZE_MASK,
@@ -77,6 +77,11 @@ INTS_VALUE: Final = 1
 INTS_HEADERS: Final = 2
 INTS_TYPE: Final = 3  # the timestamp's; n are filled
 INTS_WIDTH: Final = 4
+
+# Where a record lies is known only once the length of the one before it is there, so reading waits
+# for each of them; what lies so many bytes on is therefore asked for in time.
+AHEAD: Final = 1024
+CACHE_LINE: Final = 64
 
 
 @kernel
@@ -274,6 +279,8 @@ def decode_batch(
     base_offset, base_timestamp = batch[BASE_OFFSET], batch[BASE_TIMESTAMP]
     key_end, value_end, headers = int64(keys[row]), int64(values[row]), int64(header_counts[row])
     for record in range(batch[COUNT]):
+        prefetch(source, position + AHEAD)
+        prefetch(source, position + AHEAD + CACHE_LINE)
         found = read_record(source, position, batch_end)
         position = found.end
         if position < 0:

@@ -120,7 +120,7 @@ class BatchTable:
 
     def by_format(self) -> "list[BatchTable]":
         """Return the runs of batches that are all of v2, or all older, as views; one or more."""
-        if len(self) < 2:
+        if len(self) < 2 or int(self.fields[:, MAGIC].min()) == CURRENT_MAGIC:
             return [self]
         is_current = self.fields[:, MAGIC] == CURRENT_MAGIC
         borders = np.flatnonzero(is_current[1:] != is_current[:-1]) + 1
@@ -130,6 +130,8 @@ class BatchTable:
     def count_before(self, offset: int) -> int:
         """Return how many batches begin, or may begin, before `offset`."""
         begins = self.base_offset < offset
+        if begins.all():
+            return len(self)
         unknown = self.fields[:, COUNT] == UNKNOWN_COUNT
         if unknown.any():
             previous = np.concatenate(([-1], self.last_offset[:-1]))

@@ -27,7 +27,7 @@ from streamlog.errors import (
     LimitExceededError,
 )
 from streamlog.fs.api import File, FileStat, FileSystem, OpenMode
-from streamlog.records.batch import BatchScan, ScanStop, scan_batches
+from streamlog.records.batch import BatchScan, ScanStop
 from streamlog.records.layout import (
     HEADER_SIZE_UP_TO_MAGIC,
     LENGTH_OFFSET,
@@ -35,6 +35,7 @@ from streamlog.records.layout import (
     MAX_INT32,
 )
 from streamlog.records.legacy_layout import MIN_MESSAGE_SIZE
+from streamlog.records.scanner import PIECE_SIZE, BatchScanner
 from streamlog.segment.header_walk import CONTINUE, FOUND, NO_PROMISE, UNSOUND, walk
 from streamlog.segment.offset_index import IndexEntry
 
@@ -78,12 +79,17 @@ class OffsetAndTimestamp(NamedTuple):
 class Chunk(NamedTuple):
     """A piece of the file and the whole batches at its front.
 
-    `buffer` is uint8[n], used again for the next chunk; the scan's positions are relative to it.
+    Attributes:
+        position: Where in the file it starts.
+        buffer: uint8[n], used again for the next chunk.
+        scan: The batches; positions are relative to `buffer`.
+        sound: How many of them at the front have the right checksum.
     """
 
     position: int
     buffer: NDArray[np.uint8]
     scan: BatchScan
+    sound: int
 
 
 class FileRecords:
@@ -240,22 +246,47 @@ class FileRecords:
 
         Yields:
             Pieces that touch each other. Only in the last one may there be bytes that are no
-            whole batch; its scan says why it stopped. Checksums are not compared.
+            whole batch; its scan says why it stopped.
         """
         buffer = np.empty(min(chunk_size, max(end - position, 0)), np.uint8)
         while position < end:
-            view = buffer[: min(len(buffer), end - position)]
-            view = view[: self.file.pread_into(view, position)]
-            scan = scan_batches(view)
+            chunk = self._fill(buffer[: end - position], position, end - position)
+            view, scan = chunk.buffer, chunk.scan
             if scan.stop is ScanStop.PARTIAL and len(scan.table) == 0:
                 size = _claimed_size(view)
                 if len(view) < size <= end - position and len(view) == len(buffer):
                     buffer = np.empty(size, np.uint8)
                     continue
-            yield Chunk(position, view, scan)
+            yield chunk
             if scan.consumed == 0 or scan.stop not in (ScanStop.END, ScanStop.PARTIAL):
                 return
             position += scan.consumed
+
+    def read_checked(self, position: int, size: int, beyond: int, *, end: int) -> Chunk:
+        """Read up to `size` bytes and check the batches at their front.
+
+        They go into numpy's memory, of which much comes in large pages.
+
+        Args:
+            position: Where a batch starts.
+            size: How much to look at.
+            beyond: How many more bytes the chunk is to have, unchecked.
+            end: Where to stop.
+        """
+        buffer = np.empty(max(0, min(size + beyond, end - position)), np.uint8)
+        return self._fill(buffer, position, size)
+
+    def _fill(self, buffer: NDArray[np.uint8], position: int, size: int) -> Chunk:
+        """Read into `buffer`, piece by piece, and look for batches in its first `size` bytes."""
+        scanner, filled, file = BatchScanner(buffer), 0, self.file
+        size = min(size, len(buffer))
+        for start in range(0, size, PIECE_SIZE):
+            end = start + PIECE_SIZE if start + PIECE_SIZE < size else len(buffer)
+            filled += file.pread_into(buffer[start:end], position + start)
+            scanner.go_on(min(filled, size))
+            if filled < end:
+                break
+        return Chunk(position, buffer[:filled], *scanner.finish())
 
     # ---- write -------------------------------------------------------------------------------
     def append(self, buffer: Buffer, position: int) -> None:

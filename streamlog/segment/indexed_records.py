@@ -208,7 +208,7 @@ class IndexedRecords:
             young = (table.max_timestamp >= timestamp) & (table.last_offset >= start_offset)
             for row in np.flatnonzero(young).tolist():
                 batch = table.slice(row, row + 1)
-                if check_crc(chunk.buffer, batch) == 0:
+                if row >= chunk.sound and check_crc(chunk.buffer, batch) == 0:
                     raise self.unsound(chunk.position + int(batch.position[0]))
                 found = self._first_of(batch, chunk, timestamp, start_offset)
                 if found is not None:

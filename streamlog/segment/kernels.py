@@ -2,7 +2,7 @@
 
 None of them copies or checks a record: they walk headers (`find_batch`), look for headers where
 none is expected (`find_candidate`), and decide which batches get an index entry
-(`index_entries`).
+(`index_entries`) and which follow each other as they must (`count_in_order`).
 """
 
 from typing import Final
@@ -19,8 +19,10 @@ from streamlog.records.layout import (
     LENGTH_OFFSET,
     LOG_OVERHEAD,
     MAGIC_OFFSET,
+    MAX_INT32,
     MAX_INT64,
     MIN_BATCH_LENGTH,
+    NO_PARTITION_LEADER_EPOCH,
     RECORD_BATCH_OVERHEAD,
 )
 from streamlog.records.legacy_header_kernels import int32_at
@@ -31,7 +33,14 @@ from streamlog.records.legacy_layout import (
     MIN_LENGTH_V1,
     MIN_MESSAGE_SIZE,
 )
-from streamlog.records.table import LAST_OFFSET, MAX_TIMESTAMP, POSITION, SIZE
+from streamlog.records.table import (
+    BASE_OFFSET,
+    LAST_OFFSET,
+    LEADER_EPOCH,
+    MAX_TIMESTAMP,
+    POSITION,
+    SIZE,
+)
 from streamlog.segment.header_walk import (
     CONTINUE,
     ENTRY_MISSED,
@@ -45,7 +54,7 @@ from streamlog.segment.header_walk import (
     WALK_SIZE,
 )
 
-__all__ = ["find_batch", "find_candidate", "index_entries"]
+__all__ = ["count_in_order", "find_batch", "find_candidate", "index_entries"]
 
 # ---- places in the state of `index_entries` ------------------------------------------------------
 STATE_BYTES: Final = 0  # bytes since the batch of the last entry, that batch included
@@ -166,6 +175,30 @@ def find_candidate(
         if delta >= 0 and delta <= last_offset - base_offset:
             return at
     return -1
+
+
+@kernel
+def count_in_order(
+    fields: NDArray[np.int64], next_offset: int, leader_epoch: int, base_offset: int
+) -> int:
+    """Return how many batches at the front go on in offset and epoch, and fit into the segment.
+
+    Args:
+        fields: int64[n, 14], the rows of a batch table.
+        next_offset: The lowest offset that may come next.
+        leader_epoch: The latest epoch so far.
+        base_offset: The segment's base offset.
+    """
+    previous = next_offset - 1  # offsets reach up to the largest int64: none is added to
+    for row in range(len(fields)):
+        first, last = fields[row, BASE_OFFSET], fields[row, LAST_OFFSET]
+        epoch = fields[row, LEADER_EPOCH]
+        if first <= previous or last - base_offset > MAX_INT32:
+            return row
+        if epoch < leader_epoch and epoch != NO_PARTITION_LEADER_EPOCH:
+            return row
+        previous, leader_epoch = last, max(leader_epoch, epoch)
+    return len(fields)
 
 
 @kernel

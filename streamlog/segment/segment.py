@@ -7,8 +7,6 @@ segment opened for writing owns its files. Reading is safe from several threads,
 writes, and goes on after the files were renamed or removed.
 """
 
-import numpy as np
-
 from streamlog.config import LogConfig
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.records.batch import BatchTable
@@ -16,7 +14,7 @@ from streamlog.records.layout import NO_PARTITION_LEADER_EPOCH, RECORD_BATCH_OVE
 from streamlog.records.plain_headers import max_timestamp_of
 from streamlog.records.table import BatchOutline
 from streamlog.segment import recovery
-from streamlog.segment.file_records import OffsetAndTimestamp, OffsetPosition
+from streamlog.segment.file_records import Chunk, OffsetAndTimestamp, OffsetPosition
 from streamlog.segment.filenames import SegmentSuffix
 from streamlog.segment.indexed_records import IndexedRecords
 from streamlog.segment.offset_index import OffsetIndex
@@ -239,11 +237,9 @@ class Segment:
         """Return up to `size` bytes from `position` on, none behind the sound batches."""
         return self._log.records.file.pread(max(0, min(size, self.size - position)), position)
 
-    def read_view(self, position: int, size: int) -> memoryview:
-        """Return what `read` does; numpy's memory, of which much comes in large pages."""
-        buffer = np.empty(max(0, min(size, self.size - position)), np.uint8)
-        filled = self._log.records.file.pread_into(buffer, position)
-        return memoryview(buffer)[:filled].toreadonly()
+    def read_checked(self, position: int, size: int, *, beyond: int = 0) -> Chunk:
+        """Read up to `size` bytes and check the batches there; see `FileRecords.read_checked`."""
+        return self._log.records.read_checked(position, size, beyond, end=self.size)
 
     def translate_offset(self, offset: int) -> OffsetPosition | None:
         """Find the first batch whose last offset is at or above `offset`; None: there is none.

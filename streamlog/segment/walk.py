@@ -6,19 +6,22 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlog.binary.arrays import read_only
 from streamlog.errors import CorruptRecordError
-from streamlog.records.batch import BatchTable, check_crc
 from streamlog.records.layout import (
     MAX_INT32,
     NO_PARTITION_LEADER_EPOCH,
     RECORD_BATCH_OVERHEAD,
 )
+from streamlog.records.plain_headers import numba_is_loaded
+from streamlog.records.table import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, BatchTable
 from streamlog.segment.file_records import Chunk, FileRecords
 
 __all__ = [
     "OnSound",
     "Place",
     "count_in_order",
+    "plain_count_in_order",
     "rewrite_sound",
     "sound_chunks",
     "unsound",
@@ -70,8 +73,7 @@ def walk_sound(
     place = start
     for chunk in records.chunks(start.position, end):
         table = chunk.scan.table
-        in_order = table.slice(0, count_in_order(table, place, base_offset))
-        sound = in_order.slice(0, check_crc(chunk.buffer, in_order))
+        sound = table.slice(0, min(chunk.sound, count_in_order(table, place, base_offset)))
         if len(sound):
             on_sound(chunk.position, chunk.buffer, sound)
             place = place.behind(chunk.position, sound)
@@ -82,23 +84,33 @@ def walk_sound(
 
 def count_in_order(table: BatchTable, before: Place, base_offset: int) -> int:
     """Return how many batches go on in offset and epoch, and fit into the segment."""
-    if len(table) == 0:
-        return 0
-    lowest = np.concatenate(([before.next_offset], table.last_offset[:-1] + 1))
-    epochs = np.concatenate(([before.leader_epoch], table.leader_epoch))
-    latest = np.maximum.accumulate(epochs)[:-1]
-    fits = (
-        (table.base_offset >= lowest)
-        & (table.last_offset - base_offset <= MAX_INT32)
-        & ((table.leader_epoch >= latest) | (table.leader_epoch == NO_PARTITION_LEADER_EPOCH))
-    )
-    return len(table) if fits.all() else int(fits.argmin())
+    _, next_offset, epoch = before
+    if not numba_is_loaded():
+        return plain_count_in_order(table.fields.tolist(), next_offset, epoch, base_offset)
+    from streamlog.segment import kernels
+
+    fields = read_only(table.fields, np.int64)
+    return kernels.count_in_order(fields, next_offset, epoch, base_offset)
+
+
+def plain_count_in_order(
+    batches: list[list[int]], next_offset: int, leader_epoch: int, base_offset: int
+) -> int:
+    """Do what the kernel `count_in_order` does, for the rows of a table."""
+    for count, batch in enumerate(batches):
+        epoch = batch[LEADER_EPOCH]
+        if batch[BASE_OFFSET] < next_offset or batch[LAST_OFFSET] - base_offset > MAX_INT32:
+            return count
+        if epoch < leader_epoch and epoch != NO_PARTITION_LEADER_EPOCH:
+            return count
+        next_offset, leader_epoch = batch[LAST_OFFSET] + 1, max(leader_epoch, epoch)
+    return len(batches)
 
 
 def sound_chunks(
     records: FileRecords, position: int, end: int, *, chunk_size: int
 ) -> Iterator[Chunk]:
-    """Read from one batch to the next, piece by piece, and compare the checksums.
+    """Read from one batch to the next, piece by piece, where all are sound.
 
     Args:
         records: The log file.
@@ -114,9 +126,8 @@ def sound_chunks(
     """
     for chunk in records.chunks(position, end, chunk_size=chunk_size):
         table = chunk.scan.table
-        sound = check_crc(chunk.buffer, table)
-        if sound < len(table):
-            raise unsound(records, chunk.position + int(table.position[sound]))
+        if chunk.sound < len(table):
+            raise unsound(records, chunk.position + int(table.position[chunk.sound]))
         if len(table):
             yield chunk
         position = chunk.position + chunk.scan.consumed

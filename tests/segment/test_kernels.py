@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.binary.arrays import as_source
+from streamlog.binary.arrays import as_source, read_only
 from streamlog.records.batch import scan_batches
 from streamlog.records.record import Record
+from streamlog.records.table import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, WIDTH
 from streamlog.segment import kernels, reference
 from streamlog.segment.header_walk import (
     CONTINUE,
@@ -19,6 +20,7 @@ from streamlog.segment.header_walk import (
     walk,
 )
 from streamlog.segment.indexes import IndexState, choose_entries
+from streamlog.segment.walk import plain_count_in_order
 from tests.support.messages import message_set
 from tests.support.segments import BatchPlan, make_batches
 
@@ -119,3 +121,38 @@ def test_index_entries_are_their_twin_however_the_batches_come(
     if batches:
         largest = max(batch[3] for batch in batches)
         assert state.max_timestamp == max(largest, -1)
+
+
+@given(
+    st.lists(
+        st.tuples(offsets, st.integers(-1, 5), st.integers(-1, 3)).map(
+            lambda values: (values[0], values[0] + values[1], values[2])
+        ),
+        max_size=6,
+    ),
+    offsets,
+    st.integers(-1, 3),
+    st.sampled_from([0, 40 - 2**31, 45 - 2**31]),
+    st.booleans(),
+)
+def test_counting_batches_in_order_agrees_with_the_plain_loop(
+    batches: list[tuple[int, int, int]],
+    next_offset: int,
+    epoch: int,
+    base_offset: int,
+    are_sorted: bool,
+) -> None:
+    fields = np.zeros((len(batches), WIDTH), np.int64)
+    rows = sorted(batches) if are_sorted else batches
+    fields[:, (BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH)] = np.reshape(rows, (-1, 3))
+    known = next_offset, epoch, base_offset
+    compiled = kernels.count_in_order(read_only(fields, np.int64), *known)
+    assert compiled == plain_count_in_order(fields.tolist(), *known)
+
+
+def test_nothing_goes_on_behind_the_largest_offset() -> None:
+    fields = np.zeros((2, WIDTH), np.int64)
+    fields[0, (BASE_OFFSET, LAST_OFFSET)] = 2**63 - 1
+    known = 0, -1, 2**63 - 2
+    assert kernels.count_in_order(read_only(fields, np.int64), *known) == 1
+    assert plain_count_in_order(fields.tolist(), *known) == 1

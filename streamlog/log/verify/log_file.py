@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from streamlog.errors import CorruptDataError, LimitExceededError
 from streamlog.log.verify.findings import Finding, FindingKind, Grouped, Report
-from streamlog.records.batch import BatchTable, ScanStop, check_crc
+from streamlog.records.batch import BatchTable, ScanStop
 from streamlog.records.columns import COLUMNS, decode_columns
 from streamlog.records.layout import (
     CURRENT_MAGIC,
@@ -157,7 +157,7 @@ class LogWalk:
         stop = ScanStop.END
         for chunk in self._records.chunks(position, size):
             table, stop = chunk.scan.table, chunk.scan.stop
-            good = check_crc(chunk.buffer, table)
+            good = chunk.sound
             if good:
                 run = Run(self._records.path, chunk.position, chunk.buffer, table.slice(0, good))
                 self._look_at(run)

@@ -1,0 +1,80 @@
+"""Scanning a buffer while it fills: what was just read is looked at while it is at hand.
+
+A piece of some hundred KiB stays in the processor's own cache from the moment the system copies it
+there until its checksums are compared. Reading megabytes first and looking at them afterwards
+fetches each byte from further away once more, and that takes as long as the checksum itself.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlog.binary.arrays import as_source
+from streamlog.records.batch import BatchScan, check_crc, scan_batches
+from streamlog.records.plain_headers import compiled, numba_is_loaded
+from streamlog.records.slot import OUT_OF_ROOM
+from streamlog.records.table import WIDTH, BatchTable, ScanStop
+
+__all__ = ["PIECE_SIZE", "BatchScanner", "CheckedScan"]
+
+PIECE_SIZE: Final = 256 << 10  # bytes to read at a time
+_ROWS: Final = 256  # of the table at first
+
+
+class CheckedScan(NamedTuple):
+    """A scan, and how many of the batches at its front have the right checksum."""
+
+    scan: BatchScan
+    sound: int
+
+
+class BatchScanner:
+    """Finds and checks the whole batches at the front of a buffer that is being filled.
+
+    It says what `scan_batches` and `check_crc` say of the buffer in one piece.
+
+    Args:
+        buffer: uint8[n]; what is in it is not trusted.
+    """
+
+    __slots__ = ("_fields", "_source", "_state", "_stop")
+
+    def __init__(self, buffer: NDArray[np.uint8]) -> None:
+        self._source = as_source(buffer)
+        self._fields = np.empty((_ROWS, WIDTH), np.int64)  # the first of them are filled
+        self._state = np.zeros(3, np.int64)  # see the kernel `scan_sound`
+        self._stop: int = ScanStop.END
+
+    def go_on(self, filled: int) -> None:
+        """Look at the batches that are whole, now that the first `filled` bytes are there."""
+        if self._stop > ScanStop.PARTIAL:
+            return
+        if numba_is_loaded():
+            self._scan_current(self._source[:filled])
+        if self._stop == ScanStop.BAD_MAGIC or not numba_is_loaded():
+            self._scan_any(self._source[:filled])
+
+    def _scan_current(self, source: NDArray[np.uint8]) -> None:
+        scan_sound = compiled("batch_kernels").scan_sound
+        self._stop = scan_sound(source, self._fields, self._state)
+        while self._stop == OUT_OF_ROOM:
+            spare = np.empty((len(self._fields) + _ROWS, WIDTH), np.int64)
+            self._fields = np.concatenate((self._fields, spare))
+            self._stop = scan_sound(source, self._fields, self._state)
+
+    def _scan_any(self, source: NDArray[np.uint8]) -> None:
+        count, sound, position = self._state.tolist()
+        scan = scan_batches(source[position:])
+        table = scan.table.moved(position)
+        if sound == count:
+            sound += check_crc(source, table)
+        self._fields = np.concatenate((self._fields[:count], table.fields))
+        self._state[:] = count + len(table), sound, position + scan.consumed
+        self._stop = scan.stop
+
+    def finish(self) -> CheckedScan:
+        """Return what was found."""
+        count, sound, consumed = self._state.tolist()
+        table = BatchTable(self._fields[:count])
+        return CheckedScan(BatchScan(table, ScanStop(self._stop), consumed), sound)
