@@ -50,6 +50,7 @@ from streamlog.log.maintenance.retention import Deletion, delete_old_segments, p
 from streamlog.log.manager import LogManager
 from streamlog.log.reader import LogReader
 from streamlog.log.roots import check_root, is_our_root, read_server_config, state_path
+from streamlog.server_config import ServerConfig
 from streamlog.topic import TopicPartition
 
 __all__ = ["Maintenance", "MaintenanceReport"]
@@ -136,9 +137,9 @@ class Maintenance:
             if not report.is_elsewhere:
                 self._left = deque(self._partitions())
                 self._not_due.clear()
-                self._go_on(report, deadline_ms=_FOR_EVER, is_thorough=True)
+                self._go_on(report, self._books(), deadline_ms=_FOR_EVER, is_thorough=True)
                 self._tidy_commits(report)
-                self._compact(report, deadline_ms=_FOR_EVER)
+                self._compact(report, self._books(), deadline_ms=_FOR_EVER)
         return report
 
     def run_due(self, *, budget_ms: float) -> MaintenanceReport:
@@ -161,18 +162,19 @@ class Maintenance:
         with self._locked(report):
             if report.is_elsewhere:
                 return report
-            config, deadline_ms = read_server_config(self._fs, self.root), now_ms + budget_ms
-            if not self._left and now_ms >= self._next_check_ms:
-                self._next_check_ms = now_ms + config.log_retention_check_interval_ms
+            books, deadline_ms = self._books(), now_ms + budget_ms
+            is_whole = not self._left and now_ms >= self._next_check_ms
+            if is_whole:
+                self._next_check_ms = now_ms + books.server.log_retention_check_interval_ms
                 self._left = deque(self._partitions(is_thorough=False))
                 self._must_tidy = True
-            self._go_on(report, deadline_ms=deadline_ms)
+            self._go_on(report, books, deadline_ms=deadline_ms)
             if self._must_tidy and self._clock.monotonic_ms() < deadline_ms:
                 self._tidy_commits(report)
             if report.is_finished and now_ms >= self._next_compaction_ms:
-                self._compact(report, deadline_ms=deadline_ms)
+                self._compact(report, books, deadline_ms=deadline_ms, is_looked_at=is_whole)
                 if report.is_finished:
-                    self._next_compaction_ms = now_ms + config.log_cleaner_backoff_ms
+                    self._next_compaction_ms = now_ms + books.server.log_cleaner_backoff_ms
         return report
 
     def plan(self) -> MaintenanceReport:
@@ -222,10 +224,14 @@ class Maintenance:
             lock.release()
 
     def _go_on(
-        self, report: MaintenanceReport, *, deadline_ms: float, is_thorough: bool = False
+        self,
+        report: MaintenanceReport,
+        books: "_Books",
+        *,
+        deadline_ms: float,
+        is_thorough: bool = False,
     ) -> None:
         """See to one partition after the other, until the time is up."""
-        books = self._books()
         while self._left:
             partition, path = self._left.popleft()
             try:
@@ -291,9 +297,24 @@ class Maintenance:
             return False
 
     # ---- compaction --------------------------------------------------------------------------
-    def _compact(self, report: MaintenanceReport, *, deadline_ms: float) -> None:
-        """Clean what is due, the filthiest first, until the time is up."""
-        due, errors = self._find_due(self._books(), report), len(report.errors)
+    def _compact(
+        self,
+        report: MaintenanceReport,
+        books: "_Books",
+        *,
+        deadline_ms: float,
+        is_looked_at: bool = False,
+    ) -> None:
+        """Clean what is due, the filthiest first, until the time is up.
+
+        Args:
+            report: What was done.
+            books: What this run has read.
+            deadline_ms: When the time is up, on the clock that only goes forward.
+            is_looked_at: Whether this run has just looked at each partition's files.
+        """
+        due = self._find_due(books, report, is_looked_at=is_looked_at)
+        errors = len(report.errors)
         if not due:
             return
         if self._cleaner is None:
@@ -310,9 +331,11 @@ class Maintenance:
             self._uncleanable.update(self._cleaner.uncleanable)
             self.close()
 
-    def _find_due(self, books: "_Books", report: MaintenanceReport) -> list[Due]:
+    def _find_due(
+        self, books: "_Books", report: MaintenanceReport, *, is_looked_at: bool = False
+    ) -> list[Due]:
         failed, candidates = self._failed(report), []
-        if not read_server_config(self._fs, self.root).log_cleaner_enable:
+        if not books.server.log_cleaner_enable:
             return []
         for partition, path in self._partitions(is_thorough=False):
             try:
@@ -320,7 +343,8 @@ class Maintenance:
                 if "compact" not in config.cleanup_policy or partition in self._uncleanable:
                     continue
                 watch = self._watch(path)
-                watch.look()
+                if not is_looked_at:
+                    watch.look()
                 if len(watch.bases) > 1:  # the active segment is never cleaned
                     held = books.holds.of(partition, path, watch.bases, watch.sizes)
                     state = books.log_starts.get(partition, 0), *watch.files
@@ -374,6 +398,7 @@ class Maintenance:
             read_log_start_offsets(self._fs, self.root),
             Holds.read(self._fs, self._clock, self.root),
             cache(self._configs.of),
+            read_server_config(self._fs, self.root),
         )
 
     def _open(self) -> LogManager:
@@ -407,6 +432,7 @@ class _Books(NamedTuple):
     log_starts: Mapping[TopicPartition, int]
     holds: Holds
     config: Callable[[str], LogConfig]
+    server: ServerConfig
 
 
 class _Configs:
