@@ -57,6 +57,13 @@ PARTS = (
         ),
     ),
     Part("engine", (pytest("-n", "2", "-m", "not spark and not compat"),)),
+    Part(
+        "faults",
+        (
+            tool("python", "-m", "tests.reliability", "--budget", "ci"),
+            tool("python", "-m", "tests.reliability.teeth", "--seconds", "10"),
+        ),
+    ),
     Part("spark", (pytest("-m", "spark and not compat"),)),
     Part("compat", (pytest("-m", "compat"),)),
     Part("demo", (tool("python", "-m", "streaming_jobs.demo", "--directory", str(DEMO)),)),

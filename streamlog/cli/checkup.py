@@ -8,12 +8,13 @@ import json
 import os
 import re
 import shlex
-import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from streamlog.cli.checkup_findings import FAIL, OK, WARN, Finding
+from streamlog.cli.root_safety import check_access, check_promises
 from streamlog.clock import SystemClock
 from streamlog.errors import StreamLogError, UnavailableError
 from streamlog.fs.api import FileSystem, OpenMode
@@ -21,11 +22,7 @@ from streamlog.log.locks import refuse_live_broker
 from streamlog.log.roots import check_root, is_our_root, state_path
 from streamlog.log.topics import find_partitions
 
-__all__ = ["FAIL", "OK", "WARN", "Finding", "check_machine", "check_root_at"]
-
-OK: Final = "ok"
-WARN: Final = "warning"
-FAIL: Final = "failure"
+__all__ = ["check_machine", "check_root_at"]
 
 LEAST_PYTHON: Final = (3, 10)
 LEAST_PYSPARK: Final = (4, 2)
@@ -65,15 +62,6 @@ for name in ("pyspark", "pyarrow", "pandas"):
         found[name] = None
 print(json.dumps(found))
 """
-
-
-class Finding(NamedTuple):
-    """What a check found, and the line that cures it."""
-
-    check: str
-    status: str
-    found: str
-    cure: str | None = None
 
 
 # ---- the machine ------------------------------------------------------------------------------
@@ -263,8 +251,10 @@ def check_root_at(fs: FileSystem, root: str) -> Iterator[Finding]:
     kind = "a log root" if is_ours else "not made by streamlog, so it is only read"
     yield Finding("root", OK, f"{root}: {kind}; {len(partitions)} topics, {count} partitions")
     yield from _check_file_system(root)
+    yield from check_access(fs, root)
     if is_ours:
         yield from _check_writing(fs, root)
+        yield from check_promises(fs, root)
         yield from _check_staging(fs, root)
     yield from _check_broker(fs, root)
     yield from _check_leftovers(fs, root, partitions)
@@ -308,10 +298,6 @@ def _check_writing(fs: FileSystem, root: str) -> Iterator[Finding]:
         yield Finding("writing", FAIL, str(error), f"ls -ld {shlex.quote(state_path(root))}")
         return
     yield Finding("writing", OK, f"works; a sync took {took:.1f} ms")
-    found = fs.stat(root)
-    if found is not None and found.mode & stat.S_IWOTH and not found.mode & stat.S_ISVTX:
-        cure = f"chmod o-w {shlex.quote(root)}"
-        yield Finding("permissions", FAIL, "everybody may write to the root", cure)
 
 
 def _check_broker(fs: FileSystem, root: str) -> Iterator[Finding]:

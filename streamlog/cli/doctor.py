@@ -24,7 +24,8 @@ def doctor(settings: Settings, warm_up: bool) -> None:  # noqa: FBT001 - click's
       streamlog doctor --warm-up
       streamlog --path /tmp/log doctor --format json
     """
-    from streamlog.cli.checkup import FAIL, check_machine, check_root_at
+    from streamlog.cli.checkup import check_machine, check_root_at
+    from streamlog.cli.checkup_findings import FAIL
     from streamlog.cli.output import Column, Output
     from streamlog.fs.local import LocalFileSystem
 

@@ -41,6 +41,7 @@ class FileStat(NamedTuple):
     inode: int
     links: int
     mode: int
+    owner: int = 0
 
     @property
     def mtime_ms(self) -> int:

@@ -70,6 +70,7 @@ def _file_stat(found: os.stat_result) -> FileStat:
         found.st_ino,
         found.st_nlink,
         stat.S_IMODE(found.st_mode),
+        found.st_uid,
     )
 
 

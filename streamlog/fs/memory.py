@@ -39,6 +39,7 @@ __all__ = ["MemoryFile", "MemoryFileSystem", "MemoryLock"]
 NAME_SIZE_MAX: Final = 255  # bytes, as on every Linux file system (NAME_MAX)
 _FILE_MODE: Final = 0o640
 _DIRECTORY_MODE: Final = 0o750
+_OWNER: Final = 0
 
 
 class MemoryFile:
@@ -475,9 +476,11 @@ def _split(path: str, operation: str) -> list[str]:
 
 def _file_stat(node: Node) -> FileStat:
     if isinstance(node, Directory):
-        return FileStat(FileKind.DIRECTORY, 0, node.mtime_ns, node.number, 2, _DIRECTORY_MODE)
+        return FileStat(
+            FileKind.DIRECTORY, 0, node.mtime_ns, node.number, 2, _DIRECTORY_MODE, _OWNER
+        )
     return FileStat(
-        FileKind.FILE, len(node.data), node.mtime_ns, node.number, node.links, _FILE_MODE
+        FileKind.FILE, len(node.data), node.mtime_ns, node.number, node.links, _FILE_MODE, _OWNER
     )
 
 

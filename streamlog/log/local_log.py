@@ -306,6 +306,8 @@ class LocalLog:
         for segment in reversed(gone):
             segment.delete_files()
             segment.close()
+        if gone:  # a power cut must not bring them back behind what is cut next
+            self._fs.sync_directory(self._path)
         if len(kept) == 0:
             self._add_segment(offset, now_ms, kept)
         else:

@@ -2,14 +2,17 @@
 
 import errno
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
 
 import pytest
 
-from streamlog.cli import checkup
-from streamlog.cli.checkup import FAIL, OK, WARN, Finding
+from streamlog.cli import checkup, root_safety
+from streamlog.cli.checkup_findings import FAIL, OK, WARN, Finding
+from streamlog.cli.root_safety import check_access, check_promises
+from streamlog.clock import ManualClock
 from streamlog.fs.faults import Fault, FaultyFileSystem
 from streamlog.fs.local import LocalFileSystem
 from tests.support.cli import streamlog
@@ -177,11 +180,88 @@ def test_staged_rows_are_named(root: Path) -> None:
     assert "some-query" in found.found
 
 
-def test_a_root_everybody_may_write_to_is_found(root: Path) -> None:
-    root.chmod(0o777)
-    found = root_findings(root)["permissions"]
+@pytest.mark.parametrize("name", ["", "orders-0", f"orders-0/{0:020}.log"])
+def test_what_everybody_may_write_to_is_found(root: Path, name: str) -> None:
+    (root / "orders-0" / f"{0:020}.log").touch()
+    (root / name).chmod(0o777)
+    found = root_findings(root)["modes"]
     assert found.status == FAIL
-    assert str(found.cure).startswith("chmod o-w ")
+    assert name in found.found
+    assert str(found.cure).startswith("chmod -R o-w ")
+
+
+def test_a_root_with_a_sticky_bit_is_as_safe_as_tmp(root: Path) -> None:
+    root.chmod(0o1777)
+    assert root_findings(root)["modes"].status == OK
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_files_of_another_user_are_found(root: Path) -> None:
+    os.chown(root / "orders-1", 12345, -1)
+    found = root_findings(root)["owners"]
+    assert found.status == WARN
+    assert "orders-1" in found.found
+
+
+def test_links_are_found_and_not_followed(root: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    outside.chmod(0o777)
+    (root / "orders-9").symlink_to(outside)
+    (root / "orders-0" / f"{7:020}.log").write_bytes(b"")
+    os.link(root / "orders-0" / f"{7:020}.log", tmp_path / "second name")
+    found = root_findings(root)
+    assert found["links"].status == FAIL
+    assert "orders-9" in found["links"].found and f"{7:020}.log" in found["links"].found
+    assert found["modes"].status == OK
+
+
+def test_a_pipe_is_found_and_nobody_waits_for_it(root: Path) -> None:
+    os.mkfifo(root / "orders-0" / f"{9:020}.log")
+    found = [*check_access(LocalFileSystem(), str(root))]
+    assert [each.status for each in found if each.check == "kinds"] == [FAIL]
+
+
+@pytest.mark.parametrize(
+    ("operation", "check"), [("link", "names"), ("rename", "names"), ("lock", "locks")]
+)
+def test_a_file_system_without_a_promise_is_found(root: Path, operation: str, check: str) -> None:
+    refused = Fault(operation=operation, errno=errno.EOPNOTSUPP, is_lasting=True)
+    before = sorted(root.rglob("*"))
+    found = {each.check: each for each in check_promises(_faulty(refused), str(root))}
+    assert found[check].status == FAIL and found[check].cure
+    assert sorted(root.rglob("*")) == before
+
+
+def test_locks_that_keep_nobody_out_are_found(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fcntl.flock", lambda *_: None)
+    found = {each.check: each for each in check_promises(LocalFileSystem(), str(root))}
+    assert found["locks"].status == FAIL
+
+
+def test_a_sync_that_lies_is_found(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(root_safety, "MOUNTS", root / "no such file")  # not to know a tmpfs
+    clock = ManualClock()  # no time passes: as for a sync that does nothing
+    found = {each.check: each for each in check_promises(LocalFileSystem(), str(root), clock=clock)}
+    assert found["sync"].status == FAIL
+    monkeypatch.setenv("LD_PRELOAD", "/usr/lib/libeatmydata.so")
+    found = {each.check: each for each in check_promises(LocalFileSystem(), str(root))}
+    assert "LD_PRELOAD" in found["sync"].found
+
+
+def test_careless_mount_options_are_found(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts, place = root.parent / "mounts", str(root).replace(" ", r"\040")
+    mounts.write_text(
+        "1 0 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n"
+        f"2 1 8:2 / {place} rw,relatime shared:1 - ext4 /dev/sdb1 rw,nobarrier\n"
+    )
+    monkeypatch.setattr(root_safety, "MOUNTS", mounts)
+    found = {each.check: each for each in check_promises(LocalFileSystem(), str(root))}
+    assert found["sync"].status == WARN and "nobarrier" in found["sync"].found
+
+
+def _faulty(fault: Fault) -> FaultyFileSystem:
+    return FaultyFileSystem(LocalFileSystem(), fault)
 
 
 def test_a_root_that_cannot_be_written_is_found(root: Path) -> None:

@@ -20,6 +20,22 @@ def test_every_case_has_a_test_that_exists_or_a_reason(row: list[str]) -> None:
         assert function in {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}
 
 
+SEEDS = (ROOT / "tests" / "reliability" / "SEEDS.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path_and_name", re.findall(r"`(tests/[\w/]+\.py::\w+)`", SEEDS))
+def test_every_seed_has_a_test_that_exists(path_and_name: str) -> None:
+    path, _, function = path_and_name.partition("::")
+    tree = parse(ROOT / path)
+    assert function in {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}
+
+
+def test_every_seed_names_a_test() -> None:
+    rows = [line for line in SEEDS.splitlines() if re.match(r"\| [A-Zq]\w+[- #]", line)]
+    assert len(rows) > 40
+    assert [row for row in rows if "::" not in row] == []
+
+
 def test_no_case_stands_twice_and_they_are_in_order() -> None:
     numbers = [int(re.sub(r"\D", "", row[0])) for row in ROWS]
     assert numbers == sorted(numbers)

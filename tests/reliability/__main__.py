@@ -4,17 +4,22 @@
                                 [--operations "append, roll, …"]
 
 Breaks a small root in every way the kinds know, lets another process go on with what is left, and
-asks the checker. Ends with 0 only where everything that is promised held.
+asks the checker. Ends with 0 only where everything that is promised held; a kind that this machine
+cannot do is said aloud, and makes no difference to that. `tests.reliability.report` makes
+`streamlog/RELIABILITY.md` of what `--json` prints.
 """
 
 import argparse
 import json
 import logging
+import os
+import platform
+import subprocess
 import sys
 from collections import Counter
 from random import SystemRandom
 
-from tests.reliability.campaign import BUDGETS, Finding, Tally, run
+from tests.reliability.campaign import BUDGETS, Finding, Tally, chosen_kinds, run
 from tests.reliability.invariants import Harm
 from tests.reliability.kinds import KINDS
 from tests.reliability.subject import OPERATIONS
@@ -27,11 +32,15 @@ def main() -> int:
     seed = SystemRandom().randrange(1 << 32) if arguments.seed is None else arguments.seed
     if not arguments.json:
         print(f"seed {seed}, budget {arguments.budget}")
-        print(f"{'kind':<16} {'workloads':>9} {'cases':>9} {'seconds':>8} {'findings':>8}")
+        print(f"{'kind':<20} {'workloads':>9} {'cases':>9} {'seconds':>8} {'findings':>8}")
     harms: Counter[Harm] = Counter()
     is_good = True
-    seconds = BUDGETS[arguments.budget]
-    for tally in run(arguments.only, seed=seed, seconds=seconds, only=arguments.operations):
+    seconds = arguments.seconds or BUDGETS[arguments.budget]
+    kinds = arguments.only or chosen_kinds(arguments.budget)
+    if arguments.json:
+        facts = {"seed": seed, "budget": arguments.budget, "budget_seconds": seconds}
+        print(json.dumps({**facts, **machine()}), flush=True)
+    for tally in run(kinds, seed=seed, seconds=seconds, only=arguments.operations):
         show(tally, as_json=arguments.json)
         harms += tally.harms
         is_good &= not tally.findings
@@ -43,10 +52,28 @@ def main() -> int:
     return 0 if is_good else 1
 
 
+def machine() -> dict[str, str]:
+    """Return what the figures depend on."""
+    return {
+        "kernel": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "cpus": str(os.cpu_count()),
+        "commit": commit(),
+    }
+
+
+def commit() -> str:
+    """Return which state of the sources this is; a + where it was changed since."""
+    command = ["git", "describe", "--always", "--dirty=+"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.reliability", description=__doc__)
     parser.add_argument("--budget", choices=BUDGETS, default="ci")
-    parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--only", nargs="+", choices=KINDS)
+    parser.add_argument("--seconds", type=float, help="instead of the budget's time")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--operations", type=sequence)
     parser.add_argument("--json", action="store_true")
@@ -69,11 +96,16 @@ def show(tally: Tally, *, as_json: bool) -> None:
             "cases": tally.cases,
             "seconds": round(tally.seconds, 1),
             "findings": [found.command for found in tally.findings],
+            "harms": {harm.value: count for harm, count in tally.harms.items()},
+            "missing": tally.missing,
         }
         print(json.dumps(facts), flush=True)
         return
+    if tally.missing is not None:
+        print(f"{tally.kind:<20} NOT DONE: this machine lacks {tally.missing}", flush=True)
+        return
     print(
-        f"{tally.kind:<16} {tally.workloads:>9,} {tally.cases:>9,} {tally.seconds:>8.1f}"
+        f"{tally.kind:<20} {tally.workloads:>9,} {tally.cases:>9,} {tally.seconds:>8.1f}"
         f" {len(tally.findings):>8}",
         flush=True,
     )

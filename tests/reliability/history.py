@@ -44,6 +44,35 @@ class Truncated(NamedTuple):
     outcome: Outcome = Outcome.UNKNOWN
 
 
+class Began(NamedTuple):
+    """A partition was told to begin at `offset`: its records below it were deleted."""
+
+    partition: int
+    offset: int
+    outcome: Outcome = Outcome.UNKNOWN
+
+
+class Retained(NamedTuple):
+    """Whole segments were deleted of whose records none was young enough at `now_ms`."""
+
+    partition: int
+    now_ms: int
+
+
+class Cleaned(NamedTuple):
+    """A partition was compacted below `end_offset`, where its active segment began."""
+
+    partition: int
+    end_offset: int
+    now_ms: int
+
+
+class Waited(NamedTuple):
+    """The clock went on to `now_ms`."""
+
+    now_ms: int
+
+
 class Crashed(NamedTuple):
     """All processes ended; with the power, or only by themselves."""
 
@@ -76,6 +105,9 @@ class View(NamedTuple):
     rows: tuple[tuple[int, int | None], ...]  # offset, id
     rows_again: tuple[tuple[int, int | None], ...]  # as the independent parser finds them
     batches: tuple[Batch, ...]
+    epochs: tuple[tuple[int, int], ...] = ()  # leader epoch, where it starts
+    by_time: tuple[tuple[int, int | None], ...] = ()  # timestamp, offset found for it
+    torn_size: int = 0  # bytes behind the last batch of a file
 
 
 class Seen(NamedTuple):
@@ -84,5 +116,5 @@ class Seen(NamedTuple):
     views: Mapping[int, View]
 
 
-Event = Wrote | Flushed | Truncated | Crashed | Raised | Seen
+Event = Wrote | Flushed | Truncated | Began | Retained | Cleaned | Waited | Crashed | Raised | Seen
 History = list[Event]

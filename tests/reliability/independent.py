@@ -18,6 +18,15 @@ CRC_START: Final = 21
 CONTROL: Final = 0x20
 
 
+class FoundRecord(NamedTuple):
+    """A record, headers left out."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+
 class FoundBatch(NamedTuple):
     """A batch and its records, control records left out."""
 
@@ -25,7 +34,7 @@ class FoundBatch(NamedTuple):
     last_offset: int
     leader_epoch: int
     is_sound: bool
-    rows: tuple[tuple[int, bytes | None], ...]  # offset, value
+    records: tuple[FoundRecord, ...]
 
 
 def read_partition(fs: FileSystem, directory: str) -> Iterator[FoundBatch]:
@@ -34,6 +43,23 @@ def read_partition(fs: FileSystem, directory: str) -> Iterator[FoundBatch]:
         if name.endswith(".log"):
             with fs.open(f"{directory}/{name}", OpenMode.READ) as file:
                 yield from read_batches(file.pread(file.stat().size, 0))
+
+
+def torn_size(fs: FileSystem, directory: str) -> int:
+    """Return how many bytes stand behind the last whole batch of a file, all files together."""
+    size = 0
+    for name in fs.list(directory):
+        if name.endswith(".log"):
+            with fs.open(f"{directory}/{name}", OpenMode.READ) as file:
+                data = file.pread(file.stat().size, 0)
+            position = 0
+            while position + HEADER.size <= len(data):
+                end = position + 12 + int.from_bytes(data[position + 8 : position + 12], "big")
+                if end > len(data):
+                    break
+                position = end
+            size += len(data) - position
+    return size
 
 
 def read_batches(data: bytes) -> Iterator[FoundBatch]:
@@ -47,22 +73,22 @@ def read_batches(data: bytes) -> Iterator[FoundBatch]:
             return
         body = data[position + CRC_START : end]
         try:
-            rows = tuple(_records(data[position + HEADER.size : end], facts[12], base))
-            is_sound = magic == 2 and crc32c(body) == crc and len(rows) == facts[12]
+            records = tuple(_records(data[position + HEADER.size : end], facts[12], base, facts[7]))
+            is_sound = magic == 2 and crc32c(body) == crc
         except (IndexError, ValueError):
-            rows, is_sound = (), False
+            records, is_sound = (), False
         if attributes & CONTROL:
-            rows = ()
-        yield FoundBatch(base, base + last_delta, epoch, is_sound, rows)
+            records = ()
+        yield FoundBatch(base, base + last_delta, epoch, is_sound, records)
         position = end
 
 
-def _records(data: bytes, count: int, base: int) -> Iterator[tuple[int, bytes | None]]:
+def _records(data: bytes, count: int, base: int, base_timestamp: int) -> Iterator[FoundRecord]:
     position = 0
     for _ in range(count):
         size, position = _varint(data, position)
         end = position + size
-        _, position = _varint(data, position + 1)
+        later, position = _varint(data, position + 1)
         delta, position = _varint(data, position)
         fields = []
         for _ in range(2):
@@ -71,7 +97,7 @@ def _records(data: bytes, count: int, base: int) -> Iterator[tuple[int, bytes | 
             position += max(size, 0)
         if not position < end <= len(data):
             raise ValueError("a record overruns its batch")
-        yield base + delta, fields[1]
+        yield FoundRecord(base + delta, base_timestamp + later, *fields)
         position = end
     if position != len(data):
         raise ValueError("bytes behind the last record")

@@ -6,24 +6,34 @@ knows of each id whether it must be there, may be there, or must not.
     must     the writer was told so, and since then nothing happened that may take it away
     may      nobody was told; or a power cut came before a flush. In one piece or not at all
     gone     refused, truncated, or seen to be absent: it must not come back
+
+A record of a batch that must be there is spared where a compaction was allowed to remove it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from tests.reliability.content import key_of, timestamp_of, value_of
 from tests.reliability.history import (
+    Began,
+    Cleaned,
     Crashed,
     Event,
     Flushed,
     Outcome,
     Raised,
+    Retained,
     Seen,
     Truncated,
     View,
+    Waited,
     Wrote,
 )
+
+RETENTION_MS: Final = 7 * 24 * 3_600_000  # retention.ms, as it is where nobody sets it
+DELETE_RETENTION_MS: Final = 24 * 3_600_000  # delete.retention.ms
 
 
 class Harm(Enum):
@@ -66,6 +76,11 @@ class _Batch:
     def end_offset(self) -> int | None:
         return None if self.base_offset is None else self.base_offset + len(self.ids)
 
+    def places(self) -> Iterator[tuple[int, float]]:
+        """Yield each id and its offset; infinity where nobody knows it."""
+        base = float("inf") if self.base_offset is None else self.base_offset
+        return ((each, base + at) for at, each in enumerate(self.ids))
+
 
 class Ledger:
     """What the events so far say about every batch of every partition."""
@@ -74,8 +89,12 @@ class Ledger:
         self.batches: dict[int, dict[tuple[int, ...], _Batch]] = {}
         self.writes: dict[tuple[str, int], Wrote] = {}
         self.ends: dict[int, int] = {}  # the log end that must be there still, by partition
-        self.starts: dict[int, int] = {}
+        self.starts: dict[int, int] = {}  # where it begins at least
+        self.latest_starts: dict[int, float] = {}  # where it begins at most
         self.cuts: set[tuple[int, int]] = set()  # partition, offset of a truncation
+        self.cleaned: dict[int, int] = {}  # below it records may be missing
+        self.spared: set[int] = set()  # ids that a compaction may have removed
+        self._first_cleaned_ms: dict[int, int] = {}  # by id of a tombstone
 
     def of(self, partition: int) -> Iterable[_Batch]:
         """Return the batches of a partition."""
@@ -98,8 +117,50 @@ class Ledger:
             case Seen(views):
                 for partition, view in views.items():
                     self._take_view(partition, view)
-            case Raised():
+            case Began(partition, offset, outcome):
+                self._let_begin(partition, offset)
+                if outcome is Outcome.DONE:
+                    self.starts[partition] = max(self.starts.get(partition, 0), offset)
+            case Retained(partition, now_ms):
+                self._let_begin(partition, self._first_young(partition, now_ms))
+            case Cleaned():
+                self._take_cleaning(event)
+            case Raised() | Waited():
                 pass
+
+    def _let_begin(self, partition: int, offset: float) -> None:
+        self.latest_starts[partition] = max(self.latest_starts.get(partition, 0), offset)
+
+    def _first_young(self, partition: int, now_ms: int) -> float:
+        """Return the offset of the first record that retention must keep."""
+        places = (
+            place
+            for batch in self.of(partition)
+            if batch.claim is Claim.MUST
+            for each, place in batch.places()
+            if timestamp_of(each) >= now_ms - RETENTION_MS and each not in self.spared
+        )
+        return min(places, default=float("inf"))
+
+    def _take_cleaning(self, event: Cleaned) -> None:
+        """Spare what has a later record of its key, and tombstones that stood long enough."""
+        partition, end, now_ms = event
+        self.cleaned[partition] = max(self.cleaned.get(partition, 0), end)
+        there = [each for each in self.of(partition) if each.claim is not Claim.GONE]
+        last: dict[bytes, float] = {}
+        for batch in there:
+            for each, place in batch.places():
+                last[key_of(each)] = max(last.get(key_of(each), -1), place)
+        for batch in there:
+            for each, place in batch.places():
+                if batch.base_offset is not None and place >= end:
+                    continue
+                if place < last[key_of(each)] or batch.base_offset is None:
+                    self.spared.add(each)
+                elif value_of(each) is None:
+                    first_ms = self._first_cleaned_ms.setdefault(each, now_ms)
+                    if now_ms >= first_ms + DELETE_RETENTION_MS:
+                        self.spared.add(each)
 
     def _take_write(self, event: Wrote) -> None:
         self.writes[event.writer, event.number] = event
@@ -125,6 +186,8 @@ class Ledger:
 
     def _take_truncation(self, event: Truncated) -> None:
         self.cuts.add((event.partition, event.offset))
+        start = self.starts.get(event.partition, 0)
+        self.starts[event.partition] = min(start, event.offset)
         for batch in self.of(event.partition):
             if batch.end_offset is None:  # nobody knows where it is, if it is
                 batch.was_cut = True
@@ -148,13 +211,22 @@ class Ledger:
         """From now on what was seen must be there, and what was not must not."""
         offsets = {found: offset for offset, found in view.rows if found is not None}
         for batch in self.of(partition):
-            if batch.ids[0] in offsets:
+            there = [at for at, each in enumerate(batch.ids) if each in offsets]
+            if there:
                 batch.claim = Claim.MUST
-                batch.base_offset = offsets[batch.ids[0]]
-            elif batch.claim is Claim.MAY:
+                batch.base_offset = offsets[batch.ids[there[0]]] - there[0]
+            elif batch.claim is Claim.MAY and self.wanted(batch, view):
                 batch.claim = Claim.GONE
         self.ends[partition] = view.end
         self.starts[partition] = view.start
+
+    def wanted(self, batch: _Batch, view: View) -> set[int]:
+        """Return the ids of a batch that are there if the batch is."""
+        return {
+            each
+            for each, place in batch.places()
+            if each not in self.spared and place >= view.start
+        }
 
 
 Predicate = Callable[[Ledger, int, View], Iterator[str]]
@@ -164,8 +236,7 @@ def acknowledged_is_there(ledger: Ledger, partition: int, view: View) -> Iterato
     """I1, I2: what a writer was told is written is there, after a power cut what was flushed."""
     found = {each for _, each in view.rows}
     for batch in ledger.of(partition):
-        below = batch.end_offset is not None and batch.end_offset <= view.start
-        if batch.claim is Claim.MUST and not below and not found.issuperset(batch.ids):
+        if batch.claim is Claim.MUST and not found.issuperset(ledger.wanted(batch, view)):
             yield f"{batch.ids} of {batch.writer}, written at {batch.base_offset}"
 
 
@@ -181,11 +252,14 @@ def nothing_unwritten_is_there(ledger: Ledger, partition: int, view: View) -> It
 
 def batches_are_whole(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
     """I4: the records of a batch are all there or none is."""
-    found = {each for _, each in view.rows}
+    found = {each: offset for offset, each in view.rows}
     for batch in ledger.of(partition):
-        there = found.intersection(batch.ids)
-        if there and len(there) < len(batch.ids):
-            yield f"of {batch.ids} only {sorted(there)}"
+        there = [each for each in batch.ids if each in found]
+        if there:
+            base = found[there[0]] - batch.ids.index(there[0])
+            wanted = {each for at, each in enumerate(batch.ids) if base + at >= view.start}
+            if not wanted.difference(ledger.spared).issubset(there):
+                yield f"of {batch.ids} only {there}"
 
 
 def nothing_is_there_twice(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
@@ -207,12 +281,16 @@ def nothing_is_there_twice(ledger: Ledger, partition: int, view: View) -> Iterat
 def offsets_have_no_gap(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
     """I6: batches follow each other, from the log start to the log end.
 
-    A truncation takes the batch that it cuts into whole, and leaves a gap in front of its offset.
+    A truncation takes the batch that it cuts into whole, and leaves a gap in front of its offset;
+    a compaction leaves gaps below where it ended.
     """
     expected = min(view.start, view.batches[0].base_offset) if view.batches else view.end
+    cleaned = ledger.cleaned.get(partition, 0)
     for batch in view.batches:
-        if batch.base_offset != expected and (partition, batch.base_offset) not in ledger.cuts:
-            yield f"{batch.base_offset} follows {expected - 1}"
+        base = batch.base_offset
+        may_jump = base <= cleaned or (partition, base) in ledger.cuts
+        if base < expected or (base > expected and not may_jump):
+            yield f"{base} follows {expected - 1}"
         expected = batch.last_offset + 1
     if expected != view.end and (partition, view.end) not in ledger.cuts:
         yield f"ends at {expected}, the log end is {view.end}"
@@ -239,6 +317,38 @@ def the_end_stays(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
         yield f"the start went from {ledger.starts[partition]} to {view.start}"
 
 
+def the_start_is_told(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
+    """I20: the log begins no later than somebody asked for, or retention allows."""
+    latest = ledger.latest_starts.get(partition, 0)
+    if view.start > latest:
+        yield f"begins at {view.start}, and {latest} is the most that was asked for"
+
+
+def epochs_are_known(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
+    """I15: the epochs' file says of each batch which epoch it is of, and knows none above."""
+    for one, other in pairwise(view.epochs):
+        if not (one[0] < other[0] and one[1] < other[1]):
+            yield f"{other} follows {one}"
+    if view.epochs and view.epochs[-1][1] > view.end:
+        yield f"{view.epochs[-1]} starts above the end, {view.end}"
+    for batch in view.batches:
+        known = [epoch for epoch, start in view.epochs if start <= batch.base_offset]
+        if batch.base_offset >= view.start and known[-1:] != [batch.leader_epoch]:
+            yield (
+                f"{known[-1:]} for the batch at {batch.base_offset}, which is of "
+                f"{batch.leader_epoch}"
+            )
+
+
+def times_find_what_a_scan_finds(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
+    """I21: a search by time finds the first record that is young enough."""
+    for timestamp, offset in view.by_time:
+        young = (at for at, each in view.rows if each is None or timestamp_of(each) >= timestamp)
+        expected = next(young, None)
+        if offset != expected:
+            yield f"{offset} for {timestamp}, and {expected} is the first"
+
+
 def readers_agree(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
     """I9: an independent parser finds the same records."""
     if view.rows != view.rows_again:
@@ -250,6 +360,12 @@ def batches_are_sound(ledger: Ledger, partition: int, view: View) -> Iterator[st
     for batch in view.batches:
         if not batch.is_sound:
             yield f"the batch at {batch.base_offset}"
+
+
+def nothing_torn_is_left(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
+    """I22: who opened the log has cut what a crash tore."""
+    if view.torn_size:
+        yield f"{view.torn_size} bytes behind the last batch"
 
 
 def epochs_rise(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
@@ -273,8 +389,12 @@ PREDICATES: dict[Predicate, Harm] = {
     offsets_have_no_gap: Harm.LOST,
     writers_keep_their_order: Harm.OTHER,
     the_end_stays: Harm.LOST,
+    the_start_is_told: Harm.LOST,
+    epochs_are_known: Harm.OTHER,
+    times_find_what_a_scan_finds: Harm.LOST,
     readers_agree: Harm.LOST,
     batches_are_sound: Harm.TORN,
+    nothing_torn_is_left: Harm.TORN,
     epochs_rise: Harm.OTHER,
     marks_are_in_order: Harm.OTHER,
 }
@@ -286,11 +406,25 @@ def commits_are_whole(ledger: Ledger, seen: Seen) -> Iterator[str]:
     for (writer, number), write in ledger.writes.items():
         if len(write.ids) < 2:
             continue
-        parts = [(partition, ids) for partition, groups in write.ids.items() for ids in groups]
-        if any(ledger.batches[partition][ids].was_cut for partition, ids in parts):
+        batches = [
+            (partition, ledger.batches[partition][ids])
+            for partition, groups in write.ids.items()
+            for ids in groups
+        ]
+        if any(batch.was_cut or ledger.spared.intersection(batch.ids) for _, batch in batches):
             continue
-        if len({found[partition].issuperset(ids) for partition, ids in parts}) > 1:
+        is_there = {
+            found[partition].issuperset(batch.ids)
+            for partition, batch in batches
+            if not _may_lie_below(batch, seen.views[partition].start)
+        }
+        if len(is_there) > 1:
             yield f"version {number} of {writer} in one partition only"
+
+
+def _may_lie_below(batch: _Batch, start: int) -> bool:
+    """Tell whether a batch may have been deleted from the front of the log."""
+    return start > 0 and (batch.base_offset is None or batch.base_offset < start)
 
 
 def check(history: Sequence[Event]) -> list[Violation]:

@@ -7,8 +7,19 @@ from typing import Any
 import pytest
 
 from streamlog.fs.memory import MemoryFileSystem
-from tests.reliability.history import Crashed, History, Raised, Seen, View
-from tests.reliability.invariants import check
+from tests.reliability.content import NOW, key_of
+from tests.reliability.history import (
+    Began,
+    Cleaned,
+    Crashed,
+    History,
+    Outcome,
+    Raised,
+    Retained,
+    Seen,
+    View,
+)
+from tests.reliability.invariants import RETENTION_MS, check
 from tests.reliability.subject import OPERATIONS, Subject
 from tests.reliability.workloads import NAMED, drawn
 
@@ -93,6 +104,26 @@ MUTATIONS: dict[str, tuple[str, Callable[[View], View]]] = {
         lambda view: view._replace(end=view.end + 1),
     ),
     "two readers differ": ("readers_agree", lambda view: without_row(view, 0)),
+    "a torn tail was not cut": (
+        "nothing_torn_is_left",
+        lambda view: view._replace(torn_size=7),
+    ),
+    "it begins where nobody asked for": (
+        "the_start_is_told",
+        lambda view: view._replace(start=2),
+    ),
+    "the epochs' file knows another epoch": (
+        "epochs_are_known",
+        lambda view: view._replace(epochs=((7, 0),)),
+    ),
+    "an epoch starts above the end": (
+        "epochs_are_known",
+        lambda view: view._replace(epochs=(*view.epochs, (9, view.end + 1))),
+    ),
+    "a search by time finds another record": (
+        "times_find_what_a_scan_finds",
+        lambda view: view._replace(by_time=((view.by_time[0][0], view.end - 1),)),
+    ),
     "the recovery point lies behind the end": (
         "marks_are_in_order",
         lambda view: view._replace(recovery_point=view.end + 1),
@@ -136,11 +167,46 @@ def test_what_was_not_flushed_may_go_with_the_power_but_not_by_itself() -> None:
     assert "acknowledged_is_there" in names, "it was flushed"
 
 
+def test_a_compaction_may_take_what_has_a_later_record_of_its_key_and_nothing_else() -> None:
+    history = history_of(("append batches", "append", "roll", "append"))
+    seen = history[-1]
+    assert isinstance(seen, Seen)
+    rows = seen.views[0].rows
+    for number in range(len(rows)):
+        fewer = without_row(seen.views[0], number)._replace(by_time=())
+        after = Seen({**seen.views, 0: fewer._replace(rows_again=fewer.rows)})
+        is_superseded = any(key_of(rows[number][1]) == key_of(row[1]) for row in rows[number + 1 :])
+        cleaned = [*history[:-1], Cleaned(0, 8, NOW)]
+        assert (check([*cleaned, after]) == []) == (is_superseded and number < 8), number
+        assert "acknowledged_is_there" in {each.invariant for each in check([*history, after])}
+
+
+def test_records_may_be_deleted_as_far_as_was_asked_or_retention_allows() -> None:
+    history = history_of(("append", "append", "append"))
+    seen = history[-1]
+    assert isinstance(seen, Seen)
+    view = seen.views[0]
+    later = view._replace(
+        start=4, rows=view.rows[4:], rows_again=view.rows[4:], batches=view.batches[2:],
+        epochs=((0, 4),), by_time=(),
+    )  # fmt: skip
+    after = Seen({**seen.views, 0: later})
+    before = history[:-1]
+    a_week_later = NOW + RETENTION_MS + 100
+    assert check([*before, Began(0, 4), after]) == []
+    assert check([*before, Retained(0, a_week_later), after]) == []
+    for event in (Began(0, 3), Retained(0, NOW)):
+        names = {each.invariant for each in check([*before, event, after])}
+        assert names == {"the_start_is_told"}
+    names = {each.invariant for each in check([*before, Began(0, 4, Outcome.DONE), seen])}
+    assert names == {"the_end_stays"}, "they are deleted for good"
+
+
 def test_what_is_gone_stays_gone_and_the_end_does_not_go_back() -> None:
     history = history_of(("append", "append"))
     seen = history[-1]
     assert isinstance(seen, Seen)
-    nothing = seen.views[0]._replace(end=0, rows=(), rows_again=(), batches=())
+    nothing = seen.views[0]._replace(end=0, rows=(), rows_again=(), batches=(), by_time=())
     empty = Seen({**seen.views, 0: nothing})
     story = [*history[:-1], Crashed(lost_power=True), empty]
     assert check(story) == []

@@ -17,13 +17,16 @@ class Workload(NamedTuple):
     """Operations in order, and a name.
 
     `on_nothing`: The root is made within the workload, else it is there before.
+    `unbroken`: How many of the operations come before all trouble.
     """
 
     name: str
     operations: tuple[str, ...]
     on_nothing: bool = False
+    unbroken: int = 0
 
 
+# fmt: off
 NAMED: Final = (
     Workload("creation", ("append", "commit"), on_nothing=True),
     Workload(
@@ -37,7 +40,23 @@ NAMED: Final = (
     ),
     Workload("reopening", ("append", "commit", "reopen", "append", "reopen", "commit again")),
     Workload("producers", ("repeat", "transaction", "repeat", "flush", "reopen", "repeat")),
+    Workload("compaction", ("append", "append", "roll", "append", "roll", "clean", "append")),
+    Workload(
+        "tombstones",
+        ("append batches", "append", "roll", "clean", "append batches", "roll", "clean", "wait",
+         "append", "roll", "clean"),
+    ),
+    Workload("compaction and a cut", ("append", "append", "roll", "append", "clean", "truncate")),
+    Workload("retention", ("append", "roll", "append", "retain", "wait", "retain", "append")),
+    Workload(
+        "deletions",
+        ("append batches", "roll", "append", "delete records", "append", "delete records", "clean"),
+    ),
+    Workload("settings", ("append", "alter config", "append", "append", "alter config", "append")),
+    Workload("two writers", ("append", "append elsewhere", "append", "append elsewhere", "flush")),
+    Workload("an older checkpoint", ("commit", "commit other", "commit", "commit again")),
 )
+# fmt: on
 
 
 def short(length: int) -> Iterator[Workload]:

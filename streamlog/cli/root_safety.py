@@ -1,0 +1,221 @@
+"""What `doctor` says of safety: who else may change a root, and what its disk keeps.
+
+The file system is the access control of a log. Whoever may write into a root may feed every reader
+any bytes, so it is said who may; and a promise that the disk does not keep is told where that can
+be seen. Each check returns findings; none raises because something is wrong, and none follows a
+symbolic link.
+"""
+
+import contextlib
+import os
+import shlex
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from streamlog.cli.checkup_findings import FAIL, OK, WARN, Finding
+from streamlog.clock import Clock, SystemClock
+from streamlog.errors import StreamLogError
+from streamlog.fs.api import FileKind, FileStat, FileSystem, OpenMode
+from streamlog.log.roots import state_path
+
+__all__ = ["check_access", "check_promises"]
+
+NAMED_MAX: Final = 5  # so many paths a finding names
+SYNCS: Final = 5
+IMPOSSIBLE_SYNC_MS: Final = 0.02  # not even a device with a capacitor answers that fast
+PROBE_SIZE: Final = 4096
+MOUNTS: Final = Path("/proc/self/mountinfo")
+_CARELESS: Final = {"nobarrier", "barrier=0", "data=writeback"}
+_PRELOADED: Final = ("eatmydata",)
+
+
+# ---- who may change it --------------------------------------------------------------------------
+def check_access(fs: FileSystem, root: str) -> Iterator[Finding]:
+    """Yield what is unsafe about modes, owners, links and kinds of what lies below a root.
+
+    Args:
+        fs: Where it is.
+        root: Its directory.
+    """
+    below = list(_below(fs, root))
+    owner = below[0][1].owner
+    writable = [
+        path
+        for path, found in below
+        if found.mode & stat.S_IWOTH
+        and found.kind is not FileKind.SYMLINK
+        and not (found.kind is FileKind.DIRECTORY and found.mode & stat.S_ISVTX)
+    ]
+    foreign = [path for path, found in below if found.owner != owner]
+    links = [
+        path
+        for path, found in below
+        if found.kind is FileKind.SYMLINK
+        or (found.kind is FileKind.FILE and found.links > 1 and path.endswith(".log"))
+    ]
+    odd = [path for path, found in below if found.kind is FileKind.OTHER]
+    where = shlex.quote(root)
+    yield _some("modes", FAIL, writable, root, "everybody may write", f"chmod -R o-w {where}")
+    yield _some(
+        *("owners", WARN, foreign, root, f"not of user {owner}, who owns the root"),
+        f"chown -R --no-dereference {owner} {where}   (or know why)",
+    )
+    yield _some(
+        *("links", FAIL, links, root, "symbolic links, or segments with a second name"),
+        "see where they lead; neither is ever followed, and what has two names changes twice",
+    )
+    yield _some(
+        *("kinds", FAIL, odd, root, "pipes, sockets or devices"),
+        "remove them; they are never opened",
+    )
+
+
+def _below(fs: FileSystem, root: str) -> Iterator[tuple[str, FileStat]]:
+    """Yield a root and all below it, links themselves."""
+    found = fs.stat(root)
+    if found is None:
+        return
+    yield root, found
+    if found.kind is FileKind.DIRECTORY:
+        for name in fs.list(root):
+            yield from _below(fs, os.path.join(root, name))
+
+
+def _some(check: str, status: str, paths: list[str], root: str, what: str, cure: str) -> Finding:
+    if not paths:
+        return Finding(check, OK, "nothing unusual")
+    named = ", ".join(os.path.relpath(path, root) for path in sorted(paths)[:NAMED_MAX])
+    more = ", …" if len(paths) > NAMED_MAX else ""
+    return Finding(check, status, f"{what}: {len(paths)} ({named}{more})", cure)
+
+
+# ---- what the disk keeps ------------------------------------------------------------------------
+def check_promises(fs: FileSystem, root: str, *, clock: Clock | None = None) -> Iterator[Finding]:
+    """Try in a root of ours what every commit relies on; leaves nothing behind.
+
+    Args:
+        fs: Where it is.
+        root: Its directory.
+        clock: Measures a sync.
+    """
+    yield from _check_names(fs, root)
+    yield from _check_locks(fs, root)
+    yield from _check_syncs(fs, root, clock or SystemClock())
+
+
+def _check_names(fs: FileSystem, root: str) -> Iterator[Finding]:
+    """Decisions are made with links, checkpoints with renames over what stands."""
+    one, other = state_path(root, "doctor-1.tmp"), state_path(root, "doctor-2.tmp")
+    try:
+        _remove(fs, one, other)
+        _create(fs, one, b"one")
+        fs.link(one, other)
+        fs.remove(one)
+        _create(fs, one, b"two")
+        fs.rename(one, other)
+        fs.sync_directory(state_path(root))
+        with fs.open(other, OpenMode.READ) as file:
+            is_kept = file.pread(4, 0) == b"two" and fs.stat(one) is None
+    except StreamLogError as error:
+        cure = "use a file system with hard links and atomic renames: ext4, XFS, btrfs"
+        yield Finding("names", FAIL, str(error), cure)
+        return
+    finally:
+        with contextlib.suppress(StreamLogError):
+            _remove(fs, one, other)
+    if is_kept:
+        yield Finding("names", OK, "links, and renames over what stands")
+    else:
+        yield Finding("names", FAIL, "a rename did not put one file in place of another", None)
+
+
+def _check_locks(fs: FileSystem, root: str) -> Iterator[Finding]:
+    path = state_path(root, "doctor-lock.tmp")
+    try:
+        lock = fs.try_lock(path, shared=False)
+        second = fs.try_lock(path, shared=False)
+        for each in (lock, second):
+            if each is not None:
+                each.release()
+        _remove(fs, path)
+    except StreamLogError as error:
+        yield Finding("locks", FAIL, str(error), "mount it with locks (NFS: version 4)")
+        return
+    if lock is None or second is not None:
+        cure = "mount it with locks; until then let a single process write"
+        yield Finding("locks", FAIL, "two handles hold the same exclusive lock", cure)
+    else:
+        yield Finding("locks", OK, "an exclusive lock keeps others out")
+
+
+def _check_syncs(fs: FileSystem, root: str, clock: Clock) -> Iterator[Finding]:
+    """Tell of what makes a sync a lie, as far as that can be seen from here."""
+    preloaded = os.environ.get("LD_PRELOAD", "")
+    if any(name in preloaded for name in _PRELOADED):
+        found = f"LD_PRELOAD={preloaded}: a sync does nothing in this process"
+        yield Finding("sync", FAIL, found, "unset LD_PRELOAD")
+        return
+    kind, options = _mount_of(root)
+    careless = sorted(_CARELESS.intersection(options))
+    if careless:
+        cure = f"mount it without: mount -o remount,barrier=1 {shlex.quote(root)}"
+        yield Finding("sync", WARN, f"mounted with {', '.join(careless)}", cure)
+        return
+    try:
+        fastest_ms = _fastest_sync(fs, root, clock)
+    except StreamLogError as error:
+        yield Finding("sync", FAIL, str(error), f"dmesg | tail; df -h {shlex.quote(root)}")
+        return
+    if fastest_ms < IMPOSSIBLE_SYNC_MS and kind not in ("tmpfs", "ramfs"):
+        found = f"{fastest_ms * 1000:.0f} µs for {PROBE_SIZE} bytes: nothing can have been written"
+        yield Finding("sync", FAIL, found, "see what is between here and the disk")
+    else:
+        yield Finding("sync", OK, f"{fastest_ms:.2f} ms; that the disk keeps it cannot be seen")
+
+
+def _fastest_sync(fs: FileSystem, root: str, clock: Clock) -> float:
+    path = state_path(root, "doctor.tmp")
+    _remove(fs, path)
+    took = []
+    with fs.open(path, OpenMode.CREATE) as file:
+        for number in range(SYNCS):
+            file.pwrite(bytes(PROBE_SIZE), number * PROBE_SIZE)
+            start = clock.monotonic_ms()
+            file.sync()
+            took.append(clock.monotonic_ms() - start)
+    _remove(fs, path)
+    return min(took)
+
+
+def _mount_of(root: str) -> tuple[str, list[str]]:
+    """Return the kind and the options of the mount that a path lies in; Linux only."""
+    try:
+        lines = MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return "unknown", []
+    found: tuple[int, str, list[str]] = (0, "unknown", [])
+    path = os.path.realpath(root)
+    for line in lines:
+        place, _, source = line.partition(" - ")
+        columns, behind = place.split(" "), source.split(" ")
+        if len(columns) < 6 or len(behind) < 3:
+            continue
+        where = columns[4].replace("\\040", " ")
+        if os.path.commonpath([where, path]) == where and len(where) >= found[0]:
+            options = [*columns[5].split(","), *behind[2].split(",")]
+            found = (len(where), behind[0], options)
+    return found[1:]
+
+
+def _create(fs: FileSystem, path: str, content: bytes) -> None:
+    with fs.open(path, OpenMode.CREATE) as file:
+        file.pwrite(content, 0)
+        file.sync()
+
+
+def _remove(fs: FileSystem, *paths: str) -> None:
+    for path in paths:
+        if fs.stat(path) is not None:
+            fs.remove(path)

@@ -1,0 +1,181 @@
+"""The bugs that the campaign must find, each as a change of source and who finds it.
+
+Nothing here imports the package: a bug is put in while that is imported. Numbers that are missing
+belong to replication between roots, which this package does not do (yet): the high watermark as
+the log end (19), reloaded unchecked (20), truncation by it (21), the election of an empty replica
+(23). Two have no effect here, so nobody can find them: what a time index keeps of a truncation (18)
+is proven each time it is used, and one comparison of lengths less in the parser of records (32)
+leaves three others that see the same.
+"""
+
+from typing import Final, NamedTuple
+
+from tests.reliability.bugs.patching import Edit
+
+
+class Bug(NamedTuple):
+    """A bug.
+
+    `name`: What is wrong.
+    `edits`: How it comes about.
+    `kind`: The kind of trouble that shows it; for `pytest`, the test that does.
+    `operations`: The workload; empty for all named ones, one after the other. What stands before
+        `TROUBLE` is done first and left alone.
+    `compiles`: Whether kernels run compiled; a changed kernel runs as Python.
+    """
+
+    name: str
+    edits: tuple[Edit, ...]
+    kind: str
+    operations: tuple[str, ...] = ()
+    compiles: bool = True
+
+
+TROUBLE: Final = "|"
+COMMITS: Final = "streamlog.log.commits"
+LOCAL_LOG: Final = "streamlog.log.local_log"
+RECOVERY: Final = "streamlog.segment.recovery"
+
+# fmt: off
+BUGS: Final = (
+    Bug("01 data is not synced", (
+        Edit(LOCAL_LOG,
+             "                segment.sync()\n        except StorageError as error:\n"
+             "            raise PoisonedError(",
+             "                pass\n        except StorageError as error:\n"
+             "            raise PoisonedError("),
+    ), "crashes", ("append", TROUBLE, "append", "flush")),
+    Bug("02 an append is answered before the sync that its topic asks for", (
+        Edit("streamlog.log.session",
+             "            self.sync(now_ms)\n\n    def checkpoint(",
+             "            pass\n\n    def checkpoint("),
+    ), "crashes", ("append", "alter config", TROUBLE, "append")),
+    Bug("03 the directory is not synced when a segment is made", (
+        Edit(LOCAL_LOG,
+             "        segment.sync()\n        self._fs.sync_directory(self._path)\n"
+             "        self.segments = to",
+             "        segment.sync()\n        self.segments = to"),
+        Edit("streamlog.segment.segment_files",
+             "        if self.names_changed:\n", "        if False:\n"),
+    ), "crashes", ("append", TROUBLE, "roll", "append", "flush")),
+    Bug("04 a checkpoint is renamed before it is synced", (
+        Edit("streamlog.fs.files",
+             "            file.pwrite(data, 0)\n            file.sync()\n",
+             "            file.pwrite(data, 0)\n"),
+    ), "crashes", ("append", TROUBLE, "commit", "append")),
+    Bug("05 a compacted segment is swapped in before it is synced", (
+        Edit("streamlog.log.cleaner.round", "            cleaned.sync()\n", ""),
+    ), "crashes", ("append", "append", "roll", TROUBLE, "clean")),
+    Bug("06 old segments go before the new one is durable", (
+        Edit(LOCAL_LOG,
+             "SegmentSuffix.SWAP)\n        self._fs.sync_directory(directory)\n        deletion",
+             "SegmentSuffix.SWAP)\n        deletion"),
+    ), "crashes", ("append", "append", "roll", TROUBLE, "clean")),
+    Bug("07 a failed sync is tried again", (
+        Edit(LOCAL_LOG,
+             "                segment.sync()\n        except StorageError as error:\n"
+             "            raise PoisonedError(",
+             "                try:\n                    segment.sync()\n"
+             "                except StorageError:\n"
+             "                    segment.close()\n                    segment.sync()\n"
+             "        except StorageError as error:\n            raise PoisonedError("),
+    ), "errors", ("append", TROUBLE, "append", "flush")),
+    Bug("08 what the cache holds after a failed sync is taken for durable", (
+        Edit(LOCAL_LOG, "                segment.rewrite_from(0)\n", "                pass\n"),
+    ), "errors", ("append", "append", "append", "append", "append", TROUBLE, "flush")),
+    Bug("09 a short write is taken for a whole one", (
+        Edit("streamlog.fs.local", "            if count < size:\n", "            if False:\n"),
+    ), "short transfers"),
+    Bug("10 a short read is taken for a whole one", (
+        Edit("streamlog.fs.local",
+             "            if len(found) == size or not found:\n", "            if True:\n"),
+    ), "short transfers"),
+    Bug("11 a torn tail is not cut", (
+        Edit(RECOVERY, "        records.file.truncate(place.position)\n", ""),
+    ), "crashes", ("append", TROUBLE, "append")),
+    Bug("12 recovery passes over damage without a word", (
+        Edit(RECOVERY,
+             "        raise _refusal(records, place, case, durable_offset)\n", "        pass\n"),
+    ), "flips", ("append", "append batches", "append")),
+    Bug("13 damage below the recovery point is cut off", (
+        Edit("streamlog.segment.recovery_table",
+             '_REFUSE, "synced records are damaged"', '_CUT, "synced records are damaged"'),
+    ), "flips", ("append", "append batches", "append")),
+    Bug("14 the mark of a clean shutdown stays while a writer is at work", (
+        Edit("streamlog.log.open_writers",
+             "    if fs.stat(mark) is not None:\n", "    if False:\n"),
+    ), "crashes", ("append", "reopen", TROUBLE, "append")),
+    Bug("15 the recovery point is written before the sync", (
+        Edit("streamlog.log.partition_log",
+             "            self._session.sync(self._clock.now_ms())\n",
+             "            self._session.write_recovery_point(self.log_end_offset)\n"
+             "            self._session.sync(self._clock.now_ms())\n"),
+    ), "crashes", ("append", TROUBLE, "append", "flush")),
+    Bug("16 the recovery point stays above a truncation", (
+        Edit("streamlog.log.partition_log",
+             "write_recovery_point(min(self._log.recovery_point, floor))",
+             "write_recovery_point(self._log.recovery_point)"),
+    ), "crashes", ("append", "append", "flush", TROUBLE, "truncate")),
+    Bug("17 an index is believed blindly", (
+        Edit("streamlog.segment.file_records",
+             "NO_PROMISE) if entry is None else (entry.position, entry.offset)",
+             "NO_PROMISE) if entry is None else (entry.position, NO_PROMISE)"),
+    ), "flips", ("append batches", "append batches", "append batches", "append batches")),
+    Bug("22 epochs stay that a truncation removed", (
+        Edit(LOCAL_LOG,
+             "        self.log_end_offset = offset\n        self.truncate_epochs()\n",
+             "        self.log_end_offset = offset\n"),
+    ), "crashes", ("append", "append batches", "append batches", TROUBLE, "truncate")),
+    Bug("24 another writer is looked for only when a handle is opened", (
+        Edit("streamlog.log.writer_lock",
+             "if data != self._left or self.flags & _LOOK_AT:", "if self._left is None:"),
+    ), "crashes", ("append", "append elsewhere", TROUBLE, "append")),
+    Bug("25 compaction drops the last record before its end", (
+        Edit("streamlog.log.cleaner.rules",
+             "        is_beyond = offsets >",
+             "        is_last &= offsets + 1 != self.round_end\n        is_beyond = offsets >"),
+    ), "crashes", ("append", "append", "roll", "clean", TROUBLE, "append")),
+    Bug("26 the first compaction drops tombstones", (
+        Edit("streamlog.log.cleaner.rules",
+             "        tombstones_stay = ~is_due\n",
+             "        tombstones_stay = np.zeros(len(table), np.bool_)\n"),
+    ), "crashes", ("append batches", "roll", "clean", TROUBLE, "append")),
+    Bug("27 compaction touches the active segment", (
+        Edit("streamlog.log.cleaner.choosing",
+             "    end = segments.active.base_offset\n    if",
+             "    end = log.log_end_offset\n    if"),
+        Edit("streamlog.log.cleaner.choosing",
+             "    end = segments[segments.floor_index(end)].base_offset if end > "
+             "segments[0].base_offset else end\n", ""),
+    ), "crashes", ("append", "roll", "append batches", "append", "clean", TROUBLE, "append")),
+    Bug("28 retention goes by the age of files", (
+        Edit("streamlog.log.maintenance.retention",
+             "each.segment.largest_timestamp > limit", "each.segment.created_ms > limit"),
+    ), "clocks", ("append", "roll", "append", "reopen", "retain")),
+    Bug("29 a commit is applied before it is decided", (
+        Edit(f"{COMMITS}.commit_log",
+             "            self._decide(decision, logs)\n"
+             "            self._apply(decision, logs, reader, request)\n",
+             "            self._apply(decision, logs, reader, request)\n"
+             "            self._decide(decision, logs)\n"),
+    ), "crashes", ("append", TROUBLE, "commit")),
+    Bug("30 a version that stands is taken for the same whatever its rows", (
+        Edit(f"{COMMITS}.replay",
+             "OnMismatch.FAIL,   Verdict.REFUSE", "OnMismatch.FAIL,   Verdict.SKIP"),
+    ), "crashes", ("commit", "commit other", TROUBLE, "append")),
+    Bug("31 a source goes back with the end of the log", (
+        Edit("streamlog.spark.losses",
+             "        if offset > bounds.log_end_offset:\n", "        if False:\n"),
+    ), "pytest", ("tests/spark/test_stream_reader.py::test_end_that_went_back",)),
+    Bug("33 checksums are not compared", (
+        Edit("streamlog.records.batch",
+             "        start += bad\n        if bad < len(run):\n            break\n",
+             "        start += len(run)\n"),
+    ), "flips", ("append", "append batches", "append")),
+)
+
+NO_BUG: Final = "no bug"
+FAKE: Final = Bug("00 an append writes nothing", (
+    Edit(LOCAL_LOG, "            active.append(buffer, table)\n", "            pass\n"),
+), "crashes", ("append",))
+# fmt: on

@@ -1,0 +1,68 @@
+"""The kinds of trouble: each breaks a workload in every way it knows and asks the checker.
+
+A kind yields one `Case` for each state it has brought about, with what the checker says of it, so
+that whoever runs it can stop at any time. Exhaustive means: each operation of the file system.
+"""
+
+import functools
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Final, NamedTuple
+
+from tests.reliability.kinds import disks, pipelines
+from tests.reliability.kinds.clocks import clocks
+from tests.reliability.kinds.crashes import crashes, double_crashes
+from tests.reliability.kinds.damage import flips, mutations
+from tests.reliability.kinds.failures import (
+    errors,
+    rare_errors,
+    reading_errors,
+    short_transfers,
+)
+from tests.reliability.kinds.races import races
+from tests.reliability.kinds.survival import Case
+from tests.reliability.workloads import Workload
+
+__all__ = ["CI", "KINDS", "Case", "Kind"]
+
+
+def nothing() -> str | None:
+    """Any machine will do."""
+    return None
+
+
+class Kind(NamedTuple):
+    """One kind of trouble.
+
+    `run`: Brings it about.
+    `share`: Of the time, compared with the others.
+    `is_for_ci`: Whether it needs nothing that a machine for tests lacks.
+    `missing`: Says what this machine lacks for it.
+    """
+
+    run: Callable[[Workload, Random], Iterable[Case]]
+    share: int
+    is_for_ci: bool = True
+    missing: Callable[[], str | None] = nothing
+
+
+KINDS: Final[dict[str, Kind]] = {
+    "crashes": Kind(crashes, 8),
+    "double crashes": Kind(double_crashes, 3),
+    "errors": Kind(errors, 4),
+    "rare errors": Kind(rare_errors, 2),
+    "reading errors": Kind(reading_errors, 2),
+    "short transfers": Kind(short_transfers, 1),
+    "flips": Kind(flips, 2),
+    "clocks": Kind(clocks, 1),
+    "races": Kind(races, 2),
+    "mutations": Kind(mutations, 1),
+    "power cuts of ext4": Kind(
+        disks.power_cuts("ext4"), 3, False, functools.partial(disks.missing, "ext4")
+    ),
+    "power cuts of xfs": Kind(
+        disks.power_cuts("xfs"), 3, False, functools.partial(disks.missing, "xfs")
+    ),
+    "pipelines": Kind(pipelines.pipelines, 3, False, pipelines.missing),
+}
+CI: Final = [name for name, kind in KINDS.items() if kind.is_for_ci]

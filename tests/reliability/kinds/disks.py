@@ -1,0 +1,212 @@
+"""Power cuts of real file systems: a mounted image is shut down under a writer, and mounted again.
+
+The shutdown drops all that was not synced, as the end of the power does (`FS_IOC_SHUTDOWN`);
+mounting replays the journal. What the writer was told counts only as far as it had noted it before
+the shutdown began: a sync that runs while the file system goes down may return, and lie.
+"""
+
+import ctypes
+import fcntl
+import functools
+import os
+import pickle
+import shutil
+import signal
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from streamlog.fs import local
+from streamlog.fs.local import LocalFileSystem
+from tests.reliability.history import Cleaned, Crashed, Event, History, Outcome, Retained
+from tests.reliability.invariants import Violation
+from tests.reliability.kinds.survival import FIRST_LIFE, SECOND_LIFE, Case, survive
+from tests.reliability.subject import Subject
+from tests.reliability.workloads import Workload
+
+FS_IOC_SHUTDOWN: Final = 0x8004587D
+JOURNAL_FLUSHED, JOURNAL_LOST = 1, 2
+IMAGE_MIB: Final = {"ext4": 64, "xfs": 320}  # the least that mkfs takes
+CUTS: Final = 6  # of each workload
+ROUNDS: Final = 40  # of the workload, if the power lasts
+PAGE: Final = 4096
+WRITE_AND_WAIT: Final = 7  # all flags of sync_file_range
+
+
+def missing(kind: str) -> str | None:
+    """Return what this machine lacks for an image of such a file system, None for nothing."""
+    if os.geteuid() != 0:
+        return "root: images are mounted"
+    if shutil.which(f"mkfs.{kind}") is None:
+        package = "xfsprogs" if kind == "xfs" else "e2fsprogs"
+        return f"mkfs.{kind} (apt-get install {package})"
+    if not os.path.exists("/dev/loop-control"):
+        return "loop devices"
+    try:
+        with _mounted(kind):
+            return None
+    except subprocess.CalledProcessError as error:
+        return f"mounting {kind}: {error.stderr.decode(errors='replace').strip()}"
+
+
+def power_cuts(kind: str) -> Callable[[Workload, Random], Iterator[Case]]:
+    """Return the kind of trouble on a file system of that name."""
+
+    def run(workload: Workload, random: Random) -> Iterator[Case]:
+        with _mounted(kind) as disk:
+            for number in range(CUTS):
+                flag = random.choice((JOURNAL_FLUSHED, JOURNAL_LOST))
+                before = _work_until_cut(disk, workload, number, flag, random)
+                found = _in_child(functools.partial(_survive, disk, before, number))
+                shutil.rmtree(disk.root, ignore_errors=True)
+                os.sync()  # else the next cut may undo a part of that
+                what = "kept" if flag == JOURNAL_FLUSHED else "lost"
+                yield Case(f"power cut {number} of {kind}, the journal {what}", found)
+
+    return run
+
+
+class Disk:
+    """A mounted image."""
+
+    def __init__(self, image: Path, mount_point: Path) -> None:
+        self.image, self.mount_point = image, mount_point
+        self.root = f"{mount_point}/logs"
+        self.diary = image.with_suffix(".diary")
+
+    def mount(self) -> None:
+        """Mount it, which replays its journal."""
+        _run("mount", "-o", "loop", str(self.image), str(self.mount_point))
+
+    def unmount(self) -> None:
+        """Unmount it."""
+        _run("umount", str(self.mount_point))
+
+    def cut_power(self, flag: int) -> None:
+        """Drop what is not synced; every later call on it fails."""
+        directory = os.open(self.mount_point, os.O_RDONLY)
+        try:
+            fcntl.ioctl(directory, FS_IOC_SHUTDOWN, struct.pack("I", flag))
+        finally:
+            os.close(directory)
+
+
+@contextmanager
+def _mounted(kind: str) -> Iterator[Disk]:
+    place = Path(tempfile.mkdtemp(prefix="power-", dir="/dev/shm"))
+    disk = Disk(place / "image", place / "mounted")
+    disk.mount_point.mkdir()
+    try:
+        with disk.image.open("wb") as file:
+            file.truncate(IMAGE_MIB[kind] << 20)
+        _run(f"mkfs.{kind}", "-q", str(disk.image))
+        disk.mount()
+        yield disk
+    finally:
+        subprocess.run(["umount", "-l", str(disk.mount_point)], check=False, capture_output=True)
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True)
+
+
+# ---- the writer --------------------------------------------------------------------------------
+class _Diary(list[Event]):
+    """A history that is in a file as soon as it happens."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+
+    def append(self, event: Event) -> None:
+        super().append(event)
+        os.write(self._descriptor, pickle.dumps(event))
+
+
+def _work_until_cut(
+    disk: Disk, workload: Workload, number: int, flag: int, random: Random
+) -> History:
+    seed = random.randrange(1 << 30)
+    child = os.fork()
+    if child == 0:
+        try:
+            _work(disk, workload, number, Random(seed))
+        finally:
+            os._exit(0)
+    deadline = time.monotonic() + random.uniform(0.02, 0.4)
+    while time.monotonic() < deadline:
+        time.sleep(0.005)
+    noted = disk.diary.stat().st_size if disk.diary.exists() else 0  # before the cut, see above
+    disk.cut_power(flag)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    disk.unmount()
+    disk.mount()
+    return _read_diary(disk.diary, noted)
+
+
+def _work(disk: Disk, workload: Workload, number: int, random: Random) -> None:
+    local._boot_id = f"boot-{number}"
+    subject = Subject(LocalFileSystem(), _Diary(disk.diary), life=FIRST_LIFE, root=disk.root)
+    for _ in range(ROUNDS):
+        for operation in workload.operations:
+            subject.perform(operation)
+            if random.random() < 0.3:
+                _write_back_early(disk.root, random)
+
+
+def _write_back_early(root: str, random: Random) -> None:
+    """Have the kernel write some pages of some log, so that others are missing after the cut."""
+    path = random.choice([*Path(root).glob("*/*.log")])
+    pages = path.stat().st_size // PAGE + 1
+    descriptor = os.open(path, os.O_RDWR)
+    start = random.randrange(pages) * PAGE
+    libc = ctypes.CDLL(None)
+    libc.sync_file_range(descriptor, ctypes.c_int64(start), ctypes.c_int64(PAGE), WRITE_AND_WAIT)
+    os.close(descriptor)
+
+
+def _read_diary(path: Path, noted: int) -> History:
+    """Return what was told before the cut, and what was tried since."""
+    history: History = []
+    with path.open("rb") as file:
+        while True:
+            try:
+                event = pickle.load(file)
+            except (EOFError, pickle.UnpicklingError):
+                break
+            is_told = file.tell() <= noted
+            is_tried = getattr(event, "outcome", None) is Outcome.UNKNOWN
+            if is_told or is_tried or isinstance(event, Cleaned | Retained):
+                history.append(event)
+    return [*history, Crashed(lost_power=True)]
+
+
+# ---- who comes after ---------------------------------------------------------------------------
+def _survive(disk: Disk, before: History, number: int) -> list[Violation]:
+    local._boot_id = f"boot-{number}-after"
+    return survive(LocalFileSystem(), before, life=SECOND_LIFE, root=disk.root)
+
+
+def _in_child(work: Callable[[], Any]) -> Any:
+    """Return what a forked child returns; what it has open is closed with it."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            with os.fdopen(writer, "wb") as pipe:
+                pickle.dump(work(), pipe)
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        answer = pipe.read()
+    os.waitpid(child, 0)
+    return pickle.loads(answer)
