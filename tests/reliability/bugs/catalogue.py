@@ -130,20 +130,20 @@ BUGS: Final = (
         Edit("streamlog.log.writer_lock",
              "if data != self._left or self.flags & _LOOK_AT:", "if self._left is None:"),
     ), "crashes", ("append", "append elsewhere", TROUBLE, "append")),
-    Bug("25 compaction drops the last record before its end", (
+    Bug("25 compaction drops the last batch before its end", (
         Edit("streamlog.log.cleaner.rules",
-             "        is_beyond = offsets >",
-             "        is_last &= offsets + 1 != self.round_end\n        is_beyond = offsets >"),
+             "        ways[loses_all] = k.ALL_GO\n",
+             "        ways[loses_all | (table.last_offset + 1 == self.round_end)] = k.ALL_GO\n"),
     ), "crashes", ("append", "append", "roll", "clean", TROUBLE, "append")),
     Bug("26 the first compaction drops tombstones", (
         Edit("streamlog.log.cleaner.rules",
-             "        tombstones_stay = ~is_due\n",
-             "        tombstones_stay = np.zeros(len(table), np.bool_)\n"),
+             "np.where(is_due, k.LAST_VALUES_STAY, k.LAST_STAY)",
+             "np.full(len(table), k.LAST_VALUES_STAY)"),
     ), "crashes", ("append batches", "roll", "clean", TROUBLE, "append")),
     Bug("27 compaction touches the active segment", (
         Edit("streamlog.log.cleaner.choosing",
-             "    end = segments.active.base_offset\n    if",
-             "    end = log.log_end_offset\n    if"),
+             "end, changes_ms = segments.active.base_offset,",
+             "end, changes_ms = log.log_end_offset,"),
         Edit("streamlog.log.cleaner.choosing",
              "    end = segments[segments.floor_index(end)].base_offset if end > "
              "segments[0].base_offset else end\n", ""),
