@@ -40,7 +40,8 @@ def main() -> int:
     if arguments.json:
         facts = {"seed": seed, "budget": arguments.budget, "budget_seconds": seconds}
         print(json.dumps({**facts, **machine()}), flush=True)
-    for tally in run(kinds, seed=seed, seconds=seconds, only=arguments.operations):
+    only = arguments.operations and arguments.operations._replace(on_nothing=arguments.on_nothing)
+    for tally in run(kinds, seed=seed, seconds=seconds, only=only):
         show(tally, as_json=arguments.json)
         harms += tally.harms
         is_good &= not tally.findings
@@ -76,6 +77,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="instead of the budget's time")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--operations", type=sequence)
+    parser.add_argument("--on-nothing", action="store_true", help="the root is made by them, too")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 

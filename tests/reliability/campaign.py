@@ -40,7 +40,7 @@ class Finding(NamedTuple):
         operations = ", ".join(self.workload.operations)
         return (
             f'python -m tests.reliability --only "{self.kind}" --seed {self.seed}'
-            f' --operations "{operations}"'
+            f' --operations "{operations}"{" --on-nothing" if self.workload.on_nothing else ""}'
         )
 
 

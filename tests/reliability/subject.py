@@ -20,8 +20,8 @@ from streamlog.log.epochs import LeaderEpochCache
 from streamlog.log.maintenance.retention import delete_old_segments
 from streamlog.log.manager import LogManager
 from streamlog.log.partition_log import PartitionLog
-from streamlog.log.partition_metadata import PARTITION_METADATA
 from streamlog.log.reader import LogReader
+from streamlog.log.topics import topic_exists
 from streamlog.records.builder import BatchBuilder, InputColumns, encode_columns
 from streamlog.records.record import CompressionType
 from streamlog.segment.filenames import base_offsets
@@ -92,8 +92,7 @@ class Subject:
 
     def _open(self) -> None:
         self.manager = self._open_manager()
-        names = [f"{self.root}/{TOPIC}-{p}/{PARTITION_METADATA}" for p in range(PARTITIONS)]
-        if any(self.fs.stat(name) is None for name in names):
+        if not topic_exists(self.fs, self.root, TOPIC):
             self.manager.create_topic(TOPIC, PARTITIONS, CONFIGS, if_not_exists=True)
         self._elsewhere: LogManager | None = None
         self._commits = CommitLog(
