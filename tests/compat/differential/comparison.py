@@ -87,7 +87,7 @@ def mend_lookups(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
         gives_up = not answer and found and found == _first_at_or_after(int(time), ours)
         if time == str(MAX_TIMESTAMP) and answer:
             gives_up = answer[0] < ours["logStartOffset"] or (
-                answer[1] < found[1] and found == _first_at_or_after(found[1], ours)
+                found and answer[1] < found[1] and found == _first_at_or_after(found[1], ours)
             )
         if gives_up or (answer[1:] == [NO_TIMESTAMP] and not found):
             theirs["offsetsForTimes"][time] = found
@@ -123,7 +123,7 @@ def logs(directory: Path) -> dict[str, bytes]:
 
 
 def indexes(directory: Path, log_start_offset: int = 0) -> dict[str, bytes]:
-    """Return the bytes of each log's indexes; no aborted transactions are an empty file or none.
+    """Return the bytes of each log's indexes; one without entries is an empty file or none.
 
     Of transactions only where their beginnings are in the log.
     """
@@ -133,7 +133,8 @@ def indexes(directory: Path, log_start_offset: int = 0) -> dict[str, bytes]:
         name: data
         for name, data in found.items()
         if name.partition(".")[0] in stems
-        and not (name.endswith(".txnindex") and (not data or log_start_offset))
+        and data
+        and not (name.endswith(".txnindex") and log_start_offset)
     }
 
 

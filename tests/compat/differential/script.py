@@ -74,7 +74,7 @@ class Script:
         self.is_compacted = random.random() < 0.2
         self.is_exact = not self.is_compacted and random.random() < 0.9
         self.is_interrupted = random.random() < 0.4
-        self.has_deleted = False
+        self.has_deleted = self._is_cleaned = False
         self._has_mistakes = random.random() < 0.4
         self.config = self._config()
         self.now = NOW
@@ -136,6 +136,7 @@ class Script:
         """Take note of what came of a step: an offset, or the name of an error."""
         is_refused = isinstance(outcome, str)
         # What a producer said below the log start is forgotten by Kafka's recovery, not by ours.
+        self._is_cleaned |= step["do"] == "clean"
         self.has_deleted |= step["do"] in ("clean", "delete")
         if step["do"] in ("truncate", "reopen"):
             for producer in self._producers.values():
@@ -266,6 +267,8 @@ class Script:
         return {"do": "delete", "offset": self._random.randint(0, log.end_offset + self._errs(0.1))}
 
     def _truncate(self, log: StandingOfLog) -> Step:
+        if self._is_cleaned:  # only what is committed is cleaned, and that is never cut
+            return self._roll(log)
         return {"do": "truncate", "offset": self._random.randint(0, log.end_offset + 1)}
 
     def _reopen(self, log: StandingOfLog) -> Step:
