@@ -17,11 +17,12 @@ from streamlog.log.manager import LogManager, TopicDescription
 from streamlog.log.partition_log import PartitionLog
 from streamlog.log.reader import LogReader
 from streamlog.records.record import Record
-from tests.compat import scenarios
+from tests.compat import librdkafka, scenarios
 from tests.compat.answers import encoded, producers_of
 from tests.compat.broker import Broker
 from tests.compat.kafka import Kafka
 from tests.support.cli import Ran, ok, streamlog
+from tests.support.fingerprints import NOTHING, Fingerprint, digest
 
 pytestmark = pytest.mark.compat
 
@@ -49,6 +50,7 @@ class Seen:
         root: The log root, a root again.
         before: What we read before anything, and before the second broker, by partition.
         consumed: What a real consumer read.
+        fingerprints: Those of what a consumer of librdkafka read, and of what we had, by partition.
         described: What a broker said of partition 1.
         offsets: Those that a real producer got in partition 1.
         refused: How the way back ended while a broker was running.
@@ -63,6 +65,9 @@ class Seen:
     root: Path
     before: list[dict[str, Rows]] = field(default_factory=list)
     consumed: list[dict[str, Rows]] = field(default_factory=list)
+    fingerprints: list[tuple[dict[str, Fingerprint], dict[str, Fingerprint]]] = field(
+        default_factory=list
+    )
     described: list[dict[str, Any]] = field(default_factory=list)
     offsets: list[list[int]] = field(default_factory=list)
     refused: Ran | None = None
@@ -86,6 +91,25 @@ def read_all(root: Path) -> dict[str, Rows]:
             str(number): list(map(rows_of, read(manager.reader("orders", number))))
             for number in manager.partitions("orders")
         }
+
+
+def fingerprints_of(root: Path) -> dict[str, Fingerprint]:
+    """Return the fingerprints of what is committed, while a broker has the root."""
+    found = {}
+    for number in range(len(WRITTEN)):
+        found[f"orders-{number}"] = NOTHING
+        with LogReader.open(root / f"orders-{number}") as reader:
+            for each in read(reader):
+                one = digest(
+                    each.offset,
+                    each.timestamp or 0,
+                    each.timestamp_type,
+                    key=each.key,
+                    value=each.value,
+                    headers=each.headers,
+                )
+                found[f"orders-{number}"] = found[f"orders-{number}"].plus(Fingerprint(1, one))
+    return found
 
 
 def read(reader: LogReader) -> Iterator[Record]:
@@ -146,6 +170,8 @@ def write(root: Path) -> None:
 def look(kafka: Kafka, broker: Broker, seen: Seen) -> None:
     asked = {"bootstrap": broker.bootstrap, "topic": "orders"}
     seen.consumed.append(kafka.ask("consume", **asked)["records"])
+    theirs = librdkafka.consumed(broker.bootstrap, ["orders"])
+    seen.fingerprints.append((theirs, fingerprints_of(seen.root)))
     seen.described.append(kafka.ask("describe", partition=1, **asked))
     seen.offsets.append(kafka.ask("produce", partition=1, count=SENT, **asked)["offsets"])
 
@@ -195,6 +221,13 @@ def describe(seen: Seen) -> None:
 def test_a_consumer_reads_what_we_read(seen: Seen, life: int, partition: int) -> None:
     assert seen.consumed[life][str(partition)] == seen.before[life][str(partition)]
     assert seen.before[life][str(partition)] or WRITTEN[partition] is scenarios.nothing
+
+
+@pytest.mark.parametrize("life", [0, 1], ids=["first", "second"])
+def test_a_consumer_of_another_library_reads_it_too(seen: Seen, life: int) -> None:
+    theirs, ours = seen.fingerprints[life]
+    assert theirs == ours
+    assert sum(each.count for each in theirs.values()) > 300
 
 
 def test_the_topic_keeps_id_and_settings(seen: Seen) -> None:

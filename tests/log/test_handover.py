@@ -145,6 +145,23 @@ def test_a_topic_that_retention_would_shorten_is_told_of() -> None:
     assert [note for note in plan.notes if "retention.ms" in note]
 
 
+def test_an_open_transaction_is_told_of_with_the_command_that_ends_it() -> None:
+    scene = Scene()
+    builder = BatchBuilder(producer_id=41, producer_epoch=0, base_sequence=0, is_transactional=True)
+    builder.append(Record(value=b"undecided", timestamp=NOW))
+    fs = root_with(scene)
+    assert not [note for note in plan_notes(fs) if "transaction" in note]
+    with open_root(fs) as manager:
+        offset = manager.log(TOPIC, 1).append_as_leader(builder.build()).base_offset
+    [note] = [note for note in plan_notes(fs) if "transaction" in note]
+    command = f"abort --topic {TOPIC} --partition 1 --start-offset {offset}"
+    assert note.endswith(command)
+
+
+def plan_notes(fs: FileSystem) -> tuple[str, ...]:
+    return ToKafka(fs, CLOCK, Random(1), ROOT).plan().notes
+
+
 def test_planning_changes_nothing() -> None:
     fs = root_with(Scene())
     before = snapshot_of(fs)
@@ -431,6 +448,21 @@ def test_a_partition_that_the_broker_put_aside_stops_the_way_back() -> None:
     fs = handed_over()
     fs.rename(f"{ROOT}/{TOPIC}-1", f"{ROOT}/{TOPIC}-1.{'0' * 32}-stray")
     refused_from_kafka(fs, InvalidRequestError, "put a partition aside")
+
+
+def test_a_partition_in_another_log_dir_of_the_broker_stops_the_way_back() -> None:
+    fs = root_with(Scene())
+    to_kafka(fs)
+    play_broker(fs)
+    fs.rename(f"{ROOT}/{TOPIC}-1", f"/elsewhere-{TOPIC}-1")
+    with pytest.raises(InvalidRequestError, match="not in this root") as caught:
+        from_kafka(fs)
+    assert caught.value.path == f"{ROOT}/{TOPIC}-1"
+    assert caught.value.hint is not None and "log.dirs" in caught.value.hint
+    assert fs.stat(STATE) is not None
+    fs.rename(f"/elsewhere-{TOPIC}-1", f"{ROOT}/{TOPIC}-1")
+    from_kafka(fs)
+    assert fs.stat(STATE) is None
 
 
 def test_damaged_metadata_stops_the_way_back() -> None:

@@ -7,7 +7,7 @@ first writer of each looks at it as after a reboot, and begins a new leader epoc
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from streamlog.clock import Clock
@@ -119,7 +119,12 @@ class FromKafka:
         self._refuse_put_aside()
         image = self._image()
         partitions = tuple(self._partitions(image, meta))
-        return self._plan(meta, steps, partitions, tuple(_left_out(image)))
+        absent = (
+            f"topic {topic} has no directory here: it is left out"
+            for topic, known in image.topics.items()
+            if known.partitions and not partition_directories(fs, root, topic)
+        )
+        return self._plan(meta, steps, partitions, (*_left_out(image), *absent))
 
     def _steps(self, *, is_moved: bool) -> Iterator[Step]:
         fs, root = self._fs, self._root
@@ -180,11 +185,26 @@ class FromKafka:
 
     def _partitions(self, image: ClusterImage, meta: MetaProperties) -> Iterator[PlannedPartition]:
         for topic, known in image.topics.items():
-            for number, path in partition_directories(self._fs, self._root, topic).items():
+            found = partition_directories(self._fs, self._root, topic)
+            self._refuse_missing(topic, known.partitions.keys() - found.keys() if found else ())
+            for number, path in found.items():
                 partition = known.partitions.get(number)
                 if partition is not None:
                     self._check_partition(path, known, partition, meta)
                     yield PlannedPartition(topic, number, known.topic_id)
+
+    def _refuse_missing(self, topic: str, missing: Collection[int]) -> None:
+        """Raise where partitions that the broker knows lie elsewhere, or nowhere."""
+        if missing:
+            name = f"{topic}-{min(missing)}"
+            raise InvalidRequestError(
+                "the broker has a partition that is not in this root: its records would be missing",
+                path=f"{self._root}/{name}",
+                got="no such directory",
+                expected="a directory for each partition of a topic",
+                hint=f"if it lies in another of the broker's log.dirs: mv LOG_DIR/{name} "
+                f"{self._root}; if the broker had no time to make it, start and stop it again",
+            )
 
     def _check_partition(
         self, path: str, topic: TopicImage, known: PartitionImage, meta: MetaProperties

@@ -128,6 +128,7 @@ class ToKafka:
             for each in pending
             if each is not None
         ]
+        notes += self._undecided()
         return self._plan(_STEPS, partitions, (*notes, *self._expiring()))
 
     def _plan(
@@ -213,6 +214,21 @@ class ToKafka:
                     expected=finding.expected,
                     hint=f"see all of it: streamlog verify {self._root}",
                 )
+
+    def _undecided(self) -> Iterator[str]:
+        """Say which transactions nobody is going to end: no broker knows their coordinator."""
+        for topic in list_topics(self._fs, self._root):
+            with self._opened() as manager:
+                for number in manager.partitions(topic):
+                    reader = manager.reader(topic, number)
+                    start = reader.last_stable_offset
+                    if start < reader.log_end_offset:
+                        yield (
+                            f"{topic}-{number} has an open transaction: consumers of "
+                            f"read_committed stop at offset {start}, until somebody ends it: "
+                            "kafka-transactions.sh --bootstrap-server HOST:PORT abort "
+                            f"--topic {topic} --partition {number} --start-offset {start}"
+                        )
 
     def _expiring(self) -> Iterator[str]:
         """Say which topics a broker is going to shorten as soon as it looks at retention."""
