@@ -93,9 +93,12 @@ def run_kind(
     """
     tally = Tally(kind)
     start = clock()
-    for number, workload in enumerate(chosen):
+    times: Counter[str] = Counter()  # each workload was seen; a replay sees it for the first time
+    for workload in chosen:
+        name = ", ".join(workload.operations)
+        times[name] += 1
         tally.workloads += 1
-        for case in KINDS[kind].run(workload, Random(f"{seed} {number}")):
+        for case in KINDS[kind].run(workload, Random(f"{seed} {name} {times[name]}")):
             tally.cases += case.count
             tally.seconds = clock() - start
             if case.violations:

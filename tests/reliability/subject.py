@@ -161,7 +161,9 @@ class Subject:
     def commit(self) -> None:
         """Commit the next version of a query to both partitions."""
         last = self._last_version()
-        self._commit(0 if last is None else last.number + 1, None)
+        if last is not None and last.outcome is Outcome.REFUSED:
+            return self._commit(last.number, last.ids)  # Spark does not go on without it
+        return self._commit(0 if last is None else last.number + 1, None)
 
     def commit_again(self) -> None:
         """Commit the last version once more, as after a crash before Spark's checkpoint."""

@@ -93,10 +93,6 @@ BUGS: Final = (
     Bug("11 a torn tail is not cut", (
         Edit(RECOVERY, "        records.file.truncate(place.position)\n", ""),
     ), "crashes", ("append", TROUBLE, "append")),
-    Bug("12 recovery passes over damage without a word", (
-        Edit(RECOVERY,
-             "        raise _refusal(records, place, case, durable_offset)\n", "        pass\n"),
-    ), "flips", ("append", "append batches", "append")),
     Bug("13 damage below the recovery point is cut off", (
         Edit("streamlog.segment.recovery_table",
              '_REFUSE, "synced records are damaged"', '_CUT, "synced records are damaged"'),
@@ -167,11 +163,6 @@ BUGS: Final = (
         Edit("streamlog.spark.losses",
              "        if offset > bounds.log_end_offset:\n", "        if False:\n"),
     ), "pytest", ("tests/spark/test_stream_reader.py::test_end_that_went_back",)),
-    Bug("33 checksums are not compared", (
-        Edit("streamlog.records.batch",
-             "        start += bad\n        if bad < len(run):\n            break\n",
-             "        start += len(run)\n"),
-    ), "flips", ("append", "append batches", "append")),
 )
 
 NO_BUG: Final = "no bug"

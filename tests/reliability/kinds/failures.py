@@ -34,7 +34,7 @@ RARE: Final = (
     *(errno.ENOMEM, errno.ELOOP, errno.ENAMETOOLONG, errno.ESTALE, errno.EINTR),
 )
 WHILE_READING: Final = (errno.EIO, errno.ESTALE, errno.EACCES, errno.EMFILE, errno.ENOMEM)
-SYNCS: Final = {"sync", "sync_directory"}
+SYNCS: Final = {"sync"}
 
 
 def errors(workload: Workload, random: Random) -> Iterator[Case]:
