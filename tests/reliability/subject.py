@@ -51,6 +51,7 @@ APP: Final = "query/t"
 IMPOSTOR: Final = "another query/t"  # who commits other rows under a version of APP
 CONFIGS: Final = {"internal.segment.bytes": "700", "index.interval.bytes": "150"}
 OTHER_CONFIGS: Final = {"flush.messages": "1", "internal.segment.bytes": "400"}
+IDS_EACH: Final = 1_000_000  # of processes that live at the same time
 DAY_MS: Final = 24 * 3_600_000
 ASKED_TIMES: Final = (NOW + 3, NOW + 9, NOW + 22)
 
@@ -84,7 +85,8 @@ class Subject:
         self._random = Random(1_000_000_007 + life)
         self._next_id = 1 + max(
             (each for event in history if isinstance(event, Wrote)
-             for groups in event.ids.values() for ids in groups for each in ids),
+             for groups in event.ids.values() for ids in groups for each in ids
+             if first_id <= each < first_id + IDS_EACH),
             default=first_id - 1,
         )  # fmt: skip
         self._writer = f"plain-{first_id}"

@@ -55,7 +55,7 @@ KINDS: Final[dict[str, Kind]] = {
     "short transfers": Kind(short_transfers, 1),
     "flips": Kind(flips, 2),
     "clocks": Kind(clocks, 1),
-    "races": Kind(races, 2, False),
+    "races": Kind(races, 2),
     "mutations": Kind(mutations, 1),
     "power cuts of ext4": Kind(
         disks.power_cuts("ext4"), 3, False, functools.partial(disks.missing, "ext4")

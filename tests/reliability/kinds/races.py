@@ -17,12 +17,11 @@ from tests.reliability.content import identify
 from tests.reliability.history import History, Wrote
 from tests.reliability.invariants import Harm, Violation, check
 from tests.reliability.kinds.survival import THIRD_LIFE, Case, ground
-from tests.reliability.subject import ROOT, TOPIC, Subject
+from tests.reliability.subject import IDS_EACH, ROOT, TOPIC, Subject
 from tests.reliability.workloads import Workload
 
 SCHEDULES: Final = 6  # of each workload
 POLLS: Final = 25
-OTHER_FIRST_ID: Final = 1_000_000  # of the second writer; its timestamps are not far ahead
 OTHERS: Final[tuple[tuple[str, ...], ...]] = (
     ("append", "append other", "roll", "append"),
     ("clean", "clean", "clean"),
@@ -91,7 +90,7 @@ def _race(workload: Workload, actors: Sequence[tuple[str, ...]], random: Random)
     turns = Turns([*names, "reader"], random)
 
     def act(number: int, fs: FileSystem) -> None:
-        first_id = OTHER_FIRST_ID * number
+        first_id = IDS_EACH * number
         subject = Subject(fs, history, life=10 + number, first_id=first_id)
         for operation in actors[number]:
             subject.perform(operation)
