@@ -8,8 +8,11 @@ changes something only while it holds the partition's lock.
 import random as random_module
 from collections.abc import Sequence
 
+import numpy as np
+
 from streamlog.config import LogConfig
 from streamlog.errors import (
+    InvalidRecordError,
     PoisonedError,
     StorageError,
     UnexpectedAppendOffsetError,
@@ -23,6 +26,7 @@ from streamlog.log.maintenance import deletion
 from streamlog.log.producer_snapshot import remove_snapshots_above, remove_stale_snapshots
 from streamlog.log.producers import ProducerStateManager
 from streamlog.log.segments import Segments
+from streamlog.records.layout import NO_PARTITION_LEADER_EPOCH
 from streamlog.records.table import BatchOutline, BatchTable
 from streamlog.segment.filenames import SegmentSuffix
 from streamlog.segment.recovery import Restore
@@ -221,10 +225,12 @@ class LocalLog:
             ) from error
 
     def check_follows(self, table: BatchTable) -> None:
-        """Raise where batches with offsets of their own start below the log end, or go back.
+        """Raise where batches with offsets and epochs of their own do not go on from the log's end.
 
         Raises:
-            UnexpectedAppendOffsetError: They do.
+            UnexpectedAppendOffsetError: They start below it, or go back.
+            InvalidRecordError: A leader epoch goes back. Kafka takes such a batch and forgets the
+                epochs above its own; a recovery would then cut the log in front of it.
         """
         if len(table) == 0:
             return
@@ -243,6 +249,19 @@ class LocalLog:
                 path=self._path,
                 offset=int(table.base_offset[at + 1]),
                 expected=f"offset {int(table.last_offset[at]) + 1} or above",
+            )
+        latest = np.maximum.accumulate(np.concatenate(([self.leader_epoch], table.leader_epoch)))
+        is_older = (table.leader_epoch < latest[:-1]) & (
+            table.leader_epoch != NO_PARTITION_LEADER_EPOCH
+        )
+        if is_older.any():
+            at = int(is_older.argmax())
+            raise InvalidRecordError(
+                "leader epochs of an append go back",
+                path=self._path,
+                offset=int(table.base_offset[at]),
+                got=f"epoch {int(table.leader_epoch[at])}",
+                expected=f"epoch {int(latest[at])} or above",
             )
 
     # ---- roll, sync, truncate ------------------------------------------------------------------

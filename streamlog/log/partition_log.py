@@ -312,7 +312,8 @@ class PartitionLog:
 
         Raises:
             UnexpectedAppendOffsetError: They start below the log end, or go back.
-            CorruptRecordError: A checksum is wrong or they are not whole batches.
+            InvalidRecordError: They are not whole batches, or a leader epoch goes back.
+            CorruptRecordError: A checksum is wrong.
 
         Source: UnifiedLog.appendAsFollower.
         """
