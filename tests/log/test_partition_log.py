@@ -10,7 +10,6 @@ from streamlog.clock import ManualClock
 from streamlog.config import LogConfig
 from streamlog.errors import (
     CorruptRecordError,
-    InvalidRecordError,
     InvalidRequestError,
     InvalidTimestampError,
     InvalidTopicError,
@@ -20,7 +19,6 @@ from streamlog.errors import (
     OutOfOrderSequenceError,
     PoisonedError,
     UnavailableError,
-    UnexpectedAppendOffsetError,
     UnknownOutcomeError,
 )
 from streamlog.fs.api import FileSystem, OpenMode
@@ -258,36 +256,6 @@ def test_recovery_of_all_segments_believes_no_snapshot(fs: MemoryFileSystem) -> 
     with open_log(fs) as log:
         found = [entry for segment in log.segments for entry in segment.txn_index.entries]
     assert found == expected
-
-
-def test_a_follower_keeps_offsets_and_refuses_to_go_back(fs: MemoryFileSystem) -> None:
-    builder = BatchBuilder(base_offset=7, partition_leader_epoch=3)
-    builder.append(record(0)._replace(offset=7))
-    with open_log(fs) as log:
-        log.append_as_follower(builder.build())
-        assert (log.log_end_offset, log.leader_epoch) == (8, 3)
-        with pytest.raises(UnexpectedAppendOffsetError, match="7 to 7"):
-            log.append_as_follower(builder.build())
-
-
-def test_a_follower_refuses_an_epoch_that_goes_back(fs: MemoryFileSystem) -> None:
-    def batches(*epochs: int) -> bytes:
-        made, start = b"", log.log_end_offset
-        for offset, epoch in enumerate(epochs, start):
-            builder = BatchBuilder(base_offset=offset, partition_leader_epoch=epoch)
-            builder.append(record(0)._replace(offset=offset))
-            made += builder.build()
-        return made
-
-    with open_log(fs) as log:
-        log.append_as_follower(batches(3, -1, 5))
-        for epochs in ((4,), (5, 6, 5)):
-            with pytest.raises(InvalidRecordError, match="epochs of an append go back"):
-                log.append_as_follower(batches(*epochs))
-        assert (log.log_end_offset, log.leader_epoch) == (3, 5)
-        log.append_as_follower(batches(5, 7))
-    with open_log(fs) as again:
-        assert (again.log_end_offset, again.leader_epoch) == (5, 7)
 
 
 def test_bad_appends_leave_no_trace(fs: MemoryFileSystem) -> None:
