@@ -17,6 +17,7 @@ from streamlog.log.cleaner.offset_map import OffsetMap
 from streamlog.log.cleaner.round import CleaningRound
 from streamlog.log.cleaner.throttle import Throttle
 from streamlog.log.partition_log import PartitionLog
+from streamlog.log.reader import LogReader
 from streamlog.records.record import CompressionType, Header, Record
 
 __all__ = ["warm_up"]
@@ -42,6 +43,8 @@ def warm_up() -> None:
         # Now that numba is loaded, looking up is done by kernels, too.
         log.read(_MANY_BATCHES)
         log.offset_for_timestamp(_TIMESTAMP)
+        with LogReader.open("/logs/warm-0", fs=fs) as reader:  # takes in what stands in the files
+            reader.read(0)
         _compact(fs, log)
 
 

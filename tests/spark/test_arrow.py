@@ -15,7 +15,6 @@ from streamlog.records.batch import scan_batches
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.columns import RecordColumns
 from streamlog.records.record import CompressionType, Header, Record
-from streamlog.spark import arrow
 from streamlog.spark.arrow import ArrowDecoder
 from streamlog.spark.schema import COLUMN_NAMES, arrow_schema, spark_schema
 from streamlog.topic import TopicPartition
@@ -133,26 +132,24 @@ def test_timestamp_that_does_not_fit_names_its_offset_or_is_null(value):
 
 
 # ---- bounds -------------------------------------------------------------------------------------
-def test_batches_are_joined_up_to_the_bound_of_rows(monkeypatch):
-    monkeypatch.setattr(arrow, "MAX_BATCH_ROWS", 10)
+def test_batches_are_joined_up_to_the_bound_of_rows():
     fetch = fetch_of([[Record(b"k", b"v", (), 1)] * 4] * 5)
-    sizes = [batch.num_rows for batch in ArrowDecoder(("value",)).decode(fetch, PARTITION)]
-    assert sizes == [8, 8, 4]
+    decoder = ArrowDecoder(("value",), max_rows=10)
+    assert [batch.num_rows for batch in decoder.decode(fetch, PARTITION)] == [8, 8, 4]
 
 
-def test_one_large_batch_is_handed_on_in_slices(monkeypatch):
-    monkeypatch.setattr(arrow, "MAX_BATCH_ROWS", 16)
+def test_one_large_batch_is_handed_on_in_slices():
     fetch = fetch_of([[Record(None, bytes([n]), (), n) for n in range(40)]])
-    batches = list(ArrowDecoder(("value", "offset")).decode(fetch, PARTITION))
+    decoder = ArrowDecoder(("value", "offset"), max_rows=16)
+    batches = list(decoder.decode(fetch, PARTITION))
     assert [batch.num_rows for batch in batches] == [16, 16, 8]
     assert [row["offset"] for row in rows_of(batches)] == list(range(40))
 
 
-def test_compressed_batches_are_joined_only_as_far_as_they_unfold(monkeypatch):
-    monkeypatch.setattr(arrow, "MAX_BATCH_BYTES", 10_000)
+def test_compressed_batches_are_joined_only_as_far_as_they_unfold():
     fetch = fetch_of([[Record(None, bytes(1000), (), 1)] * 4] * 6, CompressionType.ZSTD)
-    sizes = [batch.num_rows for batch in ArrowDecoder(("value",)).decode(fetch, PARTITION)]
-    assert sizes == [4, 8, 8, 4]
+    decoder = ArrowDecoder(("value",), max_bytes=10_000)
+    assert [batch.num_rows for batch in decoder.decode(fetch, PARTITION)] == [4, 8, 8, 4]
 
 
 def test_fetch_of_nothing_yields_nothing():
