@@ -29,6 +29,7 @@ from streamlog.errors import (
 from streamlog.fs.api import Buffer, FileKind, FileLock, FileSystem, OpenMode
 
 __all__ = [
+    "TEMPORARY_SUFFIX",
     "LockHolder",
     "acquire_lock",
     "create_file_atomically",

@@ -9,6 +9,7 @@ the suffix `.swap` is taken away. Names alone tell how far that came:
     only `.swap`      everything is written and durable. It takes the place of every segment from
                       the first one's base up to the end of the last one.
     a `.deleted`      was replaced, or lay below the log start: see `deletion`.
+    a `.tmp`          of a snapshot or checkpoint was not written to its end: it goes.
 
 Whoever renames holds the partition's lock. A reader, who never does, sees the log as it is going
 to be: `live_logs`.
@@ -23,7 +24,10 @@ from typing import Final, NamedTuple
 from streamlog.config import LogConfig
 from streamlog.errors import CorruptRecordError
 from streamlog.fs.api import FileSystem
+from streamlog.fs.files import TEMPORARY_SUFFIX
+from streamlog.log.epochs import LEADER_EPOCH_CHECKPOINT
 from streamlog.log.maintenance.deletion import remove_due, set_aside_file
+from streamlog.log.partition_metadata import PARTITION_METADATA
 from streamlog.segment.filenames import (
     FileSuffix,
     SegmentFileName,
@@ -37,6 +41,7 @@ from streamlog.segment.segment import Segment
 __all__ = ["LogFile", "finish", "has_swaps", "live_logs", "remove_cleaned"]
 
 _OF_A_SEGMENT: Final = frozenset(FileSuffix) - {FileSuffix.PRODUCER_SNAPSHOT}
+_REPLACED_AS_A_WHOLE: Final = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA)
 
 _logger = logging.getLogger(__name__)
 
@@ -100,6 +105,7 @@ def finish(
         StorageError: A file cannot be read, renamed or removed.
     """
     names = fs.list(directory)
+    _remove_temporaries(fs, directory, names)
     files = [file for file in _parse(names) if file.suffix is not SegmentSuffix.NONE]
     if not files:
         return
@@ -127,6 +133,18 @@ def remove_cleaned(fs: FileSystem, directory: str) -> None:
     """
     files = _parse(fs.list(directory))
     _remove(fs, directory, [file for file in files if file.suffix is SegmentSuffix.CLEANED])
+
+
+def _remove_temporaries(fs: FileSystem, directory: str, names: Iterable[str]) -> None:
+    """Remove what was to become a snapshot or a checkpoint; the next one may have another name."""
+    for name in names:
+        whole = name.removesuffix(TEMPORARY_SUFFIX)
+        file = parse_segment_file_name(whole)
+        is_ours = whole in _REPLACED_AS_A_WHOLE or (
+            file is not None and file.kind is FileSuffix.PRODUCER_SNAPSHOT
+        )
+        if whole != name and is_ours:
+            fs.remove(f"{directory}/{name}")
 
 
 def _remove(fs: FileSystem, directory: str, files: Sequence[SegmentFileName]) -> None:

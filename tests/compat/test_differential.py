@@ -3,9 +3,9 @@
 Always the same cases here; `python -m tests.compat.differential` tries others, and more of them.
 """
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -24,10 +24,8 @@ CASES = 500
 @pytest.fixture
 def scratch(tmp_path: Path) -> Iterator[Path]:
     """A directory in memory where there is such a place: a case writes some hundred files."""
-    place = MEMORY / tmp_path.name if MEMORY.is_dir() else tmp_path / "scratch"
-    place.mkdir()
-    yield place
-    shutil.rmtree(place)
+    with TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else tmp_path) as place:
+        yield Path(place)
 
 
 def test_five_hundred_random_logs_are_the_same_to_kafka_and_to_us(

@@ -29,9 +29,9 @@ PLAIN, CLEANED, SWAP = SegmentSuffix.NONE, SegmentSuffix.CLEANED, SegmentSuffix.
 DELETED = SegmentSuffix.DELETED
 
 
-def open_log(fs: FileSystem) -> PartitionLog:
+def open_log(fs: FileSystem, config: LogConfig = CONFIG) -> PartitionLog:
     return PartitionLog.open(
-        PATH, config=CONFIG, fs=fs, clock=ManualClock(NOW), random=Random(1), lock_timeout_ms=5
+        PATH, config=config, fs=fs, clock=ManualClock(NOW), random=Random(1), lock_timeout_ms=5
     )
 
 
@@ -172,6 +172,32 @@ def test_what_is_swapped_in_must_be_sound_to_its_end() -> None:
     for open_it in (open_log, lambda fs: LogReader.open(PATH, fs=fs)):
         with pytest.raises(CorruptRecordError, match="swap in is damaged"):
             open_it(fs)
+    assert fs.list(PATH) == before
+
+
+def test_wherever_a_closing_dies_no_half_written_snapshot_stays() -> None:
+    """The next one is taken elsewhere, so nobody would write over it."""
+    unfinished = set[str]()
+
+    def append(fs: FileSystem, _acknowledged: Sequence[Any] = ()) -> None:
+        with open_log(fs, LogConfig()) as log:
+            log.append([Record(None, b"more", (), NOW)])
+
+    def check(fs: MemoryFileSystem, _acknowledged: Sequence[Any]) -> None:
+        unfinished.update(name for name in fs.list(PATH) if name.endswith(".tmp"))
+        append(fs)
+        assert [name for name in fs.list(PATH) if name.endswith(".tmp")] == []
+
+    every_crash_point(append, check, prepared=six_segments())
+    assert f"{7:020d}.snapshot.tmp" in unfinished
+
+
+def test_what_others_left_beside_the_log_stays() -> None:
+    fs = six_segments()
+    for name in ("notes.tmp", f"{3:020d}.log.tmp", ".tmp"):
+        write_bytes(fs, f"{PATH}/{name}", b"")
+    before = fs.list(PATH)
+    leftovers.finish(fs, PATH, CONFIG, NOW)
     assert fs.list(PATH) == before
 
 
