@@ -8,7 +8,7 @@ from tests.soak.run import Soak
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-SECONDS = 30  # and the starts of Spark
+SECONDS = 60  # and the starts of Spark
 
 
 def test_everything_at_once_is_killed_for_a_while_and_nothing_is_lost(tmp_path: Path) -> None:
