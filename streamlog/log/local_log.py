@@ -269,6 +269,7 @@ class LocalLog:
         """Start a segment: what lies before it is synced first, then its file and directory."""
         active = self.segments.active
         if active.is_empty and active.base_offset == base_offset:
+            active.created_ms = now_ms  # Kafka makes it anew, and its age counts from then
             return
         producers = self.producer_state(now_ms)
         active.seal()

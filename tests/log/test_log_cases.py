@@ -19,7 +19,7 @@ from streamlog.log.producer_snapshot import list_snapshots
 from streamlog.log.reader import LogReader
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.control import ControlRecordType, EndTransactionMarker, build_marker
-from streamlog.records.record import Record
+from streamlog.records.record import NO_TIMESTAMP, Record
 from streamlog.records.validate import AppendOrigin
 
 NOW = 1_700_000_000_000
@@ -45,6 +45,7 @@ def batch(
     base_offset: int = 0,
     epoch: int = -1,
     transaction: bool = False,
+    timestamp: int = NOW,
 ) -> bytes:
     builder = BatchBuilder(
         base_offset=base_offset,
@@ -54,7 +55,7 @@ def batch(
         is_transactional=transaction,
         partition_leader_epoch=epoch,
     )
-    builder.append(Record(b"k", b"v", (), NOW, offset=base_offset))
+    builder.append(Record(b"k", b"v", (), timestamp, offset=base_offset))
     return builder.build()
 
 
@@ -75,6 +76,23 @@ def test_rolling_an_empty_segment_at_its_own_base_is_no_error(fs: MemoryFileSyst
         log.append([Record(value=b"v")])
         assert [log.roll(), log.roll()] == [1, 1]
         assert log.segments.base_offsets == [0, 1]
+
+
+def test_the_age_of_an_empty_segment_counts_from_when_it_was_rolled_last(
+    fs: MemoryFileSystem,
+) -> None:
+    clock = ManualClock(NOW)
+    config = LogConfig(segment_ms=HOUR_MS)
+    with PartitionLog.open(PATH, config=config, fs=fs, clock=clock, random=Random(1)) as log:
+        clock.set(NOW + HOUR_MS)
+        log.roll()
+        log.append_as_leader(batch(timestamp=NO_TIMESTAMP))
+        clock.set(NOW + 2 * HOUR_MS)
+        log.append_as_leader(batch())
+        assert log.segments.base_offsets == [0]
+        clock.set(NOW + 2 * HOUR_MS + 1)
+        log.append_as_leader(batch())
+        assert log.segments.base_offsets == [0, 2]
 
 
 def test_producers_in_turn_within_one_append_of_a_follower_are_both_known(
