@@ -18,6 +18,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -68,6 +69,7 @@ class Kafka:
     """A JVM with Kafka's classes in it; a context manager."""
 
     def __init__(self, command: Sequence[str]) -> None:
+        self._turn = threading.Lock()
         self._complaints = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed by close()
         self._process = subprocess.Popen(
             command,
@@ -92,9 +94,14 @@ class Kafka:
         return cls([java(), *(options or QUICK_TO_START), "-cp", classes, "Oracle"])
 
     def ask(self, ask: str, **fields: Any) -> dict[str, Any]:
-        """Return the answer to a question; an error of Kafka's is one, in `error`."""
-        self.send(ask, **fields)
-        return self.receive()
+        """Return the answer to a question; an error of Kafka's is one, in `error`.
+
+        Threads that ask take turns.
+        """
+        with self._turn:
+            self.send(ask, **fields)
+            line = self._line()
+        return self._answer(line)
 
     def send(self, ask: str, **fields: Any) -> None:
         """Put a question; do something else before the one call of `receive` that belongs to it."""
@@ -105,9 +112,14 @@ class Kafka:
 
     def receive(self) -> dict[str, Any]:
         """Return the answer to the question that was sent."""
+        return self._answer(self._line())
+
+    def _line(self) -> str:
         stdout = self._process.stdout
         assert stdout is not None
-        line = stdout.readline()
+        return stdout.readline()
+
+    def _answer(self, line: str) -> dict[str, Any]:
         if not line:
             self._complaints.seek(0)
             raise RuntimeError(f"Kafka's JVM died: {self._complaints.read()[-2000:]}")

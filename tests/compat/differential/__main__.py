@@ -10,12 +10,16 @@ import logging
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.compat.differential.case import compare
+from tests.compat.differential.case import Outcome, compare
 from tests.compat.kafka import Kafka, KafkaUnavailableError
 
 PROGRESS_S = 10
+AT_ONCE = 2  # one asks Kafka, the other one works
+IN_ADVANCE = 100
 MEMORY = Path("/dev/shm")  # where the machine has it: nothing here must outlive a power cut
 
 
@@ -44,8 +48,7 @@ class Tally:
 def run(kafka: Kafka, seeds: range, scratch: Path) -> Tally:
     """Compare the cases of these numbers."""
     tally = Tally(len(seeds))
-    for seed in seeds:
-        outcome = compare(kafka, seed, scratch / str(seed))
+    for seed, outcome in _outcomes(kafka, seeds, scratch):
         tally.compared += 1
         tally.kept_more += outcome.kept_more
         if outcome.differences:
@@ -54,6 +57,17 @@ def run(kafka: Kafka, seeds: range, scratch: Path) -> Tally:
             print(*(f"    {each}" for each in outcome.differences), sep="\n", flush=True)
         tally.show()
     return tally
+
+
+def _outcomes(kafka: Kafka, seeds: range, scratch: Path) -> Iterator[tuple[int, Outcome]]:
+    """Yield what comes of each case, in order; some are under way at a time."""
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        for start in range(0, len(seeds), IN_ADVANCE):
+            some = seeds[start : start + IN_ADVANCE]
+            paths = [scratch / str(seed) for seed in some]
+            yield from zip(
+                some, threads.map(compare, [kafka] * len(some), some, paths), strict=True
+            )
 
 
 def main() -> int:

@@ -154,7 +154,7 @@ class _Case:
 
     def _copied(self, directory: Path, name: str) -> Path:
         copy = self._scratch / name / NAME
-        shutil.copytree(directory, copy)
+        shutil.copytree(directory, copy, copy_function=shutil.copyfile)
         return copy
 
     def _open(self, directory: Path, *, clean: bool, **fields: Any) -> dict[str, Any]:

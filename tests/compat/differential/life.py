@@ -65,7 +65,7 @@ class Life:
             self.may_roll_elsewhere |= step["do"] == "truncate" or (is_append and not has_grown)
             is_dateless = self._log.segments.active.first_batch_timestamp == NO_TIMESTAMP
             self.may_roll_elsewhere |= self._is_reopened and is_dateless
-        shutil.copytree(self._path, copy)
+        shutil.copytree(self._path, copy, copy_function=shutil.copyfile)
 
     def _standing(self) -> StandingOfLog:
         end = self._log.log_end_offset

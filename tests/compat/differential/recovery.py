@@ -85,7 +85,12 @@ class DamagedCase:
         self, source: Path, scratch: Path, random: Random, *, log_end_offset: int, has_past: bool
     ) -> None:
         broken = scratch / "broken" / NAME
-        shutil.copytree(source, broken, ignore=shutil.ignore_patterns("*.deleted"))
+        shutil.copytree(
+            source,
+            broken,
+            ignore=shutil.ignore_patterns("*.deleted"),
+            copy_function=shutil.copyfile,
+        )
         self._touched = damage(broken, random)
         # What is `.cleaned` counts for nothing until it is swapped in; both remove it.
         self._before = _log_contents(broken, "*.log") | _log_contents(broken, "*.log.swap")
@@ -98,7 +103,7 @@ class DamagedCase:
         self._theirs, self._ours = (scratch / who / NAME for who in ("theirs", "ours"))
         self._looks_ahead = _lacks_index(broken) or any("index" in name for name in self._touched)
         for copy in (self._theirs, self._ours):
-            shutil.copytree(broken, copy)
+            shutil.copytree(broken, copy, copy_function=shutil.copyfile)
         self._opening = Opening.draw(random, log_end_offset)
         touched = ", ".join(sorted(self._touched)) or "nothing"
         self.name = f"{source.parent.name} with damage to {touched}, {self._opening}"
