@@ -122,6 +122,7 @@ def recover(
         StorageError: A file cannot be read, cut or written.
     """
     fs, path = directory.fs, directory.path
+    fs.sync_directory(path)  # who rolled, and died, may not have
     is_being_cleaned = is_being_maintained(fs, os.path.dirname(path), directory.partition)
     leftovers.finish(fs, path, directory.config, now_ms, is_being_cleaned=is_being_cleaned)
     bases = base_offsets(fs.list(path))

@@ -6,7 +6,7 @@ changes something only while it holds the partition's lock.
 """
 
 import random as random_module
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -56,6 +56,7 @@ class LocalLog:
         epochs: Which leader epoch starts where.
         producers: What the idempotent producers did; None until somebody asks.
         is_epoch_due: Whether offsets may be lost, so that a new leader epoch must start.
+        before_sync: Called before records are synced; notes that this may fail.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class LocalLog:
         self.epochs = LeaderEpochCache()
         self.producers: ProducerStateManager | None = None
         self.is_epoch_due = False
+        self.before_sync: Callable[[], None] = _note_nothing
         self._jitter_ms = 0
 
     @property
@@ -130,6 +132,8 @@ class LocalLog:
         is_adopted = loaded is not None
         self.is_epoch_due = False
         if loaded is None:
+            if mine is not None:
+                self.before_sync()
             loaded = loader.recover(
                 directory,
                 log_start_offset=log_start_offset,
@@ -159,10 +163,11 @@ class LocalLog:
     def _after_recovery(self, mine: SharedState | None) -> None:
         self._remove_stale_snapshots()
         if mine is not None and mine.flags & StateFlag.DISTRUSTED:
-            # An fsync failed: what the cache holds may never have reached the disk. Written
-            # again, it is dirty again, and the next sync counts for it.
-            for segment in self.segments.starting_at(self.recovery_point):
-                segment.rewrite_from(0)
+            # An fsync failed, or nobody knows: what the cache holds may never have reached the
+            # disk. Written again, it is dirty again, and the next sync counts for it.
+            synced = max(self.recovery_point, mine.recovery_point)
+            for segment in self.segments.starting_at(synced):
+                segment.rewrite_from(segment.approximate_position(synced))
 
     def raise_epoch(self) -> None:
         """Start a new leader epoch at the log end.
@@ -297,8 +302,15 @@ class LocalLog:
         Raises:
             PoisonedError: An fsync failed: nothing about these files can be believed any more.
         """
+        self._sync_records(self.segments.starting_at(self.recovery_point))
+        # Not the log end, which a truncation may leave above the last batch.
+        self.recovery_point = self.segments.active.next_offset()
+        self.last_flush_ms = now_ms
+
+    def _sync_records(self, segments: Iterable[Segment]) -> None:
+        self.before_sync()
         try:
-            for segment in self.segments.starting_at(self.recovery_point):
+            for segment in segments:
                 segment.sync()
         except StorageError as error:
             raise PoisonedError(
@@ -308,9 +320,6 @@ class LocalLog:
                 got=str(error),
                 hint="mend the disk, then open the partition anew",
             ) from error
-        # Not the log end, which a truncation may leave above the last batch.
-        self.recovery_point = self.segments.active.next_offset()
-        self.last_flush_ms = now_ms
 
     def batch_floor(self, offset: int) -> int:
         """Return where the batch begins that `offset` lies in; `offset` itself between batches."""
@@ -332,8 +341,8 @@ class LocalLog:
             self._add_segment(offset, now_ms, kept)
         else:
             kept.active.truncate_to(offset)
-            kept.active.sync()
             self.segments = kept
+            self._sync_records([kept.active])
         remove_snapshots_above(self._fs, self._path, offset)
         self._fs.sync_directory(self._path)
         self.recovery_point = min(self.recovery_point, self.segments.active.next_offset())
@@ -423,3 +432,7 @@ class LocalLog:
         """Release the files."""
         for segment in self.segments:
             segment.close()
+
+
+def _note_nothing() -> None:
+    pass

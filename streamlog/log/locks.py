@@ -21,8 +21,10 @@ those who wait. Behind it stands the *shared state*, 104 bytes, big-endian:
 It is never synced and never believed after a reboot (the boot id tells): it spares the next
 writer of the same boot a scan, nothing else. *Dirty* stands while a holder changes the log: who
 finds it set knows that the holder died in the act and looks at everything behind `active size`.
-*Pending* says that a commit's decision may name this partition. *Distrusted* says that an fsync
-failed since the recovery point: the cache may differ from the disk. *Epoch due* says that offsets
+*Pending* says that a commit's decision may name this partition. *Distrusted* stands while records
+are synced, and stays where that failed or nobody knows how it ended: above the recovery point the
+cache may differ from the disk. It is set before, for a disk that refuses a sync may refuse the
+note of it as well. *Epoch due* says that offsets
 may be lost and the leader epoch must go up, after pending decisions have filled what they can.
 The flags stand in front and outside the checksum, so that one small write says both who begins to
 change the log and that it is dirty.
@@ -47,6 +49,7 @@ __all__ = [
     "lock_path",
     "locks_directory",
     "mark_dirty",
+    "mark_distrusted",
     "read_state",
     "refuse_live_broker",
     "take_partition_lock",
@@ -181,3 +184,13 @@ def mark_dirty(lock: FileLock, flags: int, *, pid: int, now_ms: int) -> None:
     """
     line = b"%d %d append\n" % (pid, now_ms)
     lock.file.pwrite(line.ljust(_STATE_OFFSET) + _FLAGS.pack(flags | StateFlag.DIRTY), 0)
+
+
+def mark_distrusted(lock: FileLock, flags: int) -> None:
+    """Say that records are being synced, which may fail; else the state stands.
+
+    Args:
+        lock: The lock, held by this process.
+        flags: The flags of the state that stands there.
+    """
+    lock.file.pwrite(_FLAGS.pack(flags | StateFlag.DIRTY | StateFlag.DISTRUSTED), _STATE_OFFSET)

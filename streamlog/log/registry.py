@@ -362,7 +362,6 @@ def delete_topic(fs: FileSystem, clock: Clock, root: str, topic: str) -> None:
             raise unknown_topic_error(root, topic, list_topics(fs, root))
         if is_there:
             fs.rename(topic_properties_path(root, topic), _deletion_path(root, topic))
-            fs.sync_directory(os.path.dirname(topic_properties_path(root, topic)))
         _finish_deletion(fs, clock, root, topic)
     _logger.info("deleted topic %s in %s", topic, root)
 
@@ -387,6 +386,7 @@ def _finish_deletion(fs: FileSystem, clock: Clock, root: str, topic: str) -> Non
     marker = _deletion_path(root, topic)
     if fs.stat(marker) is None:
         return
+    fs.sync_directory(os.path.dirname(marker))  # who deleted, and died, may not have
     for number, path in partition_directories(fs, root, topic).items():
         _set_aside(fs, clock, root, TopicPartition(topic, number), path)
     fs.sync_directory(root)

@@ -57,6 +57,7 @@ __all__ = [
     "registry_locked",
     "server_properties_path",
     "state_path",
+    "sync_names",
     "topic_of_properties",
     "topic_properties_path",
     "write_topic_properties",
@@ -246,6 +247,16 @@ def write_topic_properties(
     path = topic_properties_path(root, topic)
     make_directories(fs, os.path.dirname(path))
     write_file_atomically(fs, path, format_properties(properties).encode("ascii"))
+
+
+def sync_names(fs: FileSystem, root: str, topic: str) -> None:
+    """Make it durable that a topic and its partitions are there, whoever made them.
+
+    Raises:
+        StorageError: A directory cannot be synced.
+    """
+    fs.sync_directory(root)
+    fs.sync_directory(os.path.dirname(topic_properties_path(root, topic)))
 
 
 def _check_is_directory(root: str, found: FileStat) -> None:

@@ -2,7 +2,8 @@
 
     writing:   take the lock → is the state what this handle left? → if not, look around:
                adopt or recover, apply decided commits, raise the epoch → settings → (write)
-    changing:  leave the mark "dirty" → (change the files) → leave the state that is true now
+    changing:  leave the mark "dirty" → (change the files) → leave the state that is true now;
+               before a sync, and until that: leave the mark "distrusted" as well
 
 What other writers did is learnt from the state in the lock file; where that cannot be believed
 (another boot, a holder that died in the act), the log is recovered.
@@ -28,6 +29,7 @@ from streamlog.log.flush import FlushTimer
 from streamlog.log.local_log import LocalLog
 from streamlog.log.locks import SharedState, StateFlag
 from streamlog.log.partition_metadata import read_topic_id
+from streamlog.log.roots import sync_names
 from streamlog.log.scope import Scope
 from streamlog.log.writer_lock import WriterLock
 from streamlog.topic import TopicPartition
@@ -89,6 +91,7 @@ class WriterSession:
         self._changes = 0
         self.writing = Scope(self._begin_writing, self._end_writing)
         self.changing = Scope(self._begin_change, self._end_change)
+        log.before_sync = lock.mark_distrusted
 
     @property
     def is_writing(self) -> bool:
@@ -208,6 +211,8 @@ class WriterSession:
             now_ms=self._clock.now_ms(),
         )
         if self._partition not in durable:
+            # Who made the topic may have died in the act: what is appended must not go with it.
+            sync_names(self._fs, self._root, self._partition.topic)
             # From now on a mark is known: what a power cut tears can be told from damage.
             self.checkpoint()
         found = StateFlag.NONE if state is None else state.flags
@@ -233,12 +238,11 @@ class WriterSession:
         if self._changes:
             return
         if error is None or isinstance(error, UnknownOutcomeError):
-            self._leave(self._lock.flags & ~StateFlag.DIRTY)
-        elif isinstance(error, PoisonedError):
+            self._leave(self._lock.flags & ~(StateFlag.DIRTY | StateFlag.DISTRUSTED))
+            return
+        if isinstance(error, PoisonedError):
             self._poison = error
-            self._leave(self._lock.flags | StateFlag.DISTRUSTED)
-        else:
-            self._lock.distrust()
+        self._lock.distrust()
 
     def set_pending(self, pending: bool) -> None:  # noqa: FBT001 - says what it sets
         """Tell the next holders of the lock whether a decision may name this partition.

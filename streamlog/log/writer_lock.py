@@ -34,7 +34,7 @@ class WriterLock:
         timeout_ms: How long to wait for other processes.
 
     Attributes:
-        flags: Those this handle left last; none after another handle changed the log.
+        flags: Those in the lock file; none where this handle does not know them.
     """
 
     def __init__(
@@ -96,7 +96,9 @@ class WriterLock:
                 data = locks.read_state(lock)
                 if data != self._left or self.flags & _LOOK_AT:
                     self.distrust()
-                    look_around(locks.decode_state(data))
+                    state = locks.decode_state(data)
+                    self.flags = StateFlag.NONE if state is None else state.flags
+                    look_around(state)
             except BaseException:
                 self.distrust()
                 self.let_go()
@@ -151,6 +153,17 @@ class WriterLock:
         locks.mark_dirty(self._lock, self.flags, pid=self._pid, now_ms=self._clock.now_ms())
         self.flags |= StateFlag.DIRTY
         return True
+
+    def mark_distrusted(self) -> None:
+        """Say that records are about to be synced; must be followed as `mark_dirty`.
+
+        Raises:
+            InvalidRequestError: The lock is not held.
+        """
+        if self._lock is None:
+            raise self._not_writing()
+        locks.mark_distrusted(self._lock, self.flags)
+        self.flags |= StateFlag.DIRTY | StateFlag.DISTRUSTED
 
     def leave(
         self,

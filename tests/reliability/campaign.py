@@ -95,6 +95,8 @@ def run_kind(
     start = clock()
     times: Counter[str] = Counter()  # each workload was seen; a replay sees it for the first time
     for workload in chosen:
+        if tally.seconds > seconds:
+            return tally
         name = ", ".join(workload.operations)
         times[name] += 1
         tally.workloads += 1
@@ -106,7 +108,7 @@ def run_kind(
                 tally.findings.append(found)
             if len(tally.findings) >= most_findings:
                 return tally
-            if tally.seconds > seconds:
+            if tally.seconds > seconds and tally.workloads > KINDS[kind].least:
                 return tally
     return tally
 

@@ -29,8 +29,6 @@ NOT_COVERED: Final = (
     "several hosts on one file system, NFS, Ceph",
     "an fsync that fails below a real file system (the model of it is exercised by `errors`)",
     "btrfs, and a kernel or an architecture other than the one above",
-    "a disk that from a failed sync on refuses every write, the note that says so included, and "
-    "is well again without a restart of the machine",
 )
 
 

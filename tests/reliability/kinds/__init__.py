@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from tests.reliability.kinds import disks, pipelines
 from tests.reliability.kinds.clocks import clocks
-from tests.reliability.kinds.crashes import crashes, double_crashes
+from tests.reliability.kinds.crashes import crashes, double_crashes, kills_and_power_cuts
 from tests.reliability.kinds.damage import flips, mutations
 from tests.reliability.kinds.failures import (
     errors,
@@ -38,31 +38,34 @@ class Kind(NamedTuple):
     `share`: Of the time, compared with the others.
     `is_for_ci`: Whether it needs nothing that a machine for tests lacks.
     `missing`: Says what this machine lacks for it.
+    `least`: How many workloads it goes through whatever the time.
     """
 
     run: Callable[[Workload, Random], Iterable[Case]]
     share: int
     is_for_ci: bool = True
     missing: Callable[[], str | None] = nothing
+    least: int = 0
 
 
 KINDS: Final[dict[str, Kind]] = {
-    "crashes": Kind(crashes, 8),
+    "crashes": Kind(crashes, 6),
     "double crashes": Kind(double_crashes, 3),
-    "errors": Kind(errors, 4),
-    "rare errors": Kind(rare_errors, 2),
-    "reading errors": Kind(reading_errors, 2),
+    "kills, then power cuts": Kind(kills_and_power_cuts, 3),
+    "errors": Kind(errors, 12),
+    "rare errors": Kind(rare_errors, 10),
+    "reading errors": Kind(reading_errors, 4),
     "short transfers": Kind(short_transfers, 1),
     "flips": Kind(flips, 2),
     "clocks": Kind(clocks, 1),
     "races": Kind(races, 2),
     "mutations": Kind(mutations, 1),
     "power cuts of ext4": Kind(
-        disks.power_cuts("ext4"), 3, False, functools.partial(disks.missing, "ext4")
+        disks.power_cuts("ext4"), 5, False, functools.partial(disks.missing, "ext4")
     ),
     "power cuts of xfs": Kind(
-        disks.power_cuts("xfs"), 3, False, functools.partial(disks.missing, "xfs")
+        disks.power_cuts("xfs"), 5, False, functools.partial(disks.missing, "xfs")
     ),
-    "pipelines": Kind(pipelines.pipelines, 3, False, pipelines.missing),
+    "pipelines": Kind(pipelines.pipelines, 6, False, pipelines.missing, least=1),
 }
 CI: Final = [name for name, kind in KINDS.items() if kind.is_for_ci]

@@ -14,6 +14,7 @@ from tests.reliability.kinds.survival import (
     ground,
     perform,
     survive,
+    survive_and_lose_power,
 )
 from tests.reliability.subject import Subject
 from tests.reliability.workloads import Workload
@@ -26,6 +27,15 @@ def crashes(workload: Workload, random: Random) -> Iterator[Case]:
     for state in _crashes_of(workload, seeds):
         before = [*state.acknowledged, Crashed(state.lost_power)]
         yield Case(state.description, survive(state.fs, before, life=SECOND_LIFE))
+
+
+def kills_and_power_cuts(workload: Workload, random: Random) -> Iterator[Case]:
+    """The process dies in each operation, another one goes on, then the power fails."""
+    for state in _crashes_of(workload, ()):
+        if not state.lost_power:
+            before = [*state.acknowledged, Crashed(lost_power=False)]
+            found = survive_and_lose_power(state.fs, before)
+            yield Case(f"{state.description}; another goes on; a power cut", found)
 
 
 def _crashes_of(workload: Workload, seeds: Sequence[int]) -> Iterator[CrashState]:

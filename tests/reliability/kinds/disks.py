@@ -16,6 +16,7 @@ import struct
 import subprocess
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -123,7 +124,7 @@ class _Diary(list[Event]):
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        self._descriptor = os.open(path, os.O_WRONLY)
 
     def append(self, event: Event) -> None:
         super().append(event)
@@ -134,6 +135,7 @@ def _work_until_cut(
     disk: Disk, workload: Workload, number: int, flag: int, random: Random
 ) -> History:
     seed = random.randrange(1 << 30)
+    disk.diary.write_bytes(b"")  # the power may fail before the writer has one
     child = os.fork()
     if child == 0:
         try:
@@ -143,7 +145,7 @@ def _work_until_cut(
     deadline = time.monotonic() + random.uniform(0.02, 0.4)
     while time.monotonic() < deadline:
         time.sleep(0.005)
-    noted = disk.diary.stat().st_size if disk.diary.exists() else 0  # before the cut, see above
+    noted = disk.diary.stat().st_size  # before the cut, see above
     disk.cut_power(flag)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
@@ -181,7 +183,7 @@ def _read_diary(path: Path, noted: int) -> History:
             try:
                 event = pickle.load(file)
             except (EOFError, pickle.UnpicklingError):
-                break
+                break  # an entry that the kill has cut
             is_told = file.tell() <= noted
             is_tried = getattr(event, "outcome", None) is Outcome.UNKNOWN
             if is_told or is_tried or isinstance(event, Cleaned | Retained):
@@ -202,11 +204,24 @@ def _in_child(work: Callable[[], Any]) -> Any:
     if child == 0:
         try:
             with os.fdopen(writer, "wb") as pipe:
-                pickle.dump(work(), pipe)
+                pipe.write(_outcome(work))
         finally:
             os._exit(0)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         answer = pipe.read()
-    os.waitpid(child, 0)
-    return pickle.loads(answer)
+    _, status = os.waitpid(child, 0)
+    if not answer:
+        raise ChildProcessError(f"who came after a power cut ended with status {status}")
+    outcome = pickle.loads(answer)
+    if isinstance(outcome, str):
+        raise ChildProcessError(outcome)
+    return outcome
+
+
+def _outcome(work: Callable[[], Any]) -> bytes:
+    """Return what some work returns, or the traceback of what it raises, as a pickle."""
+    try:
+        return pickle.dumps(work())
+    except Exception:  # noqa: BLE001 - told by whoever waits for it
+        return pickle.dumps(traceback.format_exc())

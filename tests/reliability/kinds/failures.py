@@ -6,7 +6,8 @@ import gc
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
 from random import Random
 from typing import Any, Final
 
@@ -14,33 +15,43 @@ from streamlog.errors import StreamLogError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.faults import READING, Fault, FaultyFileSystem, Moment
 from streamlog.fs.local import LocalFileSystem
-from streamlog.fs.memory import MemoryFileSystem
 from tests.reliability.history import Crashed, History, Raised
 from tests.reliability.invariants import Harm, Violation
 from tests.reliability.kinds.survival import (
     SECOND_LIFE,
-    THIRD_LIFE,
     Case,
-    go_on,
     ground,
     perform,
     survive,
+    survive_and_lose_power,
 )
 from tests.reliability.workloads import Workload
 
-FREQUENT: Final = (errno.EIO, errno.ENOSPC)
+MOMENTS: Final = {
+    errno.EIO: (Moment.BEFORE, Moment.TORN, Moment.AFTER),
+    errno.ENOSPC: (Moment.BEFORE, Moment.TORN),
+}
 RARE: Final = (
     *(errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE),
     *(errno.ENOMEM, errno.ELOOP, errno.ENAMETOOLONG, errno.ESTALE, errno.EINTR),
 )
 WHILE_READING: Final = (errno.EIO, errno.ESTALE, errno.EACCES, errno.EMFILE, errno.ENOMEM)
-SYNCS: Final = {"sync"}
+
+
+class Ending(Enum):
+    """What follows once the process that saw the error has ended."""
+
+    GOES_ON = "another process goes on"
+    POWER_CUT = "a power cut"
+    GOES_ON_AND_POWER_CUT = "another process goes on, then a power cut"
 
 
 def errors(workload: Workload, random: Random) -> Iterator[Case]:
     """Each operation on the disk fails, once or from then on, with nothing, a part or all done."""
     for number, operation in _operations(workload):
-        for code, moment in ((code, moment) for code in FREQUENT for moment in Moment):
+        for code, moment in ((code, moment) for code, some in MOMENTS.items() for moment in some):
+            if moment is Moment.TORN and " pwrite " not in operation:
+                continue  # of anything else no part can be done
             lasting = random.random() < 0.5
             fault = Fault(at=number, errno=code, moment=moment, is_lasting=lasting)
             yield from _fails(workload, fault, operation)
@@ -51,7 +62,8 @@ def rare_errors(workload: Workload, random: Random) -> Iterator[Case]:
     for number, operation in _operations(workload):
         for code in RARE:
             fault = Fault(at=number, errno=code, moment=random.choice([*Moment]))
-            yield from _fails(workload, fault, operation, power_cuts=(random.random() < 0.5,))
+            ending = random.choice((Ending.GOES_ON, Ending.GOES_ON, Ending.POWER_CUT))
+            yield from _fails(workload, fault, operation, endings=(ending,))
 
 
 def reading_errors(workload: Workload, random: Random) -> Iterator[Case]:
@@ -62,7 +74,7 @@ def reading_errors(workload: Workload, random: Random) -> Iterator[Case]:
         for number in range(1, counting.reads[name] + 1):
             code, lasting = random.choice(WHILE_READING), random.random() < 0.5
             fault = Fault(at=number, operation=name, errno=code, is_lasting=lasting)
-            yield from _fails(workload, fault, f"{name} #{number}", power_cuts=(False,))
+            yield from _fails(workload, fault, f"{name} #{number}", endings=(Ending.GOES_ON,))
 
 
 def _operations(workload: Workload) -> Iterator[tuple[int, str]]:
@@ -90,7 +102,7 @@ def _fails(
     fault: Fault,
     operation: str,
     *,
-    power_cuts: tuple[bool, ...] = (False, True),
+    endings: Sequence[Ending] = (Ending.POWER_CUT, Ending.GOES_ON_AND_POWER_CUT),
 ) -> Iterator[Case]:
     memory = ground(workload)
     history: History = []
@@ -100,24 +112,16 @@ def _fails(
         history.append(Raised("opening", repr(error), is_typed=True))
     what = f"{errno.errorcode[fault.errno or 0]} {fault.moment.value} {operation}"
     what += ", and from then on" if fault.is_lasting else ""
-    for lost_power in power_cuts:
+    for ending in endings:
+        lost_power = ending is Ending.POWER_CUT
         loss = {"loss": "everything"} if lost_power else {}
         left = memory.crash_clone(Random(0), power=lost_power, **loss)  # the process is gone
         before = [*history, Crashed(lost_power)]
-        ending = ", then a power cut" if lost_power else ""
-        yield Case(what + ending, survive(left, before, life=SECOND_LIFE))
-    # A disk that refuses everything from then on refuses the note as well that says so.
-    if not fault.is_lasting and any(f" {name} " in operation for name in SYNCS):
-        left = memory.crash_clone(Random(0), power=False)
-        found = _survive_and_lose_power(left, [*history, Crashed(lost_power=False)])
-        yield Case(f"{what}, then a reopening, a flush and a power cut", found)
-
-
-def _survive_and_lose_power(left: MemoryFileSystem, history: History) -> list[Violation]:
-    """What another process flushed after a failed sync is there after a power cut."""
-    found = go_on(left, history, life=SECOND_LIFE, finally_do=("flush",))
-    lost = left.crash_clone(Random(0), power=True, loss="everything")
-    return found + survive(lost, [*history, Crashed(lost_power=True)], life=THIRD_LIFE)
+        if ending is Ending.GOES_ON_AND_POWER_CUT:
+            found = survive_and_lose_power(left, before)
+        else:
+            found = survive(left, before, life=SECOND_LIFE)
+        yield Case(f"{what}, then {ending.value}", found)
 
 
 # ---- short reads and writes --------------------------------------------------------------------

@@ -15,7 +15,7 @@ from streamlog.fs.memory import MemoryFileSystem
 from streamlog.log import checkpoints
 from streamlog.log.roots import CLEAN_SHUTDOWN
 from streamlog.topic import TopicPartition
-from tests.reliability.history import Event, History, Outcome, Raised, Wrote
+from tests.reliability.history import Crashed, Event, History, Outcome, Raised, Wrote
 from tests.reliability.independent import read_partition
 from tests.reliability.invariants import Harm, Violation, check
 from tests.reliability.subject import APP, PARTITIONS, ROOT, TOPIC, Subject
@@ -114,6 +114,21 @@ def go_on(
     return check(history) + [
         Violation("it_goes_on", Harm.OTHER, f"{each.operation}: {each.error}") for each in later
     ]
+
+
+def survive_and_lose_power(left: MemoryFileSystem, before: Sequence[Event]) -> list[Violation]:
+    """Let another process go on, flush, and lose all that is not synced then.
+
+    What the first one saw fail, or left halfway, is there for the second one, and not on the disk.
+
+    Returns:
+        What does not hold, before the power cut or after it.
+    """
+    history: History = list(before)
+    found = the_clean_mark_is_true(left, ROOT)
+    found += go_on(left, history, life=SECOND_LIFE, finally_do=("flush",))
+    lost = left.crash_clone(Random(0), power=True, loss="everything")
+    return found + survive(lost, [*history, Crashed(lost_power=True)], life=THIRD_LIFE)
 
 
 def _is_open_commit(event: Event) -> bool:
