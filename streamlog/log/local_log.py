@@ -157,7 +157,7 @@ class LocalLog:
             may_be_lost = has_rebooted and self.log_end_offset > 0
             self.is_epoch_due = may_be_lost or loaded.tail_was_cut
             if not self.is_epoch_due:
-                self.truncate_epochs()
+                self._truncate_epochs(self.log_end_offset + 1)  # one may start right there
         return is_adopted
 
     def _after_recovery(self, mine: SharedState | None) -> None:
@@ -330,6 +330,7 @@ class LocalLog:
     def truncate(self, offset: int, now_ms: int) -> None:
         """Remove everything from `offset` on; a batch that straddles it goes whole."""
         self.producers = None
+        highest = self.leader_epoch
         gone = [segment for segment in self.segments if segment.base_offset >= offset]
         kept = self.segments.without(gone)
         for segment in reversed(gone):
@@ -349,6 +350,10 @@ class LocalLog:
         self.log_start_offset = min(self.log_start_offset, offset)
         self.log_end_offset = offset
         self.truncate_epochs()
+        if self.epochs.latest_epoch is None and not self.segments.active.is_empty:
+            # What is left of the time before the log start has an epoch; none may be below it.
+            self.epochs.assign(highest, offset)
+            self.epochs.store(self._fs, self._path)
 
     def raise_log_start(self, offset: int) -> None:
         """Let the log begin at `offset`, once that is durable; its segments stay for now."""
@@ -393,7 +398,10 @@ class LocalLog:
 
     def truncate_epochs(self) -> None:
         """Forget the epochs that start at or above the log end."""
-        self.epochs.truncate_from_end(self.log_end_offset)
+        self._truncate_epochs(self.log_end_offset)
+
+    def _truncate_epochs(self, end_offset: int) -> None:
+        self.epochs.truncate_from_end(end_offset)
         self.epochs.store(self._fs, self._path)
 
     def producer_state(self, now_ms: int) -> ProducerStateManager:

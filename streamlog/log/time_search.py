@@ -7,7 +7,6 @@ segment that compaction left cannot hide later records. Source: UnifiedLog.fetch
 
 from streamlog.log.append import OffsetAndTimestamp
 from streamlog.log.segments import Segments
-from streamlog.segment.segment import Segment
 
 __all__ = ["max_timestamp", "offset_for_timestamp"]
 
@@ -38,15 +37,22 @@ def offset_for_timestamp(
 
 
 def max_timestamp(segments: Segments, log_start_offset: int) -> OffsetAndTimestamp | None:
-    """Return the first record of the largest timestamp, None in an empty log.
+    """Return the first record at or above `log_start_offset` that none there is younger than.
+
+    Returns:
+        Offset and timestamp of the record, None where no record has a timestamp.
+
+    Raises:
+        CorruptRecordError: A batch that had to be looked at is damaged.
 
     Source: ListOffsetsRequest.MAX_TIMESTAMP.
     """
-    best: Segment | None = None
-    for segment in segments.starting_at(log_start_offset):
-        if not segment.is_empty and (best is None or segment.max_timestamp > best.max_timestamp):
-            best = segment
-    if best is None or best.max_timestamp < 0:
-        return None
-    found = best.offset_for_timestamp(best.max_timestamp, log_start_offset)
-    return None if found is None else OffsetAndTimestamp(found.offset, found.timestamp)
+    dated = [each for each in segments.starting_at(log_start_offset) if each.max_timestamp >= 0]
+    best: OffsetAndTimestamp | None = None
+    for segment in sorted(dated, key=lambda each: -each.max_timestamp):
+        if best is not None and segment.max_timestamp <= best.timestamp:
+            break
+        found = segment.latest(log_start_offset)
+        if found is not None and (best is None or found.timestamp > best.timestamp):
+            best = OffsetAndTimestamp(found.offset, found.timestamp)
+    return best

@@ -23,7 +23,7 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.records.batch import BatchTable, check_crc
-from streamlog.records.columns import decode_columns
+from streamlog.records.columns import RecordColumns, decode_columns
 from streamlog.records.layout import MAX_INT32, RECORD_BATCH_OVERHEAD
 from streamlog.records.plain_headers import max_timestamp_of
 from streamlog.records.record import NO_TIMESTAMP
@@ -41,7 +41,7 @@ from streamlog.segment.indexes import NO_OFFSET, IndexState, SegmentIndexes
 from streamlog.segment.offset_index import IndexEntry
 from streamlog.segment.search import find_sound
 from streamlog.segment.time_index import TimestampOffset
-from streamlog.segment.walk import Place, count_in_order, unsound, walk_sound
+from streamlog.segment.walk import Place, count_in_order, sound_chunks, unsound, walk_sound
 
 __all__ = ["IndexedRecords"]
 
@@ -218,10 +218,44 @@ class IndexedRecords:
             raise self.unsound(end)
         return None
 
+    def latest(self, start_offset: int) -> OffsetAndTimestamp | None:
+        """Find the first record from `start_offset` on that none there is younger than.
+
+        Raises:
+            CorruptRecordError: A batch that had to be looked at is damaged.
+        """
+        found = self.offset_for_timestamp(self.at_end()[1].max_timestamp, start_offset)
+        begin = self.translate_offset(start_offset) if found is None else None
+        if begin is None:
+            return found
+        return self.offset_for_timestamp(self._largest_from(begin, start_offset), start_offset)
+
+    def _largest_from(self, begin: OffsetPosition, start_offset: int) -> int:
+        """Return the largest timestamp of records from an offset in the batch at `begin` on."""
+        largest = NO_TIMESTAMP
+        for chunk in sound_chunks(self.records, begin.position, self.size, chunk_size=_SEARCH_SIZE):
+            table = chunk.scan.table
+            if chunk.position == begin.position:  # that batch may have earlier records, too
+                records = self._decoded(table.slice(0, 1), chunk, start_offset)
+                largest = int(records.timestamp.max(initial=NO_TIMESTAMP))
+                table = table.slice(1, len(table))
+            largest = max(largest, int(table.max_timestamp.max(initial=NO_TIMESTAMP)))
+        return largest
+
     def _first_of(
         self, batch: BatchTable, chunk: Chunk, timestamp: int, start_offset: int
     ) -> OffsetAndTimestamp | None:
-        records = decode_columns(
+        records = self._decoded(batch, chunk, start_offset)
+        hits = np.flatnonzero(records.timestamp >= timestamp)
+        if not hits.size:
+            return None
+        at = int(hits[0])
+        epoch = int(batch.leader_epoch[0])
+        return OffsetAndTimestamp(int(records.offset[at]), int(records.timestamp[at]), epoch)
+
+    def _decoded(self, batch: BatchTable, chunk: Chunk, start_offset: int) -> RecordColumns:
+        """Return offsets and timestamps of the records of a batch, from an offset on."""
+        return decode_columns(
             chunk.buffer,
             batch,
             columns=frozenset(),
@@ -230,12 +264,6 @@ class IndexedRecords:
             path=self.records.path,
             position=chunk.position,
         )
-        hits = np.flatnonzero(records.timestamp >= timestamp)
-        if not hits.size:
-            return None
-        at = int(hits[0])
-        epoch = int(batch.leader_epoch[0])
-        return OffsetAndTimestamp(int(records.offset[at]), int(records.timestamp[at]), epoch)
 
     def _keeps_promise(self, entry: TimestampOffset) -> bool:
         """Tell whether a batch of this last offset and largest timestamp is there."""

@@ -270,6 +270,10 @@ class Segment:
         """
         return self._log.offset_for_timestamp(timestamp, start_offset)
 
+    def latest(self, start_offset: int) -> OffsetAndTimestamp | None:
+        """Find the first record from `start_offset` on that none there is younger than."""
+        return self._log.latest(start_offset)
+
     def extend(self) -> bool:
         """Let `size` reach whole, sound batches that others wrote; True at first and for news.
 

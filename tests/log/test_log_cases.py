@@ -166,6 +166,54 @@ def test_a_cut_below_the_start_of_the_log_lowers_it_and_begins_anew(fs: MemoryFi
         assert (log.log_start_offset, log.log_end_offset) == (2, 3)
 
 
+@pytest.mark.parametrize("is_opened_anew", [False, True])
+def test_a_cut_below_the_start_of_the_log_goes_on_with_the_epoch_of_what_is_left(
+    fs: MemoryFileSystem, *, is_opened_anew: bool
+) -> None:
+    """A lower one behind it would be damage, to readers and to recovery."""
+    with open_log(fs) as log:
+        log.append_as_follower(batch(base_offset=0, epoch=3) + batch(base_offset=1, epoch=3))
+        log.append_as_follower(batch(base_offset=2, epoch=3))
+        log.delete_records(2)
+        log.truncate_to(1)
+        assert (log.log_start_offset, log.leader_epoch) == (1, 3)
+    if is_opened_anew:
+        fs.remove(f"{ROOT}/.streamlog/locks/orders-0")
+        fs.remove(f"{ROOT}/recovery-point-offset-checkpoint")
+    with open_log(fs) as log:
+        assert log.leader_epoch == 3
+        log.append([Record(value=b"new")])
+    with LogReader.open(PATH, fs=fs) as reader:
+        assert [each.value for each in reader.read(1).records()] == [b"new"]
+
+
+def test_deleting_records_forgets_no_producer_that_was_not_looked_at_yet(
+    fs: MemoryFileSystem,
+) -> None:
+    with open_log(fs) as log:
+        log.append_as_leader(batch(1, 0))
+    with open_log(fs) as log:
+        log.delete_records(-1)
+        assert log.append_as_leader(batch(1, 0)).duplicate
+        assert log.log_end_offset == 1
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"), [(0, (0, NOW + 9)), (1, (2, NOW + 5)), (3, (4, NOW + 4)), (5, None)]
+)
+def test_the_largest_timestamp_is_that_of_records_that_are_not_deleted(
+    fs: MemoryFileSystem, start: int, expected: tuple[int, int] | None
+) -> None:
+    with open_log(fs) as log:
+        log.append([Record(value=b"v", timestamp=NOW + ms) for ms in (9, 1, 5)])
+        log.append([Record(value=b"v", timestamp=NOW + 2)])
+        log.roll()
+        log.append([Record(value=b"v", timestamp=NOW + 4)])
+        log.delete_records(start)
+    with LogReader.open(PATH, fs=fs) as reader:
+        assert reader.max_timestamp() == expected
+
+
 def test_indexes_without_a_log_are_not_believed_by_the_segment_that_comes(
     fs: MemoryFileSystem,
 ) -> None:

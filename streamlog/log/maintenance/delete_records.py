@@ -64,6 +64,7 @@ def delete_records(
             _refuse_unfinished(log, start, fs=fs, clock=clock)
         if start > log.log_start_offset:
             with log.changing() as files:
+                files.producer_state(clock.now_ms())  # who asks later cannot look below the start
                 raise_log_start(log, files, start, fs=fs, clock=clock)
         return log.log_start_offset
 
