@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from streamlog.errors import StreamLogError
 from tests.compat.answers import MAX_TIMESTAMP, told_by_reader
 from tests.compat.differential import comparison
+from tests.compat.differential.comparison import without_epochs_at_end
 from tests.compat.differential.life import Life
 from tests.compat.differential.recovery import DamagedCase, write_checkpoint
 from tests.compat.differential.script import NOW, Script
@@ -96,7 +97,8 @@ class _Case:
         )
         if "error" in theirs:
             raise RuntimeError(f"the oracle failed: {theirs['message']}\n{theirs['printed']}")
-        self._note("outcomes", comparison.our_names(theirs.pop("outcomes")), life.outcomes)
+        outcomes = comparison.our_names(life.steps, theirs.pop("outcomes"))
+        self._note("outcomes", outcomes, life.outcomes)
         return comparison.told(theirs), life
 
     def _searched(self) -> list[int]:
@@ -112,9 +114,11 @@ class _Case:
         write_checkpoint(sides.theirs, "log-start", start)  # a broker does; its log does not
         theirs = told_by_reader(sides.theirs, now=now, timestamps=self._times)
         comparison.mend_lookups(live, theirs)
+        comparison.mend_stable_offset(live, theirs)
+        seen = {**theirs}
         if start:
-            live, theirs = map(comparison.without_the_past, (live, theirs))
-        self._note("what we read in what Kafka wrote", live, theirs)
+            comparison.forget_producers_that_are_gone(live, seen)
+        self._note("what we read in what Kafka wrote", live, seen)
         copy = self._copied(sides.ours, "believed")
         is_clean = self._random.random() < 0.5
         ours = told_by_reader(sides.ours, now=now, timestamps=self._times)
@@ -125,14 +129,14 @@ class _Case:
             logStartOffset=start,
         )
         comparison.mend_lookups(answer, ours)
-        answer = comparison.told(answer)
-        seen = ours
-        if start or (self._script.is_compacted and not is_clean):
-            answer, seen = map(comparison.without_the_past, (answer, ours))
-        self._note("what Kafka reads in what we wrote", answer, seen)
+        comparison.mend_stable_offset(answer, ours)
+        answer, seen = comparison.told(answer), {**ours}
+        if not is_clean and (start or self._script.is_compacted):
+            comparison.forget_transactions_that_are_gone(answer, seen)
+            comparison.forget_producers_that_are_gone(answer, seen)
+        self._note("what Kafka reads in what we wrote", *map(without_epochs_at_end, (answer, seen)))
+        theirs, ours = map(without_epochs_at_end, (theirs, ours))
         is_same = self._script.is_exact and not life.may_roll_elsewhere
-        if start:
-            theirs, ours = map(comparison.without_the_past, (theirs, ours))
         for answers in (theirs, ours):
             comparison.forget_what_may_differ(
                 answers,

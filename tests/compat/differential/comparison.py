@@ -1,39 +1,49 @@
 """What must be equal when both sides did the same."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from streamlog.log.producer_snapshot import decode_snapshot, encode_snapshot
 from streamlog.records.record import NO_TIMESTAMP
 from tests.compat.answers import MAX_TIMESTAMP
+from tests.compat.differential.script import Step
 
 __all__ = [
     "differences",
     "files",
+    "forget_producers_that_are_gone",
+    "forget_transactions_that_are_gone",
     "forget_what_may_differ",
     "indexes",
     "logs",
     "mend_lookups",
+    "mend_stable_offset",
     "our_names",
     "told",
-    "without_the_past",
+    "without_epochs_at_end",
 ]
 
 SHOWN = 300
 NO_EPOCHS = "0\n0\n"  # Kafka leaves an empty file where there has never been one
-OUR_NAMES: dict[str, int | str] = {
-    "IllegalArgumentException": 0,  # its cleaner, which is never asked where nothing is dirty
+OUR_NAMES = {
     "RecordTooLargeException": "MessageTooLargeError",
     "RecordBatchTooLargeException": "RecordListTooLargeError",
 }
 
 
-def our_names(outcomes: list[int | str]) -> list[int | str]:
-    """Return what came of steps with Kafka's errors under our names."""
+def our_names(steps: list[Step], outcomes: list[int | str]) -> list[int | str]:
+    """Return what came of steps with Kafka's errors under our names.
+
+    Its cleaner is never asked where nothing is dirty, and then throws; ours writes nothing.
+    """
     return [
-        OUR_NAMES.get(each, each.replace("Exception", "Error")) if isinstance(each, str) else each
-        for each in outcomes
+        0
+        if (step["do"], outcome) == ("clean", "IllegalArgumentException")
+        else OUR_NAMES.get(outcome, outcome.replace("Exception", "Error"))
+        if isinstance(outcome, str)
+        else outcome
+        for step, outcome in zip(steps, outcomes, strict=True)
     ]
 
 
@@ -42,17 +52,72 @@ def told(answer: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in answer.items() if key not in ("printed", "recoveryPoint")}
 
 
-def without_the_past(told: dict[str, Any]) -> dict[str, Any]:
-    """Return what is told of a log but for what records that are gone had said.
+def mend_stable_offset(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+    """Put right what Kafka says of an open transaction that began below the log start.
 
-    A live log knows of producers and transactions what was said; who opens it, what is still
-    there. An open transaction that began earlier makes the first batch unstable to Kafka, the first
-    offset to us. Where no record is left nobody needs an epoch.
+    To Kafka the first batch from the log start on is unstable, wherever it begins; to us the start.
     """
-    gone = {"producers", "aborted", "lastStableOffset", "committed"}
-    if told["logStartOffset"] == told["logEndOffset"]:
-        gone.add("leaderEpochs")
-    return {key: value for key, value in told.items() if key not in gone}
+    begins = [batch["baseOffset"] for batch in ours["batches"][:1]]
+    if ours["lastStableOffset"] == ours["logStartOffset"] and begins == [
+        theirs["lastStableOffset"]
+    ]:
+        theirs["lastStableOffset"] = ours["lastStableOffset"]
+
+
+def forget_producers_that_are_gone(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+    """Remove what no batch of the log says of its producers any more.
+
+    A live log knows what was said below the log start, and our snapshots do; who looks at what is
+    left knows no more than that.
+    """
+    for told in (theirs, ours):
+        told["producers"] = [
+            _as_left(producer, batches)
+            for producer in told["producers"]
+            if (batches := _batches_of(producer, told["batches"]))
+        ]
+
+
+def forget_transactions_that_are_gone(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+    """Remove what depends on transactions of which the log no longer holds the beginning.
+
+    Kafka recovers them from what is left, ours are those that were. Where one is open, its records
+    below the log start make what follows unstable to us; else the same records are committed.
+    """
+    start = ours["logStartOffset"]
+    is_open = any(-1 < each["currentTxnFirstOffset"] < start for each in ours["producers"])
+    for told in (theirs, ours):
+        del told["aborted"]
+        if is_open:
+            del told["lastStableOffset"], told["committed"]
+
+
+def _batches_of(producer: dict[str, Any], batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the batches that say something of a producer: one that lost its marker does not."""
+    its = [each for each in batches if each["producerId"] == producer["producerId"]]
+    return [each for each in its if each["records"] or not each["isControl"]]
+
+
+def _as_left(producer: dict[str, Any], batches: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what is known of a producer to whom has nothing but these batches of it."""
+    left = {**producer}
+    if all(each["isControl"] for each in batches):
+        left |= {"lastSequence": -1, "lastOffset": -1}
+    if not any(each["isControl"] for each in batches):
+        left["coordinatorEpoch"] = -1
+    if left["currentTxnFirstOffset"] >= 0:
+        left["currentTxnFirstOffset"] = max(left["currentTxnFirstOffset"], batches[0]["baseOffset"])
+    return left
+
+
+def without_epochs_at_end(told: dict[str, Any]) -> dict[str, Any]:
+    """Leave out epochs without records: only one side may have started them.
+
+    Kafka notes the epoch of an append that it then refuses as larger than a segment. Ours start one
+    where something may be lost, and where a cut leaves only what lies below the log start.
+    """
+    epochs = [each for each in told["leaderEpochs"] if each[1] < told["logEndOffset"]]
+    return {**told, "leaderEpochs": epochs}
 
 
 def forget_what_may_differ(
@@ -84,22 +149,35 @@ def mend_lookups(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
     """
     for time, found in ours["offsetsForTimes"].items():
         answer = theirs["offsetsForTimes"].get(time, [])
-        gives_up = not answer and found and found == _first_at_or_after(int(time), ours)
-        if time == str(MAX_TIMESTAMP) and answer:
-            gives_up = answer[0] < ours["logStartOffset"] or (
-                found and answer[1] < found[1] and found == _first_at_or_after(found[1], ours)
+        if time == str(MAX_TIMESTAMP):
+            gives_up = found == _latest(ours) and (
+                not answer or answer[0] < ours["logStartOffset"] or answer[1:] < found[1:]
             )
+        else:
+            gives_up = not answer and found == _first_at_or_after(int(time), ours)
         if gives_up or (answer[1:] == [NO_TIMESTAMP] and not found):
             theirs["offsetsForTimes"][time] = found
 
 
+def _latest(ours: dict[str, Any]) -> list[int]:
+    """Return offset and timestamp of the first record that none is younger than."""
+    dated = [each for each in _from_start(ours) if each["timestamp"] != NO_TIMESTAMP]
+    first = max(dated, key=lambda record: record["timestamp"], default=None)
+    return [] if first is None else [first["offset"], first["timestamp"]]
+
+
 def _first_at_or_after(timestamp: int, ours: dict[str, Any]) -> list[int]:
     """Return offset and timestamp of the first record that is not older, by looking at all."""
-    for batch in ours["batches"]:
-        for record in batch["records"]:
-            if record["timestamp"] >= timestamp and record["offset"] >= ours["logStartOffset"]:
-                return [record["offset"], record["timestamp"]]
+    for record in _from_start(ours):
+        if record["timestamp"] >= timestamp:
+            return [record["offset"], record["timestamp"]]
     return []
+
+
+def _from_start(ours: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the records from the log start on, of which the first batch may have earlier ones."""
+    for batch in ours["batches"]:
+        yield from (each for each in batch["records"] if each["offset"] >= ours["logStartOffset"])
 
 
 def files(directory: Path, *, has_indexes: bool, log_start_offset: int) -> dict[str, object]:

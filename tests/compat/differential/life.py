@@ -61,8 +61,9 @@ class Life:
             self.steps.append(step)
             self.outcomes.append(outcome)
             is_append = step["do"] in ("append", "follow")
-            has_grown = self._log.log_end_offset > before.end_offset
-            self.may_roll_elsewhere |= step["do"] == "truncate" or (is_append and not has_grown)
+            is_idle = is_append and self._log.log_end_offset == before.end_offset
+            self.may_roll_elsewhere |= step["do"] == "truncate" or is_idle
+            self._script.is_roll_due = self._script.is_compacted and is_idle
             is_dateless = self._log.segments.active.first_batch_timestamp == NO_TIMESTAMP
             self.may_roll_elsewhere |= self._is_reopened and is_dateless
         shutil.copytree(self._path, copy, copy_function=shutil.copyfile)

@@ -22,7 +22,7 @@ from streamlog.log.partition_log import PartitionLog
 from streamlog.log.reader import LogReader
 from streamlog.records.batch import check_crc, scan_batches
 from tests.compat.answers import state_told
-from tests.compat.differential.comparison import differences, indexes, logs
+from tests.compat.differential.comparison import differences, indexes, logs, without_epochs_at_end
 from tests.compat.differential.damage import damage
 from tests.compat.kafka import Kafka
 
@@ -115,6 +115,8 @@ class DamagedCase:
             ours = self._opened_by_us(config, now)
         except CorruptDataError as error:
             return Verdict(list(self._objections(error)), kept_more="error" not in theirs)
+        if not self._is_all_kept():
+            return Verdict(["we opened it, and bytes of a log are gone"])
         if "error" in theirs:
             return Verdict([], kept_more=True)
         return self._both_opened(theirs, ours)
@@ -131,23 +133,21 @@ class DamagedCase:
             logStartOffset=self._opening.log_start_offset,
             batches=False,
         )
-        return answer if "error" in answer else _without_epochs_at(answer["logEndOffset"], answer)
+        return answer if "error" in answer else without_epochs_at_end(answer)
 
     def _opened_by_us(self, config: LogConfig, now: int) -> dict[str, Any]:
         write_checkpoint(self._ours, "recovery-point", self._opening.recovery_point)
         write_checkpoint(self._ours, "log-start", self._opening.log_start_offset or None)
-        with PartitionLog.open(self._ours, config=config, clock=ManualClock(now)) as log:
-            end = log.log_end_offset
+        PartitionLog.open(self._ours, config=config, clock=ManualClock(now)).close()
         with LogReader.open(self._ours) as reader:
             told = state_told(reader, now=now)
-        return _without_epochs_at(end, told)
+        return without_epochs_at_end(told)
 
     # ---- judging -------------------------------------------------------------------------------
     def _objections(self, error: CorruptDataError) -> list[str]:
         """Return what is wrong with a refusal."""
         found = []
-        after = _log_contents(self._ours, "*.log*")
-        if not all(_is_kept(data, after) for data in self._before):
+        if not self._is_all_kept():
             found.append(f"we refused, and a log is lost: {error}")
         if error.path is None or not Path(error.path).is_relative_to(self._ours):
             found.append(f"we refused without a place: {error}")
@@ -156,6 +156,11 @@ class DamagedCase:
         if isinstance(error, CorruptRecordError) and error.position is None:
             found.append(f"we refused a log without a position: {error}")
         return found
+
+    def _is_all_kept(self) -> bool:
+        """Tell whether all that the logs held is there still, be it set aside."""
+        after = _log_contents(self._ours, "*.log*")
+        return all(_is_kept(data, after) for data in self._before)
 
     def _is_touched(self, name: str) -> bool:
         """Tell whether a file was damaged, under this name or the one it had before a swap.
@@ -170,7 +175,8 @@ class DamagedCase:
     def _both_opened(self, theirs: dict[str, Any], ours: dict[str, Any]) -> Verdict:
         kept, kept_by_kafka = _batches(self._ours), _batches(self._theirs)
         if kept != kept_by_kafka:
-            lost = [each for each in kept_by_kafka if each not in kept]
+            rest = iter(kept)
+            lost = [each for each in kept_by_kafka if each not in rest]  # in the same order
             if lost:
                 return Verdict([f"we lost {len(lost)} batches that Kafka kept"])
             return Verdict([], kept_more=True)
@@ -222,12 +228,6 @@ def write_checkpoint(partition: Path, kind: str, offset: int | None) -> None:
         topic, _, number = partition.name.rpartition("-")
         path = partition.parent / f"{kind}-offset-checkpoint"
         path.write_text(f"0\n1\n{topic} {number} {offset}\n")
-
-
-def _without_epochs_at(end: int, told: dict[str, Any]) -> dict[str, Any]:
-    """Leave out an epoch without records: ours start one where something may be lost."""
-    epochs = [each for each in told["leaderEpochs"] if each[1] < end]
-    return {**told, "leaderEpochs": epochs}
 
 
 def _log_contents(directory: Path, pattern: str) -> set[bytes]:

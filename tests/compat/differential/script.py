@@ -65,6 +65,8 @@ class Script:
             forgets how many bytes there are since the last index entry; we do not.
         has_deleted: Whether records were deleted, or cleaned away.
         is_compacted: Whether the log is cleaned on the way; what a compressor made is made anew.
+        is_roll_due: Whether the next step is a roll: Kafka may have begun a segment, we did not,
+            and the one before is cleaned where it is not the last.
         config: The partition's settings.
         now: The time of the next step.
     """
@@ -74,7 +76,7 @@ class Script:
         self.is_compacted = random.random() < 0.2
         self.is_exact = not self.is_compacted and random.random() < 0.9
         self.is_interrupted = random.random() < 0.4
-        self.has_deleted = self._is_cleaned = False
+        self.has_deleted = self._is_cleaned = self.is_roll_due = False
         self._has_mistakes = random.random() < 0.4
         self.config = self._config()
         self.now = NOW
@@ -130,6 +132,8 @@ class Script:
         """Return what happens next."""
         self.now += self._random.choice((0, 1, 700, 30_000, LONG_MS))
         [make] = self._random.choices(list(self._weights), list(self._weights.values()))
+        if self.is_roll_due:
+            make = self._roll
         return {**make(log), "now": self.now, "leaderEpoch": log.leader_epoch}
 
     def learn(self, step: Step, outcome: int | str) -> None:
