@@ -23,7 +23,7 @@ class OffsetAndTimestamp(NamedTuple):
     timestamp: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # frozen, it would take three times as long to make
 class AppendInfo:
     """What became of an append.
 

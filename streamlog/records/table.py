@@ -158,22 +158,22 @@ class BatchTable:
 
     def outline(self) -> BatchOutline:
         """Return what the batches, one or more, have in common."""
-        batches = self.fields.tolist()
-        last = largest = batches[-1]
+        first = last = largest = self.fields[-1].tolist()
         highest_epoch, highest_producer = last[LEADER_EPOCH], last[PRODUCER_ID]
-        if len(batches) > 1:
-            largest = batches[int(self.max_timestamp.argmax())]
+        if len(self.fields) > 1:
+            first = self.fields[0].tolist()
+            largest = self.fields[self.max_timestamp.argmax()].tolist()
             highest_epoch = int(self.leader_epoch.max())
             highest_producer = int(self.producer_id.max())
         return BatchOutline(
-            size=last[POSITION] + last[SIZE],
-            base_offset=batches[0][BASE_OFFSET],
-            last_offset=last[LAST_OFFSET],
-            max_timestamp=largest[MAX_TIMESTAMP],
-            offset_of_max_timestamp=largest[LAST_OFFSET],
-            last_epoch=last[LEADER_EPOCH],
-            highest_epoch=highest_epoch,
-            has_producer=highest_producer >= 0,
+            last[POSITION] + last[SIZE],
+            first[BASE_OFFSET],
+            last[LAST_OFFSET],
+            largest[MAX_TIMESTAMP],
+            largest[LAST_OFFSET],
+            last[LEADER_EPOCH],
+            highest_epoch,
+            highest_producer >= 0,
         )
 
     @property

@@ -286,7 +286,7 @@ class Segment:
     def append(self, buffer: Buffer, table: BatchTable) -> None:
         """Write whole batches behind the last one, then their index entries.
 
-        An index entry that the disk does not take is written with a later append.
+        Index entries go to their files a few at a time, the first at once.
 
         Args:
             buffer: The batches, nothing before and nothing behind them.
@@ -305,7 +305,7 @@ class Segment:
         log.append(buffer, table)
         if was_empty:
             self._first_batch_timestamp = int(table.max_timestamp[0])
-        log.store_indexes()
+        log.store_indexes_if_due()
 
     def cut_torn_tail(self) -> int:
         """After a failed append: keep the whole batches that stand, cut what is half there.

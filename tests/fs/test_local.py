@@ -7,6 +7,7 @@ import resource
 import signal
 import socket
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -345,3 +346,23 @@ def _open_to_everybody(directory: Path) -> None:
         if directory.parent.stat().st_mode & 0o001:
             break
         directory = directory.parent
+
+
+def test_a_lock_file_that_is_replaced_between_many_locks_is_noticed(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    lock = FS.try_lock(path, shared=False)
+    assert lock is not None
+    for _ in range(3):
+        lock.pause()
+        assert lock.resume()
+    lock.pause()
+    FS.remove(path)
+    other = FS.try_lock(path, shared=False)
+    assert other is not None
+    until_ns = time.monotonic_ns() + 1_000_000
+    while time.monotonic_ns() < until_ns:
+        pass
+    assert not lock.resume()
+    lock.release()
+    assert other.is_mine()
+    other.release()

@@ -1,5 +1,6 @@
 """Segments and their files: failing disks, power cuts, creating, removing, following a writer."""
 
+import struct
 import threading
 from errno import EIO, ENOSPC
 from random import Random
@@ -88,12 +89,35 @@ def test_index_entries_the_disk_refused_are_written_later(
         append(segment, BatchPlan(40 + at, 1, 101))
     assert "lags behind" in caplog.text and segment.next_offset() == 43
     append(segment, BatchPlan(43, 1, 101))
+    segment.seal()
     again = open_segment(inner, 40, writable=False)
     assert [tuple(again.offset_index[at]) for at in range(3)] == [
         (41, 101),
         (42, 202),
         (43, 303),
     ]
+
+
+@pytest.mark.parametrize("lives", [1, 2, 7])
+def test_index_files_lag_a_little_and_whoever_comes_next_makes_what_they_lack(lives: int) -> None:
+    """However many writers a segment has, its index files become the same."""
+    fs, size, count = memory_fs(), 5000, 140
+    for life in range(lives):
+        segment = open_segment(fs, 40) if life else new_segment(fs, 40)
+        stored = []
+        for at in range(life * count // lives, (life + 1) * count // lives):
+            append(segment, BatchPlan(40 + at, 1, size, NOW_MS + at))
+            stored.append(len(read_bytes(fs, INDEX)) // 8 if fs.stat(INDEX) else 0)
+            assert len(segment.offset_index) == max(segment.size // size - 1, 0)
+        assert len(segment.offset_index) - 14 < stored[-1] < len(segment.offset_index)
+        assert len(set(stored)) <= 3 + len(stored) // 13
+    reader = open_segment(fs, 40, writable=False)
+    assert reader.next_offset() == 40 + count and len(reader.offset_index) == count - 1
+    segment.seal()
+    entries = [(1 + at, size * (1 + at)) for at in range(count - 1)]
+    assert read_bytes(fs, INDEX) == b"".join(struct.pack(">ii", *each) for each in entries)
+    times = [(NOW_MS + relative, relative) for relative, _ in entries]
+    assert read_bytes(fs, TIME_INDEX) == b"".join(struct.pack(">qi", *each) for each in times)
 
 
 def test_failed_sync_is_told_and_not_believed_afterwards() -> None:
