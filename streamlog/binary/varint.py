@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.binary.arrays import WORD_SIZE
-from streamlog.binary.jit import inlined, int64, load_word
+from streamlog.binary.jit import inlined, int64, load_word, store
 
 __all__ = [
     "SIZE_BITS",
@@ -172,13 +172,16 @@ def size_of_varlong(value: int) -> int:
 
 @inlined
 def write_varlong(buffer: NDArray[np.uint8], position: int, value: int) -> int:
-    """Write `value` at `position`, where there is room; return the position behind it."""
+    """Write `value` at `position`; return the position behind it.
+
+    The range is unchecked: whoever calls this has seen that `size_of_varlong` bytes fit.
+    """
     bits = value << 1 ^ value >> 63
     while bits & ~0x7F != 0:
-        buffer[position] = bits & 0x7F | 0x80
+        store(buffer, position, bits & 0x7F | 0x80)
         bits = bits >> 7 & LOW_57_BITS
         position += 1
-    buffer[position] = bits
+    store(buffer, position, bits)
     return position + 1
 
 

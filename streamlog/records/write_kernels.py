@@ -25,6 +25,7 @@ from streamlog.records.layout import (
     NO_SEQUENCE,
     RECORD_BATCH_OVERHEAD,
 )
+from streamlog.records.record import NO_TIMESTAMP
 from streamlog.records.slot import (
     BAD_FIELD_LENGTH,
     BAD_HEADER_COUNT,
@@ -75,7 +76,10 @@ def field_of(column: Column, row: int) -> tuple[int, int]:
 def write_field(
     column: Column, start: int, size: int, out_data: NDArray[np.uint8], position: int
 ) -> int:
-    """Write a field with its size; return where it ends, or OUT_OF_ROOM."""
+    """Write a field with its size; return where it ends, or OUT_OF_ROOM where it has no bytes.
+
+    That there is room for it has been seen.
+    """
     position = write_varlong(out_data, position, size)
     return copy_field(column[2], start, size, out_data, position)
 
@@ -149,12 +153,13 @@ def write_header_fields(
     for index in range(count):
         row = rows[index] if rows.size > 0 else index
         for header in range(offsets[row], offsets[row + 1]):
-            start, size = field_of(key, header)
-            filled = write_field(key, start, size, out_data, filled)
-            if filled < 0:
+            key_start, key_size = field_of(key, header)
+            value_start, value_size = field_of(value, header)
+            if size_of_field(key_size) + size_of_field(value_size) > len(out_data) - filled:
                 return OUT_OF_ROOM
-            start, size = field_of(value, header)
-            filled = write_field(value, start, size, out_data, filled)
+            filled = write_field(key, key_start, key_size, out_data, filled)
+            if filled >= 0:
+                filled = write_field(value, value_start, value_size, out_data, filled)
             if filled < 0:
                 return OUT_OF_ROOM
     return filled
@@ -218,6 +223,7 @@ def write_records(
         are more than m; OUT_OF_ROOM where there are more than b batches.
     """
     batch, position, base_offset, base_timestamp = -1, 0, 0, 0
+    start, max_timestamp = 0, NO_TIMESTAMP  # of the batch at hand; its row is filled in the end
     for index in range(count):
         row = rows[index] if rows.size > 0 else index
         timestamp = timestamps[row]
@@ -229,11 +235,14 @@ def write_records(
         body = fixed + size_of_varlong(timestamp - base_timestamp)
         body += size_of_varlong(index - base_offset)
         record = size_of_varlong(body) + body
-        if batch < 0 or record > batch_size - out_fields[batch, SIZE]:
+        if batch < 0 or record > batch_size - (position - start):
+            if batch >= 0:
+                end_batch(out_fields[batch], position, index - 1, max_timestamp)
             batch += 1
             if batch == len(out_fields):
                 return OUT_OF_ROOM
-            base_offset, base_timestamp = index, timestamp
+            start, base_offset, base_timestamp = position, index, timestamp
+            max_timestamp = timestamp
             body = fixed + 2  # both deltas are 0
             record = size_of_varlong(body) + body
             if record > MAX_INT32 - RECORD_BATCH_OVERHEAD:
@@ -242,7 +251,7 @@ def write_records(
             position += RECORD_BATCH_OVERHEAD
         if key_size < NULL or value_size < NULL or record > out_buffer.size - position:
             return BAD_FIELD_LENGTH
-        grow_batch(out_fields[batch], record, index, timestamp)
+        max_timestamp = max(max_timestamp, timestamp)
         position = write_varlong(out_buffer, position, body)
         out_buffer[position] = 0  # attributes
         position = write_varlong(out_buffer, position + 1, timestamp - base_timestamp)
@@ -254,6 +263,10 @@ def write_records(
             return BAD_FIELD_LENGTH
         position = write_varlong(out_buffer, position, header_count)
         position = copy_field(headers[2], header_start, header_size, out_buffer, position)
+        if position < 0:
+            return BAD_FIELD_LENGTH
+    if batch >= 0:
+        end_batch(out_fields[batch], position, count - 1, max_timestamp)
     return batch + 1
 
 
@@ -283,30 +296,26 @@ def start_batch(
     base_offset: int,
     base_timestamp: int,
 ) -> None:
-    """Fill the header of a batch that has no record yet."""
+    """Fill what is known of a batch before its records."""
     out_batch[POSITION] = position
-    out_batch[SIZE] = RECORD_BATCH_OVERHEAD
     out_batch[BASE_OFFSET] = base_offset
     out_batch[LEADER_EPOCH] = NO_PARTITION_LEADER_EPOCH
     out_batch[MAGIC] = CURRENT_MAGIC
     out_batch[CRC] = 0
     out_batch[ATTRIBUTES] = attributes
     out_batch[BASE_TIMESTAMP] = base_timestamp
-    out_batch[MAX_TIMESTAMP] = base_timestamp
     out_batch[PRODUCER_ID] = NO_PRODUCER_ID
     out_batch[PRODUCER_EPOCH] = NO_PRODUCER_EPOCH
     out_batch[BASE_SEQUENCE] = NO_SEQUENCE
-    out_batch[COUNT] = 0
 
 
 @inlined
-def grow_batch(out_batch: NDArray[np.int64], size: int, offset: int, timestamp: int) -> None:
-    """Note one more record, of `size` bytes, in the header of a batch."""
-    out_batch[SIZE] += size
-    out_batch[LAST_OFFSET] = offset
-    out_batch[COUNT] += 1
-    if timestamp > out_batch[MAX_TIMESTAMP]:
-        out_batch[MAX_TIMESTAMP] = timestamp
+def end_batch(out_batch: NDArray[np.int64], end: int, last_offset: int, max_timestamp: int) -> None:
+    """Fill what is known of a batch behind its records, the first of which has its base offset."""
+    out_batch[SIZE] = end - out_batch[POSITION]
+    out_batch[LAST_OFFSET] = last_offset
+    out_batch[COUNT] = last_offset - out_batch[BASE_OFFSET] + 1
+    out_batch[MAX_TIMESTAMP] = max_timestamp
 
 
 # ---- keys to partitions ------------------------------------------------------------------------
