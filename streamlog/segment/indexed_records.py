@@ -236,7 +236,8 @@ class IndexedRecords:
         begin = self.translate_offset(start_offset) if found is None else None
         if begin is None:
             return found
-        return self.offset_for_timestamp(self._largest_from(begin, start_offset), start_offset)
+        largest = self._largest_from(begin, start_offset)
+        return None if largest < 0 else self.offset_for_timestamp(largest, start_offset)
 
     def _largest_from(self, begin: OffsetPosition, start_offset: int) -> int:
         """Return the largest timestamp of records from an offset in the batch at `begin` on."""

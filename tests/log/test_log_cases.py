@@ -209,6 +209,7 @@ def test_the_largest_timestamp_is_that_of_records_that_are_not_deleted(
         log.append([Record(value=b"v", timestamp=NOW + 2)])
         log.roll()
         log.append([Record(value=b"v", timestamp=NOW + 4)])
+        log.append_as_leader(batch(timestamp=NO_TIMESTAMP))
         log.delete_records(start)
     with LogReader.open(PATH, fs=fs) as reader:
         assert reader.max_timestamp() == expected

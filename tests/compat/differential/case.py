@@ -143,6 +143,8 @@ class _Case:
                 is_exact=self._script.is_exact,
                 has_same_segments=not life.may_roll_elsewhere,
             )
+        if start:
+            comparison.forget_producers_that_are_gone(theirs, ours)
         self._note("what both wrote", theirs, ours)
         if is_same:
             pair = [

@@ -70,22 +70,30 @@ def forget_producers_that_are_gone(theirs: dict[str, Any], ours: dict[str, Any])
     A live log knows what was said below the log start, and our snapshots do; who looks at what is
     left knows no more than that.
     """
+    gone = {
+        producer["producerId"]
+        for told in (theirs, ours)
+        for producer in told["producers"]
+        if producer["producerEpoch"]
+        not in [each["producerEpoch"] for each in _batches_of(producer, told["batches"])]
+    }
     for told in (theirs, ours):
         told["producers"] = [
-            _as_left(producer, batches)
+            _as_left(producer, _batches_of(producer, told["batches"]))
             for producer in told["producers"]
-            if (batches := _batches_of(producer, told["batches"]))
+            if producer["producerId"] not in gone
         ]
 
 
 def forget_transactions_that_are_gone(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
     """Remove what depends on transactions of which the log no longer holds the beginning.
 
-    Kafka recovers them from what is left, ours are those that were. Where one is open, its records
-    below the log start make what follows unstable to us; else the same records are committed.
+    Kafka recovers them from what is left, ours are those that were. Where one is open that only one
+    side knows of, what follows is unstable to that side; else the same records are committed.
     """
     start = ours["logStartOffset"]
-    is_open = any(-1 < each["currentTxnFirstOffset"] < start for each in ours["producers"])
+    producers = theirs["producers"] + ours["producers"]
+    is_open = any(-1 < each["currentTxnFirstOffset"] < start for each in producers)
     for told in (theirs, ours):
         del told["aborted"]
         if is_open:

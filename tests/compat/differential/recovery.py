@@ -92,8 +92,13 @@ class DamagedCase:
             copy_function=shutil.copyfile,
         )
         self._touched = damage(broken, random)
-        # What is `.cleaned` counts for nothing until it is swapped in; both remove it.
-        self._before = _log_contents(broken, "*.log") | _log_contents(broken, "*.log.swap")
+        # What is `.cleaned` counts for nothing until it is swapped in, nor does what is `.swap`
+        # and not below it: both remove them.
+        self._before = _log_contents(broken, "*.log")
+        cleaned = min((path.name for path in broken.glob("*.log.cleaned")), default="~")
+        for path in broken.glob("*.log.swap"):
+            if path.name < cleaned:
+                self._before.add(path.read_bytes())
         self._log_end_offset, self._has_past = log_end_offset, has_past
         self._is_crash = "crash" in source.parent.name
         logs_left = sorted(path.name for path in broken.glob("*.log"))
@@ -175,8 +180,8 @@ class DamagedCase:
     def _both_opened(self, theirs: dict[str, Any], ours: dict[str, Any]) -> Verdict:
         kept, kept_by_kafka = _batches(self._ours), _batches(self._theirs)
         if kept != kept_by_kafka:
-            rest = iter(kept)
-            lost = [each for each in kept_by_kafka if each not in rest]  # in the same order
+            rest = iter(kept)  # in the same order; a batch that stands there twice is kept once
+            lost = [each for each in dict.fromkeys(kept_by_kafka) if each not in rest]
             if lost:
                 return Verdict([f"we lost {len(lost)} batches that Kafka kept"])
             return Verdict([], kept_more=True)
