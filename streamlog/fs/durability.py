@@ -71,6 +71,13 @@ class FileChange(NamedTuple):
     size_before: int
     status: _Status = _Status.VOLATILE
 
+    def blocks(self) -> range:
+        """Return the numbers of the blocks that are written into."""
+        end = self.position + len(self.written or b"")
+        if end == self.position:
+            return range(0)
+        return range(self.position // BLOCK_SIZE, -(-end // BLOCK_SIZE))
+
 
 class MemoryInode:
     """A regular file: bytes, unsynced changes, and who holds a lock on it.
@@ -102,11 +109,28 @@ class MemoryInode:
         _resize(self._own_data(), size)
 
     def sync(self) -> None:
-        """Make all changes durable but those that a failed sync has doomed."""
-        if any(change.status is _Status.DOOMED for change in self.changes):
-            self._mark(_Status.DURABLE)
-        else:
+        """Make all changes durable but those that a failed sync has doomed.
+
+        What is written into their blocks later is doomed with them: as long as the page is in the
+        cache, ext4 takes such blocks for allocated and forgets to say that they are written.
+        """
+        doomed = {
+            number
+            for change in self.changes
+            if change.status is _Status.DOOMED
+            for number in change.blocks()
+        }
+        if not doomed:
             self.changes.clear()
+            return
+        self.changes = [
+            change._replace(
+                status=_Status.DURABLE if doomed.isdisjoint(change.blocks()) else _Status.DOOMED
+            )
+            if change.status is _Status.VOLATILE
+            else change
+            for change in self.changes
+        ]
 
     def doom(self) -> None:
         """Treat the unsynced changes as Linux does when a sync fails.

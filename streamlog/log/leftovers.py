@@ -136,12 +136,12 @@ def remove_cleaned(fs: FileSystem, directory: str) -> None:
 
 
 def _remove_temporaries(fs: FileSystem, directory: str, names: Iterable[str]) -> None:
-    """Remove what was to become a snapshot or a checkpoint; the next one may have another name."""
+    """Remove what was to become a snapshot, a checkpoint, or the copy of a log."""
     for name in names:
         whole = name.removesuffix(TEMPORARY_SUFFIX)
         file = parse_segment_file_name(whole)
         is_ours = whole in _REPLACED_AS_A_WHOLE or (
-            file is not None and file.kind is FileSuffix.PRODUCER_SNAPSHOT
+            file is not None and file.kind in (FileSuffix.PRODUCER_SNAPSHOT, FileSuffix.LOG)
         )
         if whole != name and is_ours:
             fs.remove(f"{directory}/{name}")

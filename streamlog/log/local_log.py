@@ -163,11 +163,10 @@ class LocalLog:
     def _after_recovery(self, mine: SharedState | None) -> None:
         self._remove_stale_snapshots()
         if mine is not None and mine.flags & StateFlag.DISTRUSTED:
-            # An fsync failed, or nobody knows: what the cache holds may never have reached the
-            # disk. Written again, it is dirty again, and the next sync counts for it.
+            # An fsync failed, or nobody knows: what the cache holds may never reach the disk.
             synced = max(self.recovery_point, mine.recovery_point)
             for segment in self.segments.starting_at(synced):
-                segment.rewrite_from(segment.approximate_position(synced))
+                segment.copy_afresh()
 
     def raise_epoch(self) -> None:
         """Start a new leader epoch at the log end.
@@ -255,7 +254,10 @@ class LocalLog:
                 offset=int(table.base_offset[at + 1]),
                 expected=f"offset {int(table.last_offset[at]) + 1} or above",
             )
-        latest = np.maximum.accumulate(np.concatenate(([self.leader_epoch], table.leader_epoch)))
+        # An epoch that starts above the end is one of records that were lost; what was decided
+        # brings them back as they were.
+        before = self.epochs.epoch_for_offset(self.log_end_offset) or 0
+        latest = np.maximum.accumulate(np.concatenate(([before], table.leader_epoch)))
         is_older = (table.leader_epoch < latest[:-1]) & (
             table.leader_epoch != NO_PARTITION_LEADER_EPOCH
         )

@@ -11,6 +11,7 @@ stays open, so that reading goes on when its name has changed or gone.
 """
 
 import contextlib
+import os
 from collections.abc import Iterator
 from threading import Lock
 from typing import Final, NamedTuple
@@ -312,6 +313,17 @@ class FileRecords:
         """Remove the file's name, where there is one; reading goes on."""
         with contextlib.suppress(FileMissingError):
             self._fs.remove(self.path)
+
+    def replace_by(self, path: str) -> None:
+        """Put another file of the directory in this one's place, durably, and go on with that.
+
+        Raises:
+            StorageError: It cannot be renamed, or the directory not be synced.
+        """
+        self._fs.rename(path, self.path)
+        self._fs.sync_directory(os.path.dirname(self.path))
+        self.stat()
+        self.close()
 
     def close(self) -> None:
         """Release the handle; the file is opened again when needed."""

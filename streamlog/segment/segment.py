@@ -16,6 +16,7 @@ from streamlog.records.table import BatchOutline
 from streamlog.segment import recovery
 from streamlog.segment.file_records import Chunk, OffsetAndTimestamp, OffsetPosition
 from streamlog.segment.filenames import SegmentSuffix
+from streamlog.segment.fresh_copy import replace_by_copy
 from streamlog.segment.indexed_records import IndexedRecords
 from streamlog.segment.offset_index import OffsetIndex
 from streamlog.segment.recovery import OnBatch, RecoveryReport, Restore, nothing_known
@@ -23,7 +24,6 @@ from streamlog.segment.roll import RollReason, roll_reason
 from streamlog.segment.segment_files import SegmentFiles
 from streamlog.segment.time_index import TimeIndex
 from streamlog.segment.txn_index import AbortedTxn, TxnIndex, TxnSearch
-from streamlog.segment.walk import rewrite_sound
 
 __all__ = ["RollReason", "Segment"]
 
@@ -447,20 +447,14 @@ class Segment:
         self._files.forget_transactions(report.next_offset)
         return report
 
-    def rewrite_from(self, position: int) -> None:
-        """Write the batches from `position` on once more, so that the next sync counts for them.
-
-        A batch starts there. Only what still has a right checksum is written.
+    def copy_afresh(self) -> None:
+        """Put a synced copy of the log file in its place; see `streamlog.segment.fresh_copy`.
 
         Raises:
-            CorruptRecordError: What is read now is not what was written.
-            StorageError: The file cannot be read or written.
+            CorruptRecordError: What is read now is not what was written; nothing was replaced.
+            StorageError: The file cannot be read, or the copy not be written.
         """
-        log = self._log
-        self._files.is_dirty = True
-        place = rewrite_sound(log.records, self.base_offset, position, self.size)
-        if place.position < self.size:
-            raise self._log.unsound(place.position)
+        replace_by_copy(self._fs, self._log.records, self.base_offset, self.size)
 
     # ---- files -------------------------------------------------------------------------------
     def sync(self) -> None:

@@ -22,7 +22,6 @@ __all__ = [
     "Place",
     "count_in_order",
     "plain_count_in_order",
-    "rewrite_sound",
     "sound_chunks",
     "unsound",
     "walk_sound",
@@ -146,17 +145,3 @@ def unsound(records: FileRecords, position: int) -> CorruptRecordError:
         expected="a batch of right checksum that goes on in offset and epoch",
         hint=f"restore {records.path} from a copy",
     )
-
-
-def rewrite_sound(records: FileRecords, base_offset: int, position: int, end: int) -> Place:
-    """Write the sound batches between `position` and `end` once more, as they are.
-
-    Returns:
-        The first place where no sound batch stands; nothing from there on was written.
-    """
-
-    def on_sound(start: int, buffer: NDArray[np.uint8], table: BatchTable) -> None:
-        size = int(table.position[-1] + table.size[-1])
-        records.append(buffer[:size], start)
-
-    return walk_sound(records, base_offset, Place(position, base_offset), end, on_sound)

@@ -9,6 +9,7 @@ from streamlog.config import LogConfig
 from streamlog.errors import InvalidRecordError, UnexpectedAppendOffsetError
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.log.partition_log import PartitionLog
+from streamlog.records.batch import scan_batches
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.record import Record
 
@@ -40,6 +41,17 @@ def test_offsets_are_kept_and_may_not_go_back(fs: MemoryFileSystem) -> None:
         assert (log.log_end_offset, log.leader_epoch) == (8, 3)
         with pytest.raises(UnexpectedAppendOffsetError, match="7 to 7"):
             log.append_as_follower(batches(7, 3))
+
+
+def test_decided_batches_come_back_in_front_of_an_epoch_that_was_raised_behind_them(
+    fs: MemoryFileSystem,
+) -> None:
+    with open_log(fs) as log, log.writing():
+        log.append_as_follower(batches(0, 0))
+        log._log.epochs.assign(1, 2)  # a power cut took offset 1, and not the epoch behind it
+        decided = batches(1, 0)
+        log.append_decided(decided, scan_batches(decided).table)
+        assert log.log_end_offset == 2
 
 
 def test_epochs_are_kept_and_may_not_go_back(fs: MemoryFileSystem) -> None:

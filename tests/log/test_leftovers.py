@@ -194,7 +194,7 @@ def test_wherever_a_closing_dies_no_half_written_snapshot_stays() -> None:
 
 def test_what_others_left_beside_the_log_stays() -> None:
     fs = six_segments()
-    for name in ("notes.tmp", f"{3:020d}.log.tmp", ".tmp"):
+    for name in ("notes.tmp", f"{3:020d}.index.tmp", ".tmp"):
         write_bytes(fs, f"{PATH}/{name}", b"")
     before = fs.list(PATH)
     leftovers.finish(fs, PATH, CONFIG, NOW)

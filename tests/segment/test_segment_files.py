@@ -129,18 +129,19 @@ def test_failed_sync_is_told_and_not_believed_afterwards() -> None:
             segment.sync()
 
 
-def test_rewriting_makes_lost_pages_dirty_again_but_only_sound_ones() -> None:
+def test_a_copy_afresh_is_synced_and_takes_the_place_of_the_log() -> None:
     fs = memory_fs()
     segment = dense_segment(fs, 3)
     before = read_bytes(fs, LOG)
     faulty = FaultyFileSystem(fs)
     again = Segment.open(faulty, DIRECTORY, 40, config=config(), writable=True)
-    again.rewrite_from(0)
-    again.sync()
-    names = [(operation.name, operation.size) for operation in faulty.operations]
-    assert names == [("pwrite", 300), ("sync", 0)]
-    assert read_bytes(fs, LOG) == before
-    assert segment.size == 300
+    again.copy_afresh()
+    names = [operation.name for operation in faulty.operations]
+    assert names[-5:] == ["create", "pwrite", "sync", "rename", "sync_directory"]
+    assert segment.is_replaced() and not again.is_replaced()
+    append(again, BatchPlan(160, 1))
+    assert read_bytes(fs, LOG)[:300] == before and again.size > 300
+    assert again.read(0, 300) == before
 
 
 # ---- what sync makes durable --------------------------------------------------------------------

@@ -81,9 +81,7 @@ BUGS: Final = (
              "        except StorageError as error:\n            raise PoisonedError("),
     ), "errors", ("append", TROUBLE, "append", "flush")),
     Bug("08 what the cache holds after a failed sync is taken for durable", (
-        Edit(LOCAL_LOG,
-             "                segment.rewrite_from(segment.approximate_position(synced))\n",
-             "                pass\n"),
+        Edit(LOCAL_LOG, "                segment.copy_afresh()\n", "                pass\n"),
     ), "errors", ("append", "append", "append", "append", "append", TROUBLE, "flush")),
     Bug("09 a short write is taken for a whole one", (
         Edit("streamlog.fs.local", "            if count < size:\n", "            if False:\n"),

@@ -66,6 +66,12 @@ KINDS: Final[dict[str, Kind]] = {
     "power cuts of xfs": Kind(
         disks.power_cuts("xfs"), 5, False, functools.partial(disks.missing, "xfs")
     ),
+    "refused writes to ext4": Kind(
+        disks.refused_writes("ext4"), 3, False, functools.partial(disks.missing_below, "ext4")
+    ),
+    "refused writes to xfs": Kind(
+        disks.refused_writes("xfs"), 3, False, functools.partial(disks.missing_below, "xfs")
+    ),
     "pipelines": Kind(pipelines.pipelines, 6, False, pipelines.missing, least=1),
 }
 CI: Final = [name for name, kind in KINDS.items() if kind.is_for_ci]

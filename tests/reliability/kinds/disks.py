@@ -1,8 +1,14 @@
-"""Power cuts of real file systems: a mounted image is shut down under a writer, and mounted again.
+"""Real file systems: their power is cut under a writer, or the disk below them refuses writes.
 
-The shutdown drops all that was not synced, as the end of the power does (`FS_IOC_SHUTDOWN`);
-mounting replays the journal. What the writer was told counts only as far as it had noted it before
-the shutdown began: a sync that runs while the file system goes down may return, and lie.
+*Power cuts*: a mounted image is shut down and mounted again. The shutdown drops all that was not
+synced, as the end of the power does (`FS_IOC_SHUTDOWN`); mounting replays the journal. What the
+writer was told counts only as far as it had noted it before the shutdown began: a sync that runs
+while the file system goes down may return, and lie.
+
+*Refused writes*: the image is a device that refuses blocks with records for a while
+(`tests.reliability.block_device`), so that an fsync fails as it does on a failing disk. Another
+process goes on in the same boot, with what the page cache has or without it, and then the power
+is cut.
 """
 
 import ctypes
@@ -25,9 +31,18 @@ from typing import Any, Final
 
 from streamlog.fs import local
 from streamlog.fs.local import LocalFileSystem
+from streamlog.records.batch import check_crc, scan_batches
+from tests.reliability.block_device import BLOCK_SIZE, DEVICE, BlockDevice, block_device
 from tests.reliability.history import Cleaned, Crashed, Event, History, Outcome, Retained
 from tests.reliability.invariants import Violation
-from tests.reliability.kinds.survival import FIRST_LIFE, SECOND_LIFE, Case, survive
+from tests.reliability.kinds.survival import (
+    FIRST_LIFE,
+    SECOND_LIFE,
+    THIRD_LIFE,
+    Case,
+    go_on,
+    survive,
+)
 from tests.reliability.subject import Subject
 from tests.reliability.workloads import Workload
 
@@ -56,6 +71,17 @@ def missing(kind: str) -> str | None:
         return f"mounting {kind}: {error.stderr.decode(errors='replace').strip()}"
 
 
+def missing_below(kind: str) -> str | None:
+    """Return what this machine lacks for such a file system on a disk that refuses writes."""
+    if not os.path.exists(DEVICE):
+        return f"{DEVICE}: the disk is a file of a FUSE file system"
+    try:
+        with _served(kind):
+            return None
+    except (OSError, subprocess.CalledProcessError) as error:
+        return missing(kind) or f"a disk of its own for {kind}: {error}"
+
+
 def power_cuts(kind: str) -> Callable[[Workload, Random], Iterator[Case]]:
     """Return the kind of trouble on a file system of that name."""
 
@@ -73,13 +99,41 @@ def power_cuts(kind: str) -> Callable[[Workload, Random], Iterator[Case]]:
     return run
 
 
-class Disk:
-    """A mounted image."""
+def refused_writes(kind: str) -> Callable[[Workload, Random], Iterator[Case]]:
+    """Return the kind of trouble on a file system of that name."""
 
-    def __init__(self, image: Path, mount_point: Path) -> None:
-        self.image, self.mount_point = image, mount_point
-        self.root = f"{mount_point}/logs"
-        self.diary = image.with_suffix(".diary")
+    def run(workload: Workload, random: Random) -> Iterator[Case]:
+        with _served(kind) as (disk, device):
+            for number in range(CUTS):
+                before = _work_until_refused(disk, device, workload, number, random)
+                drops_cache = random.random() < 0.5
+                go_on = functools.partial(
+                    _go_on_and_flush, disk, before, number, drops_cache=drops_cache
+                )
+                history, found = _in_child(go_on)
+                disk.cut_power(random.choice((JOURNAL_FLUSHED, JOURNAL_LOST)))
+                disk.unmount()
+                disk.mount()
+                history.append(Crashed(lost_power=True))
+                found += _in_child(
+                    functools.partial(_survive, disk, history, number, life=THIRD_LIFE)
+                )
+                shutil.rmtree(disk.root, ignore_errors=True)
+                os.sync()
+                cache = "dropped" if drops_cache else "kept"
+                what = f"{device.refused} writes to {kind} refused so far, the cache {cache}"
+                yield Case(f"round {number}: {what}, a power cut", found)
+
+    return run
+
+
+class Disk:
+    """An image that is mounted, its file and the place it is mounted at below one directory."""
+
+    def __init__(self, place: Path, image: Path) -> None:
+        self.image, self.mount_point = image, place / "mounted"
+        self.root = f"{self.mount_point}/logs"
+        self.diary = place / "diary"
 
     def mount(self) -> None:
         """Mount it, which replays its journal."""
@@ -100,18 +154,52 @@ class Disk:
 
 @contextmanager
 def _mounted(kind: str) -> Iterator[Disk]:
-    place = Path(tempfile.mkdtemp(prefix="power-", dir="/dev/shm"))
-    disk = Disk(place / "image", place / "mounted")
-    disk.mount_point.mkdir()
-    try:
-        with disk.image.open("wb") as file:
+    with _place() as place:
+        image = place / "image"
+        with image.open("wb") as file:
             file.truncate(IMAGE_MIB[kind] << 20)
-        _run(f"mkfs.{kind}", "-q", str(disk.image))
-        disk.mount()
+        with _file_system(kind, Disk(place, image)) as disk:
+            yield disk
+
+
+@contextmanager
+def _served(kind: str) -> Iterator[tuple[Disk, BlockDevice]]:
+    with _place() as place:
+        directory = place / "device"
+        directory.mkdir()
+        holds_records(memoryview(bytes(BLOCK_SIZE)))  # compiled before somebody waits for it
+        with (
+            block_device(directory, IMAGE_MIB[kind] << 20, holds_records) as device,
+            _file_system(kind, Disk(place, device.path)) as disk,
+        ):
+            yield disk, device
+
+
+@contextmanager
+def _place() -> Iterator[Path]:
+    place = Path(tempfile.mkdtemp(prefix="power-", dir="/dev/shm"))
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def _file_system(kind: str, disk: Disk) -> Iterator[Disk]:
+    """Make a file system on an image and mount it."""
+    disk.mount_point.mkdir()
+    _run(f"mkfs.{kind}", "-q", str(disk.image))
+    disk.mount()
+    try:
         yield disk
     finally:
         subprocess.run(["umount", "-l", str(disk.mount_point)], check=False, capture_output=True)
-        shutil.rmtree(place, ignore_errors=True)
+
+
+def holds_records(block: memoryview) -> bool:
+    """Tell whether a block of the disk begins with a sound record batch, as a log does."""
+    scan = scan_batches(block)
+    return len(scan.table) > 0 and check_crc(block, scan.table) > 0
 
 
 def _run(*command: str) -> None:
@@ -154,6 +242,26 @@ def _work_until_cut(
     return _read_diary(disk.diary, noted)
 
 
+def _work_until_refused(
+    disk: Disk, device: BlockDevice, workload: Workload, number: int, random: Random
+) -> History:
+    disk.diary.write_bytes(b"")
+    _in_child(functools.partial(_work_on, disk, device, workload, number, random.randrange(99)))
+    device.refuse(False)
+    return _read_diary(disk.diary, disk.diary.stat().st_size)
+
+
+def _work_on(disk: Disk, device: BlockDevice, workload: Workload, number: int, at: int) -> None:
+    """Do the operations of a workload and flush; from one of them on the disk refuses records."""
+    local._boot_id = f"boot-{number}"
+    subject = Subject(LocalFileSystem(), _Diary(disk.diary), life=FIRST_LIFE, root=disk.root)
+    operations = [*workload.operations, "flush"]
+    for position, operation in enumerate(operations):
+        if position == at % len(operations):
+            device.refuse(True)
+        subject.perform(operation)
+
+
 def _work(disk: Disk, workload: Workload, number: int, random: Random) -> None:
     local._boot_id = f"boot-{number}"
     subject = Subject(LocalFileSystem(), _Diary(disk.diary), life=FIRST_LIFE, root=disk.root)
@@ -191,10 +299,28 @@ def _read_diary(path: Path, noted: int) -> History:
     return [*history, Crashed(lost_power=True)]
 
 
+def _go_on_and_flush(
+    disk: Disk, before: History, number: int, *, drops_cache: bool
+) -> tuple[History, list[Violation]]:
+    """Let another process of the same boot go on; what no sync had promised may be gone."""
+    local._boot_id = f"boot-{number}"
+    if drops_cache:
+        for path in Path(disk.root).rglob("*.log"):
+            descriptor = os.open(path, os.O_RDONLY)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(descriptor)
+    history = list(before)
+    life = SECOND_LIFE
+    found = go_on(LocalFileSystem(), history, life=life, root=disk.root, finally_do=("flush",))
+    return history, found
+
+
 # ---- who comes after ---------------------------------------------------------------------------
-def _survive(disk: Disk, before: History, number: int) -> list[Violation]:
+def _survive(
+    disk: Disk, before: History, number: int, *, life: int = SECOND_LIFE
+) -> list[Violation]:
     local._boot_id = f"boot-{number}-after"
-    return survive(LocalFileSystem(), before, life=SECOND_LIFE, root=disk.root)
+    return survive(LocalFileSystem(), before, life=life, root=disk.root)
 
 
 def _in_child(work: Callable[[], Any]) -> Any:

@@ -1,0 +1,53 @@
+"""A log file written anew in blocks of its own, for a file that no sync can be believed of.
+
+After a write that the disk refused, the kernel calls the page clean: what is read is right until
+the page leaves the cache. The same bytes written once more where they stand are not enough. Of
+blocks that never held anything else, ext4 remembers that they are to be taken for empty; a later
+sync writes them, succeeds, and they read as zeros all the same (Linux 6.18; XFS does better).
+
+    <base offset>.log.tmp    the sound batches, written and synced; a crash leaves it, and the
+                             next recovery removes it
+    <base offset>.log        replaced by that in one step, and the directory synced
+"""
+
+import contextlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlog.errors import FileMissingError
+from streamlog.fs.api import FileSystem, OpenMode
+from streamlog.fs.files import TEMPORARY_SUFFIX
+from streamlog.records.table import BatchTable
+from streamlog.segment.file_records import FileRecords
+from streamlog.segment.walk import Place, unsound, walk_sound
+
+__all__ = ["replace_by_copy"]
+
+
+def replace_by_copy(fs: FileSystem, records: FileRecords, base_offset: int, size: int) -> None:
+    """Put a copy of a log file in its place, durably; `records` goes on with the copy.
+
+    Args:
+        fs: Where it lies.
+        records: The log file.
+        base_offset: The segment's base offset.
+        size: Its bytes of whole, sound batches; what lies behind them is left out.
+
+    Raises:
+        CorruptRecordError: What is read now is not what was written; nothing was replaced.
+        StorageError: The file cannot be read, or the copy not be written.
+    """
+    path = records.path + TEMPORARY_SUFFIX
+    with contextlib.suppress(FileMissingError):
+        fs.remove(path)
+    with fs.open(path, OpenMode.CREATE) as copy:
+
+        def on_sound(start: int, buffer: NDArray[np.uint8], table: BatchTable) -> None:
+            copy.pwrite(buffer[: int(table.position[-1] + table.size[-1])], start)
+
+        place = walk_sound(records, base_offset, Place(0, base_offset), size, on_sound)
+        if place.position < size:
+            raise unsound(records, place.position)
+        copy.sync()
+    records.replace_by(path)
