@@ -16,6 +16,7 @@ from streamlog.errors import (
 from streamlog.records.control import EndTransactionMarker
 from streamlog.records.layout import (
     CONTROL_MASK,
+    MAX_INT16,
     MAX_INT32,
     NO_PRODUCER_EPOCH,
     NO_SEQUENCE,
@@ -31,7 +32,7 @@ __all__ = [
 
 BATCHES_TO_RETAIN: Final = 5  # ProducerStateEntry.NUM_BATCHES_TO_RETAIN
 NO_COORDINATOR_EPOCH: Final = -1  # ProducerStateEntry: as long as there was no marker
-MAX_PRODUCER_EPOCH: Final = 2**15 - 1  # Short.MAX_VALUE; the last epoch an id can have
+MAX_PRODUCER_EPOCH: Final = MAX_INT16  # Short.MAX_VALUE; the last epoch an id can have
 
 
 class ProducedBatch(NamedTuple):

@@ -29,7 +29,9 @@ from streamlog.records.layout import (
     CURRENT_MAGIC,
     DELETE_HORIZON_MASK,
     LOG_OVERHEAD,
+    MAX_INT16,
     MAX_INT32,
+    MAX_INT64,
     MAX_RECORD_OVERHEAD,
     NO_PARTITION_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
@@ -104,6 +106,9 @@ class BatchBuilder:
         partition_leader_epoch: The leader's epoch, -1 unknown.
         delete_horizon_ms: When its tombstones may go, None for no horizon.
 
+    Raises:
+        InvalidRequestError: A number that its field cannot hold, or a transaction of nobody.
+
     Source: MemoryRecordsBuilder, DefaultRecordBatch.writeHeader.
     """
 
@@ -125,6 +130,16 @@ class BatchBuilder:
     ) -> None:
         if producer_id == NO_PRODUCER_ID and is_transactional and not is_control:
             raise InvalidRequestError("a transactional batch needs a producer id")
+        _check_field("base offset", base_offset, 0, MAX_INT64)
+        _check_field("producer id", producer_id, NO_PRODUCER_ID, MAX_INT64)
+        _check_field("producer epoch", producer_epoch, NO_PRODUCER_EPOCH, MAX_INT16)
+        _check_field("base sequence", base_sequence, NO_SEQUENCE, MAX_INT32)
+        _check_field("leader epoch", partition_leader_epoch, NO_PARTITION_LEADER_EPOCH, MAX_INT32)
+        if last_offset is not None:
+            _check_field("last offset", last_offset, base_offset, base_offset + MAX_INT32)
+        for time in (log_append_time, delete_horizon_ms):
+            if time is not None:
+                _check_field("time", time, NO_TIMESTAMP, MAX_INT64)
         self._base_offset = base_offset
         self._next_offset = base_offset
         self._last_offset = last_offset
@@ -186,9 +201,12 @@ class BatchBuilder:
                 expected=f"{self._next_offset} to {self._base_offset + MAX_INT32}",
             )
         timestamp = NO_TIMESTAMP if record.timestamp is None else record.timestamp
-        if timestamp < NO_TIMESTAMP:
+        if not NO_TIMESTAMP <= timestamp <= MAX_INT64:
             raise InvalidTimestampError(
-                "timestamp is negative", offset=offset, got=timestamp, expected="0 and more, or -1"
+                "timestamp is negative, or not of 63 bits",
+                offset=offset,
+                got=timestamp,
+                expected="0 and more, or -1",
             )
         if self._base_timestamp is None:
             self._base_timestamp = timestamp
@@ -229,6 +247,13 @@ class BatchBuilder:
         crc = crc32c(memoryview(batch)[ATTRIBUTES_OFFSET:])
         batch[CRC_OFFSET:ATTRIBUTES_OFFSET] = crc.to_bytes(4, "big")
         return bytes(batch)
+
+
+def _check_field(name: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise InvalidRequestError(
+            f"{name} cannot be that of a batch", got=value, expected=f"{least} to {most}"
+        )
 
 
 def encode_varlong(value: int) -> bytes:

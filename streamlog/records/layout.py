@@ -51,6 +51,7 @@ NO_SEQUENCE: Final = -1  # RecordBatch.NO_SEQUENCE
 NO_PARTITION_LEADER_EPOCH: Final = -1  # RecordBatch.NO_PARTITION_LEADER_EPOCH
 
 # ---- limits ----------------------------------------------------------------------------------
+MAX_INT16: Final = 2**15 - 1
 MAX_INT32: Final = 2**31 - 1
 MAX_INT64: Final = 2**63 - 1
 MIN_INT64: Final = -MAX_INT64 - 1  # Long.MIN_VALUE

@@ -27,6 +27,29 @@ def values(count: int, size: int) -> InputColumns:
 
 
 # ---- record by record --------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("base_offset", -1),
+        ("base_offset", 2**63),
+        ("last_offset", -1),
+        ("last_offset", 2**31),
+        ("producer_id", -2),
+        ("producer_id", 2**63),
+        ("producer_epoch", 2**15),
+        ("base_sequence", -2),
+        ("base_sequence", 2**31),
+        ("partition_leader_epoch", 2**31),
+        ("log_append_time", 2**63),
+        ("delete_horizon_ms", -2),
+    ],
+)
+def test_a_number_that_its_field_cannot_hold_is_refused(name: str, value: int) -> None:
+    with pytest.raises(InvalidRequestError, match="cannot be that of a batch") as caught:
+        BatchBuilder(**{name: value})
+    assert caught.value.got == value
+
+
 def test_offsets_must_rise() -> None:
     builder = BatchBuilder(base_offset=10)
     builder.append(Record(offset=12))
@@ -50,6 +73,11 @@ def test_negative_timestamps_other_than_none_are_refused(timestamp: int) -> None
         BatchBuilder().append(Record(timestamp=timestamp))
     with pytest.raises(InvalidTimestampError):
         encode_columns(InputColumns(np.array([5, timestamp])))
+
+
+def test_a_timestamp_beyond_63_bits_is_refused() -> None:
+    with pytest.raises(InvalidTimestampError):
+        BatchBuilder().append(Record(timestamp=2**63))
 
 
 def test_a_header_without_a_key_is_refused() -> None:
