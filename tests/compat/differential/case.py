@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from streamlog.errors import StreamLogError
 from tests.compat.answers import MAX_TIMESTAMP, told_by_reader
 from tests.compat.differential import comparison
-from tests.compat.differential.comparison import without_epochs_at_end
+from tests.compat.differential.comparison import without_empty_epochs
 from tests.compat.differential.life import Life
 from tests.compat.differential.recovery import DamagedCase, write_checkpoint
 from tests.compat.differential.script import NOW, Script
@@ -134,8 +134,8 @@ class _Case:
         if not is_clean and (start or self._script.is_compacted):
             comparison.forget_transactions_that_are_gone(answer, seen)
             comparison.forget_producers_that_are_gone(answer, seen)
-        self._note("what Kafka reads in what we wrote", *map(without_epochs_at_end, (answer, seen)))
-        theirs, ours = map(without_epochs_at_end, (theirs, ours))
+        self._note("what Kafka reads in what we wrote", *map(without_empty_epochs, (answer, seen)))
+        theirs, ours = map(without_empty_epochs, (theirs, ours))
         is_same = self._script.is_exact and not life.may_roll_elsewhere
         for answers in (theirs, ours):
             comparison.forget_what_may_differ(

@@ -21,7 +21,7 @@ __all__ = [
     "mend_stable_offset",
     "our_names",
     "told",
-    "without_epochs_at_end",
+    "without_empty_epochs",
 ]
 
 SHOWN = 300
@@ -118,13 +118,16 @@ def _as_left(producer: dict[str, Any], batches: list[dict[str, Any]]) -> dict[st
     return left
 
 
-def without_epochs_at_end(told: dict[str, Any]) -> dict[str, Any]:
+def without_empty_epochs(told: dict[str, Any]) -> dict[str, Any]:
     """Leave out epochs without records: only one side may have started them.
 
     Kafka notes the epoch of an append that it then refuses as larger than a segment. Ours start one
     where something may be lost, and where a cut leaves only what lies below the log start.
     """
     epochs = [each for each in told["leaderEpochs"] if each[1] < told["logEndOffset"]]
+    if "batches" in told:
+        last = [batch["lastOffset"] for batch in told["batches"]]
+        epochs = [each for each in epochs if any(each[1] <= offset < each[2] for offset in last)]
     return {**told, "leaderEpochs": epochs}
 
 

@@ -22,7 +22,7 @@ from streamlog.log.partition_log import PartitionLog
 from streamlog.log.reader import LogReader
 from streamlog.records.batch import check_crc, scan_batches
 from tests.compat.answers import state_told
-from tests.compat.differential.comparison import differences, indexes, logs, without_epochs_at_end
+from tests.compat.differential.comparison import differences, indexes, logs, without_empty_epochs
 from tests.compat.differential.damage import damage
 from tests.compat.kafka import Kafka
 
@@ -138,7 +138,7 @@ class DamagedCase:
             logStartOffset=self._opening.log_start_offset,
             batches=False,
         )
-        return answer if "error" in answer else without_epochs_at_end(answer)
+        return answer if "error" in answer else without_empty_epochs(answer)
 
     def _opened_by_us(self, config: LogConfig, now: int) -> dict[str, Any]:
         write_checkpoint(self._ours, "recovery-point", self._opening.recovery_point)
@@ -146,7 +146,7 @@ class DamagedCase:
         PartitionLog.open(self._ours, config=config, clock=ManualClock(now)).close()
         with LogReader.open(self._ours) as reader:
             told = state_told(reader, now=now)
-        return without_epochs_at_end(told)
+        return without_empty_epochs(told)
 
     # ---- judging -------------------------------------------------------------------------------
     def _objections(self, error: CorruptDataError) -> list[str]:
