@@ -59,6 +59,7 @@ class ArrowDecoder:
         self._fails_on_timestamps = invalid_timestamps == "error"
         self._max_rows, self._max_bytes = max_rows, max_bytes
         self._bytes_per_row: float | None = None
+        self._same: tuple[TopicPartition, pa.Array, pa.Array] | None = None
 
     def decode(self, info: "FetchInfo", partition: TopicPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a fetch.
@@ -119,15 +120,20 @@ class ArrowDecoder:
     def to_arrow(self, records: RecordColumns, partition: TopicPartition) -> pa.RecordBatch:
         """Return records as one record batch of the wanted columns.
 
+        Args:
+            records: The records; their timestamps are turned into microseconds where they are.
+            partition: Where they are from.
+
         Raises:
             InvalidTimestampError: A time does not fit, and that is an error; names the offset.
         """
         count = records.count
+        topic, number = self._same_in_each_row(partition, count)
         make: dict[str, Callable[[], pa.Array]] = {
             "key": lambda: _binary(records.key, count, pa.binary()),
             "value": lambda: _binary(records.value, count, pa.binary()),
-            "topic": lambda: _repeated(partition.topic, count),
-            "partition": lambda: _fixed(np.full(count, partition.partition, np.int32), pa.int32()),
+            "topic": lambda: topic,
+            "partition": lambda: number,
             "offset": lambda: _fixed(records.offset, pa.int64()),
             "timestamp": lambda: self._timestamps(records, partition),
             "timestampType": lambda: _fixed(records.timestamp_type, pa.int32()),
@@ -137,27 +143,34 @@ class ArrowDecoder:
             [make[name]() for name in self._columns], schema=self.schema
         )
 
+    def _same_in_each_row(self, partition: TopicPartition, count: int) -> tuple[pa.Array, pa.Array]:
+        """Return the columns of topic and partition; batches share one of each."""
+        same = self._same
+        if same is None or same[0] != partition or len(same[1]) < count:
+            number = _fixed(np.full(count, partition.partition, np.int32), pa.int32())
+            same = self._same = partition, _repeated(partition.topic, count), number
+        return same[1].slice(0, count), same[2].slice(0, count)
+
     def _timestamps(self, records: RecordColumns, partition: TopicPartition) -> pa.Array:
         """Return milliseconds as microseconds."""
-        bad = (records.timestamp > _MAX_MS) | (records.timestamp < -_MAX_MS)
-        validity, nulls = None, int(bad.sum())
-        if nulls:
+        times = records.timestamp
+        validity, nulls = None, 0
+        if records.count and (times.min() < -_MAX_MS or times.max() > _MAX_MS):
+            bad = (times > _MAX_MS) | (times < -_MAX_MS)
             if self._fails_on_timestamps:
                 at = int(bad.argmax())
                 raise InvalidTimestampError(
                     f"a record of {partition} has a time that a timestamp cannot hold",
                     offset=int(records.offset[at]),
-                    got=f"{int(records.timestamp[at])} ms",
+                    got=f"{int(times[at])} ms",
                     expected=f"{-_MAX_MS} to {_MAX_MS} ms",
                     hint='.option("invalidTimestamps", "null")',
                 )
-            validity = pa.py_buffer(np.packbits(~bad, bitorder="little"))
-        times = np.where(bad, 0, records.timestamp) if nulls else records.timestamp
+            times[bad] = 0
+            validity, nulls = pa.py_buffer(np.packbits(~bad, bitorder="little")), int(bad.sum())
+        np.multiply(times, _MICROSECONDS, out=times)
         return pa.Array.from_buffers(
-            pa.timestamp("us", tz="UTC"),
-            records.count,
-            [validity, pa.py_buffer(times * _MICROSECONDS)],
-            nulls,
+            pa.timestamp("us", tz="UTC"), records.count, [validity, pa.py_buffer(times)], nulls
         )
 
 

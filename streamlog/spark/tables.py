@@ -8,7 +8,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
@@ -30,9 +30,12 @@ from streamlog.topic import TopicPartition, check_topic_name
 __all__ = ["read_arrow", "read_table"]
 
 _PIECE_BYTES: Final = 32 << 20  # less is read before a second thread has begun
-# Of a table nobody waits for the first rows; from arrays of 4 MiB on there are pages of 2 MiB.
-_TABLE_FETCH_BYTES: Final = 8 << 20
+# Of a table nobody waits for the first rows. From arrays of 4 MiB on there are pages of 2 MiB, and
+# from 32 MiB on each has a mapping of its own: what is not filled of it is never touched, while
+# smaller ones share a heap with what was read, and keep its pages.
+_TABLE_FETCH_BYTES: Final = 32 << 20
 _TABLE_BATCH_BYTES: Final = 64 << 20
+_BATCH_BYTES: Final = 1 << 20  # of a log, as large as they come: a fetch ends inside of one
 
 
 def read_table(
@@ -112,6 +115,13 @@ def read_arrow(
     return pa.RecordBatchReader.from_batches(decoder.schema, plan.read(plan.ranges, decoder))
 
 
+class _Piece(NamedTuple):
+    """What one thread reads of a partition, and how much of it at a time."""
+
+    part: PlannedRange
+    fetch_bytes: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
     """What is to be read, and how; settled before anything is."""
@@ -170,13 +180,18 @@ class _Plan:
         """Return a decoder; each thread needs its own."""
         return ArrowDecoder(self.columns, invalid_timestamps=self.invalid_timestamps, **sizes)
 
-    def cut(self, part: PlannedRange, most: int) -> list[PlannedRange]:
+    def cut(self, part: PlannedRange, most: int) -> list["_Piece"]:
         """Return a range in pieces that are worth a thread each."""
         with LogReader.open(part.directory, fs=self.fs) as reader:
             size = reader.size_between(part.start_offset, part.end_offset)
             count = max(1, min(most, size // _PIECE_BYTES))
             cuts = reader.split(part.start_offset, part.end_offset, count)
-        return [part._replace(start_offset=start, end_offset=end) for start, end in cuts]
+        fetches = max(1, size // count // _TABLE_FETCH_BYTES)
+        fetch_bytes = size // count // fetches + _BATCH_BYTES
+        return [
+            _Piece(part._replace(start_offset=start, end_offset=end), fetch_bytes)
+            for start, end in cuts
+        ]
 
     def read(
         self, ranges: Iterable[PlannedRange], decoder: ArrowDecoder, **sizes: int
@@ -191,10 +206,10 @@ class _Plan:
             **sizes,
         )
 
-    def read_whole(self, part: PlannedRange) -> list[pa.RecordBatch]:
-        """Return the records of a range, in pieces as large as the kernel gives memory for."""
+    def read_whole(self, piece: "_Piece") -> list[pa.RecordBatch]:
+        """Return the records of a piece, in arrays as large as the kernel gives memory for."""
         decoder = self.decoder(max_rows=MAX_INT32, max_bytes=_TABLE_BATCH_BYTES)
-        return list(self.read([part], decoder, fetch_bytes=_TABLE_FETCH_BYTES))
+        return list(self.read([piece.part], decoder, fetch_bytes=piece.fetch_bytes))
 
 
 def _level(isolation: IsolationLevel | str) -> IsolationLevel:

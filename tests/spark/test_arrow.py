@@ -131,6 +131,17 @@ def test_timestamp_that_does_not_fit_names_its_offset_or_is_null(value):
     assert timestamps([7, value, 8], "null") == [7000, None, 8000]
 
 
+def test_topic_and_partition_are_those_of_each_fetch():
+    decoder = ArrowDecoder(("topic", "partition"))
+    orders, other = PARTITION, TopicPartition("other", 4)
+    for partition, count in ((orders, 3), (orders, 5), (orders, 2), (other, 2), (orders, 9)):
+        fetch = fetch_of([[Record(b"k", b"v", (), 1)] * count])
+        [batch] = decoder.decode(fetch, partition)
+        batch.validate(full=True)
+        row = {"topic": partition.topic, "partition": partition.partition}
+        assert batch.to_pylist() == [row] * count
+
+
 # ---- bounds -------------------------------------------------------------------------------------
 def test_batches_are_joined_up_to_the_bound_of_rows():
     fetch = fetch_of([[Record(b"k", b"v", (), 1)] * 4] * 5)
