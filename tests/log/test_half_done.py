@@ -123,6 +123,14 @@ def test_what_is_flushed_after_a_refused_operation_survives_a_power_cut(
     assert keys(left, "orders-0") == [b"0", b"1", b"2", b"last"]
 
 
+def test_a_log_that_is_emptied_halfway_keeps_what_is_flushed(fs: MemoryFileSystem) -> None:
+    def empty(disk: FileSystem) -> None:
+        open_log(disk, "orders-0").truncate_to(0)
+
+    left = refuse(fs, empty, "sync", ".log")
+    assert keys(flush_and_cut_power(left, "orders-0"), "orders-0") == [b"last"]
+
+
 def test_a_topic_whose_making_could_not_be_synced_keeps_what_is_flushed(
     fs: MemoryFileSystem,
 ) -> None:

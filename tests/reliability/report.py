@@ -21,7 +21,11 @@ PROMISES: Final = (
     ("each append (`flush.messages=1`)", "nothing that was answered", "nothing"),
     ("a commit of the sink", "nothing that was answered", "nothing"),
     ("`flush()`, a roll, closing in order", "nothing before it", "nothing"),
-    ("`flush.messages=N`, `flush.ms=T`", "nothing older than that", "up to N records, or T ms"),
+    (
+        "`flush.messages=N`, `flush.ms=T`",
+        "what is older",
+        "up to N records; T ms, and what a sync takes",
+    ),
     ("none (Kafka's default)", "nothing", "whatever the kernel had not written"),
 )
 NOT_COVERED: Final = (

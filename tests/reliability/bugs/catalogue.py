@@ -5,7 +5,8 @@ belong to replication between roots, which this package does not do (yet): the h
 the log end (19), reloaded unchecked (20), truncation by it (21), the election of an empty replica
 (23). Two have no effect here, so nobody can find them: what a time index keeps of a truncation (18)
 is proven each time it is used, and one comparison of lengths less in the parser of records (32)
-leaves three others that see the same.
+leaves three others that see the same. Those from 33 on are bugs that only this package can have, or
+had.
 """
 
 from typing import Final, NamedTuple
@@ -93,6 +94,14 @@ BUGS: Final = (
     Bug("11 a torn tail is not cut", (
         Edit(RECOVERY, "        records.file.truncate(place.position)\n", ""),
     ), "crashes", ("append", TROUBLE, "append")),
+    Bug("12 recovery goes on behind a hole", (
+        Edit(RECOVERY,
+             "    case, known = _judge(log, place, around, restore)\n    restored_size = 0\n",
+             "    hole = _next_sound(log.records, log.base_offset, place, end)\n"
+             "    if hole is not None and hole > place.position:\n"
+             "        place = _walk(log, place._replace(position=hole), end, on_batch)[0]\n"
+             "    case, known = _judge(log, place, around, restore)\n    restored_size = 0\n"),
+    ), "pytest", ("tests/segment/test_recovery_power.py",)),
     Bug("13 damage below the recovery point is cut off", (
         Edit("streamlog.segment.recovery_table",
              '_REFUSE, "synced records are damaged"', '_CUT, "synced records are damaged"'),
@@ -163,6 +172,24 @@ BUGS: Final = (
         Edit("streamlog.spark.losses",
              "        if offset > bounds.log_end_offset:\n", "        if False:\n"),
     ), "pytest", ("tests/spark/test_stream_reader.py::test_end_that_went_back",)),
+    Bug("33 checksums are not compared", (
+        Edit("streamlog.records.batch_kernels",
+             "+= crc_of_batch(buffer, position, size) == out_fields[count, CRC]\n", "+= 1\n"),
+    ), "flips", ("append", "append batches", "append"), compiles=False),
+    Bug("34 a sync that fails can only be noted after it", (
+        Edit("streamlog.log.session",
+             "        log.before_sync = lock.mark_distrusted\n", ""),
+    ), "errors", ("append", "append", "append", "append", "append", TROUBLE, "flush")),
+    Bug("35 a recovery leaves the names of a dead writer as they are", (
+        Edit("streamlog.log.loader",
+             "    fs.sync_directory(path)  # who rolled, and died, may not have\n", ""),
+    ), "pytest", ("tests/log/test_half_done.py",)),
+    Bug("36 what a failed sync left undone is written again where it stands", (
+        Edit(LOCAL_LOG,
+             "                segment.copy_afresh()\n",
+             "                segment._log.records.append(segment.read(0, segment.size), 0)\n"
+             "                segment._files.is_dirty = True\n"),
+    ), "errors", ("append", "append", "append", "append", "append", TROUBLE, "flush")),
 )
 
 NO_BUG: Final = "no bug"

@@ -65,7 +65,7 @@ def missing(kind: str) -> str | None:
     if not os.path.exists("/dev/loop-control"):
         return "loop devices"
     try:
-        with _mounted(kind):
+        with mounted(kind):
             return None
     except subprocess.CalledProcessError as error:
         return f"mounting {kind}: {error.stderr.decode(errors='replace').strip()}"
@@ -86,11 +86,11 @@ def power_cuts(kind: str) -> Callable[[Workload, Random], Iterator[Case]]:
     """Return the kind of trouble on a file system of that name."""
 
     def run(workload: Workload, random: Random) -> Iterator[Case]:
-        with _mounted(kind) as disk:
+        with mounted(kind) as disk:
             for number in range(CUTS):
                 flag = random.choice((JOURNAL_FLUSHED, JOURNAL_LOST))
                 before = _work_until_cut(disk, workload, number, flag, random)
-                found = _in_child(functools.partial(_survive, disk, before, number))
+                found = in_child(functools.partial(_survive, disk, before, number))
                 shutil.rmtree(disk.root, ignore_errors=True)
                 os.sync()  # else the next cut may undo a part of that
                 what = "kept" if flag == JOURNAL_FLUSHED else "lost"
@@ -110,12 +110,12 @@ def refused_writes(kind: str) -> Callable[[Workload, Random], Iterator[Case]]:
                 go_on = functools.partial(
                     _go_on_and_flush, disk, before, number, drops_cache=drops_cache
                 )
-                history, found = _in_child(go_on)
+                history, found = in_child(go_on)
                 disk.cut_power(random.choice((JOURNAL_FLUSHED, JOURNAL_LOST)))
                 disk.unmount()
                 disk.mount()
                 history.append(Crashed(lost_power=True))
-                found += _in_child(
+                found += in_child(
                     functools.partial(_survive, disk, history, number, life=THIRD_LIFE)
                 )
                 shutil.rmtree(disk.root, ignore_errors=True)
@@ -153,11 +153,12 @@ class Disk:
 
 
 @contextmanager
-def _mounted(kind: str) -> Iterator[Disk]:
+def mounted(kind: str, *, mib: int = 0) -> Iterator[Disk]:
+    """Mount a new file system on an image of so many MiB; 0: as few as will do."""
     with _place() as place:
         image = place / "image"
         with image.open("wb") as file:
-            file.truncate(IMAGE_MIB[kind] << 20)
+            file.truncate((mib or IMAGE_MIB[kind]) << 20)
         with _file_system(kind, Disk(place, image)) as disk:
             yield disk
 
@@ -246,7 +247,7 @@ def _work_until_refused(
     disk: Disk, device: BlockDevice, workload: Workload, number: int, random: Random
 ) -> History:
     disk.diary.write_bytes(b"")
-    _in_child(functools.partial(_work_on, disk, device, workload, number, random.randrange(99)))
+    in_child(functools.partial(_work_on, disk, device, workload, number, random.randrange(99)))
     device.refuse(False)
     return _read_diary(disk.diary, disk.diary.stat().st_size)
 
@@ -323,7 +324,7 @@ def _survive(
     return survive(LocalFileSystem(), before, life=life, root=disk.root)
 
 
-def _in_child(work: Callable[[], Any]) -> Any:
+def in_child(work: Callable[[], Any]) -> Any:
     """Return what a forked child returns; what it has open is closed with it."""
     reader, writer = os.pipe()
     child = os.fork()
