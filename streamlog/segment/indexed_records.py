@@ -27,14 +27,12 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.records.batch import BatchTable, check_crc
-from streamlog.records.columns import RecordColumns, decode_columns
 from streamlog.records.layout import MAX_INT32, RECORD_BATCH_OVERHEAD
 from streamlog.records.plain_headers import max_timestamp_of
 from streamlog.records.record import NO_TIMESTAMP
 from streamlog.records.table import LAST_OFFSET, LEADER_EPOCH, POSITION, SIZE
 from streamlog.segment.file_records import (
     MAX_SEGMENT_SIZE,
-    Chunk,
     FileRecords,
     OffsetAndTimestamp,
     OffsetPosition,
@@ -43,15 +41,15 @@ from streamlog.segment.filenames import FileSuffix, SegmentSuffix, segment_file_
 from streamlog.segment.index_file import IndexFile
 from streamlog.segment.indexes import NO_OFFSET, IndexState, SegmentIndexes
 from streamlog.segment.offset_index import IndexEntry
+from streamlog.segment.record_times import SEARCH_SIZE, first_of, largest_from
 from streamlog.segment.search import find_sound
 from streamlog.segment.time_index import TimestampOffset
-from streamlog.segment.walk import Place, count_in_order, sound_chunks, unsound, walk_sound
+from streamlog.segment.walk import Place, count_in_order, unsound, walk_sound
 
 __all__ = ["IndexedRecords"]
 
 _logger = logging.getLogger(__name__)
 
-_SEARCH_SIZE: Final = 128 << 10  # a search by time ends some batches behind its index entry
 _LAG: Final = 64 << 10  # bytes of the log that the files of its indexes may lack
 
 
@@ -211,14 +209,14 @@ class IndexedRecords:
         if begin is None:
             return None
         end = begin.position
-        for chunk in self.records.chunks(begin.position, self.size, chunk_size=_SEARCH_SIZE):
+        for chunk in self.records.chunks(begin.position, self.size, chunk_size=SEARCH_SIZE):
             table = chunk.scan.table
             young = (table.max_timestamp >= timestamp) & (table.last_offset >= start_offset)
             for row in np.flatnonzero(young).tolist():
                 batch = table.slice(row, row + 1)
                 if row >= chunk.sound and check_crc(chunk.buffer, batch) == 0:
                     raise self.unsound(chunk.position + int(batch.position[0]))
-                found = self._first_of(batch, chunk, timestamp, start_offset)
+                found = first_of(batch, chunk, timestamp, start_offset, path=self.records.path)
                 if found is not None:
                     return found
             end = chunk.position + chunk.scan.consumed
@@ -236,43 +234,8 @@ class IndexedRecords:
         begin = self.translate_offset(start_offset) if found is None else None
         if begin is None:
             return found
-        largest = self._largest_from(begin, start_offset)
+        largest = largest_from(self.records, begin.position, self.size, start_offset)
         return None if largest < 0 else self.offset_for_timestamp(largest, start_offset)
-
-    def _largest_from(self, begin: OffsetPosition, start_offset: int) -> int:
-        """Return the largest timestamp of records from an offset in the batch at `begin` on."""
-        largest = NO_TIMESTAMP
-        for chunk in sound_chunks(self.records, begin.position, self.size, chunk_size=_SEARCH_SIZE):
-            table = chunk.scan.table
-            if chunk.position == begin.position:  # that batch may have earlier records, too
-                records = self._decoded(table.slice(0, 1), chunk, start_offset)
-                largest = int(records.timestamp.max(initial=NO_TIMESTAMP))
-                table = table.slice(1, len(table))
-            largest = max(largest, int(table.max_timestamp.max(initial=NO_TIMESTAMP)))
-        return largest
-
-    def _first_of(
-        self, batch: BatchTable, chunk: Chunk, timestamp: int, start_offset: int
-    ) -> OffsetAndTimestamp | None:
-        records = self._decoded(batch, chunk, start_offset)
-        hits = np.flatnonzero(records.timestamp >= timestamp)
-        if not hits.size:
-            return None
-        at = int(hits[0])
-        epoch = int(batch.leader_epoch[0])
-        return OffsetAndTimestamp(int(records.offset[at]), int(records.timestamp[at]), epoch)
-
-    def _decoded(self, batch: BatchTable, chunk: Chunk, start_offset: int) -> RecordColumns:
-        """Return offsets and timestamps of the records of a batch, from an offset on."""
-        return decode_columns(
-            chunk.buffer,
-            batch,
-            columns=frozenset(),
-            start_offset=start_offset,
-            drop_control=False,
-            path=self.records.path,
-            position=chunk.position,
-        )
 
     def _keeps_promise(self, entry: TimestampOffset) -> bool:
         """Tell whether a batch of this last offset and largest timestamp is there."""
