@@ -46,6 +46,7 @@ from streamlog.records.table import (
     SIZE,
     WIDTH,
 )
+from streamlog.records.write_kernels import size_of_deltas, write_deltas
 
 # What becomes of a batch.
 DROP: Final = 0  # nothing of it is left
@@ -197,16 +198,14 @@ def write_slot(
 ) -> int:
     """Write one record; return where it ends, or OUT_OF_ROOM."""
     key_size, value_size = slot[SLOT_KEY_SIZE], slot[SLOT_VALUE_SIZE]
-    body = 1 + size_of_varlong(timestamp_delta) + size_of_varlong(offset_delta)
+    deltas = timestamp_delta, offset_delta
+    body = size_of_deltas(deltas)
     body += size_of_varlong(key_size) + max(key_size, 0)
     body += size_of_varlong(value_size) + max(value_size, 0)
     body += size_of_varlong(slot[SLOT_HEADER_COUNT]) + slot[SLOT_HEADERS_SIZE]
     if size_of_varlong(body) + body > out_buffer.size - filled:
         return OUT_OF_ROOM
-    filled = write_varlong(out_buffer, filled, body)
-    out_buffer[filled] = 0  # attributes
-    filled = write_varlong(out_buffer, filled + 1, timestamp_delta)
-    filled = write_varlong(out_buffer, filled, offset_delta)
+    filled = write_deltas(out_buffer, filled, body, deltas)
     filled = write_varlong(out_buffer, filled, key_size)
     filled = copy_field(source, slot[SLOT_KEY], key_size, out_buffer, filled)
     if filled >= 0:

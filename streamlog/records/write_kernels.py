@@ -12,7 +12,7 @@ records to take, int64[k]; an array of none stands for all of them as they come.
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.binary.jit import inlined, int64, kernel
+from streamlog.binary.jit import inlined, int64, kernel, store
 from streamlog.binary.murmur2 import murmur2
 from streamlog.binary.varint import size_of_varlong, write_varlong
 from streamlog.records.kernels import copy_field
@@ -76,12 +76,27 @@ def field_of(column: Column, row: int) -> tuple[int, int]:
 def write_field(
     column: Column, start: int, size: int, out_data: NDArray[np.uint8], position: int
 ) -> int:
-    """Write a field with its size; return where it ends, or OUT_OF_ROOM where it has no bytes.
+    """Write a field with its size, for which there is room.
 
-    That there is room for it has been seen.
+    Returns:
+        Where it ends; OUT_OF_ROOM where it lies outside the column, or one before it did.
     """
-    position = write_varlong(out_data, position, size)
-    return copy_field(column[2], start, size, out_data, position)
+    return write_counted(column[2], (size, start, size), out_data, position)
+
+
+@inlined
+def write_counted(
+    source: NDArray[np.uint8],
+    count_and_bytes: tuple[int, int, int],
+    out_data: NDArray[np.uint8],
+    position: int,
+) -> int:
+    """Write a count and, behind it, bytes of `source` (start, size); see `write_field`."""
+    count, start, size = count_and_bytes
+    if position < 0:
+        return position
+    position = write_varlong(out_data, position, count)
+    return copy_field(source, start, size, out_data, position)
 
 
 # ---- headers -----------------------------------------------------------------------------------
@@ -158,8 +173,7 @@ def write_header_fields(
             if size_of_field(key_size) + size_of_field(value_size) > len(out_data) - filled:
                 return OUT_OF_ROOM
             filled = write_field(key, key_start, key_size, out_data, filled)
-            if filled >= 0:
-                filled = write_field(value, value_start, value_size, out_data, filled)
+            filled = write_field(value, value_start, value_size, out_data, filled)
             if filled < 0:
                 return OUT_OF_ROOM
     return filled
@@ -229,11 +243,11 @@ def write_records(
         timestamp = timestamps[row]
         key_start, key_size = field_of(key, row)
         value_start, value_size = field_of(value, row)
-        header_count, header_start, header_size = headers_of(headers, row, index)
-        fixed = size_of_field(key_size) + size_of_field(value_size)
-        fixed += 1 + size_of_varlong(header_count) + header_size
-        body = fixed + size_of_varlong(timestamp - base_timestamp)
-        body += size_of_varlong(index - base_offset)
+        count_and_bytes = headers_of(headers, row, index)
+        fields = size_of_field(key_size) + size_of_field(value_size)
+        fields += size_of_varlong(count_and_bytes[0]) + count_and_bytes[2]
+        deltas = timestamp - base_timestamp, index - base_offset
+        body = size_of_deltas(deltas) + fields
         record = size_of_varlong(body) + body
         if batch < 0 or record > batch_size - (position - start):
             if batch >= 0:
@@ -241,28 +255,20 @@ def write_records(
             batch += 1
             if batch == len(out_fields):
                 return OUT_OF_ROOM
-            start, base_offset, base_timestamp = position, index, timestamp
-            max_timestamp = timestamp
-            body = fixed + 2  # both deltas are 0
+            start, base_offset, deltas = position, index, (0, 0)
+            base_timestamp = max_timestamp = timestamp
+            body = size_of_deltas(deltas) + fields
             record = size_of_varlong(body) + body
             if record > MAX_INT32 - RECORD_BATCH_OVERHEAD:
                 return RECORD_TOO_LARGE
-            start_batch(out_fields[batch], position, attributes, base_offset, base_timestamp)
-            position += RECORD_BATCH_OVERHEAD
+            position = start_batch(out_fields[batch], position, attributes, index, timestamp)
         if key_size < NULL or value_size < NULL or record > out_buffer.size - position:
             return BAD_FIELD_LENGTH
         max_timestamp = max(max_timestamp, timestamp)
-        position = write_varlong(out_buffer, position, body)
-        out_buffer[position] = 0  # attributes
-        position = write_varlong(out_buffer, position + 1, timestamp - base_timestamp)
-        position = write_varlong(out_buffer, position, index - base_offset)
+        position = write_deltas(out_buffer, position, body, deltas)
         position = write_field(key, key_start, key_size, out_buffer, position)
-        if position >= 0:
-            position = write_field(value, value_start, value_size, out_buffer, position)
-        if position < 0:
-            return BAD_FIELD_LENGTH
-        position = write_varlong(out_buffer, position, header_count)
-        position = copy_field(headers[2], header_start, header_size, out_buffer, position)
+        position = write_field(value, value_start, value_size, out_buffer, position)
+        position = write_counted(headers[2], count_and_bytes, out_buffer, position)
         if position < 0:
             return BAD_FIELD_LENGTH
     if batch >= 0:
@@ -283,6 +289,23 @@ def headers_of(headers: Headers, row: int, index: int) -> tuple[int, int, int]:
 
 
 @inlined
+def size_of_deltas(deltas: tuple[int, int]) -> int:
+    """Return the bytes of a record's attributes and its deltas, of timestamp and offset."""
+    return 1 + size_of_varlong(deltas[0]) + size_of_varlong(deltas[1])
+
+
+@inlined
+def write_deltas(
+    out_buffer: NDArray[np.uint8], position: int, body: int, deltas: tuple[int, int]
+) -> int:
+    """Write what comes before the fields of a record of `body` bytes, for which there is room."""
+    position = write_varlong(out_buffer, position, body)
+    store(out_buffer, position, 0)  # attributes
+    position = write_varlong(out_buffer, position + 1, deltas[0])
+    return write_varlong(out_buffer, position, deltas[1])
+
+
+@inlined
 def size_of_field(size: int) -> int:
     """Return the bytes of a field with its size."""
     return size_of_varlong(size) + max(size, 0)
@@ -295,8 +318,8 @@ def start_batch(
     attributes: int,
     base_offset: int,
     base_timestamp: int,
-) -> None:
-    """Fill what is known of a batch before its records."""
+) -> int:
+    """Fill what is known of a batch before its records; return where the first one begins."""
     out_batch[POSITION] = position
     out_batch[BASE_OFFSET] = base_offset
     out_batch[LEADER_EPOCH] = NO_PARTITION_LEADER_EPOCH
@@ -307,6 +330,7 @@ def start_batch(
     out_batch[PRODUCER_ID] = NO_PRODUCER_ID
     out_batch[PRODUCER_EPOCH] = NO_PRODUCER_EPOCH
     out_batch[BASE_SEQUENCE] = NO_SEQUENCE
+    return position + RECORD_BATCH_OVERHEAD
 
 
 @inlined
