@@ -1,8 +1,10 @@
-"""Makes `streamlog/RELIABILITY.md` of what a run of the campaign and of the seeded bugs printed.
+"""Makes `streamlog/RELIABILITY.md` of what the campaign, the bugs and the disk's figures printed.
 
     python -m tests.reliability --budget full --json > campaign.jsonl
     python -m tests.reliability.teeth --json > bugs.jsonl
-    python -m tests.reliability.report campaign.jsonl bugs.jsonl > streamlog/RELIABILITY.md
+    python -m tests.reliability.disk --json > disk.jsonl
+    python -m tests.reliability.report campaign.jsonl bugs.jsonl disk.jsonl \\
+        > streamlog/RELIABILITY.md
 
 Nothing is measured here and no figure is written by hand. A kind that a run left out, and one that
 its machine could not do, is listed as what is not covered.
@@ -16,23 +18,28 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.reliability.kinds import KINDS
+from tests.reliability.workloads import NAMED
 
-PROMISES: Final = (
-    ("each append (`flush.messages=1`)", "nothing that was answered", "nothing"),
-    ("a commit of the sink", "nothing that was answered", "nothing"),
-    ("`flush()`, a roll, closing in order", "nothing before it", "nothing"),
-    (
-        "`flush.messages=N`, `flush.ms=T`",
-        "what is older",
-        "up to N records; T ms, and what a sync takes",
-    ),
-    ("none (Kafka's default)", "nothing", "whatever the kernel had not written"),
-)
+PROMISES: Final = {  # by the policy as `tests.reliability.disk` measures it
+    "flush.messages=1": ("each append (`flush.messages=1`)", "all that was answered", "nothing"),
+    "a commit of the sink": ("each commit of the sink", "all that was answered", "nothing"),
+    "flush.messages=100": ("`flush.messages=100`", "what is older", "99 records"),
+    "flush.messages=1000": ("`flush.messages=1000`", "what is older", "999 records"),
+    "flush.ms=100": ("`flush.ms=100`", "what is older", "100 ms, and while a sync runs"),
+    "none (Kafka's default)": ("none (Kafka's default)", "nothing", "all the kernel kept back"),
+}
+TABLES: Final = {
+    "writes": "Blocks of 4 KiB, written in a file of 64 MiB in order or in none:",
+    "write-back": "Until the kernel has written half of 16 MiB that nobody asked it to sync:",
+    "flush policies": "Appends of ten records of 1 KiB, by one writer:",
+}
+WITHOUT_WORKLOADS: Final = {"mutations", "pipelines"}
 NOT_COVERED: Final = (
     "disks that say a flush is done and lie; a real device's own cache",
+    "a disk that refuses blocks of metadata or of a journal (`refused writes` are of records)",
     "several hosts on one file system, NFS, Ceph",
-    "an fsync that fails below a real file system (the model of it is exercised by `errors`)",
     "btrfs, and a kernel or an architecture other than the one above",
+    "replication between roots, which does not exist",
 )
 
 
@@ -40,9 +47,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.reliability.report", description=__doc__)
     parser.add_argument("campaign", type=Path)
     parser.add_argument("bugs", type=Path)
+    parser.add_argument("disk", type=Path)
     arguments = parser.parse_args()
     facts, *tallies = _lines(arguments.campaign)
-    print("\n".join(report(facts, tallies, _lines(arguments.bugs))))
+    print("\n".join(report(facts, tallies, _lines(arguments.bugs), _lines(arguments.disk))))
     return 0
 
 
@@ -54,7 +62,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 Lines = Sequence[Mapping[str, Any]]
 
 
-def report(facts: Mapping[str, Any], tallies: Lines, bugs: Lines) -> Iterator[str]:
+def report(facts: Mapping[str, Any], tallies: Lines, bugs: Lines, figures: Lines) -> Iterator[str]:
     """Yield the lines of the report."""
     done = [each for each in tallies if each["missing"] is None]
     yield from (
@@ -68,31 +76,87 @@ def report(facts: Mapping[str, Any], tallies: Lines, bugs: Lines) -> Iterator[st
         "",
     )
     yield from _verdict(done)
+    yield from _promises(figures)
     yield from (
-        "",
-        "## What survives what",
-        "",
-        "A process that dies takes nothing that was answered, whatever the settings. A power cut:",
-        "",
-        "| synced at | is kept | may be lost |",
-        "|---|---|---|",
-        *(f"| {' | '.join(row)} |" for row in PROMISES),
-        "",
         f"Violations of these promises in the run above: {_harm(done, 'lost')}.",
         "",
         "## What was done",
         "",
-        "| kind | workloads | cases | seconds | findings |",
-        "|---|---|---|---|---|",
+        f"Of the {len(NAMED)} named workloads a kind has gone through so many to the end; then "
+        "come all short sequences of operations, then random ones.",
+        "",
+        "| kind | named | workloads | cases | seconds | findings |",
+        "|---|---|---|---|---|---|",
         *(
-            f"| {each['kind']} | {each['workloads']:,} | {each['cases']:,} | {each['seconds']:,.0f}"
-            f" | {len(each['findings'])} |"
+            f"| {each['kind']} | {_named(each)} | {each['workloads']:,} | {each['cases']:,} "
+            f"| {each['seconds']:,.0f} | {len(each['findings'])} |"
             for each in done
         ),
         "",
     )
     yield from _bugs(bugs)
+    yield from _disk(figures)
     yield from _left_out(tallies)
+
+
+def _named(tally: Mapping[str, Any]) -> str:
+    """Return how many named workloads a kind has gone through to the end."""
+    if tally["kind"] in WITHOUT_WORKLOADS:
+        return "its own"
+    return str(min(tally["workloads"] - 1, len(NAMED)))
+
+
+def _promises(figures: Lines) -> Iterator[str]:
+    """Yield what is promised for each flush policy, and what power cuts have taken."""
+    lost = {each["what"]: each["figures"] for each in figures if each["table"] == "losses"}
+    kinds = sorted({what.rpartition(", ")[2] for what in lost})
+    yield from (
+        "",
+        "## What survives what",
+        "",
+        "A process that dies takes nothing that was answered, whatever the settings. A power cut, "
+        "under a writer that appends as fast as it can (`python -m tests.reliability.disk`; in "
+        "brackets, of how many records it had been told):",
+        "",
+        f"| synced at | is kept | may be lost |{''.join(f' most lost on {k} |' for k in kinds)}",
+        f"|---|---|---|{'---|' * len(kinds)}",
+    )
+    for policy, row in PROMISES.items():
+        measured = (lost.get(f"{policy}, {kind}") for kind in kinds)
+        cells = (
+            f"{each['most lost']:,} in {each['power cuts']} cuts ({each['records told']:,})"
+            for each in measured
+            if each is not None
+        )
+        yield f"| {' | '.join((*row, *cells))} |"
+    yield from (
+        "",
+        "`flush()`, a roll and closing in order keep all that came before them.",
+        "",
+    )
+
+
+def _disk(figures: Lines) -> Iterator[str]:
+    """Yield what the disk did."""
+    yield from (
+        "## What the disk did",
+        "",
+        "What a write costs is its sync, and what is not synced stays in memory for half a minute.",
+        "",
+    )
+    for table, title in TABLES.items():
+        rows = [each for each in figures if each["table"] == table]
+        if rows:
+            names = list(rows[0]["figures"])
+            yield from (title, "", f"| | {' | '.join(names)} |", "|---|" + "---|" * len(names))
+            for each in rows:
+                cells = (_figure(each["figures"][name]) for name in names)
+                yield f"| {each['what']} | {' | '.join(cells)} |"
+            yield ""
+
+
+def _figure(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:,.0f}"
 
 
 def _harm(done: Lines, name: str) -> int:
