@@ -163,7 +163,7 @@ class Subject:
     def commit(self) -> None:
         """Commit the next version of a query to both partitions."""
         last = self._last_version()
-        if last is not None and last.outcome is Outcome.REFUSED:
+        if last is not None and last.outcome is not Outcome.DONE:
             return self._commit(last.number, last.ids)  # Spark does not go on without it
         return self._commit(0 if last is None else last.number + 1, None)
 
