@@ -107,12 +107,13 @@ def _batches_of(producer: dict[str, Any], batches: list[dict[str, Any]]) -> list
 
 
 def _as_left(producer: dict[str, Any], batches: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what is known of a producer to whom has nothing but these batches of it."""
-    left = {**producer}
+    """Return what is known of a producer to whom has nothing but these batches of it.
+
+    Which epoch a coordinator has, any of the markers that are gone may have said.
+    """
+    left = {**producer, "coordinatorEpoch": None}
     if all(each["isControl"] for each in batches):
         left |= {"lastSequence": -1, "lastOffset": -1}
-    if not any(each["isControl"] for each in batches):
-        left["coordinatorEpoch"] = -1
     if left["currentTxnFirstOffset"] >= 0:
         left["currentTxnFirstOffset"] = max(left["currentTxnFirstOffset"], batches[0]["baseOffset"])
     return left
