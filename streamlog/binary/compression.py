@@ -192,5 +192,7 @@ def decompress(
     except StreamLogError as error:
         error.path, error.position = path, position
         if isinstance(error, LimitExceededError):
-            error.expected = f"at most {max_size} bytes"
+            error.got, error.expected = "more", f"at most {max_size} bytes"
+        elif error.expected is None:
+            error.expected = "whole, sound data"
         raise

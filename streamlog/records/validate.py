@@ -51,8 +51,10 @@ from streamlog.records.builder import (
 )
 from streamlog.records.columns import decode_columns, decode_produced
 from streamlog.records.layout import (
+    ATTRIBUTES_OFFSET,
     COMPRESSION_MASK,
     CONTROL_MASK,
+    CRC_OFFSET,
     CURRENT_MAGIC,
     MAGIC_OFFSET,
     MAX_INT32,
@@ -221,7 +223,13 @@ def _no_batch(
 ) -> CorruptRecordError | InvalidRecordError | UnsupportedForMessageFormatError:
     """Return the error about what stands at `position` in place of a sound batch of v2."""
     if status == s.BAD_CHECKSUM:
-        return CorruptRecordError("record batch has a wrong checksum", position=position)
+        stored = bytes(source[position + CRC_OFFSET : position + ATTRIBUTES_OFFSET])
+        return CorruptRecordError(
+            "record batch has a wrong checksum",
+            position=position,
+            got="another checksum over its bytes",
+            expected=f"0x{stored.hex()}",
+        )
     if status != ScanStop.BAD_MAGIC:
         return CorruptRecordError(
             "not whole record batches",
@@ -232,7 +240,10 @@ def _no_batch(
     if int(source[position + MAGIC_OFFSET]) < CURRENT_MAGIC:
         return _mixed_formats()
     return UnsupportedForMessageFormatError(
-        "unknown batch format", position=position, expected="magic 0, 1 or 2"
+        "unknown batch format",
+        position=position,
+        got=f"magic {source[position + MAGIC_OFFSET]}",
+        expected="magic 0, 1 or 2",
     )
 
 
@@ -346,9 +357,12 @@ def _check_client(table: BatchTable) -> None:
         raise InvalidRecordError(
             "batch does not hold one record an offset",
             got=f"{count} records, {span} offsets",
+            expected="as many of both, one or more",
         )
     if batch[ATTRIBUTES] & CONTROL_MASK:
-        raise InvalidRecordError("a client cannot write control records", got="a control batch")
+        raise InvalidRecordError(
+            "a client cannot write control records", got="a control batch", expected="data"
+        )
     if batch[PRODUCER_ID] >= 0 and batch[BASE_SEQUENCE] < 0:
         raise InvalidRecordError(
             "batch has a producer id but no sequence",

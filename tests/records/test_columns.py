@@ -205,6 +205,7 @@ def test_hostile_records_are_damage(name: str) -> None:
     with pytest.raises(CorruptRecordError) as caught:
         decode(with_records(records, count), path="0.log", position=100)
     assert (caught.value.path, caught.value.position) == ("0.log", 100)
+    assert caught.value.got and caught.value.expected
 
 
 @pytest.mark.parametrize("size", [-2, -3, -(2**31)])
@@ -257,6 +258,7 @@ def test_a_bomb_is_refused_at_the_limit_and_costs_little(codec: CompressionType)
         tracemalloc.stop()
     assert peak < 8 << 20
     assert (caught.value.path, caught.value.position) == ("0.log", 7)
+    assert caught.value.got and caught.value.expected
 
 
 def test_a_count_that_only_decompression_disproves_costs_nothing() -> None:

@@ -235,6 +235,7 @@ def test_damage_is_refused_by_name_and_place(name: str) -> None:
         read(before + damaged, start_offset=EVERYTHING, path="some.log", position=1000)
     assert caught.value.path == "some.log"
     assert caught.value.position == 1000 + len(before)
+    assert caught.value.got is not None and caught.value.expected is not None
 
 
 def test_46_any_flipped_byte_behind_the_checksum_is_noticed() -> None:

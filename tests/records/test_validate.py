@@ -287,7 +287,9 @@ def test_a_wrong_checksum_is_damage() -> None:
     buffer = bytearray(batch_of())
     buffer[-1] ^= 1
     for origin in AppendOrigin:
-        assert isinstance(refused(bytes(buffer), origin), CorruptRecordError)
+        error = refused(bytes(buffer), origin)
+        assert isinstance(error, CorruptRecordError)
+        assert (error.position, error.expected) == (0, f"0x{buffer[17:21].hex()}")
 
 
 @pytest.mark.parametrize("tail", [b"\0", batch_of()[:-1], bytes(20)])
@@ -304,7 +306,9 @@ def test_records_that_are_damaged_under_a_fitting_checksum_are_damage() -> None:
 def test_an_unknown_format_is_refused() -> None:
     buffer = bytearray(batch_of())
     buffer[16] = 3
-    assert isinstance(refused(bytes(buffer)), UnsupportedForMessageFormatError)
+    error = refused(bytes(buffer))
+    assert isinstance(error, UnsupportedForMessageFormatError)
+    assert (error.position, error.got) == (0, "magic 3")
 
 
 def test_arrays_are_taken_as_well_as_bytes() -> None:
