@@ -121,15 +121,16 @@ def mutations(workload: Workload, random: Random) -> Iterator[Case]:
     """
     del workload  # bytes alone
     for _ in range(4):
-        source = _batch(random)
+        source = a_batch(random)
         violations: list[Violation] = []
         for _ in range(MUTATIONS):
-            batch = _mutate(source, random)
+            batch = mutate(source, random)
             violations += _judge(batch)
         yield Case(f"{MUTATIONS} mutations of a batch", violations, count=MUTATIONS)
 
 
-def _batch(random: Random) -> bytes:
+def a_batch(random: Random) -> bytes:
+    """Return a sound batch."""
     builder = BatchBuilder(
         compression=random.choice([*CompressionType]),
         base_offset=random.choice([0, 7, 2**40, 2**63 - 100]),
@@ -141,7 +142,8 @@ def _batch(random: Random) -> bytes:
     return builder.build()
 
 
-def _mutate(source: bytes, random: Random) -> bytes:
+def mutate(source: bytes, random: Random) -> bytes:
+    """Return a batch with some of its bytes changed, and a checksum that fits them."""
     data = bytearray(source)
     for _ in range(random.choice([1, 1, 2, 5])):
         at = random.randrange(ATTRIBUTES_OFFSET, len(data))
@@ -167,7 +169,7 @@ def _mutate(source: bytes, random: Random) -> bytes:
 
 def _judge(batch: bytes) -> Iterator[Violation]:
     answers: list[Any] = []
-    for parse in (_by_columns, _one_by_one, _by_append):
+    for parse in PARSERS:
         try:
             answers.append(parse(batch))
         except StreamLogError:
@@ -216,3 +218,6 @@ def _by_append(batch: bytes) -> Any:
             origin=AppendOrigin.CLIENT,
         ).table
     )
+
+
+PARSERS: Final = (_by_columns, _one_by_one, _by_append)
