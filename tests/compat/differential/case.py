@@ -98,6 +98,7 @@ class _Case:
         if "error" in theirs:
             raise RuntimeError(f"the oracle failed: {theirs['message']}\n{theirs['printed']}")
         outcomes = comparison.our_names(life.steps, theirs.pop("outcomes"))
+        comparison.mend_counts(life.steps, outcomes, life.outcomes)
         self._note("outcomes", outcomes, life.outcomes)
         return comparison.told(theirs), life
 

@@ -17,6 +17,7 @@ __all__ = [
     "forget_what_may_differ",
     "indexes",
     "logs",
+    "mend_counts",
     "mend_lookups",
     "mend_stable_offset",
     "our_names",
@@ -45,6 +46,18 @@ def our_names(steps: list[Step], outcomes: list[int | str]) -> list[int | str]:
         else outcome
         for step, outcome in zip(steps, outcomes, strict=True)
     ]
+
+
+def mend_counts(steps: list[Step], theirs: list[int | str], ours: list[int | str]) -> None:
+    """Put right how many records a round of cleaning wrote behind a deletion.
+
+    Records of an aborted transaction below the log start, which nobody can read, Kafka may keep.
+    """
+    has_deleted = False
+    for at, step in enumerate(steps):
+        if step["do"] == "clean" and has_deleted and isinstance(theirs[at], int):
+            theirs[at] = ours[at]
+        has_deleted |= step["do"] == "delete"
 
 
 def told(answer: dict[str, Any]) -> dict[str, Any]:

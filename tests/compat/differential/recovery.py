@@ -95,7 +95,7 @@ class DamagedCase:
         # What is `.cleaned` counts for nothing until it is swapped in, nor does what is `.swap`
         # and not below it: both remove them.
         self._before = _log_contents(broken, "*.log")
-        cleaned = min((path.name for path in broken.glob("*.log.cleaned")), default="~")
+        cleaned = min((path.name for path in broken.glob("*.cleaned")), default="~")
         for path in broken.glob("*.log.swap"):
             if path.name < cleaned:
                 self._before.add(path.read_bytes())
