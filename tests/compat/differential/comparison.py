@@ -133,16 +133,24 @@ def _as_left(producer: dict[str, Any], batches: list[dict[str, Any]]) -> dict[st
 
 
 def without_empty_epochs(told: dict[str, Any]) -> dict[str, Any]:
-    """Leave out epochs without records: only one side may have started them.
+    """Let epochs begin with their first record, and leave out those that have none.
 
-    Kafka notes the epoch of an append that it then refuses as larger than a segment. Ours start one
-    where something may be lost, and where a cut leaves only what lies below the log start.
+    Only one side may have started them earlier: Kafka notes the epoch of an append that it then
+    refuses as larger than a segment; ours start one where something may be lost, and where a cut
+    leaves only what lies below the log start. Where batches are not told of, they count to the end.
     """
     epochs = [each for each in told["leaderEpochs"] if each[1] < told["logEndOffset"]]
     if "batches" in told:
-        last = [batch["lastOffset"] for batch in told["batches"]]
-        epochs = [each for each in epochs if any(each[1] <= offset < each[2] for offset in last)]
+        epochs = [
+            [epoch, max(start, min(begins)), end]
+            for epoch, start, end in epochs
+            if (begins := _begins_between(start, end, told["batches"]))
+        ]
     return {**told, "leaderEpochs": epochs}
+
+
+def _begins_between(start: int, end: int, batches: list[dict[str, Any]]) -> list[int]:
+    return [each["baseOffset"] for each in batches if start <= each["lastOffset"] < end]
 
 
 def forget_what_may_differ(
