@@ -323,11 +323,19 @@ class LocalLog:
                 hint="mend the disk, then open the partition anew",
             ) from error
 
-    def batch_floor(self, offset: int) -> int:
-        """Return where the batch begins that `offset` lies in; `offset` itself between batches."""
-        at = self.segments.floor_index(offset)
-        found = self.segments[at].translate_offset(offset) if at >= 0 else None
-        return offset if found is None else min(offset, found.offset)
+    def end_before(self, offset: int) -> int:
+        """Return an offset up to which records stay where the log is cut at `offset`.
+
+        It may lie below the last one that does: in front of the cut a gap may gape, as behind a
+        batch that was cut before, and only the index is asked.
+        """
+        at = self.segments.floor_index(offset - 1)
+        if at < 0:
+            return offset
+        segment = self.segments[at]
+        position = segment.approximate_position(offset)
+        known = segment.offset_at(position - 1) if position else None
+        return segment.base_offset if known is None else known
 
     def truncate(self, offset: int, now_ms: int) -> None:
         """Remove everything from `offset` on; a batch that straddles it goes whole."""

@@ -455,8 +455,8 @@ class PartitionLog:
             if offset >= self._log.log_end_offset:
                 self._log.truncate_epochs()
                 return
-            floor = self._log.batch_floor(offset)
-            self._session.write_recovery_point(min(self._log.recovery_point, floor))
+            end = self._log.end_before(offset)
+            self._session.write_recovery_point(min(self._log.recovery_point, end))
             self._session.lower_cleaner_offset(offset)
             start = self._log.log_start_offset
             with self._session.changing:

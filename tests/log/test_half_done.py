@@ -123,6 +123,17 @@ def test_what_is_flushed_after_a_refused_operation_survives_a_power_cut(
     assert keys(left, "orders-0") == [b"0", b"1", b"2", b"last"]
 
 
+def test_a_power_cut_after_a_cut_in_a_gap_leaves_a_log_that_opens(fs: MemoryFileSystem) -> None:
+    log = open_log(fs, "orders-0")
+    log.append([Record(b"2", None, (), NOW), Record(b"3", None, (), NOW)])
+    log.truncate_to(3)  # takes the batch whole: nothing stands from 2 on
+    append(log, b"at 3")
+    log.flush()
+    log.truncate_to(3)
+    left = fs.crash_clone(Random(0), power=True, loss="everything")
+    assert keys(left, "orders-0") == [b"0", b"1"]
+
+
 def test_a_log_that_is_emptied_halfway_keeps_what_is_flushed(fs: MemoryFileSystem) -> None:
     def empty(disk: FileSystem) -> None:
         open_log(disk, "orders-0").truncate_to(0)

@@ -118,7 +118,7 @@ BUGS: Final = (
     ), "crashes", ("append", TROUBLE, "append", "flush")),
     Bug("16 the recovery point stays above a truncation", (
         Edit("streamlog.log.partition_log",
-             "write_recovery_point(min(self._log.recovery_point, floor))",
+             "write_recovery_point(min(self._log.recovery_point, end))",
              "write_recovery_point(self._log.recovery_point)"),
     ), "crashes", ("append", "append", "flush", TROUBLE, "truncate")),
     Bug("17 an index is believed blindly", (
