@@ -207,7 +207,7 @@ class DamagedCase:
         """
         trusts, touched = self._opening.is_clean, self._touched
         yield "logStartOffset"
-        if not (trusts and self._looks_ahead):
+        if not (trusts and (self._looks_ahead or is_raised)):
             yield "logEndOffset"
         skips = self._opening.recovery_point or self._looks_ahead
         looks_at_all = not (trusts or (skips and EPOCHS in touched))
