@@ -50,7 +50,7 @@ __all__ = ["IndexedRecords"]
 
 _logger = logging.getLogger(__name__)
 
-_LAG: Final = 64 << 10  # bytes of the log that the files of its indexes may lack
+_LAG: Final = 16  # times `index.interval.bytes` that the files of the indexes may lack
 
 
 class IndexedRecords:
@@ -382,7 +382,8 @@ class IndexedRecords:
 
     def store_indexes_if_due(self) -> None:
         """Write them where their files lag too far behind."""
-        if not 0 <= self._stored <= self.size < self._stored + _LAG:
+        lag = _LAG * self.config.index_interval_bytes
+        if not 0 <= self._stored <= self.size < self._stored + lag:
             self.store_indexes()
 
     def store_indexes(self, *, create: bool = False) -> None:
