@@ -67,7 +67,7 @@ class _Batch:
 
     def __init__(self, writer: str, ids: tuple[int, ...]) -> None:
         self.writer, self.ids = writer, ids
-        self.claim = Claim.MAY
+        self.claim = self.claim_before = Claim.GONE  # before the latest attempt to write them
         self.base_offset: int | None = None
         self.is_durable = False
         self.was_cut = False  # a truncation reached it
@@ -172,12 +172,14 @@ class Ledger:
                 if batch.was_cut:
                     batch.claim = Claim.MAY  # a repetition finds it done, or writes it again
                     continue
-                if event.outcome is Outcome.UNKNOWN and batch.claim is Claim.MUST:
+                if event.outcome is not Outcome.DONE and batch.claim is Claim.MUST:
                     continue  # repeated, and there already
+                if event.outcome is Outcome.UNKNOWN:
+                    batch.claim_before = batch.claim
                 batch.claim = {
                     Outcome.UNKNOWN: Claim.MAY,
                     Outcome.DONE: Claim.MUST,
-                    Outcome.REFUSED: Claim.GONE,
+                    Outcome.REFUSED: batch.claim_before,
                 }[event.outcome]
                 batch.is_durable |= event.is_durable and event.outcome is Outcome.DONE
                 if offset is not None:

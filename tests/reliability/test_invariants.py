@@ -18,9 +18,10 @@ from tests.reliability.history import (
     Retained,
     Seen,
     View,
+    Wrote,
 )
 from tests.reliability.invariants import RETENTION_MS, check
-from tests.reliability.subject import OPERATIONS, Subject
+from tests.reliability.subject import APP, OPERATIONS, Subject
 from tests.reliability.workloads import NAMED, drawn
 
 GOOD = ("append", "commit", "append batches", "append other", "commit", "repeat", "flush")
@@ -217,3 +218,21 @@ def test_what_is_gone_stays_gone_and_the_end_does_not_go_back() -> None:
 def test_an_error_without_a_type_is_named(good: History) -> None:
     bad = Raised("append", "KeyError()", is_typed=False)
     assert [each.invariant for each in check([*good, bad])] == ["errors_are_typed"]
+
+
+def test_a_repetition_that_is_refused_takes_nothing_back() -> None:
+    history = history_of(("append", "commit"))
+    wrote = next(each for each in history if isinstance(each, Wrote) and each.writer == APP)
+    again = wrote._replace(outcome=Outcome.UNKNOWN, base_offset={})
+    assert check([*history, again, again._replace(outcome=Outcome.REFUSED), history[-1]]) == []
+
+
+def test_what_was_only_ever_refused_must_not_be_there() -> None:
+    history = history_of(("append", "commit"))
+    story = [
+        each._replace(outcome=Outcome.REFUSED, base_offset={})
+        if isinstance(each, Wrote) and each.writer == APP and each.outcome is Outcome.DONE
+        else each
+        for each in history
+    ]
+    assert {each.invariant for each in check(story)} >= {"nothing_unwritten_is_there"}
