@@ -6,8 +6,9 @@ three `stat` calls.
 """
 
 import os
+from collections.abc import Callable
 from types import TracebackType
-from typing import Final
+from typing import Final, TypeVar
 
 from streamlog.config import LogConfig
 from streamlog.errors import (
@@ -38,6 +39,8 @@ from streamlog.segment.segment import Segment
 from streamlog.topic import TopicPartition, parse_partition_directory
 
 __all__ = ["LogReader"]
+
+T = TypeVar("T")
 
 _ATTEMPTS: Final = 10  # at listing a directory that changes
 
@@ -120,7 +123,7 @@ class LogReader:
     @property
     def last_stable_offset(self) -> int:
         """Below it no transaction is open."""
-        unstable = self._transactions().first_unstable_offset
+        unstable = self._asked(self._transactions).first_unstable_offset
         if unstable is None:
             return self.high_watermark
         return max(self.log_start_offset, min(unstable, self.high_watermark))
@@ -303,27 +306,34 @@ class LogReader:
                 is_committed=committed,
             )
 
-        try:
-            return fetch_now()
-        except FileMissingError:  # renamed or removed before this reader first opened it
-            self._relist()
-            return fetch_now()
+        return self._asked(fetch_now)
 
     def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:
         """Return the first record whose timestamp is at least `timestamp` (ms), or None."""
-        return offset_for_timestamp(self._segments, timestamp, self.log_start_offset)
+        return self._asked(
+            lambda: offset_for_timestamp(self._segments, timestamp, self.log_start_offset)
+        )
 
     def max_timestamp(self) -> OffsetAndTimestamp | None:
         """Return the first record of the largest timestamp, or None."""
-        return max_timestamp(self._segments, self.log_start_offset)
+        return self._asked(lambda: max_timestamp(self._segments, self.log_start_offset))
 
     def split(self, start_offset: int, end_offset: int, parts: int) -> list[tuple[int, int]]:
         """Cut a range of offsets into at most `parts` ranges of about equal bytes."""
-        return split(self._segments, start_offset, end_offset, parts)
+        return self._asked(lambda: split(self._segments, start_offset, end_offset, parts))
 
     def size_between(self, start_offset: int, end_offset: int) -> int:
         """Return about how many bytes lie between two offsets."""
-        return size_between(self._segments, start_offset, end_offset)
+        return self._asked(lambda: size_between(self._segments, start_offset, end_offset))
+
+    def _asked(self, ask: Callable[[], T]) -> T:
+        """Return what `ask` answers; anew where a file went before this reader first opened it."""
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return ask()
+            except FileMissingError:  # renamed or removed since it was listed
+                self._relist()
+        return ask()
 
     def _transactions(self) -> ProducerStateManager:
         if self._producers is None:

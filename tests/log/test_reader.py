@@ -1,5 +1,6 @@
 """Reading without a lock: what is looked at, and one segment as if it were a log."""
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -126,3 +127,25 @@ def test_a_range_that_compaction_emptied_is_passed_over(fs: MemoryFileSystem) ->
         info = reader.read(1, end_offset=50)
         assert (len(info.buffer), info.next_offset) == (0, 50)
         assert [each.offset for each in reader.read(50, end_offset=101).records()] == [100]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda reader: reader.size_between(0, 7) > 0,
+        lambda reader: reader.split(0, 7, 2)[-1][-1] == 7,
+        lambda reader: reader.offset_for_timestamp(NOW) == (2, NOW),
+        lambda reader: reader.max_timestamp() == (2, NOW),
+    ],
+    ids=["size", "split", "time", "largest time"],
+)
+def test_a_segment_that_goes_before_it_was_opened_stops_nobody(
+    fs: MemoryFileSystem, ask: Callable[[LogReader], bool]
+) -> None:
+    write(fs, 7)
+    with LogReader.open(PATH, fs=fs) as reader:
+        for name in fs.list(PATH):
+            if name.startswith(f"{0:020d}."):
+                fs.remove(f"{PATH}/{name}")
+        assert ask(reader)
+        assert reader.log_start_offset == 2
