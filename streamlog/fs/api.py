@@ -139,7 +139,7 @@ class FileLock(Protocol):
 
         Returns:
             False while another handle's lock conflicts, or where the path no longer names the
-            file: then release this lock and take a new one.
+            file, noticed within a millisecond: then release this lock and take a new one.
         """
         ...
 

@@ -9,7 +9,7 @@ the suffix `.swap` is taken away. Names alone tell how far that came:
     only `.swap`      everything is written and durable. It takes the place of every segment from
                       the first one's base up to the end of the last one.
     a `.deleted`      was replaced, or lay below the log start: see `deletion`.
-    a `.tmp`          of a snapshot or checkpoint was not written to its end: it goes.
+    a `.tmp`          of a snapshot, a checkpoint or a log's copy was not put in place: it goes.
 
 Whoever renames holds the partition's lock. A reader, who never does, sees the log as it is going
 to be: `live_logs`.

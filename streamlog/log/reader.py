@@ -2,7 +2,7 @@
 
 A reader finds the end of the log by scanning whole batches with right checksums from its last
 position on; it never trusts a file's size. `refresh` is a poll: where nothing happened it costs
-three `stat` calls.
+five `stat` calls.
 """
 
 import os
@@ -181,7 +181,8 @@ class LogReader:
         self._refresh_log_start()
         if len(self._segments):
             self._follow_tail()
-        if directory.mtime_ns != self._directory_mtime_ns or self._has_rolled():
+        has_moved = directory.mtime_ns != self._directory_mtime_ns
+        if has_moved or self._has_rolled() or self._is_replaced():
             self._directory_mtime_ns = directory.mtime_ns
             self._relist()
 
@@ -190,6 +191,10 @@ class LogReader:
         if len(self._segments) and self._log_end_offset == self._segments.active.base_offset:
             return False
         return self._fs.stat(f"{self.path}/{log_file_name(self.log_end_offset)}") is not None
+
+    def _is_replaced(self) -> bool:
+        """Tell whether a copy took the place of the tail, in the same tick of the clock or not."""
+        return len(self._segments) > 0 and self._segments.active.is_replaced(grows=True)
 
     def _follow_tail(self) -> None:
         active = self._segments.active

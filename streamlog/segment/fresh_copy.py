@@ -39,7 +39,7 @@ def replace_by_copy(fs: FileSystem, records: FileRecords, base_offset: int, size
         StorageError: The file cannot be read, or the copy not be written.
     """
     path = records.path + TEMPORARY_SUFFIX
-    with contextlib.suppress(FileMissingError):
+    with contextlib.suppress(FileMissingError):  # an earlier copy that was not finished, if any
         fs.remove(path)
     with fs.open(path, OpenMode.CREATE) as copy:
 

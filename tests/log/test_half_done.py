@@ -17,6 +17,7 @@ from streamlog.fs.api import FileSystem
 from streamlog.fs.faults import Fault, FaultyFileSystem
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.log.partition_log import PartitionLog
+from streamlog.log.reader import LogReader
 from streamlog.log.registry import alter_topic, create_topic, delete_topic
 from streamlog.log.roots import make_root
 from streamlog.log.topics import list_topics, partition_directories
@@ -123,6 +124,20 @@ def test_what_is_flushed_after_a_refused_operation_survives_a_power_cut(
     assert keys(left, "orders-0") == [b"0", b"1", b"2", b"last"]
 
 
+def test_a_reader_follows_a_log_that_a_copy_replaced(fs: MemoryFileSystem) -> None:
+    left, path = refuse(fs, flush, "sync", ".log"), f"{ROOT}/orders-0/{0:020d}.log"
+    before = left.stat(path)
+    with LogReader.open(f"{ROOT}/orders-0", fs=left) as reader:
+        assert reader.log_end_offset == 3
+        with open_log(left, "orders-0") as log:
+            append(log, b"last")
+        after = left.stat(path)
+        assert before is not None and after is not None and before.inode != after.inode
+        reader.refresh()
+        assert reader.log_end_offset == 4
+        assert next(reader.read(3, 1).records()).key == b"last"
+
+
 def test_a_power_cut_after_a_cut_in_a_gap_leaves_a_log_that_opens(fs: MemoryFileSystem) -> None:
     log = open_log(fs, "orders-0")
     log.append([Record(b"2", None, (), NOW), Record(b"3", None, (), NOW)])
@@ -156,9 +171,15 @@ def test_a_partition_whose_making_could_not_be_synced_keeps_what_is_flushed(
 ) -> None:
     def add(disk: FileSystem) -> None:
         alter_topic(
-            disk, ManualClock(NOW), ROOT, "orders",
-            configs={}, delete_configs=(), partitions=2, random=Random(4),
-        )  # fmt: skip
+            disk,
+            ManualClock(NOW),
+            ROOT,
+            "orders",
+            configs={},
+            delete_configs=(),
+            partitions=2,
+            random=Random(4),
+        )
 
     left = flush_and_cut_power(refuse(fs, add, "sync_directory", ROOT), "orders-1")
     assert keys(left, "orders-1") == [b"last"]

@@ -54,6 +54,11 @@ def compare(rounds: int = 5) -> Iterator[Comparison]:
         write_files(files)
         seconds = [case_s(spark, files, directory / f"case-{n}") for n in range(rounds + 1)][1:]
         yield Comparison(
-            "crash.case", median(seconds), PROMISED_S, "the promise", "s",
-            higher_is_better=False, goal=1.0,
-        )  # fmt: skip
+            "crash.case",
+            median(seconds),
+            PROMISED_S,
+            "the promise",
+            "s",
+            higher_is_better=False,
+            goal=1.0,
+        )

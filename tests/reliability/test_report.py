@@ -3,13 +3,28 @@
 from tests.reliability.report import report
 
 FACTS = {
-    "commit": "abc", "kernel": "Linux 6", "python": "3.11", "cpus": "2", "seed": 7,
-    "budget": "full", "budget_seconds": 60.0,
-}  # fmt: skip
-GOOD = {"kind": "crashes", "workloads": 2, "cases": 3000, "seconds": 1.0, "findings": [],
-        "harms": {}, "missing": None}  # fmt: skip
-LOSS = {"table": "losses", "what": "flush.messages=1, ext4",
-        "figures": {"power cuts": 4, "records told": 500, "most lost": 0}}  # fmt: skip
+    "commit": "abc",
+    "kernel": "Linux 6",
+    "python": "3.11",
+    "cpus": "2",
+    "seed": 7,
+    "budget": "full",
+    "budget_seconds": 60.0,
+}
+GOOD = {
+    "kind": "crashes",
+    "workloads": 2,
+    "cases": 3000,
+    "seconds": 1.0,
+    "findings": [],
+    "harms": {},
+    "missing": None,
+}
+LOSS = {
+    "table": "losses",
+    "what": "flush.messages=1, ext4",
+    "figures": {"power cuts": 4, "records told": 500, "most lost": 0},
+}
 COST = {"table": "flush policies", "what": "flush.ms=100", "figures": {"records/s": 33084.9}}
 BUG = {"name": "01 data is not synced", "is_found": True, "cases": 9, "seconds": 1.0, "sign": "x"}
 
