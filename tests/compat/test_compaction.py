@@ -18,6 +18,7 @@ from streamlog.log.partition_log import PartitionLog
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.control import ControlRecordType, EndTransactionMarker, build_marker
 from streamlog.records.record import CompressionType, Record
+from streamlog.records.validate import AppendOrigin
 from tests.compat.kafka import Kafka
 from tests.support.cleaning import clean, plain
 from tests.support.messages import message_set
@@ -160,3 +161,34 @@ def compare_rounds(
             checkpoint = report.end_offset
             clock.advance(1500)
     shutil.rmtree(path.parent)
+
+
+def test_only_kafka_takes_what_was_aborted_below_the_log_start_for_committed(
+    kafka: Kafka, tmp_path: Path, copy_of: Callable[[Path], Path]
+) -> None:
+    path, clock, fs = tmp_path / "root" / "orders-0", ManualClock(NOW), LocalFileSystem()
+    config = CONFIG | {"cleanup.policy": "compact,delete"}
+    settings = LogConfig.from_properties(config)
+    with PartitionLog.open(path, config=settings, fs=fs, clock=clock) as log:
+        aborted = BatchBuilder(
+            producer_id=10, producer_epoch=0, base_sequence=0, is_transactional=True
+        )
+        aborted.append(Record(b"a", b"1", (), NOW))
+        log.append_as_leader(aborted.build())
+        abort = build_marker(
+            EndTransactionMarker(ControlRecordType.ABORT, 0),
+            producer_id=10,
+            producer_epoch=0,
+            timestamp=NOW,
+        )
+        log.append_as_leader(abort, origin=AppendOrigin.COORDINATOR)
+        log.append([Record(b"b", b"2", (), NOW)])
+        log.roll()
+        log.delete_records(2)
+        answer = kafka.ask(
+            "clean", directory=str(copy_of(path)), config=config, clean=True, now=NOW,
+            recoveryPoint=3, checkpoint=0, logStartOffset=2,
+        )  # fmt: skip
+        ours = clean(fs, clock, log, checkpoint=0)
+    assert answer["recordsWritten"] == 3
+    assert ours.records_written == 2

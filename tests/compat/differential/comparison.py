@@ -49,15 +49,22 @@ def our_names(steps: list[Step], outcomes: list[int | str]) -> list[int | str]:
 
 
 def mend_counts(steps: list[Step], theirs: list[int | str], ours: list[int | str]) -> None:
-    """Put right how many records a round of cleaning wrote behind a deletion.
+    """Put right how many records rounds of cleaning wrote once an ABORT is below the log start.
 
-    Records of an aborted transaction below the log start, which nobody can read, Kafka may keep.
+    Kafka's cleaner reads a segment from its beginning, but asks which transactions were aborted
+    from the log start on: to it, one that ended below was committed, and its marker ends nothing.
     """
-    has_deleted = False
-    for at, step in enumerate(steps):
-        if step["do"] == "clean" and has_deleted and isinstance(theirs[at], int):
-            theirs[at] = ours[at]
-        has_deleted |= step["do"] == "delete"
+    aborted: list[int] = []
+    log_start_offset = 0
+    for at, (step, outcome) in enumerate(zip(steps, ours, strict=True)):
+        if isinstance(outcome, str):
+            continue
+        if step["do"] == "delete":
+            log_start_offset = outcome
+        elif step.get("marker") == "ABORT":
+            aborted.append(outcome)
+        elif step["do"] == "clean" and any(each < log_start_offset for each in aborted):
+            theirs[at] = outcome
 
 
 def told(answer: dict[str, Any]) -> dict[str, Any]:
