@@ -150,7 +150,10 @@ class _Case:
         if is_same:
             pair = [
                 comparison.files(
-                    side, has_indexes=self._script.has_plain_indexes, log_start_offset=start
+                    side,
+                    has_indexes=self._script.has_plain_indexes,
+                    log_start_offset=start,
+                    log_end_offset=live["logEndOffset"],
                 )
                 for side in (sides.theirs, sides.ours)
             ]

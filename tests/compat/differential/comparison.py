@@ -26,7 +26,6 @@ __all__ = [
 ]
 
 SHOWN = 300
-NO_EPOCHS = "0\n0\n"  # Kafka leaves an empty file where there has never been one
 OUR_NAMES = {
     "RecordTooLargeException": "MessageTooLargeError",
     "RecordBatchTooLargeException": "RecordListTooLargeError",
@@ -220,13 +219,20 @@ def _from_start(ours: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from (each for each in batch["records"] if each["offset"] >= ours["logStartOffset"])
 
 
-def files(directory: Path, *, has_indexes: bool, log_start_offset: int) -> dict[str, object]:
-    """Return what the files hold that both write: bytes, producers in any order, epochs."""
+def files(
+    directory: Path, *, has_indexes: bool, log_start_offset: int, log_end_offset: int
+) -> dict[str, object]:
+    """Return what the files hold that both write: bytes, producers in any order, epochs.
+
+    Kafka opens a log that holds nothing from its start on without an epoch; to us the latest goes
+    on.
+    """
     found: dict[str, object] = {**logs(directory)}
     if has_indexes:
         found |= indexes(directory)
-    epochs = (directory / "leader-epoch-checkpoint").read_text()
-    found["leader-epoch-checkpoint"] = epochs or NO_EPOCHS
+    epochs = (directory / "leader-epoch-checkpoint").read_text().splitlines()[2:]
+    begun = [each for each in epochs if int(each.split()[1]) < log_end_offset]
+    found["leader-epoch-checkpoint"] = begun
     wanted = {int(name[:-4]) for name in logs(directory)}
     for path in sorted(directory.glob("*.snapshot")):
         if int(path.stem) in wanted and (int(path.stem) > log_start_offset or not log_start_offset):
