@@ -1,6 +1,6 @@
 """Scanning a buffer while it fills: what was just read is looked at while it is at hand.
 
-A piece of some hundred KiB stays in the processor's own cache from the moment the system copies it
+A piece of up to a MiB stays in the processor's own cache from the moment the system copies it
 there until its checksums are compared. Reading megabytes first and looking at them afterwards
 fetches each byte from further away once more, and that takes as long as the checksum itself.
 """
@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from streamlog.binary.arrays import as_source
 from streamlog.records.batch import BatchScan, check_crc, scan_batches
+from streamlog.records.layout import LENGTH_OFFSET, LOG_OVERHEAD
 from streamlog.records.plain_headers import compiled, numba_is_loaded
 from streamlog.records.slot import OUT_OF_ROOM
 from streamlog.records.table import WIDTH, BatchTable, ScanStop
 
-__all__ = ["PIECE_SIZE", "BatchScanner", "CheckedScan"]
+__all__ = ["PIECE_SIZE", "BatchScanner", "CheckedScan", "claimed_size"]
 
-PIECE_SIZE: Final = 256 << 10  # bytes to read at a time
+PIECE_SIZE: Final = 1 << 20  # bytes to read at a time
 _ROWS: Final = 256  # of the table at first
 
 
@@ -46,14 +47,21 @@ class BatchScanner:
         self._state = np.zeros(3, np.int64)  # see the kernel `scan_sound`
         self._stop: int = ScanStop.END
 
-    def go_on(self, filled: int) -> None:
-        """Look at the batches that are whole, now that the first `filled` bytes are there."""
-        if self._stop > ScanStop.PARTIAL:
-            return
+    def go_on(self, filled: int) -> bool:
+        """Look at the batches that are whole, now that the first `filled` bytes are there.
+
+        Returns:
+            Whether another batch can come to be whole in what the buffer has room for.
+        """
+        source = self._source[:filled]
         if numba_is_loaded():
-            self._scan_current(self._source[:filled])
+            self._scan_current(source)
         if self._stop == ScanStop.BAD_MAGIC or not numba_is_loaded():
-            self._scan_any(self._source[:filled])
+            self._scan_any(source)
+        if self._stop > ScanStop.PARTIAL:
+            return False
+        position = int(self._state[2])
+        return claimed_size(source[position:]) <= len(self._source) - position
 
     def _scan_current(self, source: NDArray[np.uint8]) -> None:
         scan_sound = compiled("batch_kernels").scan_sound
@@ -78,3 +86,11 @@ class BatchScanner:
         count, sound, consumed = self._state.tolist()
         table = BatchTable(self._fields[:count])
         return CheckedScan(BatchScan(table, ScanStop(self._stop), consumed), sound)
+
+
+def claimed_size(buffer: NDArray[np.uint8]) -> int:
+    """Return how many bytes the batch at the front says it has, 0 where that cannot be read."""
+    if len(buffer) < LOG_OVERHEAD:
+        return 0
+    length = int.from_bytes(buffer[LENGTH_OFFSET:LOG_OVERHEAD].tobytes(), "big", signed=True)
+    return LOG_OVERHEAD + length

@@ -31,12 +31,10 @@ from streamlog.fs.api import File, FileStat, FileSystem, OpenMode
 from streamlog.records.batch import BatchScan, ScanStop
 from streamlog.records.layout import (
     HEADER_SIZE_UP_TO_MAGIC,
-    LENGTH_OFFSET,
-    LOG_OVERHEAD,
     MAX_INT32,
 )
 from streamlog.records.legacy_layout import MIN_MESSAGE_SIZE
-from streamlog.records.scanner import PIECE_SIZE, BatchScanner
+from streamlog.records.scanner import PIECE_SIZE, BatchScanner, claimed_size
 from streamlog.segment.header_walk import CONTINUE, FOUND, NO_PROMISE, UNSOUND, walk
 from streamlog.segment.offset_index import IndexEntry
 
@@ -254,8 +252,8 @@ class FileRecords:
             chunk = self._fill(buffer[: end - position], position, end - position)
             view, scan = chunk.buffer, chunk.scan
             if scan.stop is ScanStop.PARTIAL and len(scan.table) == 0:
-                size = _claimed_size(view)
-                if len(view) < size <= end - position and len(view) == len(buffer):
+                size = claimed_size(view)
+                if len(buffer) < size <= end - position:
                     buffer = np.empty(size, np.uint8)
                     continue
             yield chunk
@@ -278,14 +276,13 @@ class FileRecords:
         return self._fill(buffer, position, size)
 
     def _fill(self, buffer: NDArray[np.uint8], position: int, size: int) -> Chunk:
-        """Read into `buffer`, piece by piece, and look for batches in its first `size` bytes."""
+        """Read into `buffer` while batches come, and look for them in its first `size` bytes."""
         scanner, filled, file = BatchScanner(buffer), 0, self.file
         size = min(size, len(buffer))
         for start in range(0, size, PIECE_SIZE):
             end = start + PIECE_SIZE if start + PIECE_SIZE < size else len(buffer)
             filled += file.pread_into(buffer[start:end], position + start)
-            scanner.go_on(min(filled, size))
-            if filled < end:
+            if not scanner.go_on(min(filled, size)) or filled < end:
                 break
         return Chunk(position, buffer[:filled], *scanner.finish())
 
@@ -331,11 +328,3 @@ class FileRecords:
             file, self._file = self._file, None
         if file is not None:
             file.close()
-
-
-def _claimed_size(view: NDArray[np.uint8]) -> int:
-    """Return how many bytes the batch at the front says it has, 0 where that cannot be read."""
-    if len(view) < LOG_OVERHEAD:
-        return 0
-    length = int.from_bytes(view[LENGTH_OFFSET:LOG_OVERHEAD].tobytes(), "big", signed=True)
-    return LOG_OVERHEAD + length

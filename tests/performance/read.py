@@ -17,7 +17,7 @@ from streamlog.records.columns import decode_columns
 from tests.performance.comparison import Comparison, interleaved
 from tests.performance.partitions import EVER, KafkaLog, batch_of, beside_kafka, fill
 
-CHUNK = 1 << 20
+CHUNK = 4 << 20  # as a task of a query reads
 BATCHES = 8000
 TABLE_BYTES = 1 << 30
 TABLE_CHUNK = 4 << 20

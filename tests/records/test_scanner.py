@@ -76,3 +76,21 @@ def test_batches_behind_a_wrong_checksum_are_found_but_not_sound() -> None:
     buffer[2 * 100 + 99] ^= 1
     found = scanned(bytes(buffer), [150, 150])
     assert (len(found.scan.table), found.sound) == (6, 2)
+
+
+@pytest.mark.parametrize("has_numba", [True, False])
+@pytest.mark.parametrize(
+    ("room", "filled", "goes_on"),
+    [(200, 100, True), (200, 150, True), (199, 150, False), (100, 100, True), (110, 110, True)],
+)
+def test_it_goes_on_while_the_next_batch_has_room(
+    room: int, filled: int, goes_on: bool, has_numba: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scanner, "numba_is_loaded", lambda: has_numba)
+    target = np.zeros(room, np.uint8)
+    target[:filled] = np.frombuffer(make_batches([BatchPlan(0, 1, 100)] * 2), np.uint8)[:filled]
+    assert BatchScanner(target).go_on(filled) is goes_on
+
+
+def test_it_does_not_go_on_behind_what_is_no_batch() -> None:
+    assert not BatchScanner(np.full(200, 0xFF, np.uint8)).go_on(100)
