@@ -12,22 +12,24 @@ cannot do is said aloud, and makes no difference to that. `tests.reliability.rep
 import argparse
 import json
 import logging
-import os
-import platform
-import subprocess
 import sys
 from collections import Counter
 from random import SystemRandom
+from typing import Any, Final
 
+from tests.reliability import machine, scratch
 from tests.reliability.campaign import BUDGETS, Finding, Tally, chosen_kinds, run
 from tests.reliability.invariants import Harm
 from tests.reliability.kinds import KINDS
 from tests.reliability.subject import OPERATIONS
 from tests.reliability.workloads import Workload
 
+SIGNS: Final = 5  # of a finding; more say the same
+
 
 def main() -> int:
     arguments = parse()
+    scratch.end_in_order()
     logging.disable(logging.CRITICAL)  # recovery says what it cut; here that is the rule
     seed = SystemRandom().randrange(1 << 32) if arguments.seed is None else arguments.seed
     if not arguments.json:
@@ -39,7 +41,7 @@ def main() -> int:
     kinds = arguments.only or chosen_kinds(arguments.budget)
     if arguments.json:
         facts = {"seed": seed, "budget": arguments.budget, "budget_seconds": seconds}
-        print(json.dumps({**facts, **machine()}), flush=True)
+        print(json.dumps({**facts, **machine.facts()}), flush=True)
     only = arguments.operations and arguments.operations._replace(on_nothing=arguments.on_nothing)
     for tally in run(kinds, seed=seed, seconds=seconds, only=only):
         show(tally, as_json=arguments.json)
@@ -51,23 +53,6 @@ def main() -> int:
             f"{harms[Harm.TORN]} torn, {harms[Harm.UNTYPED]} untyped errors"
         )
     return 0 if is_good else 1
-
-
-def machine() -> dict[str, str]:
-    """Return what the figures depend on."""
-    return {
-        "kernel": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "cpus": str(os.cpu_count()),
-        "commit": commit(),
-    }
-
-
-def commit() -> str:
-    """Return which state of the sources this is; a + where it was changed since."""
-    command = ["git", "describe", "--always", "--dirty=+"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
 
 
 def parse() -> argparse.Namespace:
@@ -97,9 +82,10 @@ def show(tally: Tally, *, as_json: bool) -> None:
             "workloads": tally.workloads,
             "cases": tally.cases,
             "seconds": round(tally.seconds, 1),
-            "findings": [found.command for found in tally.findings],
+            "findings": [recorded(found) for found in tally.findings],
             "harms": {harm.value: count for harm, count in tally.harms.items()},
             "missing": tally.missing,
+            "ended": machine.now(),
         }
         print(json.dumps(facts), flush=True)
         return
@@ -115,9 +101,15 @@ def show(tally: Tally, *, as_json: bool) -> None:
         explain(found)
 
 
+def recorded(found: Finding) -> dict[str, Any]:
+    """Return what a line of JSON tells of a finding."""
+    signs = [f"{each.invariant}: {each.detail}" for each in found.violations[:SIGNS]]
+    return {"again": found.command, "what": found.description, "violations": signs}
+
+
 def explain(found: Finding) -> None:
     print(f"  {found.description}\n    again: {found.command}")
-    for violation in found.violations[:5]:
+    for violation in found.violations[:SIGNS]:
         print(f"    {violation.invariant}: {violation.detail}")
 
 

@@ -23,6 +23,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tests.reliability import scratch
+
 DEVICE: Final = "/dev/fuse"
 NAME: Final = b"disk"
 ROOT_NODE, FILE_NODE = 1, 2
@@ -111,6 +113,7 @@ def block_device(directory: Path, size: int, refuses: Refuses) -> Iterator[Block
         server = os.fork()
         if server == 0:
             try:
+                scratch.die_with_parent()
                 _serve(kernel, _Disk(bytearray(size), device, refuses))
             finally:
                 os._exit(0)

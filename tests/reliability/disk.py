@@ -35,6 +35,7 @@ from streamlog.log.manager import LogManager
 from streamlog.records.builder import BatchBuilder, InputColumns, encode_columns
 from streamlog.records.record import CompressionType, Record
 from streamlog.topic import TopicPartition
+from tests.reliability import machine, scratch
 from tests.reliability.content import NOW
 from tests.reliability.kinds.disks import (
     JOURNAL_FLUSHED,
@@ -228,6 +229,7 @@ def _append_until_cut(disk: Disk, policy: str, number: int, random: Random) -> t
     child = os.fork()
     if child == 0:
         try:
+            scratch.die_with_parent()
             local._boot_id = f"boot-{number}"
             with _appender(disk.root, policy) as append:
                 count = 0
@@ -263,6 +265,9 @@ def _records_after(disk: Disk) -> int:
 def main() -> int:
     arguments = parse()
     random = Random(arguments.seed)
+    scratch.end_in_order()
+    if arguments.json:
+        print(json.dumps(machine.facts()), flush=True)
     logging.disable(logging.CRITICAL)  # recovery says what it cut; here that is the rule
     for figure in measure(arguments.directory, arguments.cuts, random):
         if arguments.json:

@@ -6,8 +6,9 @@
     python -m tests.reliability.report campaign.jsonl bugs.jsonl disk.jsonl \\
         > streamlog/RELIABILITY.md
 
-Nothing is measured here and no figure is written by hand. A kind that a run left out, and one that
-its machine could not do, is listed as what is not covered.
+`tests.reliability.full` does all of that. Nothing is measured here and no figure is written by
+hand. A file may hold what several runs have printed, one behind the other. What none of them did,
+what the machine could not do and what was ended is listed as not covered.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from tests.reliability.bugs.catalogue import BUGS, NO_BUG, WITHOUT_A_BUG
 from tests.reliability.kinds import KINDS
 from tests.reliability.workloads import NAMED
 
@@ -33,6 +35,7 @@ TABLES: Final = {
     "write-back": "Until the kernel has written half of 16 MiB that nobody asked it to sync:",
     "flush policies": "Appends of ten records of 1 KiB, by one writer:",
 }
+FILES: Final = ("campaign", "bugs", "disk")
 WITHOUT_WORKLOADS: Final = {"mutations", "pipelines"}
 NOT_COVERED: Final = (
     "disks that say a flush is done and lie; a real device's own cache",
@@ -42,40 +45,42 @@ NOT_COVERED: Final = (
     "replication between roots, which does not exist",
 )
 
+Lines = Sequence[Mapping[str, Any]]
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.reliability.report", description=__doc__)
-    parser.add_argument("campaign", type=Path)
-    parser.add_argument("bugs", type=Path)
-    parser.add_argument("disk", type=Path)
+    for name in FILES:
+        parser.add_argument(name, type=Path)
     arguments = parser.parse_args()
-    facts, *tallies = _lines(arguments.campaign)
-    print("\n".join(report(facts, tallies, _lines(arguments.bugs), _lines(arguments.disk))))
+    print("\n".join(report(*(_lines(getattr(arguments, name)) for name in FILES))))
     return 0
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def page(directory: Path) -> str:
+    """Return the report of what a directory holds of a run."""
+    return "\n".join([*report(*(_lines(directory / f"{name}.jsonl") for name in FILES)), ""])
+
+
+def _lines(path: Path) -> Lines:
     lines = path.read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines if line.startswith("{")]
 
 
-Lines = Sequence[Mapping[str, Any]]
-
-
-def report(facts: Mapping[str, Any], tallies: Lines, bugs: Lines, figures: Lines) -> Iterator[str]:
+def report(campaign: Lines, bugs: Lines, disk: Lines) -> Iterator[str]:
     """Yield the lines of the report."""
+    tallies = [each for each in campaign if "kind" in each]
     done = [each for each in tallies if each["missing"] is None]
+    figures = [each for each in disk if "table" in each]
     yield from (
         "# What was broken, and what came of it",
         "",
         "<!-- Made by `python -m tests.reliability.report`; do not edit. -->",
         "",
-        f"Commit {facts['commit']}, {facts['kernel']}, Python {facts['python']}, "
-        f"{facts['cpus']} CPUs, seed {facts['seed']}. Budget: {facts['budget']}, given "
-        f"{facts['budget_seconds']:,.0f} seconds.",
+        _when(campaign, tallies),
         "",
     )
-    yield from _verdict(done)
+    yield from _verdict(done, _ended(campaign))
     yield from _promises(figures)
     yield from (
         f"Violations of these promises in the run above: {_harm(done, 'lost')}.",
@@ -95,8 +100,43 @@ def report(facts: Mapping[str, Any], tallies: Lines, bugs: Lines, figures: Lines
         "",
     )
     yield from _bugs(bugs)
-    yield from _disk(figures)
-    yield from _left_out(tallies)
+    yield from _disk(disk, figures)
+    yield from _left_out(tallies, [*_ended(campaign), *_ended(bugs), *_ended(disk)])
+
+
+# ---- what was run when -------------------------------------------------------------------------
+def _when(campaign: Lines, tallies: Lines) -> str:
+    facts = [each for each in campaign if "seed" in each]
+    if not facts:
+        return "No campaign was run."
+    seconds = sum(each["budget_seconds"] for each in facts)
+    ended = max((each["ended"] for each in tallies), default="nobody knows when")
+    return (
+        f"{_stand(facts)}, {_each(facts, 'kernel')}, Python {_each(facts, 'python')}, "
+        f"{_each(facts, 'cpus')} CPUs, seed {_each(facts, 'seed')}. Budget: "
+        f"{_each(facts, 'budget')}, given {seconds:,.0f} seconds of work, from "
+        f"{min(each['began'] for each in facts)} to {ended}."
+    )
+
+
+def _stand(facts: Lines) -> str:
+    """Return at which state of the sources something was run; + where that had been changed."""
+    return f"Commit {_each(facts, 'commit')}"
+
+
+def _each(facts: Lines, name: str) -> str:
+    return ", ".join(dict.fromkeys(str(each[name]) for each in facts))
+
+
+def _own_run(lines: Lines) -> str:
+    """Return at which state and when a part of its own was run."""
+    facts = [each for each in lines if "commit" in each]
+    return f"{_stand(facts)}, {_each(facts, 'began')}." if facts else "Not part of this run."
+
+
+def _ended(lines: Lines) -> Lines:
+    """Return the parts that did not end by themselves."""
+    return [each for each in lines if "part" in each]
 
 
 def _named(tally: Mapping[str, Any]) -> str:
@@ -110,13 +150,18 @@ def _promises(figures: Lines) -> Iterator[str]:
     """Yield what is promised for each flush policy, and what power cuts have taken."""
     lost = {each["what"]: each["figures"] for each in figures if each["table"] == "losses"}
     kinds = sorted({what.rpartition(", ")[2] for what in lost})
+    measured_how = (
+        "under a writer that appends as fast as it can (`python -m tests.reliability.disk`; in "
+        "brackets, of how many records it had been told):"
+        if lost
+        else "whose losses this run did not measure:"
+    )
     yield from (
         "",
         "## What survives what",
         "",
         "A process that dies takes nothing that was answered, whatever the settings. A power cut, "
-        "under a writer that appends as fast as it can (`python -m tests.reliability.disk`; in "
-        "brackets, of how many records it had been told):",
+        + measured_how,
         "",
         f"| synced at | is kept | may be lost |{''.join(f' most lost on {k} |' for k in kinds)}",
         f"|---|---|---|{'---|' * len(kinds)}",
@@ -136,14 +181,18 @@ def _promises(figures: Lines) -> Iterator[str]:
     )
 
 
-def _disk(figures: Lines) -> Iterator[str]:
+def _disk(disk: Lines, figures: Lines) -> Iterator[str]:
     """Yield what the disk did."""
     yield from (
         "## What the disk did",
         "",
-        "What a write costs is its sync, and what is not synced stays in memory for half a minute.",
+        _own_run(disk),
         "",
     )
+    if not figures:
+        return
+    yield "A write costs its sync, and what is not synced stays in memory for half a minute."
+    yield ""
     for table, title in TABLES.items():
         rows = [each for each in figures if each["table"] == table]
         if rows:
@@ -163,53 +212,74 @@ def _harm(done: Lines, name: str) -> int:
     return sum(each["harms"].get(name, 0) for each in done)
 
 
-def _verdict(done: Lines) -> Iterator[str]:
+def _verdict(done: Lines, ended: Lines) -> Iterator[str]:
     cases = sum(each["cases"] for each in done)
-    findings = [line for each in done for line in each["findings"]]
+    findings = [found for each in done for found in each["findings"]]
     yield (
         f"**{cases:,} cases: {_harm(done, 'lost')} lost, {_harm(done, 'duplicated')} duplicated, "
         f"{_harm(done, 'torn')} torn, {_harm(done, 'untyped')} untyped errors, "
         f"{len(findings)} findings of any sort.**"
     )
     yield ""
+    for each in ended:
+        yield f"**{each['part']} {each['how']}.**"
+        yield ""
     if findings:
         yield "Each finding can be seen again:"
         yield ""
-        yield from (f"    {line}" for line in findings)
-    else:
+        for found in findings:
+            yield f"    {found['again']}"
+            for sign in found["violations"]:
+                yield from (f"        {line}" for line in sign.splitlines())
+    elif cases and not ended:
         yield (
-            f"With no failure in {cases:,} cases the rate is below {3 / max(cases, 1):.1e} a case "
+            f"With no failure in {cases:,} cases the rate is below {3 / cases:.1e} a case "
             "(95 %), of cases drawn as these were."
         )
 
 
 def _bugs(bugs: Lines) -> Iterator[str]:
-    seeded = [each for each in bugs if each["name"] != "no bug" and each["name"][:2] != "00"]
+    names = [each.name for each in BUGS]
+    hunts = {each["name"]: each for each in bugs if "name" in each}
+    seeded = [hunts[name] for name in names if name in hunts]
+    yield from ("## Bugs put in on purpose", "", _own_run(bugs), "")
+    if not seeded:
+        return
     found = sum(each["is_found"] for each in seeded)
+    others = [name for name in names if name not in hunts]
     yield from (
-        "## Bugs put in on purpose",
-        "",
         f"Found {found} of {len(seeded)}. `python -m tests.reliability.teeth` puts each into a "
         "process of its own.",
         "",
+        *(f"Not looked for: {name}." for name in others),
+        *([""] if others else []),
         "| bug | cases to the first sign | what did not hold |",
         "|---|---|---|",
         *(
             f"| {each['name']} | {each['cases'] if each['is_found'] else 'NOT FOUND'} "
             f"| {each['sign']} |"
-            for each in seeded
+            for each in hunts.values()
+            if each["name"] != NO_BUG
         ),
         "",
+        *(f"- There is no bug {number}: {why}." for number, why in WITHOUT_A_BUG.items()),
+        "",
     )
+    if NO_BUG in hunts:
+        sound = hunts[NO_BUG]
+        what = "something, which is wrong" if sound["is_found"] else "nothing"
+        yield f"Where there was no bug, {sound['cases']:,} of the same cases found {what}."
+        yield ""
 
 
-def _left_out(tallies: Lines) -> Iterator[str]:
+def _left_out(tallies: Lines, ended: Lines) -> Iterator[str]:
     missing = {each["kind"]: each["missing"] for each in tallies if each["missing"] is not None}
-    asked = {each["kind"] for each in tallies}
+    asked = {*(each["kind"] for each in tallies), *(each["part"] for each in ended)}
     yield from (
         "## What is not covered",
         "",
         *(f"- {kind}: the machine lacked {what}" for kind, what in missing.items()),
+        *(f"- {each['part']}: it {each['how']}" for each in ended),
         *(f"- {kind}: not part of this run" for kind in KINDS if kind not in asked),
         *(f"- {each}" for each in NOT_COVERED),
     )

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from tests.reliability import machine
 from tests.reliability.bugs.catalogue import BUGS, FAKE, NO_BUG, TROUBLE, Bug
 from tests.reliability.bugs.patching import install
 
@@ -44,6 +45,8 @@ def main() -> int:
         print(json.dumps(look_for(_named(arguments.bug), arguments.seconds)._asdict()))
         return 0
     wanted = [each for each in BUGS if not arguments.only or each.name[:2] in arguments.only]
+    if arguments.json:
+        print(json.dumps(machine.facts()), flush=True)
     names = [NO_BUG, FAKE.name, *(each.name for each in wanted)]
     hunts = []
     with ThreadPoolExecutor(PROCESSES) as pool:

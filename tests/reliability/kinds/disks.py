@@ -20,7 +20,6 @@ import shutil
 import signal
 import struct
 import subprocess
-import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -32,6 +31,7 @@ from typing import Any, Final
 from streamlog.fs import local
 from streamlog.fs.local import LocalFileSystem
 from streamlog.records.batch import check_crc, scan_batches
+from tests.reliability import scratch
 from tests.reliability.block_device import BLOCK_SIZE, DEVICE, BlockDevice, block_device
 from tests.reliability.history import Cleaned, Crashed, Event, History, Outcome, Retained
 from tests.reliability.invariants import Violation
@@ -155,7 +155,7 @@ class Disk:
 @contextmanager
 def mounted(kind: str, *, mib: int = 0) -> Iterator[Disk]:
     """Mount a new file system on an image of so many MiB; 0: as few as will do."""
-    with _place() as place:
+    with scratch.place() as place:
         image = place / "image"
         with image.open("wb") as file:
             file.truncate((mib or IMAGE_MIB[kind]) << 20)
@@ -165,7 +165,7 @@ def mounted(kind: str, *, mib: int = 0) -> Iterator[Disk]:
 
 @contextmanager
 def _served(kind: str) -> Iterator[tuple[Disk, BlockDevice]]:
-    with _place() as place:
+    with scratch.place() as place:
         directory = place / "device"
         directory.mkdir()
         holds_records(memoryview(bytes(BLOCK_SIZE)))  # compiled before somebody waits for it
@@ -174,15 +174,6 @@ def _served(kind: str) -> Iterator[tuple[Disk, BlockDevice]]:
             _file_system(kind, Disk(place, device.path)) as disk,
         ):
             yield disk, device
-
-
-@contextmanager
-def _place() -> Iterator[Path]:
-    place = Path(tempfile.mkdtemp(prefix="power-", dir="/dev/shm"))
-    try:
-        yield place
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
 
 
 @contextmanager
@@ -228,6 +219,7 @@ def _work_until_cut(
     child = os.fork()
     if child == 0:
         try:
+            scratch.die_with_parent()
             _work(disk, workload, number, Random(seed))
         finally:
             os._exit(0)
@@ -330,6 +322,7 @@ def in_child(work: Callable[[], Any]) -> Any:
     child = os.fork()
     if child == 0:
         try:
+            scratch.die_with_parent()
             with os.fdopen(writer, "wb") as pipe:
                 pipe.write(_outcome(work))
         finally:
