@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from streamlog.cli.checkup_findings import FAIL, OK, WARN, Finding
-from streamlog.cli.root_safety import check_access, check_promises
+from streamlog.cli.root_safety import check_access, check_look_alikes, check_promises
 from streamlog.clock import SystemClock
 from streamlog.errors import StreamLogError, UnavailableError
 from streamlog.fs.api import FileSystem, OpenMode
@@ -36,7 +36,8 @@ _CORE: Final = (
 )
 _REMOTE: Final = {"nfs", "nfs4", "cifs", "smb2", "smb3", "9p", "v9fs", "fuseblk", "ceph", "lustre"}
 _VOLATILE: Final = {"tmpfs", "ramfs"}
-_LEFTOVER: Final = re.compile(r"\.(cleaned|swap|deleted|torn-[0-9]+)$", re.ASCII)
+_SET_ASIDE: Final = ("-delete", "-stray", "-future")
+_LEFTOVER: Final = re.compile(r"\.(cleaned|swap|deleted|tmp|torn-[0-9]+)$", re.ASCII)
 
 # Runs in the Python that Spark will ask; must do in any Python 3, with or without packages.
 _PROBE: Final = """
@@ -252,6 +253,7 @@ def check_root_at(fs: FileSystem, root: str) -> Iterator[Finding]:
     yield Finding("root", OK, f"{root}: {kind}; {len(partitions)} topics, {count} partitions")
     yield from _check_file_system(root)
     yield from check_access(fs, root)
+    yield from check_look_alikes(fs, root, partitions)
     if is_ours:
         yield from _check_writing(fs, root)
         yield from check_promises(fs, root)
@@ -321,8 +323,9 @@ def _check_staging(fs: FileSystem, root: str) -> Iterator[Finding]:
 def _check_leftovers(
     fs: FileSystem, root: str, partitions: dict[str, dict[int, str]]
 ) -> Iterator[Finding]:
-    """Look for files of cut tails and of interrupted maintenance."""
-    left = [
+    """Look for files of cut tails and of interrupted maintenance, and partitions set aside."""
+    aside = [f"{root}/{name}" for name in fs.list(root) if name.endswith(_SET_ASIDE)]
+    left = aside + [
         f"{path}/{name}"
         for numbers in partitions.values()
         for path in numbers.values()
@@ -333,6 +336,8 @@ def _check_leftovers(
         listed = ", ".join(os.path.relpath(path, root) for path in left[:5])
         more = ", …" if len(left) > 5 else ""
         cure = "look at torn tails, then remove them; the rest goes by itself"
-        yield Finding("leftovers", WARN, f"{len(left)} files: {listed}{more}", cure)
+        if aside:
+            cure += "; of partitions a broker has set aside, it is the broker who decides"
+        yield Finding("leftovers", WARN, f"{len(left)}: {listed}{more}", cure)
     else:
         yield Finding("leftovers", OK, "none")

@@ -8,9 +8,11 @@ symbolic link.
 
 import contextlib
 import os
+import re
 import shlex
 import stat
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -19,8 +21,9 @@ from streamlog.clock import Clock, SystemClock
 from streamlog.errors import StreamLogError
 from streamlog.fs.api import FileKind, FileStat, FileSystem, OpenMode
 from streamlog.log.roots import state_path
+from streamlog.topic import parse_partition_directory
 
-__all__ = ["check_access", "check_promises"]
+__all__ = ["check_access", "check_look_alikes", "check_promises"]
 
 NAMED_MAX: Final = 5  # so many paths a finding names
 SYNCS: Final = 5
@@ -29,6 +32,7 @@ PROBE_SIZE: Final = 4096
 MOUNTS: Final = Path("/proc/self/mountinfo")
 _CARELESS: Final = {"nobarrier", "barrier=0", "data=writeback"}
 _PRELOADED: Final = ("eatmydata",)
+_PARTITION_LIKE: Final = re.compile(r".+-\W?\d+", re.DOTALL)  # to an eye, so digits of any script
 
 
 # ---- who may change it --------------------------------------------------------------------------
@@ -70,6 +74,37 @@ def check_access(fs: FileSystem, root: str) -> Iterator[Finding]:
         *("kinds", FAIL, odd, root, "pipes, sockets or devices"),
         "remove them; they are never opened",
     )
+
+
+def check_look_alikes(fs: FileSystem, root: str, topics: Iterable[str]) -> Iterator[Finding]:
+    """Yield which names in a root a person would take for something else.
+
+    Args:
+        fs: Where it is.
+        root: Its directory.
+        topics: The topics it has.
+    """
+    known = {*topics}
+    odd = [
+        os.path.join(root, name)
+        for name in fs.list(root)
+        if _PARTITION_LIKE.fullmatch(name) and not _is_partition_of(name, known)
+    ]
+    cure = "nobody reads them: see who put them there, then move them out of the root"
+    yield _some("look-alikes", WARN, odd, root, "called like a partition, of no topic here", cure)
+    alike = defaultdict[str, list[str]](list)
+    for name in sorted(known):
+        alike[name.casefold().replace(".", "_")].append(name)
+    for names in alike.values():
+        if len(names) > 1:
+            found = f"topics that differ only in case, or in . and _: {', '.join(names)}"
+            cure = "take care to name the right one; a broker reports both as one in its metrics"
+            yield Finding("look-alikes", WARN, found, cure)
+
+
+def _is_partition_of(name: str, topics: set[str]) -> bool:
+    partition = parse_partition_directory(name)
+    return partition is not None and partition.topic in topics
 
 
 def _below(fs: FileSystem, root: str) -> Iterator[tuple[str, FileStat]]:

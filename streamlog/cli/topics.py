@@ -1,18 +1,21 @@
 """`streamlog topics`: make, list, describe, alter and delete topics."""
 
+from collections.abc import Iterable
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from streamlog.cli.completion import complete_topics
+from streamlog.cli.failures import Findings
 from streamlog.cli.maintain import held_lines
 from streamlog.cli.settings import Settings, reading_verb
+from streamlog.errors import StreamLogError
 
 if TYPE_CHECKING:
     from streamlog.cli.output import Output
     from streamlog.log.maintenance.book import Deed
-    from streamlog.log.manager import TopicDescription
+    from streamlog.log.manager import LogManager, TopicDescription
 
 __all__ = ["topics"]
 
@@ -76,7 +79,10 @@ def list_(settings: Settings) -> None:
     from streamlog.log.manager import LogManager
 
     with LogManager.open(settings.root) as manager:
-        _print_summaries(settings, [manager.describe(name) for name in manager.topics()])
+        described, errors = _describe_each(manager, manager.topics())
+    _print_summaries(settings, described)
+    if errors:
+        raise Findings(errors)
 
 
 @topics.command()
@@ -98,14 +104,16 @@ def describe(settings: Settings, *, name: str | None) -> None:
     output = Output(settings)
     with LogManager.open(settings.root) as manager:
         names = manager.topics() if name is None else [name]
-        described = [manager.describe(each) for each in names]
+        described, errors = _describe_each(manager, names)
     if output.format != "table":
         output.rows(map(_description, described), ())
-        return
-    for i, each in enumerate(described):
-        output.write(b"\n" if i else b"")
-        _print_description(output, each)
-    output.flush()
+    else:
+        for i, each in enumerate(described):
+            output.write(b"\n" if i else b"")
+            _print_description(output, each)
+        output.flush()
+    if errors:
+        raise Findings(errors)
 
 
 @topics.command()
@@ -180,6 +188,19 @@ def _key_and_value(text: str) -> tuple[str, str]:
     if not key or not equals:
         raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--config")
     return key.strip(), value.strip()
+
+
+def _describe_each(
+    manager: "LogManager", names: Iterable[str]
+) -> tuple[list["TopicDescription"], list[StreamLogError]]:
+    """Return what there is to say of topics, and why there is nothing of the others."""
+    described, errors = [], []
+    for name in names:
+        try:
+            described.append(manager.describe(name))
+        except StreamLogError as error:
+            errors.append(error)
+    return described, errors
 
 
 def _print_summaries(settings: Settings, described: list["TopicDescription"]) -> None:

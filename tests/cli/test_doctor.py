@@ -11,7 +11,7 @@ import pytest
 
 from streamlog.cli import checkup, root_safety
 from streamlog.cli.checkup_findings import FAIL, OK, WARN, Finding
-from streamlog.cli.root_safety import check_access, check_promises
+from streamlog.cli.root_safety import check_access, check_look_alikes, check_promises
 from streamlog.clock import ManualClock
 from streamlog.fs.faults import Fault, FaultyFileSystem
 from streamlog.fs.local import LocalFileSystem
@@ -171,6 +171,42 @@ def test_leftovers_are_named(root: Path) -> None:
     found = root_findings(root)["leftovers"]
     assert found.status == WARN
     assert f"orders-1/{0:020}.log.torn-1" in found.found
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"orders-0/{0:020}.log.tmp",
+        "orders-7.11111111111111111111111111111111-delete",
+        "orders-7-stray",
+    ],
+)
+def test_files_half_written_and_partitions_set_aside_are_leftovers(root: Path, name: str) -> None:
+    (root / name).mkdir()
+    found = root_findings(root)["leftovers"]
+    assert found.status == WARN
+    assert found.found == f"1: {name}"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["orders-00", "orders-+1", "orders-\N{ARABIC-INDIC DIGIT ONE}", "Orders-0", "other-0", "\n-0"],
+)
+def test_names_that_look_like_partitions_are_found(root: Path, name: str) -> None:
+    (root / name).mkdir()
+    found = root_findings(root)["look-alikes"]
+    assert found.status == WARN
+    assert name in found.found
+
+
+def test_partitions_of_topics_look_like_what_they_are(root: Path) -> None:
+    assert root_findings(root)["look-alikes"].status == OK
+
+
+def test_topics_that_are_hard_to_tell_apart_are_found(root: Path) -> None:
+    found = [*check_look_alikes(LocalFileSystem(), str(root), ["Orders", "a.b", "a_b", "orders"])]
+    assert [each.status for each in found] == [OK, WARN, WARN]
+    assert found[1].found.endswith("Orders, orders") and found[2].found.endswith("a.b, a_b")
 
 
 def test_staged_rows_are_named(root: Path) -> None:

@@ -1,6 +1,9 @@
 """`streamlog topics`."""
 
+import os
 from pathlib import Path
+
+import pytest
 
 from tests.support.cli import ok, streamlog
 
@@ -39,6 +42,16 @@ def test_list_is_sorted(root: Path) -> None:
         "orders",
         "zebra",
     ]
+
+
+@pytest.mark.parametrize("verb", ["list", "describe"])
+def test_a_topic_that_cannot_be_opened_hides_no_other(root: Path, verb: str) -> None:
+    ok("topics", "create", "other", "--path", root)
+    os.mkfifo(root / "orders-1" / f"{0:020}.log")
+    ran = streamlog("topics", verb, "--path", root)
+    assert [row["topic"] for row in ran.rows] == ["other"]
+    assert ran.code == 1
+    assert f"no regular file in {root}/orders-1/{0:020}.log" in ran.error
 
 
 def test_describe_tells_partitions_and_where_settings_come_from(root: Path) -> None:
