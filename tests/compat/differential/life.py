@@ -62,8 +62,9 @@ class Life:
             self.outcomes.append(outcome)
             is_append = step["do"] in ("append", "follow")
             is_idle = is_append and self._log.log_end_offset == before.end_offset
-            self.may_roll_elsewhere |= step["do"] == "truncate" or is_idle
-            self._script.is_roll_due = self._script.is_compacted and is_idle
+            may_roll_elsewhere = step["do"] == "truncate" or is_idle
+            self.may_roll_elsewhere |= may_roll_elsewhere
+            self._script.is_roll_due = self._script.is_compacted and may_roll_elsewhere
             is_dateless = self._log.segments.active.first_batch_timestamp == NO_TIMESTAMP
             self.may_roll_elsewhere |= self._is_reopened and is_dateless
         shutil.copytree(self._path, copy, copy_function=shutil.copyfile)

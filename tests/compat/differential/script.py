@@ -65,8 +65,9 @@ class Script:
             forgets how many bytes there are since the last index entry; we do not.
         has_deleted: Whether records were deleted, or cleaned away.
         is_compacted: Whether the log is cleaned on the way; what a compressor made is made anew.
-        is_roll_due: Whether the next step is a roll: Kafka may have begun a segment, we did not,
-            and the one before is cleaned where it is not the last.
+        is_roll_due: Whether the next step is a roll: Kafka may have begun a segment, or kept one
+            that a cut left empty, we did not, and the one before is cleaned where it is not the
+            last.
         config: The partition's settings.
         now: The time of the next step.
     """
