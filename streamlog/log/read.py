@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamlog.binary.arrays import as_source
 from streamlog.errors import CorruptRecordError, OffsetOutOfRangeError
@@ -31,9 +32,18 @@ from streamlog.records.table import LAST_OFFSET, POSITION, SIZE
 from streamlog.segment.segment import Segment
 from streamlog.segment.txn_index import AbortedTxn
 
-__all__ = ["Bounds", "FetchInfo", "aborted_between", "fetch", "size_between", "split"]
+__all__ = [
+    "READ_BEYOND",
+    "Bounds",
+    "FetchInfo",
+    "aborted_between",
+    "fetch",
+    "size_between",
+    "split",
+]
 
 _OFFSET: Final = struct.Struct(">q")  # a batch begins with its offset
+READ_BEYOND: Final = _OFFSET.size  # bytes read behind those asked for: what comes next is looked at
 
 
 class Bounds(NamedTuple):
@@ -149,6 +159,7 @@ def fetch(
     end_offset: int = MAX_INT64,
     max_bytes: int,
     is_committed: bool = False,
+    into: NDArray[np.uint8] | None = None,
 ) -> FetchInfo:
     """Read batches from the one that holds `offset` on.
 
@@ -160,6 +171,7 @@ def fetch(
         end_offset: Nor one from here on (what the caller wants).
         max_bytes: About how much to read; the first batch comes whole however large it is.
         is_committed: Whether records of aborted transactions are to be left out.
+        into: Memory for the batches, which is used where it is large enough.
 
     Returns:
         The batches; none where `offset` is at the bound.
@@ -183,7 +195,7 @@ def fetch(
         for segment, behind in itertools.zip_longest(following, following[1:]):
             if segment.base_offset >= upper:
                 break
-            batches = _batches_from(segment, behind, offset, upper, max_bytes)
+            batches = _batches_from(segment, behind, offset, upper, max_bytes=max_bytes, into=into)
             if batches is not None:
                 info = FetchInfo(
                     offset=offset,
@@ -240,14 +252,20 @@ class _Batches(NamedTuple):
 
 
 def _batches_from(
-    segment: Segment, behind: Segment | None, offset: int, upper: int, max_bytes: int
+    segment: Segment,
+    behind: Segment | None,
+    offset: int,
+    upper: int,
+    *,
+    max_bytes: int,
+    into: NDArray[np.uint8] | None,
 ) -> _Batches | None:
     """Return what `segment`, in front of another, has from `offset` on, checked; None: nothing."""
     start = segment.translate_offset(offset)
     if start is None:
         return None
     size = max(max_bytes, start.size)
-    chunk = segment.read_checked(start.position, size, beyond=_OFFSET.size)
+    chunk = segment.read_checked(start.position, size, beyond=READ_BEYOND, into=into)
     read, scan = memoryview(as_source(chunk.buffer)), chunk.scan
     if scan.stop not in (ScanStop.END, ScanStop.PARTIAL) or len(scan.table) == 0:
         raise CorruptRecordError(

@@ -10,6 +10,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from streamlog.config import LogConfig
 from streamlog.errors import (
     CorruptDataError,
@@ -274,6 +277,7 @@ class LogReader:
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
         end_offset: int = MAX_INT64,
         end_is_stable: bool = False,
+        into: NDArray[np.uint8] | None = None,
     ) -> FetchInfo:
         """Read whole batches from the one that holds `offset` on.
 
@@ -285,6 +289,8 @@ class LogReader:
             end_offset: Where to stop; records from it on are left out.
             end_is_stable: Whether the caller knows that `end_offset` was not above the last
                 stable offset; this reader then need not find out where that is.
+            into: Memory for the batches, used where it has `max_bytes` and `READ_BEYOND` more.
+                Whoever gives it again for the next read is done with those batches.
 
         Returns:
             The batches, checked.
@@ -309,6 +315,7 @@ class LogReader:
                 end_offset=end_offset,
                 max_bytes=max_bytes,
                 is_committed=committed,
+                into=into,
             )
 
         return self._asked(fetch_now)

@@ -336,7 +336,8 @@ def _decode(
     ints, validity = ints[:, : count + 1], validity[:, : -(-count // 8)]
 
     def column(data: NDArray[np.uint8], size: int, nulls: int, row: int) -> BinaryColumn:
-        return BinaryColumn(ints[row], data[:size], validity[row] if nulls else None, nulls)
+        data.resize(size, refcheck=False)  # the room that was not needed goes back
+        return BinaryColumn(ints[row], data, validity[row] if nulls else None, nulls)
 
     key_facts = numbers[s.TOTAL_KEY_BYTES], numbers[s.TOTAL_KEY_NULLS], k.INTS_KEY
     value_facts = numbers[s.TOTAL_VALUE_BYTES], numbers[s.TOTAL_VALUE_NULLS], k.INTS_VALUE

@@ -261,7 +261,15 @@ class FileRecords:
                 return
             position += scan.consumed
 
-    def read_checked(self, position: int, size: int, beyond: int, *, end: int) -> Chunk:
+    def read_checked(
+        self,
+        position: int,
+        size: int,
+        beyond: int,
+        *,
+        end: int,
+        into: NDArray[np.uint8] | None = None,
+    ) -> Chunk:
         """Read up to `size` bytes and check the batches at their front.
 
         They go into numpy's memory, of which much comes in large pages.
@@ -271,9 +279,12 @@ class FileRecords:
             size: How much to look at.
             beyond: How many more bytes the chunk is to have, unchecked.
             end: Where to stop.
+            into: Memory to use where it is large enough; else it is made.
         """
-        buffer = np.empty(max(0, min(size + beyond, end - position)), np.uint8)
-        return self._fill(buffer, position, size)
+        room = max(0, min(size + beyond, end - position))
+        if into is None or len(into) < room:
+            into = np.empty(room, np.uint8)
+        return self._fill(into[:room], position, size)
 
     def _fill(self, buffer: NDArray[np.uint8], position: int, size: int) -> Chunk:
         """Read into `buffer` while batches come, and look for them in its first `size` bytes."""

@@ -7,6 +7,9 @@ segment opened for writing owns its files. Reading is safe from several threads,
 writes, and goes on after the files were renamed or removed.
 """
 
+import numpy as np
+from numpy.typing import NDArray
+
 from streamlog.config import LogConfig
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.records.batch import BatchTable
@@ -237,9 +240,11 @@ class Segment:
         """Return up to `size` bytes from `position` on, none behind the sound batches."""
         return self._log.records.file.pread(max(0, min(size, self.size - position)), position)
 
-    def read_checked(self, position: int, size: int, *, beyond: int = 0) -> Chunk:
+    def read_checked(
+        self, position: int, size: int, *, beyond: int = 0, into: NDArray[np.uint8] | None = None
+    ) -> Chunk:
         """Read up to `size` bytes and check the batches there; see `FileRecords.read_checked`."""
-        return self._log.records.read_checked(position, size, beyond, end=self.size)
+        return self._log.records.read_checked(position, size, beyond, end=self.size, into=into)
 
     def translate_offset(self, offset: int) -> OffsetPosition | None:
         """Find the first batch whose last offset is at or above `offset`; None: there is none.

@@ -7,8 +7,11 @@ numbers; nothing of the planner's state is there.
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import numpy as np
+
 from streamlog.errors import UnknownTopicError
 from streamlog.fs.api import FileSystem
+from streamlog.log.read import READ_BEYOND
 from streamlog.log.reader import LogReader
 from streamlog.records.record import IsolationLevel
 from streamlog.spark.arrow import ArrowDecoder
@@ -96,6 +99,7 @@ def _read_range(
         if offset < reader.log_start_offset:
             reporter.report([start_reset(partition, offset, reader.log_start_offset)])
             offset = reader.log_start_offset
+        buffer = np.empty(fetch_bytes + READ_BEYOND, np.uint8)  # what is decoded is copied from it
         while offset < part.end_offset:
             if offset > reader.log_end_offset:
                 reporter.report([unreadable(partition, offset, part.end_offset)])
@@ -106,6 +110,7 @@ def _read_range(
                 isolation=isolation,
                 end_offset=part.end_offset,
                 end_is_stable=True,  # the planner saw to it
+                into=buffer,
             )
             yield from decoder.decode(info, partition)
             if info.next_offset <= offset:

@@ -31,9 +31,8 @@ __all__ = ["read_arrow", "read_table"]
 
 _PIECE_BYTES: Final = 32 << 20  # less is read before a second thread has begun
 # Of a table nobody waits for the first rows. From arrays of 4 MiB on there are pages of 2 MiB, and
-# from 32 MiB on each has a mapping of its own: what is not filled of it is never touched, while
-# smaller ones share a heap with what was read, and keep its pages.
-_TABLE_FETCH_BYTES: Final = 32 << 20
+# memory that nobody had before is dear: a page is made and filled with zeros when it is touched.
+_TABLE_FETCH_BYTES: Final = 16 << 20
 _TABLE_BATCH_BYTES: Final = 64 << 20
 _BATCH_BYTES: Final = 1 << 20  # of a log, as large as they come: a fetch ends inside of one
 

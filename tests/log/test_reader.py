@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from random import Random
 
+import numpy as np
 import pytest
 
 from streamlog.clock import ManualClock
@@ -10,6 +11,7 @@ from streamlog.config import LogConfig
 from streamlog.errors import InvalidTopicError, OffsetOutOfRangeError, UnknownTopicError
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.log.partition_log import PartitionLog
+from streamlog.log.read import READ_BEYOND
 from streamlog.log.reader import LogReader
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.record import Record
@@ -60,6 +62,18 @@ def test_one_segment_is_read_as_if_it_were_all(fs: MemoryFileSystem) -> None:
             reader.read(1)
         reader.refresh()
         assert len(reader.segments) == 1
+
+
+@pytest.mark.parametrize(("size", "is_used"), [(1 << 20, True), (READ_BEYOND, False)])
+def test_memory_that_is_given_is_used_where_it_is_large_enough(
+    fs: MemoryFileSystem, size: int, is_used: bool
+) -> None:
+    write(fs, 2)
+    memory = np.zeros(size, np.uint8)
+    with LogReader.open(PATH, fs=fs) as reader:
+        info = reader.read(0, 1 << 10, into=memory)
+    assert [each.value for each in info.records()] == [b"0", b"1"]
+    assert np.shares_memory(np.asarray(info.buffer), memory) == is_used
 
 
 def test_the_active_segment_alone_is_followed_as_it_grows(fs: MemoryFileSystem) -> None:

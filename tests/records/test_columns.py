@@ -104,6 +104,13 @@ def test_only_the_named_columns_are_made(columns: tuple[str, ...]) -> None:
     assert [record.offset for record in found.records()] == [0, 1, 2]
 
 
+def test_keys_and_values_take_no_more_memory_than_they_have_bytes() -> None:
+    found = decode(numbered(300))
+    assert found.key is not None and found.value is not None
+    for column in (found.key, found.value):
+        assert column.data.base is None and len(column.data) == column.offsets[-1]
+
+
 def test_control_batches_are_dropped_unless_asked_for() -> None:
     marker = build_marker(
         EndTransactionMarker(ControlRecordType.COMMIT, 1),
