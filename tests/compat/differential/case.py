@@ -148,19 +148,19 @@ class _Case:
             comparison.forget_producers_that_are_gone(theirs, ours)
         self._note("what both wrote", theirs, ours)
         if is_same:
-            pair = [
-                comparison.files(
-                    side,
-                    has_indexes=self._script.has_plain_indexes,
-                    log_start_offset=start,
-                    log_end_offset=live["logEndOffset"],
-                )
-                for side in (sides.theirs, sides.ours)
-            ]
+            pair = [self._files(side, live) for side in (sides.theirs, sides.ours)]
             self._note("the files both wrote", *pair)
         if not is_clean and self._script.has_plain_indexes:
             pair = [comparison.indexes(side, start) for side in (copy, sides.ours)]
             self._note("indexes made anew", *pair)
+
+    def _files(self, side: Path, live: dict[str, Any]) -> dict[str, object]:
+        return comparison.files(
+            side,
+            has_indexes=self._script.has_plain_indexes,
+            log_start_offset=live["logStartOffset"],
+            log_end_offset=live["logEndOffset"],
+        )
 
     def _copied(self, directory: Path, name: str) -> Path:
         copy = self._scratch / name / NAME
