@@ -118,6 +118,11 @@ class ProducerStateManager:
         undecided = [*self._ongoing, *self._unreplicated]
         return min(undecided) if undecided else None
 
+    @property
+    def open_transactions(self) -> list[int]:
+        """The first offset of each transaction that is open, ascending."""
+        return sorted(self._ongoing)
+
     # ---- appending ---------------------------------------------------------------------------
     def check(
         self,

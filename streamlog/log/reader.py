@@ -132,6 +132,11 @@ class LogReader:
         return max(self.log_start_offset, min(unstable, self.high_watermark))
 
     @property
+    def open_transactions(self) -> list[int]:
+        """The first offset of each transaction that is open, ascending."""
+        return self._asked(self._transactions).open_transactions
+
+    @property
     def segments(self) -> Segments:
         """The segments as of the last refresh."""
         return self._segments

@@ -145,17 +145,51 @@ def test_a_topic_that_retention_would_shorten_is_told_of() -> None:
     assert [note for note in plan.notes if "retention.ms" in note]
 
 
-def test_an_open_transaction_is_told_of_with_the_command_that_ends_it() -> None:
-    scene = Scene()
-    builder = BatchBuilder(producer_id=41, producer_epoch=0, base_sequence=0, is_transactional=True)
-    builder.append(Record(value=b"undecided", timestamp=NOW))
-    fs = root_with(scene)
-    assert not [note for note in plan_notes(fs) if "transaction" in note]
+def begin_transactions(fs: FileSystem, count: int) -> list[int]:
+    """Let so many producers begin one in partition 1; return where."""
+    begun = []
     with open_root(fs) as manager:
-        offset = manager.log(TOPIC, 1).append_as_leader(builder.build()).base_offset
-    [note] = [note for note in plan_notes(fs) if "transaction" in note]
-    command = f"abort --topic {TOPIC} --partition 1 --start-offset {offset}"
-    assert note.endswith(command)
+        for producer_id in range(41, 41 + count):
+            builder = BatchBuilder(
+                producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True
+            )
+            builder.append(Record(value=b"undecided", timestamp=NOW))
+            begun.append(manager.log(TOPIC, 1).append_as_leader(builder.build()).base_offset)
+    return begun
+
+
+def told_of_transactions(fs: FileSystem) -> list[str]:
+    return [note for note in plan_notes(fs) if "transaction" in note]
+
+
+def test_open_transactions_are_told_of_with_the_commands_that_end_them() -> None:
+    fs = root_with(Scene())
+    assert told_of_transactions(fs) == []
+    begun = begin_transactions(fs, 3)
+    what, *commands = told_of_transactions(fs)
+    assert f"{TOPIC}-1 has 3 open transactions: " in what and f"offset {begun[0]}," in what
+    which = f"abort --topic {TOPIC} --partition 1 --start-offset"
+    assert [each.partition("HOST:PORT ")[2] for each in commands] == [
+        f"{which} {offset}" for offset in begun
+    ]
+
+
+def test_only_some_of_many_open_transactions_are_told_of_one_by_one() -> None:
+    fs = root_with(Scene())
+    begin_transactions(fs, 23)
+    *commands, last = told_of_transactions(fs)[1:]
+    assert len(commands) == 20
+    assert "and 3 more" in last and f"describe-producers --topic {TOPIC} --partition 1" in last
+
+
+def test_where_a_transaction_began_that_lost_its_beginning_is_the_brokers_to_say() -> None:
+    fs = root_with(Scene())
+    _, second = begin_transactions(fs, 2)
+    with open_root(fs) as manager:
+        manager.log(TOPIC, 1).delete_records(second)
+    what, command, last = told_of_transactions(fs)
+    assert f"offset {second}," in what and command.endswith(f"--start-offset {second}")
+    assert "and 1 more" in last
 
 
 def plan_notes(fs: FileSystem) -> tuple[str, ...]:

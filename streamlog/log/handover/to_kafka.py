@@ -78,6 +78,7 @@ __all__ = ["ToKafka"]
 METADATA_VERSION: Final = "metadata.version"  # MetadataVersion.FEATURE_NAME
 OLDEST_BROKER: Final = 21  # 3.9-IV0: every broker since 3.9 takes it and can raise it
 _READ_SIZE: Final = 8 << 20
+_MOST_TRANSACTIONS: Final = 20  # of a partition, named one by one
 _LEAVING: Final = re.compile(r".+-[0-9]+\.[0-9a-f]{32}-delete", re.ASCII)  # a deleted partition
 
 _logger = logging.getLogger(__name__)
@@ -220,15 +221,7 @@ class ToKafka:
         for topic in list_topics(self._fs, self._root):
             with self._opened() as manager:
                 for number in manager.partitions(topic):
-                    reader = manager.reader(topic, number)
-                    start = reader.last_stable_offset
-                    if start < reader.log_end_offset:
-                        yield (
-                            f"{topic}-{number} has an open transaction: consumers of "
-                            f"read_committed stop at offset {start}, until somebody ends it: "
-                            "kafka-transactions.sh --bootstrap-server HOST:PORT abort "
-                            f"--topic {topic} --partition {number} --start-offset {start}"
-                        )
+                    yield from _how_to_end(manager.reader(topic, number))
 
     def _expiring(self) -> Iterator[str]:
         """Say which topics a broker is going to shorten as soon as it looks at retention."""
@@ -351,6 +344,28 @@ def _topic_records(
             leader_epoch=max(each.leader_epoch, seen.leader_epoch),
             directories=(meta.directory_id,),
         )
+
+
+def _how_to_end(reader: LogReader) -> Iterator[str]:
+    """Yield what open transactions hold back, and the commands that end them.
+
+    Where one began below the log start, only the broker knows at which offset it takes it to begin.
+    """
+    begun, partition = reader.open_transactions, reader.topic_partition
+    if not begun:
+        return
+    what = "an open transaction" if len(begun) == 1 else f"{len(begun)} open transactions"
+    yield (
+        f"{partition} has {what}: consumers of read_committed stop at offset "
+        f"{reader.last_stable_offset}, until somebody has ended each:"
+    )
+    tool = "kafka-transactions.sh --bootstrap-server HOST:PORT"
+    which = f"--topic {partition.topic} --partition {partition.partition}"
+    named = [start for start in begun if start >= reader.log_start_offset][:_MOST_TRANSACTIONS]
+    for start in named:
+        yield f"  {tool} abort {which} --start-offset {start}"
+    if more := len(begun) - len(named):
+        yield f"  and {more} more, told by: {tool} describe-producers {which}"
 
 
 def _highest_producer_id(reader: LogReader) -> int:
