@@ -46,6 +46,7 @@ from tests.support.archives import unpack
 from tests.support.commits import LOG, NOW, ROOT, TOPIC, Scene, reach, rows_of, values_in
 from tests.support.handover import (
     CLOCK,
+    begin_transactions,
     bootstrap_records,
     from_kafka,
     metadata_log,
@@ -145,19 +146,6 @@ def test_a_topic_that_retention_would_shorten_is_told_of() -> None:
     assert [note for note in plan.notes if "retention.ms" in note]
 
 
-def begin_transactions(fs: FileSystem, count: int) -> list[int]:
-    """Let so many producers begin one in partition 1; return where."""
-    begun = []
-    with open_root(fs) as manager:
-        for producer_id in range(41, 41 + count):
-            builder = BatchBuilder(
-                producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True
-            )
-            builder.append(Record(value=b"undecided", timestamp=NOW))
-            begun.append(manager.log(TOPIC, 1).append_as_leader(builder.build()).base_offset)
-    return begun
-
-
 def told_of_transactions(fs: FileSystem) -> list[str]:
     return [note for note in plan_notes(fs) if "transaction" in note]
 
@@ -165,7 +153,7 @@ def told_of_transactions(fs: FileSystem) -> list[str]:
 def test_open_transactions_are_told_of_with_the_commands_that_end_them() -> None:
     fs = root_with(Scene())
     assert told_of_transactions(fs) == []
-    begun = begin_transactions(fs, 3)
+    begun = begin_transactions(fs, f"{ROOT}/{TOPIC}-1", 3)
     what, *commands = told_of_transactions(fs)
     assert f"{TOPIC}-1 has 3 open transactions: " in what and f"offset {begun[0]}," in what
     which = f"abort --topic {TOPIC} --partition 1 --start-offset"
@@ -176,7 +164,7 @@ def test_open_transactions_are_told_of_with_the_commands_that_end_them() -> None
 
 def test_only_some_of_many_open_transactions_are_told_of_one_by_one() -> None:
     fs = root_with(Scene())
-    begin_transactions(fs, 23)
+    begin_transactions(fs, f"{ROOT}/{TOPIC}-1", 23)
     *commands, last = told_of_transactions(fs)[1:]
     assert len(commands) == 20
     assert "and 3 more" in last and f"describe-producers --topic {TOPIC} --partition 1" in last
@@ -184,7 +172,7 @@ def test_only_some_of_many_open_transactions_are_told_of_one_by_one() -> None:
 
 def test_where_a_transaction_began_that_lost_its_beginning_is_the_brokers_to_say() -> None:
     fs = root_with(Scene())
-    _, second = begin_transactions(fs, 2)
+    _, second = begin_transactions(fs, f"{ROOT}/{TOPIC}-1", 2)
     with open_root(fs) as manager:
         manager.log(TOPIC, 1).delete_records(second)
     what, command, last = told_of_transactions(fs)

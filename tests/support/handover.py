@@ -21,13 +21,21 @@ from streamlog.log.handover.metadata_records import (
 )
 from streamlog.log.handover.plan import HandoverPlan
 from streamlog.log.handover.to_kafka import ToKafka
+from streamlog.log.partition_log import PartitionLog
 from streamlog.log.reader import LogReader
 from streamlog.records.batch import read_batches
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.record import Record
 from tests.support.commits import NOW, ROOT
 
-__all__ = ["bootstrap_records", "from_kafka", "metadata_log", "play_broker", "to_kafka"]
+__all__ = [
+    "begin_transactions",
+    "bootstrap_records",
+    "from_kafka",
+    "metadata_log",
+    "play_broker",
+    "to_kafka",
+]
 
 CLOCK = ManualClock(NOW)
 
@@ -46,6 +54,19 @@ def from_kafka(fs: FileSystem, root: str = ROOT, clock: Clock = CLOCK) -> Handov
     plan = way.plan()
     way.apply(plan)
     return plan
+
+
+def begin_transactions(fs: FileSystem, partition: str, count: int) -> list[int]:
+    """Let so many producers begin a transaction each, in the same partition; return where."""
+    begun = []
+    with PartitionLog.open(partition, fs=fs, clock=CLOCK, random=Random(3)) as log:
+        for producer_id in range(count):
+            builder = BatchBuilder(
+                producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True
+            )
+            builder.append(Record(value=b"undecided", timestamp=NOW))
+            begun.append(log.append_as_leader(builder.build()).base_offset)
+    return begun
 
 
 def bootstrap_records(fs: FileSystem, root: str = ROOT) -> list[MetadataRecord]:

@@ -54,7 +54,7 @@ class Life:
             before = self._standing()
             step = self._script.step(before)
             if step["do"] == "clean":
-                step["checkpoint"] = self._checkpoint
+                step["checkpoint"] = self._checkpoint = self._first_dirty_offset()
             self._clock.set(step["now"])
             outcome = self._outcome(step)
             self._script.learn(step, outcome)
@@ -68,6 +68,17 @@ class Life:
             is_dateless = self._log.segments.active.first_batch_timestamp == NO_TIMESTAMP
             self.may_roll_elsewhere |= self._is_reopened and is_dateless
         shutil.copytree(self._path, copy, copy_function=shutil.copyfile)
+
+    def _first_dirty_offset(self) -> int:
+        """Return where a round begins: seldom before the end of the last one.
+
+        Where the segment has an aborted transaction that ended below, Kafka takes what its producer
+        wrote behind for aborted, too, and its keys for none; not from the segment's base on.
+        """
+        segment = self._log.segments.starting_at(self._checkpoint)[0]
+        ended = segment.aborted_transactions(0, self._checkpoint).aborted
+        is_misled = any(each.last_offset < self._checkpoint for each in ended)
+        return segment.base_offset if is_misled else self._checkpoint
 
     def _standing(self) -> StandingOfLog:
         end = self._log.log_end_offset
