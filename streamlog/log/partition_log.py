@@ -384,33 +384,35 @@ class PartitionLog:
         offset: int,
         max_bytes: int = 1 << 20,
         *,
-        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        isolation: str | IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> FetchInfo:
         """Read whole batches from the one that holds `offset` on.
 
         Args:
             offset: The first offset wanted; the log end itself gives nothing.
             max_bytes: About how much; the first batch comes whole however large it is.
-            isolation: Read to the high watermark, or to the last stable offset.
+            isolation: Read to the high watermark, or to the last stable offset and without
+                aborted transactions; a level or its name.
 
         Returns:
             The batches, checked.
 
         Raises:
+            InvalidRequestError: The handle is closed, or no isolation level has this name.
             OffsetOutOfRangeError: Below the log start or above the log end.
             CorruptRecordError: A batch is damaged; names file, position and offset.
 
         Source: UnifiedLog.read.
         """
-        if offset >= self.log_end_offset and not (
-            self._session.is_writing or self._session.is_closed
-        ):
+        self._session.check_open()
+        level = IsolationLevel.of(isolation)
+        if offset >= self.log_end_offset and not self._session.is_writing:
             self.catch_up()
         try:
-            return self._fetch(offset, max_bytes, isolation)
+            return self._fetch(offset, max_bytes, level)
         except FileMissingError:  # compaction replaced it before this handle first opened it
             self.catch_up()
-            return self._fetch(offset, max_bytes, isolation)
+            return self._fetch(offset, max_bytes, level)
 
     def _fetch(self, offset: int, max_bytes: int, isolation: IsolationLevel) -> FetchInfo:
         committed = isolation is IsolationLevel.READ_COMMITTED
@@ -433,6 +435,7 @@ class PartitionLog:
 
         Source: UnifiedLog.fetchOffsetByTimestamp.
         """
+        self._session.check_open()
         return offset_for_timestamp(self._log.segments, timestamp, self.log_start_offset)
 
     # ---- truncate, close ---------------------------------------------------------------------

@@ -279,7 +279,7 @@ class LogReader:
         offset: int,
         max_bytes: int = 1 << 20,
         *,
-        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        isolation: str | IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
         end_offset: int = MAX_INT64,
         end_is_stable: bool = False,
         into: NDArray[np.uint8] | None = None,
@@ -290,7 +290,7 @@ class LogReader:
             offset: The first offset wanted; the log end itself gives nothing.
             max_bytes: About how much; the first batch comes whole however large it is.
             isolation: Read to the high watermark, or to the last stable offset and without
-                aborted transactions.
+                aborted transactions; a level or its name.
             end_offset: Where to stop; records from it on are left out.
             end_is_stable: Whether the caller knows that `end_offset` was not above the last
                 stable offset; this reader then need not find out where that is.
@@ -306,7 +306,7 @@ class LogReader:
         """
         if offset >= self._log_end_offset:
             self.refresh()
-        committed = isolation is IsolationLevel.READ_COMMITTED
+        committed = IsolationLevel.of(isolation) is IsolationLevel.READ_COMMITTED
 
         def fetch_now() -> FetchInfo:
             knows_stable = end_is_stable or not committed

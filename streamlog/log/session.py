@@ -103,6 +103,15 @@ class WriterSession:
         """Whether `close` was called."""
         return self._is_closed
 
+    def check_open(self) -> None:
+        """Check that `close` was not called; what was closed would silently be opened again.
+
+        Raises:
+            InvalidRequestError: It was.
+        """
+        if self._is_closed:
+            raise self._unusable()
+
     # ---- writing -----------------------------------------------------------------------------
     def _begin_writing(self) -> None:
         if self._is_closed or self._poison is not None:

@@ -42,7 +42,7 @@ from streamlog.records.layout import (
     TRANSACTIONAL_MASK,
 )
 from streamlog.records.plain_headers import header_loops
-from streamlog.records.record import NO_TIMESTAMP, CompressionType, Record
+from streamlog.records.record import NO_TIMESTAMP, CompressionType, Record, checked_record
 from streamlog.records.slot import OUT_OF_ROOM, RECORD_TOO_LARGE
 from streamlog.records.table import (
     ATTRIBUTES,
@@ -95,7 +95,7 @@ class BatchBuilder:
     Args:
         base_offset: Offset of the first record, kept also if records start later.
         last_offset: Offset the batch ends with, where that is behind its last record.
-        compression: The codec.
+        compression: The codec, or its name.
         level: The codec's level, None for its default.
         log_append_time: Timestamp of all records (a LogAppendTime topic), None for their own.
         producer_id: The idempotent producer, -1 for none.
@@ -117,7 +117,7 @@ class BatchBuilder:
         *,
         base_offset: int = 0,
         last_offset: int | None = None,
-        compression: CompressionType = CompressionType.NONE,
+        compression: str | CompressionType = CompressionType.NONE,
         level: int | None = None,
         log_append_time: int | None = None,
         producer_id: int = NO_PRODUCER_ID,
@@ -143,8 +143,8 @@ class BatchBuilder:
         self._base_offset = base_offset
         self._next_offset = base_offset
         self._last_offset = last_offset
-        self._compression = compression
-        check_level(compression, level)
+        self._compression = CompressionType.of(compression)
+        check_level(self._compression, level)
         self._level = level
         self._log_append_time = log_append_time
         self._producer = (producer_id, producer_epoch, base_sequence)
@@ -152,7 +152,7 @@ class BatchBuilder:
         self._base_timestamp = delete_horizon_ms
         self._max_timestamp = NO_TIMESTAMP
         self._attributes = (
-            compression
+            self._compression
             | (TIMESTAMP_TYPE_MASK if log_append_time is not None else 0)
             | (TRANSACTIONAL_MASK if is_transactional else 0)
             | (CONTROL_MASK if is_control else 0)
@@ -189,10 +189,11 @@ class BatchBuilder:
 
         Raises:
             InvalidRecordError: An offset that does not rise or lies too far from the base, or a
-                header without a key.
+                field of a wrong type.
             InvalidTimestampError: A negative timestamp other than -1.
             MessageTooLargeError: The batch would reach 2 GiB.
         """
+        record = checked_record(record, self._count)
         offset = record.offset if record.offset >= 0 else self._next_offset
         if offset < self._next_offset or offset - self._base_offset > MAX_INT32:
             raise InvalidRecordError(
@@ -274,8 +275,6 @@ def _encode_body(record: Record, timestamp_delta: int, offset_delta: int) -> byt
     parts += _encode_field(record.value)
     parts.append(encode_varlong(len(record.headers)))
     for key, value in record.headers:
-        if key is None:
-            raise InvalidRecordError("a header needs a key", got="null", expected="text")
         parts += _encode_field(key.encode())
         parts += _encode_field(value)
     return b"".join(parts)

@@ -15,11 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.binary.arrays import Buffer, as_source
-from streamlog.errors import LimitExceededError
+from streamlog.errors import InvalidTimestampError, LimitExceededError
 from streamlog.records import slot as s
 from streamlog.records.layout import CONTROL_MASK, MAX_INT32, MAX_INT64, MIN_INT64
 from streamlog.records.legacy import IN_ANY_ORDER, IN_ORDER, messages_of
-from streamlog.records.record import NO_TIMESTAMP, Header, Record, TimestampType
+from streamlog.records.record import (
+    NO_TIMESTAMP,
+    Header,
+    Record,
+    TimestampType,
+    are_plain,
+    checked_record,
+)
 from streamlog.records.slots import MAX_DECOMPRESSED, check_status, naming, records_of
 from streamlog.records.table import BatchTable
 
@@ -202,6 +209,15 @@ class RecordColumns:
         )
 
 
+def _timestamps(times: list[int]) -> NDArray[np.int64]:
+    try:
+        return np.array(times, np.int64)
+    except OverflowError:
+        raise InvalidTimestampError(
+            "timestamp does not fit into 64 bits", got=max(times, key=abs)
+        ) from None
+
+
 _NOTHING: Final = BinaryColumn(np.zeros(1, np.int32), np.empty(0, np.uint8))
 
 
@@ -224,12 +240,19 @@ class InputColumns(NamedTuple):
     def from_records(
         cls, records: Iterable[Record], *, now_ms: int = NO_TIMESTAMP
     ) -> "InputColumns":
-        """Return `records` as columns; a timestamp of None becomes `now_ms`."""
+        """Return `records` as columns; a timestamp of None becomes `now_ms`.
+
+        Raises:
+            InvalidRecordError: A field has a type that it cannot have.
+            InvalidTimestampError: A timestamp does not fit into 64 bits.
+        """
         kept = list(records)
+        if not are_plain(kept):
+            kept = [checked_record(record, number) for number, record in enumerate(kept)]
         times = [now_ms if record.timestamp is None else record.timestamp for record in kept]
         has_headers = any(record.headers for record in kept)
         return cls(
-            np.array(times, np.int64),
+            _timestamps(times),
             BinaryColumn.from_values(record.key for record in kept),
             BinaryColumn.from_values(record.value for record in kept),
             HeaderColumn.from_values(r.headers for r in kept) if has_headers else None,

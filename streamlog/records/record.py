@@ -1,9 +1,15 @@
 """The values users hold: records, headers, and the closed sets a batch's attribute bits name."""
 
+from collections.abc import Sequence
 from enum import Enum, IntEnum
+from operator import attrgetter, index
 from typing import Final, NamedTuple
 
-from streamlog.errors import UnsupportedCompressionError
+from streamlog.errors import (
+    InvalidRecordError,
+    InvalidRequestError,
+    UnsupportedCompressionError,
+)
 
 __all__ = [
     "NO_TIMESTAMP",
@@ -12,6 +18,8 @@ __all__ = [
     "IsolationLevel",
     "Record",
     "TimestampType",
+    "are_plain",
+    "checked_record",
 ]
 
 NO_TIMESTAMP: Final = -1  # RecordBatch.NO_TIMESTAMP
@@ -38,11 +46,11 @@ class CompressionType(IntEnum):
         """
         if isinstance(name, CompressionType):
             return name
-        if name is None or name.lower() in ("none", "uncompressed"):
+        if name is None:
             return cls.NONE
         try:
-            return cls[name.upper()]
-        except KeyError:
+            return cls.NONE if name.lower() == "uncompressed" else cls[name.upper()]
+        except (AttributeError, KeyError):
             raise UnsupportedCompressionError(
                 "unknown compression type",
                 got=repr(name),
@@ -83,6 +91,22 @@ class IsolationLevel(Enum):
     READ_UNCOMMITTED = "read_uncommitted"
     READ_COMMITTED = "read_committed"
 
+    @classmethod
+    def of(cls, level: "str | IsolationLevel") -> "IsolationLevel":
+        """Return the level called `level`: `read_uncommitted` or `read_committed`.
+
+        Raises:
+            InvalidRequestError: There is no such level.
+        """
+        try:
+            return cls(level)
+        except ValueError:
+            raise InvalidRequestError(
+                "unknown isolation level",
+                got=repr(level),
+                expected=" or ".join(each.value for each in cls),
+            ) from None
+
 
 class Header(NamedTuple):
     """A record header. The key may be empty, never None; keys may repeat and keep their order."""
@@ -105,3 +129,64 @@ class Record(NamedTuple):
     offset: int = -1
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
     sequence: int = -1
+
+
+def are_plain(records: Sequence[Record]) -> bool:
+    """Tell whether records to append have no headers, and fields of exactly the declared types.
+
+    So nearly all are; the others are worth a closer look. No step of Python's a record.
+    """
+    return (
+        _RECORD_TYPES.issuperset(map(type, records))
+        and _FIELD_TYPES.issuperset(map(type, map(attrgetter("key"), records)))
+        and _FIELD_TYPES.issuperset(map(type, map(attrgetter("value"), records)))
+        and _TIMESTAMP_TYPES.issuperset(map(type, map(attrgetter("timestamp"), records)))
+        and not any(map(attrgetter("headers"), records))
+    )
+
+
+_RECORD_TYPES: Final = frozenset({Record})
+_FIELD_TYPES: Final = frozenset({bytes, type(None)})
+_TIMESTAMP_TYPES: Final = frozenset({int, type(None)})
+
+
+def checked_record(record: Record, number: int = 0) -> Record:
+    """Return a record to append with all fields of the types declared.
+
+    Args:
+        record: Its key, its value and those of headers may be any buffer of bytes; headers may be
+            pairs.
+        number: Its place among those to append, for messages.
+
+    Raises:
+        InvalidRecordError: A field has another type.
+    """
+    try:
+        return record._replace(
+            key=_as_bytes(record.key),
+            value=_as_bytes(record.value),
+            headers=tuple(Header(_as_text(key), _as_bytes(value)) for key, value in record.headers),
+            timestamp=None if record.timestamp is None else index(record.timestamp),
+        )
+    except (AttributeError, TypeError, ValueError) as error:
+        raise InvalidRecordError(
+            f"record {number} has a field of a wrong type",
+            got=str(error),
+            expected="Record(key=bytes, value=bytes, headers=[(str, bytes)], timestamp=int); key, "
+            "value, timestamp and the value of a header may be None",
+            hint="turn text into bytes: text.encode()",
+        ) from None
+
+
+def _as_bytes(field: object) -> bytes | None:
+    if field is None or isinstance(field, bytes):
+        return field
+    if isinstance(field, bytearray | memoryview):
+        return bytes(field)
+    raise TypeError(f"{type(field).__name__} where bytes belong")
+
+
+def _as_text(field: object) -> str:
+    if isinstance(field, str):
+        return field
+    raise TypeError(f"{type(field).__name__} where the key of a header belongs")

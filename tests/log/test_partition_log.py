@@ -302,6 +302,15 @@ def test_flush_ms_syncs_an_idle_handle(tmp_path: os.PathLike[str]) -> None:
     log.close()
 
 
+def test_a_closed_handle_reads_nothing(fs: MemoryFileSystem) -> None:
+    log = open_log(fs)
+    log.append([record(0)])
+    log.close()
+    for ask in (lambda: log.read(0), lambda: log.read(1), lambda: log.offset_for_timestamp(0)):
+        with pytest.raises(InvalidRequestError, match="handle is closed"):
+            ask()
+
+
 def test_a_failed_fsync_poisons_the_handle_and_a_new_one_recovers(fs: MemoryFileSystem) -> None:
     faulty = FaultyFileSystem(
         fs, Fault(operation="sync", path_suffix=".log", at=2, errno=errno.EIO)
@@ -417,7 +426,7 @@ def test_read_committed_stops_at_an_open_transaction(fs: MemoryFileSystem) -> No
         log.append_as_leader(builder.build())
         log.append([record(2)])
         assert (log.last_stable_offset, log.high_watermark) == (1, 3)
-        committed = log.read(0, isolation=IsolationLevel.READ_COMMITTED)
+        committed = log.read(0, isolation="read_committed")
         assert [each.offset for each in committed.records()] == [0]
         with LogReader.open(PATH, fs=fs) as reader:
             assert reader.last_stable_offset == 1
@@ -485,5 +494,5 @@ def test_read_committed_leaves_out_what_an_aborted_transaction_wrote(fs: MemoryF
         assert everything == [0, 1, 2, 5]
         assert [each.offset for each in committed.records()] == [1, 2, 5]
     with LogReader.open(PATH, fs=fs) as reader:
-        found = reader.read(0, isolation=IsolationLevel.READ_COMMITTED)
+        found = reader.read(0, isolation="read_committed")
         assert [each.offset for each in found.records()] == [1, 2, 5]

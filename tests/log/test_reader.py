@@ -8,7 +8,12 @@ import pytest
 
 from streamlog.clock import ManualClock
 from streamlog.config import LogConfig
-from streamlog.errors import InvalidTopicError, OffsetOutOfRangeError, UnknownTopicError
+from streamlog.errors import (
+    InvalidRequestError,
+    InvalidTopicError,
+    OffsetOutOfRangeError,
+    UnknownTopicError,
+)
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.log.partition_log import PartitionLog
 from streamlog.log.read import READ_BEYOND
@@ -163,3 +168,13 @@ def test_a_segment_that_goes_before_it_was_opened_stops_nobody(
                 fs.remove(f"{PATH}/{name}")
         assert ask(reader)
         assert reader.log_start_offset == 2
+
+
+def test_an_unknown_isolation_level_is_refused(fs: MemoryFileSystem) -> None:
+    write(fs, 1)
+    for open_it in (open_log, lambda fs: LogReader.open(PATH, fs=fs)):
+        with (
+            open_it(fs) as log,
+            pytest.raises(InvalidRequestError, match="read_uncommitted or read_committed"),
+        ):
+            log.read(0, isolation="committed")

@@ -1,5 +1,7 @@
 """Building: what a writer refuses, sizes of batches, and the place in a partition."""
 
+from array import array
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,6 +12,7 @@ from streamlog.errors import (
     InvalidRecordError,
     InvalidRequestError,
     InvalidTimestampError,
+    UnsupportedCompressionError,
 )
 from streamlog.records.batch import RecordBatch, check_crc, scan_batches
 from streamlog.records.builder import BatchBuilder, encode_columns, patch_batches
@@ -48,6 +51,55 @@ def test_a_number_that_its_field_cannot_hold_is_refused(name: str, value: int) -
     with pytest.raises(InvalidRequestError, match="cannot be that of a batch") as caught:
         BatchBuilder(**{name: value})
     assert caught.value.got == value
+
+
+WRONG_FIELDS = [
+    (Record(value="text"), "str where bytes belong"),
+    (Record(key="text"), "str where bytes belong"),
+    (Record(value=""), "str where bytes belong"),
+    (Record(value=array("i", [1])), "array where bytes belong"),
+    (Record(headers=[("k", "text")]), "str where bytes belong"),
+    (Record(headers=[(b"k", b"v")]), "bytes where the key of a header belongs"),
+    (Record(headers=["k"]), "not enough values to unpack"),
+    (Record(timestamp=1.5), "'float' object cannot be interpreted as an integer"),
+    ("text", "no attribute"),
+    (None, "no attribute"),
+]
+
+
+@pytest.mark.parametrize(("record", "got"), WRONG_FIELDS)
+def test_a_field_of_a_wrong_type_is_refused_with_the_place_of_its_record(record, got) -> None:
+    with pytest.raises(InvalidRecordError, match="record 1 has a field of a wrong type") as caught:
+        columns_of(Record(value=b"sound"), record)
+    assert got in caught.value.got
+    builder = BatchBuilder()
+    builder.append(Record(value=b"sound"))
+    with pytest.raises(InvalidRecordError, match="record 1 has a field of a wrong type"):
+        builder.append(record)
+    assert [each.value for each in RecordBatch(builder.build()).records()] == [b"sound"]
+
+
+def test_buffers_and_pairs_are_taken_for_bytes_and_headers() -> None:
+    loose = Record(bytearray(b"k"), memoryview(array("i", [7])), [("h", bytearray(b"v"))], 5)
+    strict = Record(b"k", array("i", [7]).tobytes(), (Header("h", b"v"),), 5)
+    encoded = [encode_columns(columns_of(each)).buffer.tobytes() for each in (loose, strict)]
+    assert encoded[0] == encoded[1]
+    builder = BatchBuilder(compression="lz4")
+    builder.append(loose)
+    batch = RecordBatch(builder.build())
+    assert batch.compression_type is CompressionType.LZ4
+    assert [each[:4] for each in batch.records()] == [strict[:4]]
+
+
+def test_a_timestamp_beyond_64_bits_is_refused() -> None:
+    with pytest.raises(InvalidTimestampError, match="64 bits"):
+        columns_of(Record(timestamp=2**63))
+
+
+@pytest.mark.parametrize("name", ["lzma", "", 3])
+def test_an_unknown_codec_is_refused(name: object) -> None:
+    with pytest.raises(UnsupportedCompressionError, match="unknown compression type"):
+        CompressionType.of(name)
 
 
 def test_offsets_must_rise() -> None:
