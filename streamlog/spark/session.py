@@ -6,6 +6,7 @@ nobody activated is then asked in vain: `DATA_SOURCE_NOT_FOUND`.
 """
 
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -33,7 +34,8 @@ def session(builder: "SparkSession.Builder | None" = None) -> "SparkSession":
 
     Sets `PYSPARK_PYTHON` and `PYSPARK_DRIVER_PYTHON` where they are not set. Where the master is
     local (or nothing says which, outside of spark-submit: then all cores of this machine), the
-    settings of `LOCAL_SETTINGS` hold unless the builder has its own.
+    settings of `LOCAL_SETTINGS` hold unless the builder has its own. Where Spark cannot look for
+    formats, as the interpreter's path has a space in it, ours is registered by hand.
 
     Args:
         builder: Your own `SparkSession.builder…`; a new one by default.
@@ -52,7 +54,18 @@ def session(builder: "SparkSession.Builder | None" = None) -> "SparkSession":
         for name, value in LOCAL_SETTINGS.items():
             if name not in chosen:
                 builder = builder.config(name, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    if not _finds_formats(os.environ["PYSPARK_PYTHON"]):
+        register(spark)
+    return spark
+
+
+def _finds_formats(python: str) -> bool:
+    """Tell whether Spark looks for formats in an interpreter: its name goes to a shell as it is.
+
+    Source: org.apache.spark.util.Utils.checkCommandAvailable.
+    """
+    return shlex.quote(python) == python
 
 
 def register(spark: "SparkSession") -> None:

@@ -60,6 +60,21 @@ def test_format_is_found_by_installation_alone_in_an_environment_nobody_activate
 
 
 @pytest.mark.spark
+def test_format_is_found_where_the_path_of_python_has_a_space_in_it(orders, tmp_path):
+    (tmp_path / "of mine").symlink_to(sys.prefix)
+    python = str(tmp_path / "of mine" / "bin" / "python")
+    program = PROGRAM.format(
+        session="builder",
+        register="",
+        partitions=str(len(os.sched_getaffinity(0))),
+        name="streamlog",
+        path=orders.path,
+    )
+    result = run_without_activation(program, tmp_path, PYSPARK_PYTHON=python)
+    assert "rows 3" in result.stdout, result.stderr[-3000:]
+
+
+@pytest.mark.spark
 def test_format_is_registered_by_hand_and_the_builders_settings_stand(orders, tmp_path):
     program = PROGRAM.format(
         session='builder.config("spark.sql.shuffle.partitions", "7")',
