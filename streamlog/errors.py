@@ -10,6 +10,7 @@ The leaves say what happened. `kafka_code` is the number of Kafka's own error
 (`org.apache.kafka.common.protocol.Errors`) where there is one, else -1.
 """
 
+import shlex
 from typing import Any, ClassVar, Final
 
 NO_KAFKA_CODE: Final = -1  # Errors.UNKNOWN_SERVER_ERROR
@@ -71,6 +72,16 @@ class StreamLogError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (type(self), self.what, self.__dict__.copy()))
+
+
+def command_at(root: str, verb: str) -> str:
+    """Return the line to type that does something to a log root, for a hint.
+
+    Args:
+        root: The root's path, with spaces or whatever a shell would take for its own.
+        verb: The rest of the line.
+    """
+    return f"streamlog --path {shlex.quote(root)} {verb}"
 
 
 def _rebuild(kind: type[StreamLogError], what: str, state: dict[str, Any]) -> StreamLogError:

@@ -47,7 +47,9 @@ def check_topic_name(name: str) -> str:
     Source: org.apache.kafka.common.internals.Topic.validate.
     """
     if not name or name in (".", ".."):
-        raise InvalidTopicError("a topic cannot have this name", got=repr(name))
+        raise InvalidTopicError(
+            "a topic cannot have this name", got=repr(name), expected="other than '', '.' and '..'"
+        )
     if len(name) > MAX_NAME_LENGTH:
         raise InvalidTopicError(
             "topic name is too long",

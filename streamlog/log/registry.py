@@ -29,6 +29,7 @@ from streamlog.errors import (
     InvalidRequestError,
     InvalidTopicError,
     TopicExistsError,
+    command_at,
 )
 from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.files import remove_tree
@@ -195,12 +196,12 @@ def _make_partition(fs: FileSystem, path: str, topic_id: str) -> None:
 
 
 def _check_partitions(topic: str, partitions: int) -> None:
-    longest = len(f"{topic}-{partitions - 1}")
-    if not 1 <= partitions <= MAX_PARTITIONS or longest > _MAX_FILE_NAME:
+    # The longest topic's name of 249 characters leaves room for five digits in a file's name.
+    if not isinstance(partitions, int) or not 1 <= partitions <= MAX_PARTITIONS:
         raise InvalidPartitionsError(
-            f"topic {topic} cannot have so many partitions",
-            got=partitions,
-            expected=f"1 to {MAX_PARTITIONS}, and directory names of {_MAX_FILE_NAME} characters",
+            f"topic {topic} cannot have this number of partitions",
+            got=repr(partitions),
+            expected=f"1 to {MAX_PARTITIONS}",
         )
 
 
@@ -213,7 +214,7 @@ def _refuse_taken_name(root: str, topic: str, known: list[str]) -> None:
         raise TopicExistsError(
             f"topic {topic} exists already",
             path=root,
-            hint=f"see it: streamlog --path {root} topics describe {topic}",
+            hint=f"see it: {command_at(root, f'topics describe {topic}')}",
         )
     for other in known:
         if other.replace(".", "_") == topic.replace(".", "_"):

@@ -33,6 +33,7 @@ from streamlog.errors import (
     InvalidRequestError,
     StorageError,
     UnknownTopicError,
+    command_at,
 )
 from streamlog.fs.api import FileKind, FileStat, FileSystem
 from streamlog.fs.files import acquire_lock, make_directories, read_file, write_file_atomically
@@ -128,7 +129,7 @@ def check_root(fs: FileSystem, root: str) -> None:
         raise UnknownTopicError(
             "there is no log root",
             path=root,
-            hint=f"make it with its first topic: streamlog --path {root} topics create NAME",
+            hint=f"make it with its first topic: {command_at(root, 'topics create NAME')}",
         )
     _check_is_directory(root, found)
     try:
@@ -285,7 +286,7 @@ def _refuse_formatted_log_dir(fs: FileSystem, root: str) -> None:
     if fs.stat(f"{root}/{META_PROPERTIES}") and not fs.stat(state_path(root)):
         hint = "copy its partition directories to a directory of their own to write to them"
         if fs.stat(f"{root}{STATE_DIRECTORY}") is not None:  # left there by a handover
-            hint = f"stop the broker, then: streamlog --path {root} handover --from-kafka"
+            hint = f"stop the broker, then: {command_at(root, 'handover --from-kafka')}"
         raise InvalidRequestError(
             "this is the log.dir of a Kafka broker; it is only read here",
             path=root,

@@ -4,6 +4,7 @@ In a root made by streamlog a topic exists once `.streamlog/topics/NAME.properti
 other directory, a broker's log.dir say, the directories `NAME-0`, `NAME-1` … are the topics.
 """
 
+import difflib
 import os
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from streamlog.errors import (
     InvalidRequestError,
     InvalidTopicError,
     UnknownTopicError,
+    command_at,
 )
 from streamlog.fs.api import FileKind, FileSystem
 from streamlog.log.commits.chores import Chores, at_once
@@ -105,8 +107,13 @@ def unknown_topic_error(root: str, topic: str, known: list[str]) -> UnknownTopic
         f"there is no topic {topic}",
         path=root,
         expected=f"one of {listed}" if known else None,
-        hint=f"make it: streamlog --path {root} topics create {topic}",
+        hint=f"{_instead(topic, known)}make it: {command_at(root, f'topics create {topic}')}",
     )
+
+
+def _instead(topic: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(topic, known, 1)
+    return f"use {near[0]}, or " if near else ""
 
 
 def _directories_by_topic(

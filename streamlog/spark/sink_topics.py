@@ -3,7 +3,7 @@
 import contextlib
 
 from streamlog.clock import Clock
-from streamlog.errors import TopicExistsError, UnknownTopicError
+from streamlog.errors import TopicExistsError, UnknownTopicError, command_at
 from streamlog.fs.api import FileSystem
 from streamlog.log.manager import LogManager
 from streamlog.spark.row_check import TopicTarget
@@ -54,6 +54,6 @@ class SinkTopics:
             raise UnknownTopicError(
                 f"topic {topic} has no partitions",
                 path=self._root,
-                hint=f"was it deleted meanwhile? streamlog --path {self._root} topics list",
+                hint=f"was it deleted meanwhile? {command_at(self._root, 'topics list')}",
             )
         return TopicTarget(topic, max(partitions) + 1, config)

@@ -106,7 +106,7 @@ def test_names_that_differ_only_in_dots_and_underscores_collide(
         ensure(fs, name, 0)
 
 
-@pytest.mark.parametrize("partitions", [0, -1, 100_001])
+@pytest.mark.parametrize("partitions", [0, -1, 100_001, "2", 2.0])
 def test_impossible_number_of_partitions_is_refused(fs: MemoryFileSystem, partitions: int) -> None:
     with pytest.raises(InvalidPartitionsError):
         create(fs, "orders", partitions)

@@ -24,6 +24,7 @@ from streamlog.log.topics import (
     list_topics,
     partition_directories,
     topic_exists,
+    unknown_topic_error,
 )
 
 ROOT = "/logs"
@@ -161,3 +162,9 @@ def test_bad_settings_are_reported_until_they_are_mended(fs: MemoryFileSystem) -
         with pytest.raises(InvalidConfigError, match=r"segment\.ms") as caught:
             files.load()
         assert caught.value.path == path
+
+
+def test_a_misspelt_topic_is_told_the_nearest_and_the_command_can_be_typed() -> None:
+    error = unknown_topic_error("/my logs", "order", ["clicks", "orders"])
+    assert error.hint == "use orders, or make it: streamlog --path '/my logs' topics create order"
+    assert unknown_topic_error("/logs", "x", ["orders"]).hint.startswith("make it: ")

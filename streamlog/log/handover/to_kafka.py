@@ -22,6 +22,7 @@ from streamlog.errors import (
     InconsistentTopicIdError,
     InvalidRequestError,
     UnavailableError,
+    command_at,
 )
 from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.files import make_directories, write_file_atomically
@@ -161,7 +162,7 @@ class ToKafka:
             raise InvalidRequestError(
                 "there is cluster metadata of a broker in this root",
                 path=f"{root}/{CLUSTER_METADATA}",
-                hint=f"streamlog --path {root} handover --from-kafka",
+                hint=command_at(root, "handover --from-kafka"),
             )
 
     def _partitions(self) -> Iterator[PlannedPartition]:

@@ -6,7 +6,7 @@ The bytes go with the next maintenance, as soon as a whole segment lies below th
 from typing import TYPE_CHECKING, Final
 
 from streamlog.clock import Clock
-from streamlog.errors import OffsetOutOfRangeError, PolicyViolationError
+from streamlog.errors import OffsetOutOfRangeError, PolicyViolationError, command_at
 from streamlog.fs.api import FileSystem
 from streamlog.log.maintenance.holds import Holds
 from streamlog.log.maintenance.retention import raise_log_start
@@ -80,5 +80,5 @@ def _refuse_unfinished(log: "PartitionLog", start: int, *, fs: FileSystem, clock
                 offset=held.offset,
                 got=start,
                 expected=f"at most {held.offset}",
-                hint=f"--force, or: streamlog --path {log.root} readers forget {held.reader}",
+                hint=f"--force, or: {command_at(log.root, f'readers forget {held.reader}')}",
             )
