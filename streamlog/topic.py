@@ -8,6 +8,7 @@ from streamlog.errors import InvalidTopicError
 __all__ = [
     "MAX_NAME_LENGTH",
     "TopicPartition",
+    "check_partition_directory",
     "check_new_topic_name",
     "check_topic_name",
     "parse_partition_directory",
@@ -99,3 +100,19 @@ def parse_partition_directory(name: str) -> TopicPartition | None:
     if topic in (".", "..") or not _LEGAL.fullmatch(topic):
         return None
     return TopicPartition(topic, partition)
+
+
+def check_partition_directory(path: str) -> TopicPartition:
+    """Return the topic and partition that a directory is named after.
+
+    Raises:
+        InvalidTopicError: It is named after none.
+    """
+    partition = parse_partition_directory(path.rpartition("/")[2])
+    if partition is None:
+        raise InvalidTopicError(
+            "not the name of a partition's directory",
+            path=path,
+            expected="TOPIC-PARTITION, as orders-0",
+        )
+    return partition

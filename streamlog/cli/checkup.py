@@ -37,7 +37,7 @@ _CORE: Final = (
 _REMOTE: Final = {"nfs", "nfs4", "cifs", "smb2", "smb3", "9p", "v9fs", "fuseblk", "ceph", "lustre"}
 _VOLATILE: Final = {"tmpfs", "ramfs"}
 _SET_ASIDE: Final = ("-delete", "-stray", "-future")
-_LEFTOVER: Final = re.compile(r"\.(cleaned|swap|deleted|tmp|torn-[0-9]+)$", re.ASCII)
+_LEFTOVER: Final = re.compile(r"\.(cleaned|swap|deleted|tmp|(torn|corrupt)-[0-9]+)$", re.ASCII)
 
 # Runs in the Python that Spark will ask; must do in any Python 3, with or without packages.
 _PROBE: Final = """
@@ -335,7 +335,7 @@ def _check_leftovers(
     if left:
         listed = ", ".join(os.path.relpath(path, root) for path in left[:5])
         more = ", …" if len(left) > 5 else ""
-        cure = "look at torn tails, then remove them; the rest goes by itself"
+        cure = "look at what is torn or corrupt, then remove it; the rest goes by itself"
         if aside:
             cure += "; of partitions a broker has set aside, it is the broker who decides"
         yield Finding("leftovers", WARN, f"{len(left)}: {listed}{more}", cure)

@@ -16,18 +16,25 @@ __all__ = ["repair"]
 @click.command(epilog="JSON shapes: streamlog/cli/JSON.md.")
 @click.argument("directory", metavar="PATH", type=click.Path())
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+@click.option(
+    "--skip-damage",
+    is_flag=True,
+    help="Go on without damaged records; the files as they were stay as *.corrupt-N.",
+)
 @reading_verb
-def repair(settings: Settings, *, directory: str, dry_run: bool) -> None:
+def repair(settings: Settings, *, directory: str, dry_run: bool, skip_damage: bool) -> None:
     """Do what opening for writing does: cut a torn tail, make indexes anew; and say each step.
 
     PATH is a log root or a partition's directory; nobody may have it open for writing. What is
     cut is kept beside the log as *.torn-N. Damage to records that were synced, or that sound
-    ones follow, is refused: nothing of that partition is changed, and the exit code is 1.
+    ones follow, is refused: nothing of that partition is changed, and the exit code is 1. With
+    --skip-damage the partition goes on without it, and sound records behind it can be read again.
 
     \b
     Examples:
       streamlog repair /tmp/log --dry-run
       streamlog repair /tmp/log/orders-0
+      streamlog repair /tmp/log/orders-0 --skip-damage
     """
     import random
 
@@ -42,7 +49,12 @@ def repair(settings: Settings, *, directory: str, dry_run: bool) -> None:
     rows: list[dict[str, Any]] = []
     errors: list[StreamLogError] = []
     done = put_right(
-        LocalFileSystem(), SystemClock(), random.Random(), directory, is_dry_run=dry_run
+        LocalFileSystem(),
+        SystemClock(),
+        random.Random(),
+        directory,
+        is_dry_run=dry_run,
+        skips_damage=skip_damage,
     )
     for each in done:
         rows += [_row(each.partition, step, is_done=not dry_run) for step in each.steps]
@@ -61,7 +73,8 @@ def repair(settings: Settings, *, directory: str, dry_run: bool) -> None:
     )
     Output(settings).rows(rows, columns)
     if dry_run and rows:
-        remark(settings, f"nothing was changed; do it with: streamlog repair {directory}")
+        how = f"{directory} --skip-damage" if skip_damage else directory
+        remark(settings, f"nothing was changed; do it with: streamlog repair {how}")
     if errors:
         raise Findings(errors)
 

@@ -1,5 +1,7 @@
 """`streamlog verify`: is it sound?"""
 
+import os
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -54,10 +56,26 @@ def verify(settings: Settings, *, paths: tuple[str, ...], deep: bool) -> None:
         if note.severity is Severity.NOTE:
             remark(settings, f"{note.path}: {note.what}: {note.got}")
     Output(settings).rows([_row(finding) for finding in wrong], _columns())
+    _say_what_to_do(settings, wrong)
     if errors:
         raise Findings(errors)
     if wrong:
         raise click.exceptions.Exit(EXIT_FINDING)
+
+
+def _say_what_to_do(settings: Settings, wrong: "list[Finding]") -> None:
+    """Name the next step for each partition with damage, or that none is needed."""
+    from streamlog.cli.output import remark
+    from streamlog.log.verify.findings import LOG_DAMAGE, Severity
+    from streamlog.segment.walk import how_to_go_on
+
+    damaged = {os.path.dirname(each.path): each.path for each in wrong if each.kind in LOG_DAMAGE}
+    for path in damaged.values():
+        remark(settings, how_to_go_on(path))
+    repairable = [each for each in wrong if each.severity is Severity.REPAIRABLE]
+    if repairable and not damaged:
+        where = shlex.quote(os.path.dirname(repairable[0].path))
+        remark(settings, f"whoever writes next puts that right, or: streamlog repair {where}")
 
 
 def _row(finding: "Finding") -> dict[str, Any]:

@@ -31,6 +31,7 @@ from streamlog.records.layout import NO_PARTITION_LEADER_EPOCH
 from streamlog.segment.filenames import base_offsets, log_file_name
 from streamlog.segment.recovery import Restore
 from streamlog.segment.segment import Segment
+from streamlog.segment.walk import how_to_go_on
 from streamlog.topic import TopicPartition
 
 __all__ = ["LoadedLog", "adopt", "recover"]
@@ -128,6 +129,8 @@ def recover(
     bases = base_offsets(fs.list(path))
     if bases:
         deletion.set_aside_below(fs, path, bases[0], now_ms=now_ms)
+    elif durable_offset is not None and durable_offset > log_start_offset:
+        raise _all_gone(path, log_start_offset, durable_offset)
     epochs = LeaderEpochCache.load(fs, path)
     opened = [Segment.open(fs, path, b, config=directory.config, writable=True) for b in bases]
     first = _first_to_scan(bases, durable_offset, scanned)
@@ -156,6 +159,17 @@ def recover(
         recovery_point=min(durable_offset or 0, log_end),
         epochs=epochs,
         tail_was_cut=scan.tail_was_cut,
+    )
+
+
+def _all_gone(path: str, log_start_offset: int, durable_offset: int) -> CorruptRecordError:
+    return CorruptRecordError(
+        "synced records are lost, so nothing was made anew",
+        path=path,
+        offset=log_start_offset,
+        got="a partition without any segment",
+        expected=f"records up to offset {durable_offset}, as the recovery point says",
+        hint=how_to_go_on(f"{path}/{log_file_name(log_start_offset)}"),
     )
 
 

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 
 from streamlog.clock import Clock, SystemClock
 from streamlog.config import LogConfig
-from streamlog.errors import FileMissingError, InvalidTopicError
+from streamlog.errors import FileMissingError, StreamLogError
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log import locks, registry, topics
@@ -36,7 +36,7 @@ from streamlog.records.batch import BatchTable
 from streamlog.records.builder import InputColumns, encode_columns
 from streamlog.records.record import NO_TIMESTAMP, CompressionType, IsolationLevel, Record
 from streamlog.records.validate import AppendOrigin, validate_append
-from streamlog.topic import TopicPartition, parse_partition_directory
+from streamlog.topic import TopicPartition, check_partition_directory
 
 __all__ = ["PartitionLog"]
 
@@ -64,18 +64,11 @@ class PartitionLog:
     ) -> None:
         self.path = path.rstrip("/")
         self.root = os.path.dirname(self.path) or "."
-        partition = parse_partition_directory(os.path.basename(self.path))
-        if partition is None:
-            raise InvalidTopicError(
-                "not the name of a partition's directory",
-                path=self.path,
-                expected="TOPIC-PARTITION, as orders-0",
-            )
-        self.topic_partition: TopicPartition = partition
+        self.topic_partition: TopicPartition = check_partition_directory(self.path)
+        partition = self.topic_partition
         self._fs, self._clock, self._random = fs, clock, random
         locks.refuse_live_broker(fs, self.root)
         self.topic_id = registry.ensure_partition(fs, clock, self.root, partition, random=random)
-        self._writer = None if is_managed else OpenWriter.enter(fs, clock, self.root)
         source = topics.ConfigFiles(fs, self.root, partition.topic)
         self._log = LocalLog(
             fs,
@@ -99,8 +92,14 @@ class PartitionLog:
             config_source=source if config is None else None,
             apply_pending=self._apply_pending,
         )
-        self.catch_up()
-        self._log.remove_deleted(clock.now_ms())
+        self._writer = None if is_managed else OpenWriter.enter(fs, clock, self.root)
+        try:
+            self.catch_up()
+            self._log.remove_deleted(clock.now_ms())
+        except StreamLogError:  # nobody has a handle that could be closed
+            self._session.close(lambda: None)
+            self._leave(in_order=False)
+            raise
 
     @classmethod
     def open(
@@ -475,9 +474,12 @@ class PartitionLog:
         try:
             is_in_order = self._session.close(self._leave_in_order)
         finally:
-            self._log.close()
-            if self._writer is not None:
-                self._writer.leave(in_order=is_in_order)
+            self._leave(in_order=is_in_order)
+
+    def _leave(self, *, in_order: bool) -> None:
+        self._log.close()
+        if self._writer is not None:
+            self._writer.leave(in_order=in_order)
 
     def _leave_in_order(self) -> None:
         """Sync, snapshot the producers and write the recovery point, all of it up to the end."""

@@ -17,7 +17,6 @@ from streamlog.config import LogConfig
 from streamlog.errors import (
     CorruptDataError,
     FileMissingError,
-    InvalidTopicError,
     UnknownTopicError,
 )
 from streamlog.fs.api import FileKind, FileStat, FileSystem
@@ -39,7 +38,7 @@ from streamlog.segment.filenames import (
     segment_file_name,
 )
 from streamlog.segment.segment import Segment
-from streamlog.topic import TopicPartition, parse_partition_directory
+from streamlog.topic import TopicPartition, check_partition_directory
 
 __all__ = ["LogReader"]
 
@@ -59,14 +58,7 @@ class LogReader:
     def __init__(self, path: str, fs: FileSystem) -> None:
         self._only_base = parse_log_file_name(os.path.basename(path))
         self.path = path.rstrip("/") if self._only_base is None else os.path.dirname(path) or "."
-        partition = parse_partition_directory(os.path.basename(self.path))
-        if partition is None:
-            raise InvalidTopicError(
-                "not the name of a partition's directory",
-                path=self.path,
-                expected="TOPIC-PARTITION, as orders-0",
-            )
-        self.topic_partition: TopicPartition = partition
+        self.topic_partition: TopicPartition = check_partition_directory(self.path)
         self._fs = fs
         self._root = os.path.dirname(self.path) or "."
         self._config = LogConfig()

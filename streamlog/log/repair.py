@@ -6,8 +6,12 @@ and closed. A torn tail is cut there and kept beside the log; damage to records 
 promised is refused there. All of it is tried out first on a file system that keeps the changes
 to itself (`streamlog.fs.overlay`): what is refused there is not begun, and what is to be done is
 told from it, whether or not it is done then.
+
+Where a person has decided to go on without what is damaged, that is left out of the log, and the
+recovery point goes down to what is left; the files as they were stay beside it.
 """
 
+import contextlib
 import os
 import random as random_module
 from collections.abc import Iterator, Sequence
@@ -22,7 +26,7 @@ from streamlog.errors import (
     LockTimeoutError,
     StreamLogError,
 )
-from streamlog.fs.api import FileKind, FileSystem
+from streamlog.fs.api import FileKind, FileSystem, OpenMode
 from streamlog.fs.overlay import Change, OverlayFileSystem
 from streamlog.log import checkpoints, locks
 from streamlog.log.epochs import LEADER_EPOCH_CHECKPOINT
@@ -33,13 +37,18 @@ from streamlog.log.roots import is_our_root, read_server_config, state_path
 from streamlog.log.topics import find_partitions
 from streamlog.log.verify.findings import LOG_DAMAGE, Finding, FindingKind, Severity
 from streamlog.log.verify.paths import verify
+from streamlog.segment.file_records import FileRecords
 from streamlog.segment.filenames import (
     FileSuffix,
     SegmentSuffix,
+    base_offsets,
+    log_file_name,
     parse_log_file_name,
     parse_segment_file_name,
 )
 from streamlog.segment.recovery import nothing_known
+from streamlog.segment.sound_copy import skip_damage
+from streamlog.segment.walk import how_to_go_on
 from streamlog.topic import TopicPartition
 
 __all__ = ["Repair", "Step", "repair"]
@@ -90,7 +99,13 @@ class Repair:
 
 
 def repair(
-    fs: FileSystem, clock: Clock, random: random_module.Random, path: str, *, is_dry_run: bool
+    fs: FileSystem,
+    clock: Clock,
+    random: random_module.Random,
+    path: str,
+    *,
+    is_dry_run: bool,
+    skips_damage: bool = False,
 ) -> Iterator[Repair]:
     """Repair the partitions that a path names, one after the other.
 
@@ -100,6 +115,7 @@ def repair(
         random: For ids and jitter.
         path: A log root, or a partition's directory.
         is_dry_run: Whether to change nothing.
+        skips_damage: Whether to go on without what is damaged, in roots of our own.
 
     Yields:
         What became of each partition; one that is refused does not keep the others.
@@ -126,9 +142,10 @@ def repair(
             root = os.path.dirname(directory)
             locks.refuse_live_broker(fs, root)
             _refuse_open_writers(fs, root)
-            yield _Partition(TopicPartition(topic, number), directory, clock, random).repair(
-                fs, is_dry_run=is_dry_run
+            found_partition = _Partition(
+                TopicPartition(topic, number), directory, clock, random, skips_damage=skips_damage
             )
+            yield found_partition.repair(fs, is_dry_run=is_dry_run)
 
 
 def _refuse_open_writers(fs: FileSystem, root: str) -> None:
@@ -150,11 +167,18 @@ class _Partition:
     """One partition that may be in need of repair."""
 
     def __init__(
-        self, partition: TopicPartition, directory: str, clock: Clock, random: random_module.Random
+        self,
+        partition: TopicPartition,
+        directory: str,
+        clock: Clock,
+        random: random_module.Random,
+        *,
+        skips_damage: bool,
     ) -> None:
         self._partition, self._directory = partition, directory
         self._root = os.path.dirname(directory)
         self._clock, self._random = clock, random
+        self._skips_damage = skips_damage
 
     def repair(self, fs: FileSystem, *, is_dry_run: bool) -> Repair:
         """Try it out; then, unless it is a dry run, do it."""
@@ -179,6 +203,17 @@ class _Partition:
         return [each for each in findings if each.severity is not Severity.NOTE]
 
     def _put_right(self, fs: FileSystem, wrong: list[Finding]) -> list[Finding]:
+        """Repair, without what is damaged if that is wanted; return what is left."""
+        if not self._skips_damage:
+            return self._repair_again(fs, wrong)
+        with contextlib.suppress(CorruptRecordError):  # of what can be mended, all is by then
+            left = self._repair_again(fs, wrong)
+            if not any(finding.kind in LOG_DAMAGE for finding in left):
+                return left
+        self._skip_damage(fs)
+        return self._repair_again(fs, self._look(fs))
+
+    def _repair_again(self, fs: FileSystem, wrong: list[Finding]) -> list[Finding]:
         """Repair; again, where that brought something to light. Return what is left."""
         for _ in range(_ROUNDS):
             self._apply(fs, wrong)
@@ -222,6 +257,51 @@ class _Partition:
             stem = finding.path.removesuffix(parsed.kind.value)
             for kind in (FileSuffix.OFFSET_INDEX, FileSuffix.TIME_INDEX):
                 _rename(fs, f"{stem}{kind.value}", _SET_ASIDE)
+
+    # ---- going on without ----------------------------------------------------------------------
+    def _skip_damage(self, fs: FileSystem) -> None:
+        """Leave out what is damaged; below the recovery point nothing is missed then."""
+        if not is_our_root(fs, self._root):
+            raise InvalidRequestError(
+                "damage is skipped in log roots made by streamlog only",
+                path=self._directory,
+                hint="a broker cuts its log there when it starts; keep a copy",
+            )
+        lock = locks.take_partition_lock(
+            fs, self._clock, self._root, self._partition, timeout_ms=_LOCK_TIMEOUT_MS
+        )
+        try:
+            durable = checkpoints.read_recovery_points(fs, self._root).get(self._partition, 0)
+            end = self._leave_out_damage(fs, durable)
+            if end < durable:
+                lower = {self._partition: end}
+                checkpoints.write_recovery_points(fs, self._clock, self._root, lower)
+            lock.file.truncate(0)  # what the last writer knew of the files
+        finally:
+            lock.release()
+
+    def _leave_out_damage(self, fs: FileSystem, durable_offset: int) -> int:
+        """Write damaged segments anew; return the log end, which stays where all of them are gone.
+
+        No offset is given away twice then.
+        """
+        bases = base_offsets(fs.list(self._directory))
+        if not bases:
+            path = f"{self._directory}/{log_file_name(durable_offset)}"
+            fs.open(path, OpenMode.CREATE).close()
+            fs.sync_directory(self._directory)
+            return durable_offset
+        for base in bases:
+            path = f"{self._directory}/{log_file_name(base)}"
+            records = FileRecords(fs, path, writable=True)
+            try:
+                copy = skip_damage(fs, records, base)
+            finally:
+                records.close()
+            if copy.skipped_size:
+                for kind in (FileSuffix.OFFSET_INDEX, FileSuffix.TIME_INDEX):
+                    _rename(fs, path.removesuffix(FileSuffix.LOG.value) + kind.value, _SET_ASIDE)
+        return copy.next_offset
 
     # ---- opening -----------------------------------------------------------------------------
     def _open_for_writing(self, fs: FileSystem) -> None:
@@ -309,7 +389,7 @@ def _refuse_damage(left: Sequence[Finding]) -> None:
                 offset=finding.offset,
                 got=finding.got,
                 expected=finding.expected,
-                hint=f"restore {finding.path} from a copy; streamlog verify names all there is",
+                hint=how_to_go_on(finding.path),
             )
 
 

@@ -9,6 +9,7 @@
     00000000000000368769.log.cleaned             compaction's output, unfinished
     00000000000000368769.log.swap                compaction's output, complete
     00000000000000368769.log.torn-1              what recovery cut from a torn tail (ours)
+    00000000000000368769.log.corrupt-1           the file before damage was left out of it (ours)
 
 Kafka would also take `5.log` for a segment; it never writes such a name, so here it is a foreign
 file, and foreign files are left alone.
@@ -20,6 +21,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 __all__ = [
+    "KEPT_ASIDE",
     "MAX_OFFSET",
     "FileSuffix",
     "SegmentFileName",
@@ -66,6 +68,7 @@ class SegmentFileName(NamedTuple):
     suffix: SegmentSuffix
 
 
+KEPT_ASIDE: Final = re.compile(r"\.(torn|corrupt)-[0-9]+$", re.ASCII)
 _NAME: Final = re.compile(
     r"(?P<offset>[0-9]{20})(?P<kind>\.[a-z]+)(?P<suffix>\.deleted|\.cleaned|\.swap|)", re.ASCII
 )

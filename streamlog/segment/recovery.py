@@ -29,7 +29,7 @@ from streamlog.segment.indexed_records import IndexedRecords
 from streamlog.segment.recovery_table import Case, Facts, Verdict, decide
 from streamlog.segment.search import find_sound, fits_checksum, has_lost_block
 from streamlog.segment.torn_tail import keep_tail
-from streamlog.segment.walk import Place, walk_sound
+from streamlog.segment.walk import Place, how_to_go_on, walk_sound
 
 __all__ = ["OnBatch", "RecoveryReport", "Restore", "nothing_known", "recover"]
 
@@ -279,6 +279,5 @@ def _refusal(
         offset=place.next_offset,
         got=found.hex() or "the end of the file",
         expected=f"a record batch of offset {place.next_offset} or above",
-        hint=f"restore {records.path} from a copy; to give up its records from offset "
-        f"{place.next_offset} on, keep a copy and run: truncate -s {place.position} {records.path}",
+        hint=how_to_go_on(records.path),
     )

@@ -1,5 +1,7 @@
 """Walking over the sound batches of a log file: each whole, its checksum right, in order."""
 
+import os
+import shlex
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -21,6 +23,7 @@ __all__ = [
     "OnSound",
     "Place",
     "count_in_order",
+    "how_to_go_on",
     "plain_count_in_order",
     "sound_chunks",
     "unsound",
@@ -143,5 +146,14 @@ def unsound(records: FileRecords, position: int) -> CorruptRecordError:
         position=position,
         got=found.hex() or "the end of the file",
         expected="a batch of right checksum that goes on in offset and epoch",
-        hint=f"restore {records.path} from a copy",
+        hint=how_to_go_on(records.path),
+    )
+
+
+def how_to_go_on(path: str) -> str:
+    """Return the hint for a damaged log file: a copy, or the command that goes on without."""
+    partition = shlex.quote(os.path.dirname(path))
+    return (
+        f"restore {path} from a copy, or go on without what is damaged:"
+        f" streamlog repair {partition} --skip-damage --dry-run"
     )

@@ -54,7 +54,27 @@ def test_a_finding_is_a_row_and_exits_with_1(filled: Path) -> None:
     assert list(row) == FIELDS
     assert (row["kind"], row["severity"], row["count"]) == ("bad-checksum", "damage", 1)
     assert (row["file"], row["position"], row["offset"]) == (str(path), 0, 0)
-    assert ran.error == ""
+    [hint] = ran.error.splitlines()
+    assert hint.startswith(f"restore {path} from a copy")
+    assert hint.endswith(f"streamlog repair '{path.parent}' --skip-damage --dry-run")
+
+
+def test_what_the_next_writer_puts_right_is_told_as_that(filled: Path) -> None:
+    (filled / "orders-1" / f"{5:020}.index").touch()
+    ran = streamlog("verify", filled)
+    assert [row["severity"] for row in ran.rows] == ["repairable"]
+    assert ran.error == (
+        f"whoever writes next puts that right, or: streamlog repair '{filled}/orders-1'\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["torn-1", "corrupt-2"])
+def test_what_was_cut_off_and_kept_is_told_beside(filled: Path, name: str) -> None:
+    path = filled / "orders-1" / f"{0:020}.log.{name}"
+    path.write_bytes(b"cut off")
+    ran = ok("verify", filled)
+    assert ran.out == b""
+    assert f"{path}: what was cut off is kept here, until you remove it: 7 bytes" in ran.error
 
 
 def test_several_paths_are_looked_at_and_a_table_names_what_is_wrong(filled: Path) -> None:
@@ -70,7 +90,7 @@ def test_a_path_that_is_not_there_is_wrong_use_and_the_others_come_first(filled:
     damage(filled, 0)
     ran = streamlog("verify", filled / "missing", filled)
     assert (ran.code, len(ran.rows)) == (2, 1)
-    assert ran.error.startswith("Error: there is no such file or directory")
+    assert "\nError: there is no such file or directory" in ran.error
 
 
 def test_what_is_no_damage_goes_to_stderr(tmp_path: Path) -> None:

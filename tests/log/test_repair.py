@@ -25,6 +25,7 @@ from streamlog.log.verify.paths import verify
 from streamlog.records.record import IsolationLevel, Record
 from tests.support.archives import unpack
 from tests.support.child import child_that_stays
+from tests.support.commits import Scene
 
 SEGMENT = f"{137:020}"
 LAST = f"{348:020}"
@@ -60,10 +61,9 @@ def digest(path: Path) -> str:
     return whole.hexdigest()
 
 
-def run(path: Path, *, is_dry_run: bool = False, fs: FileSystem | None = None) -> list[Repair]:
-    done = repair(
-        fs or LocalFileSystem(), SystemClock(), random.Random(0), str(path), is_dry_run=is_dry_run
-    )
+def run(path: Path, *, fs: FileSystem | None = None, **how: bool) -> list[Repair]:
+    how = {"is_dry_run": False, **how}
+    done = repair(fs or LocalFileSystem(), SystemClock(), random.Random(0), str(path), **how)
     return list(done)
 
 
@@ -187,6 +187,107 @@ def test_synced_records_that_are_gone_are_refused(ours: Path) -> None:
     [refused] = run(ours)
     assert isinstance(refused.error, CorruptRecordError)
     assert "synced" in str(refused.error)
+
+
+def test_a_refused_partition_leaves_nobody_in_the_root(ours: Path) -> None:
+    flip(min(ours.glob("*.log")))
+    first, second = run(ours.parent)
+    assert first.error is not None and second.error is None
+
+
+# ---- going on without ----------------------------------------------------------------------------
+def flip(path: Path, at: int = 70) -> None:
+    """Change a byte under the checksum of a batch."""
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("number", [0, 1, -1])
+def test_damaged_records_are_skipped_and_all_others_stay(ours: Path, number: int) -> None:
+    path = sorted(each for each in ours.glob("*.log") if each.stat().st_size)[number]
+    before, bytes_before = records(ours), path.read_bytes()
+    flip(path)
+    damaged = path.read_bytes()
+    [done] = run(ours, skips_damage=True)
+    assert (done.error, done.left) == (None, [])
+    base = int(path.stem)
+    assert records(ours) == [each for each in before if each[0] != base]
+    assert Path(f"{path}.corrupt-1").read_bytes() == damaged
+    assert len(path.read_bytes()) < len(bytes_before)
+    assert findings(ours) == []
+    assert run(ours, skips_damage=True)[0].steps == ()
+
+
+def test_skipping_is_tried_out_first(ours: Path) -> None:
+    flip(min(ours.glob("*.log")))
+    before = digest(ours)
+    [trial] = run(ours, skips_damage=True, is_dry_run=True)
+    assert digest(ours) == before
+    [done] = run(ours, skips_damage=True)
+    assert trial.steps == done.steps
+    assert "corrupt-1" in str([step.change.target for step in done.steps])
+
+
+def test_what_is_cut_off_below_the_recovery_point_is_given_up(ours: Path) -> None:
+    path = max(each for each in ours.glob("*.log") if each.stat().st_size)
+    before = records(ours)
+    truncate(path, path.stat().st_size - 5)
+    [done] = run(ours, skips_damage=True)
+    assert done.error is None
+    assert records(ours) == before[:-1]
+    with LogManager.open(ours.parent) as manager:
+        log = manager.log("orders", 0)
+        assert log.append([Record(None, b"next")]).base_offset == before[-1][0]
+        assert log.leader_epoch > 0  # who has read what is gone can tell
+
+
+def test_where_all_segments_are_gone_no_offset_is_given_away_twice(ours: Path) -> None:
+    end = records(ours)[-1][0] + 1
+    for path in ours.glob("0*"):
+        path.unlink()
+    [found] = findings(ours)
+    assert (found.kind, found.offset, found.last_offset) == (FindingKind.LOST_RECORDS, 0, end - 1)
+    [refused] = run(ours)
+    assert refused.error is not None and "--skip-damage" in str(refused.error.hint)
+    [done] = run(ours, skips_damage=True)
+    assert done.error is None
+    assert findings(ours) == []
+    with LogManager.open(ours.parent) as manager:
+        log = manager.log("orders", 0)
+        assert (log.log_start_offset, log.log_end_offset) == (end, end)
+
+
+def test_sound_batches_out_of_order_are_not_chosen_from(ours: Path) -> None:
+    path = min(ours.glob("*.log"))
+    data = bytearray(path.read_bytes())
+    data[2] ^= 1  # of the first batch's offset, which no checksum covers
+    path.write_bytes(data)
+    before = digest(ours)
+    [refused] = run(ours, skips_damage=True)
+    assert isinstance(refused.error, CorruptRecordError)
+    assert digest(ours) == before
+
+
+def test_what_decisions_can_mend_is_not_skipped(tmp_path: Path) -> None:
+    scene = Scene(LocalFileSystem(), root=str(tmp_path / "root"))
+    for version in range(2):
+        scene.commit(version)
+    scene.manager.close()
+    path = tmp_path / "root" / "t-0" / f"{0:020}.log"
+    before = records(path.parent)
+    flip(path)
+    [done] = run(path.parent, skips_damage=True)
+    assert done.error is None
+    assert records(path.parent) == before
+
+
+def test_nothing_is_skipped_in_a_root_that_is_not_ours(theirs: Path) -> None:
+    flip(sorted(theirs.glob("*.log"))[1])
+    before = digest(theirs)
+    [refused] = run(theirs, skips_damage=True)
+    assert isinstance(refused.error, InvalidRequestError)
+    assert digest(theirs) == before
 
 
 def test_never_while_somebody_may_write(ours: Path) -> None:

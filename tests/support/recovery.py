@@ -61,7 +61,7 @@ def refused(fs: MemoryFileSystem, **facts: object) -> str:
         recover(fs, **facts)
     assert caught.value.path == LOG
     assert caught.value.position is not None and caught.value.offset is not None
-    assert caught.value.hint is not None and "truncate -s" in caught.value.hint
+    assert caught.value.hint is not None and "--skip-damage" in caught.value.hint
     after = {name: read_bytes(fs, f"{DIRECTORY}/{name}") for name in file_names(fs)}
     assert after == before
     return caught.value.what.rpartition("(case ")[2][:2]

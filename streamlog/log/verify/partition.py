@@ -25,6 +25,7 @@ from streamlog.log.verify.producer_files import ProducersCheck
 from streamlog.records.slots import MAX_DECOMPRESSED
 from streamlog.segment.file_records import FileRecords
 from streamlog.segment.filenames import (
+    KEPT_ASIDE,
     FileSuffix,
     SegmentFileName,
     SegmentSuffix,
@@ -125,6 +126,7 @@ class PartitionCheck:
         producers.finish(next_offset)
         self._check_snapshots_exist(producers)
         self._note_deleted()
+        self._note_kept()
         self._finish_epochs(epochs, end, next_offset)
         self._check_durable(next_offset)
         return next_offset
@@ -156,8 +158,10 @@ class PartitionCheck:
 
     def _check_durable(self, next_offset: int) -> None:
         durable = self._around.durable_offset
-        if durable is not None and next_offset < durable and self._bases:
-            base = self._bases[-1]
+        if not self._bases:
+            next_offset = self._around.log_start_offset or 0
+        if durable is not None and next_offset < durable:
+            base = self._bases[-1] if self._bases else next_offset
             self._tell(
                 FindingKind.LOST_RECORDS,
                 segment_file_name(base, FileSuffix.LOG),
@@ -221,6 +225,22 @@ class PartitionCheck:
                     is_note=True,
                 )
             )
+
+    def _note_kept(self) -> None:
+        """Tell what a recovery or a repair has cut off or left out, and kept."""
+        for name in self._names:
+            if KEPT_ASIDE.search(name):
+                path = f"{self._directory}/{name}"
+                found = self._fs.stat(path)
+                self._report(
+                    Finding(
+                        kind=FindingKind.LEFTOVER,
+                        path=path,
+                        what="what was cut off is kept here, until you remove it",
+                        got=f"{0 if found is None else found.size} bytes",
+                        is_note=True,
+                    )
+                )
 
     def _is(self, file: SegmentFileName, kind: FileSuffix) -> bool:
         return file.kind is kind and file.suffix is SegmentSuffix.NONE
