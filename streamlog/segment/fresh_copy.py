@@ -8,6 +8,16 @@ sync writes them, succeeds, and they read as zeros all the same (Linux 6.18; XFS
     <base offset>.log.tmp    the sound batches, written and synced; a crash leaves it, and the
                              next recovery removes it
     <base offset>.log        replaced by that in one step, and the directory synced
+
+This costs a segment's bytes and as much room (up to `segment.bytes`, 1 GiB unless told otherwise),
+also where nothing failed and a process was merely killed inside of a sync: the kernel tells of a
+lost write once, to whoever waits for that sync, and a dead process tells nobody. What lies below
+the recovery point is surely on the disk; it is copied all the same, because the suspicious blocks
+behind it are part of the same file. To write only those anew they would have to be cut off first,
+and a crash before they are back would lose records that were acknowledged; keeping them in a third
+file meanwhile would be one more state for every recovery, to save a copy after such a kill.
+Without the room the partition cannot be opened for writing (`DiskFullError`), nothing is changed,
+readers go on, and the next opening tries again.
 """
 
 import contextlib
@@ -15,7 +25,7 @@ import contextlib
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.errors import FileMissingError
+from streamlog.errors import FileMissingError, StorageError
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.files import TEMPORARY_SUFFIX
 from streamlog.records.table import BatchTable
@@ -41,6 +51,16 @@ def replace_by_copy(fs: FileSystem, records: FileRecords, base_offset: int, size
     path = records.path + TEMPORARY_SUFFIX
     with contextlib.suppress(FileMissingError):  # an earlier copy that was not finished, if any
         fs.remove(path)
+    try:
+        _copy(fs, records, base_offset, size, path)
+    except StorageError:
+        with contextlib.suppress(StorageError):  # half a copy would keep a full disk full
+            fs.remove(path)
+        raise
+    records.replace_by(path)
+
+
+def _copy(fs: FileSystem, records: FileRecords, base_offset: int, size: int, path: str) -> None:
     with fs.open(path, OpenMode.CREATE) as copy:
 
         def on_sound(start: int, buffer: NDArray[np.uint8], table: BatchTable) -> None:
@@ -50,4 +70,3 @@ def replace_by_copy(fs: FileSystem, records: FileRecords, base_offset: int, size
         if place.position < size:
             raise unsound(records, place.position)
         copy.sync()
-    records.replace_by(path)

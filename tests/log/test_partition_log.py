@@ -10,6 +10,7 @@ from streamlog.clock import ManualClock
 from streamlog.config import LogConfig
 from streamlog.errors import (
     CorruptRecordError,
+    DiskFullError,
     InvalidRequestError,
     InvalidTimestampError,
     InvalidTopicError,
@@ -327,6 +328,32 @@ def test_a_failed_fsync_poisons_the_handle_and_a_new_one_recovers(fs: MemoryFile
         again.append([record(1)])
         again.flush()
         assert again.recovery_point == 2
+
+
+def test_without_room_for_a_copy_a_distrusted_log_is_left_as_it_is_and_tried_again(
+    fs: MemoryFileSystem,
+) -> None:
+    failing = FaultyFileSystem(
+        fs, Fault(operation="sync", path_suffix=".log", at=2, errno=errno.EIO)
+    )
+    with open_log(failing) as log:
+        log.append([record(0)])
+        with pytest.raises(PoisonedError):
+            log.flush()
+    before = sorted(fs.list(PATH))
+    full = FaultyFileSystem(
+        fs, Fault(operation="pwrite", path_suffix=".log.tmp", errno=errno.ENOSPC, is_lasting=True)
+    )
+    for _ in range(2):
+        with pytest.raises(DiskFullError):
+            open_log(full)
+        assert [each for each in fs.list(PATH) if each.endswith(".tmp")] == []
+        assert offsets(LogReader.open(PATH, fs=fs)) == [0]
+    assert {*before} <= {*fs.list(PATH)}
+    with open_log(fs) as again:
+        assert offsets(again) == [0]
+        again.append([record(1)])
+        again.flush()
 
 
 def test_a_full_disk_cuts_the_torn_batch_and_appends_go_on_when_there_is_room(
