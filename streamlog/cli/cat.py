@@ -8,7 +8,7 @@ from streamlog.cli.settings import Settings, reading_verb
 __all__ = ["cat"]
 
 
-@click.command(epilog="JSON shapes: streamlog/cli/JSON.md.")
+@click.command(short_help="Print records.", epilog="JSON shapes: streamlog/cli/JSON.md.")
 @click.argument("source", metavar="TOPIC|DIR", shell_complete=complete_topics)
 @click.option(
     "-p",

@@ -19,7 +19,11 @@ _ARGUMENT: Final = re.compile(
 _SHAPE: Final = '{"partitions": [{"topic": "orders", "partition": 0, "offset": 7}], "version": 1}'
 
 
-@click.command("delete-records", epilog="JSON shapes: streamlog/cli/JSON.md.")
+@click.command(
+    "delete-records",
+    short_help="Delete the records below an offset.",
+    epilog="JSON shapes: streamlog/cli/JSON.md.",
+)
 @click.argument("wanted", nargs=-1, metavar="[TOPIC:PARTITION:OFFSET]…")
 @click.option(
     "--offset-json-file",
@@ -88,12 +92,13 @@ def _read(data: bytes) -> list[tuple["TopicPartition", int]]:
     try:
         document = json.loads(data)
         if document.get("version", 1) != 1:
-            raise ValueError(f"version {document['version']!r}")
+            raise ValueError(f"the version is {document['version']!r}")
         texts = [f"{each['topic']}:{each['partition']}:{each['offset']}"
                  for each in document["partitions"]]  # fmt: skip
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        why = str(error) if isinstance(error, ValueError) else "it has another shape"
         raise click.BadParameter(
-            f"{error!r}; expected {_SHAPE}", param_hint="--offset-json-file"
+            f"{why}; expected {_SHAPE}", param_hint="--offset-json-file"
         ) from None
     found = [_argument(text) for text in texts]
     if len({partition for partition, _ in found}) != len(found):

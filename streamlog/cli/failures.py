@@ -32,7 +32,7 @@ EXIT_INTERRUPTED: Final = 130
 _CURES: Final[tuple[tuple[type[StreamLogError], str], ...]] = (
     (UnknownTopicError, "streamlog topics list"),
     (FileMissingError, "check the path; a new root is made by: streamlog topics create NAME"),
-    (InvalidRequestError, "streamlog --help"),
+    (InvalidRequestError, "{verb} --help"),
     (CorruptDataError, "restore the file from a copy; the records before it can be read"),
     (FencedError, "look at what stands now and decide again"),
     (LockTimeoutError, "again, when the other writer is done"),
@@ -52,9 +52,10 @@ class Failure(NamedTuple):
         return f"Error: {safe_text(self.error)}\nTry: {safe_text(self.cure)}"
 
 
-def explain(error: StreamLogError) -> Failure:
-    """Return what to tell about `error`."""
-    cure = error.hint or next(text for kind, text in _CURES if isinstance(error, kind))
+def explain(error: StreamLogError, verb: str = "streamlog") -> Failure:
+    """Return what to tell about `error`, which `verb` met."""
+    general = next(text for kind, text in _CURES if isinstance(error, kind))
+    cure = error.hint or general.format(verb=verb)
     is_usage = isinstance(error, InvalidRequestError | FileMissingError)
     return Failure(str(error), cure, EXIT_USAGE if is_usage else EXIT_FINDING)
 

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 __all__ = ["lag"]
 
 
-@click.command(epilog="JSON shapes: streamlog/cli/JSON.md.")
+@click.command(
+    short_help="Print how far queries are behind.", epilog="JSON shapes: streamlog/cli/JSON.md."
+)
 @click.option(
     "--checkpoint",
     "checkpoints",

@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 import traceback
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -29,7 +29,7 @@ from streamlog.cli.offsets import offsets
 from streamlog.cli.produce import produce
 from streamlog.cli.readers import readers
 from streamlog.cli.repair import repair
-from streamlog.cli.settings import FORMATS, Settings
+from streamlog.cli.settings import FORMATS, VERB, Settings
 from streamlog.cli.topics import topics
 from streamlog.cli.verify import verify
 from streamlog.errors import StreamLogError
@@ -81,6 +81,7 @@ def streamlog(context: click.Context, *, path: str | None, format: str | None, q
       echo 'eu:first order' | streamlog produce orders --key-separator :
       streamlog cat orders
     """
+    context.meta[VERB] = context.command_path
     context.obj = Settings(path=path, format=format, quiet=quiet)
 
 
@@ -105,9 +106,11 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 def run(arguments: list[str]) -> int:
     """Run the command and return its exit code. Nothing escapes: a traceback is a defect."""
     _hush_logging()
+    begun: dict[str, Any] = {}
     try:
         # Not `streamlog.main`, which has its own way with closed pipes and Ctrl-C.
         with streamlog.make_context("streamlog", list(arguments)) as context:
+            begun = context.meta
             streamlog.invoke(context)
         sys.stdout.flush()
         return 0
@@ -118,9 +121,9 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         return EXIT_INTERRUPTED
     except Findings as findings:
-        return _tell([explain(error) for error in findings.errors])
+        return _tell([explain(error, begun[VERB]) for error in findings.errors])
     except StreamLogError as error:
-        return _tell([explain(error)])
+        return _tell([explain(error, begun[VERB])])
     except click.ClickException as error:
         return _tell_usage(error)
     except (OSError, MemoryError) as error:

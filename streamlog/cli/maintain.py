@@ -1,7 +1,7 @@
 """`streamlog maintain`: retention and compaction, now or every so often."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -13,10 +13,15 @@ if TYPE_CHECKING:
 
 __all__ = ["maintain"]
 
+_SHORTEST_MS: Final = 1_000  # a number without a unit is of milliseconds, and rarely meant so
+_LONGEST_MS: Final = 365 * 86_400_000
 
-@click.command(epilog="JSON shapes: streamlog/cli/JSON.md.")
+
+@click.command(
+    short_help="Delete and compact what is due.", epilog="JSON shapes: streamlog/cli/JSON.md."
+)
 @click.option("--once", is_flag=True, help="Do what there is to do, and end; so it is unless told.")
-@click.option("--every", metavar="DURATION", help="Go on until Ctrl-C: 30s, 5m, 1h …")
+@click.option("--every", metavar="DURATION", help="Go on until Ctrl-C, each 30s, 5m, 1h …")
 @click.option("--dry-run", is_flag=True, help="Only say what would go; nothing is changed.")
 @reading_verb
 def maintain(settings: Settings, *, once: bool, every: str | None, dry_run: bool) -> None:
@@ -40,6 +45,8 @@ def maintain(settings: Settings, *, once: bool, every: str | None, dry_run: bool
             _tell(settings, maintenance.plan() if dry_run else maintenance.run())
             return
         interval_ms = parse_duration_ms({"--every": every}, "--every", default=every)
+        if not _SHORTEST_MS <= interval_ms <= _LONGEST_MS:
+            raise click.BadParameter(f"{every!r} is not 1s to 365d", param_hint="--every")
         while True:
             _tell(settings, maintenance.run())
             SystemClock().sleep_ms(interval_ms)

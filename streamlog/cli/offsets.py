@@ -17,7 +17,9 @@ _TIMES: Final = {"-2": "earliest", "-1": "latest", "-3": "max-timestamp"}  # Get
 _MOMENT: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
-@click.command(epilog="JSON shapes: streamlog/cli/JSON.md.")
+@click.command(
+    short_help="Print one offset of each partition.", epilog="JSON shapes: streamlog/cli/JSON.md."
+)
 @click.argument("source", metavar="[TOPIC|DIR]", required=False, shell_complete=complete_topics)
 @click.option(
     "--time",

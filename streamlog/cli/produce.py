@@ -10,7 +10,7 @@ from streamlog.cli.settings import Settings, writing_verb
 __all__ = ["produce"]
 
 
-@click.command(epilog="JSON shapes: streamlog/cli/JSON.md.")
+@click.command(short_help="Append stdin to a topic.", epilog="JSON shapes: streamlog/cli/JSON.md.")
 @click.argument("topic", shell_complete=complete_topics)
 @click.option(
     "-p",

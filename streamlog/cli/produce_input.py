@@ -287,6 +287,8 @@ class NdjsonParser:
             raise _FieldError(f"{name} is no text", value, "a string or null")
         try:
             return decode(value.encode("utf-8"))
+        except UnicodeEncodeError:  # half of a surrogate pair, which JSON can name
+            raise _FieldError(f"{name} is no text", value, "characters of Unicode") from None
         except ValueError as error:
             raise _FieldError(f"{name} cannot be decoded", value, str(error)) from None
 

@@ -1,6 +1,6 @@
 """`streamlog readers`: who reads this root, how far, and what is kept for whom."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -11,8 +11,10 @@ if TYPE_CHECKING:
 
 __all__ = ["readers"]
 
+_SHAPES: Final = "JSON shapes: streamlog/cli/JSON.md."
 
-@click.group()
+
+@click.group(short_help="Record who reads this root.")
 @reading_verb
 def readers(settings: Settings) -> None:
     """Record who reads this root: maintenance keeps what a recorded reader has not finished.
@@ -21,7 +23,7 @@ def readers(settings: Settings) -> None:
     """
 
 
-@readers.command("list")
+@readers.command("list", short_help="List the recorded readers.", epilog=_SHAPES)
 @reading_verb
 def list_(settings: Settings) -> None:
     """List the recorded readers, where each is, and how many bytes are kept for it.
@@ -54,7 +56,7 @@ def list_(settings: Settings) -> None:
     _print(settings, rows)
 
 
-@readers.command()
+@readers.command(short_help="Record a query by its checkpoint.", epilog=_SHAPES)
 @click.argument("name")
 @click.option(
     "--checkpoint", required=True, metavar="DIR", help="The query's checkpointLocation, local."

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 __all__ = ["repair"]
 
 
-@click.command(epilog="JSON shapes: streamlog/cli/JSON.md.")
+@click.command(
+    short_help="Cut torn tails, make indexes anew.", epilog="JSON shapes: streamlog/cli/JSON.md."
+)
 @click.argument("directory", metavar="PATH", type=click.Path())
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 @click.option(

@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
-__all__ = ["FORMATS", "Settings", "is_path", "reading_verb", "writing_verb"]
+__all__ = ["FORMATS", "VERB", "Settings", "is_path", "reading_verb", "writing_verb"]
 
 FORMATS = ("table", "json", "ndjson")
+VERB = "streamlog.verb"  # where the contexts of a run keep which verb was begun last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +78,7 @@ def _with_settings(
     @click.pass_context
     def invoke(context: click.Context, /, *, path: str | None, quiet: bool, **values: Any) -> Any:
         format = values.pop("format") if takes_format else None
+        context.meta[VERB] = context.command_path
         outer = context.find_object(Settings) or Settings()
         settings = outer.overridden(path=path, format=format, quiet=quiet)
         context.obj = settings

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["topics"]
 
+_SHAPES: Final = "JSON shapes: streamlog/cli/JSON.md."
+
 
 @click.group()
 @reading_verb
@@ -26,7 +28,7 @@ def topics(settings: Settings) -> None:
     """Make, list, describe, alter and delete topics."""
 
 
-@topics.command()
+@topics.command(epilog=_SHAPES)
 @click.argument("name")
 @click.option(
     "--partitions", type=int, metavar="N", help="How many; num.partitions of the root unless told."
@@ -67,7 +69,7 @@ def create(
         _print_summaries(settings, [made])
 
 
-@topics.command("list")
+@topics.command("list", short_help="List the topics.", epilog=_SHAPES)
 @reading_verb
 def list_(settings: Settings) -> None:
     """List the topics of the log root; a broker's log.dir will do as well.
@@ -85,7 +87,7 @@ def list_(settings: Settings) -> None:
         raise Findings(errors)
 
 
-@topics.command()
+@topics.command(short_help="Show partitions and settings.", epilog=_SHAPES)
 @click.argument("name", required=False, shell_complete=complete_topics)
 @reading_verb
 def describe(settings: Settings, *, name: str | None) -> None:
@@ -116,7 +118,7 @@ def describe(settings: Settings, *, name: str | None) -> None:
         raise Findings(errors)
 
 
-@topics.command()
+@topics.command(short_help="Change settings, add partitions.", epilog=_SHAPES)
 @click.argument("name", shell_complete=complete_topics)
 @click.option(
     "--config",

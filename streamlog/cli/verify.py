@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["verify"]
 
 
-@click.command(epilog="JSON shapes: streamlog/cli/JSON.md.")
+@click.command(short_help="Look for damage.", epilog="JSON shapes: streamlog/cli/JSON.md.")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
 @click.option("--deep", is_flag=True, help="Decode every record, too.")
 @reading_verb

@@ -1,6 +1,8 @@
 """The frame of the command: shared options, errors in two lines, exit codes."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -81,6 +83,38 @@ def test_wrong_use_is_told_in_two_lines_and_exits_with_2(
     two_lines(ran.error)
     assert ran.code == 2
     assert ran.out == b""
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments"),
+    [
+        ("topics create", ("x", "--config", "retention.ms=-2")),
+        ("produce", ("orders", "--encoding", "hex")),
+        ("delete-records", ("orders:0:9",)),
+        ("readers forget", ("nobody",)),
+    ],
+)
+def test_where_there_is_no_better_advice_the_verb_explains_itself(
+    root: Path, verb: str, arguments: tuple[str, ...]
+) -> None:
+    ran = streamlog("--path", root, *verb.split(" "), *arguments, stdin=b"x\n")
+    assert two_lines(ran.error)[1] == f"streamlog {verb} --help"
+    assert ran.code == 2
+
+
+def test_the_list_of_verbs_says_of_each_a_whole_thing() -> None:
+    for group in ((), ("topics",), ("readers",)):
+        verbs = ok(*group, "--help").out.decode().partition("Commands:")[2]
+        told = [line for line in verbs.splitlines() if not line.startswith("  doctor")]
+        assert not any(line.endswith("...") for line in told)
+
+
+def test_the_package_is_the_command_too() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "streamlog", "nonsense"], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 2
+    assert two_lines(ran.stderr)[1] == "streamlog --help"
 
 
 def test_a_file_instead_of_a_root_is_wrong_use(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_maintain_leaves_a_root_that_another_process_maintains(old: Path) -> Non
 
 
 def test_maintain_every_so_often_goes_on_until_it_is_stopped(old: Path) -> None:
-    process = start("maintain", "--every", "20ms", "--path", old)
+    process = start("maintain", "--every", "1s", "--path", old)
     assert process.stdout is not None
     assert json.loads(process.stdout.readline())["action"] == "retention"
     ok("delete-records", "orders:0:4", "--path", old)
@@ -74,7 +74,12 @@ def test_maintain_every_so_often_goes_on_until_it_is_stopped(old: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--every", "soon"), ("--every", "5m", "--once"), ("--every", "5m", "--dry-run")]
+    "arguments",
+    [
+        *(("--every", text) for text in ("soon", "", "0s", "5", "-5m", "366d")),
+        ("--every", "5m", "--once"),
+        ("--every", "5m", "--dry-run"),
+    ],
 )
 def test_maintain_refuses_what_makes_no_sense(root: Path, arguments: tuple[str, ...]) -> None:
     assert streamlog("maintain", *arguments, "--path", root).code == 2

@@ -122,7 +122,7 @@ def test_absent_fields_are_null_now_and_anywhere() -> None:
         ('{"value":{"a":1}}', "value is no text"),
         ('{"key":"a","keyBase64":"YQ=="}', "both key and keyBase64"),
         ('{"keyBase64":"?"}', "keyBase64 cannot be decoded"),
-        ('{"value":"\\ud800"}', "value cannot be decoded"),
+        ('{"value":"\\ud800"}', "value is no text"),
         ('{"partition":-1}', "partition cannot be that"),
         ('{"partition":true}', "partition cannot be that"),
         ('{"partition":99999999999}', "partition cannot be that"),
