@@ -303,15 +303,6 @@ def test_flush_ms_syncs_an_idle_handle(tmp_path: os.PathLike[str]) -> None:
     log.close()
 
 
-def test_a_closed_handle_reads_nothing(fs: MemoryFileSystem) -> None:
-    log = open_log(fs)
-    log.append([record(0)])
-    log.close()
-    for ask in (lambda: log.read(0), lambda: log.read(1), lambda: log.offset_for_timestamp(0)):
-        with pytest.raises(InvalidRequestError, match="handle is closed"):
-            ask()
-
-
 def test_a_failed_fsync_poisons_the_handle_and_a_new_one_recovers(fs: MemoryFileSystem) -> None:
     faulty = FaultyFileSystem(
         fs, Fault(operation="sync", path_suffix=".log", at=2, errno=errno.EIO)

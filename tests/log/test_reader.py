@@ -178,3 +178,11 @@ def test_an_unknown_isolation_level_is_refused(fs: MemoryFileSystem) -> None:
             pytest.raises(InvalidRequestError, match="read_uncommitted or read_committed"),
         ):
             log.read(0, isolation="committed")
+
+
+def test_a_writer_that_was_closed_reads_nothing(fs: MemoryFileSystem) -> None:
+    with open_log(fs) as log:
+        log.append([Record()])
+    for ask in (lambda: log.read(0), lambda: log.read(1), lambda: log.offset_for_timestamp(0)):
+        with pytest.raises(InvalidRequestError, match="handle is closed"):
+            ask()
