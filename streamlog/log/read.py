@@ -261,7 +261,7 @@ def _batches_from(
     into: NDArray[np.uint8] | None,
 ) -> _Batches | None:
     """Return what `segment`, in front of another, has from `offset` on, checked; None: nothing."""
-    start = segment.translate_offset(offset)
+    start = segment.translate_offset(offset, is_whole=True)
     if start is None:
         return None
     size = max(max_bytes, start.size)

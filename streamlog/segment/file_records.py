@@ -186,13 +186,17 @@ class FileRecords:
         return file
 
     # ---- read --------------------------------------------------------------------------------
-    def find(self, offset: int, entry: IndexEntry | None, end: int) -> OffsetPosition | None:
+    def find(
+        self, offset: int, entry: IndexEntry | None, end: int, *, is_whole: bool = False
+    ) -> OffsetPosition | None:
         """Find the first batch whose last offset is at or above `offset`.
 
         Args:
             offset: The offset that is looked for.
             entry: The index entry to start from, at or below `offset`; None: from the front.
             end: Where the batches end.
+            is_whole: Whether none of them may reach beyond: a length that is damaged does, and
+                would hide all that stands behind it.
 
         Returns:
             The batch, None where there is none before `end`.
@@ -203,20 +207,25 @@ class FileRecords:
 
         Source: FileRecords.searchForOffsetFromPosition.
         """
-        position, promised = (0, NO_PROMISE) if entry is None else (entry.position, entry.offset)
+        start, promised = (0, NO_PROMISE) if entry is None else (entry.position, entry.offset)
+        position = start
         while end - position >= MIN_MESSAGE_SIZE:
             probe = self.file.pread(min(_PROBE_SIZE, end - position), position)
             status, passed, promised, base_offset, last_offset, size = walk(probe, offset, promised)
             position += passed
             if status == FOUND:
                 if size > end - position:
-                    return None
+                    break
                 return OffsetPosition(base_offset, position, size, last_offset)
             if status == UNSOUND and promised == NO_PROMISE:
                 raise self._no_batch(probe[passed:], position, offset)
             if status != CONTINUE or passed == 0:
                 break
         if promised == NO_PROMISE:
+            if is_whole and position != end:
+                *_, last = self.chunks(start, end)
+                rest = last.buffer[last.scan.consumed :].tobytes()
+                raise self._no_batch(rest, last.position + last.scan.consumed, offset)
             return None
         raise CorruptIndexError(
             "offset index promises a batch that is not there",
@@ -232,7 +241,7 @@ class FileRecords:
             position=position,
             offset=offset,
             got=found[:HEADER_SIZE_UP_TO_MAGIC].hex(),
-            expected="the header of a batch of magic 0, 1 or 2",
+            expected="the header of a batch of magic 0, 1 or 2 that ends before the file does",
         )
 
     def chunks(self, position: int, end: int, *, chunk_size: int = CHUNK_SIZE) -> Iterator[Chunk]:

@@ -174,8 +174,12 @@ class IndexedRecords:
         return indexes
 
     # ---- by offset ---------------------------------------------------------------------------
-    def translate_offset(self, offset: int) -> OffsetPosition | None:
+    def translate_offset(self, offset: int, *, is_whole: bool = False) -> OffsetPosition | None:
         """Find the first batch whose last offset is at or above `offset`; None: there is none.
+
+        Args:
+            offset: The offset that is looked for.
+            is_whole: Whether all batches must end before the file does.
 
         Raises:
             CorruptRecordError: On the way there is something that is no batch.
@@ -187,10 +191,10 @@ class IndexedRecords:
         if entry is not None and entry.position >= self.size:
             return None
         try:
-            return self.records.find(offset, entry, self.size)
+            return self.records.find(offset, entry, self.size, is_whole=is_whole)
         except CorruptIndexError as error:
             entry = self._distrust(error).offset.lookup(offset)
-            return self.records.find(offset, entry, self.size)
+            return self.records.find(offset, entry, self.size, is_whole=is_whole)
 
     # ---- by time -----------------------------------------------------------------------------
     def offset_for_timestamp(self, timestamp: int, start_offset: int) -> OffsetAndTimestamp | None:

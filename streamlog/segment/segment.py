@@ -246,13 +246,9 @@ class Segment:
         """Read up to `size` bytes and check the batches there; see `FileRecords.read_checked`."""
         return self._log.records.read_checked(position, size, beyond, end=self.size, into=into)
 
-    def translate_offset(self, offset: int) -> OffsetPosition | None:
-        """Find the first batch whose last offset is at or above `offset`; None: there is none.
-
-        Raises:
-            CorruptRecordError: On the way there is something that is no batch.
-        """
-        return self._log.translate_offset(offset)
+    def translate_offset(self, offset: int, *, is_whole: bool = False) -> OffsetPosition | None:
+        """Find the first batch that reaches `offset`; see `IndexedRecords.translate_offset`."""
+        return self._log.translate_offset(offset, is_whole=is_whole)
 
     def approximate_position(self, offset: int) -> int:
         """Return where the batch of `offset` starts, the size where all batches lie below."""

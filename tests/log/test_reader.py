@@ -9,11 +9,13 @@ import pytest
 from streamlog.clock import ManualClock
 from streamlog.config import LogConfig
 from streamlog.errors import (
+    CorruptRecordError,
     InvalidRequestError,
     InvalidTopicError,
     OffsetOutOfRangeError,
     UnknownTopicError,
 )
+from streamlog.fs.api import OpenMode
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.log.partition_log import PartitionLog
 from streamlog.log.read import READ_BEYOND
@@ -79,6 +81,26 @@ def test_memory_that_is_given_is_used_where_it_is_large_enough(
         info = reader.read(0, 1 << 10, into=memory)
     assert [each.value for each in info.records()] == [b"0", b"1"]
     assert np.shares_memory(np.asarray(info.buffer), memory) == is_used
+
+
+@pytest.mark.parametrize("base", [0, 3])
+def test_a_length_that_is_damaged_hides_nothing_behind_it(fs: MemoryFileSystem, base: int) -> None:
+    """In a sealed segment, and in the active one, where a sound batch behind tells damage."""
+    with PartitionLog.open(PATH, config=LogConfig(), fs=fs, clock=ManualClock(NOW)) as log:
+        for number in range(6):
+            if number == 3:
+                log.roll()
+            log.append([Record(None, b"%d" % number, (), NOW)])
+    path = f"{PATH}/{base:020}.log"
+    position = len(read_bytes(fs, path)) // 3
+    with fs.open(path, OpenMode.WRITE) as file:
+        file.pwrite(b"XXXX", position + 8)
+    with LogReader.open(PATH, fs=fs) as reader:
+        first = reader.read(base)
+        assert (first.next_offset, reader.log_end_offset) == (base + 1, 6)
+        with pytest.raises(CorruptRecordError, match="no record batch") as caught:
+            reader.read(first.next_offset)
+    assert (caught.value.path, caught.value.position) == (path, position)
 
 
 def test_the_active_segment_alone_is_followed_as_it_grows(fs: MemoryFileSystem) -> None:
