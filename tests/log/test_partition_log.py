@@ -33,7 +33,7 @@ from streamlog.log.reader import LogReader
 from streamlog.log.roots import server_properties_path
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.control import ControlRecordType, EndTransactionMarker, build_marker
-from streamlog.records.record import Header, IsolationLevel, Record
+from streamlog.records.record import Header, Record
 from streamlog.records.validate import AppendOrigin
 
 NOW = 1_700_000_000_000
@@ -436,20 +436,6 @@ def test_a_reader_touches_nothing(fs: MemoryFileSystem) -> None:
     assert watched.operations == []
 
 
-def test_read_committed_stops_at_an_open_transaction(fs: MemoryFileSystem) -> None:
-    builder = BatchBuilder(producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True)
-    builder.append(record(1))
-    with open_log(fs) as log:
-        log.append([record(0)])
-        log.append_as_leader(builder.build())
-        log.append([record(2)])
-        assert (log.last_stable_offset, log.high_watermark) == (1, 3)
-        committed = log.read(0, isolation="read_committed")
-        assert [each.offset for each in committed.records()] == [0]
-        with LogReader.open(PATH, fs=fs) as reader:
-            assert reader.last_stable_offset == 1
-
-
 def test_a_missing_or_foreign_path_is_refused_with_a_reason(tmp_path: os.PathLike[str]) -> None:
     with pytest.raises(InvalidTopicError, match="orders-0"):
         PartitionLog.open(f"{tmp_path}/root/not_a_partition")
@@ -481,36 +467,3 @@ def test_a_flipped_bit_is_met_by_the_reader_with_file_and_offset(fs: MemoryFileS
     with pytest.raises(CorruptRecordError) as caught:
         reader.read(1)
     assert caught.value.path == path and caught.value.position == size
-
-
-def test_read_committed_leaves_out_what_an_aborted_transaction_wrote(fs: MemoryFileSystem) -> None:
-    def transactional(number: int, producer: int, sequence: int) -> bytes:
-        builder = BatchBuilder(
-            producer_id=producer,
-            producer_epoch=0,
-            base_sequence=sequence,
-            is_transactional=True,
-        )
-        builder.append(record(number))
-        return builder.build()
-
-    def marker(kind: ControlRecordType, producer: int) -> bytes:
-        ending = EndTransactionMarker(kind, coordinator_epoch=0)
-        return build_marker(ending, producer_id=producer, producer_epoch=0, timestamp=NOW)
-
-    with open_log(fs, LogConfig()) as log:
-        log.append_as_leader(transactional(0, 7, 0))
-        log.append_as_leader(transactional(1, 8, 0))
-        log.append([record(2)])
-        abort, commit = ControlRecordType.ABORT, ControlRecordType.COMMIT
-        log.append_as_leader(marker(abort, 7), origin=AppendOrigin.COORDINATOR)
-        log.append_as_leader(marker(commit, 8), origin=AppendOrigin.COORDINATOR)
-        log.append_as_leader(transactional(5, 7, 1))
-        log.append_as_leader(marker(commit, 7), origin=AppendOrigin.COORDINATOR)
-        everything = [each.offset for each in log.read(0).records()]
-        committed = log.read(0, isolation=IsolationLevel.READ_COMMITTED)
-        assert everything == [0, 1, 2, 5]
-        assert [each.offset for each in committed.records()] == [1, 2, 5]
-    with LogReader.open(PATH, fs=fs) as reader:
-        found = reader.read(0, isolation="read_committed")
-        assert [each.offset for each in found.records()] == [1, 2, 5]

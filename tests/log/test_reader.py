@@ -192,16 +192,6 @@ def test_a_segment_that_goes_before_it_was_opened_stops_nobody(
         assert reader.log_start_offset == 2
 
 
-def test_an_unknown_isolation_level_is_refused(fs: MemoryFileSystem) -> None:
-    write(fs, 1)
-    for open_it in (open_log, lambda fs: LogReader.open(PATH, fs=fs)):
-        with (
-            open_it(fs) as log,
-            pytest.raises(InvalidRequestError, match="read_uncommitted or read_committed"),
-        ):
-            log.read(0, isolation="committed")
-
-
 def test_a_writer_that_was_closed_reads_nothing(fs: MemoryFileSystem) -> None:
     with open_log(fs) as log:
         log.append([Record()])
