@@ -145,7 +145,8 @@ def without_empty_epochs(told: dict[str, Any]) -> dict[str, Any]:
     refuses as larger than a segment; ours start one where something may be lost, and where a cut
     leaves only what lies below the log start. Where batches are not told of, they count to the end.
     """
-    epochs = [each for each in told["leaderEpochs"] if each[1] < told["logEndOffset"]]
+    begin, end = told["logStartOffset"], told["logEndOffset"]
+    epochs = [each for each in told["leaderEpochs"] if max(begin, each[1]) < end]
     if "batches" in told:
         epochs = [
             [epoch, max(start, min(begins)), end]
@@ -231,7 +232,8 @@ def files(
     if has_indexes:
         found |= indexes(directory)
     epochs = (directory / "leader-epoch-checkpoint").read_text().splitlines()[2:]
-    begun = [each for each in epochs if int(each.split()[1]) < log_end_offset]
+    starts = (max(log_start_offset, int(each.split()[1])) for each in epochs)
+    begun = [each for each, start in zip(epochs, starts, strict=True) if start < log_end_offset]
     found["leader-epoch-checkpoint"] = begun
     wanted = {int(name[:-4]) for name in logs(directory)}
     for path in sorted(directory.glob("*.snapshot")):

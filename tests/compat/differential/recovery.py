@@ -93,11 +93,11 @@ class DamagedCase:
         )
         self._touched = damage(broken, random)
         # What is `.cleaned` counts for nothing until it is swapped in, nor does what is `.swap`
-        # and not below it: both remove them.
+        # and of no lower offset: both remove them.
         self._before = _log_contents(broken, "*.log")
-        cleaned = min((path.name for path in broken.glob("*.cleaned")), default="~")
+        cleaned = min((path.name.split(".")[0] for path in broken.glob("*.cleaned")), default="~")
         for path in broken.glob("*.log.swap"):
-            if path.name < cleaned:
+            if path.name.split(".")[0] < cleaned:
                 self._before.add(path.read_bytes())
         self._log_end_offset, self._has_past = log_end_offset, has_past
         self._is_crash = "crash" in source.parent.name
@@ -106,6 +106,7 @@ class DamagedCase:
         self._is_log_lost = not touched_logs <= {*logs_left}
         self._has_hole = not touched_logs <= {*logs_left[-1:]}
         self._theirs, self._ours = (scratch / who / NAME for who in ("theirs", "ours"))
+        self._lacks_epochs = _lacks_epochs(broken)
         self._looks_ahead = _lacks_index(broken) or any("index" in name for name in self._touched)
         for copy in (self._theirs, self._ours):
             shutil.copytree(broken, copy, copy_function=shutil.copyfile)
@@ -158,7 +159,8 @@ class DamagedCase:
             found.append(f"we refused without a place: {error}")
         elif not (self._is_log_lost or self._is_touched(Path(error.path).name)):
             found.append(f"we refused {Path(error.path).name}, which nobody touched: {error}")
-        if isinstance(error, CorruptRecordError) and error.position is None:
+        has_place = error.position is not None or not any(self._ours.glob("*.log"))
+        if isinstance(error, CorruptRecordError) and not has_place:
             found.append(f"we refused a log without a position: {error}")
         return found
 
@@ -200,10 +202,11 @@ class DamagedCase:
 
         Of producers Kafka forgets what lies below the log start or is gone, and what a missing
         snapshot would have told where it takes the log for closed in order; we look into the log.
-        So it is with epochs whose file is lost, or that stand in a batch it does not look at;
-        segments without a sound index it looks at first, and then takes no earlier epoch. Where
-        records are lost before the end, or an offset was raised, a snapshot still knows what the
-        records said. An index is all that it looks at to find the end of a log closed in order.
+        So it is with epochs whose file is lost, or empty since a cut below the log start, or that
+        stand in a batch it does not look at; segments without a sound index it looks at first, and
+        then takes no earlier epoch. Where records are lost before the end, or an offset was raised,
+        a snapshot still knows what the records said. An index is all that it looks at to find the
+        end of a log closed in order.
         """
         trusts, touched = self._opening.is_clean, self._touched
         yield "logStartOffset"
@@ -211,7 +214,7 @@ class DamagedCase:
             yield "logEndOffset"
         skips = self._opening.recovery_point or self._looks_ahead
         looks_at_all = not (trusts or (skips and EPOCHS in touched))
-        if looks_at_all or not touched:
+        if looks_at_all or not (touched or self._lacks_epochs):
             yield "leaderEpochs"
         is_trustworthy = not (self._touched or self._is_crash)
         is_known = not (log_start_offset or self._has_past or self._has_hole or is_raised)
@@ -225,6 +228,11 @@ def _lacks_index(directory: Path) -> bool:
         for path in directory.glob("*.log")
         for suffix in (".index", ".timeindex")
     )
+
+
+def _lacks_epochs(directory: Path) -> bool:
+    path = directory / EPOCHS
+    return not path.exists() or path.read_text().split()[1:] == ["0"]
 
 
 def write_checkpoint(partition: Path, kind: str, offset: int | None) -> None:

@@ -204,10 +204,20 @@ class Script:
                 is_transactional=producer.get("isTransactional", False),
             )
             content: Step = {"bytes": self._built(builder, records)}
-        else:
-            name = "none" if self.is_exact else codec.name.lower()
-            content = {"records": [encoded(each) for each in records], "compression": name}
+            if not self._shrinks_to_fit(content["bytes"]):
+                return {"do": "append", "count": len(records), **producer, **content}
+        name = "none" if self.is_exact else codec.name.lower()
+        content = {"records": [encoded(each) for each in records], "compression": name}
         return {"do": "append", "count": len(records), **producer, **content}
+
+    def _shrinks_to_fit(self, built: str) -> bool:
+        """Tell whether a batch too large for a segment may fit once it is not compressed.
+
+        Kafka looks at the size only then, we do before, too.
+        """
+        size = len(base64.b64decode(built))
+        is_too_large = size > self.config.effective_segment_bytes
+        return is_too_large and self.config.compression_type == "uncompressed"
 
     def _marker(self, log: StandingOfLog) -> Step:
         draw = self._random
