@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from streamlog.errors import UnknownTopicError
+from streamlog.errors import CorruptRecordError, UnknownTopicError
 from streamlog.fs.api import FileSystem
 from streamlog.log.read import READ_BEYOND
 from streamlog.log.reader import LogReader
@@ -50,6 +50,11 @@ class PlannedRange(NamedTuple):
     start_offset: int
     end_offset: int
 
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition it is a part of."""
+        return TopicPartition(self.topic, self.partition)
+
 
 def read_ranges(
     ranges: Iterable[PlannedRange],
@@ -67,7 +72,7 @@ def read_ranges(
 
     Raises:
         DataLossError: Planned records are gone, and the query is to fail then.
-        CorruptDataError: A batch is damaged.
+        CorruptDataError: A batch is damaged; those before it were yielded.
     """
     reporter = LossReporter(fail=fail_on_data_loss)
     for part in ranges:
@@ -85,7 +90,7 @@ def _read_range(
     fs: FileSystem | None,
     fetch_bytes: int,
 ) -> Iterator["pa.RecordBatch"]:
-    partition = TopicPartition(part.topic, part.partition)
+    partition = part.topic_partition
     try:
         reader = LogReader.open(part.directory, fs=fs)
     except UnknownTopicError:
@@ -104,14 +109,20 @@ def _read_range(
             if offset > reader.log_end_offset:
                 reporter.report([unreadable(partition, offset, part.end_offset)])
                 return
-            info = reader.read(
-                offset,
-                fetch_bytes,
-                isolation=isolation,
-                end_offset=part.end_offset,
-                end_is_stable=True,  # the planner saw to it
-                into=buffer,
-            )
+            try:
+                info = reader.read(
+                    offset,
+                    fetch_bytes,
+                    isolation=isolation,
+                    end_offset=part.end_offset,
+                    end_is_stable=True,  # the planner saw to it
+                    into=buffer,
+                )
+            except CorruptRecordError:
+                if fetch_bytes == 1:
+                    raise
+                fetch_bytes = 1  # batch by batch, up to the damaged one
+                continue
             yield from decoder.decode(info, partition)
             if info.next_offset <= offset:
                 reporter.report([unreadable(partition, offset, part.end_offset)])

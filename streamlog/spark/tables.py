@@ -4,15 +4,22 @@ Any partition directory, log root or segment file in Kafka's format will do, who
 nothing there is created, locked, repaired or touched. The columns are those of the Spark source.
 """
 
+import contextlib
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from streamlog.errors import InvalidOptionError, UnknownTopicError
+from streamlog.errors import (
+    InvalidOptionError,
+    InvalidRequestError,
+    StreamLogError,
+    UnknownTopicError,
+)
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log.reader import LogReader
@@ -25,6 +32,7 @@ from streamlog.spark.reading import PlannedRange, read_ranges
 from streamlog.spark.schema import choose_columns
 from streamlog.spark.source_options import TopicChoice
 from streamlog.spark.subscription import Subscription
+from streamlog.spark.unreadable import Unreadable
 from streamlog.topic import TopicPartition, check_topic_name
 
 __all__ = ["read_arrow", "read_table"]
@@ -49,7 +57,8 @@ def read_table(
 ) -> pa.Table:
     """Return records as one Arrow table, in memory; see `read_arrow`.
 
-    What is large is read in pieces, by as many threads as there are processors.
+    What is large is read in pieces, by as many threads as there are processors. Where partitions
+    cannot be read there is no table; the error names them, and how to select the others.
     """
     plan = _Plan.of(
         path,
@@ -61,13 +70,17 @@ def read_table(
         invalid_timestamps=invalid_timestamps,
     )
     threads = os.cpu_count() or 1
-    pieces = [piece for part in plan.ranges for piece in plan.cut(part, threads)]
+    pieces: list[_Piece] = []
+    for part in plan.ranges:
+        with plan.unreadable.noting(part.topic_partition):
+            pieces += plan.cut(part, threads)
     with ThreadPoolExecutor(threads) as pool:
         try:
             batches = [batch for part in pool.map(plan.read_whole, pieces) for batch in part]
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+    plan.raise_if_unreadable()
     return pa.Table.from_batches(batches, plan.decoder().schema)
 
 
@@ -99,7 +112,9 @@ def read_arrow(
     Raises:
         UnknownTopicError: No such path, topic or partition.
         InvalidOptionError: An unknown column, or an impossible setting.
-        CorruptDataError: While iterating: a batch is damaged.
+        CorruptDataError: When all else was read: a batch is damaged. Names every partition that
+            cannot be read; what was read of them are the records before the damage.
+        StorageError: Likewise, where the disk or its permissions are what is wrong.
     """
     plan = _Plan.of(
         path,
@@ -111,7 +126,7 @@ def read_arrow(
         invalid_timestamps=invalid_timestamps,
     )
     decoder = plan.decoder()
-    return pa.RecordBatchReader.from_batches(decoder.schema, plan.read(plan.ranges, decoder))
+    return pa.RecordBatchReader.from_batches(decoder.schema, plan.read_all(decoder))
 
 
 class _Piece(NamedTuple):
@@ -123,12 +138,22 @@ class _Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """What is to be read, and how; settled before anything is."""
+    """What is to be read, and how; settled before anything is.
+
+    Attributes:
+        ranges: All of each partition that could be opened.
+        columns: Which columns.
+        isolation: How far.
+        invalid_timestamps: What becomes of times that do not fit.
+        unreadable: What is known of partitions that cannot be read.
+        fs: Where they are.
+    """
 
     ranges: list[PlannedRange]
     columns: tuple[str, ...]
     isolation: IsolationLevel
     invalid_timestamps: str
+    unreadable: Unreadable
     fs: FileSystem
 
     @classmethod
@@ -155,23 +180,14 @@ class _Plan:
             )
         fs, level = LocalFileSystem(), _level(isolation)
         root = os.path.abspath(path)
-        view = Subscription(root, _choose(fs, root, topic, partitions), level, fs=fs)
-        try:
-            ranges = [
-                PlannedRange(
-                    view.directories[partition],
-                    view.topic_ids.get(partition.topic, ""),
-                    *OffsetRange(*partition, bounds.log_start_offset, bounds.end_offset),
-                )
-                for partition, bounds in sorted(view.bounds.items())
-            ]
-        finally:
-            view.close()
+        unreadable = Unreadable(root)
+        ranges = _plan_ranges(fs, root, _choose(fs, root, topic, partitions), level, unreadable)
         return cls(
             ranges=ranges,
             columns=chosen,
             isolation=level,
             invalid_timestamps=invalid_timestamps,
+            unreadable=unreadable,
             fs=fs,
         )
 
@@ -192,12 +208,22 @@ class _Plan:
             for start, end in cuts
         ]
 
-    def read(
-        self, ranges: Iterable[PlannedRange], decoder: ArrowDecoder, **sizes: int
+    def raise_if_unreadable(self) -> None:
+        """Raise what kept partitions from being read, if anything did."""
+        self.unreadable.raise_if_any(part.topic_partition for part in self.ranges)
+
+    def read_all(self, decoder: ArrowDecoder) -> Iterator[pa.RecordBatch]:
+        """Yield the records of all partitions; then raise what is wrong with some."""
+        for part in self.ranges:
+            with self.unreadable.noting(part.topic_partition):
+                yield from self._read(part, decoder)
+        self.raise_if_unreadable()
+
+    def _read(
+        self, part: PlannedRange, decoder: ArrowDecoder, **sizes: int
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the records of ranges."""
         return read_ranges(
-            ranges,
+            [part],
             decoder=decoder,
             isolation=self.isolation,
             fail_on_data_loss=True,
@@ -206,9 +232,54 @@ class _Plan:
         )
 
     def read_whole(self, piece: "_Piece") -> list[pa.RecordBatch]:
-        """Return the records of a piece, in arrays as large as the kernel gives memory for."""
+        """Return the records of a piece, in arrays as large as the kernel gives memory for.
+
+        Once there is something that cannot be read nothing is kept: there will be no table.
+        """
         decoder = self.decoder(max_rows=MAX_INT32, max_bytes=_TABLE_BATCH_BYTES)
-        return list(self.read([piece.part], decoder, fetch_bytes=piece.fetch_bytes))
+        kept: list[pa.RecordBatch] = []
+        with self.unreadable.noting(piece.part.topic_partition):
+            for batch in self._read(piece.part, decoder, fetch_bytes=piece.fetch_bytes):
+                if not self.unreadable:
+                    kept.append(batch)
+        return kept
+
+
+def _plan_ranges(
+    fs: FileSystem,
+    root: str,
+    choice: TopicChoice,
+    isolation: IsolationLevel,
+    unreadable: Unreadable,
+) -> list[PlannedRange]:
+    """Return all of each partition; where one cannot be opened the others are opened one by one."""
+    try:
+        return _ranges_of(fs, root, choice, isolation)
+    except InvalidRequestError:
+        raise
+    except StreamLogError:
+        ranges: list[PlannedRange] = []
+        for topic, numbers in sorted(find_partitions(fs, root).items()):
+            for number in filter(partial(choice.wants, topic), numbers):
+                partition = TopicPartition(topic, number)
+                with unreadable.noting(partition):
+                    one = TopicChoice(partitions=(partition,))
+                    ranges += _ranges_of(fs, root, one, isolation)
+        return ranges
+
+
+def _ranges_of(
+    fs: FileSystem, root: str, choice: TopicChoice, isolation: IsolationLevel
+) -> list[PlannedRange]:
+    with contextlib.closing(Subscription(root, choice, isolation, fs=fs)) as view:
+        return [
+            PlannedRange(
+                view.directories[partition],
+                view.topic_ids.get(partition.topic, ""),
+                *OffsetRange(*partition, bounds.log_start_offset, bounds.end_offset),
+            )
+            for partition, bounds in sorted(view.bounds.items())
+        ]
 
 
 def _level(isolation: IsolationLevel | str) -> IsolationLevel:

@@ -14,6 +14,7 @@ from streamlog.errors import (
     CorruptRecordError,
     InvalidOptionError,
     InvalidRequestError,
+    StorageError,
     UnknownTopicError,
 )
 from streamlog.log.partition_log import PartitionLog
@@ -184,3 +185,57 @@ def test_a_large_partition_is_read_in_pieces_and_put_together_in_order(tmp_path,
         file.write(b"damage")
     with pytest.raises(CorruptRecordError):
         read_table(tmp_path, "orders")
+
+
+# ---- partitions that cannot be read beside others that can -----------------------------------
+@pytest.fixture
+def half_dead(root):
+    """A root of which `orders-1` is damaged behind its first batch and `users-0` does not open."""
+    root.create("orders", 3)
+    root.create("users", 2)
+    for partition in range(3):
+        for value in TEN[:3]:
+            root.append("orders", partition, [value])
+    for partition in range(2):
+        root.append("users", partition, TEN[:2])
+    damaged = os.path.join(root.path, "orders-1", f"{0:020}.log")
+    with open(damaged, "r+b") as file:
+        file.seek(os.path.getsize(damaged) // 2)
+        file.write(b"damage")
+    closed = os.path.join(root.path, "users-0", f"{0:020}.log")
+    os.remove(closed)
+    os.mkfifo(closed)
+    return root
+
+
+TOLD = r"2 of 5 partitions cannot be read \(orders-1, users-0\), the first of them for: .*orders-1"
+
+
+def test_a_stream_gives_all_that_can_be_read_and_then_tells_what_cannot(half_dead):
+    found = []
+    with pytest.raises(CorruptRecordError, match=TOLD) as caught:
+        for batch in read_arrow(half_dead.path, columns=["topic", "partition", "value"]):
+            found += batch.to_pylist()
+    assert [(each["topic"], each["partition"]) for each in found] == [
+        *[("orders", 0)] * 3,
+        ("orders", 1),
+        *[("orders", 2)] * 3,
+        *[("users", 1)] * 2,
+    ]
+    assert caught.value.path.endswith("orders-1/00000000000000000000.log")
+    assert caught.value.position is not None
+
+
+def test_no_table_is_made_of_a_part_and_the_error_says_how_to_select_the_rest(half_dead):
+    with pytest.raises(CorruptRecordError, match=TOLD) as caught:
+        read_table(half_dead.path)
+    assert f"streamlog verify {half_dead.path}; " in caught.value.hint
+    assert "topic='orders', partitions=[0, 2]; topic='users', partitions=[1]" in caught.value.hint
+    assert read_table(half_dead.path, "orders", partitions=[0, 2]).num_rows == 6
+    assert read_table(half_dead.path, "users", partitions=[1]).num_rows == 2
+
+
+def test_of_a_partition_alone_the_error_says_what_is_wrong_with_it(half_dead):
+    with pytest.raises(StorageError, match="cannot open: it is no regular file") as caught:
+        read_table(os.path.join(half_dead.path, "users-0"))
+    assert caught.value.hint is None
