@@ -16,6 +16,7 @@ from streamlog.errors import InvalidOptionError
 from streamlog.log.commits.query_checkpoint import local_path
 from streamlog.log.maintenance.source_offsets import parse_partition_numbers
 from streamlog.records.record import IsolationLevel
+from streamlog.segment.filenames import parse_log_file_name
 from streamlog.spark.options import (
     Use,
     check_options,
@@ -25,7 +26,7 @@ from streamlog.spark.options import (
     parse_integer,
 )
 from streamlog.spark.schema import choose_columns
-from streamlog.topic import TopicPartition, check_topic_name
+from streamlog.topic import TopicPartition, check_topic_name, parse_partition_directory
 
 __all__ = ["EARLIEST", "LATEST", "OffsetRule", "SourceOptions", "TopicChoice", "TriggerLimits"]
 
@@ -149,7 +150,7 @@ class SourceOptions:
         starting = "latest" if use is Use.STREAM_READ else "earliest"
         parsed = cls(
             path=_parse_path(given),
-            choice=_parse_choice_of_topics(given),
+            choice=_parse_choice_of_topics(given, _parse_path(given)),
             starting=_parse_rule(given, "starting", default=starting),
             ending=_parse_rule(given, "ending", default="latest"),
             fail_on_data_loss=parse_boolean(given, "failOnDataLoss", default=True),
@@ -201,8 +202,11 @@ def _parse_path(given: Mapping[str, str]) -> str:
     return local
 
 
-def _parse_choice_of_topics(given: Mapping[str, str]) -> TopicChoice:
+def _parse_choice_of_topics(given: Mapping[str, str], path: str) -> TopicChoice:
     named = [name for name in _STRATEGIES if name in given]
+    partition = _partition_at(path)
+    if not named and partition is not None:
+        return TopicChoice(partitions=(partition,))
     if not named:
         raise InvalidOptionError(
             "one of these options must say which topics to read", expected=", ".join(_STRATEGIES)
@@ -230,6 +234,13 @@ def _parse_choice_of_topics(given: Mapping[str, str]) -> TopicChoice:
     if not text:
         raise InvalidOptionError("option subscribePattern is empty")
     return TopicChoice(pattern=text)
+
+
+def _partition_at(path: str) -> TopicPartition | None:
+    """Return the partition that a directory, or that of a `.log` file, is named after."""
+    is_file = parse_log_file_name(os.path.basename(path)) is not None
+    directory = os.path.dirname(path) if is_file else path
+    return parse_partition_directory(os.path.basename(directory))
 
 
 def _parse_assign(text: str) -> tuple[TopicPartition, ...]:

@@ -65,6 +65,13 @@ def test_no_choice_of_topics_is_refused():
         SourceOptions.parse({"path": "/log"}, Use.READ)
 
 
+@pytest.mark.parametrize("path", ["/log/my-topic-7", "/log/my-topic-7/00000000000000000012.log"])
+def test_path_of_a_partition_needs_no_choice_of_topics(path):
+    alone = SourceOptions.parse({"path": path}, Use.STREAM_READ)
+    assert alone.choice.partitions == (TopicPartition("my-topic", 7),)
+    assert parse(path=path, subscribe="my-topic").choice.topics == ("my-topic",)
+
+
 def test_two_choices_of_topics_are_refused():
     with pytest.raises(InvalidOptionError, match=r"only one.*subscribe and assign"):
         SourceOptions.parse({"path": "/log", "subscribe": "a", "assign": '{"a":[0]}'}, Use.READ)
