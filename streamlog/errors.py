@@ -26,7 +26,7 @@ class StreamLogError(Exception):
         offset: Record offset concerned.
         got: What was found.
         expected: What would have been right.
-        hint: What to do or to type next; the command line prints it after `Try:`.
+        hint: What to do or to type next; the command line prints it after `Try:`, str() last.
     """
 
     kafka_code: ClassVar[int] = NO_KAFKA_CODE
@@ -52,6 +52,11 @@ class StreamLogError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
+        return self.sentence if self.hint is None else f"{self.sentence}; {self.hint}"
+
+    @property
+    def sentence(self) -> str:
+        """All but the hint: what, where, got, expected."""
         parts = [self.what]
         if self.path is not None:
             where = f"in {self.path}"

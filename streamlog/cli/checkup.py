@@ -245,7 +245,7 @@ def check_root_at(fs: FileSystem, root: str) -> Iterator[Finding]:
         check_root(fs, root)
         partitions = find_partitions(fs, root)
     except StreamLogError as error:
-        yield Finding("root", FAIL, str(error), error.hint or f"ls -ld {shlex.quote(root)}")
+        yield Finding("root", FAIL, error.sentence, error.hint or f"ls -ld {shlex.quote(root)}")
         return
     is_ours = is_our_root(fs, root)
     count = sum(map(len, partitions.values()))

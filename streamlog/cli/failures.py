@@ -57,7 +57,7 @@ def explain(error: StreamLogError, verb: str = "streamlog") -> Failure:
     general = next(text for kind, text in _CURES if isinstance(error, kind))
     cure = error.hint or general.format(verb=verb)
     is_usage = isinstance(error, InvalidRequestError | FileMissingError)
-    return Failure(str(error), cure, EXIT_USAGE if is_usage else EXIT_FINDING)
+    return Failure(error.sentence, cure, EXIT_USAGE if is_usage else EXIT_FINDING)
 
 
 class Findings(Exception):  # noqa: N818 - not an error of its own: it carries those met

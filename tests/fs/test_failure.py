@@ -38,10 +38,12 @@ def test_an_errno_becomes_its_leaf(number: int, kind: type[StorageError]) -> Non
 
 def test_the_text_says_what_where_and_why_and_the_hint_what_to_type() -> None:
     error = storage_failure(errno.ENOSPC, "write", "/logs/a-0/0.log")
-    assert str(error) == "cannot write: no space left on device in /logs/a-0/0.log"
+    assert error.sentence == "cannot write: no space left on device in /logs/a-0/0.log"
     assert error.hint == "free some space: df -h /logs/a-0/0.log"
     error = storage_failure(errno.EXDEV, "rename", "/a", target="/b")
-    assert str(error) == ("cannot rename to /b: the two names lie on different file systems in /a")
+    assert error.sentence == (
+        "cannot rename to /b: the two names lie on different file systems in /a"
+    )
 
 
 def test_errors_survive_pickling() -> None:

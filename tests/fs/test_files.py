@@ -256,7 +256,7 @@ def test_acquire_lock_gives_up_in_time_and_names_the_holder() -> None:
     held.file.pwrite(b"4711 97500 append\nrest of an older line", 0)
     with pytest.raises(LockTimeoutError) as caught:
         acquire_lock(fs, clock, "/lock", shared=False, timeout_ms=500, what="partition a-0")
-    assert str(caught.value) == (
+    assert caught.value.sentence == (
         "partition a-0 is locked in /lock: "
         "got held by process 4711 (append) for 2.5 s, expected free in 500 ms"
     )

@@ -148,7 +148,10 @@ def test_a_column_of_a_wrong_type_is_named_with_what_it_is_and_should_be(
             topic=None if name == "topic" else "orders",
         )
 
-    assert str(caught.value) == f"{name} attribute unsupported type: got {got}, expected {expected}"
+    assert (
+        caught.value.sentence
+        == f"{name} attribute unsupported type: got {got}, expected {expected}"
+    )
 
 
 def test_a_value_of_a_wrong_type_is_refused() -> None:
