@@ -5,17 +5,18 @@ directory, one `.log` file. Nothing is created, locked or changed there, whoever
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 
 from streamlog.cli.settings import Settings, is_path
-from streamlog.errors import StreamLogError, UnknownTopicError
+from streamlog.errors import StorageError, StreamLogError, UnknownTopicError
+from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log.reader import LogReader
 from streamlog.log.topics import find_partitions, unknown_topic_error
 from streamlog.records.record import IsolationLevel
 from streamlog.segment.filenames import parse_log_file_name
-from streamlog.topic import TopicPartition, check_topic_name
+from streamlog.topic import TopicPartition, check_topic_name, parse_partition_directory
 
 __all__ = ["Source", "Sources", "find_sources"]
 
@@ -55,11 +56,14 @@ class Sources:
 
     Args:
         paths: The partitions and where they lie.
+        errors: What else is to be told of.
     """
 
-    def __init__(self, paths: Sequence[tuple[TopicPartition, str]]) -> None:
+    def __init__(
+        self, paths: Sequence[tuple[TopicPartition, str]], errors: Iterator[StreamLogError]
+    ) -> None:
         self.opened: list[Source] = []
-        self.errors: list[StreamLogError] = []
+        self.errors = [*errors]
         for partition, path in paths:
             try:
                 self.opened.append(Source(partition, path))
@@ -98,10 +102,12 @@ def find_sources(
         UsageError: No root was named.
     """
     fs = LocalFileSystem()
+    root, topic = argument or "", None
     if argument is None or not is_path(argument):
         if argument is not None:
             check_topic_name(argument)
-        found = find_partitions(fs, settings.root)
+        root, topic = settings.root, argument
+        found = find_partitions(fs, root)
         if argument is not None:
             if argument not in found:
                 raise unknown_topic_error(settings.root, argument, sorted(found))
@@ -124,4 +130,25 @@ def find_sources(
             expected=f"one of {', '.join(map(str, known[:20]))}" if known else "none is there",
             hint="leave --partition out to read all of them",
         )
-    return Sources(paths)
+    return Sources(paths, _look_alikes(fs, root, topic, partitions))
+
+
+def _look_alikes(
+    fs: FileSystem, root: str, topic: str | None, partitions: Sequence[int]
+) -> Iterator[StreamLogError]:
+    """Yield what is called like a wanted partition and is no directory, a link to one perhaps."""
+    is_directory = (found := fs.stat(root)) is not None and found.kind is FileKind.DIRECTORY
+    for name in fs.list(root) if is_directory else ():
+        named = parse_partition_directory(name)
+        if named is None or topic not in (None, named.topic):
+            continue
+        found = fs.stat(f"{root}/{name}")
+        is_wanted = not partitions or named.partition in partitions
+        if is_wanted and found is not None and found.kind is not FileKind.DIRECTORY:
+            yield StorageError(
+                "called like a partition, and is none: it is not read",
+                path=f"{root.rstrip('/')}/{name}",
+                got=f"a {found.kind.value}",
+                expected="a directory",
+                hint="name the directory itself, if this is a link to one",
+            )
