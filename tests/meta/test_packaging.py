@@ -1,5 +1,6 @@
-"""What is in the wheel: the package, the module Spark looks for, and nothing else."""
+"""What is in the wheel: the package, the module Spark looks for, what help names; no more."""
 
+import re
 import subprocess
 import sys
 import zipfile
@@ -8,6 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.meta.repository import PACKAGE, ROOT, modules
+
+DOCUMENTS = {
+    "streamlog/cli/JSON.md",
+    "streamlog/log/handover/HANDOVER.md",
+    "streamlog/spark/OPTIONS.md",
+}
 
 
 @pytest.fixture(scope="module")
@@ -27,12 +34,12 @@ def members(wheel: zipfile.ZipFile) -> set[str]:
     return {name for name in wheel.namelist() if ".dist-info/" not in name}
 
 
-def test_wheel_holds_the_modules_and_three_files_more(wheel: zipfile.ZipFile) -> None:
+def test_wheel_holds_the_modules_and_few_files_more(wheel: zipfile.ZipFile) -> None:
     expected = {
         path.relative_to(ROOT).as_posix() for path in modules() if "_autoload" not in path.parts
     }
     extra = {"pyspark_streamlog.py", "streamlog/py.typed", "streamlog/server.properties"}
-    assert members(wheel) == expected | extra
+    assert members(wheel) == expected | extra | DOCUMENTS
 
 
 def test_wheel_has_the_module_spark_looks_for(wheel: zipfile.ZipFile) -> None:
@@ -40,10 +47,16 @@ def test_wheel_has_the_module_spark_looks_for(wheel: zipfile.ZipFile) -> None:
     assert wheel.read("pyspark_streamlog.py") == source.read_bytes()
 
 
-def test_wheel_has_neither_tests_nor_documents(wheel: zipfile.ZipFile) -> None:
+def test_wheel_has_no_tests(wheel: zipfile.ZipFile) -> None:
     tops = {Path(name).parts[0] for name in members(wheel)}
     assert tops == {"streamlog", "pyspark_streamlog.py"}
-    assert not [name for name in members(wheel) if name.endswith(".md")]
+
+
+def test_wheel_has_the_documents_that_help_names(wheel: zipfile.ZipFile) -> None:
+    texts = [path.read_text() for path in (PACKAGE / "cli").glob("*.py")]
+    named = {name for text in texts for name in re.findall(r"streamlog/\S+\.md", text)}
+    assert named
+    assert named <= members(wheel)
 
 
 def test_wheel_makes_the_command(wheel: zipfile.ZipFile) -> None:
