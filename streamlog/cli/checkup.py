@@ -250,7 +250,7 @@ def check_root_at(fs: FileSystem, root: str) -> Iterator[Finding]:
     is_ours = is_our_root(fs, root)
     count = sum(map(len, partitions.values()))
     kind = "a log root" if is_ours else "not made by streamlog, so it is only read"
-    yield Finding("root", OK, f"{root}: {kind}; {len(partitions)} topics, {count} partitions")
+    yield Finding("root", OK, f"{root}: {kind}; topics: {len(partitions)}, partitions: {count}")
     yield from _check_file_system(root)
     yield from check_access(fs, root)
     yield from check_look_alikes(fs, root, partitions)

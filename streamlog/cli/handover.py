@@ -75,9 +75,15 @@ def _print_steps(settings: Settings, plan: "HandoverPlan", *, is_done: bool) -> 
     rows = [_row(number, step, is_done=is_done) for number, step in enumerate(plan.steps, 1)]
     Output(settings).rows(rows, columns)
     if not rows:
-        remark(settings, f"nothing to do: {plan.root} went {plan.direction.value} already")
+        remark(settings, f"nothing to do: {plan.root} is {_whose(plan)} as it is")
     elif is_done:
         remark(settings, f"handed over {plan.direction.value}: {_what_went(plan)}")
+
+
+def _whose(plan: "HandoverPlan") -> str:
+    from streamlog.log.handover.plan import Direction
+
+    return "a broker's" if plan.direction is Direction.TO_KAFKA else "streamlog's"
 
 
 def _what_went(plan: "HandoverPlan") -> str:

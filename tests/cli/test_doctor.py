@@ -148,7 +148,7 @@ def test_versions_of_pyspark_and_pandas_are_judged(
 def test_a_sound_root_is_fine_and_left_as_it_was(root: Path) -> None:
     before = sorted(root.rglob("*"))
     found = root_findings(root)
-    assert found["root"].found.endswith("1 topics, 3 partitions")
+    assert found["root"].found.endswith("topics: 1, partitions: 3")
     assert found["writing"].status == OK
     assert sorted(root.rglob("*")) == before
 

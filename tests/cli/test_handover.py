@@ -32,11 +32,11 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(root: Path) -> None:
 
 
 def test_the_same_again_has_nothing_to_do(root: Path) -> None:
-    for way in (TO_KAFKA, FROM_KAFKA):
+    for way, whose in ((TO_KAFKA, "a broker's"), (FROM_KAFKA, "streamlog's")):
         assert ok("--path", root, *way).rows
         ran = ok("--path", root, *way)
         assert ran.out == b""
-        assert "nothing to do" in ran.error
+        assert f"nothing to do: {root} is {whose} as it is" in ran.error
 
 
 def test_a_root_that_came_back_is_written_on(root: Path) -> None:
