@@ -178,6 +178,8 @@ class _Plan:
                 got=repr(invalid_timestamps),
                 expected="error or null",
             )
+        if not os.fspath(path):
+            raise InvalidOptionError("path is empty", expected="a root, a partition or a log file")
         fs, level = LocalFileSystem(), _level(isolation)
         root = os.path.abspath(path)
         unreadable = Unreadable(root)

@@ -116,6 +116,11 @@ def test_missing_path_and_strange_file_are_refused(tmp_path):
         read_table(tmp_path / "notes.txt")
 
 
+def test_an_empty_path_is_not_the_working_directory():
+    with pytest.raises(InvalidOptionError, match="path is empty"):
+        read_table("")
+
+
 def test_isolation_is_a_word_or_the_enum(orders):
     for isolation in (IsolationLevel.READ_UNCOMMITTED, "read_uncommitted"):
         assert read_table(orders.path, "orders", isolation=isolation).num_rows == 10
