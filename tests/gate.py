@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / ".cache" / "gate"
 DEMO = REPORTS / "demo"
 TOOLS = Path(sys.executable).parent
+AT_ONCE = ("-n", "2", "--dist", "worksteal")  # not of Spark: it has both processors at work
 # Most JVMs of the tests live for seconds: less time goes into compiling what soon ends.
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -60,7 +61,7 @@ PARTS = (
             tool("lint-imports"),
         ),
     ),
-    Part("engine", (pytest("-n", "2", "-m", "not spark and not compat"),)),
+    Part("engine", (pytest(*AT_ONCE, "-m", "not spark and not compat"),)),
     Part(
         "faults",
         (
@@ -69,7 +70,7 @@ PARTS = (
         ),
     ),
     Part("spark", (pytest("-m", "spark and not compat"),), SHORT_LIVED_JVM),
-    Part("compat", (pytest("-m", "compat"),)),
+    Part("compat", (pytest(*AT_ONCE, "-m", "compat"),)),
     Part("demo", (tool("python", "-m", "streaming_jobs.demo", "--directory", str(DEMO)),)),
 )
 
