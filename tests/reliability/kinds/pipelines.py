@@ -52,6 +52,12 @@ def pipelines(workload: Workload, random: Random) -> Iterator[Case]:
             )
             suites = [*ElementTree.parse(report).iter("testsuite")] if report.exists() else []
         count = sum(int(each.attrib["tests"]) for each in suites)
-        detail = done.stdout[-2000:]
+        detail = _signs(done.stdout) or f"pytest ended with {done.returncode}"
         bad = [Violation("pipelines_hold", Harm.OTHER, detail)] if done.returncode else []
         yield Case(f"{what} ({name})", bad, count=count)
+
+
+def _signs(output: str) -> str:
+    """Return which tests failed, and how, of all that pytest has said."""
+    reasons = ("E  ", "FAILED ", "ERROR ")
+    return "\n".join(line for line in output.splitlines() if line.startswith(reasons))[-2000:]
