@@ -3,12 +3,12 @@
 import click
 
 from streamlog.cli.completion import complete_topics
-from streamlog.cli.settings import Settings, reading_verb
+from streamlog.cli.settings import JSON_SHAPES, Settings, reading_verb
 
 __all__ = ["cat"]
 
 
-@click.command(short_help="Print records.", epilog="JSON shapes: streamlog/cli/JSON.md.")
+@click.command(short_help="Print records.", epilog=JSON_SHAPES)
 @click.argument("source", metavar="TOPIC|DIR", shell_complete=complete_topics)
 @click.option(
     "-p",

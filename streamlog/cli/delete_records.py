@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from streamlog.cli.settings import Settings, reading_verb
+from streamlog.cli.settings import JSON_SHAPES, Settings, reading_verb
 
 if TYPE_CHECKING:
     from streamlog.topic import TopicPartition
@@ -22,7 +22,7 @@ _SHAPE: Final = '{"partitions": [{"topic": "orders", "partition": 0, "offset": 7
 @click.command(
     "delete-records",
     short_help="Delete the records below an offset.",
-    epilog="JSON shapes: streamlog/cli/JSON.md.",
+    epilog=JSON_SHAPES,
 )
 @click.argument("wanted", nargs=-1, metavar="[TOPIC:PARTITION:OFFSET]…")
 @click.option(

@@ -2,12 +2,12 @@
 
 import click
 
-from streamlog.cli.settings import Settings, reading_verb
+from streamlog.cli.settings import JSON_SHAPES, Settings, reading_verb
 
 __all__ = ["dump"]
 
 
-@click.command(short_help="Print what files hold.", epilog="JSON shapes: streamlog/cli/JSON.md.")
+@click.command(short_help="Print what files hold.", epilog=JSON_SHAPES)
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @click.option("--print-data-log", is_flag=True, help="Print the records, too.")
 @click.option(

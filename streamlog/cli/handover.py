@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlog.cli.settings import Settings, reading_verb
+from streamlog.cli.settings import JSON_SHAPES, Settings, reading_verb
 
 if TYPE_CHECKING:
     from streamlog.log.handover.plan import HandoverPlan, Step
@@ -12,9 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["handover"]
 
 
-@click.command(
-    epilog="JSON shapes: streamlog/cli/JSON.md. Rules: streamlog/log/handover/HANDOVER.md."
-)
+@click.command(epilog=f"{JSON_SHAPES} Rules: streamlog/log/handover/HANDOVER.md.")
 @click.option("--to-kafka", is_flag=True, help="Make the root the log.dir of a KRaft broker.")
 @click.option("--from-kafka", is_flag=True, help="Take it back; the broker must be stopped.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlog.cli.settings import Settings, reading_verb
+from streamlog.cli.settings import JSON_SHAPES, Settings, reading_verb
 
 if TYPE_CHECKING:
     from streamlog.log.maintenance.readers import Reader
@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["lag"]
 
 
-@click.command(
-    short_help="Print how far queries are behind.", epilog="JSON shapes: streamlog/cli/JSON.md."
-)
+@click.command(short_help="Print how far queries are behind.", epilog=JSON_SHAPES)
 @click.option(
     "--checkpoint",
     "checkpoints",

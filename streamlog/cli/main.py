@@ -106,7 +106,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 def run(arguments: list[str]) -> int:
     """Run the command and return its exit code. Nothing escapes: a traceback is a defect."""
     _hush_logging()
-    begun: dict[str, Any] = {}
+    begun: dict[str, Any] = {VERB: "streamlog"}
     try:
         # Not `streamlog.main`, which has its own way with closed pipes and Ctrl-C.
         with streamlog.make_context("streamlog", list(arguments)) as context:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from streamlog.cli.settings import Settings, reading_verb
+from streamlog.cli.settings import JSON_SHAPES, Settings, reading_verb
 
 if TYPE_CHECKING:
     from streamlog.log.maintenance.holds import Held
@@ -17,9 +17,7 @@ _SHORTEST_MS: Final = 1_000  # a number without a unit is of milliseconds, and r
 _LONGEST_MS: Final = 365 * 86_400_000
 
 
-@click.command(
-    short_help="Delete and compact what is due.", epilog="JSON shapes: streamlog/cli/JSON.md."
-)
+@click.command(short_help="Delete and compact what is due.", epilog=JSON_SHAPES)
 @click.option("--once", is_flag=True, help="Do what there is to do, and end; so it is unless told.")
 @click.option("--every", metavar="DURATION", help="Go on until Ctrl-C, each 30s, 5m, 1h …")
 @click.option("--dry-run", is_flag=True, help="Only say what would go; nothing is changed.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from streamlog.cli.completion import complete_topics
-from streamlog.cli.settings import Settings, reading_verb
+from streamlog.cli.settings import JSON_SHAPES, Settings, reading_verb
 
 if TYPE_CHECKING:
     from streamlog.cli.sources import Source
@@ -17,9 +17,7 @@ _TIMES: Final = {"-2": "earliest", "-1": "latest", "-3": "max-timestamp"}  # Get
 _MOMENT: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
-@click.command(
-    short_help="Print one offset of each partition.", epilog="JSON shapes: streamlog/cli/JSON.md."
-)
+@click.command(short_help="Print one offset of each partition.", epilog=JSON_SHAPES)
 @click.argument("source", metavar="[TOPIC|DIR]", required=False, shell_complete=complete_topics)
 @click.option(
     "--time",

@@ -5,12 +5,12 @@ import sys
 import click
 
 from streamlog.cli.completion import complete_topics
-from streamlog.cli.settings import Settings, writing_verb
+from streamlog.cli.settings import JSON_SHAPES, Settings, writing_verb
 
 __all__ = ["produce"]
 
 
-@click.command(short_help="Append stdin to a topic.", epilog="JSON shapes: streamlog/cli/JSON.md.")
+@click.command(short_help="Append stdin to a topic.", epilog=JSON_SHAPES)
 @click.argument("topic", shell_complete=complete_topics)
 @click.option(
     "-p",

@@ -1,17 +1,15 @@
 """`streamlog readers`: who reads this root, how far, and what is kept for whom."""
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlog.cli.settings import Settings, reading_verb
+from streamlog.cli.settings import JSON_SHAPES, Settings, reading_verb
 
 if TYPE_CHECKING:
     from streamlog.log.maintenance.readers import Reader
 
 __all__ = ["readers"]
-
-_SHAPES: Final = "JSON shapes: streamlog/cli/JSON.md."
 
 
 @click.group(short_help="Record who reads this root.")
@@ -23,7 +21,7 @@ def readers(settings: Settings) -> None:
     """
 
 
-@readers.command("list", short_help="List the recorded readers.", epilog=_SHAPES)
+@readers.command("list", short_help="List the recorded readers.", epilog=JSON_SHAPES)
 @reading_verb
 def list_(settings: Settings) -> None:
     """List the recorded readers, where each is, and how many bytes are kept for it.
@@ -56,7 +54,7 @@ def list_(settings: Settings) -> None:
     _print(settings, rows)
 
 
-@readers.command(short_help="Record a query by its checkpoint.", epilog=_SHAPES)
+@readers.command(short_help="Record a query by its checkpoint.", epilog=JSON_SHAPES)
 @click.argument("name")
 @click.option(
     "--checkpoint", required=True, metavar="DIR", help="The query's checkpointLocation, local."

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlog.cli.settings import Settings, reading_verb
+from streamlog.cli.settings import JSON_SHAPES, Settings, reading_verb
 
 if TYPE_CHECKING:
     from streamlog.log.repair import Step
@@ -13,9 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["repair"]
 
 
-@click.command(
-    short_help="Cut torn tails, make indexes anew.", epilog="JSON shapes: streamlog/cli/JSON.md."
-)
+@click.command(short_help="Cut torn tails, make indexes anew.", epilog=JSON_SHAPES)
 @click.argument("directory", metavar="PATH", type=click.Path())
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 @click.option(

@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
-__all__ = ["FORMATS", "VERB", "Settings", "is_path", "reading_verb", "writing_verb"]
+__all__ = ["FORMATS", "JSON_SHAPES", "VERB", "Settings", "is_path", "reading_verb", "writing_verb"]
 
 FORMATS = ("table", "json", "ndjson")
+JSON_SHAPES = "JSON shapes: streamlog/cli/JSON.md."  # below the help of a verb that prints rows
 VERB = "streamlog.verb"  # where the contexts of a run keep which verb was begun last
 
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from streamlog.cli.completion import complete_topics
 from streamlog.cli.failures import Findings
 from streamlog.cli.maintain import held_lines
-from streamlog.cli.settings import Settings, reading_verb
+from streamlog.cli.settings import JSON_SHAPES, Settings, reading_verb
 from streamlog.errors import StreamLogError
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["topics"]
 
-_SHAPES: Final = "JSON shapes: streamlog/cli/JSON.md."
-
 
 @click.group()
 @reading_verb
@@ -28,7 +26,7 @@ def topics(settings: Settings) -> None:
     """Make, list, describe, alter and delete topics."""
 
 
-@topics.command(epilog=_SHAPES)
+@topics.command(epilog=JSON_SHAPES)
 @click.argument("name")
 @click.option(
     "--partitions", type=int, metavar="N", help="How many; num.partitions of the root unless told."
@@ -69,7 +67,7 @@ def create(
         _print_summaries(settings, [made])
 
 
-@topics.command("list", short_help="List the topics.", epilog=_SHAPES)
+@topics.command("list", short_help="List the topics.", epilog=JSON_SHAPES)
 @reading_verb
 def list_(settings: Settings) -> None:
     """List the topics of the log root; a broker's log.dir will do as well.
@@ -87,7 +85,7 @@ def list_(settings: Settings) -> None:
         raise Findings(errors)
 
 
-@topics.command(short_help="Show partitions and settings.", epilog=_SHAPES)
+@topics.command(short_help="Show partitions and settings.", epilog=JSON_SHAPES)
 @click.argument("name", required=False, shell_complete=complete_topics)
 @reading_verb
 def describe(settings: Settings, *, name: str | None) -> None:
@@ -118,7 +116,7 @@ def describe(settings: Settings, *, name: str | None) -> None:
         raise Findings(errors)
 
 
-@topics.command(short_help="Change settings, add partitions.", epilog=_SHAPES)
+@topics.command(short_help="Change settings, add partitions.", epilog=JSON_SHAPES)
 @click.argument("name", shell_complete=complete_topics)
 @click.option(
     "--config",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlog.cli.settings import Settings, reading_verb
+from streamlog.cli.settings import JSON_SHAPES, Settings, reading_verb
 
 if TYPE_CHECKING:
     from streamlog.cli.output import Column
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["verify"]
 
 
-@click.command(short_help="Look for damage.", epilog="JSON shapes: streamlog/cli/JSON.md.")
+@click.command(short_help="Look for damage.", epilog=JSON_SHAPES)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
 @click.option("--deep", is_flag=True, help="Decode every record, too.")
 @reading_verb

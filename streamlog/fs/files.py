@@ -25,8 +25,9 @@ from streamlog.errors import (
     LimitExceededError,
     LockTimeoutError,
     StorageError,
+    StreamLogError,
 )
-from streamlog.fs.api import Buffer, FileKind, FileLock, FileSystem, OpenMode
+from streamlog.fs.api import Buffer, File, FileKind, FileLock, FileSystem, OpenMode
 
 __all__ = [
     "TEMPORARY_SUFFIX",
@@ -37,6 +38,7 @@ __all__ = [
     "read_file",
     "read_lock_holder",
     "remove_tree",
+    "temporary_copy",
     "write_file_atomically",
     "write_lock_holder",
 ]
@@ -119,6 +121,35 @@ def create_file_atomically(fs: FileSystem, path: str, data: Buffer) -> None:
     finally:
         _discard(fs, temporary)
     fs.sync_directory(_parent(path))
+
+
+@contextlib.contextmanager
+def temporary_copy(fs: FileSystem, path: str) -> Iterator[File]:
+    """Make a file with `TEMPORARY_SUFFIX` that is to take the place of `path`; synced at last.
+
+    Where that fails nothing is left of it: half a copy would keep a full disk full.
+
+    Args:
+        fs: Where it lies.
+        path: The file that a copy is made of.
+
+    Yields:
+        The new file; one that a crash has left is begun anew.
+
+    Raises:
+        StorageError: The file system refused.
+    """
+    temporary = path + TEMPORARY_SUFFIX
+    with contextlib.suppress(FileMissingError):  # mostly there is none from before
+        fs.remove(temporary)
+    try:
+        with fs.open(temporary, OpenMode.CREATE) as file:
+            yield file
+            file.sync()
+    except StreamLogError:
+        with contextlib.suppress(StorageError):  # what failed first is what is told
+            fs.remove(temporary)
+        raise
 
 
 def make_directories(fs: FileSystem, path: str) -> None:

@@ -6,8 +6,8 @@ from operator import attrgetter, index
 from typing import Final, NamedTuple
 
 from streamlog.errors import (
+    InvalidOptionError,
     InvalidRecordError,
-    InvalidRequestError,
     UnsupportedCompressionError,
 )
 
@@ -96,13 +96,13 @@ class IsolationLevel(Enum):
         """Return the level called `level`: `read_uncommitted` or `read_committed`.
 
         Raises:
-            InvalidRequestError: There is no such level.
+            InvalidOptionError: There is no such level.
         """
         try:
             return cls(level)
         except ValueError:
-            raise InvalidRequestError(
-                "unknown isolation level",
+            raise InvalidOptionError(
+                "isolation has an impossible value",
                 got=repr(level),
                 expected=" or ".join(each.value for each in cls),
             ) from None

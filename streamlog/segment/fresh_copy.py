@@ -20,14 +20,11 @@ Without the room the partition cannot be opened for writing (`DiskFullError`), n
 readers go on, and the next opening tries again.
 """
 
-import contextlib
-
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.errors import FileMissingError, StorageError
-from streamlog.fs.api import FileSystem, OpenMode
-from streamlog.fs.files import TEMPORARY_SUFFIX
+from streamlog.fs.api import FileSystem
+from streamlog.fs.files import TEMPORARY_SUFFIX, temporary_copy
 from streamlog.records.table import BatchTable
 from streamlog.segment.file_records import FileRecords
 from streamlog.segment.walk import Place, unsound, walk_sound
@@ -48,25 +45,12 @@ def replace_by_copy(fs: FileSystem, records: FileRecords, base_offset: int, size
         CorruptRecordError: What is read now is not what was written; nothing was replaced.
         StorageError: The file cannot be read, or the copy not be written.
     """
-    path = records.path + TEMPORARY_SUFFIX
-    with contextlib.suppress(FileMissingError):  # an earlier copy that was not finished, if any
-        fs.remove(path)
-    try:
-        _copy(fs, records, base_offset, size, path)
-    except StorageError:
-        with contextlib.suppress(StorageError):  # half a copy would keep a full disk full
-            fs.remove(path)
-        raise
-    records.replace_by(path)
-
-
-def _copy(fs: FileSystem, records: FileRecords, base_offset: int, size: int, path: str) -> None:
-    with fs.open(path, OpenMode.CREATE) as copy:
+    with temporary_copy(fs, records.path) as copy:
 
         def on_sound(start: int, buffer: NDArray[np.uint8], table: BatchTable) -> None:
-            copy.pwrite(buffer[: int(table.position[-1] + table.size[-1])], start)
+            copy.pwrite(buffer[: table.end], start)
 
         place = walk_sound(records, base_offset, Place(0, base_offset), size, on_sound)
         if place.position < size:
             raise unsound(records, place.position)
-        copy.sync()
+    records.replace_by(records.path + TEMPORARY_SUFFIX)

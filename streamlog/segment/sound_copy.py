@@ -7,7 +7,6 @@
 For a moment the last two are names of one file, so that there is a log whenever this ends.
 """
 
-import contextlib
 import itertools
 import os
 from typing import NamedTuple
@@ -15,9 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.errors import FileMissingError
-from streamlog.fs.api import FileSystem, OpenMode
-from streamlog.fs.files import TEMPORARY_SUFFIX
+from streamlog.fs.api import FileSystem
+from streamlog.fs.files import TEMPORARY_SUFFIX, temporary_copy
 from streamlog.records.layout import LENGTH_OFFSET, LOG_OVERHEAD, MIN_LEGACY_LENGTH
 from streamlog.records.table import BatchTable
 from streamlog.segment.file_records import FileRecords
@@ -57,10 +55,7 @@ def skip_damage(fs: FileSystem, records: FileRecords, base_offset: int) -> Sound
     place = walk_sound(records, base_offset, Place(0, base_offset), end, _leave)
     if place.position == end:
         return SoundCopy(place.next_offset, 0)
-    path = records.path + TEMPORARY_SUFFIX
-    with contextlib.suppress(FileMissingError):
-        fs.remove(path)
-    with fs.open(path, OpenMode.CREATE) as copy:
+    with temporary_copy(fs, records.path) as copy:
         size = 0
 
         def on_sound(position: int, buffer: NDArray[np.uint8], table: BatchTable) -> None:
@@ -75,9 +70,8 @@ def skip_damage(fs: FileSystem, records: FileRecords, base_offset: int) -> Sound
             place = walk_sound(records, base_offset, place, end, on_sound)
             _refuse_sound(records, place.position, end)
             start = find_sound(records, base_offset, place, end)
-        copy.sync()
     fs.link(records.path, _free_name(fs, records.path))
-    records.replace_by(path)
+    records.replace_by(records.path + TEMPORARY_SUFFIX)
     return SoundCopy(place.next_offset, end - size)
 
 

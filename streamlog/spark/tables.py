@@ -180,7 +180,7 @@ class _Plan:
             )
         if not os.fspath(path):
             raise InvalidOptionError("path is empty", expected="a root, a partition or a log file")
-        fs, level = LocalFileSystem(), _level(isolation)
+        fs, level = LocalFileSystem(), IsolationLevel.of(isolation)
         root = os.path.abspath(path)
         unreadable = Unreadable(root)
         ranges = _plan_ranges(fs, root, _choose(fs, root, topic, partitions), level, unreadable)
@@ -282,17 +282,6 @@ def _ranges_of(
             )
             for partition, bounds in sorted(view.bounds.items())
         ]
-
-
-def _level(isolation: IsolationLevel | str) -> IsolationLevel:
-    try:
-        return IsolationLevel(isolation)
-    except ValueError:
-        raise InvalidOptionError(
-            "isolation has an impossible value",
-            got=repr(isolation),
-            expected=" or ".join(level.value for level in IsolationLevel),
-        ) from None
 
 
 def _choose(
