@@ -8,7 +8,7 @@ replica a transaction is decided with its marker; else only when the high waterm
 the marker.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 import numpy as np
@@ -37,12 +37,21 @@ from streamlog.records.table import PRODUCER_ID
 from streamlog.records.validate import AppendOrigin
 from streamlog.segment.txn_index import AbortedTxn
 
-__all__ = ["ProducerStateManager"]
+__all__ = ["ProducerStateManager", "ReadBytes", "within"]
 
 DEFAULT_EXPIRATION_MS: Final = 86_400_000  # producer.id.expiration.ms
 EXPIRATION_CHECK_MS: Final = 600_000  # producer.id.expiration.check.interval.ms
 _FEW_BATCHES: Final = 32  # up to so many, lists are faster than arrays
 _REPLAY_CHUNK: Final = 4 << 20
+
+
+ReadBytes = Callable[[int, int], Buffer]
+"""Returns so many bytes (second) from a position (first), as the table at hand counts."""
+
+
+def within(buffer: Buffer) -> ReadBytes:
+    """Return what reads batches that are in memory."""
+    return lambda position, size: as_source(buffer)[position : position + size]
 
 
 class ReplaySource(Protocol):
@@ -164,7 +173,7 @@ class ProducerStateManager:
             known = trial.get(batch.producer_id) or self._state(batch.producer_id).copy()
             trial[batch.producer_id] = known
             if batch.is_control:
-                marker = _end_marker(buffer, batch)
+                marker = _end_marker(within(buffer), batch)
                 if marker is not None:
                     known.check_marker(batch, marker, transaction_version=transaction_version)
                     known.append_marker(batch, marker)
@@ -177,12 +186,12 @@ class ProducerStateManager:
             known.append_data(batch)
         return None
 
-    def update(self, buffer: Buffer, table: BatchTable) -> list[AbortedTxn]:
+    def update(self, read: ReadBytes, table: BatchTable) -> list[AbortedTxn]:
         """Take in batches that were appended or are replayed, whoever sent them.
 
         Args:
-            buffer: The batches.
-            table: Their headers.
+            read: Gives the bytes of a batch; only markers are asked for.
+            table: The batches' headers.
 
         Returns:
             An entry for the transaction index for each transaction that a marker aborted.
@@ -195,7 +204,7 @@ class ProducerStateManager:
         for batch in _produced(_that_count(table)):
             state = self._state(batch.producer_id)
             if batch.is_control:
-                marker = _end_marker(buffer, batch)
+                marker = _end_marker(read, batch)
                 if marker is None:
                     continue
                 completed = state.append_marker(batch, marker)
@@ -349,7 +358,7 @@ class ProducerStateManager:
             if bad < len(produced):
                 raise _damaged(segment, position + int(produced.position[bad]), "a wrong checksum")
             try:
-                self.update(data, wanted)
+                self.update(within(data), wanted)
             except InvalidRecordError as error:
                 raise _damaged(segment, position, str(error)) from error
             if len(table) < len(scan.table):
@@ -385,9 +394,9 @@ def _that_count(table: BatchTable) -> BatchTable:
     """Return the batches that leave a trace: of plain ones only each producer's last five."""
     if len(table) <= _FEW_BATCHES:
         return table
-    rows = np.flatnonzero(table.producer_id >= 0)
-    if not len(rows):
+    if int(table.producer_id.max()) < 0:
         return table.slice(0, 0)
+    rows = np.flatnonzero(table.producer_id >= 0)
     if (table.attributes[rows] & (TRANSACTIONAL_MASK | CONTROL_MASK)).any():
         return table
     producer_ids = table.producer_id[rows]
@@ -397,14 +406,14 @@ def _that_count(table: BatchTable) -> BatchTable:
     return BatchTable(table.fields[np.sort(rows[lasts])])
 
 
-def _end_marker(buffer: Buffer, batch: ProducedBatch) -> EndTransactionMarker | None:
+def _end_marker(read: ReadBytes, batch: ProducedBatch) -> EndTransactionMarker | None:
     """Return the end of a transaction that a control batch holds; None for other control records.
 
     Raises:
         InvalidRecordError: The control record cannot be understood.
         CorruptRecordError: It cannot be decoded.
     """
-    whole = as_source(buffer)[batch.position : batch.position + batch.size]
+    whole = as_source(read(batch.position, batch.size))
     for control in read_batches(whole, position=batch.position):
         for record in control.records():
             return parse_marker(record)

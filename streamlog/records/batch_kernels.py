@@ -64,11 +64,12 @@ BAD_LENGTH: Final = 2
 BAD_MAGIC: Final = 3
 BAD_HEADER: Final = 4
 
-# What `scan_sound` carries on from piece to piece: int64[3].
+# What `scan_sound` carries on from piece to piece: int64[4].
 STATE_COUNT: Final = 0
 STATE_SOUND: Final = 1
 STATE_POSITION: Final = 2
-STATE_WIDTH: Final = 3
+STATE_WANTED: Final = 3
+STATE_WIDTH: Final = 4
 
 
 @kernel
@@ -126,8 +127,9 @@ def scan_sound(
     Args:
         buffer: uint8[m], any bytes at all; nothing in it is trusted.
         out_fields: int64[n, 14], a row a batch, those found so far at the front.
-        state: int64[3], carried on from call to call: batches found, how many at the front have
-            the right checksum, and where to go on; zeros at first.
+        state: int64[4], carried on from call to call: batches found, how many at the front have
+            the right checksum, where to go on, and where the batch there says that it ends; zeros
+            at first.
 
     Returns:
         Why it stopped, as `scan_batches`; OUT_OF_ROOM where `out_fields` is full.
@@ -147,6 +149,9 @@ def scan_sound(
             state[STATE_SOUND] += crc_of_batch(buffer, position, size) == out_fields[count, CRC]
         state[STATE_COUNT] += 1
         state[STATE_POSITION] += size
+    state[STATE_WANTED] = position = state[STATE_POSITION]
+    if buffer.size - position >= LOG_OVERHEAD:
+        state[STATE_WANTED] += LOG_OVERHEAD + read_int32(buffer, position + LENGTH_OFFSET)
     return stop
 
 

@@ -20,7 +20,7 @@ from streamlog.records.table import WIDTH, BatchTable, ScanStop
 __all__ = ["PIECE_SIZE", "BatchScanner", "CheckedScan", "claimed_size"]
 
 PIECE_SIZE: Final = 1 << 20  # bytes to read at a time
-_ROWS: Final = 256  # of the table at first
+_ROWS: Final = 1024  # of the table at first; those that stay empty cost nothing
 
 
 class CheckedScan(NamedTuple):
@@ -44,7 +44,7 @@ class BatchScanner:
     def __init__(self, buffer: NDArray[np.uint8]) -> None:
         self._source = as_source(buffer)
         self._fields = np.empty((_ROWS, WIDTH), np.int64)  # the first of them are filled
-        self._state = np.zeros(3, np.int64)  # see the kernel `scan_sound`
+        self._state = np.zeros(4, np.int64)  # see the kernel `scan_sound`
         self._stop: int = ScanStop.END
 
     def go_on(self, filled: int) -> bool:
@@ -60,8 +60,7 @@ class BatchScanner:
             self._scan_any(source)
         if self._stop > ScanStop.PARTIAL:
             return False
-        position = int(self._state[2])
-        return claimed_size(source[position:]) <= len(self._source) - position
+        return int(self._state[3]) <= len(self._source)
 
     def _scan_current(self, source: NDArray[np.uint8]) -> None:
         scan_sound = compiled("batch_kernels").scan_sound
@@ -72,18 +71,20 @@ class BatchScanner:
             self._stop = scan_sound(source, self._fields, self._state)
 
     def _scan_any(self, source: NDArray[np.uint8]) -> None:
-        count, sound, position = self._state.tolist()
+        count, sound, position, _ = self._state.tolist()
         scan = scan_batches(source[position:])
         table = scan.table.moved(position)
         if sound == count:
             sound += check_crc(source, table)
         self._fields = np.concatenate((self._fields[:count], table.fields))
-        self._state[:] = count + len(table), sound, position + scan.consumed
+        position += scan.consumed
+        wanted = position + claimed_size(source[position:])
+        self._state[:] = count + len(table), sound, position, wanted
         self._stop = scan.stop
 
     def finish(self) -> CheckedScan:
         """Return what was found."""
-        count, sound, consumed = self._state.tolist()
+        count, sound, consumed, _ = self._state.tolist()
         table = BatchTable(self._fields[:count])
         return CheckedScan(BatchScan(table, ScanStop(self._stop), consumed), sound)
 

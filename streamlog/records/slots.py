@@ -7,7 +7,7 @@ one. `streamlog.records.slot` says what a slot is.
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +28,6 @@ from streamlog.records.layout import (
     MIN_RECORD_SIZE,
 )
 from streamlog.records.table import COUNT, UNKNOWN_COUNT, BatchTable
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "MAX_DECOMPRESSED",

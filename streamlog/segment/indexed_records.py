@@ -15,7 +15,6 @@ from threading import Lock
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlog.config import LogConfig
 from streamlog.errors import (
@@ -44,7 +43,7 @@ from streamlog.segment.offset_index import IndexEntry
 from streamlog.segment.record_times import SEARCH_SIZE, first_of, largest_from
 from streamlog.segment.search import find_sound
 from streamlog.segment.time_index import TimestampOffset
-from streamlog.segment.walk import Place, count_in_order, unsound, walk_sound
+from streamlog.segment.walk import Place, count_in_order, unsound, walk_headers
 
 __all__ = ["IndexedRecords"]
 
@@ -67,6 +66,7 @@ class IndexedRecords:
     Attributes:
         records: The log file.
         size: Its bytes that count as batches.
+        tail_size: Bytes behind them when `extend` last looked: torn, damaged or being written.
         is_distrusted: Whether an index file was found wrong; memory is right, the file is not.
     """
 
@@ -84,6 +84,7 @@ class IndexedRecords:
         "is_distrusted",
         "records",
         "size",
+        "tail_size",
     )
 
     def __init__(
@@ -110,6 +111,7 @@ class IndexedRecords:
         name = segment_file_name(base_offset, FileSuffix.LOG, suffix)
         self.records = FileRecords(fs, f"{directory}/{name}", writable=writable)
         self.size = 0
+        self.tail_size = 0
 
     # ---- the indexes -------------------------------------------------------------------------
     @property
@@ -287,17 +289,16 @@ class IndexedRecords:
             self.records.file.truncate(self.size)
         return standing
 
-    def take_in(self, position: int, table: BatchTable) -> None:
+    def take_in(self, table: BatchTable) -> None:
         """Note sound batches that stand at the end: their index entries in memory, the size.
 
         Args:
-            position: Position in the file that the table's positions are relative to.
-            table: The batches, one or more.
+            table: The batches, one or more, positions those of the file.
         """
-        self._note(position, table, table.fields[-1].tolist())
+        self._note(0, table, table.fields[-1].tolist())
 
     def _note(self, position: int, table: BatchTable, last: list[int]) -> None:
-        """Do what `take_in` says; `last` is the last row of the table."""
+        """Take in a table whose positions count from `position`; `last` is its last row."""
         place, state = self._end or self.at_end()
         indexes = self._indexes or self._load()
         state = indexes.add(table, position, self.config.index_interval_bytes, state)
@@ -323,6 +324,7 @@ class IndexedRecords:
             self.walk_to(end)
             while self._skip_damage(end):
                 self.walk_to(end)
+        self.tail_size = end - self.size
         return is_news or self.size > before
 
     def _skip_damage(self, end: int) -> bool:
@@ -342,12 +344,12 @@ class IndexedRecords:
         """Take in the sound batches between the last one and `end`; return how many there are."""
         count = 0
 
-        def on_sound(position: int, _: NDArray[np.uint8], table: BatchTable) -> None:
+        def on_headers(table: BatchTable) -> None:
             nonlocal count
             count += len(table)
-            self.take_in(position, table)
+            self.take_in(table)
 
-        walk_sound(self.records, self.base_offset, self.at_end()[0], end, on_sound)
+        walk_headers(self.records, self.base_offset, self.at_end()[0], end, on_headers)
         return count
 
     def start_over(self, known_size: int, end: int) -> Place:
@@ -428,16 +430,16 @@ class IndexedRecords:
         position, promised = (0, NO_OFFSET) if entry is None else (entry.position, entry.offset)
         interval = self.config.index_interval_bytes
 
-        def on_sound(position: int, _: NDArray[np.uint8], table: BatchTable) -> None:
+        def on_headers(table: BatchTable) -> None:
             nonlocal state
             # An entry's own batches count as bytes since that entry, so they are walked over again.
             own = int(np.searchsorted(table.last_offset, promised, side="right"))
             if own:
                 state = state.after(table.slice(0, own))
-            state = self.indexes.add(table.slice(own, len(table)), position, interval, state)
+            state = self.indexes.add(table.slice(own, len(table)), 0, interval, state)
 
         start = Place(position, self.base_offset)
-        place = walk_sound(self.records, self.base_offset, start, end, on_sound)
+        place = walk_headers(self.records, self.base_offset, start, end, on_headers)
         return place, state
 
     def _last_promises(self, end: int) -> tuple[IndexEntry | None, TimestampOffset]:

@@ -193,8 +193,9 @@ class OffsetIndex:
         """
         room = max(self.max_entries - len(self), 0)
         known_offsets, known_positions = self._entries
-        known_positions.extend(_packed(positions[:room]))
-        known_offsets.extend(_packed(offsets[:room] - self.base_offset))
+        relative = offsets[:room] - self.base_offset
+        known_positions.frombytes(positions[:room].astype(np.int32).tobytes())
+        known_offsets.frombytes(relative.astype(np.int32).tobytes())
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at or above `offset`."""

@@ -5,9 +5,6 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from streamlog.errors import CorruptRecordError, LimitExceededError
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.records.batch import BatchTable, scan_batches
@@ -29,11 +26,11 @@ from streamlog.segment.indexed_records import IndexedRecords
 from streamlog.segment.recovery_table import Case, Facts, Verdict, decide
 from streamlog.segment.search import find_sound, fits_checksum, has_lost_block
 from streamlog.segment.torn_tail import keep_tail
-from streamlog.segment.walk import Place, how_to_go_on, walk_sound
+from streamlog.segment.walk import Place, how_to_go_on, walk_headers
 
 __all__ = ["OnBatch", "RecoveryReport", "Restore", "nothing_known", "recover"]
 
-OnBatch = Callable[[NDArray[np.uint8], BatchTable], None]
+OnBatch = Callable[[BatchTable], None]
 
 Restore = Callable[[int, int], Iterable[Buffer]]
 """Returns the batches that belong at an offset, in order, as many whole ones as fit into so many
@@ -100,7 +97,7 @@ def recover(
         log: Its log file and indexes.
         durable_offset: The recovery point; None: unknown.
         is_last: Whether no later segment exists.
-        on_batch: Called with each run of sound batches.
+        on_batch: Called with the table of each run of sound batches.
         known_size: Bytes at the front that need not be walked.
         previous_epoch: The latest leader epoch before this segment.
         lost_power: Whether the machine went down after the last append.
@@ -153,14 +150,14 @@ def _walk(
     """Take in the sound batches from `start` on; return where they end and how many there were."""
     batches = 0
 
-    def on_sound(position: int, buffer: NDArray[np.uint8], table: BatchTable) -> None:
+    def on_headers(table: BatchTable) -> None:
         nonlocal batches
         batches += len(table)
-        log.take_in(position, table)
+        log.take_in(table)
         if on_batch is not None:
-            on_batch(buffer, table)
+            on_batch(table)
 
-    return walk_sound(log.records, log.base_offset, start, end, on_sound), batches
+    return walk_headers(log.records, log.base_offset, start, end, on_headers), batches
 
 
 def _write_known(

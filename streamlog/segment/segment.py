@@ -165,6 +165,11 @@ class Segment:
         return self._log.size
 
     @property
+    def tail_size(self) -> int:
+        """Bytes behind `size` when `extend` last looked: torn, damaged or just being written."""
+        return self._log.tail_size
+
+    @property
     def is_empty(self) -> bool:
         """Whether it holds no batch."""
         return self._log.size == 0
@@ -418,8 +423,8 @@ class Segment:
         Args:
             durable_offset: The recovery point: all records below it were synced. None: unknown.
             is_last: Whether no later segment exists.
-            on_batch: Called with each run of sound batches: uint8[n], used again after the call,
-                and their table, positions relative to it.
+            on_batch: Called with the table of each run of sound batches, positions those of the
+                file; `read` gives their bytes.
             known_size: Bytes at the front that are known to be sound; they are not walked again.
             previous_epoch: The latest leader epoch before this segment, -1 for none.
             lost_power: Whether the machine went down after the last append: blocks that were

@@ -20,7 +20,7 @@ from streamlog.records.layout import LENGTH_OFFSET, LOG_OVERHEAD, MIN_LEGACY_LEN
 from streamlog.records.table import BatchTable
 from streamlog.segment.file_records import FileRecords
 from streamlog.segment.search import find_sound, fits_checksum
-from streamlog.segment.walk import Place, unsound, walk_sound
+from streamlog.segment.walk import Place, unsound, walk_headers, walk_sound
 
 __all__ = ["SoundCopy", "skip_damage"]
 
@@ -52,7 +52,7 @@ def skip_damage(fs: FileSystem, records: FileRecords, base_offset: int) -> Sound
         StorageError: The file cannot be read, or the copy not be written.
     """
     end = records.file.stat().size
-    place = walk_sound(records, base_offset, Place(0, base_offset), end, _leave)
+    place = walk_headers(records, base_offset, Place(0, base_offset), end, _leave)
     if place.position == end:
         return SoundCopy(place.next_offset, 0)
     with temporary_copy(fs, records.path) as copy:
@@ -75,7 +75,7 @@ def skip_damage(fs: FileSystem, records: FileRecords, base_offset: int) -> Sound
     return SoundCopy(place.next_offset, end - size)
 
 
-def _leave(position: int, buffer: NDArray[np.uint8], table: BatchTable) -> None:
+def _leave(table: BatchTable) -> None:
     pass
 
 

@@ -204,14 +204,17 @@ class TimeIndex:
             timestamps: int64[n], the largest so far at each point, so they never fall.
             offsets: int64[n], last offsets of the batches that hold them.
         """
+        last = self.last_entry.timestamp
+        if len(timestamps) == 0 or int(timestamps[-1]) <= last:
+            return
         before = np.empty_like(timestamps)
-        before[:1] = self.last_entry.timestamp
+        before[0] = last
         before[1:] = timestamps[:-1]
         news = np.flatnonzero(timestamps > before)[: max(self.max_entries - 1 - len(self), 0)]
         known_timestamps, known_offsets = self._entries
         relative = (offsets[news] - self.base_offset).astype(np.int32)
-        known_offsets.extend(_packed("i", relative))
-        known_timestamps.extend(_packed("q", timestamps[news]))
+        known_offsets.frombytes(relative.tobytes())
+        known_timestamps.frombytes(timestamps[news].tobytes())
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at or above `offset`."""

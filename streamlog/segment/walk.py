@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,18 @@ from streamlog.records.layout import (
     RECORD_BATCH_OVERHEAD,
 )
 from streamlog.records.plain_headers import numba_is_loaded
-from streamlog.records.table import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, BatchTable
+from streamlog.records.table import (
+    BASE_OFFSET,
+    LAST_OFFSET,
+    LEADER_EPOCH,
+    POSITION,
+    SIZE,
+    BatchTable,
+)
 from streamlog.segment.file_records import Chunk, FileRecords
 
 __all__ = [
+    "OnHeaders",
     "OnSound",
     "Place",
     "count_in_order",
@@ -27,8 +35,12 @@ __all__ = [
     "plain_count_in_order",
     "sound_chunks",
     "unsound",
+    "walk_headers",
     "walk_sound",
 ]
+
+_READ_SIZE: Final = 2 << 20  # of a walk that lets go of the bytes at once
+_TOGETHER: Final = 4096  # headers that are looked at together, at least
 
 
 class Place(NamedTuple):
@@ -46,14 +58,16 @@ class Place(NamedTuple):
 
     def behind(self, position: int, table: BatchTable) -> "Place":
         """Return the place behind batches, one or more, whose positions count from `position`."""
+        last: list[int] = table.fields[-1].tolist()
         return Place(
-            position=position + table.end,
-            next_offset=int(table.last_offset[-1]) + 1,
+            position=position + last[POSITION] + last[SIZE],
+            next_offset=last[LAST_OFFSET] + 1,
             leader_epoch=max(self.leader_epoch, int(table.leader_epoch.max())),
         )
 
 
 OnSound = Callable[[int, NDArray[np.uint8], BatchTable], None]
+OnHeaders = Callable[[BatchTable], None]
 
 
 def walk_sound(
@@ -82,6 +96,50 @@ def walk_sound(
         if len(sound) < len(table):
             break
     return place
+
+
+def walk_headers(
+    records: FileRecords, base_offset: int, start: Place, end: int, on_headers: OnHeaders
+) -> Place:
+    """Walk as `walk_sound` does, for who wants no bytes: over the headers of many chunks at once.
+
+    What is done for a run costs as much for a chunk's hundred batches as for thousands.
+
+    Args:
+        records: The log file.
+        base_offset: The segment's base offset.
+        start: Where to begin.
+        end: Where the file ends.
+        on_headers: Called for each run of sound batches with its table, positions those of the
+            file.
+
+    Returns:
+        The first place where no sound batch stands; the end of the file if all is well.
+    """
+    place = start
+    for table in _sound_tables(records, start.position, end):
+        sound = table.slice(0, count_in_order(table, place, base_offset))
+        if len(sound):
+            on_headers(sound)
+            place = place.behind(0, sound)
+        if len(sound) < len(table):
+            break
+    return place
+
+
+def _sound_tables(records: FileRecords, position: int, end: int) -> Iterator[BatchTable]:
+    """Yield the headers of the batches up to the first whose checksum is wrong."""
+    tables: list[BatchTable] = []
+    count = 0
+    for chunk in records.chunks(position, end, chunk_size=_READ_SIZE):
+        tables.append(chunk.scan.table.slice(0, chunk.sound).moved(chunk.position))
+        count += chunk.sound
+        if chunk.sound < len(chunk.scan.table):
+            break
+        if count >= _TOGETHER:
+            yield BatchTable.concatenate(tables)
+            tables, count = [], 0
+    yield BatchTable.concatenate(tables)
 
 
 def count_in_order(table: BatchTable, before: Place, base_offset: int) -> int:

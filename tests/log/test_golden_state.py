@@ -16,7 +16,7 @@ from streamlog.log.producer_snapshot import (
     list_snapshots,
     snapshot_file_name,
 )
-from streamlog.log.producers import ProducerStateManager
+from streamlog.log.producers import ProducerStateManager, within
 from streamlog.records.batch import scan_batches
 from streamlog.segment.filenames import parse_log_file_name
 from streamlog.segment.segment import Segment
@@ -121,7 +121,7 @@ def test_aborted_transactions_are_those_of_kafkas_index(case: Case) -> None:
     manager, found = ProducerStateManager(), []
     for segment in case.segments:
         data = segment.read(0, segment.size)
-        found += manager.update(data, scan_batches(data).table)
+        found += manager.update(within(data), scan_batches(data).table)
     assert [tuple(each) for each in found] == [
         (each["producerId"], each["firstOffset"], each["lastOffset"], each["lastStableOffset"])
         for each in case.expect["abortedTransactions"]

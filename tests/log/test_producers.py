@@ -20,7 +20,7 @@ from streamlog.fs.api import OpenMode
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.log.producer_snapshot import list_snapshots
 from streamlog.log.producer_state import BatchMetadata
-from streamlog.log.producers import ProducerStateManager
+from streamlog.log.producers import ProducerStateManager, within
 from streamlog.records.batch import BatchTable, scan_batches
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.control import ControlRecordType, EndTransactionMarker, build_marker
@@ -86,7 +86,7 @@ class Log:
         known = self.manager.check(
             buffer, table, origin=origin, now_ms=NOW, transaction_version=version
         )
-        return self.manager.update(buffer, table) if known is None else known
+        return self.manager.update(within(buffer), table) if known is None else known
 
     def end(self, offset: int, **facts: object) -> list[AbortedTxn] | BatchMetadata:
         version = facts.pop("version", 1)
@@ -204,9 +204,9 @@ def test_many_batches_at_once_leave_what_one_by_one_leaves(
     ]
     at_once, one_by_one = ProducerStateManager(), ProducerStateManager()
     buffer = b"".join(batches)
-    at_once.update(buffer, table_of(buffer))
+    at_once.update(within(buffer), table_of(buffer))
     for batch in batches:
-        one_by_one.update(batch, table_of(batch))
+        one_by_one.update(within(batch), table_of(batch))
     assert at_once.map_end_offset == one_by_one.map_end_offset
     assert at_once.producers.keys() == one_by_one.producers.keys()
     for pid, state in one_by_one.producers.items():
@@ -346,7 +346,7 @@ def test_emptied_batch_still_tells_its_sequence(log: Log) -> None:
         "00000000000000050000003100000001027722a986000000000001ffffffffffffffff"
         "0000018bcfe56805000000000000002a00030000000a00000000"
     )
-    log.manager.update(empty, table_of(empty))
+    log.manager.update(within(empty), table_of(empty))
     assert log.manager.producers[42].batches == (BatchMetadata(11, 6, 1, NOW + 5),)
 
 
@@ -457,7 +457,7 @@ def test_169_damaged_snapshot_falls_back_to_the_one_before(partition: Partition)
 def test_snapshots_outside_of_the_log_are_not_believed(partition: Partition) -> None:
     partition.append(data(0, seq=0))
     future = ProducerStateManager(9)
-    future.update(data(9, pid=77), table_of(data(9, pid=77)))
+    future.update(within(data(9, pid=77)), table_of(data(9, pid=77)))
     future.take_snapshot(partition.fs, DIRECTORY)
     assert sorted(partition.load().producers) == [1]
     partition.load().take_snapshot(partition.fs, DIRECTORY)
@@ -539,7 +539,7 @@ def test_golden_directory_gives_kafkas_snapshots() -> None:
         with partition.fs.open(f"{DIRECTORY}/{offset:020d}.snapshot", OpenMode.READ) as file:
             assert file.pread(200, 0) == golden
     assert last.first_unstable_offset == 10
-    entries = ProducerStateManager().update(first, table_of(first))
+    entries = ProducerStateManager().update(within(first), table_of(first))
     assert entries == [AbortedTxn(42, 6, 9, 10)]
 
 
@@ -570,5 +570,5 @@ def test_million_batches_cost_no_object_each() -> None:
     table.producer_id[:] = 7
     table.base_offset[:] = table.last_offset[:] = table.base_sequence[:] = np.arange(count)
     manager = ProducerStateManager()
-    manager.update(b"", table)
+    manager.update(within(b""), table)
     assert manager.producers[7].batches[0].last_sequence == count - 5

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 import pytest
 
 from streamlog.log.epochs import LeaderEpochCache
-from streamlog.log.producers import ProducerStateManager
+from streamlog.log.producers import ProducerStateManager, within
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.control import ControlRecordType, EndTransactionMarker, build_marker
 from streamlog.records.record import Record
+from streamlog.records.table import BatchTable
 from streamlog.segment.recovery import RecoveryReport
 from streamlog.segment.txn_index import AbortedTxn
 from tests.support.messages import message_set
@@ -262,12 +263,12 @@ def test_110_recovery_rebuilds_the_aborted_transactions(began_at: int) -> None:
     producers = ProducerStateManager()
     if began_at == 75:
         earlier = transactional(75, 10)
-        producers.update(earlier, table_of(earlier))
+        producers.update(within(earlier), table_of(earlier))
     segment = open_segment(fs, BASE)
     segment.reset_aborted()
 
-    def on_batch(buffer: object, table: object) -> None:
-        for aborted in producers.update(buffer, table):
+    def on_batch(table: BatchTable) -> None:
+        for aborted in producers.update(segment.read, table):
             segment.append_aborted(aborted)
 
     segment.recover(durable_offset=None, is_last=True, on_batch=on_batch)
@@ -284,6 +285,6 @@ def test_111_recovery_rebuilds_the_leader_epochs() -> None:
     segment.recover(
         durable_offset=None,
         is_last=True,
-        on_batch=lambda buffer, table: cache.assign_from(table),
+        on_batch=lambda table: cache.assign_from(table),
     )
     assert [tuple(entry) for entry in cache.entries] == [(0, 104), (1, 106), (2, 110)]

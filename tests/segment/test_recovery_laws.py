@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from streamlog.errors import CorruptIndexError, CorruptRecordError, StorageError
 from streamlog.fs.api import OpenMode
 from streamlog.fs.faults import Fault, FaultyFileSystem, SimulatedCrash
+from streamlog.records.table import BatchTable
 from streamlog.segment.segment import Segment
 from streamlog.segment.torn_tail import MAX_TORN_FILES
 from streamlog.segment.txn_index import AbortedTxn
@@ -90,7 +91,7 @@ def test_what_lies_before_a_known_size_is_not_walked_again() -> None:
     report = segment.recover(
         durable_offset=BASE,
         is_last=True,
-        on_batch=lambda buffer, table: seen.extend(table.base_offset.tolist()),
+        on_batch=lambda table: seen.extend(table.base_offset.tolist()),
         known_size=len(WHOLE),
     )
     assert seen == [NEXT + at for at in range(9)]
@@ -110,15 +111,15 @@ def test_a_known_size_that_is_no_border_is_not_believed(known_size: int) -> None
     assert (report.batch_count, report.next_offset) == (12, NEXT)
 
 
-def test_batches_are_handed_on_with_their_bytes() -> None:
+def test_the_bytes_of_batches_that_are_handed_on_can_be_read() -> None:
     large = [BatchPlan(BASE + at, 1, 3 << 20, leader_epoch=1) for at in range(5)]
     fs = log_with(make_batches(large))
     collected = b""
 
-    def on_batch(buffer: object, table: object) -> None:
+    def on_batch(table: BatchTable) -> None:
         nonlocal collected
-        for position, size in zip(table.position, table.size, strict=True):
-            collected += buffer[position : position + size].tobytes()
+        for position, size in zip(table.position.tolist(), table.size.tolist(), strict=True):
+            collected += segment.read(position, size)
 
     segment = open_segment(fs, BASE)
     report = segment.recover(durable_offset=None, is_last=True, on_batch=on_batch)

@@ -13,7 +13,7 @@ import numpy as np
 from streamlog.errors import CorruptRecordError, InvalidRecordError
 from streamlog.log.producer_snapshot import snapshot_file_name
 from streamlog.log.producer_state import ProducerState
-from streamlog.log.producers import ProducerStateManager
+from streamlog.log.producers import ProducerStateManager, within
 from streamlog.log.verify.findings import Finding, FindingKind, Report
 from streamlog.log.verify.log_file import LogEnd, Run
 from streamlog.segment.index_entries import TxnEntry
@@ -74,7 +74,7 @@ class ProducersCheck:
             self._is_complete = False
         self._next_offset = int(table.last_offset[-1]) + 1
         try:
-            self._aborted += self._replayed.update(run.buffer, table)
+            self._aborted += self._replayed.update(within(run.buffer), table)
         except (InvalidRecordError, CorruptRecordError) as error:
             self._is_complete = False
             self._tell_marker(run, error)
