@@ -1,8 +1,10 @@
 """One partition, read without a lock: any directory, whoever wrote it, and nothing in it changes.
 
 A reader finds the end of the log by scanning whole batches with right checksums from its last
-position on; it never trusts a file's size. `refresh` is a poll: where nothing happened it costs
-five `stat` calls.
+position on; it never trusts a file's size. Bytes behind them are somebody's append, or a torn
+tail, unless the recovery point says that records were synced there: then the log ends with those,
+and reading them is an error. `refresh` is a poll: where nothing happened it costs five `stat`
+calls.
 """
 
 import os
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 from streamlog.config import LogConfig
 from streamlog.errors import (
     CorruptDataError,
+    CorruptRecordError,
     FileMissingError,
     UnknownTopicError,
 )
@@ -38,6 +41,7 @@ from streamlog.segment.filenames import (
     segment_file_name,
 )
 from streamlog.segment.segment import Segment
+from streamlog.segment.walk import how_to_go_on
 from streamlog.topic import TopicPartition, check_partition_directory
 
 __all__ = ["LogReader"]
@@ -63,7 +67,8 @@ class LogReader:
         self._root = os.path.dirname(self.path) or "."
         self._config = LogConfig()
         self._segments = Segments()
-        self._log_end_offset = 0
+        self._sound_end_offset = 0
+        self._synced_end_offset = 0  # above the one before: of damage at the end
         self._checkpointed_start = 0
         self._directory_mtime_ns = -1
         self._checkpoint_stamp: tuple[int, int, int] | None = None
@@ -107,8 +112,8 @@ class LogReader:
 
     @property
     def log_end_offset(self) -> int:
-        """The offset behind the last whole batch."""
-        return max(self._log_end_offset, self.log_start_offset)
+        """The offset behind the last whole batch, or behind records that were synced there."""
+        return max(self._sound_end_offset, self._synced_end_offset, self.log_start_offset)
 
     @property
     def high_watermark(self) -> int:
@@ -188,7 +193,7 @@ class LogReader:
 
     def _has_rolled(self) -> bool:
         """Tell whether the next segment is there; a directory's time may not have moved by then."""
-        if len(self._segments) and self._log_end_offset == self._segments.active.base_offset:
+        if len(self._segments) and self._sound_end_offset == self._segments.active.base_offset:
             return False
         return self._fs.stat(f"{self.path}/{log_file_name(self.log_end_offset)}") is not None
 
@@ -198,8 +203,20 @@ class LogReader:
 
     def _follow_tail(self) -> None:
         active = self._segments.active
-        if active.extend():
-            self._log_end_offset = active.next_offset()
+        active.extend()
+        self._sound_end_offset = active.next_offset()
+        self._synced_end_offset = self._lost_up_to(active) if active.tail_size else 0
+
+    def _lost_up_to(self, active: Segment) -> int:
+        """Return up to where records were synced that no sound batch holds now; 0 if all are."""
+        if self._only_base is not None:
+            return 0
+        synced = checkpoints.read_recovery_points(self._fs, self._root).get(self.topic_partition, 0)
+        if synced <= self._sound_end_offset:
+            return 0
+        active.extend()  # what was being written is whole by the time it is synced
+        self._sound_end_offset = active.next_offset()
+        return synced if active.tail_size and synced > self._sound_end_offset else 0
 
     def _relist(self) -> None:
         """Take the segments that the directory has now; those already open are used again.
@@ -247,9 +264,7 @@ class LogReader:
                 segment.close()
         self._producers = None
         if opened:
-            active = self._segments.active
-            active.extend()
-            self._log_end_offset = active.next_offset()
+            self._follow_tail()
 
     def _refresh_log_start(self) -> None:
         stamp = _stamp(self._fs.stat(f"{self._root}/{checkpoints.LOG_START_OFFSET_CHECKPOINT}"))
@@ -296,8 +311,10 @@ class LogReader:
             OffsetOutOfRangeError: Below the log start or above the log end.
             CorruptRecordError: A batch is damaged; names file, position and offset.
         """
-        if offset >= self._log_end_offset:
+        if offset >= self._sound_end_offset:
             self.refresh()
+        if self._sound_end_offset <= offset < min(self._synced_end_offset, end_offset):
+            raise self._lost(offset)
         committed = IsolationLevel.of(isolation) is IsolationLevel.READ_COMMITTED
 
         def fetch_now() -> FetchInfo:
@@ -308,7 +325,7 @@ class LogReader:
                 self._segments,
                 offset,
                 bounds=bounds,
-                upper=stable if committed else self.high_watermark,
+                upper=min(stable, self._sound_end_offset),
                 end_offset=end_offset,
                 max_bytes=max_bytes,
                 is_committed=committed,
@@ -316,6 +333,18 @@ class LogReader:
             )
 
         return self._asked(fetch_now)
+
+    def _lost(self, offset: int) -> CorruptRecordError:
+        active = self._segments.active
+        return CorruptRecordError(
+            "synced records are damaged",
+            path=active.path,
+            position=active.size,
+            offset=offset,
+            got=f"{active.tail_size} bytes that are no sound batch",
+            expected=f"records up to offset {self._synced_end_offset}, as the recovery point says",
+            hint=how_to_go_on(active.path),
+        )
 
     def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:
         """Return the first record whose timestamp is at least `timestamp` (ms), or None."""
@@ -345,18 +374,19 @@ class LogReader:
         return ask()
 
     def _transactions(self) -> ProducerStateManager:
+        end = max(self._sound_end_offset, self.log_start_offset)
         if self._producers is None:
             self._producers = ProducerStateManager.load(
                 self._fs,
                 self.path,
                 segments=self._segments,
                 log_start_offset=self.log_start_offset,
-                log_end_offset=self.log_end_offset,
+                log_end_offset=end,
                 now_ms=0,
             )
-        elif self._producers.map_end_offset < self.log_end_offset:
-            self._producers.replay(self._segments, self.log_end_offset)
-        self._producers.on_high_watermark(self.log_end_offset)
+        elif self._producers.map_end_offset < end:
+            self._producers.replay(self._segments, end)
+        self._producers.on_high_watermark(end)
         return self._producers
 
     def close(self) -> None:

@@ -39,8 +39,6 @@ def tear_append(topic: Topic, row: object, *, portion: float = 0.5) -> None:
 def flip_bit(topic: Topic, offset: int, *, partition: int = 0, bit: int = 0) -> None:
     """Flip a bit of a record's batch: reading it fails, and never gives other bytes.
 
-    Have a batch behind it: who reads takes a bad last batch for one that is being appended.
-
         flip_bit(orders, offset=2)
         with pytest.raises(CorruptDataError):
             orders.values()

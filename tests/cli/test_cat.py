@@ -163,16 +163,19 @@ def flip_bit(path: Path, position: int) -> None:
 
 
 @pytest.mark.parametrize("place", ["body", "magic"])
-def test_records_before_damage_and_other_partitions_come_first(filled: Path, place: str) -> None:
+@pytest.mark.parametrize("bad", [0, 4, 9])
+def test_records_before_damage_and_other_partitions_come_first(
+    filled: Path, bad: int, place: str
+) -> None:
     log = filled / "orders-0" / f"{0:020}.log"
     size = log.stat().st_size // 10
-    flip_bit(log, 4 * size + (size - 2 if place == "body" else 16))
+    flip_bit(log, bad * size + (size - 2 if place == "body" else 16))
     ran = cat(filled)
     assert ran.code == 1
-    assert [row["value"] for row in ran.rows] == V[:4] + W
+    assert [row["value"] for row in ran.rows] == V[:bad] + W
     assert ran.error.startswith("Error: ")
     assert str(log) in ran.error
-    assert f"byte {4 * size}" in ran.error
+    assert f"byte {bad * size}" in ran.error
 
 
 @given(RECORDS)

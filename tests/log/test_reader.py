@@ -17,6 +17,7 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import OpenMode
 from streamlog.fs.memory import MemoryFileSystem
+from streamlog.log import checkpoints
 from streamlog.log.partition_log import PartitionLog
 from streamlog.log.read import READ_BEYOND
 from streamlog.log.reader import LogReader
@@ -101,6 +102,58 @@ def test_a_length_that_is_damaged_hides_nothing_behind_it(fs: MemoryFileSystem, 
         with pytest.raises(CorruptRecordError, match="no record batch") as caught:
             reader.read(first.next_offset)
     assert (caught.value.path, caught.value.position) == (path, position)
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+@pytest.mark.parametrize("sound", [0, 1])
+def test_damage_at_the_end_of_what_was_synced_is_no_end(
+    fs: MemoryFileSystem, sound: int, isolation: str
+) -> None:
+    *_, last = write(fs, sound + 1)
+    path = f"{PATH}/{last:020}.log"
+    bytes_there = read_bytes(fs, path)
+    write_bytes(fs, path, bytes_there[:-1] + b"!")
+    with LogReader.open(PATH, fs=fs) as reader:
+        assert reader.log_end_offset == sound + 1
+        if sound:
+            before = reader.read(0, isolation=isolation)
+            assert [each.value for each in before.records()] == [b"0"]
+            assert before.next_offset == sound
+        assert not reader.read(sound, end_offset=sound, isolation=isolation).buffer
+        with pytest.raises(CorruptRecordError) as caught:
+            reader.read(sound, isolation=isolation)
+        position = sound * len(bytes_there) // (sound + 1)
+        assert (caught.value.path, caught.value.position) == (path, position)
+        write_bytes(fs, path, bytes_there)
+        reader.refresh()
+        assert values(reader) == [b"%d" % number for number in range(sound + 1)]
+
+
+def test_a_torn_tail_that_nobody_was_promised_is_the_end(fs: MemoryFileSystem) -> None:
+    write(fs, 1)
+    path = f"{PATH}/{0:020}.log"
+    whole = read_bytes(fs, path)
+    write_bytes(fs, path, whole + whole[:-1])
+    with LogReader.open(PATH, fs=fs) as reader:
+        assert values(reader) == [b"0"]
+
+
+def test_what_is_synced_while_a_reader_looks_is_not_lost(
+    fs: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(fs, 2)
+    path = f"{PATH}/{0:020}.log"
+    whole = read_bytes(fs, path)
+    write_bytes(fs, path, whole[:-1])  # as a reader saw it in the midst of the append
+    ask = checkpoints.read_recovery_points
+
+    def read_once_synced(*place: object) -> object:
+        write_bytes(fs, path, whole)
+        return ask(*place)
+
+    monkeypatch.setattr(checkpoints, "read_recovery_points", read_once_synced)
+    with LogReader.open(PATH, fs=fs) as reader:
+        assert values(reader) == [b"0", b"1"]
 
 
 def test_the_active_segment_alone_is_followed_as_it_grows(fs: MemoryFileSystem) -> None:
