@@ -17,6 +17,7 @@ beside the new one as `NAME.corrupt`.
 
 import contextlib
 import logging
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
@@ -237,6 +238,7 @@ def remove_topic(fs: FileSystem, clock: Clock, root: str, topic: str) -> None:
 
 
 def _rewrite(fs: FileSystem, path: str, change: Callable[[Offsets], Offsets]) -> None:
+    """Change the rows of a checkpoint file; durable also where they stand there already."""
     is_sound = True
     try:
         known = read_offsets(fs, path)
@@ -247,6 +249,7 @@ def _rewrite(fs: FileSystem, path: str, change: Callable[[Offsets], Offsets]) ->
     if not is_sound:
         fs.rename(path, f"{path}.corrupt")
     elif changed == known:
+        fs.sync_directory(os.path.dirname(path))  # who wrote them may have died, or failed, at it
         return
     write_file_atomically(fs, path, format_checkpoint(_rows(changed)))
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from streamlog.config import LogConfig
 from streamlog.errors import CorruptRecordError
-from streamlog.fs.api import Buffer, FileKind, FileSystem
+from streamlog.fs.api import FileKind, FileSystem
 from streamlog.log import leftovers
 from streamlog.log.epochs import LeaderEpochCache
 from streamlog.log.locks import SharedState, StateFlag
@@ -124,6 +124,7 @@ def recover(
     """
     fs, path = directory.fs, directory.path
     fs.sync_directory(path)  # who rolled, and died, may not have
+    fs.sync_directory(os.path.dirname(path))  # nor who moved the log start
     is_being_cleaned = is_being_maintained(fs, os.path.dirname(path), directory.partition)
     leftovers.finish(fs, path, directory.config, now_ms, is_being_cleaned=is_being_cleaned)
     bases = base_offsets(fs.list(path))
@@ -233,9 +234,9 @@ class _Scan:
         producers = self._producers_before(at)
         segment.reset_aborted()
 
-        def on_batch(buffer: Buffer, table: BatchTable) -> None:
+        def on_batch(table: BatchTable) -> None:
             self._epochs.assign_from(table)
-            for aborted in producers.update(buffer, table):
+            for aborted in producers.update(segment.read, table):
                 segment.append_aborted(aborted)
 
         report = segment.recover(

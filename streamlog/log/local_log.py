@@ -24,7 +24,7 @@ from streamlog.log.epochs import LeaderEpochCache
 from streamlog.log.locks import SharedState, StateFlag
 from streamlog.log.maintenance import deletion
 from streamlog.log.producer_snapshot import remove_snapshots_above, remove_stale_snapshots
-from streamlog.log.producers import ProducerStateManager
+from streamlog.log.producers import ProducerStateManager, within
 from streamlog.log.segments import Segments
 from streamlog.records.layout import NO_PARTITION_LEADER_EPOCH
 from streamlog.records.table import BatchOutline, BatchTable
@@ -207,7 +207,7 @@ class LocalLog:
         self._write(buffer, table)
         self.log_end_offset = outline.last_offset + 1
         if self.producers is not None:
-            for aborted in self.producers.update(buffer, table):
+            for aborted in self.producers.update(within(buffer), table):
                 self.segments.active.append_aborted(aborted)
             self.producers.on_high_watermark(self.log_end_offset)
 
@@ -351,6 +351,7 @@ class LocalLog:
         if len(kept) == 0:
             self._add_segment(offset, now_ms, kept)
         else:
+            self.before_sync()  # or a power cut could undo what others have seen
             kept.active.truncate_to(offset)
             self.segments = kept
             self._sync_records([kept.active])

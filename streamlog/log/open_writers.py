@@ -110,15 +110,19 @@ def _count_in(fs: FileSystem, root: str, tally: _Tally | None) -> _Tally:
     """Return the tally with one more writer, and take the clean mark away."""
     boot_id = fs.boot_id().encode("ascii")
     mark = f"{root}/{CLEAN_SHUTDOWN}"
-    if fs.stat(mark) is not None:
+    known = tally if tally is not None and tally.boot_id == boot_id else None
+    is_clean = fs.stat(mark) is not None
+    if is_clean:
         with contextlib.suppress(FileMissingError):
             fs.remove(mark)
-        fs.sync_directory(root)
+    if is_clean or known is None or known.came == known.left:
+        fs.sync_directory(root)  # who took the mark away may have died, or failed, at it
+    if is_clean:
         return _Tally(boot_id, 1, 0)
-    if tally is None or tally.boot_id != boot_id:
+    if known is None:
         # Nobody knows how the last writers left: they count as one that never did.
         return _Tally(boot_id, 2, 0)
-    return tally._replace(came=tally.came + 1)
+    return known._replace(came=known.came + 1)
 
 
 def _read(lock: FileLock) -> _Tally | None:

@@ -463,8 +463,8 @@ class PartitionLog:
             start = self._log.log_start_offset
             with self._session.changing:
                 self._log.truncate(max(offset, 0), self._clock.now_ms())
-            if self._log.log_start_offset < start:  # later: what was deleted must not come back
-                self._session.write_log_start(self._log.log_start_offset)
+                if self._log.log_start_offset < start:  # later: what is deleted must not come back
+                    self._session.write_log_start(self._log.log_start_offset)
 
     def close(self) -> None:
         """Make everything durable, leave the marks the next opening wants, release the files."""

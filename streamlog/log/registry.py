@@ -360,7 +360,7 @@ def delete_topic(fs: FileSystem, clock: Clock, root: str, topic: str) -> None:
     with registry_locked(fs, clock, root):
         is_there = topic_exists(fs, root, topic)
         if not is_there and fs.stat(_deletion_path(root, topic)) is None:
-            raise unknown_topic_error(root, topic, list_topics(fs, root))
+            raise unknown_topic_error(root, topic, list_topics(fs, root), is_wanted=False)
         if is_there:
             fs.rename(topic_properties_path(root, topic), _deletion_path(root, topic))
         _finish_deletion(fs, clock, root, topic)

@@ -6,6 +6,7 @@ other directory, a broker's log.dir say, the directories `NAME-0`, `NAME-1` … 
 
 import difflib
 import os
+import shlex
 from typing import TYPE_CHECKING
 
 from streamlog.clock import Clock
@@ -100,14 +101,25 @@ def read_topic_properties(fs: FileSystem, root: str, topic: str) -> dict[str, st
     return read_properties(fs, topic_properties_path(root, topic)) or {}
 
 
-def unknown_topic_error(root: str, topic: str, known: list[str]) -> UnknownTopicError:
-    """Return the error about a topic that a root does not have, with the command to make it."""
+def unknown_topic_error(
+    root: str, topic: str, known: list[str], *, is_wanted: bool = True
+) -> UnknownTopicError:
+    """Return the error about a topic that a root does not have, with the command that helps.
+
+    Args:
+        root: The root.
+        topic: The topic.
+        known: Those there are.
+        is_wanted: Whether making it would help.
+    """
+    make = f"make it: {command_at(root, f'topics create {topic}')}"
+    see = f"see which there are: {command_at(root, 'topics list')}"
     listed = ", ".join(known[:10]) + (", …" if len(known) > 10 else "")
     return UnknownTopicError(
         f"there is no topic {topic}",
         path=root,
         expected=f"one of {listed}" if known else None,
-        hint=f"{_instead(topic, known)}make it: {command_at(root, f'topics create {topic}')}",
+        hint=_instead(topic, known) + (make if is_wanted else see),
     )
 
 
@@ -192,7 +204,7 @@ def _named_after(directory: str, path: str) -> dict[str, dict[int, str]]:
             path=directory,
             got=repr(os.path.basename(directory)),
             expected="TOPIC-PARTITION, as orders-0",
-            hint=f"make a link or a copy of it: cp -r {directory} /tmp/topic-0",
+            hint=f"make a copy of it: cp -r {shlex.quote(directory)} topic-0",
         )
     return {partition.topic: {partition.partition: path}}
 

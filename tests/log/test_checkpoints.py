@@ -1,7 +1,9 @@
 """Checkpoint files of a log root."""
 
+import errno
 import logging
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import pytest
@@ -9,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlog.clock import ManualClock
-from streamlog.errors import CorruptCheckpointError, LockTimeoutError
+from streamlog.errors import CorruptCheckpointError, LockTimeoutError, StorageError
 from streamlog.fs.api import FileSystem, OpenMode
+from streamlog.fs.faults import Fault, FaultyFileSystem
 from streamlog.fs.files import make_directories, read_file
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.log import checkpoints
@@ -141,6 +144,17 @@ def test_update_keeps_a_damaged_file_beside_the_new_one(
     checkpoints.write_recovery_points(fs, clock, ROOT, {A0: 1})
     assert checkpoints.read_recovery_points(fs, ROOT) == {A0: 1}
     assert read_file(fs, f"{PATH}.corrupt", max_size=10) == b"0\n7\n"
+
+
+def test_what_stands_there_already_is_durable_too(fs: MemoryFileSystem, clock: ManualClock) -> None:
+    checkpoints.write_recovery_points(fs, clock, ROOT, {A0: 1})
+    bad = FaultyFileSystem(fs, Fault(operation="sync_directory", errno=errno.EIO))
+    with pytest.raises(StorageError):
+        checkpoints.write_recovery_points(bad, clock, ROOT, {A0: 2})
+    assert checkpoints.read_recovery_points(fs, ROOT) == {A0: 2}
+    checkpoints.write_recovery_points(fs, clock, ROOT, {A0: 2})
+    after = fs.crash_clone(Random(0), power=True, loss="everything")
+    assert checkpoints.read_recovery_points(after, ROOT) == {A0: 2}
 
 
 def test_update_waits_for_the_root_lock_and_then_gives_up(

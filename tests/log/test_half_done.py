@@ -7,6 +7,7 @@ appends and flushes, and a power cut takes all that was never synced.
 import errno
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from streamlog.clock import ManualClock
 from streamlog.config import LogConfig
 from streamlog.errors import StreamLogError
 from streamlog.fs.api import FileSystem
-from streamlog.fs.faults import Fault, FaultyFileSystem
+from streamlog.fs.faults import Fault, FaultyFileSystem, SimulatedCrash
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.log.partition_log import PartitionLog
 from streamlog.log.reader import LogReader
@@ -42,9 +43,13 @@ def create(fs: FileSystem, topic: str) -> None:
     create_topic(fs, ManualClock(NOW), ROOT, topic, partitions=1, configs={}, random=Random(2))
 
 
-def open_log(fs: FileSystem, directory: str) -> PartitionLog:
+def open_log(fs: FileSystem, directory: str, **config: Any) -> PartitionLog:
     return PartitionLog.open(
-        f"{ROOT}/{directory}", config=LogConfig(), fs=fs, clock=ManualClock(NOW), random=Random(3)
+        f"{ROOT}/{directory}",
+        config=LogConfig(**config),
+        fs=fs,
+        clock=ManualClock(NOW),
+        random=Random(3),
     )
 
 
@@ -100,9 +105,8 @@ def refuse(
 
 
 def flush_and_cut_power(fs: MemoryFileSystem, directory: str) -> MemoryFileSystem:
-    log = open_log(fs, directory)
+    log = open_log(fs, directory, flush_messages=1)  # `flush` would sync the root as well
     append(log, b"last")
-    log.flush()
     return fs.crash_clone(Random(0), power=True, loss="everything")
 
 
@@ -122,6 +126,20 @@ def test_what_is_flushed_after_a_refused_operation_survives_a_power_cut(
     left = refuse(fs, work, operation, path_suffix, is_lasting=is_lasting)
     left = flush_and_cut_power(left, "orders-0")
     assert keys(left, "orders-0") == [b"0", b"1", b"2", b"last"]
+
+
+def test_what_is_seen_to_be_cut_does_not_come_back(fs: MemoryFileSystem) -> None:
+    dying = FaultyFileSystem(fs, Fault(operation="truncate", path_suffix=".index"))
+    log = open_log(dying, "orders-0", index_interval_bytes=0)
+    for key in (b"2", b"3", b"4"):
+        append(log, key)
+    log.flush()
+    with pytest.raises(SimulatedCrash):
+        log.truncate_to(3)
+    left = fs.crash_clone(Random(0), power=False)
+    assert open_log(left, "orders-0").log_end_offset == 3
+    left = left.crash_clone(Random(0), power=True, loss="everything")
+    assert keys(left, "orders-0") == [b"0", b"1", b"2"]
 
 
 def test_a_reader_follows_a_log_that_a_copy_replaced(fs: MemoryFileSystem) -> None:
@@ -154,6 +172,28 @@ def test_a_log_that_is_emptied_halfway_keeps_what_is_flushed(fs: MemoryFileSyste
         open_log(disk, "orders-0").truncate_to(0)
 
     left = refuse(fs, empty, "sync", ".log")
+    assert keys(flush_and_cut_power(left, "orders-0"), "orders-0") == [b"last"]
+
+
+def test_a_log_start_that_could_not_be_synced_is_durable_before_epochs_go(
+    fs: MemoryFileSystem,
+) -> None:
+    def delete(disk: FileSystem) -> None:
+        open_log(disk, "orders-0").delete_records(1)
+
+    left = flush_and_cut_power(refuse(fs, delete, "sync_directory", ROOT), "orders-0")
+    with open_log(left, "orders-0") as log:
+        assert (log.log_start_offset, log.log_end_offset) == (1, 3)
+        assert log.leader_epochs.epoch_for_offset(1) == 0
+
+
+def test_a_log_that_was_cut_before_its_start_keeps_what_is_flushed(fs: MemoryFileSystem) -> None:
+    def start_over(disk: FileSystem) -> None:
+        log = open_log(disk, "orders-0")
+        log.delete_records(2)
+        log.truncate_to(0)
+
+    left = refuse(fs, start_over, "sync_directory", ROOT)
     assert keys(flush_and_cut_power(left, "orders-0"), "orders-0") == [b"last"]
 
 

@@ -1,5 +1,6 @@
 """The clean mark is there exactly when everybody who wrote has left in order."""
 
+import errno
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +9,9 @@ from typing import Any
 import pytest
 
 from streamlog.clock import ManualClock, SystemClock
+from streamlog.errors import StorageError
 from streamlog.fs.api import FileSystem
+from streamlog.fs.faults import Fault, FaultyFileSystem
 from streamlog.fs.files import make_directories, read_file, write_file_atomically
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.memory import MemoryFileSystem
@@ -84,6 +87,19 @@ def test_after_a_reboot_without_the_mark_nobody_puts_it_back(fs: MemoryFileSyste
     assert not is_clean(fs), "its removal was durable"
     enter(fs).leave(in_order=True)
     assert not is_clean(fs)
+
+
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_a_mark_whose_removal_could_not_be_synced_does_not_come_back(
+    fs: MemoryFileSystem, rounds: int
+) -> None:
+    for _ in range(rounds):
+        enter(fs).leave(in_order=True)
+    bad = FaultyFileSystem(fs, Fault(operation="sync_directory", path_suffix=ROOT, errno=errno.EIO))
+    with pytest.raises(StorageError):
+        enter(bad)
+    enter(fs)
+    assert not is_clean(fs.crash_clone(random.Random(0), power=True, loss="everything"))
 
 
 def test_root_that_was_adopted_without_the_mark_stays_without(fs: MemoryFileSystem) -> None:

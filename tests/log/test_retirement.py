@@ -2,6 +2,7 @@
 
 import errno
 import logging
+from random import Random
 
 import pytest
 
@@ -165,6 +166,20 @@ def test_what_an_interrupted_retirement_left_goes_with_the_next_one() -> None:
     assert again.commit(0).verdict is Verdict.REPLAY
     again.commits.retire()
     assert again.pending_names() == again.staged_names() == []
+
+
+def test_a_decision_goes_only_when_the_ledger_that_remembers_it_is_durable() -> None:
+    scene = Scene()
+    scene.commit(0)
+    bad = scene.over(Fault(operation="sync_directory", path_suffix="/ledgers", errno=errno.EIO))
+    with pytest.raises(UnavailableError):
+        bad.commits.retire()
+    again = Scene(scene.fs, clock=scene.clock)
+    again.commits.retire()
+    assert again.pending_names() == []
+    again.commit(0, app="query-2/t")  # syncs the directory of decisions
+    memory = again.memory.crash_clone(Random(0), power=True, loss="everything")
+    assert Scene(memory, clock=scene.clock).commit(0).verdict is Verdict.REPLAY
 
 
 # ---- other apps ---------------------------------------------------------------------------------

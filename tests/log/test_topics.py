@@ -168,3 +168,5 @@ def test_a_misspelt_topic_is_told_the_nearest_and_the_command_can_be_typed() -> 
     error = unknown_topic_error("/my logs", "order", ["clicks", "orders"])
     assert error.hint == "use orders, or make it: streamlog --path '/my logs' topics create order"
     assert unknown_topic_error("/logs", "x", ["orders"]).hint.startswith("make it: ")
+    unwanted = unknown_topic_error("/logs", "order", ["orders"], is_wanted=False)
+    assert unwanted.hint == "use orders, or see which there are: streamlog --path /logs topics list"

@@ -154,6 +154,14 @@ class Ledgers:
             make_directories(self._fs, self.path)
         write_file_atomically(self._fs, self._file_path(ledger.app), _format(ledger))
 
+    def sync(self) -> None:
+        """Make the names of all ledgers durable, whoever wrote them.
+
+        Raises:
+            StorageError: It failed.
+        """
+        self._fs.sync_directory(self.path)
+
     def exists(self, key: str) -> bool:
         """Tell whether the app with this key has a ledger.
 

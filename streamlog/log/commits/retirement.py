@@ -160,6 +160,8 @@ class Retirement:
         if done and not is_anonymous:
             gone = {part.topic_partition for part in dropped}
             self._ledgers.store(history.ledger.with_decisions(done, gone))
+        elif history.stale:
+            self._ledgers.sync()  # who stored it may have died, or failed, at it
         names = (*history.stale, *(decision.name for decision in done))
         # An orphan goes under the app's lock: a commit of its version may be on its way.
         orphans = self._orphans(history.app, standing, decisions) if names else []
