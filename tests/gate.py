@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / ".cache" / "gate"
 DEMO = REPORTS / "demo"
 TOOLS = Path(sys.executable).parent
-AT_ONCE = ("-n", "2", "--dist", "worksteal")  # not of Spark: it has both processors at work
+AT_ONCE = ("-n", "2", "--dist", "worksteal")
+FILES_AT_ONCE = ("-n", "2", "--dist", "loadfile")  # what a file's tests share is made once
 # Most JVMs of the tests live for seconds: less time goes into compiling what soon ends.
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -69,7 +70,7 @@ PARTS = (
             tool("python", "-m", "tests.reliability.teeth", "--seconds", "10"),
         ),
     ),
-    Part("spark", (pytest("-m", "spark and not compat"),), SHORT_LIVED_JVM),
+    Part("spark", (pytest(*FILES_AT_ONCE, "-m", "spark and not compat"),), SHORT_LIVED_JVM),
     Part("compat", (pytest(*AT_ONCE, "-m", "compat"),)),
     Part("demo", (tool("python", "-m", "streaming_jobs.demo", "--directory", str(DEMO)),)),
 )

@@ -112,6 +112,21 @@ def test_readme_and_design_are_there() -> None:
     assert (ROOT / "streamlog" / "DESIGN.md").exists()
 
 
+def test_the_file_map_names_each_module_in_its_row() -> None:
+    design = (ROOT / "streamlog" / "DESIGN.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([^`]+/)` \| (.*) \|$", design, re.M)
+    named = {where: set(re.findall(r"`([a-z_0-9]+)`", what)) for where, what in rows}
+    modules = {
+        where: {path.stem for path in (ROOT / "streamlog" / where).glob("*.py")}
+        for where in named.keys() - {"streamlog/", "decisions/"}
+    }
+    modules["streamlog/"] = {path.stem for path in (ROOT / "streamlog").glob("*.py")}
+    packages = {path.parent.name for path in (ROOT / "streamlog").rglob("__init__.py")}
+    assert packages <= {where.split("/")[-2] for where in named}
+    for where, there in modules.items():
+        assert named[where] == there - {"__init__", "__main__"}, where
+
+
 def test_a_block_that_is_not_run_says_why() -> None:
     marked = re.findall(r"<!-- not run(.*?)-->", (ROOT / "README.md").read_text("utf-8"))
     assert all(text.startswith(": ") and len(text) > 6 for text in marked)

@@ -54,8 +54,9 @@ def remove_dead() -> list[Path]:
     """Remove the places of processes that are gone; return which."""
     removed = []
     for path in {*MEMORY.glob(f"{PREFIX}*")} - _MINE:
+        # Refused where it is in use; and somebody else may have been faster.
         with contextlib.suppress(OSError), (path / OWNER).open("r+b") as owner:
-            fcntl.lockf(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)  # refused where it is in use
+            fcntl.lockf(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _remove(path)
             removed.append(path)
     return removed

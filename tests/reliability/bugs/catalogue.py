@@ -105,7 +105,7 @@ BUGS: Final = (
     ), "flips", ("append", "append batches", "append")),
     Bug("14 the mark of a clean shutdown stays while a writer is at work", (
         Edit("streamlog.log.open_writers",
-             "    if fs.stat(mark) is not None:\n", "    if False:\n"),
+             "is_clean = fs.stat(mark) is not None\n", "is_clean = False\n"),
     ), "crashes", ("append", "reopen", TROUBLE, "append")),
     Bug("15 the recovery point is written before the sync", (
         Edit("streamlog.log.partition_log",
@@ -196,6 +196,15 @@ BUGS: Final = (
              "                segment._log.records.append(segment.read(0, segment.size), 0)\n"
              "                segment._files.is_dirty = True\n"),
     ), "errors", ("append", "append", "append", "append", "append", TROUBLE, "flush")),
+    Bug("37 a log start that could not be synced is relied on", (
+        Edit("streamlog.log.loader",
+             "    fs.sync_directory(os.path.dirname(path))  # nor who moved the log start\n", ""),
+    ), "errors", ("append", "roll", "append", TROUBLE, "retain", "wait", "retain", "append")),
+    Bug("38 what was cut when its writer died comes back", (
+        Edit(LOCAL_LOG,
+             "            self.before_sync()  # or a power cut could undo what others have seen\n",
+             ""),
+    ), "pytest", ("tests/log/test_half_done.py",)),
 )
 
 WITHOUT_A_BUG: Final = {  # each is one of replication between roots, which does not exist
