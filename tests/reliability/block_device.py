@@ -110,10 +110,10 @@ def block_device(directory: Path, size: int, refuses: Refuses) -> Iterator[Block
     server = 0
     try:
         _mount(kernel, directory)
-        server = os.fork()
+        parent, server = os.getpid(), os.fork()
         if server == 0:
             try:
-                scratch.die_with_parent()
+                scratch.die_with(parent)
                 _serve(kernel, _Disk(bytearray(size), device, refuses))
             finally:
                 os._exit(0)

@@ -226,10 +226,10 @@ def losses(kind: str, cuts: int, random: Random) -> Iterator[Figure]:
 def _append_until_cut(disk: Disk, policy: str, number: int, random: Random) -> tuple[int, float]:
     """Return of how many records a writer had been told when the power was cut, in what time."""
     shared = mmap.mmap(-1, 8)
-    child = os.fork()
+    parent, child = os.getpid(), os.fork()
     if child == 0:
         try:
-            scratch.die_with_parent()
+            scratch.die_with(parent)
             local._boot_id = f"boot-{number}"
             with _appender(disk.root, policy) as append:
                 count = 0

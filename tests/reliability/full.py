@@ -18,12 +18,14 @@ SIGKILL leaves is removed by the next run (`tests.reliability.scratch`).
 
 import argparse
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections import deque
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from random import SystemRandom
 from typing import Final, NamedTuple
@@ -58,7 +60,7 @@ class Part(NamedTuple):
                 [sys.executable, "-m", *self.arguments],
                 cwd=ROOT,
                 stdout=output,
-                preexec_fn=_follow,
+                preexec_fn=partial(scratch.die_with, os.getpid(), signal.SIGTERM),
                 start_new_session=True,
             )
         return Running(self, process, time.monotonic() + self.most_s)
@@ -79,10 +81,6 @@ class Running(NamedTuple):
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-
-
-def _follow() -> None:
-    scratch.die_with_parent(signal.SIGTERM)
 
 
 def main() -> int:

@@ -11,6 +11,7 @@ owns any more: what is mounted there, the loop devices with it, and the files.
 import contextlib
 import ctypes
 import fcntl
+import os
 import shutil
 import signal
 import subprocess
@@ -75,9 +76,11 @@ def _mounted_below(path: Path) -> list[str]:
 
 
 # ---- processes ---------------------------------------------------------------------------------
-def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
-    """Have the kernel end this forked process when the one that forked it ends."""
+def die_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Have the kernel end this process when `parent`, which has forked it, ends or has ended."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+    if os.getppid() != parent:  # it was faster
+        signal.raise_signal(number)
 
 
 def end_in_order() -> None:

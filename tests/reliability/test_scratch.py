@@ -72,8 +72,9 @@ def test_whoever_forked_takes_the_fork_along() -> None:
     reader, writer = os.pipe()
 
     def fork() -> None:
+        parent = os.getpid()
         if os.fork() == 0:
-            scratch.die_with_parent()
+            scratch.die_with(parent)
             os.write(writer, b"x")
             signal.pause()
         os.read(reader, 1)  # the fork is ready
@@ -83,3 +84,13 @@ def test_whoever_forked_takes_the_fork_along() -> None:
         end(child)
         assert os.read(reader, 1) == b""  # nobody holds the other end any more
     os.close(reader)
+
+
+def test_a_fork_whose_parent_was_gone_by_then_ends_at_once() -> None:
+    gone = 0  # as if another had forked it
+    child = os.fork()
+    if child == 0:
+        scratch.die_with(gone)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL

@@ -216,10 +216,10 @@ def _work_until_cut(
 ) -> History:
     seed = random.randrange(1 << 30)
     disk.diary.write_bytes(b"")  # the power may fail before the writer has one
-    child = os.fork()
+    parent, child = os.getpid(), os.fork()
     if child == 0:
         try:
-            scratch.die_with_parent()
+            scratch.die_with(parent)
             _work(disk, workload, number, Random(seed))
         finally:
             os._exit(0)
@@ -319,10 +319,10 @@ def _survive(
 def in_child(work: Callable[[], Any]) -> Any:
     """Return what a forked child returns; what it has open is closed with it."""
     reader, writer = os.pipe()
-    child = os.fork()
+    parent, child = os.getpid(), os.fork()
     if child == 0:
         try:
-            scratch.die_with_parent()
+            scratch.die_with(parent)
             with os.fdopen(writer, "wb") as pipe:
                 pipe.write(_outcome(work))
         finally:
