@@ -7,6 +7,7 @@ from streamlog.errors import InvalidTopicError
 
 __all__ = [
     "MAX_NAME_LENGTH",
+    "PUT_ASIDE",
     "TopicPartition",
     "check_partition_directory",
     "check_new_topic_name",
@@ -19,8 +20,10 @@ MAX_PARTITION: Final = 2**31 - 1  # a partition is an int32
 
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)  # Topic.LEGAL_CHARS
 _DIRECTORY: Final = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]*)", re.ASCII)
+# UnifiedLog.STRAY_DIR_SUFFIX, FUTURE_DIR_SUFFIX: records that a broker does not serve (any more)
+PUT_ASIDE: Final = ("-stray", "-future")
 # LogFileUtils and UnifiedLog: directories that are something else than a live partition
-RESERVED_SUFFIXES: Final = ("-delete", "-future", "-stray", ".deleted", ".cleaned", ".swap")
+RESERVED_SUFFIXES: Final = ("-delete", *PUT_ASIDE, ".deleted", ".cleaned", ".swap")
 
 
 class TopicPartition(NamedTuple):

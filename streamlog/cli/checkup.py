@@ -21,6 +21,8 @@ from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.log.locks import refuse_live_broker
 from streamlog.log.roots import check_root, is_our_root, state_path
 from streamlog.log.topics import find_partitions
+from streamlog.segment.filenames import KEPT_ASIDE
+from streamlog.topic import PUT_ASIDE
 
 __all__ = ["check_machine", "check_root_at"]
 
@@ -36,8 +38,7 @@ _CORE: Final = (
 )
 _REMOTE: Final = {"nfs", "nfs4", "cifs", "smb2", "smb3", "9p", "v9fs", "fuseblk", "ceph", "lustre"}
 _VOLATILE: Final = {"tmpfs", "ramfs"}
-_SET_ASIDE: Final = ("-delete", "-stray", "-future")
-_LEFTOVER: Final = re.compile(r"\.(cleaned|swap|deleted|tmp|(torn|corrupt)-[0-9]+)$", re.ASCII)
+_UNFINISHED: Final = (".cleaned", ".swap", ".deleted", ".tmp")
 
 # Runs in the Python that Spark will ask; must do in any Python 3, with or without packages.
 _PROBE: Final = """
@@ -324,13 +325,13 @@ def _check_leftovers(
     fs: FileSystem, root: str, partitions: dict[str, dict[int, str]]
 ) -> Iterator[Finding]:
     """Look for files of cut tails and of interrupted maintenance, and partitions set aside."""
-    aside = [f"{root}/{name}" for name in fs.list(root) if name.endswith(_SET_ASIDE)]
+    aside = [f"{root}/{name}" for name in fs.list(root) if name.endswith(("-delete", *PUT_ASIDE))]
     left = aside + [
         f"{path}/{name}"
         for numbers in partitions.values()
         for path in numbers.values()
         for name in fs.list(path)
-        if _LEFTOVER.search(name)
+        if name.endswith(_UNFINISHED) or KEPT_ASIDE.search(name)
     ]
     if left:
         listed = ", ".join(os.path.relpath(path, root) for path in left[:5])

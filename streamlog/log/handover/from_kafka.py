@@ -62,12 +62,10 @@ from streamlog.log.roots import (
     write_topic_properties,
 )
 from streamlog.log.topics import list_topics, partition_directories, read_topic_properties
-from streamlog.topic import parse_partition_directory
+from streamlog.topic import PUT_ASIDE, parse_partition_directory
 
 __all__ = ["FromKafka"]
 
-# UnifiedLog.STRAY_DIR_SUFFIX, FUTURE_DIR_SUFFIX: records that the broker does not serve (any more)
-_PUT_ASIDE: Final = ("-stray", "-future")
 # Of no boot, so nothing of it is believed; and whatever tail a killed broker left, readers may
 # have seen another one.
 _OF_NO_BOOT: Final = SharedState("", 0, 0, 0, 0, 0, 0, 0, StateFlag.EPOCH_DUE)
@@ -169,7 +167,7 @@ class FromKafka:
 
     def _refuse_put_aside(self) -> None:
         for name in self._fs.list(self._root):
-            if name.endswith(_PUT_ASIDE):
+            if name.endswith(PUT_ASIDE):
                 path = f"{self._root}/{name}"
                 raise InvalidRequestError(
                     "the broker put a partition aside: its records would be missing here",

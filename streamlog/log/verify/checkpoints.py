@@ -17,7 +17,7 @@ from streamlog.log.meta_properties import read_meta_properties
 from streamlog.log.partition_metadata import PARTITION_METADATA, read_topic_id
 from streamlog.log.roots import CLEAN_SHUTDOWN
 from streamlog.log.verify.findings import Finding, FindingKind, Report, finding_of
-from streamlog.topic import TopicPartition, parse_partition_directory
+from streamlog.topic import PUT_ASIDE, TopicPartition, parse_partition_directory
 
 __all__ = ["RootFiles"]
 
@@ -88,8 +88,17 @@ class RootFiles:
         self._check_names(partitions)
 
     def _check_names(self, partitions: Mapping[TopicPartition, str]) -> None:
-        """Look for what is called like a partition and is none: it would not be read."""
+        """Look for what is not read, though it is called like a partition or was one."""
         for name in self._fs.list(self._root):
+            if name.endswith(PUT_ASIDE):
+                self._report(
+                    Finding(
+                        kind=FindingKind.LEFTOVER,
+                        path=f"{self._root}/{name}",
+                        what="a broker put this partition aside: nobody reads its records",
+                        is_note=True,
+                    )
+                )
             named = parse_partition_directory(name)
             is_twin = named is None and _PADDED.fullmatch(name) is not None
             found = self._fs.stat(f"{self._root}/{name}")

@@ -29,9 +29,17 @@ LAST = f"{348:020}"
 
 def findings(path: Path, *, fs: FileSystem | None = None, is_deep: bool = False) -> list[Finding]:
     """Return what is wrong below a path."""
+    told = all_that_is_told(path, fs=fs, is_deep=is_deep)
+    return [each for each in told if each.severity is not Severity.NOTE]
+
+
+def all_that_is_told(
+    path: Path, *, fs: FileSystem | None = None, is_deep: bool = False
+) -> list[Finding]:
+    """Return what is wrong below a path, and the notes."""
     found: list[Finding] = []
     verify(fs or LocalFileSystem(), str(path), found.append, is_deep=is_deep)
-    return [each for each in found if each.severity is not Severity.NOTE]
+    return found
 
 
 def kinds(path: Path) -> set[FindingKind]:
@@ -398,6 +406,17 @@ def test_what_is_called_like_a_partition_and_is_none_is_found(copied: Copied) ->
     found = findings(root)
     assert {each.kind for each in found} == {FindingKind.FOREIGN_FILE}
     assert [Path(each.path).name for each in found] == ["keyed-7", "keyed-8", "txn-00"]
+
+
+@pytest.mark.parametrize("name", ["keyed-1.4f-stray", "keyed-0.4f-future"])
+def test_what_a_broker_put_aside_is_told(copied: Copied, name: str) -> None:
+    root = copied("clean-log.dir")
+    before = all_that_is_told(root)
+    (root / name).mkdir()
+    (found,) = [each for each in all_that_is_told(root) if each not in before]
+    assert found.is_note
+    assert Path(found.path).name == name
+    assert "nobody reads" in found.what
 
 
 def test_partitions_of_one_topic_with_two_ids_are_found(copied: Copied) -> None:
