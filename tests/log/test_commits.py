@@ -94,6 +94,18 @@ def test_after_a_power_cut_the_same_bytes_are_written_again() -> None:
         assert [read_all(scene.memory, path) for path in paths] == written
 
 
+@pytest.mark.parametrize("offset", range(1, 7))
+def test_a_power_cut_after_a_deletion_leaves_no_commit_that_cannot_be_applied(offset: int) -> None:
+    before = Scene()
+    before.commit(0)
+    before.manager.log("t", 0).delete_records(offset)  # two of three lie inside a batch
+    for seed in range(8):
+        scene = before.after_crash(power=True, seed=seed)
+        touch(scene)
+        assert scene.values(0) == rows_of(0, 0)[offset:]
+        assert scene.commit(1).parts[0].base_offset == 6
+
+
 def test_a_decision_that_a_power_cut_brings_back_is_known_to_be_retired() -> None:
     before, _ = reach("retired")
     returned = 0

@@ -52,6 +52,7 @@ NAMED: Final = (
         "deletions",
         ("append batches", "roll", "append", "delete records", "append", "delete records", "clean"),
     ),
+    Workload("commits and deletions", ("commit", "delete records", "commit", "delete records")),
     Workload("settings", ("append", "alter config", "append", "append", "alter config", "append")),
     Workload("two writers", ("append", "append elsewhere", "append", "append elsewhere", "flush")),
     Workload("an older checkpoint", ("commit", "commit other", "commit", "commit again")),

@@ -276,8 +276,16 @@ def raise_log_start(
 ) -> None:
     """Let a log begin at `offset`, durably; only within `PartitionLog.changing`.
 
+    What lies below is synced first. A log that a power cut has emptied begins at its log start, and
+    were that inside a batch of a commit, the commit could not be applied again.
+
+    Raises:
+        PoisonedError: An fsync failed; the log begins where it did.
+
     Source: UnifiedLog.maybeIncrementLogStartOffset.
     """
     if offset > files.log_start_offset:
+        if offset > files.recovery_point:
+            files.sync(clock.now_ms())
         write_log_start_offsets(fs, clock, log.root, {log.topic_partition: offset})
         files.raise_log_start(offset)

@@ -205,6 +205,10 @@ BUGS: Final = (
              "            self.before_sync()  # or a power cut could undo what others have seen\n",
              ""),
     ), "pytest", ("tests/log/test_half_done.py",)),
+    Bug("39 a log start is written before what lies below it is synced", (
+        Edit("streamlog.log.maintenance.retention",
+             "            files.sync(clock.now_ms())\n", "            pass\n"),
+    ), "crashes", ("commit", "delete records")),
 )
 
 WITHOUT_A_BUG: Final = {  # each is one of replication between roots, which does not exist
