@@ -24,7 +24,7 @@ from streamlog.records.table import BASE_OFFSET, CRC, LAST_OFFSET, LEADER_EPOCH
 from streamlog.segment.file_records import FileRecords
 from streamlog.segment.indexed_records import IndexedRecords
 from streamlog.segment.recovery_table import Case, Facts, Verdict, decide
-from streamlog.segment.search import find_sound, fits_checksum, has_lost_block
+from streamlog.segment.search import find_sound, fits_checksum, has_lost_block, has_lost_offset
 from streamlog.segment.torn_tail import keep_tail
 from streamlog.segment.walk import Place, how_to_go_on, walk_headers
 
@@ -189,10 +189,14 @@ def _judge(
     is_followed = found is not None or not is_last
     known = iter(restore(place.next_offset, end - place.position) if is_followed else ())
     first = next(known, None)
-    if is_last and first is None and lost_power and _looks_lost(log.records, place, found):
+    lacks_offset = lost_power and has_lost_offset(log.records, place)
+    looks_lost = lacks_offset or (lost_power and _looks_lost(log.records, place, found))
+    if is_last and first is None and looks_lost:
         is_followed = False
     facts = facts._replace(is_followed=is_followed, is_known=first is not None)
-    facts = _look_at_batch(log.records, log.base_offset, place, end, facts)
+    facts = _look_at_batch(
+        log.records, log.base_offset, place, end, facts, lacks_offset=lacks_offset
+    )
     return decide(facts), () if first is None else chain([first], known)
 
 
@@ -219,7 +223,13 @@ def _looks_lost(records: FileRecords, place: Place, found: int | None) -> bool:
 
 
 def _look_at_batch(
-    records: FileRecords, base_offset: int, place: Place, end: int, facts: Facts
+    records: FileRecords,
+    base_offset: int,
+    place: Place,
+    end: int,
+    facts: Facts,
+    *,
+    lacks_offset: bool,
 ) -> Facts:
     """Add what the bytes at a place say about themselves to the facts."""
     left = end - place.position
@@ -232,7 +242,8 @@ def _look_at_batch(
     batch = records.file.pread(LOG_OVERHEAD + length, place.position)
     magic = batch[MAGIC_OFFSET]
     is_readable = magic <= CURRENT_MAGIC and length >= MIN_LENGTHS[magic]
-    facts = facts._replace(is_whole=True, is_readable=is_readable, is_unharmed=fits_checksum(batch))
+    is_unharmed = not lacks_offset and fits_checksum(batch)
+    facts = facts._replace(is_whole=True, is_readable=is_readable, is_unharmed=is_unharmed)
     if not (is_readable and facts.is_unharmed):
         return facts
     read = read_header if magic == CURRENT_MAGIC else read_message_header

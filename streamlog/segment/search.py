@@ -20,7 +20,7 @@ from streamlog.records.legacy_layout import MIN_MESSAGE_SIZE
 from streamlog.segment.file_records import CHUNK_SIZE, FileRecords
 from streamlog.segment.walk import Place
 
-__all__ = ["find_sound", "fits_checksum", "has_lost_block"]
+__all__ = ["find_sound", "fits_checksum", "has_lost_block", "has_lost_offset"]
 
 _TELLING: Final = 32  # fewer zeros may well be data
 _BLOCK: Final = 512  # the least a disk writes at once; file systems lose multiples of it
@@ -111,6 +111,21 @@ def has_lost_block(records: FileRecords, start: int, end: int) -> bool:
         for border in borders
         if border - start >= _TELLING
     )
+
+
+def has_lost_offset(records: FileRecords, place: Place) -> bool:
+    """Tell whether the offset of the batch at `place` looks as if it never reached the disk.
+
+    It has no checksum. Where a border of blocks comes right behind it, or behind those bytes of the
+    length that are zeros anyway, the block in front may have been written when the batch before
+    this one was the last, and the one behind it later.
+    """
+    size = _BLOCK - place.position % _BLOCK
+    if size >= LOG_OVERHEAD:
+        return False
+    head = records.file.pread(LOG_OVERHEAD, place.position)
+    offset = int.from_bytes(head[:LENGTH_OFFSET], "big")
+    return not any(head[:size]) and offset < place.next_offset
 
 
 def _is_zero(records: FileRecords, position: int, size: int) -> bool:

@@ -1,5 +1,7 @@
 """A bad place in front of sound batches, after a power cut: lost blocks read as zeros."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.support.recovery import (
@@ -15,7 +17,7 @@ from tests.support.recovery import (
     refused,
 )
 from tests.support.recovery import kept as kept_aside
-from tests.support.segments import read_bytes
+from tests.support.segments import NOW_MS, BatchPlan, make_batches, read_bytes
 
 BLOCK = 512
 TORN = next(at for at, start in enumerate(STARTS) if start <= BLOCK - 32 < STARTS[at + 1])
@@ -60,3 +62,50 @@ def test_other_damage_in_front_of_sound_batches_is_refused_after_a_power_cut_too
 def test_below_the_mark_zeros_excuse_nothing() -> None:
     data = zeros(STARTS[4], STARTS[5])
     assert refused(log_with(data), durable=NEXT, lost_power=True) in ("@K", "@N")
+
+
+# ---- the offset of a batch lies in front of a border of blocks, and has no checksum --------------
+def with_border_at(byte: int) -> tuple[bytes, int]:
+    """Return three batches and where the second one starts, so many bytes in front of a border."""
+    plans = [BatchPlan(BASE + 3 * at, 3, size, NOW_MS) for at, size in enumerate((BLOCK, 90, 90))]
+    plans[0] = plans[0]._replace(size=BLOCK - byte)
+    return make_batches(plans), plans[0].size
+
+
+@pytest.mark.parametrize("byte", [8, 9, 11])
+def test_an_offset_that_a_lost_block_takes_along_is_a_torn_tail(byte: int) -> None:
+    data, start = with_border_at(byte)
+    torn = changed(data, start, bytes(byte))
+    fs = log_with(torn)
+    report = recover(fs, durable=BASE, lost_power=True)
+    assert (read_bytes(fs, LOG), kept_aside(fs, report)) == (data[:start], torn[start:])
+
+
+def test_a_batch_whose_offset_a_lost_block_takes_along_is_written_again() -> None:
+    data, start = with_border_at(8)
+
+    def restore(offset: int, size: int) -> Iterator[bytes]:
+        if offset == BASE + 3 and size >= 90:
+            yield data[start : start + 90]
+
+    fs = log_with(changed(data, start, bytes(8)))
+    assert recover(fs, durable=BASE, lost_power=True, restore=restore).restored_size == 90
+    assert read_bytes(fs, LOG) == data
+
+
+def test_an_offset_whose_zeros_end_at_a_border_is_whole() -> None:
+    data, _ = with_border_at(7)
+    assert recover(log_with(data), durable=BASE, lost_power=True).case == "@A"
+
+
+@pytest.mark.parametrize(
+    ("byte", "durable", "lost_power", "case"),
+    [(8, BASE, False, "@H"), (8, BASE + 6, True, "@K"), (12, BASE, True, "@H")],
+    ids=["no power cut", "below the mark", "no border"],
+)
+def test_an_offset_that_went_another_way_is_damage(
+    byte: int, durable: int, lost_power: bool, case: str
+) -> None:
+    data, start = with_border_at(byte)
+    torn = changed(data, start, bytes(8))
+    assert refused(log_with(torn), durable=durable, lost_power=lost_power) == case

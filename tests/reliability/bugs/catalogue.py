@@ -209,6 +209,9 @@ BUGS: Final = (
         Edit("streamlog.log.maintenance.retention",
              "            files.sync(clock.now_ms())\n", "            pass\n"),
     ), "crashes", ("commit", "delete records")),
+    Bug("40 an offset that a power cut took along is taken for damage", (
+        Edit("streamlog.segment.search", "    if size >= LOG_OVERHEAD:\n", "    if size > 0:\n"),
+    ), "pytest", ("tests/segment/test_recovery_power.py",)),
 )
 
 WITHOUT_A_BUG: Final = {  # each is one of replication between roots, which does not exist
