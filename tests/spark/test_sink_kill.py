@@ -66,7 +66,7 @@ def test_a_jvm_killed_at_every_step_loses_nothing_and_repeats_nothing(root, tmp_
 
     assert sorted_values(root.path, "out") == rows
     assert checkpoint.batches("commits") == list(range(6))
-    assert root.manager.commits.last_version(only_app(root)) == 5
+    assert root.manager.commits.last_version(f"{checkpoint.query_id}/out") == 5
 
 
 def test_a_worker_killed_after_staging_leaves_a_file_that_nobody_names(root, tmp_path):
@@ -89,9 +89,3 @@ def staged_files(root):
     """Return the names of all staged files."""
     below = Path(root.path, ".streamlog/staging").rglob("*")
     return {path.name for path in below if path.is_file()}
-
-
-def only_app(root):
-    """Return the one app that committed."""
-    (app,) = {decision.identity.app for decision in root.manager.commits.pending()}
-    return app

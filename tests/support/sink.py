@@ -1,5 +1,6 @@
 """What tests of the sink share: the records of a topic, checkpoints taken back, queries run."""
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -64,6 +65,12 @@ class Checkpoint:
 
     def __str__(self) -> str:
         return str(self.path)
+
+    @property
+    def query_id(self) -> str:
+        """The id that the query keeps over all its starts."""
+        found: str = json.loads((self.path / "metadata").read_text())["id"]
+        return found
 
     def batches(self, kind: str = "commits") -> list[int]:
         """Return the numbers of the batches planned (`offsets`) or done (`commits`)."""
