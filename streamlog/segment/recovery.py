@@ -190,9 +190,8 @@ def _judge(
     known = iter(restore(place.next_offset, end - place.position) if is_followed else ())
     first = next(known, None)
     lacks_offset = lost_power and has_lost_offset(log.records, place)
-    looks_lost = lacks_offset or (lost_power and _looks_lost(log.records, place, found))
-    if is_last and first is None and looks_lost:
-        is_followed = False
+    if is_last and first is None and lost_power:
+        is_followed &= not (lacks_offset or _looks_lost(log.records, place, found))
     facts = facts._replace(is_followed=is_followed, is_known=first is not None)
     facts = _look_at_batch(
         log.records, log.base_offset, place, end, facts, lacks_offset=lacks_offset
