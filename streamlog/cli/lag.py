@@ -30,7 +30,8 @@ def lag(settings: Settings, *, checkpoints: tuple[str, ...], over: int | None) -
     """Print how many offsets queries are behind, as kafka-consumer-groups does.
 
     What a query has finished counts; also one of Spark's own Kafka source, for the topics that
-    are here.
+    are here. A partition that was added since, and a topic that was deleted and created again,
+    has no current offset: it lags by all that it holds.
 
     \b
     Example:
@@ -61,16 +62,21 @@ def lag(settings: Settings, *, checkpoints: tuple[str, ...], over: int | None) -
 
 
 def _rows(manager: "LogManager", reader: "Reader") -> Iterator[dict[str, Any]]:
-    topics = set(manager.topics())
-    for (topic, partition), offset in sorted(reader.position.offsets.items()):
-        if topic not in topics or partition not in manager.partitions(topic):
-            continue
-        end = manager.reader(topic, partition).high_watermark
-        yield {
-            "group": reader.name,
-            "topic": topic,
-            "partition": partition,
-            "currentOffset": offset,
-            "logEndOffset": end,
-            "lag": max(0, end - offset),
-        }
+    """Yield a row for each partition that a reader reads, by the rule that maintenance goes by."""
+    from streamlog.topic import TopicPartition
+
+    read = {partition.topic for partition in reader.position.offsets}
+    for topic in sorted(read.intersection(manager.topics())):
+        for number in manager.partitions(topic):
+            partition, log = TopicPartition(topic, number), manager.reader(topic, number)
+            needed = reader.needed_from(partition, log.topic_id)
+            if needed is None:
+                continue
+            yield {
+                "group": reader.name,
+                "topic": topic,
+                "partition": number,
+                "currentOffset": reader.stands_at(partition, log.topic_id),
+                "logEndOffset": log.high_watermark,
+                "lag": max(0, log.high_watermark - max(needed, log.log_start_offset)),
+            }

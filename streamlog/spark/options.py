@@ -163,7 +163,8 @@ OPTIONS: Final = (
         "kafka.group.id",
         Use.STREAM_READ,
         None,
-        "Writes what is finished to <root>/.streamlog/readers/<group>.json.",
+        "Records what the query has finished in <root>/.streamlog/readers/<group>.json, from its "
+        "start on: maintenance keeps the rest. One query for each group.",
         ignored_in=Use.BATCH_READ,
     ),
     # ---- writing ------------------------------------------------------------------------------

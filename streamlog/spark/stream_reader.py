@@ -7,7 +7,7 @@ Spark keeps one of these in a process of its own for as long as a query runs, an
     latestOffset(start)      again and again; `start` itself means nothing new
     partitions(start, end)   the tasks of a batch; after a restart also of the batch that had
                              not finished, before anything else
-    commit(end)              a batch is done and the next one is planned
+    commit(end)              a batch is done and the next one is planned; too late for all uses
 
 A start that depends on the moment (`latest`) would be another one after a crash in batch 0. Then
 batch 0 is made empty: `latestOffset` answers its first call with the start, so that Spark writes
@@ -48,6 +48,7 @@ from streamlog.topic import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from streamlog.spark.group_progress import GroupProgress
     from streamlog.spark.subscription import Subscription
 
 __all__ = ["StreamLogStreamReader"]
@@ -72,6 +73,7 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._parsed: SourceOptions | None = None
         self._view: Subscription | None = None
         self._losses = LossReporter(fail=True)
+        self._progress: GroupProgress | None = None
         self._initial: dict[str, Any] | None = None
         self._initial_is_settled = True
         self._must_record_initial = False
@@ -92,6 +94,7 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._initial = describe_offsets(view, resolved.offsets).to_json()
             self._initial_is_settled = resolved.is_settled
             self._must_record_initial = not resolved.is_settled
+            self._record(self._initial)
         return self._initial
 
     # ---- how far the next batch goes ----------------------------------------------------------
@@ -123,6 +126,7 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             DataLossError: Records before or behind `start` are gone.
         """
         view = self._open()
+        self._record(start)  # no batch is under way: all up to here is in the checkpoint
         view.refresh()
         if self._must_record_initial and start == self._initial:
             self._must_record_initial = False
@@ -214,6 +218,8 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             DataLossError: Some of it is gone.
         """
         view, options = self._open(), self._options
+        if self._progress is not None and not self._progress.is_recorded:
+            self._record(start)  # a restart repeats a batch before it asks for another one
         first, last = parse_source_offset(start), parse_source_offset(end)
         self._must_record_initial = False  # whatever is asked for here is written down
         if self._repeats_empty_batch(start, first, last):
@@ -240,13 +246,13 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return read_task(partition, self._options)
 
     # ---- what is done -------------------------------------------------------------------------
-    def commit(self, end: dict[str, Any]) -> None:
+    def _record(self, finished: Mapping[str, object]) -> None:
         """Write down how far the query is, where it asked for that (`kafka.group.id`)."""
-        group = self._options.group_id
-        if group is not None:
-            from streamlog.log.maintenance.readers import write_progress
+        if self._progress is not None:
+            self._progress.record(finished)
 
-            write_progress(self._options.path, group, end, now_ms=self._clock.now_ms())
+    def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: `latestOffset` has said so before Spark planned the batch that follows."""
 
     def stop(self) -> None:
         """Release the files; Spark calls this only when something failed."""
@@ -263,12 +269,13 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _open(self) -> "Subscription":
         if self._view is None:
-            from streamlog.log.maintenance.readers import check_progress
             from streamlog.spark.subscription import Subscription
 
             options = self._options
-            if options.group_id is not None:
-                check_progress(options.path, options.group_id)
+            if options.group_id is not None and self._progress is None:
+                from streamlog.spark.group_progress import GroupProgress
+
+                self._progress = GroupProgress(options.path, options.group_id, self._clock)
             self._view = Subscription(
                 options.path, options.choice, options.isolation, clock=self._clock
             )

@@ -4,11 +4,14 @@ import json
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log.maintenance.readers import write_progress
+from streamlog.log.manager import LogManager
+from streamlog.records.record import Record
 from tests.log.test_readers import checkpoint
 from tests.support.cli import ok, start, streamlog
 
@@ -130,11 +133,34 @@ def test_a_query_is_recorded_by_its_checkpoint_and_its_lag_told(old: Path, tmp_p
     ]
     behind = ok("lag", "--checkpoint", directory, "--path", old).rows
     assert [(row["partition"], row["logEndOffset"], row["lag"]) for row in behind] == [
-        *((0, 6, 2), (1, 0, 0))
+        *((0, 6, 2), (1, 0, 0), (2, 0, 0))  # the last was added since: it is kept as well
     ]
-    assert [row["group"] for row in ok("lag", "--over", 2, "--path", old).rows] == ["audit"] * 2
+    assert [row["group"] for row in ok("lag", "--over", 2, "--path", old).rows] == ["audit"] * 3
     assert streamlog("lag", "--over", 1, "--path", old).code == 1
     assert ok("maintain", "--path", old).rows[0]["logStartOffset"] == 2
     refused = streamlog("delete-records", "orders:0:5", "--path", old)
     assert (refused.code, "--force" in refused.error) == (2, True)
     ok("delete-records", "orders:0:5", "--force", "--path", old)
+
+
+def test_lag_of_a_topic_that_was_created_again_is_all_that_it_holds(
+    root: Path, tmp_path: Path
+) -> None:
+    def behind() -> list[tuple[Any, ...]]:
+        rows = ok("lag", "--path", root).rows
+        return [(row["partition"], row["currentOffset"], row["lag"]) for row in rows]
+
+    with LogManager.open(root) as manager:
+        manager.log("orders", 1).append([Record(value=b"x", timestamp=1)] * 5)
+        manager.delete_topic("orders")
+        manager.create_topic("orders", 3)
+        topic_id = manager.describe("orders").topic_id
+        manager.log("orders", 1).append([Record(value=b"x", timestamp=1)] * 2)
+        manager.alter_topic("orders", partitions=4)
+    for known, expected in ((topic_id, [1, 1]), ("AAAAAAAAAAAAAAAAAAAAAA", [None, 2])):
+        offsets = {"$topicIds": {"orders": known}, "orders": {"0": 0, "1": 1, "2": 0}}
+        write_progress(str(root), "billing", offsets, now_ms=time.time_ns() // 1_000_000)
+        rows = behind()
+        assert [current for _, current, _ in rows][1] == expected[0]
+        assert [number for *_, number in rows] == [0, expected[1], 0, 0]
+        assert rows[3] == (3, None, 0)

@@ -120,6 +120,25 @@ def test_what_a_query_with_a_group_has_not_finished_is_kept(spark, eager, tmp_pa
     assert sorted(row.value.decode() for row in read.rows) == numbered(0, 40)
 
 
+def test_maintenance_keeps_what_comes_after_the_last_run_of_a_query(spark, eager, tmp_path):
+    def read():
+        collected = Collected()
+        stream = stream_of(spark, eager.path, "out", **{"kafka.group.id": "billing"})
+        writer = stream.writeStream.foreachBatch(collected.add)
+        assert run_available(writer.option("checkpointLocation", str(tmp_path / "cp"))) is None
+        return sorted(row.value.decode() for row in collected.rows)
+
+    for first in range(0, 20, 5):
+        eager.append("out", 0, numbered(first, first + 5))
+    assert read() == numbered(0, 20)
+    for first in range(20, 60, 5):
+        eager.append("out", 0, numbered(first, first + 5))
+    with Maintenance(eager.path) as maintenance:
+        maintenance.run()
+    assert 0 < start_of(eager, "out") <= 20
+    assert read() == numbered(20, 60)
+
+
 # ---- another shape --------------------------------------------------------------------------
 def test_a_query_goes_on_with_partitions_that_are_added(spark, eager, tmp_path):
     eager.append("in", 0, numbered(0, 10))

@@ -521,19 +521,71 @@ def test_reporter_warns_of_each_loss_once(caplog):
 
 
 # ---- group --------------------------------------------------------------------------------------
+def recorded(root, group="billing"):
+    with open(f"{root.path}/.streamlog/readers/{group}.json") as file:
+        return json.load(file)
+
+
+def grouped(root, **options):
+    options = {"startingoffsets": "earliest", "kafka.group.id": "billing", **options}
+    return Query(root, **options)
+
+
 def test_group_writes_down_what_is_finished(orders):
     orders.append("orders", 0, TEN)
-    query = Query(orders, startingoffsets="earliest", **{"kafka.group.id": "billing"})
-    query.trigger()
-    query.reader.commit(query.start)
-    with open(f"{orders.path}/.streamlog/readers/billing.json") as file:
-        document = json.load(file)
-    assert document == {
+    query = grouped(orders)
+    query.drain()
+    assert recorded(orders) == {
         "group": "billing",
         "committedMs": query.clock.now_ms(),
         "offsets": query.start,
     }
     assert os.listdir(f"{orders.path}/.streamlog/readers") == ["billing.json"]
+
+
+def test_group_is_recorded_when_a_query_starts_and_before_it_reads(orders):
+    orders.append("orders", 0, TEN)
+    query = grouped(orders, startingoffsets='{"orders": {"0": 3, "1": 0}}')
+    query.reader.initialOffset()
+    assert recorded(orders)["offsets"]["orders"] == {"0": 3, "1": 0}
+
+
+def test_group_stands_at_what_is_committed_and_never_ahead_of_it(orders):
+    orders.append("orders", 0, TEN)
+    query = grouped(orders, maxoffsetspertrigger="4")
+    finished = 0
+    while query.plan():
+        assert recorded(orders)["offsets"]["orders"]["0"] == finished
+        query.run()
+        assert recorded(orders)["offsets"]["orders"]["0"] == finished
+        finished = query.start["orders"]["0"]
+    assert recorded(orders)["offsets"]["orders"]["0"] == finished == 10
+
+
+def test_group_of_a_restart_stands_before_the_batch_that_is_repeated(orders):
+    orders.append("orders", 0, TEN)
+    query = grouped(orders, maxoffsetspertrigger="4")
+    query.trigger()
+    query.plan()
+    os.remove(f"{orders.path}/.streamlog/readers/billing.json")
+    query.restart()
+    query.run()  # the batch that was planned and not committed
+    assert recorded(orders)["offsets"]["orders"]["0"] == 4
+    query.plan()
+    assert recorded(orders)["offsets"]["orders"]["0"] == 8
+
+
+def test_group_of_an_idle_query_is_not_silent(orders):
+    orders.append("orders", 0, TEN)
+    query = grouped(orders)
+    query.drain()
+    before = recorded(orders)
+    query.clock.advance(29_000)
+    query.drain()
+    assert recorded(orders) == before
+    query.clock.advance(1_000)
+    query.drain()
+    assert recorded(orders) == {**before, "committedMs": before["committedMs"] + 30_000}
 
 
 def test_without_a_group_nothing_is_written(orders):

@@ -4,11 +4,12 @@
     {"group": "billing", "committedMs": 1700000000000, "offsets": {"orders": {"0": 123}, …}}
     {"group": "audit", "committedMs": …, "offsets": {…}, "checkpoint": "/checkpoints/audit"}
 
-The first kind is written by a query that was given `kafka.group.id`, each time it has finished a
-batch: the only thing that a reader ever writes, and only when asked to; a root that is not ours
-is never written to. The second kind is made by `streamlog readers add`: that query does not know
-of it, its position is read from its checkpoint (ours, or that of Spark's own Kafka source), and
-what stands here is what was known when it was added, for the day when the checkpoint is gone.
+The first kind is written by a query that was given `kafka.group.id`, from its start on and after
+each batch (when: `streamlog.spark.group_progress`): the only thing that a reader ever writes, and
+only when asked to; a root that is not ours is never written to. The second kind is made by
+`streamlog readers add`: that query does not know of it, its position is read from its checkpoint
+(ours, or that of Spark's own Kafka source), and what stands here is what was known when it was
+added, for the day when the checkpoint is gone.
 
 A reader holds a partition from the offset it has not finished on. It counts no more when it has
 been silent for `offsets.retention.minutes`. The file is replaced as a whole; offsets are those of
@@ -79,26 +80,39 @@ class Reader:
         """Tell whether it has not moved for so long that nothing is kept for it."""
         return now_ms - self.committed_ms > retention_minutes * _MINUTE_MS
 
+    def stands_at(self, partition: TopicPartition, topic_id: str | None) -> int | None:
+        """Return the offset it has recorded in a partition, None where that means nothing now.
+
+        Args:
+            partition: The partition.
+            topic_id: Of the topic that is there now; offsets of one that was deleted since do not
+                hold in the topic that was created under its name.
+        """
+        known = self.position.topic_ids.get(partition.topic)
+        if known is not None and topic_id is not None and known != topic_id:
+            return None
+        return self.position.offsets.get(partition)
+
     def needed_from(self, partition: TopicPartition, topic_id: str | None) -> int | None:
         """Return the first offset that it has not finished, None where it does not read there.
 
         A partition with a higher number than those it knows of its topic was added since: it is
-        going to be read from its beginning.
+        going to be read from its beginning. So is a topic that was deleted and created again.
 
         Args:
             partition: The partition.
             topic_id: Of the topic that is there now.
         """
-        known = self.position.topic_ids.get(partition.topic)
-        if known is not None and topic_id is not None and known != topic_id:
-            return None
-        offset = self.position.offsets.get(partition)
+        offset = self.stands_at(partition, topic_id)
         if offset is not None:
             return offset
         numbers = [
             each.partition for each in self.position.offsets if each.topic == partition.topic
         ]
-        return 0 if numbers and partition.partition > max(numbers) else None
+        is_read = bool(numbers) and (
+            partition.partition in numbers or partition.partition > max(numbers)
+        )
+        return 0 if is_read else None
 
 
 # ---- the books ----------------------------------------------------------------------------------
