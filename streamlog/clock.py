@@ -1,9 +1,15 @@
 """Time as an argument: nothing below the Spark layer asks the machine for it."""
 
 import time
-from typing import Protocol
+from datetime import datetime, timedelta, timezone
+from operator import index
+from typing import Final, Protocol
 
-__all__ = ["Clock", "ManualClock", "SystemClock"]
+from streamlog.errors import InvalidRequestError
+
+__all__ = ["Clock", "ManualClock", "SystemClock", "epoch_ms"]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class Clock(Protocol):
@@ -65,3 +71,32 @@ class ManualClock:
     def set(self, now_ms: int) -> None:
         """Step the wall clock to `now_ms`, as an administrator might; monotonic time stays."""
         self._now_ms = now_ms
+
+
+def epoch_ms(time: int | datetime) -> int:
+    """Return a point in time as whole milliseconds since 1970, rounded up.
+
+    Rounded up, "at this time or later" means the same for records, whose times are whole
+    milliseconds, as for the datetime.
+
+    Args:
+        time: Milliseconds since 1970, or a datetime with a time zone.
+
+    Raises:
+        InvalidRequestError: A datetime without a time zone, or something else.
+    """
+    if isinstance(time, datetime):
+        if time.utcoffset() is None:
+            raise InvalidRequestError(
+                "a datetime without a time zone is no point in time",
+                got=repr(time),
+                expected="a time zone, or milliseconds since 1970",
+                hint="time.astimezone() takes it for local time",
+            )
+        return -((_EPOCH - time) // timedelta(milliseconds=1))
+    try:
+        return index(time)
+    except TypeError:
+        raise InvalidRequestError(
+            "not a point in time", got=repr(time), expected="milliseconds since 1970, or a datetime"
+        ) from None

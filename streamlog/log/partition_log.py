@@ -22,6 +22,7 @@ from streamlog.fs.local import LocalFileSystem
 from streamlog.log import locks, registry, topics
 from streamlog.log.append import AppendInfo, OffsetAndTimestamp, whole_batches
 from streamlog.log.epochs import LeaderEpochCache
+from streamlog.log.iteration import IterableLog
 from streamlog.log.local_log import LocalLog
 from streamlog.log.maintenance.delete_records import delete_records
 from streamlog.log.open_writers import OpenWriter
@@ -41,8 +42,8 @@ from streamlog.topic import TopicPartition, check_partition_directory
 __all__ = ["PartitionLog"]
 
 
-class PartitionLog:
-    """A partition open for writing; see `PartitionLog.open`.
+class PartitionLog(IterableLog):
+    """A partition open for writing; see `PartitionLog.open`. Iterating yields its records.
 
     Attributes:
         path: Its directory.
@@ -229,6 +230,10 @@ class PartitionLog:
         with self.writing():
             pass
 
+    def _learn(self) -> None:
+        if not self._session.is_writing:
+            self.catch_up()
+
     def set_pending(self, pending: bool) -> None:  # noqa: FBT001 - says what it sets
         """Tell the next holders of the lock whether a decision may name this partition.
 
@@ -261,10 +266,8 @@ class PartitionLog:
             UnknownOutcomeError: The disk failed in the act; some whole batches may stand.
         """
         columns = InputColumns.from_records(records, now_ms=self._clock.now_ms())
-        codec = CompressionType.of(compression)
-        batches = encode_columns(
-            columns, compression=codec, batch_size=self.config.max_message_bytes
-        )
+        codec, size = CompressionType.of(compression), self.config.max_message_bytes
+        batches = encode_columns(columns, compression=codec, batch_size=size)
         return self.append_as_leader(batches.buffer, origin=AppendOrigin.COORDINATOR)
 
     def append_as_leader(
@@ -298,12 +301,9 @@ class PartitionLog:
                 origin=origin,
             )
             stamped = config.message_timestamp_type == "LogAppendTime"
+            time_ms = now_ms if stamped else NO_TIMESTAMP
             return self._append(
-                ready.buffer,
-                ready.table,
-                origin=origin,
-                now_ms=now_ms,
-                log_append_time=now_ms if stamped else NO_TIMESTAMP,
+                ready.buffer, ready.table, origin=origin, now_ms=now_ms, log_append_time=time_ms
             )
 
     def append_as_follower(self, batches: Buffer) -> AppendInfo:
@@ -356,11 +356,7 @@ class PartitionLog:
 
     # ---- roll --------------------------------------------------------------------------------
     def roll(self) -> int:
-        """Close the active segment and start a new one at the log end.
-
-        Returns:
-            The new segment's base offset.
-        """
+        """Close the active segment, start a new one at the log end, return its base offset."""
         with self.writing():
             with self._session.changing:
                 self._log.roll(self._log.log_end_offset, self._clock.now_ms())
@@ -385,7 +381,10 @@ class PartitionLog:
         *,
         isolation: str | IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> FetchInfo:
-        """Read whole batches from the one that holds `offset` on.
+        """Read whole batches from the one that holds `offset` on: one read, and not all there is.
+
+        It ends after about `max_bytes`, and at the end of a segment; `next_offset` of what it
+        returns says where. `records` iterates over everything.
 
         Args:
             offset: The first offset wanted; the log end itself gives nothing.
@@ -405,8 +404,8 @@ class PartitionLog:
         """
         self._session.check_open()
         level = IsolationLevel.of(isolation)
-        if offset >= self.log_end_offset and not self._session.is_writing:
-            self.catch_up()
+        if offset >= self.log_end_offset:
+            self._learn()
         try:
             return self._fetch(offset, max_bytes, level)
         except FileMissingError:  # compaction replaced it before this handle first opened it
@@ -496,5 +495,4 @@ class PartitionLog:
 
     def __repr__(self) -> str:
         closed = " closed" if self._session.is_closed else ""
-        offsets = f"{self.log_start_offset}..{self.log_end_offset}"
-        return f"<PartitionLog {self.path} {offsets}{closed}>"
+        return f"<PartitionLog {self.path} {self.log_start_offset}..{self.log_end_offset}{closed}>"

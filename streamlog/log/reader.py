@@ -27,6 +27,7 @@ from streamlog.fs.local import LocalFileSystem
 from streamlog.log import checkpoints, partition_metadata
 from streamlog.log.append import OffsetAndTimestamp
 from streamlog.log.epochs import LeaderEpochCache
+from streamlog.log.iteration import IterableLog
 from streamlog.log.leftovers import LogFile, live_logs
 from streamlog.log.producers import ProducerStateManager
 from streamlog.log.read import Bounds, FetchInfo, fetch, size_between, split
@@ -51,8 +52,8 @@ T = TypeVar("T")
 _ATTEMPTS: Final = 10  # at listing a directory that changes
 
 
-class LogReader:
-    """A partition open for reading only; see `LogReader.open`.
+class LogReader(IterableLog):
+    """A partition open for reading only; see `LogReader.open`. Iterating yields its records.
 
     Attributes:
         path: Its directory.
@@ -191,6 +192,8 @@ class LogReader:
             self._directory_mtime_ns = directory.mtime_ns
             self._relist()
 
+    _learn = refresh  # what an iteration does before it reads on
+
     def _has_rolled(self) -> bool:
         """Tell whether the next segment is there; a directory's time may not have moved by then."""
         if len(self._segments) and self._sound_end_offset == self._segments.active.base_offset:
@@ -291,7 +294,10 @@ class LogReader:
         end_is_stable: bool = False,
         into: NDArray[np.uint8] | None = None,
     ) -> FetchInfo:
-        """Read whole batches from the one that holds `offset` on.
+        """Read whole batches from the one that holds `offset` on: one read, and not all there is.
+
+        It ends after about `max_bytes`, and at the end of a segment; `next_offset` of what it
+        returns says where. `records` iterates over everything.
 
         Args:
             offset: The first offset wanted; the log end itself gives nothing.

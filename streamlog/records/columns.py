@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 COLUMNS: Final = frozenset({"key", "value", "headers"})
+_TYPES: Final = {int(each): each for each in TimestampType}  # a call of an enum takes longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +206,7 @@ class RecordColumns:
             repeat((), self.count) if self.headers is None else self.headers,
             self.timestamp.tolist(),
             self.offset.tolist(),
-            map(TimestampType, self.timestamp_type.tolist()),
+            map(_TYPES.__getitem__, self.timestamp_type.tolist()),
         )
 
 
