@@ -8,7 +8,7 @@ replica a transaction is decided with its marker; else only when the high waterm
 the marker.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
 import numpy as np
@@ -297,17 +297,44 @@ class ProducerStateManager:
 
         Source: ProducerStateManager.truncateAndReload, UnifiedLog.rebuildProducerState.
         """
+        manager = cls.at_snapshot(
+            fs,
+            directory,
+            log_start_offset=log_start_offset,
+            log_end_offset=log_end_offset,
+            now_ms=now_ms,
+            expiration_ms=expiration_ms,
+        )
+        manager.replay(segments, log_end_offset)
+        manager.on_high_watermark(log_end_offset)
+        return manager
+
+    @classmethod
+    def at_snapshot(
+        cls,
+        fs: FileSystem,
+        directory: str,
+        *,
+        log_start_offset: int,
+        log_end_offset: int,
+        now_ms: int,
+        expiration_ms: int = DEFAULT_EXPIRATION_MS,
+    ) -> "ProducerStateManager":
+        """Return the state of the producers at the newest sound snapshot; see `load`.
+
+        Where there is none, that is the empty state at the log start.
+
+        Raises:
+            StorageError: A file cannot be read.
+        """
         manager = cls(log_start_offset, expiration_ms=expiration_ms)
-        usable = (log_start_offset, log_end_offset)
         for offset in reversed(list_snapshots(fs, directory)):
-            if not usable[0] < offset <= usable[1]:
+            if not log_start_offset < offset <= log_end_offset:
                 continue
             states = read_snapshot(fs, directory, offset)
             if states is not None:
                 manager._adopt(states, offset, now_ms)
                 break
-        manager.replay(segments, log_end_offset)
-        manager.on_high_watermark(log_end_offset)
         return manager
 
     def _adopt(self, states: list[ProducerState], offset: int, now_ms: int) -> None:
@@ -318,25 +345,30 @@ class ProducerStateManager:
                 if state.current_txn_first_offset is not None:
                     self._ongoing[state.current_txn_first_offset] = state.producer_id
 
-    def replay(self, segments: Iterable[ReplaySource], log_end_offset: int) -> None:
+    def replay(self, segments: Iterable[ReplaySource], log_end_offset: int) -> list[AbortedTxn]:
         """Take in what the log has between `map_end_offset` and the log end.
 
         Args:
             segments: The partition's segments, ascending.
             log_end_offset: Where to stop.
 
+        Returns:
+            The transactions whose abort markers were taken in, in the order of the markers.
+
         Raises:
             CorruptRecordError: A batch is damaged; what came before it has been taken in.
             StorageError: A file cannot be read.
         """
         ordered = list(segments)
+        aborted: list[AbortedTxn] = []
         for at, segment in enumerate(ordered):
             end = ordered[at + 1].base_offset if at + 1 < len(ordered) else log_end_offset
             if self.map_end_offset < end and segment.base_offset < log_end_offset:
-                self._replay_segment(segment, log_end_offset)
+                aborted += self._replay_segment(segment, log_end_offset)
         self.map_end_offset = max(self.map_end_offset, log_end_offset)
+        return aborted
 
-    def _replay_segment(self, segment: ReplaySource, log_end_offset: int) -> None:
+    def _replay_segment(self, segment: ReplaySource, log_end_offset: int) -> Iterator[AbortedTxn]:
         found = segment.translate_offset(self.map_end_offset)
         if found is None:
             return
@@ -358,7 +390,7 @@ class ProducerStateManager:
             if bad < len(produced):
                 raise _damaged(segment, position + int(produced.position[bad]), "a wrong checksum")
             try:
-                self.update(within(data), wanted)
+                yield from self.update(within(data), wanted)
             except InvalidRecordError as error:
                 raise _damaged(segment, position, str(error)) from error
             if len(table) < len(scan.table):

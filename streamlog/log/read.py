@@ -8,7 +8,7 @@ those. The last offset may be bounded by an isolation level.
 
 import itertools
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -159,6 +159,7 @@ def fetch(
     end_offset: int = MAX_INT64,
     max_bytes: int,
     is_committed: bool = False,
+    unindexed_aborts: Sequence[AbortedTxn] = (),
     into: NDArray[np.uint8] | None = None,
 ) -> FetchInfo:
     """Read batches from the one that holds `offset` on.
@@ -171,6 +172,7 @@ def fetch(
         end_offset: Nor one from here on (what the caller wants).
         max_bytes: About how much to read; the first batch comes whole however large it is.
         is_committed: Whether records of aborted transactions are to be left out.
+        unindexed_aborts: Aborted transactions that the transaction indexes may lack.
         into: Memory for the batches, which is used where it is large enough.
 
     Returns:
@@ -207,7 +209,7 @@ def fetch(
                     path=batches.path,
                     position=batches.position,
                 )
-                return _without_aborted(info, segments) if is_committed else info
+                return _without_aborted(info, segments, unindexed_aborts) if is_committed else info
     return FetchInfo(
         offset=offset,
         buffer=memoryview(b""),
@@ -218,11 +220,16 @@ def fetch(
     )
 
 
-def _without_aborted(info: FetchInfo, segments: Segments) -> FetchInfo:
+def _without_aborted(
+    info: FetchInfo, segments: Segments, unindexed: Sequence[AbortedTxn]
+) -> FetchInfo:
     """Note the aborted transactions that touch what was read."""
     if not info.table.is_transactional.any():
         return info
-    return replace(info, aborted=tuple(aborted_between(segments, info.offset, info.next_offset)))
+    start, end = info.offset, info.next_offset
+    aborted = aborted_between(segments, start, end)
+    aborted += (txn for txn in unindexed if txn.last_offset >= start and txn.first_offset < end)
+    return replace(info, aborted=tuple(aborted))
 
 
 def aborted_between(segments: Segments, start_offset: int, end_offset: int) -> list[AbortedTxn]:

@@ -8,7 +8,7 @@ calls.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, TypeVar
 
@@ -42,6 +42,7 @@ from streamlog.segment.filenames import (
     segment_file_name,
 )
 from streamlog.segment.segment import Segment
+from streamlog.segment.txn_index import AbortedTxn
 from streamlog.segment.walk import how_to_go_on
 from streamlog.topic import TopicPartition, check_partition_directory
 
@@ -76,6 +77,7 @@ class LogReader(IterableLog):
         self._epochs: LeaderEpochCache | None = None
         self._epochs_stamp: tuple[int, int, int] | None = None
         self._producers: ProducerStateManager | None = None
+        self._unindexed: list[AbortedTxn] = []
         self.topic_id = self._read_topic_id()
         self.refresh()
 
@@ -128,6 +130,17 @@ class LogReader(IterableLog):
         if unstable is None:
             return self.high_watermark
         return max(self.log_start_offset, min(unstable, self.high_watermark))
+
+    @property
+    def unindexed_aborts(self) -> tuple[AbortedTxn, ...]:
+        """The aborted transactions below the last stable offset that no transaction index has.
+
+        A broker appends an abort marker to the log file first and its index entry afterwards. A
+        reader that falls between the two, or meets a broker that died there, knows of them from
+        the markers alone.
+        """
+        self._asked(self._transactions)
+        return tuple(self._unindexed)
 
     @property
     def open_transactions(self) -> list[int]:
@@ -292,6 +305,7 @@ class LogReader(IterableLog):
         isolation: str | IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
         end_offset: int = MAX_INT64,
         end_is_stable: bool = False,
+        unindexed_aborts: Sequence[AbortedTxn] = (),
         into: NDArray[np.uint8] | None = None,
     ) -> FetchInfo:
         """Read whole batches from the one that holds `offset` on: one read, and not all there is.
@@ -307,6 +321,8 @@ class LogReader(IterableLog):
             end_offset: Where to stop; records from it on are left out.
             end_is_stable: Whether the caller knows that `end_offset` was not above the last
                 stable offset; this reader then need not find out where that is.
+            unindexed_aborts: What `unindexed_aborts` was when the caller asked for the last
+                stable offset; only with `end_is_stable`.
             into: Memory for the batches, used where it has `max_bytes` and `READ_BEYOND` more.
                 Whoever gives it again for the next read is done with those batches.
 
@@ -326,6 +342,7 @@ class LogReader(IterableLog):
         def fetch_now() -> FetchInfo:
             knows_stable = end_is_stable or not committed
             stable = self.high_watermark if knows_stable else self.last_stable_offset
+            unindexed = unindexed_aborts if knows_stable else self.unindexed_aborts
             bounds = Bounds(self.log_start_offset, self.log_end_offset, self.high_watermark, stable)
             return fetch(
                 self._segments,
@@ -335,6 +352,7 @@ class LogReader(IterableLog):
                 end_offset=end_offset,
                 max_bytes=max_bytes,
                 is_committed=committed,
+                unindexed_aborts=unindexed,
                 into=into,
             )
 
@@ -382,18 +400,27 @@ class LogReader(IterableLog):
     def _transactions(self) -> ProducerStateManager:
         end = max(self._sound_end_offset, self.log_start_offset)
         if self._producers is None:
-            self._producers = ProducerStateManager.load(
+            self._unindexed = []
+            self._producers = ProducerStateManager.at_snapshot(
                 self._fs,
                 self.path,
-                segments=self._segments,
                 log_start_offset=self.log_start_offset,
                 log_end_offset=end,
                 now_ms=0,
             )
-        elif self._producers.map_end_offset < end:
-            self._producers.replay(self._segments, end)
+        if self._producers.map_end_offset < end:
+            self._unindexed += self._producers.replay(self._segments, end)
+        if self._unindexed:
+            self._drop_indexed_aborts()
         self._producers.on_high_watermark(end)
         return self._producers
+
+    def _drop_indexed_aborts(self) -> None:
+        """Keep the aborts that no index has; the index of a sealed segment has all of its own."""
+        active = self._segments.active
+        indexed = active.aborted_transactions(active.base_offset, MAX_INT64).aborted
+        last = indexed[-1].last_offset if indexed else active.base_offset - 1
+        self._unindexed = [txn for txn in self._unindexed if txn.last_offset > last]
 
     def close(self) -> None:
         """Release the files; closing twice does no harm."""

@@ -4,8 +4,8 @@ This runs in Spark's Python workers. What a worker needs comes in the task as pl
 numbers; nothing of the planner's state is there.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from streamlog.fs.api import FileSystem
 from streamlog.log.read import READ_BEYOND
 from streamlog.log.reader import LogReader
 from streamlog.records.record import IsolationLevel
+from streamlog.segment.txn_index import AbortedTxn
 from streamlog.spark.arrow import ArrowDecoder
 from streamlog.spark.losses import (
     LossReporter,
@@ -40,7 +41,9 @@ class PlannedRange(NamedTuple):
         directory: The partition's directory.
         topic_id: The id its topic had when it was planned, empty for none.
         start_offset: The first offset.
-        end_offset: The offset behind the last.
+        end_offset: The offset after the last.
+        unindexed_aborts: The aborted transactions that the planner knew from their markers
+            alone; see `LogReader.unindexed_aborts`.
     """
 
     directory: str
@@ -49,6 +52,13 @@ class PlannedRange(NamedTuple):
     partition: int
     start_offset: int
     end_offset: int
+    unindexed_aborts: tuple[AbortedTxn, ...] = ()
+
+    @classmethod
+    def unpack(cls, fields: Sequence[Any]) -> "PlannedRange":
+        """Return the range that arrived as a plain tuple."""
+        *front, aborts = fields
+        return cls._make((*front, tuple(AbortedTxn(*each) for each in aborts)))
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -116,6 +126,7 @@ def _read_range(
                     isolation=isolation,
                     end_offset=part.end_offset,
                     end_is_stable=True,  # the planner saw to it
+                    unindexed_aborts=part.unindexed_aborts,
                     into=buffer,
                 )
             except CorruptRecordError:

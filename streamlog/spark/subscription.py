@@ -18,6 +18,7 @@ from streamlog.log.reader import LogReader
 from streamlog.log.topics import find_partitions, unknown_topic_error
 from streamlog.records.record import IsolationLevel
 from streamlog.segment.filenames import parse_log_file_name
+from streamlog.segment.txn_index import AbortedTxn
 from streamlog.spark.planning import OffsetRange, PartitionBounds
 from streamlog.spark.source_options import TopicChoice
 from streamlog.topic import TopicPartition
@@ -200,6 +201,12 @@ class Subscription:
             OffsetRange(part.topic, part.partition, start, end)
             for start, end in reader.split(part.start_offset, part.end_offset, parts)
         ] or [part]
+
+    def unindexed_aborts(self, partition: TopicPartition) -> tuple[AbortedTxn, ...]:
+        """Return the aborted transactions that only their markers show; see `LogReader`."""
+        if self._isolation is not IsolationLevel.READ_COMMITTED:
+            return ()
+        return self._readers[partition].unindexed_aborts
 
     def describe_held_back(self) -> str | None:
         """Return which records open transactions hold back, as one line; None where none are."""

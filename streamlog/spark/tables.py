@@ -279,6 +279,7 @@ def _ranges_of(
                 view.directories[partition],
                 view.topic_ids.get(partition.topic, ""),
                 *OffsetRange(*partition, bounds.log_start_offset, bounds.end_offset),
+                unindexed_aborts=view.unindexed_aborts(partition),
             )
             for partition, bounds in sorted(view.bounds.items())
         ]

@@ -20,7 +20,7 @@ __all__ = ["pack_tasks", "read_task"]
 def pack_tasks(
     view: "Subscription", ranges: Sequence[OffsetRange], options: SourceOptions
 ) -> list[InputPartition]:
-    """Return the tasks that read `ranges`; each holds a tuple for each of its ranges."""
+    """Return the tasks that read `ranges`; each holds the tuple of a `PlannedRange` for each."""
     tasks = plan_tasks(
         view,
         ranges,
@@ -28,10 +28,19 @@ def pack_tasks(
         min_partitions=options.min_partitions,
         max_records=options.max_records_per_partition,
     )
+    aborts = {
+        part.topic_partition: tuple(map(tuple, view.unindexed_aborts(part.topic_partition)))
+        for part in ranges
+    }
     return [
         InputPartition(
             tuple(
-                (view.directories[part.topic_partition], view.topic_ids.get(part.topic, ""), *part)
+                (
+                    view.directories[part.topic_partition],
+                    view.topic_ids.get(part.topic, ""),
+                    *part,
+                    aborts[part.topic_partition],
+                )
                 for part in task
             )
         )
@@ -52,7 +61,7 @@ def read_task(partition: InputPartition, options: SourceOptions) -> "Iterator[pa
     from streamlog.spark.worker import settle
 
     yield from read_ranges(
-        [PlannedRange(*fields) for fields in partition.value or ()],
+        [PlannedRange.unpack(fields) for fields in partition.value or ()],
         decoder=ArrowDecoder(options.columns, invalid_timestamps=options.invalid_timestamps),
         isolation=options.isolation,
         fail_on_data_loss=options.fail_on_data_loss,

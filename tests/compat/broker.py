@@ -48,10 +48,12 @@ class Broker:
 
     Attributes:
         bootstrap: Its address, for clients.
+        pid: Its process.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
         self._process = process
+        self.pid = process.pid
         self.bootstrap = f"127.0.0.1:{port}"
 
     @classmethod

@@ -4,8 +4,14 @@ One broker serves all tests, each with topics of its own; retention and the clea
 moment. A real consumer says what should have been read, record for record.
 """
 
+import contextlib
+import os
+import shutil
+import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +21,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from streamlog import read_table
 from streamlog.log.reader import LogReader
 from tests.compat.broker import Broker, format_log_dir
 from tests.compat.kafka import Kafka
@@ -282,3 +289,66 @@ def test_spark_and_three_kinds_of_clients_agree_on_a_disk_of_every_codec(
     committed, uncommitted = (comparison.looks[each].total.count for each in (0, 1))
     assert 0 < committed < uncommitted
     assert len(comparison.looks) == 8
+
+
+# ---- between a marker and its index entry --------------------------------------------------------
+@contextlib.contextmanager
+def slow_writes(pid: int, path: Path, delay_us: int) -> Iterator[None]:
+    """Delay each of a process's writes to one file."""
+    if shutil.which("strace") is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("strace is not installed")
+    options = [f"--inject=write,pwrite64:delay_enter={delay_us}", "--trace=write,pwrite64"]
+    command = ["strace", "-f", "-qq", "-o", "/dev/null", *options, "-P", str(path)]
+    tracer = subprocess.Popen([*command, "-p", str(pid)])
+    try:
+        wait_until(lambda: f"TracerPid:\t{tracer.pid}" in Path(f"/proc/{pid}/status").read_text())
+        yield
+    finally:
+        tracer.terminate()
+        tracer.wait(PATIENCE_S)
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_no_aborted_record_is_read_while_a_broker_writes_its_transaction_index(
+    spark: SparkSession, live: Live
+) -> None:
+    """Its writes to the index are slow: readers fall between a marker and its entry."""
+    live.create("gap", internal_segment_bytes="1000000")
+    live.send("gap", 5, id="gap", end="abort")
+    partition = live.disk / "gap-0"
+    unindexed: list[int] = []
+    seen: set[int] = set()
+    is_done = threading.Event()
+
+    def follow() -> None:
+        with LogReader.open(partition) as reader:
+            while not is_done.is_set():
+                reader.refresh()
+                unindexed.append(len(reader.unindexed_aborts))
+                for start in range(0, reader.last_stable_offset, 20):
+                    info = reader.read(start, isolation="read_committed")
+                    seen.update(info.columns().offset.tolist())
+
+    index = partition / "00000000000000000000.txnindex"
+    with slow_writes(live.broker.pid, index, 300_000), ThreadPoolExecutor(1) as pool:
+        following = pool.submit(follow)
+        try:
+            for turn in range(10):
+                live.send("gap", 15, seed=turn, id="gap", end=("abort", "commit")[turn % 5 == 4])
+                table = read_table(live.disk, "gap", isolation="read_committed")
+                seen.update(table["offset"].to_pylist())
+        finally:
+            is_done.set()
+        following.result()
+    committed = {offset for offset, _ in live.consumed("gap")[0]}
+    assert len(committed) == 30
+    assert any(unindexed), "no read fell into a gap"
+    assert seen == committed
+    rows = read(spark, live, "gap").select("offset").collect()
+    assert {row.offset for row in rows} == committed
