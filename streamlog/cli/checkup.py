@@ -18,6 +18,7 @@ from streamlog.cli.root_safety import check_access, check_look_alikes, check_pro
 from streamlog.clock import SystemClock
 from streamlog.errors import StreamLogError, UnavailableError
 from streamlog.fs.api import FileSystem, OpenMode
+from streamlog.fs.names import temporary_path
 from streamlog.log.locks import refuse_live_broker
 from streamlog.log.roots import check_root, is_our_root, state_path
 from streamlog.log.topics import find_partitions
@@ -286,11 +287,9 @@ def _check_file_system(root: str) -> Iterator[Finding]:
 
 
 def _check_writing(fs: FileSystem, root: str) -> Iterator[Finding]:
-    path = state_path(root, "doctor.tmp")
+    path = temporary_path(state_path(root, "doctor"))
     clock = SystemClock()
     try:
-        if fs.stat(path) is not None:
-            fs.remove(path)
         with fs.open(path, OpenMode.CREATE) as file:
             file.pwrite(b"streamlog doctor\n", 0)
             start = clock.monotonic_ms()

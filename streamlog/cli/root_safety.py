@@ -20,6 +20,7 @@ from streamlog.cli.checkup_findings import FAIL, OK, WARN, Finding
 from streamlog.clock import Clock, SystemClock
 from streamlog.errors import StreamLogError
 from streamlog.fs.api import FileKind, FileStat, FileSystem, OpenMode
+from streamlog.fs.names import temporary_path
 from streamlog.log.roots import state_path
 from streamlog.topic import parse_partition_directory
 
@@ -142,9 +143,9 @@ def check_promises(fs: FileSystem, root: str, *, clock: Clock | None = None) -> 
 
 def _check_names(fs: FileSystem, root: str) -> Iterator[Finding]:
     """Decisions are made with links, checkpoints with renames over what stands."""
-    one, other = state_path(root, "doctor-1.tmp"), state_path(root, "doctor-2.tmp")
+    one = temporary_path(state_path(root, "doctor"))
+    other = temporary_path(state_path(root, "doctor"))
     try:
-        _remove(fs, one, other)
         _create(fs, one, b"one")
         fs.link(one, other)
         fs.remove(one)
@@ -167,7 +168,7 @@ def _check_names(fs: FileSystem, root: str) -> Iterator[Finding]:
 
 
 def _check_locks(fs: FileSystem, root: str) -> Iterator[Finding]:
-    path = state_path(root, "doctor-lock.tmp")
+    path = temporary_path(state_path(root, "doctor"))
     try:
         lock = fs.try_lock(path, shared=False)
         second = fs.try_lock(path, shared=False)
@@ -211,8 +212,7 @@ def _check_syncs(fs: FileSystem, root: str, clock: Clock) -> Iterator[Finding]:
 
 
 def _fastest_sync(fs: FileSystem, root: str, clock: Clock) -> float:
-    path = state_path(root, "doctor.tmp")
-    _remove(fs, path)
+    path = temporary_path(state_path(root, "doctor"))
     took = []
     with fs.open(path, OpenMode.CREATE) as file:
         for number in range(SYNCS):

@@ -25,6 +25,7 @@ from streamlog.errors import StorageError
 from streamlog.fs.api import Buffer, File, FileLock, FileStat, FileSystem, OpenMode
 from streamlog.fs.failure import poisoned_failure, storage_failure
 from streamlog.fs.memory import MemoryFile
+from streamlog.fs.names import stable_path
 
 __all__ = [
     "Fault",
@@ -89,7 +90,8 @@ class Fault:
     Args:
         at: Which of the operations that match, from 1.
         operation: The name of the operation; None matches all that change something.
-        path_suffix: How its path (or its target) ends; empty matches all.
+        path_suffix: How its path (or its target) ends; empty matches all. The temporary file
+            of `NAME`, which is called otherwise each time, counts as `NAME.tmp`.
         errno: The error it fails with; None for the death of the process.
         moment: Before, torn or after.
         is_lasting: Whether all later matches fail as well.
@@ -115,8 +117,9 @@ class Fault:
                 return False
         elif self.operation != operation.name:
             return False
-        return operation.path.endswith(self.path_suffix) or (
-            operation.target is not None and operation.target.endswith(self.path_suffix)
+        return any(
+            path is not None and stable_path(path).endswith(self.path_suffix)
+            for path in (operation.path, operation.target)
         )
 
 

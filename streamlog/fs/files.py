@@ -1,9 +1,10 @@
 r"""Small whole-file operations built from the seam: durable replacement, directories, locks.
 
-A file that is replaced as a whole is written beside its name as `<name>.tmp`, synced, renamed
-(or linked) into place, and the directory synced: a crash at any point leaves the old content or
-the new one. Writers of one path must take turns, by a lock of theirs; a `.tmp` that a dead
-process left behind is dropped by the next writer.
+A file that is replaced as a whole is written beside its name under a temporary one that no other
+writer has (`streamlog.fs.names`), synced, renamed (or linked) into place, and the directory
+synced: a crash at any point leaves the old content or the new one. Several writers of one path do
+no harm to each other: the last rename wins. What replaces a file keeps its owner, group and mode,
+as far as the process may set them.
 
 A lock file holds one line of text about its holder, written after taking the lock and believed
 only while the lock is held:
@@ -15,7 +16,7 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from streamlog.clock import Clock
@@ -28,9 +29,9 @@ from streamlog.errors import (
     StreamLogError,
 )
 from streamlog.fs.api import Buffer, File, FileKind, FileLock, FileSystem, OpenMode
+from streamlog.fs.names import temporary_path
 
 __all__ = [
-    "TEMPORARY_SUFFIX",
     "LockHolder",
     "acquire_lock",
     "create_file_atomically",
@@ -43,12 +44,12 @@ __all__ = [
     "write_lock_holder",
 ]
 
-TEMPORARY_SUFFIX: Final = ".tmp"  # as CheckpointFile names it
-
 _HOLDER: Final = re.compile(rb"([0-9]{1,10}) ([0-9]{1,19}) ([ -~]{0,200})\n")
 _HOLDER_SIZE_MAX: Final = 10 + 1 + 19 + 1 + 200 + 1
 _FIRST_WAIT_MS: Final = 0.2
 _LONGEST_WAIT_MS: Final = 10.0
+_TEMPORARY_ATTEMPTS: Final = 1000  # names that dead processes of the same number may have left
+_REPLACEMENT_ATTEMPTS: Final = 3  # of a writer that slept until its temporary file was collected
 
 
 def read_file(fs: FileSystem, path: str, *, max_size: int) -> bytes:
@@ -93,12 +94,7 @@ def write_file_atomically(fs: FileSystem, path: str, data: Buffer) -> None:
 
     Source: org.apache.kafka.server.common.CheckpointFile.write.
     """
-    temporary = _write_temporary(fs, path, data)
-    try:
-        fs.rename(temporary, path)
-    except StorageError:
-        _discard(fs, temporary)
-        raise
+    _put_in_place(fs, path, data, fs.rename)
     fs.sync_directory(_parent(path))
 
 
@@ -115,40 +111,35 @@ def create_file_atomically(fs: FileSystem, path: str, data: Buffer) -> None:
         StorageError: It failed. Where only the last step, syncing the directory, failed, the
             file may stand all the same.
     """
-    temporary = _write_temporary(fs, path, data)
-    try:
-        fs.link(temporary, path)
-    finally:
-        _discard(fs, temporary)
+    temporary = _put_in_place(fs, path, data, fs.link)
+    _discard(fs, temporary)
     fs.sync_directory(_parent(path))
 
 
 @contextlib.contextmanager
 def temporary_copy(fs: FileSystem, path: str) -> Iterator[File]:
-    """Make a file with `TEMPORARY_SUFFIX` that is to take the place of `path`; synced at last.
+    """Make a temporary file that is to take the place of `path`; synced at last.
 
     Where that fails nothing is left of it: half a copy would keep a full disk full.
 
     Args:
         fs: Where it lies.
-        path: The file that a copy is made of.
+        path: The file that a copy is made of; the copy has its owner, group and mode.
 
     Yields:
-        The new file; one that a crash has left is begun anew.
+        The new file; its `path` is what the caller renames.
 
     Raises:
         StorageError: The file system refused.
     """
-    temporary = path + TEMPORARY_SUFFIX
-    with contextlib.suppress(FileMissingError):  # mostly there is none from before
-        fs.remove(temporary)
+    file = _open_temporary(fs, path)
     try:
-        with fs.open(temporary, OpenMode.CREATE) as file:
+        with file:
             yield file
             file.sync()
     except StreamLogError:
         with contextlib.suppress(StorageError):  # what failed first is what is told
-            fs.remove(temporary)
+            fs.remove(file.path)
         raise
 
 
@@ -293,23 +284,40 @@ def _lock_timeout(
     )
 
 
+def _put_in_place(fs: FileSystem, path: str, data: Buffer, put: Callable[[str, str], None]) -> str:
+    """Write a temporary file and rename or link it to `path`; return the temporary path."""
+    for attempt in range(1, _REPLACEMENT_ATTEMPTS + 1):
+        temporary = _write_temporary(fs, path, data)
+        try:
+            put(temporary, path)
+        except StorageError as error:
+            _discard(fs, temporary)
+            if isinstance(error, FileMissingError) and attempt < _REPLACEMENT_ATTEMPTS:
+                continue  # suspended for an hour, so that the file was collected as a leftover
+            raise
+        return temporary
+    raise AssertionError("unreachable")
+
+
 def _write_temporary(fs: FileSystem, path: str, data: Buffer) -> str:
-    temporary = path + TEMPORARY_SUFFIX
-    try:
-        file = fs.open(temporary, OpenMode.CREATE)
-    except FileExistsAlreadyError:
-        # Never written over: a crash of `create_file_atomically` may have left it as a second
-        # name of the finished file.
-        fs.remove(temporary)
-        file = fs.open(temporary, OpenMode.CREATE)
+    file = _open_temporary(fs, path)
     try:
         with file:
             file.pwrite(data, 0)
             file.sync()
     except StorageError:
-        _discard(fs, temporary)
+        _discard(fs, file.path)
         raise
-    return temporary
+    return file.path
+
+
+def _open_temporary(fs: FileSystem, path: str) -> File:
+    """Create a file that nobody else writes, to take the place of `path` later."""
+    for _ in range(_TEMPORARY_ATTEMPTS - 1):
+        # A name that is taken is left alone: it may be a second name of a finished file.
+        with contextlib.suppress(FileExistsAlreadyError):
+            return fs.open(temporary_path(path), OpenMode.CREATE)
+    return fs.open(temporary_path(path), OpenMode.CREATE)
 
 
 def _discard(fs: FileSystem, path: str) -> None:

@@ -9,7 +9,9 @@ the suffix `.swap` is taken away. Names alone tell how far that came:
     only `.swap`      everything is written and durable. It takes the place of every segment from
                       the first one's base up to the end of the last one.
     a `.deleted`      was replaced, or lay below the log start: see `deletion`.
-    a `.tmp`          of a snapshot, a checkpoint or a log's copy was not put in place: it goes.
+    a temporary file  of a snapshot, a checkpoint or a log's copy was not put in place: it goes.
+                      One of `partition.metadata`, which is written without the partition's lock,
+                      goes when it is an hour old.
 
 Whoever renames holds the partition's lock. A reader, who never does, sees the log as it is going
 to be: `live_logs`.
@@ -24,7 +26,7 @@ from typing import Final, NamedTuple
 from streamlog.config import LogConfig
 from streamlog.errors import CorruptRecordError
 from streamlog.fs.api import FileSystem
-from streamlog.fs.files import TEMPORARY_SUFFIX
+from streamlog.fs.names import TEMPORARY_SUFFIX, remove_stale_temporaries, temporary_base
 from streamlog.log.epochs import LEADER_EPOCH_CHECKPOINT
 from streamlog.log.maintenance.deletion import remove_due, set_aside_file
 from streamlog.log.partition_metadata import PARTITION_METADATA
@@ -41,7 +43,6 @@ from streamlog.segment.segment import Segment
 __all__ = ["LogFile", "finish", "has_swaps", "live_logs", "remove_cleaned"]
 
 _OF_A_SEGMENT: Final = frozenset(FileSuffix) - {FileSuffix.PRODUCER_SNAPSHOT}
-_REPLACED_AS_A_WHOLE: Final = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA)
 
 _logger = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ def finish(
         StorageError: A file cannot be read, renamed or removed.
     """
     names = fs.list(directory)
-    _remove_temporaries(fs, directory, names)
+    _remove_temporaries(fs, directory, names, now_ms)
     files = [file for file in _parse(names) if file.suffix is not SegmentSuffix.NONE]
     if not files:
         return
@@ -135,16 +136,22 @@ def remove_cleaned(fs: FileSystem, directory: str) -> None:
     _remove(fs, directory, [file for file in files if file.suffix is SegmentSuffix.CLEANED])
 
 
-def _remove_temporaries(fs: FileSystem, directory: str, names: Iterable[str]) -> None:
+def _remove_temporaries(fs: FileSystem, directory: str, names: Iterable[str], now_ms: int) -> None:
     """Remove what was to become a snapshot, a checkpoint, or the copy of a log."""
     for name in names:
-        whole = name.removesuffix(TEMPORARY_SUFFIX)
-        file = parse_segment_file_name(whole)
-        is_ours = whole in _REPLACED_AS_A_WHOLE or (
+        base = temporary_base(name)
+        if base is None and name.endswith(TEMPORARY_SUFFIX):  # as they were called once
+            base = name.removesuffix(TEMPORARY_SUFFIX)
+        if base is None:
+            continue
+        file = parse_segment_file_name(base)
+        is_ours = base == LEADER_EPOCH_CHECKPOINT or (
             file is not None and file.kind in (FileSuffix.PRODUCER_SNAPSHOT, FileSuffix.LOG)
         )
-        if whole != name and is_ours:
+        if is_ours:
             fs.remove(f"{directory}/{name}")
+        elif base == PARTITION_METADATA:
+            remove_stale_temporaries(fs, directory, now_ms=now_ms)
 
 
 def _remove(fs: FileSystem, directory: str, files: Sequence[SegmentFileName]) -> None:

@@ -33,6 +33,7 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.files import remove_tree
+from streamlog.fs.names import temporary_base
 from streamlog.log import checkpoints
 from streamlog.log.locks import refuse_live_broker, take_partition_lock
 from streamlog.log.partition_metadata import (
@@ -245,7 +246,7 @@ def _remove_half_made(fs: FileSystem, root: str, topic: str) -> None:
 
 def _holds_something(fs: FileSystem, directory: str, name: str) -> bool:
     """Tell whether a file is more than creation itself leaves behind."""
-    if name.startswith(PARTITION_METADATA):
+    if name.startswith(PARTITION_METADATA) or temporary_base(name) == PARTITION_METADATA:
         return False
     found = fs.stat(f"{directory}/{name}")
     return found is not None and (found.kind is not FileKind.FILE or found.size > 0)

@@ -37,6 +37,7 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileKind, FileStat, FileSystem
 from streamlog.fs.files import acquire_lock, make_directories, read_file, write_file_atomically
+from streamlog.fs.names import remove_stale_temporaries
 from streamlog.log.locks import refuse_live_broker
 from streamlog.log.meta_properties import (
     META_PROPERTIES,
@@ -56,6 +57,7 @@ __all__ = [
     "read_properties",
     "read_server_config",
     "registry_locked",
+    "remove_leftovers",
     "server_properties_path",
     "state_path",
     "sync_names",
@@ -258,6 +260,34 @@ def sync_names(fs: FileSystem, root: str, topic: str) -> None:
     """
     fs.sync_directory(root)
     fs.sync_directory(os.path.dirname(topic_properties_path(root, topic)))
+
+
+def remove_leftovers(fs: FileSystem, root: str, *, now_ms: int) -> int:
+    """Remove temporary files that dead processes left in a root, outside of partitions.
+
+    Args:
+        fs: Where the root is.
+        root: A log root made by `make_root`.
+        now_ms: The time, in milliseconds since 1970; younger ones than an hour stay.
+
+    Returns:
+        How many were removed.
+
+    Raises:
+        StorageError: A directory cannot be listed, or a file not be removed.
+    """
+    topics = state_path(root, "topics")
+    parted = [f"{topics}/{name}" for name in fs.list(topics) if name.endswith("~")]
+    directories = (
+        root,
+        state_path(root),
+        topics,
+        *parted,
+        state_path(root, "readers"),
+        state_path(root, "commits", "pending"),
+        state_path(root, "commits", "ledgers"),
+    )
+    return sum(remove_stale_temporaries(fs, each, now_ms=now_ms) for each in directories)
 
 
 def _check_is_directory(root: str, found: FileStat) -> None:

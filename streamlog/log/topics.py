@@ -19,6 +19,7 @@ from streamlog.errors import (
     command_at,
 )
 from streamlog.fs.api import FileKind, FileSystem
+from streamlog.fs.names import is_temporary
 from streamlog.log.commits.chores import Chores, at_once
 from streamlog.log.partition_metadata import PARTITION_METADATA
 from streamlog.log.roots import (
@@ -252,7 +253,8 @@ class ConfigFiles:
 def has_pending(fs: FileSystem, root: str) -> bool:
     """Tell whether a decision waits in this root; most openings need to know no more."""
     try:
-        return bool(fs.list(state_path(root, "commits", "pending")))
+        names = fs.list(state_path(root, "commits", "pending"))
+        return any(not is_temporary(name) for name in names)
     except FileMissingError:
         return False
 

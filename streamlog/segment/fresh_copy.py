@@ -5,9 +5,9 @@ the page leaves the cache. The same bytes written once more where they stand are
 blocks that never held anything else, ext4 remembers that they are to be taken for empty; a later
 sync writes them, succeeds, and they read as zeros all the same (Linux 6.18; XFS does better).
 
-    <base offset>.log.tmp    the sound batches, written and synced; a crash leaves it, and the
-                             next recovery removes it
-    <base offset>.log        replaced by that in one step, and the directory synced
+    a temporary file     the sound batches, written and synced; a crash leaves it, and the
+                         next recovery removes it
+    <base offset>.log    replaced by that in one step, and the directory synced
 
 This costs a segment's bytes and as much room (up to `segment.bytes`, 1 GiB unless told otherwise),
 also where nothing failed and a process was merely killed inside of a sync: the kernel tells of a
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.fs.api import FileSystem
-from streamlog.fs.files import TEMPORARY_SUFFIX, temporary_copy
+from streamlog.fs.files import temporary_copy
 from streamlog.records.table import BatchTable
 from streamlog.segment.file_records import FileRecords
 from streamlog.segment.walk import Place, unsound, walk_sound
@@ -53,4 +53,4 @@ def replace_by_copy(fs: FileSystem, records: FileRecords, base_offset: int, size
         place = walk_sound(records, base_offset, Place(0, base_offset), size, on_sound)
         if place.position < size:
             raise unsound(records, place.position)
-    records.replace_by(records.path + TEMPORARY_SUFFIX)
+    records.replace_by(copy.path)

@@ -1,6 +1,6 @@
 """A log file written anew without what is damaged in it: a person has decided to go on without.
 
-    <base offset>.log.tmp         the sound batches, synced; one that a crash left is begun anew
+    a temporary file              the sound batches, synced; recovery removes one that a crash left
     <base offset>.log.corrupt-1   the file as it was, for good: nothing removes it
     <base offset>.log             the sound batches, with gaps in their offsets
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.fs.api import FileSystem
-from streamlog.fs.files import TEMPORARY_SUFFIX, temporary_copy
+from streamlog.fs.files import temporary_copy
 from streamlog.records.layout import LENGTH_OFFSET, LOG_OVERHEAD, MIN_LEGACY_LENGTH
 from streamlog.records.table import BatchTable
 from streamlog.segment.file_records import FileRecords
@@ -71,7 +71,7 @@ def skip_damage(fs: FileSystem, records: FileRecords, base_offset: int) -> Sound
             _refuse_sound(records, place.position, end)
             start = find_sound(records, base_offset, place, end)
     fs.link(records.path, _free_name(fs, records.path))
-    records.replace_by(records.path + TEMPORARY_SUFFIX)
+    records.replace_by(copy.path)
     return SoundCopy(place.next_offset, end - size)
 
 

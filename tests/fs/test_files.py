@@ -1,8 +1,10 @@
 """Whole-file operations: old content or new after any crash, bounded waiting, nothing followed."""
 
 import errno
+import itertools
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
@@ -17,8 +19,8 @@ from streamlog.errors import (
     LockTimeoutError,
     StorageError,
 )
-from streamlog.fs.api import FileSystem, OpenMode
-from streamlog.fs.faults import Fault, FaultyFileSystem
+from streamlog.fs.api import Buffer, FileSystem, OpenMode
+from streamlog.fs.faults import Fault, FaultyFileSystem, Operation
 from streamlog.fs.files import (
     LockHolder,
     acquire_lock,
@@ -32,9 +34,11 @@ from streamlog.fs.files import (
 )
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.memory import MemoryFileSystem
+from streamlog.fs.names import is_temporary, remove_stale_temporaries, temporary_path
 from tests.support.child import child_that_stays
 from tests.support.crash import CrashCheckError, every_crash_point
 
+HOUR_LATER_MS = ManualClock().now_ms() + 3_600_000  # that of a file system in memory stands still
 OLD, NEW = b"the old content, longer than the other", b"the new content"
 
 
@@ -67,6 +71,11 @@ def _check_replaced(fs: MemoryFileSystem, acknowledged: list) -> None:
     assert found in (acknowledged or [OLD, NEW])
     write_file_atomically(fs, "/logs/state", b"next")  # whatever a crash left is no obstacle
     assert read_file(fs, "/logs/state", max_size=100) == b"next"
+    left = [name for name in fs.list("/logs") if name != "state"]
+    assert all(map(is_temporary, left))
+    assert remove_stale_temporaries(fs, "/logs", now_ms=HOUR_LATER_MS - 1) == 0
+    assert remove_stale_temporaries(fs, "/logs", now_ms=HOUR_LATER_MS) == len(left)
+    fs.sync_directory("/logs")
     assert fs.list("/logs") == ["state"]
     assert fs.unsynced() == ()
 
@@ -86,11 +95,12 @@ def test_replacing_a_file_survives_every_crash_with_old_or_new_content() -> None
 @pytest.mark.parametrize("forgotten", ["sync", "sync_directory"])
 def test_a_forgotten_sync_would_be_found(forgotten: str) -> None:
     def forgetful(fs: FileSystem, acknowledged: list) -> None:
-        with fs.open("/logs/state.tmp", OpenMode.CREATE) as file:
+        temporary = temporary_path("/logs/state")
+        with fs.open(temporary, OpenMode.CREATE) as file:
             file.pwrite(NEW, 0)
             if forgotten != "sync":
                 file.sync()
-        fs.rename("/logs/state.tmp", "/logs/state")
+        fs.rename(temporary, "/logs/state")
         if forgotten != "sync_directory":
             fs.sync_directory("/logs")
         acknowledged.append(NEW)
@@ -99,14 +109,20 @@ def test_a_forgotten_sync_would_be_found(forgotten: str) -> None:
         every_crash_point(forgetful, _check_replaced, prepared=_prepared(), seeds=range(20))
 
 
-def test_a_leftover_that_is_a_second_name_of_the_file_is_not_written_through() -> None:
+def test_a_leftover_that_is_a_second_name_of_the_file_is_not_written_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     fs = _prepared()
-    fs.link("/logs/state", "/logs/state.tmp")
+    monkeypatch.setattr("streamlog.fs.names._numbers", itertools.count(7))
+    leftover = temporary_path("/logs/state")
+    monkeypatch.setattr("streamlog.fs.names._numbers", itertools.count(7))
+    fs.link("/logs/state", leftover)
     faulty = FaultyFileSystem(fs, Fault(operation="pwrite", errno=errno.ENOSPC))
     with pytest.raises(DiskFullError):
         write_file_atomically(faulty, "/logs/state", NEW)
     assert read_file(fs, "/logs/state", max_size=100) == OLD
-    assert fs.list("/logs") == ["state"]
+    assert read_file(fs, leftover, max_size=100) == OLD
+    assert fs.list("/logs") == [leftover.removeprefix("/logs/"), "state"]
 
 
 @pytest.mark.parametrize("operation", ["create", "pwrite", "sync", "rename"])
@@ -130,6 +146,38 @@ def test_files_are_written_into_the_working_directory_too(
     assert fs.list(".") == ["a", "d", "once", "state"]
 
 
+def test_several_writers_of_one_file_do_no_harm_to_each_other(tmp_path: Path) -> None:
+    fs, path = LocalFileSystem(), str(tmp_path / "state")
+    write_file_atomically(fs, path, b"0" * 1000)
+
+    def replace_often(digit: int) -> None:
+        for _ in range(100):
+            write_file_atomically(fs, path, b"%d" % digit * 1000)
+
+    with ThreadPoolExecutor(4) as pool:
+        done = [pool.submit(replace_often, digit) for digit in range(1, 5)]
+        while not all(each.done() for each in done):
+            assert len(set(read_file(fs, path, max_size=1000))) == 1
+        for each in done:
+            each.result()
+    assert fs.list(str(tmp_path)) == ["state"]
+
+
+def test_a_writer_whose_temporary_file_was_collected_writes_it_again() -> None:
+    memory = _prepared()
+
+    def sleep_an_hour(operation: Operation, _source: Buffer) -> None:
+        if operation.name == "rename" and not slept:
+            slept.append(operation)
+            memory.remove(operation.path)
+
+    slept: list[Operation] = []
+    fs = FaultyFileSystem(memory, observe=sleep_an_hour)
+    write_file_atomically(fs, "/logs/state", NEW)
+    assert slept and read_file(memory, "/logs/state", max_size=100) == NEW
+    assert memory.list("/logs") == ["state"]
+
+
 # ---- creating once --------------------------------------------------------------------------
 def test_creating_once_survives_every_crash_whole_or_not_at_all() -> None:
     def create(fs: FileSystem, acknowledged: list) -> None:
@@ -144,7 +192,8 @@ def test_creating_once_survives_every_crash_whole_or_not_at_all() -> None:
             assert read_file(fs, "/logs/decision", max_size=100) == NEW
         else:
             create_file_atomically(fs, "/logs/decision", b"another")
-        assert fs.list("/logs") == ["decision", "state"]
+        left = [name for name in fs.list("/logs") if not is_temporary(name)]
+        assert left == ["decision", "state"]
 
     report = every_crash_point(create, check, prepared=_prepared(), seeds=range(20))
     assert [operation.name for operation in report.operations] == [

@@ -11,6 +11,7 @@ from streamlog.config import LogConfig
 from streamlog.errors import CorruptRecordError
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.memory import MemoryFileSystem
+from streamlog.fs.names import temporary_base, temporary_path
 from streamlog.log import leftovers
 from streamlog.log.partition_log import PartitionLog
 from streamlog.log.reader import LogReader
@@ -189,15 +190,36 @@ def test_wherever_a_closing_dies_no_half_written_snapshot_stays() -> None:
         assert [name for name in fs.list(PATH) if name.endswith(".tmp")] == []
 
     every_crash_point(append, check, prepared=six_segments())
-    assert f"{7:020d}.snapshot.tmp" in unfinished
+    assert f"{7:020d}.snapshot" in map(temporary_base, unfinished)
 
 
 def test_what_others_left_beside_the_log_stays() -> None:
     fs = six_segments()
-    for name in ("notes.tmp", f"{3:020d}.index.tmp", ".tmp"):
+    foreign = temporary_path(f"{PATH}/notes").rpartition("/")[2]
+    for name in ("notes.tmp", f"{3:020d}.index.tmp", ".tmp", foreign):
         write_bytes(fs, f"{PATH}/{name}", b"")
     before = fs.list(PATH)
     leftovers.finish(fs, PATH, CONFIG, NOW)
+    assert fs.list(PATH) == before
+
+
+@pytest.mark.parametrize("name", [f"{7:020d}.snapshot", f"{7:020d}.log", "leader-epoch-checkpoint"])
+def test_temporary_files_of_every_release_go_with_the_partitions_lock(name: str) -> None:
+    fs = six_segments()
+    before = fs.list(PATH)
+    write_bytes(fs, f"{PATH}/{name}.tmp", b"half")  # as they were called once
+    write_bytes(fs, temporary_path(f"{PATH}/{name}"), b"half")
+    leftovers.finish(fs, PATH, CONFIG, NOW)
+    assert fs.list(PATH) == before
+
+
+def test_a_temporary_file_that_is_written_without_the_partitions_lock_goes_by_its_age() -> None:
+    fs = six_segments()
+    before = fs.list(PATH)
+    write_bytes(fs, temporary_path(f"{PATH}/partition.metadata"), b"version: 0")
+    leftovers.finish(fs, PATH, CONFIG, NOW)
+    assert len(fs.list(PATH)) == len(before) + 1
+    leftovers.finish(fs, PATH, CONFIG, NOW + 3_600_000)
     assert fs.list(PATH) == before
 
 

@@ -9,6 +9,7 @@ import pytest
 from streamlog.clock import ManualClock
 from streamlog.errors import DiskFullError, UnavailableError
 from streamlog.fs.faults import Fault, FaultyFileSystem
+from streamlog.fs.names import stable_path
 from streamlog.log.commits.identity import CommitIdentity
 from streamlog.log.commits.replay import ReplayRule, Verdict
 from streamlog.log.commits.retirement import RETIRE_AFTER_MS, RETIRE_COUNT, RETIRE_SIZE, is_due
@@ -217,7 +218,7 @@ def syncs(scene: Scene, version: int, **how: object) -> list[str]:
     staged = scene.stage(version)
     fs = FaultyFileSystem(scene.memory)
     Scene(fs, clock=scene.clock).commit(version, [staged], **how)
-    return [each.path for each in fs.operations if "sync" in each.name]
+    return [stable_path(each.path) for each in fs.operations if "sync" in each.name]
 
 
 def test_a_small_commit_costs_three_syncs() -> None:

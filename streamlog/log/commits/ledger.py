@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from streamlog.errors import FileMissingError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.files import make_directories, read_file, write_file_atomically
+from streamlog.fs.names import TEMPORARY_SUFFIX
 from streamlog.log.commits.decisions import Decision, format_fingerprint, parse_fingerprint
 from streamlog.log.commits.identity import Fingerprint, app_key
 from streamlog.log.commits.sealed import MAX_SEALED_SIZE, SealedValues, seal, unseal
@@ -132,6 +133,8 @@ class Ledgers:
             content = read_file(self._fs, path, max_size=MAX_SEALED_SIZE)
         except FileMissingError:
             return None
+        if _is_leftover(content, path, app):
+            return None
         return _parse(content, path, app)
 
     def has_retired(self, decision: Decision) -> bool:
@@ -172,6 +175,17 @@ class Ledgers:
 
     def _file_path(self, app: str) -> str:
         return f"{self.path}/{app_key(app)}"
+
+
+def _is_leftover(content: bytes, path: str, app: str) -> bool:
+    """Tell whether a file is the temporary one of another app's ledger.
+
+    Earlier versions wrote `KEY.tmp` beside the ledger `KEY`, and an app can be called that.
+    """
+    if not path.endswith(TEMPORARY_SUFFIX):
+        return False
+    owner = unseal(_KIND, content, path).text("app")
+    return owner != app and f"{app_key(owner)}{TEMPORARY_SUFFIX}" == app_key(app)
 
 
 def _format(ledger: Ledger) -> bytes:

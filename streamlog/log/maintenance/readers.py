@@ -34,6 +34,7 @@ from streamlog.errors import (
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.files import make_directories, read_file, write_file_atomically
 from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.names import temporary_path
 from streamlog.log.commits.query_checkpoint import QueryCheckpoint
 from streamlog.log.maintenance.source_offsets import SourceOffset, parse_source_offset
 from streamlog.log.roots import is_our_root, state_path
@@ -231,8 +232,9 @@ def check_progress(root: str, group: str, *, fs: FileSystem | None = None) -> No
         )
     path = progress_path(root, group)
     make_directories(fs, path.rpartition("/")[0])
-    fs.open(f"{path}.probe", OpenMode.CREATE_OR_WRITE).close()
-    fs.remove(f"{path}.probe")
+    probe = temporary_path(path)  # a name of its own: another query may start under this group
+    fs.open(probe, OpenMode.CREATE).close()
+    fs.remove(probe)
 
 
 def write_progress(

@@ -49,7 +49,13 @@ from streamlog.log.maintenance.partition_watch import PartitionWatch
 from streamlog.log.maintenance.retention import Deletion, delete_old_segments, plan_deletions
 from streamlog.log.manager import LogManager
 from streamlog.log.reader import LogReader
-from streamlog.log.roots import check_root, is_our_root, read_server_config, state_path
+from streamlog.log.roots import (
+    check_root,
+    is_our_root,
+    read_server_config,
+    remove_leftovers,
+    state_path,
+)
 from streamlog.server_config import ServerConfig
 from streamlog.topic import TopicPartition
 
@@ -276,12 +282,13 @@ class Maintenance:
 
     # ---- commits -----------------------------------------------------------------------------
     def _tidy_commits(self, report: MaintenanceReport) -> None:
-        """Retire what queries decided that are idle, and remove staged files of no use.
+        """Retire what idle queries decided; remove staged and temporary files of no use.
 
         A query that runs does it for itself; one that has ended leaves its last decisions here.
         """
         self._must_tidy = False
         try:
+            remove_leftovers(self._fs, self.root, now_ms=self._clock.now_ms())
             if self._has_names("commits", "pending") or self._has_names("staging"):
                 commits = self._open().commits
                 commits.retire_idle()

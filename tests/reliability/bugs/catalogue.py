@@ -212,6 +212,16 @@ BUGS: Final = (
     Bug("40 an offset that a power cut took along is taken for damage", (
         Edit("streamlog.segment.search", "    if size >= LOG_OVERHEAD:\n", "    if size > 0:\n"),
     ), "pytest", ("tests/segment/test_recovery_power.py",)),
+    Bug("50 a temporary file has a name that something else may have", (
+        Edit("streamlog.fs.names",
+             '    temporary = f".{base}~{os.getpid()}-{next(_numbers)}{TEMPORARY_SUFFIX}"\n',
+             '    temporary = f"{base}{TEMPORARY_SUFFIX}"\n'),
+    ), "pytest", ("tests/log/test_names.py::"
+                  "test_no_ledger_is_destroyed_by_the_temporary_file_of_another_app",)),
+    Bug("52 two writers of a file share its temporary name", (
+        Edit("streamlog.fs.names", "{os.getpid()}-{next(_numbers)}", "0-0"),
+    ), "pytest", ("tests/log/test_names.py::"
+                  "test_queries_with_one_group_id_write_their_progress_side_by_side",)),
     Bug("83 a query is recorded as a reader only when its next batch is planned", (
         Edit("streamlog.spark.stream_reader",
              "            self._record(self._initial)\n", ""),
