@@ -9,6 +9,7 @@ of a run, which may be a backlog, goes through the tasks.
 
 import json
 import logging
+import os
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -38,7 +39,6 @@ __all__ = ["BatchAppender", "append_batch"]
 SMALL_ROWS: Final = 50_000
 SMALL_SIZE: Final = 16 << 20  # staged bytes
 
-_RUN_ID_PROPERTY: Final = "spark.jobGroup.id"  # StreamExecution sets it to the run's id
 _STAGED_COLUMN: Final = "staged"
 _TOO_LARGE_TO_COLLECT: Final = "spark.driver.maxResultSize"
 
@@ -66,8 +66,8 @@ def append_batch(
         root: The log root.
         topic: The topic of all rows; None where the column `topic` says.
         checkpoint: The query's checkpointLocation; None asks the running query.
-        txn_app_id: Who writes; None for the query's id and the topic. A function that appends
-            several DataFrames of one batch gives each of them its own.
+        txn_app_id: Who writes; None for the query's id. A function that appends several
+            DataFrames of one batch to one topic gives each of them its own.
         compression_type: none, gzip, snappy, lz4 or zstd; none by default.
         flush_messages: Overrides the topic's `flush.messages`.
         flush_ms: Overrides the topic's `flush.ms`.
@@ -120,15 +120,18 @@ class BatchAppender:
             UnavailableError: A lock or the disk; nothing was decided.
         """
         query = _RunningQuery.of(df)
-        app = self._options.app_id or self._options.app_for(query.require_id())
-        _appends.refuse_second(app, query.run_id, batch_id)
-        checkpoint = self._find_checkpoint(df, query)
+        if self._options.app_id is None:
+            query.require_id()
+        identity = self._options.identity(query.query_id, batch_id)
+        _appends.refuse_second(self._options.root, identity, query.run_id)
+        checkpoint = QueryCheckpoint.find(
+            LocalFileSystem(), self._options.checkpoint_location or query.checkpoint_location
+        )
         plan = StagePlan.of(
             self._options,
             SinkSchema.of(df.schema, topic=self._options.topic),
             has_checksum=checkpoint is None,
         )
-        identity = CommitIdentity(app, batch_id)
         staged = self._stage(df, plan, identity)
         try:
             commit_staged(
@@ -142,13 +145,9 @@ class BatchAppender:
         except BaseException:
             discard_staged(self._options, identity, staged, fs=self.fs)
             raise
-        _appends.add(app, query.run_id, batch_id)
+        _appends.add(self._options.root, identity, query.run_id)
         rows, size = sum(file.rows for file in staged), sum(file.size for file in staged)
         self._is_small = rows <= SMALL_ROWS and size <= SMALL_SIZE
-
-    def _find_checkpoint(self, df: "DataFrame", query: "_RunningQuery") -> QueryCheckpoint | None:
-        location = self._options.checkpoint_location or query.checkpoint_location(df)
-        return QueryCheckpoint.find(LocalFileSystem(), location)
 
     def _stage(
         self, df: "DataFrame", plan: StagePlan, identity: CommitIdentity
@@ -226,19 +225,44 @@ def _parse_staged(text: str) -> StagedFile:
 
 # ---- the query that calls --------------------------------------------------------------------
 class _RunningQuery(NamedTuple):
-    """The streaming query in whose batch we are; both ids None outside of one."""
+    """The streaming query in whose batch we are; all None outside of one.
+
+    Attributes:
+        query_id: Its id, the same over restarts.
+        run_id: The id of this start of it.
+        checkpoint_location: Where its checkpoint is, as Spark resolved it.
+    """
 
     query_id: str | None
     run_id: str | None
+    checkpoint_location: str | None
 
     @classmethod
     def of(cls, df: "DataFrame") -> "_RunningQuery":
+        """Return the query that called.
+
+        Only its id is taken from the properties of the thread; all else comes from the query
+        object that Spark keeps under that id. The run's id is the job group as well, but a
+        function may set a job group of its own. The DataFrame's session is a copy of the one
+        that started the query, so only what all sessions share knows the query.
+
+        Raises:
+            InvalidRequestError: The thread belongs to a query that does not run any more.
+        """
         context = df.sparkSession.sparkContext
-        if context.getLocalProperty(BATCH_ID_PROPERTY) is None:
-            return cls(None, None)
-        return cls(
-            context.getLocalProperty(QUERY_ID_PROPERTY), context.getLocalProperty(_RUN_ID_PROPERTY)
-        )
+        query_id = context.getLocalProperty(QUERY_ID_PROPERTY)
+        if query_id is None or context.getLocalProperty(BATCH_ID_PROPERTY) is None:
+            return cls(None, None, None)
+        session: Any = df.sparkSession
+        jvm_id = session._jvm.java.util.UUID.fromString(query_id)
+        query = session._jsparkSession.sharedState().activeStreamingQueries().get(jvm_id)
+        if query is None:
+            raise InvalidRequestError(
+                "append_batch was called for a query that does not run",
+                got=f"{QUERY_ID_PROPERTY}={query_id}",
+                expected="a call within a batch of a running query",
+            )
+        return cls(query_id, str(query.runId()), str(query.resolvedCheckpointRoot()))
 
     def require_id(self) -> str:
         """Return the query's id.
@@ -254,47 +278,36 @@ class _RunningQuery(NamedTuple):
             )
         return self.query_id
 
-    def checkpoint_location(self, df: "DataFrame") -> str | None:
-        """Return the query's resolved checkpoint location; None where Spark does not say.
-
-        The DataFrame's session is a copy of the one that started the query; only what all
-        sessions share knows the query.
-        """
-        if self.query_id is None:
-            return None
-        session: Any = df.sparkSession
-        jvm_id = session._jvm.java.util.UUID.fromString(self.query_id)
-        query = session._jsparkSession.sharedState().activeStreamingQueries().get(jvm_id)
-        return None if query is None else str(query.resolvedCheckpointRoot())
-
 
 class _Appends:
-    """What each app has appended last in this process, by run and batch.
+    """What each app has appended last in this process, by root, run and batch.
 
-    Spark never gives a batch twice within one run. Who appends twice under one identity (two
+    Spark never gives a batch twice within one run. Two appends under one identity (two
     DataFrames, one app) would have the second taken for a replay of the first, and lost.
     """
 
     def __init__(self) -> None:
-        self._last: dict[str, tuple[str, int]] = {}
+        self._last: dict[tuple[str, str], tuple[str, int]] = {}
         self._lock = threading.Lock()
 
-    def refuse_second(self, app: str, run_id: str | None, batch_id: int) -> None:
-        """Raise where the app has appended in this batch of this run."""
+    def refuse_second(self, root: str, identity: CommitIdentity, run_id: str | None) -> None:
+        """Raise where the app has appended to this root in this batch of this run."""
+        key = (os.path.realpath(root), identity.app)
         with self._lock:
-            is_second = run_id is not None and self._last.get(app) == (run_id, batch_id)
+            is_second = run_id is not None and self._last.get(key) == (run_id, identity.version)
         if is_second:
             raise InvalidRequestError(
-                f"batch {batch_id} was appended already by {app!r} in this run",
-                expected="one append of each app in a batch",
+                f"batch {identity.version} was appended already by {identity.app!r} in this run",
+                expected="one append of each app to a topic in a batch",
                 hint="give each append_batch of the function its own txn_app_id",
             )
 
-    def add(self, app: str, run_id: str | None, batch_id: int) -> None:
+    def add(self, root: str, identity: CommitIdentity, run_id: str | None) -> None:
         """Note an append."""
         if run_id is not None:
             with self._lock:
-                self._last[app] = (run_id, batch_id)
+                key = (os.path.realpath(root), identity.app)
+                self._last[key] = (run_id, identity.version)
 
 
 _appends: Final = _Appends()

@@ -173,7 +173,12 @@ OPTIONS: Final = (
     Option("kafka.acks", Use.WRITE, "all", "0, 1 or all; all is 1 while there is one replica."),
     Option("flush.messages", Use.WRITE, "the topic's", "Overrides flush.messages of the topic."),
     Option("flush.ms", Use.WRITE, "the topic's", "Overrides flush.ms of the topic."),
-    Option("txnAppId", Use.WRITE, "the query's id", "Who writes, for exactly once."),
+    Option(
+        "txnAppId",
+        Use.WRITE,
+        "the query's id",
+        "Who writes, for exactly once; each topic written under it counts its own versions.",
+    ),
     Option("txnVersion", Use.WRITE, "the batch's id", "Which of its writes this is."),
     Option(
         "onReplayMismatch",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from streamlog.errors import InvalidOptionError, UnsupportedCompressionError
+from streamlog.log.commits.identity import CommitIdentity
 from streamlog.log.commits.query_checkpoint import local_path
 from streamlog.records.record import CompressionType
 from streamlog.spark.options import Use, check_options, parse_choice, parse_integer
@@ -72,12 +73,19 @@ class SinkOptions:
             == "auto",
         )
 
-    def app_for(self, query_id: str) -> str:
-        """Return who writes: the user's `txnAppId`, else the query and its topic.
+    def identity(self, query_id: str | None, version: int) -> CommitIdentity:
+        """Return the identity of a commit of this sink.
 
-        A query that names its topics by column has one app for all of them: `*` is no topic.
+        Args:
+            query_id: The id of the streaming query; None outside of one.
+            version: The batch's id, or `txnVersion`.
+
+        Raises:
+            InvalidRequestError: There is neither a query nor a `txnAppId`.
         """
-        return self.app_id or f"{query_id}/{self.topic or '*'}"
+        return CommitIdentity.of(
+            txn_app_id=self.app_id, query_id=query_id, topic=self.topic, version=version
+        )
 
 
 def _root(options: Mapping[str, str]) -> str:

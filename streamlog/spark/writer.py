@@ -49,9 +49,10 @@ QUERY_ID_PROPERTY: Final = "sql.streaming.queryId"  # StreamExecution.QUERY_ID_K
 
 @dataclass(frozen=True, slots=True)
 class StagedRows(WriterCommitMessage):
-    """A task's message to the driver: the file it staged."""
+    """A task's message to the driver: the file it staged, and the query it runs for, if any."""
 
     staged: StagedFile
+    query_id: str | None = None
 
 
 def stream_writer(
@@ -116,23 +117,23 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> StagedRows:
         """Stage the rows of one task; runs on an executor."""
         query_id = self._query_id or _task_property(QUERY_ID_PROPERTY)
-        return _stage_task(
+        identity = self._options.identity(query_id, int(_task_property(BATCH_ID_PROPERTY)))
+        staged = _stage_task(
             self._options,
             self._schema,
             iterator,
-            app=self._options.app_for(query_id),
-            version=int(_task_property(BATCH_ID_PROPERTY)),
+            identity=identity,
             has_checksum=self._query_id is None,
             fs=self.fs,
         )
+        return StagedRows(staged, query_id)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Make the staged rows of all tasks part of the log, or find that they are."""
-        staged = _staged_files(messages)
         commit_staged(
             self._options,
-            CommitIdentity(staged[0].app, batchId),
-            staged,
+            self._options.identity(_query_id_of(messages), batchId),
+            _staged_files(messages),
             rule=ReplayRule.NEXT,
             checkpoint=_find_checkpoint(self._options),
             fs=self.fs,
@@ -143,7 +144,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Remove what was staged, unless a commit that raised had decided all the same."""
         staged = _staged_files(messages)
         if staged:
-            identity = CommitIdentity(staged[0].app, batchId)
+            identity = self._options.identity(_query_id_of(messages), batchId)
             discard_staged(self._options, identity, staged, fs=self.fs)
 
 
@@ -157,18 +158,18 @@ class BatchWriter(DataSourceArrowWriter):
         if options.app_id is None or options.version is None:
             self._identity = CommitIdentity.anonymous(random_module.SystemRandom())
         else:
-            self._identity = CommitIdentity(options.app_id, options.version)
+            self._identity = options.identity(None, options.version)
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> StagedRows:
         """Stage the rows of one task; runs on an executor."""
-        return _stage_task(
+        staged = _stage_task(
             self._options,
             self._schema,
             iterator,
-            app=self._identity.app,
-            version=self._identity.version,
+            identity=self._identity,
             has_checksum=not self._identity.is_anonymous,
         )
+        return StagedRows(staged)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Make the staged rows of all tasks part of the log, or find that they are."""
@@ -200,6 +201,12 @@ def _staged_files(messages: Sequence[WriterCommitMessage | None]) -> list[Staged
     return [message.staged for message in messages if isinstance(message, StagedRows)]
 
 
+def _query_id_of(messages: Sequence[WriterCommitMessage | None]) -> str | None:
+    """Return the id of the query that the tasks ran for."""
+    ids = (message.query_id for message in messages if isinstance(message, StagedRows))
+    return next(ids, None)
+
+
 def _task_property(name: str) -> str:
     context = TaskContext.get()
     value: str | None = None if context is None else context.getLocalProperty(name)
@@ -217,11 +224,10 @@ def _stage_task(
     schema: SinkSchema,
     batches: Iterator["pa.RecordBatch"],
     *,
-    app: str,
-    version: int,
+    identity: CommitIdentity,
     has_checksum: bool,
     fs: FileSystem | None = None,
-) -> StagedRows:
+) -> StagedFile:
     from streamlog.spark.stage import StagePlan, stage_rows
 
     context = TaskContext.get()
@@ -230,9 +236,9 @@ def _stage_task(
         SystemClock(),
         StagePlan.of(options, schema, has_checksum=has_checksum),
         batches,
-        app=app,
-        version=version,
+        app=identity.app,
+        version=identity.version,
         task=0 if context is None else context.partitionId(),
     )
     settle(os.getpid())
-    return StagedRows(staged)
+    return staged

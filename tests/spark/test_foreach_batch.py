@@ -4,6 +4,7 @@ import pytest
 
 import streamlog
 from streamlog.errors import InvalidOptionError, InvalidRequestError
+from streamlog.log.manager import LogManager
 from streamlog.spark import foreach_batch
 from streamlog.spark.foreach_batch import append_batch
 from tests.support.sink import (
@@ -171,6 +172,60 @@ def test_two_frames_of_one_batch_need_two_names(root, feed, checkpoint):
     other = Checkpoint(checkpoint.path.parent / "other")
     assert run(feed, other, append_both) is None
     assert sorted_values(root.path, "out") == ["row 000", "row 000", "row 001"]
+
+
+def test_one_txn_app_id_writes_one_batch_to_two_topics(root, feed, checkpoint):
+    """Delta's idempotent pattern: one DataFrame, two targets, one app."""
+    root.create("copy").append("in", 0, numbered(0, 3))
+    appends = [append_batch(root.path, topic=name, txn_app_id="etl") for name in ("out", "copy")]
+
+    def append_both(frame, batch_id):
+        for append in appends:
+            append(frame, batch_id)
+
+    assert run(feed, checkpoint, append_both) is None
+    checkpoint.forget_commit(1)
+    assert run(feed, checkpoint, append_both) is None
+
+    assert sorted_values(root.path, "out") == numbered(0, 3)
+    assert sorted_values(root.path, "copy") == numbered(0, 3)
+
+
+def test_a_job_group_of_the_users_does_not_hide_a_second_append(spark, root, feed, checkpoint):
+    root.append("in", 0, numbered(0, 2))
+    append = append_batch(root.path, topic="out")
+
+    def append_twice(frame, batch_id):
+        append(frame.where("value = 'row 000'"), batch_id)
+        frame.sparkSession.sparkContext.setJobGroup("mine", "another group")
+        append(frame.where("value = 'row 001'"), batch_id)
+
+    assert "was appended already" in run(feed, checkpoint, append_twice)
+
+
+def test_one_batch_goes_to_one_topic_name_in_two_roots(root, feed, checkpoint, tmp_path):
+    other = str(tmp_path / "other")
+    with LogManager.open(other, create=True) as manager:
+        manager.create_topic("out", 1)
+    root.append("in", 0, numbered(0, 3))
+    appends = [append_batch(path, topic="out") for path in (root.path, other)]
+
+    def append_both(frame, batch_id):
+        for append in appends:
+            append(frame, batch_id)
+
+    assert run(feed, checkpoint, append_both) is None
+    assert sorted_values(root.path, "out") == numbered(0, 3)
+    assert sorted_values(other, "out") == numbered(0, 3)
+
+    again = append_batch(f"{other}/../other", topic="out")
+
+    def append_by_another_path(frame, batch_id):
+        appends[1](frame, batch_id)
+        again(frame, batch_id)
+
+    root.append("in", 0, numbered(3, 4))
+    assert "was appended already" in run(feed, checkpoint, append_by_another_path)
 
 
 def test_stateful_queries_work_by_both_ways(spark, root, feed, checkpoint):

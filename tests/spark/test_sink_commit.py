@@ -81,6 +81,21 @@ def test_tasks_stand_in_their_order_whatever_order_they_report_in(root, sink):
     assert values_of(root.path, "orders") == [b"a", b"b", b"c"]
 
 
+def test_one_version_of_one_writer_goes_to_two_topics(root):
+    """Delta's idempotent pattern: one DataFrame, two targets, one `txnAppId`."""
+    for topic in ("a", "b"):
+        root.create(topic)
+        options = SinkOptions(root=root.path, topic=topic, app_id="etl")
+        sink = Sink(root.path, app=options.identity(None, 5).app, topic=topic)
+        for _ in range(2):
+            staged = sink.stage(5, b"row")
+            commit_staged(
+                options, options.identity(None, 5), [staged], rule=ReplayRule.NEXT, checkpoint=None
+            )
+
+    assert [values_of(root.path, topic) for topic in ("a", "b")] == [[b"row"]] * 2
+
+
 def test_what_others_appended_between_two_commits_is_not_written_over(root, sink):
     sink.write(0, b"ours 0")
     root.append("orders", 0, ["theirs"])

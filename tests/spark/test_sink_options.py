@@ -1,6 +1,6 @@
 import pytest
 
-from streamlog.errors import InvalidOptionError, InvalidTopicError
+from streamlog.errors import InvalidOptionError, InvalidRequestError, InvalidTopicError
 from streamlog.records.record import CompressionType
 from streamlog.spark.options import Use
 from streamlog.spark.sink_options import SinkOptions
@@ -93,8 +93,14 @@ def test_a_batch_gives_both_of_app_and_version_or_neither():
     [
         ({"topic": "orders"}, "query-1/orders"),
         ({}, "query-1/*"),
-        ({"topic": "orders", "txnAppId": "daily"}, "daily"),
+        ({"topic": "orders", "txnAppId": "daily"}, "daily/orders"),
+        ({"txnAppId": "daily"}, "daily/*"),
     ],
 )
-def test_who_writes_is_the_query_and_its_topic_unless_told(options, app):
-    assert stream(**options).app_for("query-1") == app
+def test_an_app_is_who_writes_and_the_target(options, app):
+    assert stream(**options).identity("query-1", 3)[:2] == (app, 3)
+
+
+def test_without_a_query_somebody_has_to_say_who_writes():
+    with pytest.raises(InvalidRequestError, match="nothing says who writes"):
+        stream().identity(None, 3)

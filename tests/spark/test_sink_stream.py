@@ -124,6 +124,16 @@ def test_a_new_checkpoint_is_a_new_query(root, copying, tmp_path):
     assert sorted_values(root.path, "out") == sorted(numbered(0, 2) * 2)
 
 
+def test_two_queries_of_one_txn_app_id_write_to_two_topics(root, copying, tmp_path):
+    root.create("copy").append("in", 0, numbered(0, 3))
+
+    assert copying(txnAppId="etl") is None
+    assert copying(Checkpoint(tmp_path / "other"), topic="copy", txnAppId="etl") is None
+
+    assert sorted_values(root.path, "out") == numbered(0, 3)
+    assert sorted_values(root.path, "copy") == numbered(0, 3)
+
+
 def test_a_checkpoint_without_its_batches_stops_rather_than_skips(root, copying, checkpoint):
     root.append("in", 0, numbered(0, 4))
     copying()

@@ -32,6 +32,7 @@ from streamlog.log.commits.extents import ExtentReader
 from streamlog.log.commits.ground import make_ground_sure, sync_paths
 from streamlog.log.commits.history import History, PastCommit
 from streamlog.log.commits.identity import CommitIdentity, Fingerprint, check_identity
+from streamlog.log.commits.inheritance import Inheritance, inheritance_of
 from streamlog.log.commits.ledger import CommittedRange, Ledgers, ranges_of
 from streamlog.log.commits.pending import PendingDecisions
 from streamlog.log.commits.replay import OnMismatch, ReplayRule, Verdict, judge_commit
@@ -95,6 +96,7 @@ class _Request:
     sync_paths: Sequence[str]
     flush_messages: int | None
     flush_ms: int | None
+    inheritance: Inheritance | None
 
 
 class CommitLog:
@@ -190,6 +192,7 @@ class CommitLog:
             sync_paths=sync_paths,
             flush_messages=flush_messages,
             flush_ms=flush_ms,
+            inheritance=inheritance_of(identity, self._pending, self._ledgers, self._app_lock),
         )
         with self._app_lock(identity.app):
             outcome, standing = self._commit(request)
@@ -217,12 +220,12 @@ class CommitLog:
         """Judge and do it; once more where another committer was faster in spite of the lock."""
         for attempt in range(1, _ATTEMPTS + 1):
             history = History.load(request.identity.app, self._pending, self._ledgers)
-            past = history.find(request.identity.version)
+            past, last_version = _past_of(request, history)
             verdict, index = judge_commit(
                 request.identity,
                 request.fingerprint,
                 [old.fingerprint for old in past],
-                last_version=history.standing.last_version,
+                last_version=last_version,
                 rule=request.rule,
                 on_mismatch=request.on_mismatch,
             )
@@ -467,6 +470,13 @@ class CommitLog:
     ) -> AbstractContextManager[None]:
         timeout_ms = self._lock_timeout_ms if timeout_ms is None else timeout_ms
         return locked_app(self._fs, self._clock, self._root, app, timeout_ms=timeout_ms)
+
+
+def _past_of(request: _Request, history: History) -> tuple[Sequence[PastCommit], int]:
+    """Return what stands for the version already, and the app's last version."""
+    if history.is_new and request.inheritance is not None:
+        return request.inheritance.past, request.inheritance.last_version
+    return history.find(request.identity.version), history.standing.last_version
 
 
 def _cannot_open(partition: TopicPartition) -> CommitTarget:

@@ -11,6 +11,7 @@ __all__ = [
     "PRODUCER_ID_BASE",
     "CommitIdentity",
     "Fingerprint",
+    "FormerName",
     "app_key",
     "check_identity",
     "checksum_sum",
@@ -20,12 +21,28 @@ __all__ = [
 MAX_VERSION: Final = 2**63 - 1  # a Spark batch id is a long
 MAX_APP_LENGTH: Final = 4096
 _ANONYMOUS: Final = "anonymous/"
+_ROWS_NAME_TOPICS: Final = "*"  # no topic can be called that
 _CHECKSUM_SPAN: Final = 1 << 64
 _KEY_LENGTH_MAX: Final = 120  # leaves room in the 255 bytes of a file name
 _KEY_FRONT: Final = 80
 PRODUCER_ID_BASE: Final = 1 << 62  # a broker hands out ids from 0; it never gets that far
 _PRODUCER_ID_BITS: Final = 61
 _SOURCE_LENGTH_MAX: Final = 1024  # of a fingerprint that is kept as it is
+
+
+class FormerName(NamedTuple):
+    """The name an app had before its target was part of it: the bare `txnAppId`.
+
+    Decisions and ledgers under that name may still lie in a root, and a commit they hold must not
+    be made a second time (see `streamlog.log.commits.inheritance`).
+
+    Attributes:
+        app: The bare name.
+        topic: The target of the app today; None where rows name their topics.
+    """
+
+    app: str
+    topic: str | None
 
 
 class CommitIdentity(NamedTuple):
@@ -36,11 +53,41 @@ class CommitIdentity(NamedTuple):
         version: The number of this one, at least 0.
         is_anonymous: Whether the app is used for this one commit only, so that nothing of it need
             be remembered.
+        former: The name under which earlier releases kept the app's past, None for none.
     """
 
     app: str
     version: int
     is_anonymous: bool = False
+    former: FormerName | None = None
+
+    @classmethod
+    def of(
+        cls, *, txn_app_id: str | None, query_id: str | None, topic: str | None, version: int
+    ) -> "CommitIdentity":
+        """Return the identity of a sink's commit: who writes, and where to.
+
+        This is the only place that names an app. The target is part of the name, or one batch
+        written to two topics under one `txnAppId` would count as written after the first. No topic
+        has a `/` in its name, so no two pairs of writer and target have one app.
+
+        Args:
+            txn_app_id: The name the user gave the writer, None for none.
+            query_id: The id of the streaming query, None outside of one; counts where the user
+                gave no name.
+            topic: The topic of all rows; None where the rows name their topics.
+            version: The number of the commit.
+
+        Raises:
+            InvalidRequestError: There is neither a name nor a query.
+        """
+        writer = txn_app_id or query_id
+        if not writer:
+            raise InvalidRequestError(
+                "nothing says who writes", expected="a streaming query, or txnAppId"
+            )
+        former = FormerName(txn_app_id, topic) if txn_app_id else None
+        return cls(f"{writer}/{topic or _ROWS_NAME_TOPICS}", version, former=former)
 
     @classmethod
     def anonymous(cls, random: random_module.Random) -> "CommitIdentity":
