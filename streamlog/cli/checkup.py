@@ -242,8 +242,8 @@ def check_root_at(fs: FileSystem, root: str) -> Iterator[Finding]:
         fs: Where it is.
         root: Its directory.
     """
-    root = os.path.abspath(root)
     try:
+        root = fs.resolve(root)
         check_root(fs, root)
         partitions = find_partitions(fs, root)
     except StreamLogError as error:
@@ -329,6 +329,7 @@ def _check_leftovers(
         f"{path}/{name}"
         for numbers in partitions.values()
         for path in numbers.values()
+        if fs.stat(fs.resolve(path)) is not None  # else told as a link
         for name in fs.list(path)
         if name.endswith(_UNFINISHED) or KEPT_ASIDE.search(name)
     ]

@@ -2,8 +2,8 @@
 
 The file system is the access control of a log. Whoever may write into a root may feed every reader
 any bytes, so it is said who may; and a promise that the disk does not keep is told where that can
-be seen. Each check returns findings; none raises because something is wrong, and none follows a
-symbolic link.
+be seen. Each check returns findings; none raises because something is wrong, and none looks
+below a symbolic link.
 """
 
 import contextlib
@@ -21,6 +21,7 @@ from streamlog.clock import Clock, SystemClock
 from streamlog.errors import StreamLogError
 from streamlog.fs.api import FileKind, FileStat, FileSystem, OpenMode
 from streamlog.fs.names import temporary_path
+from streamlog.log.directories import Holding, holding_of
 from streamlog.log.roots import state_path
 from streamlog.topic import parse_partition_directory
 
@@ -57,7 +58,7 @@ def check_access(fs: FileSystem, root: str) -> Iterator[Finding]:
     links = [
         path
         for path, found in below
-        if found.kind is FileKind.SYMLINK
+        if (found.kind is FileKind.SYMLINK and not _is_linked_partition(fs, root, path))
         or (found.kind is FileKind.FILE and found.links > 1 and path.endswith(".log"))
     ]
     odd = [path for path, found in below if found.kind is FileKind.OTHER]
@@ -69,12 +70,22 @@ def check_access(fs: FileSystem, root: str) -> Iterator[Finding]:
     )
     yield _some(
         *("links", FAIL, links, root, "symbolic links, or segments with a second name"),
-        "see where they lead; neither is ever followed, and what has two names changes twice",
+        "see where they lead: only a link to a directory with a log is followed, and only as a "
+        "partition; what has two names changes twice",
     )
     yield _some(
         *("kinds", FAIL, odd, root, "pipes, sockets or devices"),
         "remove them; they are never opened",
     )
+
+
+def _is_linked_partition(fs: FileSystem, root: str, path: str) -> bool:
+    """Tell whether a link is followed: to a directory with a log, as a partition's name."""
+    if os.path.dirname(path) != root or parse_partition_directory(os.path.basename(path)) is None:
+        return False
+    with contextlib.suppress(StreamLogError):  # it leads nowhere
+        return holding_of(fs, path) is Holding.LOG
+    return False
 
 
 def check_look_alikes(fs: FileSystem, root: str, topics: Iterable[str]) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from streamlog.cli.settings import Settings, is_path
 from streamlog.errors import StorageError, StreamLogError, UnknownTopicError
 from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.local import LocalFileSystem
+from streamlog.log.directories import Holding, holding_of
 from streamlog.log.reader import LogReader
 from streamlog.log.topics import find_partitions, unknown_topic_error
 from streamlog.records.record import IsolationLevel
@@ -136,19 +137,24 @@ def find_sources(
 def _look_alikes(
     fs: FileSystem, root: str, topic: str | None, partitions: Sequence[int]
 ) -> Iterator[StreamLogError]:
-    """Yield what is called like a wanted partition and is no directory, a link to one perhaps."""
-    is_directory = (found := fs.stat(root)) is not None and found.kind is FileKind.DIRECTORY
+    """Yield what is called like a wanted partition and is no directory."""
+    is_directory = (found := fs.stat(root)) is None or found.kind is not FileKind.FILE
     for name in fs.list(root) if is_directory else ():
         named = parse_partition_directory(name)
         if named is None or topic not in (None, named.topic):
             continue
-        found = fs.stat(f"{root}/{name}")
         is_wanted = not partitions or named.partition in partitions
-        if is_wanted and found is not None and found.kind is not FileKind.DIRECTORY:
+        if is_wanted and _is_no_directory(fs, f"{root}/{name}"):
             yield StorageError(
                 "called like a partition, and is none: it is not read",
                 path=f"{root.rstrip('/')}/{name}",
-                got=f"a {found.kind.value}",
-                expected="a directory",
-                hint="name the directory itself, if this is a link to one",
+                got=f"a file called {name}",
+                expected="a directory, or a link to one",
             )
+
+
+def _is_no_directory(fs: FileSystem, path: str) -> bool:
+    try:
+        return holding_of(fs, path) is Holding.NO_DIRECTORY
+    except StorageError:
+        return False  # a link that leads nowhere: reading it is the error

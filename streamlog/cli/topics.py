@@ -1,5 +1,6 @@
 """`streamlog topics`: make, list, describe, alter and delete topics."""
 
+import sys
 from collections.abc import Iterable
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -7,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamlog.cli.completion import complete_topics
-from streamlog.cli.failures import Findings
+from streamlog.cli.failures import EXIT_FINDING, Findings
 from streamlog.cli.maintain import held_lines
 from streamlog.cli.settings import JSON_SHAPES, Settings, reading_verb
-from streamlog.errors import StreamLogError
+from streamlog.errors import InvalidRequestError, StreamLogError
 
 if TYPE_CHECKING:
     from streamlog.cli.output import Output
@@ -39,6 +40,11 @@ def topics(settings: Settings) -> None:
     help="A setting of the topic, by Kafka's key; may be repeated.",
 )
 @click.option("--if-not-exists", is_flag=True, help="Leave a topic of that name as it is.")
+@click.option(
+    "--adopt",
+    is_flag=True,
+    help="Make the log root of a directory that is not empty: logs in it become topics.",
+)
 @reading_verb
 def create(
     settings: Settings,
@@ -47,8 +53,13 @@ def create(
     partitions: int | None,
     configs: tuple[str, ...],
     if_not_exists: bool,
+    adopt: bool,
 ) -> None:
     """Make a topic, and the log root where it is missing.
+
+    A log root is made of a missing or an empty directory; with --adopt of any other one, too, but
+    for those of the operating system. Only directories that hold a log become topics; all else
+    there is left alone.
 
     \b
     Examples:
@@ -62,7 +73,7 @@ def create(
 
     check_new_topic_name(name)
     LogConfig.from_properties(own)
-    with LogManager.open(settings.root, create=True) as manager:
+    with LogManager.open(settings.root, create=True, adopt=adopt) as manager:
         made = manager.create_topic(name, partitions, own, if_not_exists=if_not_exists)
         _print_summaries(settings, [made])
 
@@ -165,22 +176,47 @@ def alter(
         _print_summaries(settings, [altered])
 
 
-@topics.command()
+@topics.command(short_help="Delete a topic with all its records.")
 @click.argument("name", shell_complete=complete_topics)
+@click.option("--yes", is_flag=True, help="Do not ask on a terminal.")
 @reading_verb
-def delete(settings: Settings, *, name: str) -> None:
-    """Delete a topic with all its records.
+def delete(settings: Settings, *, name: str, yes: bool) -> None:
+    """Delete a topic with all its records; asks first where a person is at the terminal.
+
+    Only files of logs are removed. What else lies in the topic's directories stays there, and is
+    named.
 
     \b
-    Example:
+    Examples:
       streamlog --path /tmp/log topics delete orders
+      streamlog --path /tmp/log topics delete orders --yes
     """
     from streamlog.cli.output import remark
     from streamlog.log.manager import LogManager
 
     with LogManager.open(settings.root) as manager:
-        manager.delete_topic(name)
+        if not yes and sys.stdin.isatty() and not _is_confirmed(manager, name):
+            remark(settings, "nothing was deleted")
+            raise click.exceptions.Exit(EXIT_FINDING)
+        left = manager.delete_topic(name)
     remark(settings, f"deleted topic {name}")
+    for path in left:
+        remark(settings, f"left {path}: it is no file of a log")
+
+
+def _is_confirmed(manager: "LogManager", name: str) -> bool:
+    """Ask whether a topic is to go."""
+    from streamlog.cli.output import human_size
+
+    described, errors = _describe_each(manager, [name])
+    what = f"topic {name} of {manager.root}"
+    if described:
+        row = _summary(described[0])
+        size = human_size(row["bytes"])
+        what += f" with {row['partitions']} partitions, {row['offsets']} offsets, {size}"
+    elif isinstance(errors[0], InvalidRequestError):
+        raise errors[0]  # there is no such topic: nothing to ask
+    return click.confirm(f"delete {what}?", err=True)
 
 
 def _key_and_value(text: str) -> tuple[str, str]:

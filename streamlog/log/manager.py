@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from streamlog.clock import Clock, SystemClock
 from streamlog.config import ConfigValue, LogConfig
 from streamlog.errors import InvalidRequestError, UnknownTopicError
-from streamlog.fs.api import FileKind, FileSystem
+from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log import registry, topics
 from streamlog.log.checkpoints import write_high_watermarks
@@ -118,6 +118,7 @@ class LogManager:
         root: str | os.PathLike[str],
         *,
         create: bool = False,
+        adopt: bool = False,
         fs: FileSystem | None = None,
         clock: Clock | None = None,
         random: random_module.Random | None = None,
@@ -127,7 +128,9 @@ class LogManager:
 
         Args:
             root: The directory; also a broker's log.dir, for reading.
-            create: Make it where it is missing.
+            create: Make it where it is missing; an empty directory will do.
+            adopt: Make it of a directory that holds files, too: logs in it become topics, and
+                nothing else is touched.
             fs: The file system; the machine's own by default.
             clock: The clock; the machine's own by default.
             random: For ids.
@@ -145,7 +148,7 @@ class LogManager:
         random = random or random_module.Random()
         path = os.path.abspath(os.fspath(root))
         if create:
-            make_root(fs, clock, path, random=random)
+            make_root(fs, clock, path, random=random, adopt=adopt)
         check_root(fs, path)
         return cls(path, fs=fs, clock=clock, random=random, chores=chores)
 
@@ -295,8 +298,11 @@ class LogManager:
                 self._check_exists(name)
             self.create_topic(name, if_not_exists=True)
 
-    def delete_topic(self, name: str) -> None:
+    def delete_topic(self, name: str) -> list[str]:
         """Delete a topic with all its records; durable.
+
+        Returns:
+            The paths of files in its directories that no log has, and that were left.
 
         Raises:
             UnknownTopicError: There is no such topic.
@@ -310,7 +316,7 @@ class LogManager:
                 self._logs.pop(partition).close()
             for partition in [each for each in self._readers if each.topic == name]:
                 self._readers.pop(partition).close()
-            registry.delete_topic(self.fs, self.clock, self.root, name)
+            return registry.delete_topic(self.fs, self.clock, self.root, name)
 
     def delete_records(
         self, topic: str, partition: int, offset: int, *, force: bool = False
@@ -428,8 +434,8 @@ class LogManager:
     def _path(self, wanted: TopicPartition) -> str:
         self._check_exists(wanted.topic)
         path = f"{self.root}/{wanted}"
-        found = self.fs.stat(path)
-        if found is not None and found.kind is FileKind.DIRECTORY and wanted.partition >= 0:
+        is_ours = is_our_root(self.fs, self.root)
+        if wanted.partition >= 0 and topics.is_partition(self.fs, path, is_registered=is_ours):
             return path
         numbers = list(topics.partition_directories(self.fs, self.root, wanted.topic))
         raise UnknownTopicError(

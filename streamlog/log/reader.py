@@ -26,6 +26,7 @@ from streamlog.fs.api import FileKind, FileStat, FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log import checkpoints, partition_metadata
 from streamlog.log.append import OffsetAndTimestamp
+from streamlog.log.directories import stat_directory
 from streamlog.log.epochs import LeaderEpochCache
 from streamlog.log.iteration import IterableLog
 from streamlog.log.leftovers import LogFile, live_logs
@@ -95,8 +96,9 @@ class LogReader(IterableLog):
             StorageError: It cannot be read.
         """
         fs = fs or LocalFileSystem()
-        found = fs.stat(os.fspath(path).rstrip("/"))
-        is_segment = parse_log_file_name(os.path.basename(path)) is not None
+        name = os.fspath(path).rstrip("/")
+        is_segment = parse_log_file_name(os.path.basename(name)) is not None
+        found = fs.stat(name) if is_segment else stat_directory(fs, name)
         if found is None or found.kind is not (FileKind.FILE if is_segment else FileKind.DIRECTORY):
             raise UnknownTopicError(
                 "no such partition",
@@ -192,7 +194,7 @@ class LogReader(IterableLog):
             UnknownTopicError: The directory is gone.
             CorruptDataError: A file that had to be looked at is damaged.
         """
-        directory = self._fs.stat(self.path)
+        directory = stat_directory(self._fs, self.path)
         if directory is None:
             raise UnknownTopicError(
                 "the partition's directory is gone", path=self.path, expected="a directory"

@@ -5,25 +5,23 @@ topic is made and goes first when it is deleted. A crash in between leaves
 
     directories NAME-0, NAME-1 … without a properties file     made halfway: the next creation
                                                                removes the empty ones
+    NAME-0.ID-delete                                           its files go; what is no file of a
+                                                               log stays, under its old name
     NAME.deleted beside the other properties files             deleted halfway: the next creation
                                                                or deletion of NAME finishes that
 
 All partitions of a topic hold the same topic id in their `partition.metadata`.
 """
 
-import contextlib
 import logging
 import os
 import random as random_module
-import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
 from streamlog.clock import Clock
 from streamlog.config import ConfigValue, check_topic_keys
 from streamlog.errors import (
-    CorruptDataError,
-    FileMissingError,
     InvalidConfigError,
     InvalidPartitionsError,
     InvalidRequestError,
@@ -32,15 +30,14 @@ from streamlog.errors import (
     command_at,
 )
 from streamlog.fs.api import FileKind, FileSystem
-from streamlog.fs.files import remove_tree
 from streamlog.fs.names import temporary_base
-from streamlog.log import checkpoints
-from streamlog.log.locks import refuse_live_broker, take_partition_lock
+from streamlog.log.directories import refuse_strangers, remove_log_files, stat_directory
+from streamlog.log.locks import refuse_live_broker
+from streamlog.log.meta_properties import META_PROPERTIES
 from streamlog.log.partition_metadata import (
     PARTITION_METADATA,
     new_topic_id,
     read_topic_id,
-    topic_id_hex,
     write_topic_id,
 )
 from streamlog.log.roots import (
@@ -52,7 +49,9 @@ from streamlog.log.roots import (
     topic_properties_path,
     write_topic_properties,
 )
+from streamlog.log.topic_deletion import deletion_path, finish_deletion
 from streamlog.log.topics import (
+    directories_named,
     list_topics,
     partition_directories,
     read_topic_properties,
@@ -60,18 +59,16 @@ from streamlog.log.topics import (
     unknown_topic_error,
 )
 from streamlog.settings import text_of
-from streamlog.topic import TopicPartition, check_new_topic_name, check_topic_name
+from streamlog.topic import (
+    TopicPartition,
+    check_new_topic_name,
+    check_topic_name,
+    parse_partition_directory,
+)
 
 __all__ = ["alter_topic", "create_topic", "delete_topic", "ensure_partition"]
 
 MAX_PARTITIONS: Final = 100_000  # of one topic; more than a directory's listing would bear
-_MAX_FILE_NAME: Final = 255  # NAME_MAX; UnifiedLog.logDeleteDirName keeps to it as well
-_DELETED: Final = ".deleted"
-_LOCK_TIMEOUT_MS: Final = 30_000
-# LogFileUtils.DELETE_DIR_SUFFIX; the id is the topic's, where Kafka draws one by chance
-_DELETE_DIRECTORY: Final = re.compile(
-    r"(?P<topic>.+)-(?:0|[1-9][0-9]*)\.[0-9a-f]{32}-delete", re.ASCII
-)
 
 _logger = logging.getLogger(__name__)
 
@@ -115,7 +112,7 @@ def create_topic(
     refuse_live_broker(fs, root)
     with registry_locked(fs, clock, root):
         _refuse_taken_name(root, topic, list_topics(fs, root))
-        _finish_deletion(fs, clock, root, topic)
+        finish_deletion(fs, clock, root, topic)
         _remove_half_made(fs, root, topic)
         topic_id = new_topic_id(random)
         for number in range(partitions):
@@ -137,7 +134,8 @@ def ensure_partition(
 ) -> str:
     """Make a partition, its topic and its root where they are missing; return the topic id.
 
-    A partition's directory that somebody copied here becomes a partition of the root.
+    A partition's directory that somebody copied here becomes a partition of the root, if it holds
+    a log or nothing.
 
     Args:
         fs: Where the root is.
@@ -148,22 +146,26 @@ def ensure_partition(
 
     Raises:
         InvalidTopicError: Not a name for a topic, or one that collides with another's.
+        InvalidRequestError: The directory holds no log but other files, the partition belongs to
+            another root, or no root can be made there.
         CorruptCheckpointError: The `partition.metadata` that is there cannot be understood.
         UnavailableError: A lock or the disk.
     """
     check_topic_name(partition.topic)
     path = f"{root}/{partition}"
+    _refuse_another_roots(fs, root, partition)
     if is_our_root(fs, root) and fs.stat(topic_properties_path(root, partition.topic)):
         topic_id = _topic_id_if_there(fs, path)
         if topic_id is not None:
             return topic_id
-    make_root(fs, clock, root, random=random)
+    refuse_strangers(fs, path)
+    make_root(fs, clock, root, random=random, named=partition)
     with registry_locked(fs, clock, root):
         is_known = topic_exists(fs, root, partition.topic)
         if not is_known:
             check_new_topic_name(partition.topic)
             _refuse_taken_name(root, partition.topic, list_topics(fs, root))
-            _finish_deletion(fs, clock, root, partition.topic)
+            finish_deletion(fs, clock, root, partition.topic)
         topic_id = _topic_id(fs, root, partition, random)
         _make_partition(fs, path, topic_id)
         fs.sync_directory(root)
@@ -173,8 +175,40 @@ def ensure_partition(
 
 
 def _topic_id_if_there(fs: FileSystem, path: str) -> str | None:
-    found = fs.stat(path)
+    found = stat_directory(fs, path)
     return None if found is None else read_topic_id(fs, path)
+
+
+def _refuse_another_roots(fs: FileSystem, root: str, partition: TopicPartition) -> None:
+    """Raise for a link to a directory that somebody else writes: under another lock, or none.
+
+    Raises:
+        InvalidRequestError: It leads into another log root, or where another link leads.
+    """
+    path = f"{root}/{partition}"
+    found = fs.stat(path)
+    if found is None or found.kind is not FileKind.SYMLINK:
+        return
+    target = fs.resolve(path)
+    parent = os.path.dirname(target)
+    if fs.stat(f"{parent}/{META_PROPERTIES}") is not None or is_our_root(fs, parent):
+        raise InvalidRequestError(
+            "this partition is a link into another log root, and is only read here",
+            path=path,
+            got=f"a link to {target}",
+            expected="a directory that no other log root has",
+            hint=f"move the directory out of {parent} first",
+        )
+    for name in fs.list(root):
+        other = f"{root}/{name}"
+        if other != path and parse_partition_directory(name) and fs.resolve(other) == target:
+            raise InvalidRequestError(
+                "two partitions are links to one directory",
+                path=path,
+                got=f"{name} leads there as well",
+                expected="a directory for each",
+                hint=f"remove the link that should not be: ls -l {root}",
+            )
 
 
 def _topic_id(
@@ -229,8 +263,9 @@ def _refuse_taken_name(root: str, topic: str, known: list[str]) -> None:
 
 def _remove_half_made(fs: FileSystem, root: str, topic: str) -> None:
     """Remove the empty directories of a creation that was cut short."""
-    leftovers = partition_directories(fs, root, topic)
+    leftovers = directories_named(fs, root, topic)
     for path in leftovers.values():
+        refuse_strangers(fs, path)
         kept = [name for name in fs.list(path) if _holds_something(fs, path, name)]
         if kept:
             raise InvalidRequestError(
@@ -241,7 +276,7 @@ def _remove_half_made(fs: FileSystem, root: str, topic: str) -> None:
                 hint=f"move it away first: mv {path} {path}.kept",
             )
     for path in leftovers.values():
-        remove_tree(fs, path)
+        remove_log_files(fs, path)
 
 
 def _holds_something(fs: FileSystem, directory: str, name: str) -> bool:
@@ -298,6 +333,8 @@ def alter_topic(
         changed = _changed_configs(own, configs, delete_configs)
         read_server_config(fs, root).log_config(changed)
         added = _partitions_to_add(fs, root, topic, partitions)
+        for number in added:
+            refuse_strangers(fs, f"{root}/{TopicPartition(topic, number)}")
         if added:
             topic_id = _topic_id(fs, root, TopicPartition(topic, added[0]), random)
             for number in added:
@@ -342,14 +379,19 @@ def _partitions_to_add(fs: FileSystem, root: str, topic: str, partitions: int | 
 
 
 # ---- deleting -------------------------------------------------------------------------------
-def delete_topic(fs: FileSystem, clock: Clock, root: str, topic: str) -> None:
+def delete_topic(fs: FileSystem, clock: Clock, root: str, topic: str) -> list[str]:
     """Delete a topic with all its records; durable.
+
+    Only files of logs are removed. A directory that holds something else keeps that, and its name.
 
     Args:
         fs: Where the root is.
         clock: Measures waits for locks.
         root: A log root made by `make_root`.
         topic: The topic.
+
+    Returns:
+        The paths of files that were left because no log has such files; mostly none.
 
     Raises:
         UnknownTopicError: There is no such topic.
@@ -360,12 +402,13 @@ def delete_topic(fs: FileSystem, clock: Clock, root: str, topic: str) -> None:
     _check_ours(fs, root, topic)
     with registry_locked(fs, clock, root):
         is_there = topic_exists(fs, root, topic)
-        if not is_there and fs.stat(_deletion_path(root, topic)) is None:
+        if not is_there and fs.stat(deletion_path(root, topic)) is None:
             raise unknown_topic_error(root, topic, list_topics(fs, root), is_wanted=False)
         if is_there:
-            fs.rename(topic_properties_path(root, topic), _deletion_path(root, topic))
-        _finish_deletion(fs, clock, root, topic)
+            fs.rename(topic_properties_path(root, topic), deletion_path(root, topic))
+        left = finish_deletion(fs, clock, root, topic)
     _logger.info("deleted topic %s in %s", topic, root)
+    return left
 
 
 def _check_ours(fs: FileSystem, root: str, topic: str) -> None:
@@ -377,56 +420,3 @@ def _check_ours(fs: FileSystem, root: str, topic: str) -> None:
             hint="change the topic with the tools of its broker",
         )
     refuse_live_broker(fs, root)
-
-
-def _deletion_path(root: str, topic: str) -> str:
-    return topic_properties_path(root, topic).removesuffix(".properties") + _DELETED
-
-
-def _finish_deletion(fs: FileSystem, clock: Clock, root: str, topic: str) -> None:
-    """Do what is left of a deletion once the topic is gone from the list; nothing if nothing is."""
-    marker = _deletion_path(root, topic)
-    if fs.stat(marker) is None:
-        return
-    fs.sync_directory(os.path.dirname(marker))  # who deleted, and died, may not have
-    for number, path in partition_directories(fs, root, topic).items():
-        _set_aside(fs, clock, root, TopicPartition(topic, number), path)
-    fs.sync_directory(root)
-    for name in fs.list(root):
-        if _is_remains_of(topic, name):
-            remove_tree(fs, f"{root}/{name}")
-    checkpoints.remove_topic(fs, clock, root, topic)
-    fs.sync_directory(root)
-    with contextlib.suppress(FileMissingError):
-        fs.remove(marker)
-    fs.sync_directory(os.path.dirname(marker))
-
-
-def _is_remains_of(topic: str, name: str) -> bool:
-    """Tell whether a directory is a partition of `topic` on its way out; its name may be cut."""
-    match = _DELETE_DIRECTORY.fullmatch(name)
-    if match is None:
-        return False
-    is_cut = len(name) == _MAX_FILE_NAME and topic.startswith(match["topic"])
-    return match["topic"] == topic or is_cut
-
-
-def _set_aside(
-    fs: FileSystem, clock: Clock, root: str, partition: TopicPartition, path: str
-) -> None:
-    """Rename a partition's directory so that it is none any more; wait for its writer first."""
-    lock = take_partition_lock(fs, clock, root, partition, timeout_ms=_LOCK_TIMEOUT_MS)
-    try:
-        topic_id = None
-        with contextlib.suppress(CorruptDataError):  # it is about to go anyway
-            topic_id = read_topic_id(fs, path)
-        unique = topic_id_hex(topic_id) if topic_id else "0" * 32
-        suffix = f"-{partition.partition}.{unique}-delete"
-        name = partition.topic[: _MAX_FILE_NAME - len(suffix)] + suffix
-        if fs.stat(f"{root}/{name}") is not None:
-            remove_tree(fs, f"{root}/{name}")
-        fs.rename(path, f"{root}/{name}")
-        # What the last writer left in the lock file is of no use to a topic made anew.
-        lock.file.truncate(0)
-    finally:
-        lock.release()

@@ -29,6 +29,7 @@ from streamlog.errors import (
 from streamlog.fs.api import FileKind, FileSystem, OpenMode
 from streamlog.fs.overlay import Change, OverlayFileSystem
 from streamlog.log import checkpoints, locks
+from streamlog.log.directories import stat_directory
 from streamlog.log.epochs import LEADER_EPOCH_CHECKPOINT
 from streamlog.log.local_log import LocalLog
 from streamlog.log.locks import SharedState, StateFlag
@@ -128,7 +129,7 @@ def repair(
         StorageError: It cannot be read.
     """
     path = os.path.abspath(path)
-    found = fs.stat(path)
+    found = stat_directory(fs, path)
     if found is not None and found.kind is not FileKind.DIRECTORY:
         raise InvalidRequestError(
             "only whole partitions are repaired",

@@ -14,6 +14,10 @@
 
 A root without `.streamlog` is a foreign one, such as a broker's: its directories are its topics,
 and reading it changes nothing there.
+
+A root is made of a missing or an empty directory. One that holds anything needs the explicit word
+`adopt`, except where all it holds are logs and a caller has named one of them. A directory of the
+operating system is never made a root.
 """
 
 import contextlib
@@ -38,6 +42,7 @@ from streamlog.errors import (
 from streamlog.fs.api import FileKind, FileStat, FileSystem
 from streamlog.fs.files import acquire_lock, make_directories, read_file, write_file_atomically
 from streamlog.fs.names import remove_stale_temporaries
+from streamlog.log.directories import Holding, holding_of, stat_directory
 from streamlog.log.locks import refuse_live_broker
 from streamlog.log.meta_properties import (
     META_PROPERTIES,
@@ -46,7 +51,7 @@ from streamlog.log.meta_properties import (
 )
 from streamlog.properties import format_properties, parse_properties
 from streamlog.server_config import ServerConfig, server_template
-from streamlog.topic import parse_partition_directory
+from streamlog.topic import TopicPartition, parse_partition_directory
 
 __all__ = [
     "CLEAN_SHUTDOWN",
@@ -73,6 +78,26 @@ _SUBDIRECTORIES: Final = ("locks", "topics", "staging", "commits", "readers")
 _LONGEST_PART: Final = 200  # characters of a topic's name in one file name; NAME_MAX is 255
 _LOCK_TIMEOUT_MS: Final = 30_000
 _MAX_PROPERTIES_SIZE: Final = 1 << 20
+_LOST_AND_FOUND: Final = "lost+found"  # at the top of every ext4 file system
+_NAMED_MAX: Final = 5  # so many names an error quotes
+_OF_THE_SYSTEM: Final = frozenset(
+    (
+        *("/", "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32"),
+        *(
+            "/proc",
+            "/run",
+            "/sbin",
+            "/sys",
+            "/tmp",
+            "/usr",
+            "/var",
+            "/var/lib",
+            "/var/log",
+            "/var/tmp",
+        ),
+    )
+)
+_OF_THE_KERNEL: Final = ("/proc/", "/sys/")
 
 _logger = logging.getLogger(__name__)
 
@@ -126,7 +151,7 @@ def check_root(fs: FileSystem, root: str) -> None:
         InvalidRequestError: It is a file or something else.
         StorageError: It cannot be listed.
     """
-    found = fs.stat(root)
+    found = stat_directory(fs, root)
     if found is None:
         raise UnknownTopicError(
             "there is no log root",
@@ -172,31 +197,45 @@ def read_properties(fs: FileSystem, path: str) -> dict[str, str] | None:
 
 
 # ---- making a root --------------------------------------------------------------------------
-def make_root(fs: FileSystem, clock: Clock, root: str, *, random: random_module.Random) -> None:
+def make_root(
+    fs: FileSystem,
+    clock: Clock,
+    root: str,
+    *,
+    random: random_module.Random,
+    adopt: bool = False,
+    named: TopicPartition | None = None,
+) -> None:
     """Make a log root, or finish one whose making was cut short; durable.
 
-    Partitions that lie there already become topics of the root.
+    Partitions that lie there already become topics of the root; nothing else is touched.
 
     Args:
         fs: Where to make it.
         clock: Measures the wait for another process that makes it.
         root: The directory; missing ones above it are made too.
         random: For the ids in `meta.properties`.
+        adopt: Whether a directory may hold files already.
+        named: A partition that the caller has named: then a directory that holds nothing but logs
+            is taken as well.
 
     Raises:
-        InvalidRequestError: A file is in the way, everybody may write to the directory, or it
-            belongs to a Kafka broker.
+        InvalidRequestError: A file is in the way, the directory is not empty, everybody may write
+            to it, it is the operating system's, or it belongs to a Kafka broker.
         UnavailableError: A running broker owns the directory.
         StorageError: It failed; making it again goes on where it stopped.
     """
     if is_our_root(fs, root):
         return
-    found = fs.stat(root)
+    _refuse_system_directory(fs, root)
+    found = stat_directory(fs, root)
     if found is not None:
         _check_is_directory(root, found)
         refuse_live_broker(fs, root)
         _refuse_formatted_log_dir(fs, root)
         _refuse_world_writable(root, found)
+        if not adopt:
+            _refuse_filled(fs, root, named)
     make_directories(fs, root)
     make_directories(fs, state_path(root))
     for name in _SUBDIRECTORIES:
@@ -228,8 +267,8 @@ def registry_locked(fs: FileSystem, clock: Clock, root: str) -> Iterator[None]:
 
 
 def _fill_root(fs: FileSystem, root: str, random: random_module.Random) -> None:
-    found = [parse_partition_directory(name) for name in fs.list(root)]
-    topics = {each.topic for each in found if each is not None}
+    found = _logs_in(fs, root)
+    topics = {each.topic for each in found}
     for topic in sorted(topics):
         write_topic_properties(fs, root, topic, {})
     if not fs.stat(f"{root}/{META_PROPERTIES}"):
@@ -298,6 +337,49 @@ def _check_is_directory(root: str, found: FileStat) -> None:
             got=f"a {found.kind.value}",
             hint="name the directory that holds the partitions' directories",
         )
+
+
+def _refuse_system_directory(fs: FileSystem, root: str) -> None:
+    resolved = fs.resolve(root)
+    if resolved in _OF_THE_SYSTEM or resolved.startswith(_OF_THE_KERNEL):
+        raise InvalidRequestError(
+            "a directory of the operating system cannot be a log root",
+            path=root,
+            expected="a directory of its own",
+            hint=f"name one below it: {os.path.join(root, 'streamlog')}",
+        )
+
+
+def _refuse_filled(fs: FileSystem, root: str, named: TopicPartition | None) -> None:
+    """Raise for a directory that holds something; half a root of ours is finished."""
+    names = [name for name in fs.list(root) if name != _LOST_AND_FOUND]
+    if not names or STATE_DIRECTORY in names:
+        return
+    logs = _logs_in(fs, root)
+    if named is not None and holding_of(fs, f"{root}/{named}") is Holding.EMPTY:
+        logs.add(named)
+    others = [name for name in names if parse_partition_directory(name) not in logs]
+    if named is not None and not others:
+        return
+    listed = ", ".join((others or names)[:_NAMED_MAX])
+    raise InvalidRequestError(
+        "this directory is not empty, so it is not made a log root",
+        path=root,
+        got=listed + (", …" if len(others or names) > _NAMED_MAX else ""),
+        expected="a missing or an empty directory",
+        hint="name a directory of its own; to keep logs and other files in one, make the root with "
+        + command_at(root, "topics create NAME --adopt"),
+    )
+
+
+def _logs_in(fs: FileSystem, root: str) -> set[TopicPartition]:
+    """Return the partitions that lie in a directory, by what they hold."""
+    named = (parse_partition_directory(name) for name in fs.list(root))
+    return {
+        each
+        for each in named
+        if each is not None and holding_of(fs, f"{root}/{each}") is Holding.LOG
+    }
 
 
 def _refuse_world_writable(root: str, found: FileStat) -> None:

@@ -1,7 +1,8 @@
 """The topics of a log root and where their partitions lie; nothing here changes anything.
 
 In a root made by streamlog a topic exists once `.streamlog/topics/NAME.properties` does. In any
-other directory, a broker's log.dir say, the directories `NAME-0`, `NAME-1` … are the topics.
+other directory, a broker's log.dir say, the directories `NAME-0`, `NAME-1` … are the topics. Which
+of these hold a log, and which links are followed, says `streamlog.log.directories`.
 """
 
 import difflib
@@ -15,12 +16,14 @@ from streamlog.errors import (
     FileMissingError,
     InvalidRequestError,
     InvalidTopicError,
+    StorageError,
     UnknownTopicError,
     command_at,
 )
 from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.names import is_temporary
 from streamlog.log.commits.chores import Chores, at_once
+from streamlog.log.directories import Holding, holding_of, stat_directory
 from streamlog.log.partition_metadata import PARTITION_METADATA
 from streamlog.log.roots import (
     STATE_DIRECTORY,
@@ -42,7 +45,9 @@ if TYPE_CHECKING:
 __all__ = [
     "ConfigFiles",
     "commit_log",
+    "directories_named",
     "find_partitions",
+    "is_partition",
     "list_topics",
     "partition_directories",
     "read_topic_properties",
@@ -86,10 +91,24 @@ def topic_exists(fs: FileSystem, root: str, topic: str) -> bool:
 def partition_directories(fs: FileSystem, root: str, topic: str) -> dict[int, str]:
     """Return the directories of a topic's partitions by number, ascending; maybe none.
 
+    Those of a topic that has its settings file may be empty still. A link that leads nowhere is
+    among them: opening it is an error, leaving it out would be a loss of records.
+
     Raises:
         StorageError: The root cannot be listed.
     """
     return _directories_by_topic(fs, root, only=topic).get(topic, {})
+
+
+def directories_named(fs: FileSystem, root: str, topic: str) -> dict[int, str]:
+    """Return everything that is called like a partition of a topic, whatever it is, by number.
+
+    Raises:
+        StorageError: The root cannot be listed.
+    """
+    named = (parse_partition_directory(name) for name in fs.list(root))
+    numbers = sorted(each.partition for each in named if each is not None and each.topic == topic)
+    return {number: f"{root}/{topic}-{number}" for number in numbers}
 
 
 def read_topic_properties(fs: FileSystem, root: str, topic: str) -> dict[str, str]:
@@ -133,15 +152,39 @@ def _directories_by_topic(
     fs: FileSystem, root: str, *, only: str | None = None
 ) -> dict[str, dict[int, str]]:
     named = [parse_partition_directory(name) for name in fs.list(root)]
+    is_ours = is_our_root(fs, root)
+    registered: dict[str, bool] = {}
     topics: dict[str, dict[int, str]] = {}
     for partition in sorted(each for each in named if each is not None):
-        if only is not None and partition.topic != only:
+        topic = partition.topic
+        if only is not None and topic != only:
             continue
+        if topic not in registered:
+            properties = topic_properties_path(root, topic)
+            registered[topic] = is_ours and fs.stat(properties) is not None
         path = f"{root}/{partition}"
-        stat = fs.stat(path)
-        if stat is not None and stat.kind is FileKind.DIRECTORY:
-            topics.setdefault(partition.topic, {})[partition.partition] = path
+        if is_partition(fs, path, is_registered=registered[topic]):
+            topics.setdefault(topic, {})[partition.partition] = path
     return topics
+
+
+def is_partition(fs: FileSystem, path: str, *, is_registered: bool) -> bool:
+    """Tell whether a partition lies at a path that is called like one.
+
+    Args:
+        fs: Where it is.
+        path: The path, `ROOT/TOPIC-PARTITION`.
+        is_registered: Whether the topic has its settings file: then an empty directory is one.
+
+    Returns:
+        True as well where it cannot be looked at: opening it is an error then, and leaving it out
+        would be a loss of records that nobody sees.
+    """
+    try:
+        found = holding_of(fs, path)
+    except StorageError:
+        return True  # a link that leads nowhere, say: opening it is this error
+    return found is Holding.LOG or (is_registered and found is Holding.EMPTY)
 
 
 # ---- where things lie -----------------------------------------------------------------------
@@ -163,10 +206,11 @@ def find_partitions(fs: FileSystem, path: str) -> dict[str, dict[int, str]]:
         StorageError: It cannot be looked at.
     """
     path = os.path.abspath(path)
-    found = fs.stat(path)
+    is_segment = parse_log_file_name(os.path.basename(path)) is not None
+    found = fs.stat(path) if is_segment else stat_directory(fs, path)
     if found is not None and found.kind is FileKind.FILE:
         return _of_file(path)
-    if found is not None and parse_log_file_name(os.path.basename(path)) is not None:
+    if found is not None and is_segment:
         raise InvalidRequestError(
             "a segment of a log must be a regular file", path=path, got=f"a {found.kind.value}"
         )

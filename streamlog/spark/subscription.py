@@ -14,6 +14,7 @@ from streamlog.clock import Clock, SystemClock
 from streamlog.errors import UnknownTopicError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
+from streamlog.log.directories import stat_directory
 from streamlog.log.reader import LogReader
 from streamlog.log.topics import find_partitions, unknown_topic_error
 from streamlog.records.record import IsolationLevel
@@ -107,7 +108,8 @@ class Subscription:
             self._look()
 
     def _changed_at(self) -> tuple[int, ...]:
-        found = (self._fs.stat(self._path), self._fs.stat(f"{self._path}/.streamlog/topics"))
+        names = (self._path, f"{self._path}/.streamlog/topics")
+        found = (stat_directory(self._fs, name) for name in names)
         return tuple(0 if stat is None else stat.mtime_ns for stat in found)
 
     def _look(self) -> None:
@@ -122,7 +124,7 @@ class Subscription:
         }
         readers: dict[TopicPartition, LogReader] = {}
         for partition, directory in sorted(directories.items()):
-            stat = self._fs.stat(directory)
+            stat = stat_directory(self._fs, directory)
             reader = self._readers.pop(partition, None)
             if reader is None or stat is None or self._inodes.get(partition) != stat.inode:
                 if reader is not None:
@@ -150,7 +152,7 @@ class Subscription:
             return None  # deleted between listing and opening
 
     def _check_identity(self, partition: TopicPartition, reader: LogReader) -> None:
-        stat = self._fs.stat(reader.path)
+        stat = stat_directory(self._fs, reader.path)
         if stat is None or stat.inode != self._inodes[partition]:
             raise UnknownTopicError("the partition's directory is another", path=reader.path)
 

@@ -252,6 +252,16 @@ def test_links_are_found_and_not_followed(root: Path, tmp_path: Path) -> None:
     assert found["modes"].status == OK
 
 
+def test_a_partition_on_another_disk_is_nothing_unusual(root: Path, tmp_path: Path) -> None:
+    (root / "orders-1").rename(tmp_path / "orders-1")
+    (root / "orders-1").symlink_to(tmp_path / "orders-1")
+    assert root_findings(root)["links"].status == OK
+    (root.parent / "link to it").symlink_to(root)
+    assert root_findings(root.parent / "link to it")["links"].status == OK
+    (tmp_path / "orders-1").rename(tmp_path / "gone")
+    assert root_findings(root)["links"].status == FAIL
+
+
 def test_a_pipe_is_found_and_nobody_waits_for_it(root: Path) -> None:
     os.mkfifo(root / "orders-0" / f"{9:020}.log")
     found = [*check_access(LocalFileSystem(), str(root))]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli import ok, streamlog
+from tests.support.cli import ok, start, streamlog
 
 
 def test_create_makes_the_root_and_tells_the_topic(tmp_path: Path) -> None:
@@ -92,6 +92,50 @@ def test_delete_takes_the_topic_away(root: Path) -> None:
     ok("topics", "delete", "orders", "--path", root)
     assert ok("topics", "list", "--path", root).rows == []
     assert streamlog("cat", "orders", "--path", root).code == 2
+
+
+@pytest.mark.parametrize(("answer", "is_gone"), [(b"y\n", True), (b"n\n", False), (b"", False)])
+def test_delete_asks_where_a_person_is_at_the_terminal(
+    root: Path, answer: bytes, is_gone: bool
+) -> None:
+    import pty
+
+    terminal, end = pty.openpty()
+    try:
+        command = start("topics", "delete", "orders", "--path", root, stdin=end)
+        os.write(terminal, answer or b"\x04")
+        out, error = command.communicate(timeout=60)
+    finally:
+        os.close(terminal)
+        os.close(end)
+    assert b"delete topic orders" in error and b"partitions" in error
+    assert (command.returncode == 0) == is_gone
+    assert (ok("topics", "list", "--path", root).rows == []) == is_gone
+    assert out == b""
+
+
+def test_delete_does_not_ask_a_script_nor_with_yes(root: Path) -> None:
+    assert "delete topic" not in ok("topics", "delete", "orders", "--yes", "--path", root).error
+
+
+def test_nothing_but_logs_becomes_a_topic_or_is_deleted(tmp_path: Path) -> None:
+    """A directory of somebody's files is neither taken over nor removed, not by a slip either."""
+    (tmp_path / "backup-2").mkdir()
+    (tmp_path / "backup-2" / "data.txt").write_text("a")
+    ran = streamlog("--path", tmp_path, "topics", "create", "x")
+    assert ran.code == 2
+    assert "not empty" in ran.error and "--adopt" in ran.error
+    assert os.listdir(tmp_path) == ["backup-2"]
+    ok("--path", tmp_path, "topics", "create", "x", "--adopt")
+    assert [row["topic"] for row in ok("--path", tmp_path, "topics", "list").rows] == ["x"]
+    assert streamlog("--path", tmp_path, "topics", "delete", "backup").code == 2
+    (tmp_path / "x-0" / "mine.txt").write_text("b")
+    error = ok("--path", tmp_path, "topics", "delete", "x").error
+    assert f"left {tmp_path}/x-0/mine.txt" in error
+    assert (tmp_path / "backup-2" / "data.txt").read_text() == "a"
+    ran = streamlog("--path", tmp_path, "handover", "--to-kafka", "--dry-run")
+    assert ran.code == 2
+    assert "is no partition of a topic here" in ran.error and "topics" not in ran.error
 
 
 def configs_of(root: Path, topic: str) -> dict[str, tuple[str, str]]:

@@ -104,7 +104,8 @@ def test_a_mark_whose_removal_could_not_be_synced_does_not_come_back(
 
 def test_root_that_was_adopted_without_the_mark_stays_without(fs: MemoryFileSystem) -> None:
     make_directories(fs, "/copies/orders-0")
-    make_root(fs, ManualClock(), "/copies", random=random.Random(1))
+    write_file_atomically(fs, f"/copies/orders-0/{0:020}.log", b"")
+    make_root(fs, ManualClock(), "/copies", random=random.Random(1), adopt=True)
     OpenWriter.enter(fs, ManualClock(), "/copies").leave(in_order=True)
     assert fs.stat("/copies/.kafka_cleanshutdown") is None
 

@@ -91,11 +91,46 @@ def test_crash_at_any_step_of_making_can_be_finished() -> None:
 
 def test_partitions_that_lie_there_become_topics() -> None:
     fs = MemoryFileSystem()
-    for name in ("orders-0", "orders-1", "clicks-0", "notes", "orders-0-delete"):
+    for name in ("orders-0", "orders-1", "clicks-0", "notes", "orders-0-delete", "backup-2"):
         make_directories(fs, f"{ROOT}/{name}")
-    make(fs)
-    assert list_topics(fs, ROOT) == ["clicks", "orders"]
+    for name in ("orders-0", "orders-1", "clicks-0"):
+        write(fs, f"{ROOT}/{name}/{0:020}.log")
+    write(fs, f"{ROOT}/backup-2/data.txt", b"a")
+    make_root(fs, ManualClock(), ROOT, random=random.Random(1), adopt=True)
+    assert list_topics(fs, ROOT) == ["clicks", "orders"], "what holds no log is no topic"
     assert fs.stat(f"{ROOT}/.kafka_cleanshutdown") is None, "nobody knows how they were left"
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "backup-2/data.txt", f"orders-0/{0:020}.log"])
+def test_a_root_is_made_of_an_empty_directory_only_unless_told_to_adopt(name: str) -> None:
+    fs = MemoryFileSystem()
+    path = f"{ROOT}/{name}"
+    make_directories(fs, os.path.dirname(path))
+    write(fs, path, b"a")
+    before = fs.list(ROOT)
+    with pytest.raises(InvalidRequestError, match="not empty") as caught:
+        make(fs)
+    assert "--adopt" in str(caught.value.hint)
+    assert fs.list(ROOT) == before
+    make_root(fs, ManualClock(), ROOT, random=random.Random(1), adopt=True)
+    assert read_file(fs, path, max_size=9) == b"a"
+
+
+def test_an_empty_file_system_of_its_own_can_become_a_root() -> None:
+    fs = MemoryFileSystem()
+    make_directories(fs, f"{ROOT}/lost+found")
+    make(fs)
+    assert is_our_root(fs, ROOT)
+
+
+@pytest.mark.parametrize("path", ["/", "/etc", "/usr/", "/var/log", "/proc/1/fd", "/data/link"])
+def test_a_directory_of_the_operating_system_is_never_a_root(path: str) -> None:
+    class Linked(MemoryFileSystem):
+        def resolve(self, path: str) -> str:
+            return "/etc" if path == "/data/link" else os.path.normpath(path)
+
+    with pytest.raises(InvalidRequestError, match="operating system"):
+        make_root(Linked(), ManualClock(), path, random=random.Random(1), adopt=True)
 
 
 def test_file_in_the_way_is_refused() -> None:

@@ -41,7 +41,10 @@ def fs() -> MemoryFileSystem:
     for name in ("orders-0", "orders-1", "__consumer_offsets-7", "orders-2.x-delete", "orders-00",
                  "x", "remote-log-index-cache", "orders-3-future"):  # fmt: skip
         make_directories(made, f"{FOREIGN}/{name}")
-    for name in ("clicks-0", "meta.properties", "orders-0/00000000000000000000.log"):
+    make_directories(made, f"{FOREIGN}/backup-2")
+    for name in ("clicks-0", "meta.properties", "orders-0/00000000000000000000.log",
+                 "orders-1/partition.metadata", "__consumer_offsets-7/leader-epoch-checkpoint",
+                 "backup-2/data.txt"):  # fmt: skip
         write(made, f"{FOREIGN}/{name}")
     return made
 
@@ -66,6 +69,8 @@ def test_topics_of_a_foreign_root_are_its_directories(fs: MemoryFileSystem) -> N
     assert list_topics(fs, FOREIGN) == ["__consumer_offsets", "orders"]
     assert topic_exists(fs, FOREIGN, "orders")
     assert not topic_exists(fs, FOREIGN, "clicks"), "a file is no partition"
+    assert not topic_exists(fs, FOREIGN, "backup"), "a directory without a log is none"
+    assert not topic_exists(fs, FOREIGN, "x")
 
 
 def test_partitions_are_in_numeric_order(fs: MemoryFileSystem) -> None:
@@ -105,6 +110,7 @@ def test_segment_file_gives_itself(fs: MemoryFileSystem) -> None:
 
 def test_root_named_like_a_partition_is_a_root(fs: MemoryFileSystem) -> None:
     make_directories(fs, "/disk-0/orders-5")
+    write(fs, f"/disk-0/orders-5/{0:020}.log")
     assert find_partitions(fs, "/disk-0") == {"orders": {5: "/disk-0/orders-5"}}
     make_root(fs, ManualClock(), "/disk-1", random=random.Random(2))
     assert find_partitions(fs, "/disk-1") == {}

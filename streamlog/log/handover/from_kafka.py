@@ -83,7 +83,8 @@ class FromKafka:
     """
 
     def __init__(self, fs: FileSystem, clock: Clock, root: str) -> None:
-        self._fs, self._clock, self._root = fs, clock, root
+        # Its state was moved beside it, and not beside a link to it.
+        self._fs, self._clock, self._root = fs, clock, fs.resolve(root)
 
     # ---- planning ----------------------------------------------------------------------------
     def plan(self) -> HandoverPlan:

@@ -29,6 +29,7 @@ from streamlog.fs.files import make_directories, write_file_atomically
 from streamlog.log.checkpoints import RECOVERY_POINT_CHECKPOINT
 from streamlog.log.commits.identity import PRODUCER_ID_BASE
 from streamlog.log.commits.pending import PendingDecisions
+from streamlog.log.directories import stat_directory
 from streamlog.log.handover.cluster_image import (
     BOOTSTRAP_CHECKPOINT,
     CLUSTER_METADATA,
@@ -98,6 +99,7 @@ class ToKafka:
     def __init__(
         self, fs: FileSystem, clock: Clock, random: random_module.Random, root: str
     ) -> None:
+        root = fs.resolve(root)  # its state is moved beside it, and not beside a link to it
         self._fs, self._clock, self._random, self._root = fs, clock, random, root
 
     # ---- planning ----------------------------------------------------------------------------
@@ -175,7 +177,7 @@ class ToKafka:
                     path=self._root,
                     got=f"partitions {', '.join(map(str, found)) or 'none'}",
                     expected=f"0 to {max(found, default=0)}",
-                    hint="bring the directories back, or delete the topic",
+                    hint="bring the directories back; where their records may go, delete the topic",
                 )
             ids = {number: read_topic_id(self._fs, path) for number, path in found.items()}
             for number, topic_id in ids.items():
@@ -192,7 +194,7 @@ class ToKafka:
         known = {str(TopicPartition(each.topic, each.partition)) for each in partitions}
         for name in self._fs.list(self._root):
             path = f"{self._root}/{name}"
-            found = self._fs.stat(path)
+            found = stat_directory(self._fs, path)
             is_directory = found is not None and found.kind is FileKind.DIRECTORY
             if is_directory and name not in {*known, ".streamlog"} and not _LEAVING.fullmatch(name):
                 raise InvalidRequestError(

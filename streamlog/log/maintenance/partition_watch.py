@@ -7,6 +7,7 @@ again, under the partition's lock.
 from streamlog.config import LogConfig
 from streamlog.errors import FileMissingError, UnknownTopicError
 from streamlog.fs.api import FileSystem
+from streamlog.log.directories import stat_directory
 from streamlog.log.maintenance import deletion
 from streamlog.log.maintenance.retention import Candidate, RetainedLog, reason_to_delete
 from streamlog.records.layout import MAX_INT64
@@ -76,7 +77,7 @@ class PartitionWatch:
             UnknownTopicError: The directory is gone.
             StorageError: It cannot be looked at.
         """
-        found = self._fs.stat(self._path)
+        found = stat_directory(self._fs, self._path)
         if found is None:
             raise UnknownTopicError("the partition's directory is gone", path=self._path)
         if is_thorough or found.mtime_ns != self._mtime_ns:

@@ -41,6 +41,7 @@ from streamlog.fs.local import LocalFileSystem
 from streamlog.log import topics
 from streamlog.log.checkpoints import read_log_start_offsets
 from streamlog.log.cleaner.cleaner import LogCleaner
+from streamlog.log.directories import stat_directory
 from streamlog.log.locks import refuse_live_broker
 from streamlog.log.maintenance.book import Deed, write_deeds
 from streamlog.log.maintenance.compaction import Candidate, Due, NotDue, clean_due, find_due
@@ -386,7 +387,8 @@ class Maintenance:
     # ---- the root ----------------------------------------------------------------------------
     def _partitions(self, *, is_thorough: bool = True) -> list[tuple[TopicPartition, str]]:
         """Return the partitions there are; listed anew where one may have come or gone."""
-        stats = [self._fs.stat(path) for path in (self.root, state_path(self.root, "topics"))]
+        names = (self.root, state_path(self.root, "topics"))
+        stats = [stat_directory(self._fs, path) for path in names]
         stamp = [each and each.mtime_ns for each in stats]
         if is_thorough or stamp != self._stamp:
             self._known = [

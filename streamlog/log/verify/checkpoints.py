@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from streamlog.errors import CorruptDataError
-from streamlog.fs.api import FileKind, FileSystem
+from streamlog.fs.api import FileSystem
 from streamlog.log.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -13,6 +13,7 @@ from streamlog.log.checkpoints import (
     RECOVERY_POINT_CHECKPOINT,
     read_offsets,
 )
+from streamlog.log.directories import Holding, holding_of
 from streamlog.log.meta_properties import read_meta_properties
 from streamlog.log.partition_metadata import PARTITION_METADATA, read_topic_id
 from streamlog.log.roots import CLEAN_SHUTDOWN
@@ -101,16 +102,27 @@ class RootFiles:
                 )
             named = parse_partition_directory(name)
             is_twin = named is None and _PADDED.fullmatch(name) is not None
-            found = self._fs.stat(f"{self._root}/{name}")
-            if found is None or not (is_twin or (named is not None and named not in partitions)):
+            if not (is_twin or (named is not None and named not in partitions)):
                 continue
-            if is_twin or found.kind is not FileKind.DIRECTORY:
+            found = holding_of(self._fs, f"{self._root}/{name}")
+            if found is Holding.NOTHING:
+                continue
+            if found is Holding.STRANGE:
+                self._report(
+                    Finding(
+                        kind=FindingKind.FOREIGN_FILE,
+                        path=f"{self._root}/{name}",
+                        what="called like a partition, and holds no log: it is left alone",
+                        is_note=True,
+                    )
+                )
+            elif is_twin or found is Holding.NO_DIRECTORY:
                 self._report(
                     Finding(
                         kind=FindingKind.FOREIGN_FILE,
                         path=f"{self._root}/{name}",
                         what="called like a partition, and is none: nobody reads it",
-                        got=f"a {found.kind.value} called {name}",
+                        got=f"{found.value} called {name}",
                         expected="a directory called TOPIC-PARTITION, the number without zeros",
                     )
                 )

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from typing import Final
 
 from streamlog.errors import CorruptDataError, InvalidRequestError, UnknownTopicError
-from streamlog.fs.api import FileKind, FileSystem
+from streamlog.fs.api import FileKind, FileStat, FileSystem
 from streamlog.fs.files import read_file
 from streamlog.log.checkpoints import read_offsets
 from streamlog.log.contents import Content, KnownFile, identify
+from streamlog.log.directories import stat_directory
 from streamlog.log.epochs import LeaderEpochCache
 from streamlog.log.locks import broker_lock_path
 from streamlog.log.meta_properties import read_meta_properties
@@ -58,7 +59,7 @@ def verify(
         StorageError: It cannot be read.
     """
     path = os.path.abspath(path)
-    found = fs.stat(path)
+    found = _stat(fs, path)
     if found is None:
         raise UnknownTopicError("there is no such file or directory", path=path)
     if found.kind is FileKind.FILE:
@@ -85,6 +86,12 @@ def verify(
         next_offset = _verify_partition(fs, directory, around, report, on_progress)
         if not is_partition:
             files.check_partition(partition, next_offset)
+
+
+def _stat(fs: FileSystem, path: str) -> FileStat | None:
+    """Return facts about what is to be looked at; links to directories alone are followed."""
+    found = fs.stat(path)
+    return found if parse_segment_file_name(os.path.basename(path)) else stat_directory(fs, path)
 
 
 def _verify_partition(
@@ -198,7 +205,7 @@ def size_of_logs(fs: FileSystem, path: str) -> int:
         StreamLogError: As `verify` does.
     """
     path = os.path.abspath(path)
-    found = fs.stat(path)
+    found = _stat(fs, path)
     if found is None:
         return 0
     if found.kind is FileKind.FILE:

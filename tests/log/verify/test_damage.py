@@ -401,7 +401,7 @@ def test_a_killed_broker_may_know_of_topics_that_were_deleted(copied: Copied) ->
 def test_what_is_called_like_a_partition_and_is_none_is_found(copied: Copied) -> None:
     root = copied("clean-log.dir")
     (root / "txn-00").mkdir()
-    (root / "keyed-7").symlink_to(root / "keyed-0")
+    (root / "keyed-7").symlink_to(root / "meta.properties")
     (root / "keyed-8").touch()
     found = findings(root)
     assert {each.kind for each in found} == {FindingKind.FOREIGN_FILE}
