@@ -15,6 +15,7 @@ from streamlog.errors import (
     InvalidRecordError,
     PoisonedError,
     StorageError,
+    StreamLogError,
     UnexpectedAppendOffsetError,
     UnknownOutcomeError,
 )
@@ -56,6 +57,7 @@ class LocalLog:
         epochs: Which leader epoch starts where.
         producers: What the idempotent producers did; None until somebody asks.
         is_epoch_due: Whether offsets may be lost, so that a new leader epoch must start.
+        needs_recovery: Whether an append failed so that the files are not what this handle knows.
         before_sync: Called before records are synced; notes that this may fail.
     """
 
@@ -77,7 +79,7 @@ class LocalLog:
         self.last_flush_ms = 0
         self.epochs = LeaderEpochCache()
         self.producers: ProducerStateManager | None = None
-        self.is_epoch_due = False
+        self.is_epoch_due = self.needs_recovery = False
         self.before_sync: Callable[[], None] = _note_nothing
         self._jitter_ms = 0
 
@@ -130,7 +132,7 @@ class LocalLog:
         if mine is not None and not mine.flags & (StateFlag.DIRTY | StateFlag.DISTRUSTED):
             loaded = loader.adopt(directory, mine, self.segments)
         is_adopted = loaded is not None
-        self.is_epoch_due = False
+        self.is_epoch_due = self.needs_recovery = False
         if loaded is None:
             if mine is not None:
                 self.before_sync()
@@ -207,9 +209,7 @@ class LocalLog:
         self._write(buffer, table)
         self.log_end_offset = outline.last_offset + 1
         if self.producers is not None:
-            for aborted in self.producers.update(within(buffer), table):
-                self.segments.active.append_aborted(aborted)
-            self.producers.on_high_watermark(self.log_end_offset)
+            self._update_producers(self.producers, buffer, table)
 
     def _write(self, buffer: Buffer, table: BatchTable) -> None:
         active = self.segments.active
@@ -217,8 +217,11 @@ class LocalLog:
             active.append(buffer, table)
         except StorageError as error:
             self.producers = None
-            stands = active.cut_torn_tail()
-            self.log_end_offset = active.next_offset()
+            try:
+                stands: object = active.cut_torn_tail()
+                self.log_end_offset = active.next_offset()
+            except StreamLogError as second:  # nobody knows what stands, recovery finds out
+                self.needs_recovery, stands = True, f"an unknown number of ({second})"
             raise UnknownOutcomeError(
                 f"the disk refused an append after {stands} whole batches",
                 path=active.path,
@@ -227,6 +230,29 @@ class LocalLog:
                 got=str(error),
                 hint="make room on the disk, then see where the log ends and append the rest",
             ) from error
+
+    def _update_producers(
+        self, producers: ProducerStateManager, buffer: Buffer, table: BatchTable
+    ) -> None:
+        """Let the producers follow what was written.
+
+        Raises:
+            UnknownOutcomeError: The transaction index refused a marker that stands in the log.
+        """
+        active = self.segments.active
+        try:
+            for aborted in producers.update(within(buffer), table):
+                active.append_aborted(aborted)
+        except StorageError as error:
+            self.producers, self.needs_recovery = None, True
+            raise UnknownOutcomeError(
+                "a transaction's marker was appended, but the transaction index refused it",
+                path=active.path,
+                offset=self.log_end_offset,
+                got=str(error),
+                hint="make room on the disk; the next append rebuilds the index from the log",
+            ) from error
+        producers.on_high_watermark(self.log_end_offset)
 
     def check_follows(self, table: BatchTable) -> None:
         """Raise where batches with offsets and epochs of their own do not go on from the log's end.
@@ -417,8 +443,9 @@ class LocalLog:
 
     def producer_state(self, now_ms: int) -> ProducerStateManager:
         """Return the state of the idempotent producers, read from the log when first asked for."""
-        if self.producers is None:
-            self.producers = ProducerStateManager.load(
+        producers = self.producers
+        if producers is None:  # assigned when it is complete: other threads read beside
+            producers = ProducerStateManager.load(
                 self._fs,
                 self._path,
                 segments=self.segments,
@@ -427,8 +454,9 @@ class LocalLog:
                 now_ms=now_ms,
                 expiration_ms=self._producer_expiration_ms,
             )
-            self.producers.on_high_watermark(self.log_end_offset)
-        return self.producers
+            producers.on_high_watermark(self.log_end_offset)
+            self.producers = producers
+        return producers
 
     def seal(self, now_ms: int) -> None:
         """Leave the files as a clean shutdown does: final index entries, a producer snapshot."""

@@ -10,7 +10,9 @@ What other writers did is learnt from the state in the lock file; where that can
 """
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 from streamlog.clock import Clock
 from streamlog.errors import (
@@ -19,6 +21,8 @@ from streamlog.errors import (
     LockTimeoutError,
     PoisonedError,
     StorageError,
+    StreamLogError,
+    UnavailableError,
     UnknownOutcomeError,
     UnknownTopicError,
 )
@@ -36,8 +40,10 @@ from streamlog.topic import TopicPartition
 
 __all__ = ["WriterSession"]
 
-_RETIRE_ATTEMPTS = 3
-_CHECKPOINT_INTERVAL_MS = 60_000  # log.flush.offset.checkpoint.interval.ms
+_RETIRE_ATTEMPTS: Final = 3
+_CHECKPOINT_INTERVAL_MS: Final = 60_000  # log.flush.offset.checkpoint.interval.ms
+
+_logger = logging.getLogger(__name__)
 
 
 class WriterSession:
@@ -238,6 +244,12 @@ class WriterSession:
 
     # ---- changing ----------------------------------------------------------------------------
     def _begin_change(self) -> None:
+        if self._log.needs_recovery:  # within the `writing` in which an append failed
+            raise UnavailableError(
+                "an append failed, and the log was not looked at since",
+                path=self._path,
+                hint="leave writing(): entering it again recovers the log",
+            )
         if self._changes == 0 and not self._lock.mark_dirty():
             self._leave(StateFlag.DIRTY)
         self._changes += 1
@@ -246,12 +258,28 @@ class WriterSession:
         self._changes -= 1
         if self._changes:
             return
-        if error is None or isinstance(error, UnknownOutcomeError):
-            self._leave(self._lock.flags & ~(StateFlag.DIRTY | StateFlag.DISTRUSTED))
+        is_known = error is None or isinstance(error, UnknownOutcomeError)
+        if is_known and not self._log.needs_recovery:
+            self._leave_clean()
             return
         if isinstance(error, PoisonedError):
             self._poison = error
         self._lock.distrust()
+
+    def _leave_clean(self) -> None:
+        """Take the mark "dirty" away; where the disk refuses, it stays, and the next holder looks.
+
+        The change itself stands, so this must not look as if it had failed.
+        """
+        try:
+            self._leave(self._lock.flags & ~(StateFlag.DIRTY | StateFlag.DISTRUSTED))
+        except StorageError as error:
+            _logger.warning(
+                "[%s] the lock file refused the state of the log, so the next writer scans it: %s",
+                self._partition,
+                error,
+            )
+            self._lock.distrust()
 
     def set_pending(self, pending: bool) -> None:  # noqa: FBT001 - says what it sets
         """Tell the next holders of the lock whether a decision may name this partition.
@@ -279,21 +307,47 @@ class WriterSession:
     def sync(self, now_ms: int) -> None:
         """Make everything up to the log end durable, and now and then the recovery point.
 
+        A recovery point that cannot be written is logged and due again a minute later: the one
+        that stands is lower, which costs a recovery time and nothing else.
+
         Raises:
             PoisonedError: The disk refused; nothing this handle says can be believed any more.
+            StorageError: The lock file refused the note that comes first; nothing was synced.
         """
         with self.changing:
             self._log.sync(now_ms)
         if now_ms - self._last_checkpoint_ms >= _CHECKPOINT_INTERVAL_MS:
-            self.checkpoint()
+            self._last_checkpoint_ms = now_ms
+            try:
+                self.checkpoint()
+            except UnavailableError as error:
+                _logger.warning(
+                    "[%s] the recovery point is not written for now: %s", self._partition, error
+                )
 
     def sync_if_due(self, now_ms: int) -> None:
-        """Do so where `flush.messages` or `flush.ms` ask for it."""
+        """Sync what was appended where `flush.messages` or `flush.ms` ask for it.
+
+        Raises:
+            PoisonedError: An fsync failed; nothing this handle says can be believed any more.
+            UnknownOutcomeError: The sync could not begin: what was appended stands, not synced.
+        """
         log = self._log
         if log.log_end_offset - log.recovery_point >= log.config.flush_messages or (
             now_ms - log.last_flush_ms >= log.config.flush_ms
         ):
-            self.sync(now_ms)
+            try:
+                self.sync(now_ms)
+            except PoisonedError:
+                raise
+            except StorageError as error:
+                raise UnknownOutcomeError(
+                    "records were appended, but not synced as the topic asks",
+                    path=self._path,
+                    offset=log.log_end_offset,
+                    got=str(error),
+                    hint="mend the disk, then flush; do not append these records again",
+                ) from error
 
     def checkpoint(self) -> None:
         """Write the recovery point as it is now."""
@@ -323,9 +377,12 @@ class WriterSession:
     def _flush_by_timer(self) -> None:
         if self._is_closed or self._poison is not None or not self._lock.is_mine:
             return
-        with self.writing:
-            if self._log.unflushed:
-                self.sync(self._clock.now_ms())
+        try:
+            with self.writing:
+                if self._log.unflushed:
+                    self.sync(self._clock.now_ms())
+        except StreamLogError as error:  # nobody waits for an answer; an append starts it again
+            _logger.warning("[%s] not flushed as flush.ms asks: %s", self._partition, error)
 
     # ---- close -------------------------------------------------------------------------------
     def close(self, leave_in_order: Callable[[], None]) -> bool:
