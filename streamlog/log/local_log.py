@@ -331,7 +331,7 @@ class LocalLog:
             PoisonedError: An fsync failed: nothing about these files can be believed any more.
         """
         self._sync_records(self.segments.starting_at(self.recovery_point))
-        # Not the log end, which a truncation may leave above the last batch.
+        # Not the log end, which lies above the last batch where the log was cut before its start.
         self.recovery_point = self.segments.active.next_offset()
         self.last_flush_ms = now_ms
 
@@ -364,7 +364,10 @@ class LocalLog:
         return segment.base_offset if known is None else known
 
     def truncate(self, offset: int, now_ms: int) -> None:
-        """Remove everything from `offset` on; a batch that straddles it goes whole."""
+        """Remove everything from `offset` on; a batch that straddles it goes whole.
+
+        The log then ends behind its last batch, or where it starts: as whoever opens it finds it.
+        """
         self.producers = None
         highest = self.leader_epoch
         gone = [segment for segment in self.segments if segment.base_offset >= offset]
@@ -381,15 +384,18 @@ class LocalLog:
             kept.active.truncate_to(offset)
             self.segments = kept
             self._sync_records([kept.active])
-        remove_snapshots_above(self._fs, self._path, offset)
+        self.log_start_offset = min(self.log_start_offset, offset)
+        # What the next opening finds: a log end above its last batch is gone after a crash, and a
+        # commit that was decided there could never be applied.
+        end = max(self.segments.active.next_offset(), self.log_start_offset)
+        remove_snapshots_above(self._fs, self._path, end)
         self._fs.sync_directory(self._path)
         self.recovery_point = min(self.recovery_point, self.segments.active.next_offset())
-        self.log_start_offset = min(self.log_start_offset, offset)
-        self.log_end_offset = offset
+        self.log_end_offset = end
         self.truncate_epochs()
         if self.epochs.latest_epoch is None and not self.segments.active.is_empty:
             # What is left of the time before the log start has an epoch; none may be below it.
-            self.epochs.assign(highest, offset)
+            self.epochs.assign(highest, end)
             self.epochs.store(self._fs, self._path)
 
     def raise_log_start(self, offset: int) -> None:

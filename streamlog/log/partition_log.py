@@ -442,28 +442,23 @@ class PartitionLog(IterableLog):
         return delete_records(self, offset, fs=self._fs, clock=self._clock, force=force)
 
     def truncate_to(self, offset: int) -> None:
-        """Remove everything from `offset` on; a batch that straddles it goes whole.
+        """Cut the log in front of the batch that holds `offset`, or else behind the last one below.
 
-        Commits that reach above `offset` are retired first, or they would come back. A log that is
-        cut in front of its start begins at `offset` from then on.
+        Batches go whole, so the log may end below `offset` then: where its last batch does. (A
+        running broker keeps `offset` for its log end until it restarts.) Commits that reach above
+        `offset` are retired first, or they would come back. A log that is cut in front of its
+        start begins at `offset` from then on.
 
         Args:
-            offset: The log end afterwards; at or above the log end nothing is removed.
+            offset: No record from here on stays; at or above the log end nothing is removed.
+
+        Raises:
+            InvalidRequestError: Within `writing`, where commits would have to be retired.
+            StreamLogError: As `writing`; or a commit cannot be retired.
 
         Source: UnifiedLog.truncateTo.
         """
-        with self._session.writing_undecided(offset):
-            if offset >= self._log.log_end_offset:
-                self._log.truncate_epochs()
-                return
-            end = self._log.end_before(offset)
-            self._session.write_recovery_point(min(self._log.recovery_point, end))
-            self._session.lower_cleaner_offset(offset)
-            start = self._log.log_start_offset
-            with self._session.changing:
-                self._log.truncate(max(offset, 0), self._clock.now_ms())
-                if self._log.log_start_offset < start:  # later: what is deleted must not come back
-                    self._session.write_log_start(self._log.log_start_offset)
+        self._session.truncate(offset)
 
     def close(self) -> None:
         """Make everything durable, leave the marks the next opening wants, release the files."""

@@ -33,7 +33,7 @@ from streamlog.log.flush import FlushTimer
 from streamlog.log.local_log import LocalLog
 from streamlog.log.locks import SharedState, StateFlag
 from streamlog.log.partition_metadata import read_topic_id
-from streamlog.log.roots import sync_names
+from streamlog.log.roots import sync_names, topic_properties_path
 from streamlog.log.scope import Scope
 from streamlog.log.writer_lock import WriterLock
 from streamlog.topic import TopicPartition
@@ -127,6 +127,7 @@ class WriterSession:
         if source is not None:
             try:
                 if source.has_changed():
+                    self._check_topic()
                     self._log.configure(source.load())
             except BaseException:
                 self._lock.let_go()
@@ -139,7 +140,7 @@ class WriterSession:
             self._timer.arm(log.config.flush_ms, unflushed=log.log_end_offset > log.recovery_point)
 
     @contextlib.contextmanager
-    def writing_undecided(self, offset: int) -> Iterator[None]:
+    def _writing_undecided(self, offset: int) -> Iterator[None]:
         """Hold the lock while no decision that waits has records at or above `offset`.
 
         Those that have are retired first: they would bring back what the caller is to remove.
@@ -153,6 +154,9 @@ class WriterSession:
         for _ in range(_RETIRE_ATTEMPTS):
             with self.writing:
                 if self._decided.end_offset() <= offset:
+                    # Retired ones have lost their names, but maybe not durably: one that no ledger
+                    # knows would come back to a log that ends below it.
+                    self._decided.sync()
                     yield
                     return
             if is_nested:
@@ -200,9 +204,10 @@ class WriterSession:
         A handle of the old topic would append to the new one, and apply decisions made for the old.
         """
         found = read_topic_id(self._fs, self._path)
-        if found == self._topic_id:
+        properties = topic_properties_path(self._root, self._partition.topic)
+        if found == self._topic_id and self._fs.stat(properties) is not None:
             return
-        if found is not None:
+        if found is not None and found != self._topic_id:
             raise InconsistentTopicIdError(
                 "the topic was deleted and made again since this handle was opened",
                 path=self._path,
@@ -210,7 +215,8 @@ class WriterSession:
                 expected=self._topic_id,
                 hint="open the partition again",
             )
-        if self._fs.stat(self._path) is None:
+        # A topic is gone with its properties, its directories are removed after that.
+        if self._fs.stat(self._path) is None or self._fs.stat(properties) is None:
             raise UnknownTopicError(
                 "the topic was deleted since this handle was opened", path=self._path
             )
@@ -280,6 +286,22 @@ class WriterSession:
                 error,
             )
             self._lock.distrust()
+
+    def truncate(self, offset: int) -> None:
+        """Cut the log at `offset`; see `PartitionLog.truncate_to`."""
+        log = self._log
+        with self._writing_undecided(offset):
+            if offset >= log.log_end_offset:
+                log.truncate_epochs()
+                return
+            self.write_recovery_point(min(log.recovery_point, log.end_before(offset)))
+            self.lower_cleaner_offset(offset)
+            start = log.log_start_offset
+            with self.changing:
+                log.truncate(max(offset, 0), self._clock.now_ms())
+                if log.log_start_offset < start:  # later: what is deleted must not come back
+                    self.write_log_start(log.log_start_offset)
+            self.lower_cleaner_offset(log.log_end_offset)
 
     def set_pending(self, pending: bool) -> None:  # noqa: FBT001 - says what it sets
         """Tell the next holders of the lock whether a decision may name this partition.

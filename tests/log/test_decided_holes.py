@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -12,6 +12,7 @@ from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.log.commits.apply import batches_from
 from streamlog.log.commits.extents import ExtentReader
+from streamlog.log.commits.identity import CommitIdentity
 from streamlog.log.commits.staging import StagingArea
 from streamlog.records.batch import scan_batches
 from tests.support.commits import LOG, NOW, ROOT, Scene, rows_of
@@ -19,6 +20,7 @@ from tests.support.crash import every_crash_point
 from tests.support.segments import read_bytes
 
 PATH = f"{ROOT}/t-0/{LOG}"
+Loss = Literal["nothing", "everything"]
 
 
 def written() -> tuple[Scene, int, int]:
@@ -112,8 +114,9 @@ def test_what_is_truncated_does_not_come_back(offset: int) -> None:
     scene.commit(0)
     log = scene.manager.log("t", 0)
     log.truncate_to(offset)
-    assert log.log_end_offset == offset and scene.pending_names() == []
+    assert scene.pending_names() == []
     kept = scene.values(0)
+    assert log.log_end_offset == len(kept)
     assert kept == [b"before", *rows_of(0, 0)][: len(kept)] and len(kept) <= offset
     scene.append(0, b"behind")
     again = scene.after_crash(power=True, seed=offset)
@@ -121,6 +124,39 @@ def test_what_is_truncated_does_not_come_back(offset: int) -> None:
     again.append(0, b"more")
     assert again.values(0) in ([*kept, b"more"], [*kept, b"behind", b"more"])
     assert again.values(1) == rows_of(0, 1), "the other partition keeps its part"
+
+
+@pytest.mark.parametrize("offset", range(1, 7))
+@pytest.mark.parametrize("loss", ["nothing", "everything"])
+def test_a_commit_decided_where_a_truncation_cut_a_batch_survives_a_power_cut(
+    offset: int, loss: Loss
+) -> None:
+    scene = Scene()
+    scene.append(0, *rows_of(7, 0))  # one batch
+    log = scene.manager.log("t", 0)
+    log.truncate_to(offset)
+    assert log.log_end_offset == (6 if offset == 6 else 0)
+    scene.commit(0)
+    found = Scene(scene.memory.crash_clone(Random(0), power=True, loss=loss))
+    found.append(0, b"behind")
+    assert found.values(0)[-7:] == [*rows_of(0, 0), b"behind"]
+
+
+@pytest.mark.parametrize("loss", ["nothing", "everything"])
+@pytest.mark.parametrize("retires_first", [False, True])
+def test_an_anonymous_commit_that_was_truncated_does_not_come_back_with_a_power_cut(
+    loss: Loss, retires_first: bool
+) -> None:
+    scene = Scene()
+    scene.append(0, b"before")
+    identity = CommitIdentity.anonymous(Random(1))
+    scene.commits.commit(identity, [scene.stage(0, app=identity.app)])
+    if retires_first:
+        scene.commits.retire()
+    scene.manager.log("t", 0).truncate_to(1)
+    found = Scene(scene.memory.crash_clone(Random(0), power=True, loss=loss))
+    found.append(0, b"behind")
+    assert found.values(0) == [b"before", b"behind"]
 
 
 def test_decisions_below_the_cut_are_left_alone() -> None:

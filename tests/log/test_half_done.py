@@ -22,6 +22,7 @@ from streamlog.log.reader import LogReader
 from streamlog.log.registry import alter_topic, create_topic, delete_topic
 from streamlog.log.roots import make_root
 from streamlog.log.topics import list_topics, partition_directories
+from streamlog.records.builder import BatchBuilder
 from streamlog.records.record import Record
 
 NOW = 1_700_000_000_000
@@ -158,9 +159,9 @@ def test_a_reader_follows_a_log_that_a_copy_replaced(fs: MemoryFileSystem) -> No
 
 def test_a_power_cut_after_a_cut_in_a_gap_leaves_a_log_that_opens(fs: MemoryFileSystem) -> None:
     log = open_log(fs, "orders-0")
-    log.append([Record(b"2", None, (), NOW), Record(b"3", None, (), NOW)])
-    log.truncate_to(3)  # takes the batch whole: nothing stands from 2 on
-    append(log, b"at 3")
+    builder = BatchBuilder(base_offset=3)
+    builder.append(Record(b"at 3", None, (), NOW))
+    log.append_as_follower(builder.build())
     log.flush()
     log.truncate_to(3)
     left = fs.crash_clone(Random(0), power=True, loss="everything")

@@ -1,11 +1,13 @@
 """What decisions that are not retired hold for one partition."""
 
+import contextlib
 from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.clock import Clock
+from streamlog.errors import FileMissingError
 from streamlog.fs.api import FileSystem
 from streamlog.log.commits.apply import batches_from
 from streamlog.log.commits.decisions import DecidedPart, Decision
@@ -43,6 +45,15 @@ class DecidedRecords:
             StorageError: The disk refuses.
         """
         return max((part.last_offset + 1 for _, part in self._parts()), default=0)
+
+    def sync(self) -> None:
+        """Make durable which decisions there are; nothing where there never was one.
+
+        Raises:
+            StorageError: It failed.
+        """
+        with contextlib.suppress(FileMissingError):
+            self._pending.sync()
 
     def batches(self, offset: int, size: int) -> Iterator[NDArray[np.uint8]]:
         """Yield their batches as they stand in the log, from the one at `offset` on.

@@ -12,6 +12,7 @@ from streamlog.errors import StreamLogError
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log.maintenance.retention import delete_old_segments
 from streamlog.log.partition_log import PartitionLog
+from streamlog.records.batch import read_batches
 from streamlog.records.builder import BatchBuilder, InputColumns, encode_columns
 from streamlog.records.control import ControlRecordType, EndTransactionMarker, build_marker
 from streamlog.records.record import NO_TIMESTAMP, CompressionType, Header, Record
@@ -83,7 +84,13 @@ class Life:
     def _standing(self) -> StandingOfLog:
         end = self._log.log_end_offset
         is_tight = self._log.segments.active.next_offset() == end
-        return StandingOfLog(end, self._log.leader_epoch, is_tight)
+        batches = (
+            batch
+            for segment in self._log.segments
+            for batch in read_batches(segment.read(0, segment.size))
+        )
+        ends = tuple(batch.next_offset for batch in batches)
+        return StandingOfLog(end, self._log.leader_epoch, is_tight, ends)
 
     def _outcome(self, step: Step) -> int | str:
         if step["do"] == "reopen":

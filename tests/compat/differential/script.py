@@ -30,13 +30,16 @@ class StandingOfLog(NamedTuple):
     Attributes:
         end_offset: The log end.
         leader_epoch: The latest epoch.
-        ends_with_a_batch: False after a cut inside a batch, which took the batch and left the log
-            end: whoever opens the log next finds another one, the end of the last batch.
+        ends_with_a_batch: False after a cut in front of the log start, which leaves the log end
+            above the last batch: whoever opens the log next begins a segment there.
+        batch_ends: The offsets behind its batches. A cut elsewhere leaves Kafka's log end where the
+            cut was, until it opens the log again; ours lies behind the last batch at once.
     """
 
     end_offset: int
     leader_epoch: int
     ends_with_a_batch: bool
+    batch_ends: tuple[int, ...]
 
 
 class Producer:
@@ -284,7 +287,8 @@ class Script:
     def _truncate(self, log: StandingOfLog) -> Step:
         if self._is_cleaned:  # only what is committed is cleaned, and that is never cut
             return self._roll(log)
-        return {"do": "truncate", "offset": self._random.randint(0, log.end_offset + 1)}
+        cuts = (0, *log.batch_ends, log.end_offset + 1)
+        return {"do": "truncate", "offset": self._random.choice(cuts)}
 
     def _reopen(self, log: StandingOfLog) -> Step:
         if not log.ends_with_a_batch:

@@ -130,8 +130,8 @@ BUGS: Final = (
     ), "pytest", ("tests/segment/test_segment.py",)),
     Bug("22 epochs stay that a truncation removed", (
         Edit(LOCAL_LOG,
-             "        self.log_end_offset = offset\n        self.truncate_epochs()\n",
-             "        self.log_end_offset = offset\n"),
+             "        self.log_end_offset = end\n        self.truncate_epochs()\n",
+             "        self.log_end_offset = end\n"),
     ), "crashes", ("append", "append batches", "append batches", TROUBLE, "truncate")),
     Bug("24 another writer is looked for only when a handle is opened", (
         Edit("streamlog.log.writer_lock",
@@ -254,6 +254,21 @@ BUGS: Final = (
         Edit(f"{COMMITS}.commit_log",
              "    if history.is_new and request.inheritance is not None:\n", "    if False:\n"),
     ), "pytest", ("tests/log/test_inheritance.py",)),
+    Bug("64 an append fails with the checkpoint that is due after it", (
+        Edit("streamlog.log.session",
+             "            except UnavailableError as error:\n                _logger",
+             "            except KeyError as error:\n                _logger"),
+    ), "pytest", ("tests/log/test_append_faults.py",)),
+    Bug("65 a log that was cut ends above its last batch", (
+        Edit(LOCAL_LOG,
+             "        end = max(self.segments.active.next_offset(), self.log_start_offset)\n",
+             "        end = offset\n"),
+    ), "pytest", ("tests/log/test_decided_holes.py",)),
+    Bug("66 a deleted topic's directory goes before the state of its last writer", (
+        Edit("streamlog.log.registry",
+             "        lock.file.truncate(0)\n        fs.rename(path, f\"{root}/{name}\")\n",
+             "        fs.rename(path, f\"{root}/{name}\")\n        lock.file.truncate(0)\n"),
+    ), "pytest", ("tests/log/test_registry.py",)),
 )
 
 WITHOUT_A_BUG: Final = {  # each is one of replication between roots, which does not exist
