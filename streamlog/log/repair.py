@@ -273,11 +273,13 @@ class _Partition:
         )
         try:
             durable = checkpoints.read_recovery_points(fs, self._root).get(self._partition, 0)
+            # First what the last writer knew of the files: if this is killed, its handle must not
+            # believe it, and append to a file that was replaced.
+            lock.file.truncate(0)
             end = self._leave_out_damage(fs, durable)
             if end < durable:
                 lower = {self._partition: end}
                 checkpoints.write_recovery_points(fs, self._clock, self._root, lower)
-            lock.file.truncate(0)  # what the last writer knew of the files
         finally:
             lock.release()
 

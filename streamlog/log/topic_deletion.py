@@ -126,8 +126,9 @@ def _set_aside(
         name = partition.topic[: _MAX_FILE_NAME - len(suffix)] + suffix
         if fs.stat(f"{root}/{name}") is not None:
             remove_log_files(fs, f"{root}/{name}")
-        fs.rename(path, f"{root}/{name}")
-        # What the last writer left in the lock file is of no use to a topic made anew.
+        # First what the last writer left: its handle would believe it, and append to a directory
+        # that is none any more. Without it the handle looks around, and finds the topic gone.
         lock.file.truncate(0)
+        fs.rename(path, f"{root}/{name}")
     finally:
         lock.release()

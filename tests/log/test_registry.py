@@ -1,5 +1,7 @@
 """Topics come and go, whatever crashes in between."""
 
+import contextlib
+import itertools
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -7,26 +9,32 @@ from typing import Any
 import pytest
 
 from streamlog.clock import ManualClock
+from streamlog.config import LogConfig
 from streamlog.errors import (
     InvalidConfigError,
     InvalidPartitionsError,
     InvalidRequestError,
     InvalidTopicError,
     LockTimeoutError,
+    StreamLogError,
     TopicExistsError,
     UnknownTopicError,
 )
 from streamlog.fs.api import FileSystem, OpenMode
+from streamlog.fs.faults import Fault, FaultyFileSystem, SimulatedCrash
 from streamlog.fs.files import make_directories, read_file
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.log import checkpoints, locks
+from streamlog.log.partition_log import PartitionLog
 from streamlog.log.partition_metadata import read_topic_id, topic_id_hex, write_topic_id
 from streamlog.log.registry import alter_topic, create_topic, delete_topic, ensure_partition
 from streamlog.log.roots import make_root, topic_properties_path
 from streamlog.log.topics import list_topics, partition_directories, read_topic_properties
+from streamlog.records.record import Record
 from streamlog.topic import TopicPartition
 from tests.support.crash import every_crash_point
 
+NOW = 1_700_000_000_000
 ROOT = "/logs"
 LOG = "00000000000000000000.log"
 
@@ -302,6 +310,36 @@ def test_crash_at_any_step_of_deletion_can_be_finished(fs: MemoryFileSystem) -> 
         assert list_topics(fs, ROOT) == ["clicks", "orders"]
 
     assert every_crash_point(workload, check, prepared=fs).states > 80
+
+
+@pytest.mark.parametrize("config", [None, LogConfig()], ids=["the topic's", "fixed settings"])
+def test_a_handle_of_a_topic_whose_deletion_was_killed_anywhere_appends_no_more(
+    fs: MemoryFileSystem, config: LogConfig | None
+) -> None:
+    """Once the topic is gone from the list, a record is acknowledged into nothing."""
+    create(fs, "orders", 1)
+    with PartitionLog.open(f"{ROOT}/orders-0", fs=fs, clock=ManualClock()):
+        pass
+    for number in itertools.count(1):
+        disk = fs.crash_clone(random.Random(0), power=False)
+        handle = PartitionLog.open(
+            f"{ROOT}/orders-0", config=config, fs=disk, clock=ManualClock(NOW)
+        )
+        handle.append([Record(b"k", b"v", (), NOW)])
+        with contextlib.suppress(SimulatedCrash):
+            delete(FaultyFileSystem(disk, Fault(at=number)), "orders")
+            break
+        is_there = "orders" in list_topics(disk, ROOT)
+        try:
+            handle.append([Record(b"k", b"v", (), NOW)])
+        except StreamLogError:
+            assert not is_there, number
+        else:
+            # Fixed settings are looked at by nobody: such a handle notices with the lock's state.
+            assert is_there or (config is not None and disk.stat(f"{ROOT}/orders-0") is not None), (
+                number
+            )
+    assert number > 8
 
 
 def test_settings_file_is_written_last(fs: MemoryFileSystem) -> None:

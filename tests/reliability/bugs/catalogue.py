@@ -45,8 +45,8 @@ BUGS: Final = (
     ), "crashes", ("append", TROUBLE, "append", "flush")),
     Bug("02 an append is answered before the sync that its topic asks for", (
         Edit("streamlog.log.session",
-             "            self.sync(now_ms)\n\n    def checkpoint(",
-             "            pass\n\n    def checkpoint("),
+             "                self.sync(now_ms)\n            except PoisonedError:\n",
+             "                pass\n            except PoisonedError:\n"),
     ), "crashes", ("append", "alter config", TROUBLE, "append")),
     Bug("03 the directory is not synced when a segment is made", (
         Edit(LOCAL_LOG,
@@ -114,9 +114,9 @@ BUGS: Final = (
              "            self._session.sync(self._clock.now_ms())\n"),
     ), "crashes", ("append", TROUBLE, "append", "flush")),
     Bug("16 the recovery point stays above a truncation", (
-        Edit("streamlog.log.partition_log",
-             "write_recovery_point(min(self._log.recovery_point, end))",
-             "write_recovery_point(self._log.recovery_point)"),
+        Edit("streamlog.log.session",
+             "write_recovery_point(min(log.recovery_point, log.end_before(offset)))",
+             "write_recovery_point(log.recovery_point)"),
     ), "crashes", ("append", "append", "flush", TROUBLE, "truncate")),
     Bug("17 an index is believed blindly", (
         Edit("streamlog.segment.file_records",
@@ -265,7 +265,7 @@ BUGS: Final = (
              "        end = offset\n"),
     ), "pytest", ("tests/log/test_decided_holes.py",)),
     Bug("66 a deleted topic's directory goes before the state of its last writer", (
-        Edit("streamlog.log.registry",
+        Edit("streamlog.log.topic_deletion",
              "        lock.file.truncate(0)\n        fs.rename(path, f\"{root}/{name}\")\n",
              "        fs.rename(path, f\"{root}/{name}\")\n        lock.file.truncate(0)\n"),
     ), "pytest", ("tests/log/test_registry.py",)),
