@@ -19,11 +19,11 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from streamlog.clock import Clock
 from streamlog.errors import CorruptCheckpointError, FileMissingError, LimitExceededError
-from streamlog.fs.api import FileSystem
+from streamlog.fs.api import FileStat, FileSystem
 from streamlog.fs.files import acquire_lock, read_file, write_file_atomically
 from streamlog.log.checkpoint_file import (
     MAX_CHECKPOINT_SIZE,
@@ -38,6 +38,7 @@ __all__ = [
     "HIGH_WATERMARK_CHECKPOINT",
     "LOG_START_OFFSET_CHECKPOINT",
     "RECOVERY_POINT_CHECKPOINT",
+    "Written",
     "read_cleaner_offsets",
     "read_high_watermarks",
     "read_log_start_offsets",
@@ -169,9 +170,22 @@ def read_cleaner_offsets(fs: FileSystem, root: str) -> Offsets:
 
 
 # ---- writing --------------------------------------------------------------------------------
+class Written(NamedTuple):
+    """A checkpoint file as it was written: facts about it, and all its rows."""
+
+    stat: FileStat | None
+    offsets: Offsets
+
+
 def update_offsets(
-    fs: FileSystem, clock: Clock, root: str, name: str, offsets: Mapping[TopicPartition, int]
-) -> None:
+    fs: FileSystem,
+    clock: Clock,
+    root: str,
+    name: str,
+    offsets: Mapping[TopicPartition, int],
+    *,
+    keeps_known: bool = False,
+) -> Written:
     """Set the rows of some partitions in a checkpoint file and keep all others; durable.
 
     Args:
@@ -180,6 +194,10 @@ def update_offsets(
         root: The log root.
         name: The file, one of this module's constants.
         offsets: The partitions to set.
+        keeps_known: Whether a row that is there already stands.
+
+    Returns:
+        The file that stands now.
 
     Raises:
         LockTimeoutError: Another process kept the lock.
@@ -187,10 +205,11 @@ def update_offsets(
     """
 
     def changed(known: Offsets) -> Offsets:
-        return {**known, **offsets}
+        return {**offsets, **known} if keeps_known else {**known, **offsets}
 
     with root_locked(fs, clock, root):
-        _rewrite(fs, f"{root}/{name}", changed)
+        rows = _rewrite(fs, f"{root}/{name}", changed)
+        return Written(fs.stat(f"{root}/{name}"), rows)
 
 
 def write_recovery_points(
@@ -237,7 +256,7 @@ def remove_topic(fs: FileSystem, clock: Clock, root: str, topic: str) -> None:
             _rewrite(fs, f"{root}/{name}", others)
 
 
-def _rewrite(fs: FileSystem, path: str, change: Callable[[Offsets], Offsets]) -> None:
+def _rewrite(fs: FileSystem, path: str, change: Callable[[Offsets], Offsets]) -> Offsets:
     """Change the rows of a checkpoint file; durable also where they stand there already."""
     is_sound = True
     try:
@@ -250,8 +269,9 @@ def _rewrite(fs: FileSystem, path: str, change: Callable[[Offsets], Offsets]) ->
         fs.rename(path, f"{path}.corrupt")
     elif changed == known:
         fs.sync_directory(os.path.dirname(path))  # who wrote them may have died, or failed, at it
-        return
+        return changed
     write_file_atomically(fs, path, format_checkpoint(_rows(changed)))
+    return changed
 
 
 def _rows(offsets: Offsets) -> Iterable[str]:

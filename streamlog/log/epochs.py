@@ -195,7 +195,7 @@ class LeaderEpochCache:
         try:
             data = read_file(fs, path, max_size=MAX_CHECKPOINT_SIZE)
         except FileMissingError:
-            return cls()
+            data = b""  # as good as a file without epochs: `store` writes none before the first
         cache = cls(_parse(data, path))
         cache._stored = cache._entries
         return cache

@@ -24,6 +24,7 @@ from streamlog.log.epochs import LeaderEpochCache
 from streamlog.log.locks import SharedState, StateFlag
 from streamlog.log.maintenance import deletion
 from streamlog.log.maintenance.lock import is_being_maintained
+from streamlog.log.partition_metadata import PARTITION_METADATA
 from streamlog.log.producers import ProducerStateManager
 from streamlog.log.segments import Segments
 from streamlog.records.batch import BatchTable
@@ -123,8 +124,8 @@ def recover(
         StorageError: A file cannot be read, cut or written.
     """
     fs, path = directory.fs, directory.path
-    fs.sync_directory(path)  # who rolled, and died, may not have
-    fs.sync_directory(os.path.dirname(path))  # nor who moved the log start
+    if any(name != PARTITION_METADATA for name in fs.list(path)):
+        fs.sync_directory(path)  # a process that rolled may have died before it did
     is_being_cleaned = is_being_maintained(fs, os.path.dirname(path), directory.partition)
     leftovers.finish(fs, path, directory.config, now_ms, is_being_cleaned=is_being_cleaned)
     bases = base_offsets(fs.list(path))
@@ -184,8 +185,7 @@ def _start_anew(
         segment.close()
     deletion.set_aside(fs, segments, now_ms=now_ms)
     fresh = Segment.create(fs, path, log_start_offset, config=directory.config, now_ms=now_ms)
-    fresh.sync()
-    fs.sync_directory(path)
+    fresh.sync_names()
     return fresh
 
 

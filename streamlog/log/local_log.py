@@ -108,6 +108,7 @@ class LocalLog:
         log_start_offset: int,
         durable_offset: int | None,
         restore: Restore,
+        sync_log_starts: Callable[[], None],
         now_ms: int,
     ) -> bool:
         """Adopt what the last writer of this boot left, or recover.
@@ -117,6 +118,7 @@ class LocalLog:
             log_start_offset: What the checkpoint says.
             durable_offset: The recovery point of the checkpoint; None: unknown.
             restore: Knows the batches of decided commits; asked where a log is damaged only.
+            sync_log_starts: Makes the root's checkpoint of log starts durable.
             now_ms: The time.
 
         Returns:
@@ -136,6 +138,7 @@ class LocalLog:
         if loaded is None:
             if mine is not None:
                 self.before_sync()
+            sync_log_starts()  # a process that moved it may have died
             loaded = loader.recover(
                 directory,
                 log_start_offset=log_start_offset,

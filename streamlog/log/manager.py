@@ -9,7 +9,7 @@ import contextlib
 import os
 import random as random_module
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
@@ -22,11 +22,13 @@ from streamlog.fs.local import LocalFileSystem
 from streamlog.log import registry, topics
 from streamlog.log.checkpoints import write_high_watermarks
 from streamlog.log.commits.chores import Chores, at_once
+from streamlog.log.handles import close_together, open_together
 from streamlog.log.locks import refuse_live_broker
 from streamlog.log.maintenance.book import Deed, read_deeds
 from streamlog.log.maintenance.holds import Held, Holds
 from streamlog.log.meta_properties import read_meta_properties
 from streamlog.log.open_writers import OpenWriter
+from streamlog.log.root_marks import RootMarks
 from streamlog.log.roots import check_root, is_our_root, make_root, read_server_config
 from streamlog.server_config import ConfigEntry, ServerConfig
 from streamlog.topic import TopicPartition, check_topic_name
@@ -90,6 +92,7 @@ class LogManager:
         root: Its directory, absolute.
         fs: The file system it lies in.
         clock: The clock it goes by.
+        marks: The recovery points and log starts of its partitions.
 
     Source: org.apache.kafka.storage.internals.log.LogManager.
     """
@@ -105,6 +108,7 @@ class LogManager:
     ) -> None:
         self.root = root
         self.fs, self.clock, self._random, self._chores = fs, clock, random, chores
+        self.marks = RootMarks(fs, clock, root)
         self._guard = threading.RLock()
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._readers: dict[TopicPartition, LogReader] = {}
@@ -333,24 +337,28 @@ class LogManager:
             CorruptDataError: Acknowledged bytes are damaged.
             UnavailableError: A lock, a running broker or the disk is in the way.
         """
-        from streamlog.log.partition_log import PartitionLog
+        return self.logs([TopicPartition(topic, partition)])[0]
 
-        wanted = TopicPartition(topic, partition)
+    def logs(self, wanted: Sequence[TopicPartition]) -> "list[PartitionLog]":
+        """Return partitions open for writing, in the order given; see `log`.
+
+        Opened together, they cost the root's checkpoint one write.
+        """
         with self._guard:
             self._check_open()
-            found = self._logs.get(wanted)
-            if found is None:
-                path = self._path(wanted)
-                self._enter()
-                found = PartitionLog.open(
-                    path,
-                    fs=self.fs,
-                    clock=self.clock,
-                    random=self._random,
-                    is_managed=True,
-                )
-                self._logs[wanted] = found
-            return found
+            missing = [each for each in dict.fromkeys(wanted) if each not in self._logs]
+            if missing:
+                self._logs.update(open_together(missing, self._open_log, self.marks))
+            return [self._logs[each] for each in wanted]
+
+    def _open_log(self, wanted: TopicPartition) -> "PartitionLog":
+        from streamlog.log.partition_log import PartitionLog
+
+        path = self._path(wanted)
+        self._enter()
+        return PartitionLog.open(
+            path, fs=self.fs, clock=self.clock, random=self._random, marks=self.marks
+        )
 
     def reader(self, topic: str, partition: int) -> "LogReader":
         """Return a partition open for reading; the same object each time until `close`.
@@ -381,7 +389,8 @@ class LogManager:
                     self.fs,
                     self.clock,
                     self.root,
-                    open_log=lambda each: self.log(*each),
+                    open_logs=self.logs,
+                    marks=self.marks,
                     chores=self._chores,
                 )
             return self._commits
@@ -403,8 +412,9 @@ class LogManager:
                 for reader in self._readers.values():
                     stack.callback(reader.close)
                 stack.callback(self._note_high_watermarks)
-                for log in self._logs.values():
-                    stack.callback(log.close)
+                stack.callback(
+                    lambda: close_together(list(self._logs.values()), self.marks, self.clock)
+                )
 
     def _leave(
         self,

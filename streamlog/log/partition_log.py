@@ -28,6 +28,7 @@ from streamlog.log.maintenance.delete_records import delete_records
 from streamlog.log.open_writers import OpenWriter
 from streamlog.log.producer_state import ProducerState
 from streamlog.log.read import Bounds, FetchInfo, fetch
+from streamlog.log.root_marks import RootMarks
 from streamlog.log.roots import read_server_config
 from streamlog.log.segments import Segments
 from streamlog.log.session import WriterSession
@@ -61,7 +62,7 @@ class PartitionLog(IterableLog):
         clock: Clock,
         random: random_module.Random,
         lock_timeout_ms: float,
-        is_managed: bool,
+        marks: RootMarks | None,
     ) -> None:
         self.path = path.rstrip("/")
         self.root = os.path.dirname(self.path) or "."
@@ -90,10 +91,11 @@ class PartitionLog(IterableLog):
             root=self.root,
             partition=partition,
             topic_id=self.topic_id,
+            marks=marks or RootMarks(fs, clock, self.root),
             config_source=source if config is None else None,
             apply_pending=self._apply_pending,
         )
-        self._writer = None if is_managed else OpenWriter.enter(fs, clock, self.root)
+        self._writer = OpenWriter.enter(fs, clock, self.root) if marks is None else None
         try:
             self.catch_up()
             self._log.remove_deleted(clock.now_ms())
@@ -112,7 +114,7 @@ class PartitionLog(IterableLog):
         clock: Clock | None = None,
         random: random_module.Random | None = None,
         lock_timeout_ms: float = 30_000,
-        is_managed: bool = False,
+        marks: RootMarks | None = None,
     ) -> "PartitionLog":
         """Open a partition for writing; make it where it is missing.
 
@@ -126,7 +128,7 @@ class PartitionLog(IterableLog):
             clock: The clock; the machine's own by default.
             random: For topic ids and jitter.
             lock_timeout_ms: How long to wait for another writer.
-            is_managed: Whether a `LogManager` stands for this writer in the root's books.
+            marks: Those of the `LogManager` that stands for this writer in the root's books.
 
         Returns:
             The open partition; close it, or use it as a context manager.
@@ -146,7 +148,7 @@ class PartitionLog(IterableLog):
             clock=clock or SystemClock(),
             random=random or random_module.Random(),
             lock_timeout_ms=lock_timeout_ms,
-            is_managed=is_managed,
+            marks=marks,
         )
 
     # ---- what it knows -----------------------------------------------------------------------
@@ -212,10 +214,7 @@ class PartitionLog(IterableLog):
     def writing(self) -> AbstractContextManager[None]:
         """Hold the partition's lock, caught up with other writers; may be nested.
 
-        Raises:
-            LockTimeoutError: Another process kept the lock.
-            PoisonedError: An fsync of this handle failed before.
-            InvalidRequestError: The handle is closed, or another process opened it.
+        Raises: As `WriterSession.writing` says.
         """
         return self._session.writing
 
@@ -235,10 +234,7 @@ class PartitionLog(IterableLog):
             self.catch_up()
 
     def set_pending(self, pending: bool) -> None:  # noqa: FBT001 - says what it sets
-        """Tell the next holders of the lock whether a decision may name this partition.
-
-        Only within `writing`. Kept for this boot; after a reboot every writer looks anyway.
-        """
+        """Raise or lower the flag `pending`; see `WriterSession.set_pending`."""
         self._session.set_pending(pending)
 
     def _apply_pending(self) -> None:
@@ -372,6 +368,11 @@ class PartitionLog(IterableLog):
         with self.writing():
             self._session.sync(self._clock.now_ms())
             self._session.checkpoint()
+
+    def sync(self) -> None:
+        """Flush, but leave it to the caller to write the recovery points of many partitions."""
+        with self.writing():
+            self._session.sync_records(self._clock.now_ms())
 
     # ---- read --------------------------------------------------------------------------------
     def read(

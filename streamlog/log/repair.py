@@ -352,6 +352,7 @@ class _Partition:
                 log_start_offset=starts.get(self._partition, 0),
                 durable_offset=durable.get(self._partition),
                 restore=nothing_known,
+                sync_log_starts=lambda: fs.sync_directory(self._root),
                 now_ms=now_ms,
             )
             log.truncate_epochs()

@@ -25,7 +25,7 @@ import logging
 import os
 import random as random_module
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Final
@@ -291,14 +291,15 @@ def write_topic_properties(
     write_file_atomically(fs, path, format_properties(properties).encode("ascii"))
 
 
-def sync_names(fs: FileSystem, root: str, topic: str) -> None:
-    """Make it durable that a topic and its partitions are there, whoever made them.
+def sync_names(fs: FileSystem, root: str, topics: Iterable[str]) -> None:
+    """Make it durable that topics and their partitions are there, whatever process made them.
 
     Raises:
         StorageError: A directory cannot be synced.
     """
     fs.sync_directory(root)
-    fs.sync_directory(os.path.dirname(topic_properties_path(root, topic)))
+    for path in sorted({os.path.dirname(topic_properties_path(root, topic)) for topic in topics}):
+        fs.sync_directory(path)
 
 
 def remove_leftovers(fs: FileSystem, root: str, *, now_ms: int) -> int:

@@ -33,7 +33,8 @@ from streamlog.log.flush import FlushTimer
 from streamlog.log.local_log import LocalLog
 from streamlog.log.locks import SharedState, StateFlag
 from streamlog.log.partition_metadata import read_topic_id
-from streamlog.log.roots import sync_names, topic_properties_path
+from streamlog.log.root_marks import RootMarks
+from streamlog.log.roots import topic_properties_path
 from streamlog.log.scope import Scope
 from streamlog.log.writer_lock import WriterLock
 from streamlog.topic import TopicPartition
@@ -58,6 +59,7 @@ class WriterSession:
         root: The log root.
         partition: What the partition is called.
         topic_id: The id of the topic the handle was opened for.
+        marks: The recovery points and log starts of the root.
         config_source: Where the settings come from; None: they are fixed.
         apply_pending: Applies the decided commits that wait for this partition.
 
@@ -81,12 +83,13 @@ class WriterSession:
         root: str,
         partition: TopicPartition,
         topic_id: str,
+        marks: RootMarks,
         config_source: topics.ConfigFiles | None,
         apply_pending: Callable[[], None],
     ) -> None:
         self._fs, self._clock, self._log, self._lock = fs, clock, log, lock
         self._path, self._root = path, root
-        self._partition, self._topic_id = partition, topic_id
+        self._partition, self._topic_id, self._marks = partition, topic_id, marks
         self._decided = DecidedRecords(fs, root, partition, topic_id)
         self._config_source = config_source
         self._apply_pending = apply_pending
@@ -222,20 +225,18 @@ class WriterSession:
             )
 
     def _load(self, state: SharedState | None) -> None:
-        starts = checkpoints.read_log_start_offsets(self._fs, self._root)
-        durable = checkpoints.read_recovery_points(self._fs, self._root)
+        durable = self._marks.recovery_point(self._partition)
         is_adopted = self._log.load(
             state,
-            log_start_offset=starts.get(self._partition, 0),
-            durable_offset=durable.get(self._partition),
+            log_start_offset=self._marks.log_start_offset(self._partition),
+            durable_offset=durable,
             restore=self._decided_batches,
+            sync_log_starts=self._marks.sync_log_starts,
             now_ms=self._clock.now_ms(),
         )
-        if self._partition not in durable:
-            # Who made the topic may have died in the act: what is appended must not go with it.
-            sync_names(self._fs, self._root, self._partition.topic)
-            # From now on a mark is known: what a power cut tears can be told from damage.
-            self.checkpoint()
+        if durable is None:
+            self._marks.note_first_use(self._partition, self._log.recovery_point)
+            self._last_checkpoint_ms = self._clock.now_ms()
         found = StateFlag.NONE if state is None else state.flags
         flags = found & (StateFlag.PENDING | StateFlag.EPOCH_DUE)
         if not is_adopted:
@@ -336,8 +337,7 @@ class WriterSession:
             PoisonedError: The disk refused; nothing this handle says can be believed any more.
             StorageError: The lock file refused the note that comes first; nothing was synced.
         """
-        with self.changing:
-            self._log.sync(now_ms)
+        self.sync_records(now_ms)
         if now_ms - self._last_checkpoint_ms >= _CHECKPOINT_INTERVAL_MS:
             self._last_checkpoint_ms = now_ms
             try:
@@ -346,6 +346,15 @@ class WriterSession:
                 _logger.warning(
                     "[%s] the recovery point is not written for now: %s", self._partition, error
                 )
+
+    def sync_records(self, now_ms: int) -> None:
+        """Make everything up to the log end durable, and leave the recovery point to the caller.
+
+        Raises:
+            PoisonedError: The disk refused; nothing this handle says can be believed any more.
+        """
+        with self.changing:
+            self._log.sync(now_ms)
 
     def sync_if_due(self, now_ms: int) -> None:
         """Sync what was appended where `flush.messages` or `flush.ms` ask for it.
@@ -378,8 +387,7 @@ class WriterSession:
 
     def write_recovery_point(self, offset: int) -> None:
         """Write `offset` to the root's checkpoint; to cut the log there, do this first."""
-        marks = {self._partition: offset}
-        checkpoints.write_recovery_points(self._fs, self._clock, self._root, marks)
+        self._marks.write_recovery_points({self._partition: offset})
 
     def lower_cleaner_offset(self, offset: int) -> None:
         """See that what is written from `offset` on, where the log is cut, is cleaned again.

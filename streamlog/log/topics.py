@@ -40,7 +40,8 @@ from streamlog.topic import check_topic_name, parse_partition_directory
 
 if TYPE_CHECKING:
     from streamlog.log.commits.commit_log import CommitLog
-    from streamlog.log.commits.retirement import OpenLog
+    from streamlog.log.commits.retirement import OpenLogs
+    from streamlog.log.root_marks import RootMarks
 
 __all__ = [
     "ConfigFiles",
@@ -308,10 +309,11 @@ def commit_log(
     clock: Clock,
     root: str,
     *,
-    open_log: "OpenLog | None" = None,
+    open_logs: "OpenLogs | None" = None,
+    marks: "RootMarks | None" = None,
     chores: Chores = at_once,
 ) -> "CommitLog":
     """Return the commits of a root; imported late, for it uses partitions itself."""
     from streamlog.log.commits.commit_log import CommitLog
 
-    return CommitLog(root, fs=fs, clock=clock, open_log=open_log, chores=chores)
+    return CommitLog(root, fs=fs, clock=clock, open_logs=open_logs, marks=marks, chores=chores)

@@ -96,7 +96,7 @@ class Segment:
             base_offset: Its first offset.
             config: The topic's settings.
             now_ms: The time.
-            suffix: What is to stand behind the names of its files.
+            suffix: The end of its files' names.
 
         Raises:
             FileExistsAlreadyError: A log file of that name holds something.
@@ -290,9 +290,7 @@ class Segment:
 
     # ---- append ------------------------------------------------------------------------------
     def append(self, buffer: Buffer, table: BatchTable) -> None:
-        """Write whole batches behind the last one, then their index entries.
-
-        Index entries go to their files a few at a time, the first at once.
+        """Write whole batches behind the last one, then index entries, a few of them at a time.
 
         Args:
             buffer: The batches, nothing before and nothing behind them.
@@ -466,13 +464,16 @@ class Segment:
     def sync(self) -> None:
         """Make the log durable, its name included; of a sealed segment the indexes as well.
 
-        The indexes of one that still grows are not worth a sync: after a power cut it is
-        recovered, and that rebuilds them.
+        Those of one that grows are not worth a sync: recovery after a power cut rebuilds them.
 
         Raises:
             StorageError: The disk refused; this segment must not be believed any more.
         """
         self._files.sync()
+
+    def sync_names(self) -> None:
+        """Make the names of its files durable: all that a new, empty segment needs."""
+        self._files.sync_names()
 
     def rename_suffix(self, old: SegmentSuffix, new: SegmentSuffix) -> None:
         """Rename all files of the segment, as when they are to be deleted; reading goes on.

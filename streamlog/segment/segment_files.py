@@ -97,9 +97,14 @@ class SegmentFiles:
             file.sync()
             self.names_changed |= file.was_created
             file.was_created = False
+        self.sync_names()
+        self.is_dirty = False
+
+    def sync_names(self) -> None:
+        """Make the names of the files durable that were made since the last sync."""
         if self.names_changed:
             self._fs.sync_directory(self._directory)
-        self.is_dirty = self.names_changed = False
+        self.names_changed = False
 
     def rename(self, old: SegmentSuffix, new: SegmentSuffix) -> None:
         """Put another suffix behind the names; an index may be missing, the log may not."""

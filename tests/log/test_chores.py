@@ -20,7 +20,7 @@ def leaving(scene: Scene, chores: Chores) -> Scene:
         scene.root,
         fs=scene.fs,
         clock=scene.clock,
-        open_log=lambda partition: scene.manager.log(*partition),
+        open_logs=scene.manager.logs,
         chores=chores,
     )
     return scene

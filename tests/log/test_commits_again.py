@@ -238,7 +238,7 @@ def test_threads_that_commit_the_same_versions_write_each_once() -> None:
             ROOT,
             fs=scene.fs,
             clock=scene.clock,
-            open_log=lambda partition, own=each: own.manager.log(*partition),
+            open_logs=each.manager.logs,
             lock_timeout_ms=60_000,
         )
         files = [each.stage(version) for version in range(8)]

@@ -216,9 +216,8 @@ def test_failed_close_closes_the_rest_and_leaves_no_clean_mark() -> None:
     inner = MemoryFileSystem()
     with manage(inner) as manager:
         manager.create_topic("orders", 2)
-    # The first sync is that of the new segment, the second that of closing.
     suffix = "orders-0/00000000000000000000.log"
-    fault = Fault(operation="sync", path_suffix=suffix, errno=5, at=2)
+    fault = Fault(operation="sync", path_suffix=suffix, errno=5)
     fs = FaultyFileSystem(inner, fault)
     manager = manage(fs)
     logs = [manager.log("orders", number) for number in (0, 1)]

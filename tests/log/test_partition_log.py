@@ -304,9 +304,7 @@ def test_flush_ms_syncs_an_idle_handle(tmp_path: os.PathLike[str]) -> None:
 
 
 def test_a_failed_fsync_poisons_the_handle_and_a_new_one_recovers(fs: MemoryFileSystem) -> None:
-    faulty = FaultyFileSystem(
-        fs, Fault(operation="sync", path_suffix=".log", at=2, errno=errno.EIO)
-    )
+    faulty = FaultyFileSystem(fs, Fault(operation="sync", path_suffix=".log", errno=errno.EIO))
     log = open_log(faulty)
     log.append([record(0)])
     with pytest.raises(PoisonedError):
@@ -324,9 +322,7 @@ def test_a_failed_fsync_poisons_the_handle_and_a_new_one_recovers(fs: MemoryFile
 def test_without_room_for_a_copy_a_distrusted_log_is_left_as_it_is_and_tried_again(
     fs: MemoryFileSystem,
 ) -> None:
-    failing = FaultyFileSystem(
-        fs, Fault(operation="sync", path_suffix=".log", at=2, errno=errno.EIO)
-    )
+    failing = FaultyFileSystem(fs, Fault(operation="sync", path_suffix=".log", errno=errno.EIO))
     with open_log(failing) as log:
         log.append([record(0)])
         with pytest.raises(PoisonedError):

@@ -101,7 +101,7 @@ class Subject:
             self.root,
             fs=self.fs,
             clock=self.clock,
-            open_log=lambda partition: self.manager.log(*partition),
+            open_logs=self.manager.logs,
             lock_timeout_ms=10,
         )
 

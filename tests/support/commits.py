@@ -84,7 +84,7 @@ class Scene:
             self.root,
             fs=self.fs,
             clock=self.clock,
-            open_log=lambda partition: self.manager.log(*partition),
+            open_logs=self.manager.logs,
             lock_timeout_ms=10,
         )
 

@@ -14,9 +14,15 @@ from streamlog.fs.api import FileSystem
 from streamlog.fs.files import acquire_lock, write_lock_holder
 from streamlog.log.locks import locks_directory
 
-__all__ = ["locked_app"]
+__all__ = ["app_lock_path", "locked_app"]
 
 LOCK_COUNT: Final = 64
+
+
+def app_lock_path(root: str, app: str) -> str:
+    """Return the path of an app's lock file."""
+    slot = hashlib.sha256(app.encode()).digest()[0] % LOCK_COUNT
+    return f"{locks_directory(root)}/commit-{slot:02x}"
 
 
 @contextlib.contextmanager
@@ -36,11 +42,10 @@ def locked_app(
         LockTimeoutError: Another process kept it.
         StorageError: The lock file cannot be opened.
     """
-    slot = hashlib.sha256(app.encode()).digest()[0] % LOCK_COUNT
     lock = acquire_lock(
         fs,
         clock,
-        f"{locks_directory(root)}/commit-{slot:02x}",
+        app_lock_path(root, app),
         shared=False,
         timeout_ms=timeout_ms,
         what=f"the commits of {app}",

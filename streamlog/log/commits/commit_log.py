@@ -8,8 +8,8 @@
 
 import contextlib
 import logging
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,7 +39,7 @@ from streamlog.log.commits.replay import OnMismatch, ReplayRule, Verdict, judge_
 from streamlog.log.commits.retirement import (
     RETIRE_AFTER_MS,
     DroppedPart,
-    OpenLog,
+    OpenLogs,
     Retirement,
     RetireReport,
     find_target,
@@ -47,6 +47,7 @@ from streamlog.log.commits.retirement import (
 )
 from streamlog.log.commits.staging import StagedFile, StagingArea
 from streamlog.log.commits.standing import Standing
+from streamlog.log.root_marks import RootMarks
 from streamlog.topic import TopicPartition
 
 __all__ = ["CommitLog", "CommitOutcome"]
@@ -106,9 +107,10 @@ class CommitLog:
         root: The log root.
         fs: Where it is.
         clock: Tells the time.
-        open_log: Opens a partition for writing; raises `UnknownTopicError` where it is no more.
+        open_logs: Opens partitions for writing; raises `UnknownTopicError` where one is no more.
             Without it, only what needs no other partitions can be done: `apply_pending`,
             `pending`, `last_version`, `abort`.
+        marks: The recovery points of the root, shared with the partitions that are opened.
         lock_timeout_ms: How long to wait for another committer of the same app.
         chores: Does what a commit leaves to be done: it retires.
     """
@@ -119,15 +121,17 @@ class CommitLog:
         *,
         fs: FileSystem,
         clock: Clock,
-        open_log: OpenLog | None = None,
+        open_logs: OpenLogs | None = None,
+        marks: RootMarks | None = None,
         lock_timeout_ms: float = 30_000,
         chores: Chores = at_once,
     ) -> None:
         self._root = root
         self._fs, self._clock = fs, clock
-        self._open_log = open_log or _cannot_open
+        self._open_logs = open_logs or _cannot_open
         self._lock_timeout_ms = lock_timeout_ms
         self._chores = chores
+        self._turn = threading.Lock()
         self._pending = PendingDecisions(fs, root)
         self._ledgers = Ledgers(fs, root)
         self._area = StagingArea(fs, root)
@@ -135,7 +139,8 @@ class CommitLog:
             self._pending,
             self._ledgers,
             self._area,
-            open_log=self._open_log,
+            marks=marks or RootMarks(fs, clock, root),
+            open_logs=self._open_logs,
             apply_pending=self.apply_pending,
         )
 
@@ -249,7 +254,7 @@ class CommitLog:
         if past.decision is not None:
             self._pending.sync()
             for part in past.decision.parts:
-                target = find_target(self._open_log, part.topic_partition, part.topic_id)
+                target = find_target(self._open_logs, part.topic_partition, part.topic_id)
                 if isinstance(target, DroppedPart):
                     dropped.append(target)
                     _logger.warning("[%s] dropped a commit: %s", *target[::2])
@@ -278,7 +283,7 @@ class CommitLog:
         self, request: _Request, history: History, revision: int, verdict: Verdict
     ) -> tuple[CommitOutcome, Standing]:
         identity, commit = request.identity, request.commit
-        logs = [self._open_log(part.topic_partition) for part in commit.parts]
+        logs = self._open_logs([part.topic_partition for part in commit.parts])
         if commit.files:
             self._area.sync(identity.app, is_new=history.is_new)
         sync_paths(self._fs, request.sync_paths)
@@ -437,8 +442,10 @@ class CommitLog:
                 _logger.warning("cannot retire what %s decided: %s", app, error)
 
     def _retire_app(self, app: str, *, timeout_ms: float | None = None) -> RetireReport:
+        settled = self._retirement.settle(app)
         with self._app_lock(app, timeout_ms=timeout_ms):
-            retired = self._retirement.retire(History.load(app, self._pending, self._ledgers))
+            history = History.load(app, self._pending, self._ledgers)
+            retired = self._retirement.retire(history, settled)
         return self._retirement.clear(retired)
 
     # ---- what is known -----------------------------------------------------------------------
@@ -465,11 +472,13 @@ class CommitLog:
             standing = History.load(app, self._pending, self._ledgers).standing
         return None if standing.number == 0 else standing.last_version
 
-    def _app_lock(
-        self, app: str, *, timeout_ms: float | None = None
-    ) -> AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def _app_lock(self, app: str, *, timeout_ms: float | None = None) -> Iterator[None]:
+        """Hold an app's lock; a query and its own chores take turns without any timeout."""
         timeout_ms = self._lock_timeout_ms if timeout_ms is None else timeout_ms
-        return locked_app(self._fs, self._clock, self._root, app, timeout_ms=timeout_ms)
+        lock = locked_app(self._fs, self._clock, self._root, app, timeout_ms=timeout_ms)
+        with self._turn, lock:
+            yield
 
 
 def _past_of(request: _Request, history: History) -> tuple[Sequence[PastCommit], int]:
@@ -479,9 +488,9 @@ def _past_of(request: _Request, history: History) -> tuple[Sequence[PastCommit],
     return history.find(request.identity.version), history.standing.last_version
 
 
-def _cannot_open(partition: TopicPartition) -> CommitTarget:
+def _cannot_open(partitions: Sequence[TopicPartition]) -> Sequence[CommitTarget]:
     raise InvalidRequestError(
         "this commit log cannot open partitions",
-        got=str(partition),
+        got=", ".join(map(str, partitions)),
         hint="take LogManager.commits",
     )

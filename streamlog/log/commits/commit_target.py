@@ -56,6 +56,10 @@ class CommitTarget(Protocol):
         """Tell later holders of the lock whether to look for decisions."""
         ...
 
+    def sync(self) -> None:
+        """Make everything appended so far durable; the recovery point is the caller's to write."""
+        ...
+
     def flush(self) -> None:
         """Make everything appended so far durable."""
         ...

@@ -1,14 +1,18 @@
 """Retiring decisions: once the logs hold durably what was decided, the files may go.
 
-    sync the logs → ledger durable → remove the decisions → remove the staged files
+    settle:  sync the logs, each under its own lock → write their recovery points, all at once
+    retire:  ledger durable, under the app's lock
+    clear:   remove the decisions → remove the staged files
 
-A crash after any step leaves more than is needed, never less. The last two need no lock: what the
-ledger says is retired counts as retired.
+A crash after any step leaves more than is needed, never less. Only `retire` takes the app's lock,
+and it costs two syncs however many partitions there are: a query never waits for its own logs to
+be synced. `settle` and `clear` need no lock: decisions never change, what is synced stays synced,
+and what the ledger says is retired counts as retired.
 """
 
 import errno
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -20,15 +24,18 @@ from streamlog.log.commits.ledger import Ledgers
 from streamlog.log.commits.pending import PendingDecisions, decision_key
 from streamlog.log.commits.staging import StagingArea, staged_version
 from streamlog.log.commits.standing import Standing
+from streamlog.log.handles import write_recovery_points
+from streamlog.log.root_marks import RootMarks
 from streamlog.topic import TopicPartition
 
 __all__ = [
     "RETIRE_AFTER_MS",
     "DroppedPart",
-    "OpenLog",
+    "OpenLogs",
     "RetireReport",
     "Retired",
     "Retirement",
+    "Settled",
     "find_target",
     "is_due",
 ]
@@ -40,7 +47,8 @@ STAGED_FILE_AGE_MS: Final = 7 * 24 * 3600 * 1000
 
 _logger = logging.getLogger(__name__)
 
-OpenLog = Callable[[TopicPartition], CommitTarget]
+OpenLogs = Callable[[Sequence[TopicPartition]], Sequence[CommitTarget]]
+_Part = tuple[TopicPartition, str]  # with the id of its topic
 
 
 class DroppedPart(NamedTuple):
@@ -64,6 +72,21 @@ class RetireReport:
     retired: int = 0
     dropped: tuple[DroppedPart, ...] = ()
     removed_files: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What became of the partitions of some decisions.
+
+    Attributes:
+        names: The decisions.
+        dropped: Their parts for partitions that are no more.
+        failed: Why partitions could not be applied or synced.
+    """
+
+    names: frozenset[str]
+    dropped: tuple[DroppedPart, ...]
+    failed: Mapping[_Part, StreamLogError]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +127,7 @@ def is_due(standing: Standing, now_ms: int) -> bool:
 
 
 def find_target(
-    open_log: OpenLog, partition: TopicPartition, topic_id: str
+    open_logs: OpenLogs, partition: TopicPartition, topic_id: str
 ) -> CommitTarget | DroppedPart:
     """Return the partition a decision means, or why there is none.
 
@@ -112,7 +135,7 @@ def find_target(
         StreamLogError: It is there and cannot be opened.
     """
     try:
-        log = open_log(partition)
+        log = open_logs([partition])[0]
     except UnknownTopicError:
         return DroppedPart(partition, topic_id, "the topic was deleted")
     if log.topic_id != topic_id:
@@ -127,7 +150,8 @@ class Retirement:
         pending: Its decisions.
         ledgers: Its ledgers.
         area: Its staged files.
-        open_log: Opens a partition for writing; raises `UnknownTopicError` where it is no more.
+        marks: The recovery points of the root.
+        open_logs: Opens partitions for writing; raises `UnknownTopicError` where one is no more.
         apply_pending: Applies what is decided for a partition.
     """
 
@@ -137,28 +161,45 @@ class Retirement:
         ledgers: Ledgers,
         area: StagingArea,
         *,
-        open_log: OpenLog,
+        marks: RootMarks,
+        open_logs: OpenLogs,
         apply_pending: Callable[[CommitTarget], None],
     ) -> None:
         self._pending, self._ledgers, self._area = pending, ledgers, area
-        self._open_log, self._apply_pending = open_log, apply_pending
+        self._marks, self._open_logs, self._apply_pending = marks, open_logs, apply_pending
 
-    def retire(self, history: History) -> Retired:
-        """Retire what an app decided, from the oldest decision on; `clear` removes the files.
+    def settle(self, app: str) -> Settled:
+        """Apply and sync all that an app decided and has not retired; no lock is held.
+
+        Raises:
+            CorruptCheckpointError: A decision or the ledger cannot be read.
+            StorageError: The recovery points cannot be written.
+        """
+        found = (self._pending.load(name) for name in self._pending.of_app(app))
+        decisions = [each for each in found if each and not self._ledgers.has_retired(each)]
+        dropped, failed = self._settle_partitions(decisions)
+        return Settled(
+            names=frozenset(decision.name for decision in decisions),
+            dropped=tuple(dropped),
+            failed=failed,
+        )
+
+    def retire(self, history: History, settled: Settled) -> Retired:
+        """Retire what is settled, from the oldest decision on; `clear` removes the files.
 
         Args:
             history: The app's past; its lock is held, no partition's lock is.
+            settled: What `settle` returned; decisions made since then wait for the next time.
 
         Raises:
             StreamLogError: The ledger cannot be written, or an orphan not be removed.
         """
         decisions = history.decisions()
-        dropped, failed = self._settle_partitions(decisions)
-        done = list(_up_to_first(decisions, failed))
+        done = list(_up_to_first(decisions, settled))
         standing = done[-1].standing if done else history.ledger.standing
         is_anonymous = bool(done) and done[-1].identity.is_anonymous
         if done and not is_anonymous:
-            gone = {part.topic_partition for part in dropped}
+            gone = {part.topic_partition for part in settled.dropped}
             self._ledgers.store(history.ledger.with_decisions(done, gone))
         elif history.stale:
             self._ledgers.sync()  # who stored it may have died, or failed, at it
@@ -172,9 +213,9 @@ class Retirement:
             decisions=names,
             files=tuple(file.name for decision in done for file in decision.files),
             report=RetireReport(
-                retired=len(done), dropped=tuple(dropped), removed_files=len(orphans)
+                retired=len(done), dropped=settled.dropped, removed_files=len(orphans)
             ),
-            error=next(iter(failed.values()), None),
+            error=next(iter(settled.failed.values()), None),
         )
 
     def clear(self, retired: Retired) -> RetireReport:
@@ -220,25 +261,31 @@ class Retirement:
 
     def _settle_partitions(
         self, decisions: Iterable[Decision]
-    ) -> tuple[list[DroppedPart], dict[tuple[TopicPartition, str], StreamLogError]]:
+    ) -> tuple[list[DroppedPart], dict[_Part, StreamLogError]]:
         """Apply and sync all that decisions did; return what is no more, and what failed."""
-        ends: dict[tuple[TopicPartition, str], int] = {}
+        ends: dict[_Part, int] = {}
         for decision in decisions:
             for part in decision.parts:
                 key = part.topic_partition, part.topic_id
                 ends[key] = max(part.last_offset + 1, ends.get(key, 0))
-        dropped, failed = [], {}
+        dropped: list[DroppedPart] = []
+        failed: dict[_Part, StreamLogError] = {}
+        synced: list[CommitTarget] = []
         for (partition, topic_id), end in sorted(ends.items()):
             try:
-                log = find_target(self._open_log, partition, topic_id)
+                log = find_target(self._open_logs, partition, topic_id)
                 if isinstance(log, DroppedPart):
                     _logger.warning("[%s] dropped a decided commit: %s", partition, log.reason)
                     dropped.append(log)
                 else:
                     self._settle(log, end)
+                    synced.append(log)
             except StreamLogError as error:
                 _logger.warning("[%s] cannot retire decided commits: %s", partition, error)
                 failed[partition, topic_id] = error
+        # Without them damage below what was promised would pass for what a power cut tore.
+        unwritten = write_recovery_points(synced, self._marks)
+        failed |= {part: unwritten[part[0]] for part in ends if part[0] in unwritten}
         return dropped, failed
 
     def _settle(self, log: CommitTarget, end: int) -> None:
@@ -246,7 +293,7 @@ class Retirement:
             if log.log_end_offset < end:
                 self._apply_pending(log)
             if log.recovery_point < end:
-                log.flush()
+                log.sync()
 
     def _orphans(self, app: str, standing: Standing, decisions: Iterable[Decision]) -> list[str]:
         """Return the staged files of versions that are committed, which no decision names."""
@@ -265,10 +312,9 @@ class Retirement:
                 raise
 
 
-def _up_to_first(
-    decisions: Iterable[Decision], failed: dict[tuple[TopicPartition, str], StreamLogError]
-) -> Iterable[Decision]:
+def _up_to_first(decisions: Iterable[Decision], settled: Settled) -> Iterable[Decision]:
     for decision in decisions:
-        if any((part.topic_partition, part.topic_id) in failed for part in decision.parts):
+        parts = ((part.topic_partition, part.topic_id) for part in decision.parts)
+        if decision.name not in settled.names or any(part in settled.failed for part in parts):
             return
         yield decision

@@ -197,8 +197,8 @@ BUGS: Final = (
              "                segment._files.is_dirty = True\n"),
     ), "errors", ("append", "append", "append", "append", "append", TROUBLE, "flush")),
     Bug("37 a log start that could not be synced is relied on", (
-        Edit("streamlog.log.loader",
-             "    fs.sync_directory(os.path.dirname(path))  # nor who moved the log start\n", ""),
+        Edit(LOCAL_LOG,
+             "            sync_log_starts()  # a process that moved it may have died\n", ""),
     ), "errors", ("append", "roll", "append", TROUBLE, "retain", "wait", "retain", "append")),
     Bug("38 what was cut when its writer died comes back", (
         Edit(LOCAL_LOG,
@@ -269,6 +269,17 @@ BUGS: Final = (
              "        lock.file.truncate(0)\n        fs.rename(path, f\"{root}/{name}\")\n",
              "        fs.rename(path, f\"{root}/{name}\")\n        lock.file.truncate(0)\n"),
     ), "pytest", ("tests/log/test_registry.py",)),
+    Bug("56 a retirement writes a recovery point for each partition", (
+        Edit(f"{COMMITS}.retirement",
+             "                log.sync()\n", "                log.flush()\n"),
+    ), "pytest", ("tests/log/test_commit_cost.py",)),
+    Bug("57 a retirement syncs the logs of an app under its lock", (
+        Edit(f"{COMMITS}.commit_log",
+             "        settled = self._retirement.settle(app)\n"
+             "        with self._app_lock(app, timeout_ms=timeout_ms):\n",
+             "        with self._app_lock(app, timeout_ms=timeout_ms):\n"
+             "            settled = self._retirement.settle(app)\n"),
+    ), "pytest", ("tests/log/test_commit_cost.py",)),
 )
 
 WITHOUT_A_BUG: Final = {  # each is one of replication between roots, which does not exist

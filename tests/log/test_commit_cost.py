@@ -1,0 +1,189 @@
+"""What commits, retirements and closing cost in syncs, by the number of partitions."""
+
+import threading
+from collections.abc import Callable
+from pathlib import PurePath
+from random import Random
+
+import pytest
+
+from streamlog.fs.faults import FaultyFileSystem, Operation
+from streamlog.fs.memory import MemoryFile, MemoryFileSystem
+from streamlog.log import checkpoints
+from streamlog.log.commits.app_lock import app_lock_path
+from streamlog.log.commits.chores import BackgroundChores
+from streamlog.log.commits.commit_log import CommitLog
+from streamlog.log.locks import lock_path
+from streamlog.log.manager import LogManager
+from streamlog.topic import TopicPartition
+from tests.support.commits import APP, Scene
+
+FEW, MANY = 3, 13
+SYNCS = ("sync", "sync_directory")
+
+
+class Wide:
+    """A root with one topic of so many partitions, and the operations of what is done to it."""
+
+    def __init__(self, partitions: int) -> None:
+        self.fs = FaultyFileSystem(MemoryFileSystem())
+        self.scene = Scene(self.fs)
+        self.scene.manager.create_topic("wide", partitions)
+        self.partitions = range(partitions)
+        self.version = 0
+
+    def commit(self) -> list[Operation]:
+        """Commit a row to each partition."""
+        rows = {number: [b"row"] for number in self.partitions}
+        staged = [self.scene.stage(self.version, rows, topic="wide")]
+        done = self.recorded(lambda: self.scene.commit(self.version, staged))
+        self.version += 1
+        return done
+
+    def recorded(self, what: Callable[[], object]) -> list[Operation]:
+        """Return the operations of a call."""
+        before = len(self.fs.operations)
+        what()
+        return list(self.fs.operations[before:])
+
+
+def syncs(operations: list[Operation]) -> int:
+    return sum(each.name in SYNCS for each in operations)
+
+
+def checkpoint_writes(operations: list[Operation]) -> int:
+    name = checkpoints.RECOVERY_POINT_CHECKPOINT
+    return sum(each.name == "rename" and str(each.target).endswith(name) for each in operations)
+
+
+def test_a_partition_used_for_the_first_time_costs_at_most_three_syncs() -> None:
+    few, many = (Wide(count).commit() for count in (FEW, MANY))
+    assert syncs(many) - syncs(few) <= 3 * (MANY - FEW)
+    assert checkpoint_writes(many) == 1, "all first uses are one write"
+
+
+def test_the_syncs_of_a_commit_do_not_depend_on_the_partitions() -> None:
+    counts = []
+    for wide in (Wide(FEW), Wide(MANY)):
+        wide.commit()
+        counts.append(syncs(wide.commit()))
+    assert counts == [3, 3], "the staging directory, the decision, its directory"
+
+
+def test_a_retirement_syncs_each_log_once_and_writes_the_recovery_points_once() -> None:
+    counts = []
+    for wide in (Wide(FEW), Wide(MANY)):
+        wide.commit()
+        wide.commit()
+        done = wide.recorded(wide.scene.commits.retire)
+        assert checkpoint_writes(done) == 1
+        counts.append(syncs(done))
+    assert counts[1] - counts[0] == MANY - FEW
+    root = checkpoints.read_recovery_points(wide.fs, wide.scene.root)
+    assert [root[TopicPartition("wide", number)] for number in wide.partitions] == [2] * MANY
+
+
+def test_closing_writes_the_recovery_points_once() -> None:
+    wide = Wide(MANY)
+    wide.commit()
+    done = wide.recorded(wide.scene.manager.close)
+    assert checkpoint_writes(done) == 1
+    marks = checkpoints.read_recovery_points(wide.fs, wide.scene.root)
+    assert [marks[TopicPartition("wide", number)] for number in wide.partitions] == [1] * MANY
+
+
+def test_closing_what_nothing_was_appended_to_syncs_no_log() -> None:
+    wide = Wide(MANY)
+    wide.commit()
+    wide.scene.manager.close()
+    with LogManager.open(wide.scene.root, fs=wide.fs, clock=wide.scene.clock) as again:
+        for number in wide.partitions:
+            again.log("wide", number)
+        before = len(wide.fs.operations)
+    logs = [
+        each
+        for each in wide.fs.operations[before:]
+        if each.name == "sync" and "/wide-" in each.path
+    ]
+    assert len(logs) <= 3 * MANY
+
+
+def test_partitions_opened_together_survive_a_power_cut_as_those_opened_alone() -> None:
+    wide = Wide(MANY)
+    logs = wide.scene.manager.logs([TopicPartition("wide", number) for number in wide.partitions])
+    marks = checkpoints.read_recovery_points(wide.fs, wide.scene.root)
+    assert all(marks[log.topic_partition] == 0 for log in logs)
+    assert isinstance(wide.fs.inner, MemoryFileSystem)
+    after = wide.fs.inner.crash_clone(Random(0), power=True)
+    with LogManager.open(wide.scene.root, fs=after, clock=wide.scene.clock) as manager:
+        assert len(manager.partitions("wide")) == MANY
+        assert checkpoints.read_recovery_points(after, wide.scene.root) == marks
+
+
+def test_one_that_cannot_be_opened_leaves_none_open() -> None:
+    wide = Wide(FEW)
+    wanted = [TopicPartition("wide", 0), TopicPartition("wide", FEW)]
+    with pytest.raises(Exception, match="no such partition"):
+        wide.scene.manager.logs(wanted)
+    lock = wide.fs.try_lock(lock_path(wide.scene.root, wanted[0]), shared=False)
+    assert lock is not None
+    lock.release()
+    wide.commit()
+
+
+def test_no_log_is_synced_while_the_lock_of_its_app_is_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wide = Wide(FEW)
+    wide.commit()
+    synced = []
+    sync = MemoryFile.sync
+
+    def checked(file: MemoryFile) -> None:
+        if PurePath(file.path).suffix == ".log":
+            lock = wide.fs.try_lock(app_lock_path(wide.scene.root, APP), shared=False)
+            assert lock is not None, "a query would wait for its own logs to be synced"
+            lock.release()
+            synced.append(file.path)
+        sync(file)
+
+    monkeypatch.setattr(MemoryFile, "sync", checked)
+    wide.scene.commits.retire()
+    assert len(synced) == FEW
+
+
+def test_a_query_goes_on_while_its_own_chores_wait_for_a_slow_disk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene()
+    chores = BackgroundChores()
+    scene.commits = CommitLog(
+        scene.root,
+        fs=scene.fs,
+        clock=scene.clock,
+        open_logs=scene.manager.logs,
+        lock_timeout_ms=0,
+        chores=chores,
+    )
+    scene.commit(0, [scene.stage(0, {0: [b"a"]})])
+    is_syncing, may_end = threading.Event(), threading.Event()
+    sync = MemoryFile.sync
+
+    def slow(file: MemoryFile) -> None:
+        if file.path.endswith("t-0/00000000000000000000.log"):
+            is_syncing.set()
+            assert may_end.wait(10)
+        sync(file)
+
+    monkeypatch.setattr(MemoryFile, "sync", slow)
+
+    def retire() -> None:
+        scene.commits.retire()
+
+    chores(retire)
+    assert is_syncing.wait(10)
+    scene.commit(1, [scene.stage(1, {1: [b"b"]})])
+    assert scene.values(1) == [b"b"]
+    may_end.set()
+    chores.wait()
+    assert [name[-1] for name in scene.pending_names()] == ["2"], "only what was settled went"
