@@ -125,7 +125,7 @@ def recover(
     """
     fs, path = directory.fs, directory.path
     if any(name != PARTITION_METADATA for name in fs.list(path)):
-        fs.sync_directory(path)  # a process that rolled may have died before it did
+        fs.sync_directory(path)  # a process that rolled may have died
     is_being_cleaned = is_being_maintained(fs, os.path.dirname(path), directory.partition)
     leftovers.finish(fs, path, directory.config, now_ms, is_being_cleaned=is_being_cleaned)
     bases = base_offsets(fs.list(path))
