@@ -21,6 +21,8 @@ from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.faults import Fault, Moment
 from streamlog.log.commits.ledger import CommittedRange
 from streamlog.log.commits.replay import Verdict
+from streamlog.log.partition_log import PartitionLog
+from streamlog.records.record import Record
 from streamlog.topic import TopicPartition
 from tests.support.commits import APP, LOG, ROOT, STATES, Scene, killed, reach, rows_of
 
@@ -394,16 +396,55 @@ def test_a_damaged_staged_file_does_not_matter_once_it_is_applied() -> None:
     assert scene.values(0) == [*BOTH[0], b"x"]
 
 
+def damage(fs: FileSystem, path: str) -> None:
+    """Damage both copies in a sealed file."""
+    size = fs.stat(path).size  # type: ignore[union-attr]
+    for position in (100, size - 100):
+        flip_bit(fs, path, position)
+
+
+def decision_path(scene: Scene, at: int = -1) -> str:
+    return f"{ROOT}/.streamlog/commits/pending/{scene.pending_names()[at]}"
+
+
 @pytest.mark.parametrize("state", WAITING)
-def test_a_damaged_decision_stops_every_partition_that_looks(state: str) -> None:
+@pytest.mark.parametrize("position", [3, 100, 5000], ids=["first line", "first copy", "second"])
+def test_one_bad_byte_in_a_decision_stops_nobody(state: str, position: int) -> None:
     scene, _ = reach(state)
-    path = f"{ROOT}/.streamlog/commits/pending/{scene.pending_names()[-1]}"
-    flip_bit(scene.fs, path, 100)
+    scene = scene.after_crash(power=True, seed=1)
+    flip_bit(scene.fs, decision_path(scene), position)
+    scene.append(0, b"x")
+    assert scene.values(0) == [*BOTH[0], b"x"]
+    assert scene.commit(1).verdict is Verdict.REPLAY
+
+
+@pytest.mark.parametrize("state", WAITING)
+def test_a_decision_without_a_whole_copy_stops_the_topics_of_its_app(state: str) -> None:
+    scene, _ = reach(state)
+    scene.manager.create_topic("other", 1)
+    scene = scene.after_crash(power=True, seed=1)
+    damage(scene.fs, decision_path(scene))
     for partition in (0, 1):
-        with pytest.raises(CorruptCheckpointError, match="damaged"):
+        with pytest.raises(CorruptCheckpointError, match="damaged") as caught:
             scene.append(partition, b"x")
+        assert "streamlog repair" in str(caught.value.hint)
     with pytest.raises(CorruptCheckpointError):
         scene.commit(2)
+    with PartitionLog.open(f"{ROOT}/other-0", fs=scene.fs, clock=scene.clock) as log:
+        assert log.append([Record(None, b"y")]).base_offset == 0
+        log.delete_records(1)
+    scene.commits.retire_idle()
+    scene.commits.clean()
+
+
+def test_a_first_decision_without_a_whole_copy_may_name_anything() -> None:
+    scene = Scene()
+    scene.manager.create_topic("other", 1)
+    scene.commit(0)
+    scene = scene.after_crash(power=True, seed=1)
+    damage(scene.fs, decision_path(scene))
+    with pytest.raises(CorruptCheckpointError, match="damaged"):
+        PartitionLog.open(f"{ROOT}/other-0", fs=scene.fs, clock=scene.clock)
 
 
 def test_a_missing_decision_stops_its_app() -> None:
@@ -415,7 +456,7 @@ def test_a_missing_decision_stops_its_app() -> None:
 
 def test_a_damaged_ledger_stops_its_app_and_nobody_else() -> None:
     scene, _ = reach("retired")
-    flip_bit(scene.fs, f"{ROOT}/.streamlog/commits/ledgers/query-1%2Ft", 60)
+    damage(scene.fs, f"{ROOT}/.streamlog/commits/ledgers/query-1%2Ft")
     with pytest.raises(CorruptCheckpointError, match="ledger"):
         scene.commit(2)
     scene.append(0, b"x")

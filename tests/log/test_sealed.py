@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streamlog.binary.crc import crc32c
 from streamlog.errors import CorruptCheckpointError
-from streamlog.log.commits.sealed import SealedValues, seal, unseal
+from streamlog.log.commits.sealed import SealedValues, mended, seal, unseal
 
 VALUES = st.dictionaries(st.text(max_size=5), st.integers(0, 2**62) | st.text(max_size=5))
 SAMPLE = seal("decision", {"app": "q/ü", "version": 7, "list": [{"a": 1}], "none": None})
@@ -23,23 +23,56 @@ def test_unseal_inverts_seal(values: dict[str, int | str]) -> None:
 
 def test_a_sealed_file_can_be_read_by_people() -> None:
     lines = SAMPLE.decode("ascii").splitlines()
-    assert lines[0] == "streamlog decision 1"
+    assert lines[0] == lines[-3] == "streamlog decision 1"
     assert json.loads(lines[1])["app"] == "q/ü"
-    assert len(lines) == 3
+    assert lines[1] == lines[-2]
 
 
-def test_every_flipped_bit_is_found() -> None:
+def test_a_flipped_bit_anywhere_takes_no_more_than_one_copy() -> None:
+    said = unseal("decision", SAMPLE, "/x").text("app")
     for bit in range(8 * len(SAMPLE)):
         damaged = bytearray(SAMPLE)
         damaged[bit // 8] ^= 1 << bit % 8
+        assert unseal("decision", bytes(damaged), "/x").text("app") == said
+        assert mended(bytes(damaged)) == SAMPLE
+
+
+@pytest.mark.parametrize("size", [512, 4096])
+@pytest.mark.parametrize("fill", [b"\0", b"\xff", b"x", b"\n"])
+def test_a_lost_sector_or_page_takes_no_more_than_one_copy(size: int, fill: bytes) -> None:
+    content = seal("ledger", {"app": "x" * 9000})
+    for start in range(0, len(content), size):
+        damaged = content[:start] + (fill * size)[: len(content) - start] + content[start + size :]
+        assert unseal("ledger", damaged, "/x").text("app") == "x" * 9000
+        assert mended(damaged) == (None if damaged == content else content)
+
+
+def test_damage_to_both_copies_is_found() -> None:
+    second = SAMPLE.rindex(b"streamlog ")
+    for at in range(second, len(SAMPLE)):
+        damaged = bytearray(SAMPLE)
+        damaged[at] ^= 1
+        damaged[at - second] ^= 1
         with pytest.raises(CorruptCheckpointError):
             unseal("decision", bytes(damaged), "/x")
+        assert mended(bytes(damaged)) is None
 
 
-def test_every_cut_is_found() -> None:
+def test_a_cut_leaves_the_first_copy_or_nothing() -> None:
+    first = SAMPLE.index(b"\n\n") + 1
     for size in range(len(SAMPLE)):
-        with pytest.raises(CorruptCheckpointError):
-            unseal("decision", SAMPLE[:size], "/x")
+        if size < first:
+            with pytest.raises(CorruptCheckpointError):
+                unseal("decision", SAMPLE[:size], "/x")
+        else:
+            assert unseal("decision", SAMPLE[:size], "/x").integer("version") == 7
+
+
+def test_the_single_copy_of_an_earlier_version_is_whole() -> None:
+    first = SAMPLE[: SAMPLE.index(b"\n\n") + 1]
+    assert unseal("decision", first, "/x").integer("version") == 7
+    assert mended(first) is None and mended(SAMPLE) is None
+    assert mended(first + b"\n") == SAMPLE
 
 
 def sealed_by_hand(body: bytes) -> bytes:
@@ -55,7 +88,7 @@ def sealed_by_hand(body: bytes) -> bytes:
         (b"streamlog decision 1\n[]\n", "malformed"),
         (b"streamlog decision 1\n" + b"[" * 100_000 + b"\n", "no JSON"),
         (b'streamlog decision 1\n{"n":' + b"9" * 10_000 + b"}\n", "no JSON"),
-        (b"", "not a decision file"),
+        (b"", "is damaged"),
     ],
     ids=["kind", "version", "syntax", "list", "depth", "digits", "empty"],
 )

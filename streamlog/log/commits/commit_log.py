@@ -385,6 +385,8 @@ class CommitLog:
     def retire(self) -> RetireReport:
         """Retire every decision of every app: sync the logs, then remove what is not needed.
 
+        An app whose newest decision cannot be read is left as it is, with a line in the log.
+
         Raises:
             StreamLogError: An app's partition or past is damaged or cannot be had; the apps
                 before it are done.
@@ -400,7 +402,6 @@ class CommitLog:
         """Remove staged files older than 7 days that no decision names; return how many.
 
         Raises:
-            CorruptCheckpointError: A decision cannot be read, so nobody knows what it names.
             StorageError: The disk refuses.
         """
         return self._retirement.clean(self._clock.now_ms())

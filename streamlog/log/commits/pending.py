@@ -5,12 +5,20 @@ Decisions never change, so those that were read once are kept.
 """
 
 import contextlib
+import logging
 import re
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from streamlog.errors import FileMissingError, LimitExceededError, UnavailableError
+from streamlog.errors import (
+    CorruptCheckpointError,
+    FileMissingError,
+    LimitExceededError,
+    UnavailableError,
+)
 from streamlog.fs.api import FileSystem
 from streamlog.fs.files import create_file_atomically, make_directories, read_file
+from streamlog.log.commits.damaged import topics_of_app
 from streamlog.log.commits.decisions import DecidedPart, Decision, format_decision, parse_decision
 from streamlog.log.commits.identity import app_key
 from streamlog.log.commits.sealed import MAX_SEALED_SIZE
@@ -19,6 +27,8 @@ from streamlog.topic import TopicPartition
 __all__ = ["PendingDecisions", "decision_key", "decision_number"]
 
 _NAME: Final = re.compile(r"[^@/]+@[0-9]{20}", re.ASCII)
+
+_logger = logging.getLogger(__name__)
 
 
 def decision_key(name: str) -> str:
@@ -39,10 +49,10 @@ class PendingDecisions:
         root: The log root.
     """
 
-    __slots__ = ("_fs", "_known", "path")
+    __slots__ = ("_fs", "_known", "_root", "path")
 
     def __init__(self, fs: FileSystem, root: str) -> None:
-        self._fs = fs
+        self._fs, self._root = fs, root
         self.path = f"{root}/.streamlog/commits/pending"
         self._known: dict[str, Decision] = {}
 
@@ -80,28 +90,61 @@ class PendingDecisions:
     def naming(self, partition: TopicPartition) -> list[tuple[Decision, DecidedPart]]:
         """Return the decisions that name `partition`, in the order of their offsets there.
 
+        A decision that cannot be read and may name it (`damaged`) stops the partition; one that
+        can only be of other topics is passed over.
+
         Raises:
-            CorruptCheckpointError: A decision cannot be read, so it may name it.
+            CorruptCheckpointError: A decision that may name it cannot be read.
             StorageError: The disk refuses.
         """
         found = []
-        for name in self.names():
-            decision = self.load(name)
+        names = self.names()
+        for name in names:
+            decision = self._load_unless_elsewhere(name, names, partition)
             part = None if decision is None else decision.part_for(partition)
             if decision is not None and part is not None:
                 found.append((decision, part))
         return sorted(found, key=lambda row: (row[1].base_offset, row[0].name))
 
+    def _load_unless_elsewhere(
+        self, name: str, names: Iterable[str], partition: TopicPartition
+    ) -> Decision | None:
+        """Return a decision, None where it is gone or is damaged and of other topics."""
+        try:
+            return self.load(name)
+        except CorruptCheckpointError as error:
+            key = decision_key(name)
+            others = (each for each in names if each != name and decision_key(each) == key)
+            topics = topics_of_app(self._fs, self._root, key, self._readable(others))
+            if not topics or partition.topic in topics:
+                error.hint = f"see what can be done: streamlog repair {self._root} --dry-run"
+                raise
+            _logger.warning(
+                "[%s] passed over a damaged decision of another topic (%s): %s",
+                partition,
+                ", ".join(sorted(topics)),
+                error.path,
+            )
+            return None
+
     def newest(self) -> list[Decision]:
-        """Return the newest decision of each app that has any.
+        """Return the newest decision of each app that has any, unless that cannot be read.
 
         Raises:
-            CorruptCheckpointError: One of them cannot be read.
             StorageError: The disk refuses.
         """
         names = {decision_key(name): name for name in self.names()}
-        decisions = (self.load(name) for name in names.values())
-        return [decision for decision in decisions if decision is not None]
+        return list(self._readable(names.values()))
+
+    def _readable(self, names: Iterable[str]) -> Iterator[Decision]:
+        for name in names:
+            try:
+                decision = self.load(name)
+            except CorruptCheckpointError as error:
+                _logger.warning("a decision cannot be read: %s", error)
+                continue
+            if decision is not None:
+                yield decision
 
     def create(self, decision: Decision) -> None:
         """Make a decision durable: the commit point.

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from streamlog.errors import StorageError, StreamLogError, UnknownTopicError
+from streamlog.errors import CorruptCheckpointError, StorageError, StreamLogError, UnknownTopicError
 from streamlog.log.commits.commit_target import CommitTarget
 from streamlog.log.commits.decisions import Decision
 from streamlog.log.commits.history import History
@@ -241,23 +241,38 @@ class Retirement:
         Returns:
             How many went.
 
+        An app's files stay, all of them, while one of its decisions cannot be read.
+
         Raises:
-            CorruptCheckpointError: A decision cannot be read, so nobody knows what it names.
             StorageError: The disk refuses.
         """
         names = self._pending.names()
-        loaded = [self._pending.load(name) for name in names]
-        named = {file.name for decision in loaded if decision for file in decision.files}
+        named, unreadable = self._named_files(names)
         known = {decision_key(name) for name in names}
         removed = 0
         for key, name in self._area.older_than(now_ms - STAGED_FILE_AGE_MS):
-            if name not in named:
+            if name not in named and key not in unreadable:
                 self._area.remove_file(key, name)
                 removed += 1
         for key in self._area.app_keys():
             if key not in known and not self._ledgers.exists(key):
                 self._remove_directory(f"{self._area.path}/{key}")
         return removed
+
+    def _named_files(self, names: Iterable[str]) -> tuple[set[str], set[str]]:
+        """Return the staged files that decisions name, and the keys of apps with damaged ones."""
+        files: set[str] = set()
+        unreadable: set[str] = set()
+        for name in names:
+            try:
+                decision = self._pending.load(name)
+            except CorruptCheckpointError as error:
+                _logger.warning("a decision cannot be read, so its app's files stay: %s", error)
+                unreadable.add(decision_key(name))
+                continue
+            if decision is not None:
+                files.update(file.name for file in decision.files)
+        return files, unreadable
 
     def _settle_partitions(
         self, decisions: Iterable[Decision]

@@ -2,7 +2,12 @@ r"""Small files that say what they are and prove that they are whole: decisions 
 
     streamlog <kind> <version>\n        first line
     {"app":"…", …}\n                    one line of JSON, ASCII, keys sorted
-    crc32c <8 hex digits>\n             over all bytes before this line
+    crc32c <8 hex digits>\n             over the two lines before
+    \n …                                empty lines up to the next multiple of 4096 bytes
+    streamlog <kind> <version>\n …      the same three lines once more
+
+Each copy is enough. No byte, sector or page that goes bad is part of both, so a file is lost only
+where both are damaged. A file with the first copy alone was written by an earlier version.
 
 The checksum finds damage, not malice: every value is checked again for type and range when it is
 taken out (`SealedValues`).
@@ -10,19 +15,19 @@ taken out (`SealedValues`).
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from streamlog.binary.crc import crc32c
 from streamlog.errors import CorruptCheckpointError
 
-__all__ = ["MAX_SEALED_SIZE", "SealedValues", "seal", "unseal"]
+__all__ = ["MAX_SEALED_SIZE", "SealedValues", "mended", "seal", "unseal"]
 
-MAX_SEALED_SIZE: Final = 64 << 20  # a commit of some 100,000 extents
+_PAGE: Final = 4096
+MAX_SEALED_SIZE: Final = 2 * (64 << 20) + _PAGE  # a commit of some 100,000 extents
 VERSION: Final = 1
 
 _LAST_LINE: Final = re.compile(rb"crc32c ([0-9a-f]{8})\n")
-_LAST_LINE_SIZE: Final = len(b"crc32c 00000000\n")
 
 
 def seal(kind: str, values: Mapping[str, object]) -> bytes:
@@ -34,11 +39,15 @@ def seal(kind: str, values: Mapping[str, object]) -> bytes:
     """
     line = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     body = f"streamlog {kind} {VERSION}\n{line}\n".encode("ascii")
-    return body + b"crc32c %08x\n" % crc32c(body)
+    return _twice(body + b"crc32c %08x\n" % crc32c(body))
+
+
+def _twice(copy: bytes) -> bytes:
+    return copy + b"\n" * (-len(copy) % _PAGE) + copy
 
 
 def unseal(kind: str, content: bytes, path: str) -> "SealedValues":
-    """Return what a sealed file says.
+    """Return what a sealed file says, by the first copy that is whole.
 
     Args:
         kind: What it has to be.
@@ -48,16 +57,15 @@ def unseal(kind: str, content: bytes, path: str) -> "SealedValues":
     Raises:
         CorruptCheckpointError: It is damaged, of another kind, or of a later version.
     """
-    body, last_line = content[:-_LAST_LINE_SIZE], content[-_LAST_LINE_SIZE:]
-    match = _LAST_LINE.fullmatch(last_line)
-    if match is None or int(match[1], 16) != crc32c(body):
+    whole = next(_whole_copies(content), None)
+    if whole is None:
         raise CorruptCheckpointError(
             f"{kind} file is damaged",
             path=path,
-            got=f"{len(content)} bytes whose checksum is wrong or missing",
-            expected="a last line with the CRC-32C of all before it",
+            got=f"{len(content)} bytes, and no copy in them whose checksum is right",
+            expected="two lines, and a third one with the CRC-32C of them",
         )
-    first_line, _, line = body.partition(b"\n")
+    first_line, line, _ = whole.split(b"\n", 2)
     if first_line != f"streamlog {kind} {VERSION}".encode("ascii"):
         raise CorruptCheckpointError(
             f"not a {kind} file of this version",
@@ -73,6 +81,32 @@ def unseal(kind: str, content: bytes, path: str) -> "SealedValues":
             f"{kind} file holds no JSON", path=path, got=str(error)[:200]
         ) from error
     return SealedValues(values, path)
+
+
+def mended(content: bytes) -> bytes | None:
+    """Return what a sealed file should be where it can be read but is not all that it was.
+
+    Args:
+        content: The whole file.
+
+    Returns:
+        The bytes that `seal` made; None where these are there, where no copy is whole, and for
+        the single copy of an earlier version.
+    """
+    whole = next(_whole_copies(content), None)
+    if whole is None or content in (whole, _twice(whole)):
+        return None
+    return _twice(whole)
+
+
+def _whole_copies(content: bytes) -> Iterator[bytes]:
+    """Yield the copies that are whole; where the second one begins follows from the file's size."""
+    for start in (0, -(-len(content) // (2 * _PAGE)) * _PAGE):
+        middle = content.find(b"\n", start) + 1
+        end = content.find(b"\n", middle) + 1
+        match = _LAST_LINE.match(content, end) if 0 < middle < end else None
+        if match is not None and int(match[1], 16) == crc32c(content[start:end]):
+            yield content[start : match.end()]
 
 
 class SealedValues:

@@ -223,6 +223,15 @@ BUGS: Final = (
         Edit("streamlog.fs.names", "{os.getpid()}-{next(_numbers)}", "0-0"),
     ), "pytest", ("tests/log/test_names.py::"
                   "test_queries_with_one_group_id_write_their_progress_side_by_side",)),
+    Bug("76 one bad byte makes a decision unreadable", (
+        Edit(f"{COMMITS}.sealed",
+             "(0, -(-len(content) // (2 * _PAGE)) * _PAGE):", "(0,):"),
+    ), "pytest", ("tests/log/test_commits.py::test_one_bad_byte_in_a_decision_stops_nobody",)),
+    Bug("77 a damaged decision of one app stops the partitions of all", (
+        Edit(f"{COMMITS}.pending",
+             "            if not topics or partition.topic in topics:\n", "            if True:\n"),
+    ), "pytest", ("tests/log/test_commits.py::"
+                  "test_a_decision_without_a_whole_copy_stops_the_topics_of_its_app",)),
     Bug("83 a query is recorded as a reader only when its next batch is planned", (
         Edit("streamlog.spark.stream_reader",
              "            self._record(self._initial)\n", ""),
