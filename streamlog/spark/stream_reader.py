@@ -78,7 +78,8 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._initial_is_settled = True
         self._must_record_initial = False
         self._target: dict[TopicPartition, int] | None = None
-        self._seen: tuple[object, object] = (None, None)
+        self._seen: tuple[object, object] = (None, None)  # nothing was new from there, to there
+        self._reported: tuple[object, dict[str, Any]] = (None, {})
         self._triggered_ms: float | None = None
         self._held_back: str | None = None
 
@@ -127,11 +128,12 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """
         view = self._open()
         self._record(start)  # no batch is under way: all up to here is in the checkpoint
-        view.refresh()
+        was_idle = self._is_idle(view, start)
+        view.refresh(is_idle=was_idle)
+        if was_idle and self._is_idle(view, start):
+            return start
         if self._must_record_initial and start == self._initial:
             self._must_record_initial = False
-            return start
-        if self._seen == (start, view.bounds):
             return start
         position = parse_source_offset(start)
         self._losses.report(start_losses(view, position))
@@ -147,12 +149,19 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             end = self._limit(view, begin, end)
         return describe_offsets(view, end).to_json()
 
+    def _is_idle(self, view: "Subscription", start: dict[str, Any]) -> bool:
+        """Tell whether there was nothing new the last time; comparing bounds would take long."""
+        return self._seen[1] is view.bounds and self._seen[0] == start
+
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the ends of the log, which Spark shows in the query's progress."""
         if self._view is None:
             return None
-        ends = {partition: bounds.end_offset for partition, bounds in self._view.bounds.items()}
-        return SourceOffset(offsets=ends).to_json()
+        bounds = self._view.bounds
+        if self._reported[0] is not bounds:
+            ends = {partition: each.end_offset for partition, each in bounds.items()}
+            self._reported = (bounds, SourceOffset(offsets=ends).to_json())
+        return self._reported[1]
 
     def _reach(
         self, view: "Subscription", position: SourceOffset

@@ -12,7 +12,7 @@ from streamlog.records.control import ControlRecordType, EndTransactionMarker, b
 from streamlog.records.record import IsolationLevel, Record
 from streamlog.spark.planning import OffsetRange, PartitionBounds
 from streamlog.spark.source_options import TopicChoice
-from streamlog.spark.subscription import LOOK_EVERY_MS, Subscription
+from streamlog.spark.subscription import IDLE_PART, LOOK_EVERY_MS, Subscription
 from streamlog.spark.tables import read_table
 from streamlog.topic import TopicPartition
 
@@ -60,6 +60,37 @@ def test_idle_refresh_only_asks_for_facts(root):
     assert set(fs.calls) == {"stat"}
     assert fs.calls["stat"] <= 10 * (2 + 6 * 4)
     assert view.bounds is bounds
+
+
+class SlowFileSystem(CountingFileSystem):
+    """One where asking takes a millisecond."""
+
+    def __init__(self, clock):
+        super().__init__()
+        self._clock = clock
+
+    def stat(self, path):
+        self._clock.advance(1)
+        self.calls["stat"] = self.calls.get("stat", 0) + 1
+        return self._inner.stat(path)
+
+
+@pytest.mark.parametrize("partitions", [1, 8, 40])
+def test_an_idle_query_costs_nothing_that_grows_with_partitions(root, partitions):
+    root.create("orders", partitions)
+    clock = long_after()
+    fs = SlowFileSystem(clock)
+    view = Subscription(root.path, ORDERS, COMMITTED, fs=fs, clock=clock)
+    view.refresh()
+    fs.calls.clear()
+    begin = clock.monotonic_ms()
+    while clock.monotonic_ms() < begin + 60_000:
+        clock.advance(10)
+        view.refresh(is_idle=True)
+    assert 0 < fs.calls["stat"] <= 60_000 / IDLE_PART + 6 * partitions
+    root.append("orders", 0, ["x"])
+    view.refresh()  # after a batch it looks at once
+    assert view.bounds[P0].end_offset == 1
 
 
 def test_bounds_follow_what_is_written(root):
