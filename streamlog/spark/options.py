@@ -63,7 +63,12 @@ OPTIONS: Final = (
     Option("path", Use.ANY, None, "The log root; for reading also a partition directory or file."),
     # ---- which topics to read -----------------------------------------------------------------
     Option("subscribe", Use.READ, None, "Topics to read, separated by commas."),
-    Option("subscribePattern", Use.READ, None, "A regular expression over whole topic names."),
+    Option(
+        "subscribePattern",
+        Use.READ,
+        None,
+        "A regular expression of Java's over whole topic names.",
+    ),
     Option("assign", Use.READ, None, 'Partitions to read: {"orders": [0, 1]}.'),
     # ---- from where to where ------------------------------------------------------------------
     Option(

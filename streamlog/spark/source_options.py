@@ -48,7 +48,7 @@ class TopicChoice:
 
     Attributes:
         topics: Names (`subscribe`).
-        pattern: A regular expression over whole names (`subscribePattern`).
+        pattern: A regular expression of Java's over whole names (`subscribePattern`).
         partitions: Partitions (`assign`).
     """
 
@@ -59,7 +59,9 @@ class TopicChoice:
     def wants(self, topic: str, partition: int) -> bool:
         """Tell whether a partition that is there is to be read."""
         if self.pattern is not None:
-            return topic not in _INTERNAL and re.fullmatch(self.pattern, topic) is not None
+            from streamlog.spark.java_pattern import matches_topic
+
+            return topic not in _INTERNAL and matches_topic(self.pattern, topic)
         return topic in self.topics or (topic, partition) in self.partitions
 
     def required(self) -> tuple[str, ...]:
@@ -225,14 +227,9 @@ def _parse_choice_of_topics(given: Mapping[str, str], path: str) -> TopicChoice:
         return TopicChoice(topics=tuple(check_topic_name(topic) for topic in topics))
     if named[0] == "assign":
         return TopicChoice(partitions=_parse_assign(text))
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise InvalidOptionError(
-            f"option subscribePattern is no regular expression ({error})", got=repr(text)
-        ) from None
-    if not text:
-        raise InvalidOptionError("option subscribePattern is empty")
+    from streamlog.spark.java_pattern import JavaPattern
+
+    JavaPattern.parse(text)
     return TopicChoice(pattern=text)
 
 
