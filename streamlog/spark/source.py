@@ -10,6 +10,11 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from streamlog.errors import InvalidOptionError
+from streamlog.spark.catalog_table import (
+    options_of_reader,
+    options_of_statement,
+    schema_with_options,
+)
 from streamlog.spark.options import Use
 from streamlog.spark.schema import spark_schema
 from streamlog.spark.source_options import SourceOptions
@@ -31,7 +36,7 @@ class StreamLogSource(DataSource):
         """Return the name of the format."""
         return "streamlog"
 
-    def schema(self) -> str:
+    def schema(self) -> str | StructType:
         """Return the columns, after checking what can be checked before a query starts.
 
         Raises:
@@ -40,23 +45,24 @@ class StreamLogSource(DataSource):
         """
         from streamlog.spark.subscription import check_topics
 
-        options = SourceOptions.parse(self.options, Use.READ)
+        of_table = options_of_statement(self.options)
+        options = SourceOptions.parse(self.options if of_table is None else of_table, Use.READ)
         check_topics(options.path, options.choice)
-        return spark_schema(options.columns)
+        if of_table is None:
+            return spark_schema(options.columns)
+        return schema_with_options(options.columns, of_table)
 
     def reader(self, schema: StructType) -> "StreamLogReader":
         """Return the reader of a batch query."""
         from streamlog.spark.batch_reader import StreamLogReader
 
-        self._check_schema(schema)
-        return StreamLogReader(self.options)
+        return StreamLogReader(self._options_to_read(schema))
 
     def streamReader(self, schema: StructType) -> "StreamLogStreamReader":
         """Return the reader of a streaming query."""
         from streamlog.spark.stream_reader import StreamLogStreamReader
 
-        self._check_schema(schema)
-        return StreamLogStreamReader(self.options)
+        return StreamLogStreamReader(self._options_to_read(schema))
 
     def writer(
         self,
@@ -66,6 +72,12 @@ class StreamLogSource(DataSource):
         """Return the writer of a batch."""
         from streamlog.spark.writer import batch_writer
 
+        if not self.options:
+            raise InvalidOptionError(
+                "Spark passes no options when it inserts into a table of a Python source",
+                expected="the options path and topic",
+                hint='df.write.format("streamlog").mode("append").option("path", …).save()',
+            )
         return batch_writer(self.options, schema, overwrite=overwrite)
 
     def streamWriter(
@@ -78,9 +90,14 @@ class StreamLogSource(DataSource):
 
         return stream_writer(self.options, schema, overwrite=overwrite)
 
-    def _check_schema(self, schema: StructType) -> None:
-        """Refuse a schema of the user's: the columns of a log are what they are."""
-        options = SourceOptions.parse(self.options, Use.READ)
+    def _options_to_read(self, schema: StructType) -> dict[str, str]:
+        """Return the options of a read; refuse a schema of the user's, columns are what they are.
+
+        Raises:
+            InvalidOptionError: Another schema, or a table without options.
+        """
+        given = options_of_reader(self.options, schema)
+        options = SourceOptions.parse(given, Use.READ)
         expected = spark_schema(options.columns)
         got = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
         if got != expected:
@@ -90,3 +107,4 @@ class StreamLogSource(DataSource):
                 expected=expected,
                 hint="leave .schema() out; the option columns chooses among the columns",
             )
+        return given

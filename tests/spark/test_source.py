@@ -140,6 +140,37 @@ def test_batch_by_assignment_pattern_and_sql_view(spark, orders):
     assert spark.sql("SELECT count(*) FROM log WHERE topic = 'orders'").collect()[0][0] == 10
 
 
+def test_table_of_sql_is_read_with_the_options_it_was_created_with(spark, orders, tmp_path):
+    orders.create("other", 1).append("other", 0, ["x"])
+    options = f"OPTIONS (path '{orders.path}', subscribe 'orders', includeHeaders 'true')"
+    spark.sql(f"CREATE TABLE orders_table USING streamlog {options}")
+    try:
+        assert spark.sql("SELECT count(*), max(offset) FROM orders_table").collect()[0] == (10, 5)
+        assert spark.table("orders_table").columns[-1] == "headers"
+        assert spark.read.option("subscribe", "other").table("orders_table").count() == 1
+        frame = spark.readStream.option("startingOffsets", "earliest").table("orders_table")
+        collected, _ = run(frame, tmp_path / "cp")
+        assert collected.values == encoded(TEN)
+        with pytest.raises(PySparkException, match="no options when it inserts into a table"):
+            spark.sql("INSERT INTO orders_table SELECT * FROM orders_table")
+    finally:
+        spark.sql("DROP TABLE orders_table")
+    assert len(orders.manager.topics()) == 2
+
+
+def test_table_of_sql_by_location_and_one_with_a_list_of_columns(spark, orders):
+    where = f"LOCATION '{orders.path}'"
+    spark.sql(f"CREATE TABLE located USING streamlog OPTIONS (subscribe 'orders') {where}")
+    spark.sql(f"CREATE TABLE listed (value binary) USING streamlog {where}")
+    try:
+        assert spark.table("located").count() == 10
+        with pytest.raises(PySparkException, match="without a list of columns"):
+            spark.table("listed").count()
+    finally:
+        spark.sql("DROP TABLE located")
+        spark.sql("DROP TABLE listed")
+
+
 def test_batch_of_another_writers_directory_leaves_it_as_it_was(spark, orders, tmp_path):
     foreign = tmp_path / "foreign"
     shutil.copytree(f"{orders.path}/orders-0", foreign / "orders-0")
