@@ -24,6 +24,7 @@ import contextlib
 import logging
 import os
 import random as random_module
+import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
@@ -79,6 +80,10 @@ _LONGEST_PART: Final = 200  # characters of a topic's name in one file name; NAM
 _LOCK_TIMEOUT_MS: Final = 30_000
 _MAX_PROPERTIES_SIZE: Final = 1 << 20
 _LOST_AND_FOUND: Final = "lost+found"  # at the top of every ext4 file system
+# Beside the partitions of a copied log.dir: checkpoints, the broker's lock, its mark.
+_OF_A_LOG_DIR: Final = re.compile(
+    r"[a-z-]+-offset-checkpoint|\.lock|\.kafka_cleanshutdown", re.ASCII
+)
 _NAMED_MAX: Final = 5  # so many names an error quotes
 _OF_THE_SYSTEM: Final = frozenset(
     (
@@ -359,7 +364,11 @@ def _refuse_filled(fs: FileSystem, root: str, named: TopicPartition | None) -> N
     logs = _logs_in(fs, root)
     if named is not None and holding_of(fs, f"{root}/{named}") is Holding.EMPTY:
         logs.add(named)
-    others = [name for name in names if parse_partition_directory(name) not in logs]
+    others = [
+        name
+        for name in names
+        if parse_partition_directory(name) not in logs and not _OF_A_LOG_DIR.fullmatch(name)
+    ]
     if named is not None and not others:
         return
     listed = ", ".join((others or names)[:_NAMED_MAX])

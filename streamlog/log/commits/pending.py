@@ -136,6 +136,20 @@ class PendingDecisions:
         names = {decision_key(name): name for name in self.names()}
         return list(self._readable(names.values()))
 
+    def unreadable(self) -> list[CorruptCheckpointError]:
+        """Return what is wrong with each decision that cannot be read; mostly nothing.
+
+        Raises:
+            StorageError: The disk refuses.
+        """
+        errors = []
+        for name in self.names():
+            try:
+                self.load(name)
+            except CorruptCheckpointError as error:
+                errors.append(error)
+        return errors
+
     def _readable(self, names: Iterable[str]) -> Iterator[Decision]:
         for name in names:
             try:

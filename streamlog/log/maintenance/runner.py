@@ -41,6 +41,7 @@ from streamlog.fs.local import LocalFileSystem
 from streamlog.log import topics
 from streamlog.log.checkpoints import read_log_start_offsets
 from streamlog.log.cleaner.cleaner import LogCleaner
+from streamlog.log.commits.pending import PendingDecisions
 from streamlog.log.directories import stat_directory
 from streamlog.log.locks import refuse_live_broker
 from streamlog.log.maintenance.book import Deed, write_deeds
@@ -294,6 +295,7 @@ class Maintenance:
                 commits = self._open().commits
                 commits.retire_idle()
                 commits.clean()
+                report.errors += PendingDecisions(self._fs, self.root).unreadable()
         except StreamLogError as error:
             _logger.warning("commits are left alone by maintenance for now: %s", error)
             report.errors.append(error)
