@@ -1,14 +1,15 @@
 """A checksum over rows that does not depend on their order.
 
-Where a batch's offsets cannot be read from the query's checkpoint, this and the number of rows
-tell whether a batch that runs again is the same batch. It covers what the user gave (key, value,
-headers, topic, partition, timestamp), never what the sink adds, such as the time of rows that
-came without one.
+Where the source lines of a query's checkpoint do not name what a batch reads, this and the number
+of rows tell whether a batch that runs again is the same batch. It covers what the user gave (key,
+value, headers, topic, partition, timestamp), never what the sink adds, such as the time of rows
+that came without one.
 
-Each row has two hashes of 32 bits, FNV-1a and one that multiplies by MurmurHash2's constant. Its
-fields go into both, lengths and nulls marked; then both are mixed and make one number. The
-checksum is the sum of the rows' numbers modulo 2**64 (`checksum_sum` of the commits' `identity`
-adds those of several parts). It finds accidents; nobody signs with it.
+Each row has two hashes of 32 bits. Its fields go into both a word of 8 bytes at a time, lengths
+and nulls marked, with other multipliers in each; then both are mixed and make one number. The
+checksum is the sum of the rows' numbers modulo 2**64 (`checksum_sum` of the commits' `fingerprint`
+adds those of several parts). It finds accidents and is no signature. All products stay below
+2**63, so that kernels compute the same whether they run compiled or as Python.
 """
 
 from typing import Final
@@ -16,21 +17,27 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.binary.arrays import read_only
-from streamlog.binary.jit import kernel
-from streamlog.log.commits.identity import checksum_sum
+from streamlog.binary.arrays import WORD_SIZE, read_only
+from streamlog.binary.jit import inlined, int64, kernel, load_word
+from streamlog.errors import InvalidRecordError
+from streamlog.log.commits.fingerprint import checksum_sum
 from streamlog.records.columns import BinaryColumn, HeaderColumn
 from streamlog.spark.sink_columns import DECIDED_BY_PARTITIONER, TIME_OF_BATCH, SinkColumns
 
 __all__ = ["checksum_rows", "plain_checksum_rows"]
 
 _MASK: Final = 0xFFFFFFFF
-_FNV_BASIS: Final = 0x811C9DC5
-_FNV_PRIME: Final = 0x01000193
-_MURMUR: Final = 0x5BD1E995  # below 2**31: no product leaves 63 bits
+_BASIS: Final = 0x811C9DC5
+# Odd, and below 2**31: no product with 32 bits leaves 63 bits.
+_LOW_1: Final = 0x2545F491
+_HIGH_1: Final = 0x5BD1E995
+_CHAIN_1: Final = 0x045D9F3B
+_LOW_2: Final = 0x68E31DA5
+_HIGH_2: Final = 0x1B873593
+_CHAIN_2: Final = 0x4CF5AD43
 _MIX: Final = 0x045D9F3B
 _NULL: Final = -1  # in place of a length
-_NUMBER_SIZE: Final = 8
+_OUT_OF_BOUNDS: Final = -1
 
 
 def checksum_rows(columns: SinkColumns) -> int:
@@ -59,7 +66,7 @@ def _join(first: int, second: int) -> int:
 
 def _new_hashes(count: int) -> NDArray[np.int64]:
     hashes = np.zeros((count, 2), np.int64)
-    hashes[:, 0] = _FNV_BASIS
+    hashes[:, 0] = _BASIS
     return hashes
 
 
@@ -70,12 +77,18 @@ def _add_column(column: BinaryColumn | None, hashes: NDArray[np.int64]) -> None:
     validity = column.validity
     if validity is None:
         validity = np.full((len(hashes) + 7) // 8, 0xFF, np.uint8)
-    _add_strings(
+    status = _add_strings(
         read_only(column.offsets, np.int32),
         read_only(column.data, np.uint8),
         read_only(validity, np.uint8),
         hashes,
     )
+    if status == _OUT_OF_BOUNDS:
+        raise InvalidRecordError(
+            "a column's offsets lie outside its bytes",
+            got=f"{column.offsets[0]} to {column.offsets[-1]}",
+            expected=f"0 to {len(column.data)}, none below the one before",
+        )
 
 
 def _add_headers(headers: HeaderColumn | None, hashes: NDArray[np.int64]) -> None:
@@ -92,7 +105,7 @@ def _numbers(columns: SinkColumns) -> list[NDArray[np.int64]]:
     """Return topic, partition and timestamp as int64[n] each."""
     topic = np.zeros(columns.count, np.int64)
     if columns.topic is not None:
-        names = [_plain_add((_FNV_BASIS, 0), name.encode())[0] for name in columns.topics]
+        names = [_plain_add_string((_BASIS, 0), name.encode())[0] for name in columns.topics]
         topic = np.array(names, np.int64)[columns.topic]
     partition = np.full(columns.count, DECIDED_BY_PARTITIONER, np.int64)
     if columns.partition is not None:
@@ -104,23 +117,24 @@ def _numbers(columns: SinkColumns) -> list[NDArray[np.int64]]:
 
 
 # ---- kernels: out_hashes is int64[n, 2], a row's two hashes --------------------------------------
-@kernel
-def _add_number(number: int, row: int, out_hashes: NDArray[np.int64]) -> int:
-    """Add eight bytes of `number`, lowest first, to the hashes of a row; int64[n, 2]."""
+@inlined
+def _add_word(word: int, row: int, out_hashes: NDArray[np.int64]) -> None:
+    """Add 8 bytes to the hashes of a row; int64[n, 2]."""
+    low, high = word & _MASK, (word >> 32) & _MASK
     first, second = out_hashes[row, 0], out_hashes[row, 1]
-    for place in range(_NUMBER_SIZE):
-        byte = (number >> (8 * place)) & 0xFF
-        first = ((first ^ byte) * _FNV_PRIME) & _MASK
-        second = ((second + byte + 1) * _MURMUR) & _MASK
-    out_hashes[row, 0], out_hashes[row, 1] = first, second
-    return _NUMBER_SIZE
+    mixed = (low * _LOW_1) ^ (high * _HIGH_1)
+    first = ((first ^ (mixed & _MASK) ^ (mixed >> 32)) * _CHAIN_1) & _MASK
+    out_hashes[row, 0] = first ^ (first >> 15)
+    mixed = (low * _LOW_2) ^ (high * _HIGH_2)
+    second = ((second ^ (mixed & _MASK) ^ (mixed >> 32)) * _CHAIN_2 + 1) & _MASK
+    out_hashes[row, 1] = second ^ (second >> 13)
 
 
 @kernel
 def _add_numbers(numbers: NDArray[np.int64], out_hashes: NDArray[np.int64]) -> int:
     """Add numbers[row] to each row's hashes; int64[n]."""
     for row in range(numbers.size):
-        _add_number(numbers[row], row, out_hashes)
+        _add_word(int64(numbers[row]), row, out_hashes)
     return numbers.size
 
 
@@ -131,20 +145,32 @@ def _add_strings(
     validity: NDArray[np.uint8],
     out_hashes: NDArray[np.int64],
 ) -> int:
-    """Add string `row` of a column to each row's hashes: its length or _NULL, then its bytes."""
+    """Add string `row` of a column to each row's hashes: its length or _NULL, then its bytes.
+
+    The last word of 8 bytes or more overlaps the one before; fewer make a word of their own.
+    """
     count = offsets.size - 1
     for row in range(count):
         if (validity[row >> 3] >> (row & 7)) & 1 == 0:
-            _add_number(_NULL, row, out_hashes)
+            _add_word(int64(_NULL), row, out_hashes)
             continue
-        begin, end = int(offsets[row]), int(offsets[row + 1])
-        _add_number(end - begin, row, out_hashes)
-        first, second = out_hashes[row, 0], out_hashes[row, 1]
-        for position in range(begin, end):
-            byte = int(data[position])
-            first = ((first ^ byte) * _FNV_PRIME) & _MASK
-            second = ((second + byte + 1) * _MURMUR) & _MASK
-        out_hashes[row, 0], out_hashes[row, 1] = first, second
+        begin, end = int64(offsets[row]), int64(offsets[row + 1])
+        if begin < 0 or end < begin or end > data.size:
+            return _OUT_OF_BOUNDS
+        _add_word(end - begin, row, out_hashes)
+        position = begin
+        while position + WORD_SIZE <= end:
+            _add_word(load_word(data, position), row, out_hashes)
+            position += WORD_SIZE
+        if position == end:
+            continue
+        if end - begin >= WORD_SIZE:
+            _add_word(load_word(data, end - WORD_SIZE), row, out_hashes)
+            continue
+        word = int64(0)
+        for place in range(end - begin):
+            word |= int64(data[begin + place]) << (8 * place)
+        _add_word(word, row, out_hashes)
     return count
 
 
@@ -156,10 +182,10 @@ def _add_runs(
     count = offsets.size - 1
     for row in range(count):
         begin, end = int(offsets[row]), int(offsets[row + 1])
-        _add_number(end - begin, row, out_hashes)
+        _add_word(int64(end - begin), row, out_hashes)
         for pair in range(begin, end):
-            _add_number(pairs[pair, 0], row, out_hashes)
-            _add_number(pairs[pair, 1], row, out_hashes)
+            _add_word(int64(pairs[pair, 0]), row, out_hashes)
+            _add_word(int64(pairs[pair, 1]), row, out_hashes)
     return count
 
 
@@ -185,32 +211,40 @@ def plain_checksum_rows(columns: SinkColumns) -> int:
     numbers = np.stack(_numbers(columns), axis=1)
     total = 0
     for row in range(columns.count):
-        hashes = _plain_add_string((_FNV_BASIS, 0), keys[row])
+        hashes = _plain_add_string((_BASIS, 0), keys[row])
         hashes = _plain_add_string(hashes, values[row])
-        hashes = _plain_add_number(hashes, len(headers[row]))
+        hashes = _plain_add_word(hashes, len(headers[row]))
         for header in headers[row]:
-            pair = _plain_add_string((_FNV_BASIS, 0), header.key.encode())
+            pair = _plain_add_string((_BASIS, 0), header.key.encode())
             for lane in _plain_add_string(pair, header.value):
-                hashes = _plain_add_number(hashes, lane)
-        first, second = _plain_add(hashes, numbers[row].tobytes())
+                hashes = _plain_add_word(hashes, lane)
+        for number in numbers[row].tolist():
+            hashes = _plain_add_word(hashes, number)
+        first, second = hashes
         total = checksum_sum(total, _join(_plain_mix(first), _plain_mix(second)))
     return total
 
 
 def _plain_add_string(hashes: tuple[int, int], text: bytes | None) -> tuple[int, int]:
-    return _plain_add(_plain_add_number(hashes, _NULL if text is None else len(text)), text or b"")
+    if text is None:
+        return _plain_add_word(hashes, _NULL)
+    hashes = _plain_add_word(hashes, len(text))
+    whole = len(text) // WORD_SIZE * WORD_SIZE
+    words = [text[place : place + WORD_SIZE] for place in range(0, whole, WORD_SIZE)]
+    if whole < len(text):
+        words.append(text[-WORD_SIZE:])
+    for word in words:
+        hashes = _plain_add_word(hashes, int.from_bytes(word, "little", signed=len(word) == 8))
+    return hashes
 
 
-def _plain_add_number(hashes: tuple[int, int], number: int) -> tuple[int, int]:
-    return _plain_add(hashes, number.to_bytes(_NUMBER_SIZE, "little", signed=True))
-
-
-def _plain_add(hashes: tuple[int, int], text: bytes) -> tuple[int, int]:
-    first, second = hashes
-    for byte in text:
-        first = (first ^ byte) * _FNV_PRIME & _MASK
-        second = (second + byte + 1) * _MURMUR & _MASK
-    return first, second
+def _plain_add_word(hashes: tuple[int, int], word: int) -> tuple[int, int]:
+    low, high = word & _MASK, (word >> 32) & _MASK
+    mixed = (low * _LOW_1) ^ (high * _HIGH_1)
+    first = ((hashes[0] ^ (mixed & _MASK) ^ (mixed >> 32)) * _CHAIN_1) & _MASK
+    mixed = (low * _LOW_2) ^ (high * _HIGH_2)
+    second = ((hashes[1] ^ (mixed & _MASK) ^ (mixed >> 32)) * _CHAIN_2 + 1) & _MASK
+    return first ^ (first >> 15), second ^ (second >> 13)
 
 
 def _plain_mix(value: int) -> int:

@@ -130,7 +130,7 @@ class BatchAppender:
         plan = StagePlan.of(
             self._options,
             SinkSchema.of(df.schema, topic=self._options.topic),
-            has_checksum=checkpoint is None,
+            has_checksum=True,
         )
         staged = self._stage(df, plan, identity)
         try:
@@ -140,6 +140,7 @@ class BatchAppender:
                 staged,
                 rule=ReplayRule.GREATER,
                 checkpoint=checkpoint,
+                query_id=query.query_id,
                 fs=self.fs,
             )
         except BaseException:

@@ -25,6 +25,7 @@ from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log.commits.chores import BackgroundChores
 from streamlog.log.commits.commit_log import CommitOutcome
+from streamlog.log.commits.fingerprint import BatchSource
 from streamlog.log.commits.identity import CommitIdentity
 from streamlog.log.commits.query_checkpoint import QueryCheckpoint
 from streamlog.log.commits.replay import ReplayRule
@@ -52,6 +53,7 @@ def commit_staged(
     *,
     rule: ReplayRule,
     checkpoint: QueryCheckpoint | None,
+    query_id: str | None = None,
     fs: FileSystem | None = None,
 ) -> CommitOutcome:
     """Commit what the tasks of a batch staged, or find that it is committed.
@@ -63,6 +65,7 @@ def commit_staged(
         rule: Which versions may follow the last one.
         checkpoint: The query's, where it can be read: it is synced first, and says what the
             batch is made from.
+        query_id: The query, where its checkpoint cannot be read.
         fs: Where the root is; the machine's own by default. Over another one the root is opened
             for this commit alone.
 
@@ -75,7 +78,7 @@ def commit_staged(
             follow the last one.
         StreamLogError: As `CommitLog.commit` says.
     """
-    source: str | None = None
+    source = BatchSource(None, query_id)
     paths: tuple[str, ...] = ()
     if checkpoint is not None:
         source = _source_of(checkpoint, identity.version)
@@ -111,8 +114,8 @@ def discard_staged(
         _logger.warning("staged files of %s stay for a while: %s", identity, error)
 
 
-def _source_of(checkpoint: QueryCheckpoint, batch_id: int) -> str:
-    source = checkpoint.source_lines(batch_id)
+def _source_of(checkpoint: QueryCheckpoint, batch_id: int) -> BatchSource:
+    source = checkpoint.batch_source(batch_id)
     if source is None:
         raise CorruptCheckpointError(
             f"the query's checkpoint does not know batch {batch_id}",
@@ -142,7 +145,7 @@ class _OpenRoot:
         options: SinkOptions,
         *,
         rule: ReplayRule,
-        source: str | None,
+        source: BatchSource,
         sync_paths: Sequence[str],
     ) -> CommitOutcome:
         """Commit, once more from the start where a topic is not the one that was open."""
@@ -151,7 +154,7 @@ class _OpenRoot:
             return self._open().commits.commit(
                 identity,
                 staged,
-                fingerprint=source,
+                source=source,
                 replay_rule=rule,
                 on_mismatch=options.on_mismatch,
                 sync_paths=sync_paths,

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streamlog.clock import Clock
 from streamlog.fs.api import FileSystem
-from streamlog.log.commits.identity import checksum_sum
+from streamlog.log.commits.fingerprint import checksum_sum
 from streamlog.log.commits.staging import StagedFile, Stager
 from streamlog.records.record import CompressionType
 from streamlog.spark.encode import RowEncoder
@@ -32,7 +32,7 @@ class StagePlan:
         schema: Where the sink's columns are.
         topic: The topic of all rows; None where the column `topic` says.
         compression: The codec for topics that leave it to the producer.
-        has_checksum: Whether rows are summed up, because nothing else tells a replay.
+        has_checksum: Whether rows are summed up; False for a commit that can never be repeated.
     """
 
     root: str
@@ -96,7 +96,7 @@ def stage_rows(
         for batch in batches:
             encoder.append(batch)
         encoder.flush()
-        return stager.finish(rows=encoder.rows, checksum=checksum.total if checksum else 0)
+        return stager.finish(rows=encoder.rows, checksum=checksum.total if checksum else None)
 
 
 class _Checksum:

@@ -123,19 +123,21 @@ class StreamWriter(DataSourceStreamArrowWriter):
             self._schema,
             iterator,
             identity=identity,
-            has_checksum=self._query_id is None,
+            has_checksum=True,
             fs=self.fs,
         )
         return StagedRows(staged, query_id)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Make the staged rows of all tasks part of the log, or find that they are."""
+        query_id = _query_id_of(messages)
         commit_staged(
             self._options,
-            self._options.identity(_query_id_of(messages), batchId),
+            self._options.identity(query_id, batchId),
             _staged_files(messages),
             rule=ReplayRule.NEXT,
             checkpoint=_find_checkpoint(self._options),
+            query_id=query_id,
             fs=self.fs,
         )
         settle(os.getpid())

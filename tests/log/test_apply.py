@@ -14,7 +14,8 @@ from streamlog.log.commits.admission import admit, gather
 from streamlog.log.commits.apply import apply_part
 from streamlog.log.commits.decisions import DecidedPart, Decision
 from streamlog.log.commits.extents import ExtentReader
-from streamlog.log.commits.identity import CommitIdentity, Fingerprint, producer_id_for
+from streamlog.log.commits.fingerprint import Fingerprint
+from streamlog.log.commits.identity import CommitIdentity, producer_id_for
 from streamlog.log.commits.staging import StagingArea
 from streamlog.log.commits.standing import Standing
 from streamlog.log.partition_log import PartitionLog

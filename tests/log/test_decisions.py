@@ -13,10 +13,12 @@ from streamlog.log.commits.decisions import (
     Decision,
     format_decision,
     parse_decision,
+    parse_fingerprint,
 )
-from streamlog.log.commits.identity import CommitIdentity, Fingerprint
+from streamlog.log.commits.fingerprint import Fingerprint, Naming
+from streamlog.log.commits.identity import CommitIdentity
 from streamlog.log.commits.ledger import Ledger, LedgerEntry, Ledgers
-from streamlog.log.commits.sealed import seal
+from streamlog.log.commits.sealed import SealedValues, seal
 from streamlog.log.commits.standing import PartitionStanding, Standing
 from streamlog.topic import TopicPartition
 from tests.support.commits import ROOT, Scene
@@ -36,7 +38,7 @@ PART = DecidedPart(
 DECISION = Decision(
     identity=CommitIdentity("q/ä", 7),
     revision=1,
-    fingerprint=Fingerprint("{…}", 10, 2**64 - 1),
+    fingerprint=Fingerprint("{…}", 10, 2**64 - 1, "query-1", Naming.BATCH, "1, sha256 a"),
     decided_ms=1_700_000_000_000,
     files=(DecidedFile(STAGED, 1000),),
     parts=(PART, replace(PART, topic_partition=TopicPartition("a-b", 11), append_time=5)),
@@ -87,8 +89,11 @@ def test_an_unharmed_body_sealed_again_is_taken() -> None:
         (("anonymous",), 0),
         (("revision",), "0"),
         (("fingerprint",), None),
-        (("fingerprint", "checksum"), "xyz"),
-        (("fingerprint", "checksum"), "-000000000000001"),
+        (("fingerprint", "row_checksum"), "xyz"),
+        (("fingerprint", "row_checksum"), "-000000000000001"),
+        (("fingerprint", "row_checksum"), 7),
+        (("fingerprint", "naming"), "everything"),
+        (("fingerprint", "query_id"), 7),
         (("fingerprint", "rows"), -3),
         (("files",), [{"name": "../../../etc/passwd", "size": 1000}]),
         (("files",), [{"name": STAGED, "size": 999}]),
@@ -144,6 +149,12 @@ def test_a_ledger_comes_back_as_it_was_stored() -> None:
     for seed in range(5):
         after = scene.after_crash(power=True, seed=seed)
         assert Ledgers(after.fs, ROOT).load("q/ä") == ledger
+
+
+def test_a_fingerprint_of_an_earlier_release_is_read_without_its_checksum() -> None:
+    """Its checksum was computed in another way, or not at all and written as 0."""
+    values = SealedValues({"source": "{…}", "rows": 10, "checksum": "0" * 16}, "f")
+    assert parse_fingerprint(values) == Fingerprint("{…}", 10, None)
 
 
 def test_a_ledger_keeps_the_last_100_entries() -> None:

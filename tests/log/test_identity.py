@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 from streamlog.errors import InvalidRequestError
 from streamlog.log.commits.identity import (
     CommitIdentity,
-    Fingerprint,
     app_key,
     check_identity,
-    checksum_sum,
     producer_id_for,
 )
 
@@ -73,41 +71,3 @@ def test_producer_ids_lie_where_no_broker_gets(app: str) -> None:
 
 def test_producer_id_is_fixed_for_ever() -> None:
     assert producer_id_for("query-1/t") == 2**62 + (0xCA3BE555B417DC6F >> 3)
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        (Fingerprint("a", 1, 2), Fingerprint("a", 9, 9), True),
-        (Fingerprint("a", 1, 2), Fingerprint("b", 1, 2), False),
-        (Fingerprint(None, 1, 2), Fingerprint("b", 1, 2), True),
-        (Fingerprint("a", 1, 2), Fingerprint(None, 1, 3), False),
-        (Fingerprint(None, 1, 2), Fingerprint(None, 2, 2), False),
-        (Fingerprint(None, 0, 0), Fingerprint(None, 0, 0), True),
-    ],
-)
-def test_fingerprints_compare_the_source_where_both_know_it(
-    one: Fingerprint, other: Fingerprint, same: bool
-) -> None:
-    assert one.matches(other) is same
-    assert other.matches(one) is same
-
-
-def test_a_long_source_is_kept_by_its_front_and_its_hash() -> None:
-    one, other = "x" * 5000 + "1", "x" * 5000 + "2"
-    kept = Fingerprint.of(one, 0, 0)
-    assert len(kept.source or "") < 1100
-    assert kept == Fingerprint.of(one, 0, 0)
-    assert not kept.matches(Fingerprint.of(other, 0, 0))
-
-
-@given(st.lists(st.integers(0, 2**64 - 1)), st.randoms())
-def test_checksum_does_not_depend_on_the_order(parts: list[int], random: Random) -> None:
-    total = 0
-    for part in parts:
-        total = checksum_sum(total, part)
-    random.shuffle(parts)
-    again = 0
-    for part in parts:
-        again = checksum_sum(again, part)
-    assert total == again < 2**64

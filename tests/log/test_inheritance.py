@@ -4,6 +4,7 @@ import pytest
 
 from streamlog.errors import CommitMismatchError
 from streamlog.log.commits.commit_log import CommitOutcome
+from streamlog.log.commits.fingerprint import BatchSource, Naming
 from streamlog.log.commits.identity import CommitIdentity
 from streamlog.log.commits.replay import OnMismatch, ReplayRule, Verdict
 from tests.support.commits import Scene, rows_of
@@ -30,7 +31,9 @@ def commit(scene: Scene, version: int, topic: str | None, **how: object) -> Comm
     staged = scene.stage(
         version, {0: rows_of(version, 0, OLD)}, app=identity.app, topic=topic or "t"
     )
-    return scene.commits.commit(identity, [staged], **{"fingerprint": "same"} | how)  # type: ignore[arg-type]
+    lines = str(how.pop("fingerprint", "same"))
+    source = BatchSource(lines, naming=Naming.BATCH)
+    return scene.commits.commit(identity, [staged], source=source, **how)  # type: ignore[arg-type]
 
 
 @pytest.fixture(params=[False, True], ids=["decided", "retired"])

@@ -5,6 +5,7 @@ import pytest
 
 from streamlog.errors import CorruptCheckpointError, LimitExceededError
 from streamlog.fs.local import LocalFileSystem
+from streamlog.log.commits.fingerprint import BatchSource, Naming
 from streamlog.log.commits.query_checkpoint import QueryCheckpoint, local_path
 
 FS = LocalFileSystem()
@@ -172,3 +173,91 @@ def test_a_checkpoint_behind_a_link_is_synced_where_it_lies(checkpoint: Path) ->
     link.symlink_to(checkpoint)
 
     assert found(link).paths_to_sync(1) == found(checkpoint).paths_to_sync(1)
+
+
+# ---- what a batch is made from -----------------------------------------------------------------
+def plan(top: Path, batch_id: int, *lines: str) -> None:
+    """Write `offsets/<batch_id>`."""
+    (top / f"offsets/{batch_id}").write_text("\n".join(["v1", SETTINGS, *lines]))
+
+
+def log_files(top: Path, name: str, *entries: tuple[str, int], source: int = 0) -> None:
+    """Write a file source's log: paths, and the entry that each belongs to."""
+    lines = [
+        json.dumps({"path": path, "timestamp": 1, "batchId": number}, separators=(",", ":"))
+        for path, number in entries
+    ]
+    (top / f"sources/{source}").mkdir(exist_ok=True)
+    (top / f"sources/{source}/{name}").write_text("\n".join(["v1", *lines]))
+
+
+def source_of(top: Path, batch_id: int) -> BatchSource:
+    source = found(top).batch_source(batch_id)
+    assert source is not None
+    assert source.query_id == QUERY_ID
+    return source
+
+
+def test_offsets_of_partitions_name_a_batch_where_the_one_before_is_known(checkpoint: Path) -> None:
+    assert source_of(checkpoint, 0).naming is Naming.END
+    assert source_of(checkpoint, 1).naming is Naming.BATCH
+    (checkpoint / "offsets/0").unlink()
+    assert source_of(checkpoint, 1).naming is Naming.END
+    (checkpoint / "offsets/0").write_text("")
+    assert source_of(checkpoint, 1).naming is Naming.END
+    assert found(checkpoint).batch_source(2) is None
+
+
+def test_a_running_number_names_nothing_and_the_weakest_line_counts(checkpoint: Path) -> None:
+    plan(checkpoint, 1, '{"orders":{"0":20}}', "12")
+    assert source_of(checkpoint, 1) == BatchSource('{"orders":{"0":20}}\n12', QUERY_ID)
+
+
+@pytest.mark.parametrize("name", ["1", "1.compact"])
+def test_the_files_of_a_file_source_name_its_batch(checkpoint: Path, name: str) -> None:
+    plan(checkpoint, 0, '{"logOffset":0}')
+    plan(checkpoint, 1, '{"logOffset":1}')
+    older = [("file:///in/a", 0)] if name.endswith("compact") else []
+    log_files(checkpoint, name, *older, ("file:///in/b", 1), ("file:///in/c", 1))
+
+    source = source_of(checkpoint, 1)
+
+    assert source.naming is Naming.BATCH
+    assert source.files is not None and source.files.startswith("2, sha256 ")
+    assert source_of(checkpoint, 0).naming is Naming.NOTHING, "its entry is gone"
+    log_files(checkpoint, name, *older, ("file:///in/b", 1))
+    assert source_of(checkpoint, 1).files != source.files
+
+
+def test_a_batch_of_a_file_source_may_read_several_entries_or_none(checkpoint: Path) -> None:
+    plan(checkpoint, 0, "-", '{"orders":{"0":20}}')
+    plan(checkpoint, 1, '{"logOffset":1}', '{"orders":{"0":20}}')
+    plan(checkpoint, 2, '{"logOffset":1}', '{"orders":{"0":30}}')
+    log_files(checkpoint, "0", ("file:///in/a", 0))
+    log_files(checkpoint, "1", ("file:///in/b", 1))
+
+    assert (source_of(checkpoint, 1).files or "").startswith("2, ")
+    assert (source_of(checkpoint, 2).files or "").startswith("0, ")
+    assert source_of(checkpoint, 2).naming is Naming.BATCH
+
+
+@pytest.mark.parametrize(
+    "content", ["", "v1", "v1\nno JSON", 'v1\n{"path":"x","timestamp":1,"batchId":"0"}', "v1\n[0]"]
+)
+def test_a_log_that_does_not_know_the_entry_names_nothing(checkpoint: Path, content: str) -> None:
+    plan(checkpoint, 0, '{"logOffset":0}')
+    (checkpoint / "sources/0/0").write_text(content)
+
+    assert source_of(checkpoint, 0) == BatchSource('{"logOffset":0}', QUERY_ID)
+
+
+def test_an_entry_that_fills_all_that_is_looked_at_names_nothing(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan(checkpoint, 0, '{"logOffset":0}')
+    log_files(checkpoint, "0", *((f"file:///in/{number}", 0) for number in range(100)))
+    assert (source_of(checkpoint, 0).files or "").startswith("100, ")
+
+    monkeypatch.setattr("streamlog.log.commits.query_checkpoint._LOG_TAIL_SIZE", 1000)
+
+    assert source_of(checkpoint, 0).naming is Naming.NOTHING

@@ -4,7 +4,8 @@ from itertools import product
 
 import pytest
 
-from streamlog.log.commits.identity import CommitIdentity, Fingerprint
+from streamlog.log.commits.fingerprint import Fingerprint, Likeness
+from streamlog.log.commits.identity import CommitIdentity
 from streamlog.log.commits.replay import (
     CASES,
     OnMismatch,
@@ -45,15 +46,18 @@ def test_every_case_is_reachable() -> None:
         (0, -1, [], Place.FIRST),
         (8, 7, [], Place.NEXT),
         (9, 7, [], Place.LATER),
-        (7, 7, [True], Place.SAME),
-        (7, 7, [False], Place.OTHER),
-        (7, 7, [False, True], Place.SAME),
-        (3, 7, [False, False], Place.OTHER),
+        (7, 7, [Likeness.SAME], Place.SAME),
+        (7, 7, [Likeness.OTHER], Place.OTHER),
+        (7, 7, [Likeness.OTHER, Likeness.SAME], Place.SAME),
+        (3, 7, [Likeness.OTHER, Likeness.OTHER], Place.OTHER),
+        (7, 7, [Likeness.ANOTHER_QUERY], Place.ANOTHER_QUERY),
+        (7, 7, [Likeness.ANOTHER_QUERY, Likeness.OTHER], Place.OTHER),
+        (7, 7, [Likeness.ANOTHER_QUERY, Likeness.SAME], Place.SAME),
         (3, 7, [], Place.FORGOTTEN),
     ],
 )
 def test_place_of_a_version(
-    version: int, last_version: int, known: list[bool], place: Place
+    version: int, last_version: int, known: list[Likeness], place: Place
 ) -> None:
     assert place_of(version, last_version=last_version, known=known) is place
 
@@ -62,6 +66,7 @@ def test_place_of_a_version(
     ("place", "words"),
     [
         (Place.OTHER, ["made from other rows", '{"t":{"0":60}}', '{"t":{"0":107}}', "append"]),
+        (Place.ANOTHER_QUERY, ["by another query", "query one", "query two", "txnAppId"]),
         (Place.LATER, ["does not follow", "version 9", "8, or 7 again", "checkpoint"]),
         (Place.FORGOTTEN, ["older than what is remembered", "last 100", "txnAppId"]),
     ],
@@ -71,8 +76,8 @@ def test_a_refusal_says_what_was_expected_and_what_to_do(place: Place, words: li
         CommitIdentity("q/t", 9),
         place,
         last_version=7,
-        fingerprint=Fingerprint('{"t":{"0":107}}', 77, 1),
-        known=[Fingerprint('{"t":{"0":60}}', 30, 2)],
+        fingerprint=Fingerprint('{"t":{"0":107}}', 77, 1, "one"),
+        known=[Fingerprint('{"t":{"0":60}}', 30, 2, "two")],
     )
     text = f"{error} {error.hint}"
     assert all(word in text for word in words), text

@@ -15,6 +15,7 @@ from statistics import median
 
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log.commits.chores import BackgroundChores
+from streamlog.log.commits.fingerprint import BatchSource
 from streamlog.log.commits.identity import CommitIdentity
 from streamlog.log.commits.staging import Stager
 from streamlog.log.manager import LogManager
@@ -38,7 +39,7 @@ def ours_ms(manager: LogManager, rows: int, versions: Iterable[int]) -> float:
             staged = stager.finish(rows=rows, checksum=0)
         start = time.perf_counter()
         manager.commits.commit(
-            CommitIdentity(staged.app, version), [staged], fingerprint=f"batch {version}"
+            CommitIdentity(staged.app, version), [staged], source=BatchSource(f"batch {version}")
         )
         times.append(time.perf_counter() - start)
     return median(times) * 1000

@@ -216,6 +216,30 @@ def test_another_range_stops_and_names_both(root, sink, checkpoint):
     assert '{"in":{"0":2}}' in str(caught.value)
 
 
+def test_a_batch_of_another_query_stops_and_writes_nothing(root, sink, checkpoint):
+    """The checkpoint was thrown away, the txnAppId kept: the source's first line is alike."""
+    sink.commit(0, sink.stage(0, b"a", b"b"), checkpoint=checkpoint)
+    Path(checkpoint.path, "metadata").write_text(json.dumps({"id": "query-2"}))
+
+    for values in ([b"a", b"b"], [b"c", b"d", b"e", b"f"]):
+        with pytest.raises(CommitMismatchError, match="by another query") as caught:
+            sink.commit(0, sink.stage(0, *values), checkpoint=checkpoint)
+        assert "query-1" in str(caught.value)
+        assert "query-2" in str(caught.value)
+    assert values_of(root.path, "orders") == [b"a", b"b"]
+
+
+def test_other_rows_from_a_line_that_names_nothing_stop(root, sink, checkpoint):
+    Path(checkpoint.path, "offsets/0").write_text('v1\n{}\n{"logOffset":0}')
+    sink.commit(0, sink.stage(0, b"a", b"b"), checkpoint=checkpoint)
+
+    assert sink.commit(0, sink.stage(0, b"b", b"a"), checkpoint=checkpoint).is_replay
+    for values in ([b"a", b"c"], [b"a"]):
+        with pytest.raises(CommitMismatchError, match="made from other rows"):
+            sink.commit(0, sink.stage(0, *values), checkpoint=checkpoint)
+    assert values_of(root.path, "orders") == [b"a", b"b"]
+
+
 def test_a_batch_that_the_checkpoint_does_not_know_is_refused(root, sink, checkpoint):
     with pytest.raises(CorruptCheckpointError, match="does not know batch 1"):
         sink.commit(1, sink.stage(1, b"a"), checkpoint=checkpoint)

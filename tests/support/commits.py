@@ -12,6 +12,7 @@ from streamlog.fs.api import FileSystem
 from streamlog.fs.faults import Fault, FaultyFileSystem, Moment, SimulatedCrash
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.log.commits.commit_log import CommitLog, CommitOutcome
+from streamlog.log.commits.fingerprint import BatchSource, Naming
 from streamlog.log.commits.identity import CommitIdentity
 from streamlog.log.commits.staging import StagedFile, Stager
 from streamlog.log.manager import LogManager
@@ -95,7 +96,7 @@ class Scene:
         *,
         task: int = 0,
         app: str = APP,
-        checksum: int = 0,
+        checksum: int | None = 0,
         topic: str = TOPIC,
     ) -> StagedFile:
         """Stage one task's rows, by default those of `rows_of` for both partitions."""
@@ -112,12 +113,17 @@ class Scene:
         staged: Sequence[StagedFile] | None = None,
         *,
         app: str = APP,
+        fingerprint: str | None = None,
         **how: Any,
     ) -> CommitOutcome:
-        """Commit a version, by default what `stage` stages by default."""
+        """Commit a version, by default what `stage` stages by default.
+
+        A `fingerprint` is source lines that name the batch, as those of Kafka's source do.
+        """
         if staged is None:
             staged = [self.stage(version, app=app)]
-        return self.commits.commit(CommitIdentity(app, version), staged, **how)
+        source = None if fingerprint is None else BatchSource(fingerprint, naming=Naming.BATCH)
+        return self.commits.commit(CommitIdentity(app, version), staged, source=source, **how)
 
     def append(self, partition: int, *values: bytes) -> None:
         """Append as a plain producer does."""

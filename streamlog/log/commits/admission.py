@@ -24,7 +24,8 @@ from streamlog.errors import (
 from streamlog.log.commits.commit_target import CommitTarget
 from streamlog.log.commits.decisions import DecidedExtent, DecidedFile, DecidedPart
 from streamlog.log.commits.extents import ExtentReader
-from streamlog.log.commits.identity import CommitIdentity, checksum_sum
+from streamlog.log.commits.fingerprint import checksum_sum
+from streamlog.log.commits.identity import CommitIdentity
 from streamlog.log.commits.staging import StagedExtent, StagedFile, is_staged_name
 from streamlog.log.commits.standing import Standing
 from streamlog.records.columns import decode_columns
@@ -72,7 +73,7 @@ class StagedCommit:
     files: tuple[DecidedFile, ...]
     parts: tuple[StagedPart, ...]
     rows: int
-    checksum: int
+    checksum: int | None  # None where a task did not compute one
 
 
 def gather(identity: CommitIdentity, staged: Sequence[StagedFile]) -> StagedCommit:
@@ -89,13 +90,15 @@ def gather(identity: CommitIdentity, staged: Sequence[StagedFile]) -> StagedComm
     files: list[DecidedFile] = []
     parts: dict[TopicPartition, list[DecidedExtent]] = {}
     topic_ids: dict[TopicPartition, str] = {}
-    rows = checksum = 0
+    rows, checksum = 0, 0
+    has_checksum = True
     last_task = -1
     for file in sorted(staged, key=lambda file: file.task):
         _check_report(identity, file, last_task)
         last_task = file.task
         rows += file.rows
-        checksum = checksum_sum(checksum, file.checksum)
+        has_checksum = has_checksum and file.checksum is not None
+        checksum = checksum_sum(checksum, file.checksum or 0)
         for extent in file.extents:
             partition = extent.topic_partition
             known_id = topic_ids.setdefault(partition, extent.topic_id)
@@ -118,7 +121,7 @@ def gather(identity: CommitIdentity, staged: Sequence[StagedFile]) -> StagedComm
             for partition in sorted(parts)
         ),
         rows=rows,
-        checksum=checksum,
+        checksum=checksum if has_checksum else None,
     )
 
 

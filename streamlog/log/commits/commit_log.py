@@ -29,9 +29,10 @@ from streamlog.log.commits.chores import Chores, at_once
 from streamlog.log.commits.commit_target import CommitTarget
 from streamlog.log.commits.decisions import Decision
 from streamlog.log.commits.extents import ExtentReader
+from streamlog.log.commits.fingerprint import BatchSource, Fingerprint
 from streamlog.log.commits.ground import make_ground_sure, sync_paths
 from streamlog.log.commits.history import History, PastCommit
-from streamlog.log.commits.identity import CommitIdentity, Fingerprint, check_identity
+from streamlog.log.commits.identity import CommitIdentity, check_identity
 from streamlog.log.commits.inheritance import Inheritance, inheritance_of
 from streamlog.log.commits.ledger import CommittedRange, Ledgers, ranges_of
 from streamlog.log.commits.pending import PendingDecisions
@@ -150,7 +151,7 @@ class CommitLog:
         identity: CommitIdentity,
         staged: Sequence[StagedFile],
         *,
-        fingerprint: str | None = None,
+        source: BatchSource | None = None,
         replay_rule: ReplayRule = ReplayRule.NEXT,
         on_mismatch: str | OnMismatch = OnMismatch.FAIL,
         sync_paths: Sequence[str] = (),
@@ -162,7 +163,7 @@ class CommitLog:
         Args:
             identity: Whose commit it is; the same again is a replay.
             staged: What the winning attempt of each task reported, in any order.
-            fingerprint: What the commit is made from; None: rows and checksum say it.
+            source: What the commit is made from, beside its rows, where that is known.
             replay_rule: Which versions may follow the last one.
             on_mismatch: What to do with a known version made from something else.
             sync_paths: Files and directories that must be durable before the commit is: Spark's
@@ -191,7 +192,7 @@ class CommitLog:
             identity=identity,
             staged=staged,
             commit=commit,
-            fingerprint=Fingerprint.of(fingerprint, commit.rows, commit.checksum),
+            fingerprint=Fingerprint.of(source or BatchSource(None), commit.rows, commit.checksum),
             rule=replay_rule,
             on_mismatch=OnMismatch.parse(on_mismatch),
             sync_paths=sync_paths,

@@ -7,7 +7,7 @@ epoch, sequence and time. It is a sealed file (see `sealed`) called `<app>@<numb
 It goes when it is retired.
 
     app, version, anonymous, revision, decided_ms
-    fingerprint   {source, rows, checksum}
+    fingerprint   {source, naming, files, query_id, rows, row_checksum}; all but rows may be null
     files         [{name, size}]                     in `.streamlog/staging/<app>/`
     parts         [{topic, partition, topic_id, base_offset, last_offset, leader_epoch,
                     base_sequence, last_sequence, append_time (null: records keep theirs),
@@ -15,11 +15,13 @@ It goes when it is retired.
     standing      where the app stands with it (`streamlog.log.commits.standing`)
 """
 
+import re
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from streamlog.errors import InvalidRequestError
-from streamlog.log.commits.identity import CommitIdentity, Fingerprint, app_key, check_identity
+from streamlog.log.commits.fingerprint import Fingerprint, Naming
+from streamlog.log.commits.identity import CommitIdentity, app_key, check_identity
 from streamlog.log.commits.sealed import SealedValues, seal, unseal
 from streamlog.log.commits.staging import is_staged_name
 from streamlog.log.commits.standing import (
@@ -171,8 +173,15 @@ def format_decision(decision: Decision) -> bytes:
 
 def format_fingerprint(fingerprint: Fingerprint) -> dict[str, object]:
     """Return a fingerprint as a JSON object."""
-    checksum = f"{fingerprint.checksum:016x}"
-    return {"source": fingerprint.source, "rows": fingerprint.rows, "checksum": checksum}
+    checksum = fingerprint.checksum
+    return {
+        "source": fingerprint.source,
+        "naming": fingerprint.naming.value,
+        "files": fingerprint.files,
+        "query_id": fingerprint.query_id,
+        "rows": fingerprint.rows,
+        "row_checksum": None if checksum is None else f"{checksum:016x}",
+    }
 
 
 def _format_part(part: DecidedPart) -> dict[str, object]:
@@ -223,17 +232,32 @@ def parse_decision(content: bytes, path: str) -> Decision:
 def parse_fingerprint(values: SealedValues) -> Fingerprint:
     """Return the fingerprint of a JSON object.
 
+    Earlier releases wrote `source`, `rows` and `checksum` only. Their checksum is left alone: it
+    was computed in another way, or not at all and written as 0.
+
     Raises:
         CorruptCheckpointError: It cannot be one.
     """
-    checksum = values.text("checksum")
-    try:
-        number = int(checksum, 16) if len(checksum) == 16 else -1
-    except ValueError:
-        number = -1
-    if number < 0:
-        raise values.malformed("checksum", checksum, "16 hexadecimal digits")
-    return Fingerprint(values.optional_text("source"), values.integer("rows"), number)
+    naming = values.optional_text("naming")
+    if naming is not None and naming not in {each.value for each in Naming}:
+        raise values.malformed("naming", naming, [each.value for each in Naming])
+    return Fingerprint(
+        values.optional_text("source"),
+        values.integer("rows"),
+        _parse_checksum(values),
+        values.optional_text("query_id"),
+        Naming.NOTHING if naming is None else Naming(naming),
+        values.optional_text("files"),
+    )
+
+
+def _parse_checksum(values: SealedValues) -> int | None:
+    text = values.optional_text("row_checksum")
+    if text is None:
+        return None
+    if not re.fullmatch(r"[0-9a-f]{16}", text, re.ASCII):
+        raise values.malformed("row_checksum", text, "16 hexadecimal digits")
+    return int(text, 16)
 
 
 def _parse_identity(values: SealedValues) -> CommitIdentity:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from streamlog.errors import CorruptCheckpointError
 from streamlog.log.commits.decisions import Decision
-from streamlog.log.commits.identity import Fingerprint
+from streamlog.log.commits.fingerprint import Fingerprint
 from streamlog.log.commits.ledger import CommittedRange, Ledger, Ledgers, ranges_of
 from streamlog.log.commits.pending import PendingDecisions, decision_number
 from streamlog.log.commits.standing import Standing

@@ -1,4 +1,4 @@
-"""Whose commit it is and what it was made from: identity, fingerprint, and names made of them."""
+"""Whose commit it is: its identity, and the names made of it."""
 
 import hashlib
 import random as random_module
@@ -10,11 +10,9 @@ from streamlog.errors import InvalidRequestError
 __all__ = [
     "PRODUCER_ID_BASE",
     "CommitIdentity",
-    "Fingerprint",
     "FormerName",
     "app_key",
     "check_identity",
-    "checksum_sum",
     "producer_id_for",
 ]
 
@@ -22,12 +20,10 @@ MAX_VERSION: Final = 2**63 - 1  # a Spark batch id is a long
 MAX_APP_LENGTH: Final = 4096
 _ANONYMOUS: Final = "anonymous/"
 _ROWS_NAME_TOPICS: Final = "*"  # no topic can be called that
-_CHECKSUM_SPAN: Final = 1 << 64
 _KEY_LENGTH_MAX: Final = 120  # leaves room in the 255 bytes of a file name
 _KEY_FRONT: Final = 80
 PRODUCER_ID_BASE: Final = 1 << 62  # a broker hands out ids from 0; it never gets that far
 _PRODUCER_ID_BITS: Final = 61
-_SOURCE_LENGTH_MAX: Final = 1024  # of a fingerprint that is kept as it is
 
 
 class FormerName(NamedTuple):
@@ -96,44 +92,6 @@ class CommitIdentity(NamedTuple):
 
     def __str__(self) -> str:
         return f"version {self.version} of {self.app}"
-
-
-class Fingerprint(NamedTuple):
-    """What a commit was made from.
-
-    Attributes:
-        source: The source lines of the checkpoint's `offsets/N`, None where unknown.
-        rows: How many rows it had.
-        checksum: Sum of the rows' hashes modulo 2**64, the same in any order.
-    """
-
-    source: str | None
-    rows: int
-    checksum: int
-
-    @classmethod
-    def of(cls, source: str | None, rows: int, checksum: int) -> "Fingerprint":
-        """Return the fingerprint; the front of a long source and a hash stand for the whole."""
-        if source is not None and len(source) > _SOURCE_LENGTH_MAX:
-            digest = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
-            front = source[: _SOURCE_LENGTH_MAX - 128]
-            source = f"{front}… ({len(source)} characters, sha256 {digest})"
-        return cls(source, rows, checksum)
-
-    def matches(self, other: "Fingerprint") -> bool:
-        """Tell whether both stand for the same rows, as far as both can say."""
-        if self.source is not None and other.source is not None:
-            return self.source == other.source
-        return (self.rows, self.checksum) == (other.rows, other.checksum)
-
-    def __str__(self) -> str:
-        rows = f"{self.rows} rows with checksum {self.checksum:016x}"
-        return rows if self.source is None else f"{rows} from {self.source}"
-
-
-def checksum_sum(left: int, right: int) -> int:
-    """Return the checksum of two sets of rows together."""
-    return (left + right) % _CHECKSUM_SPAN
 
 
 def check_identity(identity: CommitIdentity) -> None:

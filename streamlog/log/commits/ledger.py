@@ -20,7 +20,8 @@ from streamlog.fs.api import FileSystem
 from streamlog.fs.files import make_directories, read_file, write_file_atomically
 from streamlog.fs.names import TEMPORARY_SUFFIX
 from streamlog.log.commits.decisions import Decision, format_fingerprint, parse_fingerprint
-from streamlog.log.commits.identity import Fingerprint, app_key
+from streamlog.log.commits.fingerprint import Fingerprint
+from streamlog.log.commits.identity import app_key
 from streamlog.log.commits.sealed import MAX_SEALED_SIZE, SealedValues, seal, unseal
 from streamlog.log.commits.standing import (
     Standing,

@@ -9,14 +9,16 @@ Spark keeps a query's progress in a directory of small files:
     sources/<i>/<n> what a file source remembers of its own
 
 A batch that runs again has the same number; whether it is the same batch is told by the source
-lines of `offsets/<N>`, which a commit therefore has in its fingerprint. Spark never syncs any of
-these files. A sink that made batch N durable while a power cut took `offsets/<N>` away would
-later meet another batch N, so a commit syncs `paths_to_sync` first.
+lines of `offsets/<N>` and by the files that `sources` names, which a commit therefore has in its
+fingerprint (`BatchSource`). Spark never syncs any of these files. A sink that made batch N durable
+while a power cut took `offsets/<N>` away would later meet another batch N, so a commit syncs
+`paths_to_sync` first.
 
 Only checkpoints in the local file system can be read and synced here; of others a warning says so.
 """
 
 import functools
+import hashlib
 import json
 import logging
 import os
@@ -24,8 +26,15 @@ import re
 from typing import Final, NamedTuple
 
 from streamlog.errors import CorruptCheckpointError, FileMissingError
-from streamlog.fs.api import FileKind, FileSystem
+from streamlog.fs.api import FileKind, FileSystem, OpenMode
 from streamlog.fs.files import read_file
+from streamlog.log.commits.fingerprint import (
+    BatchSource,
+    Naming,
+    logged_files,
+    naming_of,
+    weakest,
+)
 
 __all__ = ["FinishedBatch", "QueryCheckpoint", "local_path"]
 
@@ -34,6 +43,8 @@ _logger = logging.getLogger(__name__)
 _METADATA_SIZE_MAX: Final = 1 << 16
 _OFFSETS_SIZE_MAX: Final = 1 << 26  # 64 MiB: over a million partitions
 _LINES_BEFORE_SOURCES: Final = 2  # version and settings
+_LOG_TAIL_SIZE: Final = 1 << 22  # of a file source's log that is looked at: some 20,000 files
+_LOG_STEPS_MAX: Final = 1000  # entries of it that one batch may have
 _QUERY_ID: Final = re.compile(r"[0-9A-Za-z-]{1,64}", re.ASCII)
 _BATCH: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
 _LOG_ENTRY: Final = re.compile(r"([0-9]{1,19})(\.compact)?", re.ASCII)
@@ -164,6 +175,77 @@ class QueryCheckpoint:
             )
         return "\n".join(sources)
 
+    def batch_source(self, batch_id: int) -> BatchSource | None:
+        """Return what a batch is made from; None where `offsets/<batch_id>` is not there.
+
+        Args:
+            batch_id: The batch.
+
+        Raises:
+            CorruptCheckpointError: A file is not what Spark writes.
+            StorageError: A file cannot be read.
+        """
+        text = self.source_lines(batch_id)
+        if text is None:
+            return None
+        lines = text.splitlines()
+        before = self._lines_before(batch_id)
+        digest, count = hashlib.sha256(), 0
+        namings = []
+        for source, line in enumerate(lines):
+            end = logged_files(line)
+            if end is None:
+                named = naming_of(line)
+                is_whole = named is Naming.END and before is not None
+                namings.append(Naming.BATCH if is_whole else named)
+                continue
+            entries = self._entries(source, _start(before, source, batch_id), end)
+            namings.append(Naming.NOTHING if entries is None else Naming.BATCH)
+            for entry in entries or ():
+                digest.update(b"%d %d %s\n" % (source, len(entry), entry))
+                count += 1
+        has_files = any(logged_files(line) is not None for line in lines)
+        naming = weakest(*namings)
+        is_known = has_files and naming is not Naming.NOTHING
+        files = f"{count}, sha256 {digest.hexdigest()[:32]}" if is_known else None
+        return BatchSource(text, self.query_id(), naming, files)
+
+    def _lines_before(self, batch_id: int) -> list[str] | None:
+        """Return the source lines of the batch before, None where nobody knows them any more."""
+        try:
+            lines = self.source_lines(batch_id - 1) if batch_id > 0 else None
+        except CorruptCheckpointError:  # it may never have been synced; it is not ours to judge
+            lines = None
+        return None if lines is None else lines.splitlines()
+
+    def _entries(self, source: int, start: int | None, end: int) -> list[bytes] | None:
+        """Return what a file source noted of its reads after `start` up to `end`, None: unknown."""
+        if start is None or not 0 <= end - start <= _LOG_STEPS_MAX:
+            return None
+        found: list[bytes] = []
+        for number in range(start + 1, end + 1):
+            entries = self._entries_of(os.path.join(self.path, "sources", str(source)), number)
+            if entries is None:
+                return None
+            found += entries
+        return found
+
+    def _entries_of(self, log: str, number: int) -> list[bytes] | None:
+        """Return one entry's lines; of a compacted log it is looked for at the end."""
+        for name in (str(number), f"{number}.compact"):
+            try:
+                with self._fs.open(os.path.join(log, name), OpenMode.READ) as file:
+                    size = file.stat().size
+                    content = file.pread(min(size, _LOG_TAIL_SIZE), max(0, size - _LOG_TAIL_SIZE))
+            except FileMissingError:
+                continue
+            lines = content.splitlines()[int(size > len(content)) :]  # the first may be torn
+            mark = b'"batchId":%d' % number  # most lines of a long log are older
+            own = [line for line in lines if mark in line and _batch_of(line) == number]
+            # An entry is never empty, and where it fills all that was looked at, it began before.
+            return own if 0 < len(own) < len(lines) else None
+        return None
+
     def last_commit(self) -> "FinishedBatch | None":
         """Return the newest batch that Spark has written down as done, None where none is.
 
@@ -229,3 +311,21 @@ class QueryCheckpoint:
             return self._fs.list(path)
         except FileMissingError:  # Spark cleans up while we look
             return []
+
+
+def _start(before: list[str] | None, source: int, batch_id: int) -> int | None:
+    """Return the last entry of a file source's log that the batch before had read."""
+    if batch_id == 0:
+        return -1  # FileStreamSource: none
+    if before is None or source >= len(before):
+        return None
+    return -1 if before[source] == "-" else logged_files(before[source])
+
+
+def _batch_of(line: bytes) -> int | None:
+    """Return the entry that a line of a file source's log belongs to."""
+    try:
+        number = json.loads(line)["batchId"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return number if type(number) is int else None

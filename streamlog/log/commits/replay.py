@@ -8,7 +8,8 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from streamlog.errors import CommitMismatchError, InvalidOptionError
-from streamlog.log.commits.identity import CommitIdentity, Fingerprint
+from streamlog.log.commits.fingerprint import Fingerprint, Likeness
+from streamlog.log.commits.identity import CommitIdentity
 from streamlog.log.commits.ledger import KEPT_FINGERPRINTS
 
 __all__ = [
@@ -62,6 +63,7 @@ class Place(Enum):
     LATER = "above last + 1"
     SAME = "known, with the same fingerprint"
     OTHER = "known, with other fingerprints only"
+    ANOTHER_QUERY = "known, committed by other queries only"
     FORGOTTEN = "not above the last, and not known"
 
 
@@ -87,15 +89,18 @@ class Case(NamedTuple):
 _: Final = None
 # fmt: off
 CASES: Final = (
-    Case(Place.FIRST,     _,                  _,                 Verdict.COMMIT),
-    Case(Place.NEXT,      _,                  _,                 Verdict.COMMIT),
-    Case(Place.LATER,     ReplayRule.GREATER, _,                 Verdict.COMMIT),
-    Case(Place.LATER,     ReplayRule.NEXT,    _,                 Verdict.REFUSE),
-    Case(Place.SAME,      _,                  _,                 Verdict.REPLAY),
-    Case(Place.OTHER,     _,                  OnMismatch.FAIL,   Verdict.REFUSE),
-    Case(Place.OTHER,     _,                  OnMismatch.SKIP,   Verdict.SKIP),
-    Case(Place.OTHER,     _,                  OnMismatch.APPEND, Verdict.APPEND),
-    Case(Place.FORGOTTEN, _,                  _,                 Verdict.REFUSE),
+    Case(Place.FIRST,          _,                  _,                 Verdict.COMMIT),
+    Case(Place.NEXT,           _,                  _,                 Verdict.COMMIT),
+    Case(Place.LATER,          ReplayRule.GREATER, _,                 Verdict.COMMIT),
+    Case(Place.LATER,          ReplayRule.NEXT,    _,                 Verdict.REFUSE),
+    Case(Place.SAME,           _,                  _,                 Verdict.REPLAY),
+    Case(Place.OTHER,          _,                  OnMismatch.FAIL,   Verdict.REFUSE),
+    Case(Place.OTHER,          _,                  OnMismatch.SKIP,   Verdict.SKIP),
+    Case(Place.OTHER,          _,                  OnMismatch.APPEND, Verdict.APPEND),
+    Case(Place.ANOTHER_QUERY,  _,                  OnMismatch.FAIL,   Verdict.REFUSE),
+    Case(Place.ANOTHER_QUERY,  _,                  OnMismatch.SKIP,   Verdict.REFUSE),
+    Case(Place.ANOTHER_QUERY,  _,                  OnMismatch.APPEND, Verdict.APPEND),
+    Case(Place.FORGOTTEN,      _,                  _,                 Verdict.REFUSE),
 )
 # fmt: on
 
@@ -123,32 +128,34 @@ def judge_commit(
     Raises:
         CommitMismatchError: The commit must not be made.
     """
-    same = [old.matches(fingerprint) for old in known]
-    place = place_of(identity.version, last_version=last_version, known=same)
+    alike = [old.likeness(fingerprint) for old in known]
+    place = place_of(identity.version, last_version=last_version, known=alike)
     verdict = judge(place, rule, on_mismatch)
     if verdict is Verdict.REFUSE:
         raise refuse(
             identity, place, last_version=last_version, fingerprint=fingerprint, known=known
         )
     if verdict is Verdict.REPLAY:
-        return verdict, same.index(True)
+        return verdict, alike.index(Likeness.SAME)
     if verdict is Verdict.SKIP:
         return verdict, len(known) - 1
     return verdict, len(known)
 
 
-def place_of(version: int, *, last_version: int, known: Sequence[bool]) -> Place:
+def place_of(version: int, *, last_version: int, known: Sequence[Likeness]) -> Place:
     """Return where a version lies.
 
     Args:
         version: The version.
         last_version: The highest one committed, -1 for none.
-        known: Of each of its revisions that are remembered, whether the fingerprint is the same.
+        known: How the commit is like each of its revisions that are remembered.
     """
     if last_version < 0:
         return Place.FIRST
+    if Likeness.SAME in known:
+        return Place.SAME
     if known:
-        return Place.SAME if any(known) else Place.OTHER
+        return Place.OTHER if Likeness.OTHER in known else Place.ANOTHER_QUERY
     if version <= last_version:
         return Place.FORGOTTEN
     return Place.NEXT if version == last_version + 1 else Place.LATER
@@ -178,7 +185,7 @@ def refuse(
 
     Args:
         identity: Whose commit it is.
-        place: Why it must not: LATER, OTHER or FORGOTTEN.
+        place: Why it must not: LATER, OTHER, ANOTHER_QUERY or FORGOTTEN.
         last_version: The highest version committed.
         fingerprint: What the commit was made from.
         known: What the version was made from when it was committed, by revision.
@@ -190,6 +197,15 @@ def refuse(
             expected=", or ".join(str(old) for old in known),
             hint="the checkpoint was lost or put back: restore the one that belongs to this log, "
             "or choose with onReplayMismatch=skip (keep the old rows) or append (keep both)",
+        )
+    if place is Place.ANOTHER_QUERY:
+        return CommitMismatchError(
+            f"{identity} is committed already, by another query",
+            got=str(fingerprint),
+            expected=", or ".join(str(old) for old in known),
+            hint="a query with a new checkpoint counts from 0 again: give it another txnAppId, or "
+            "restore the checkpoint of the query that wrote before; onReplayMismatch=append "
+            "writes the rows of both",
         )
     if place is Place.LATER:
         return CommitMismatchError(

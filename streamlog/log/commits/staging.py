@@ -95,7 +95,7 @@ class StagedFile(NamedTuple):
         size: Its bytes.
         extents: Where what is.
         rows: How many rows it holds.
-        checksum: Sum of the rows' hashes modulo 2**64.
+        checksum: Sum of the rows' hashes modulo 2**64; None where it was not computed.
     """
 
     app: str
@@ -105,7 +105,7 @@ class StagedFile(NamedTuple):
     size: int
     extents: tuple[StagedExtent, ...]
     rows: int
-    checksum: int
+    checksum: int | None
 
 
 def is_staged_name(name: str) -> bool:
@@ -206,12 +206,13 @@ class Stager:
         elif self._waiting_size >= BUFFER_SIZE:
             self._write_all()
 
-    def finish(self, *, rows: int, checksum: int) -> StagedFile:
+    def finish(self, *, rows: int, checksum: int | None) -> StagedFile:
         """Write what waits, make the file durable, and say what it holds.
 
         Args:
             rows: How many rows the task had.
-            checksum: Sum of their hashes modulo 2**64, over the columns of the user.
+            checksum: Sum of their hashes modulo 2**64, over the columns of the user; None where
+                it was not computed.
 
         Raises:
             InvalidRequestError: The batches hold another number of rows.
