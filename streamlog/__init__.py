@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     )
     from streamlog.log.append import AppendInfo
     from streamlog.log.cleaner.cleaner import LogCleaner
+    from streamlog.log.consumer import Consumer
     from streamlog.log.manager import LogManager
     from streamlog.log.partition_log import PartitionLog
+    from streamlog.log.producer import Producer
     from streamlog.log.read import FetchInfo
     from streamlog.records.batch import RecordBatch, read_batches
     from streamlog.records.builder import BatchBuilder
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
         TimestampType,
     )
     from streamlog.server_config import ServerConfig
+    from streamlog.spark.table_writer import write_table
     from streamlog.spark.tables import read_arrow, read_table
     from streamlog.topic import TopicPartition
 
@@ -40,6 +43,8 @@ _HOME = {
     "PartitionLog": "log.partition_log",
     "LogManager": "log.manager",
     "LogCleaner": "log.cleaner.cleaner",
+    "Producer": "log.producer",
+    "Consumer": "log.consumer",
     "LogConfig": "config",
     "ServerConfig": "server_config",
     "TopicPartition": "topic",
@@ -55,6 +60,7 @@ _HOME = {
     "FetchInfo": "log.read",
     "read_table": "spark.tables",
     "read_arrow": "spark.tables",
+    "write_table": "spark.table_writer",
     "StreamLogError": "errors",
     "InvalidRequestError": "errors",
     "CorruptDataError": "errors",
@@ -66,6 +72,8 @@ __all__ = [
     "PartitionLog",
     "LogManager",
     "LogCleaner",
+    "Producer",
+    "Consumer",
     "LogConfig",
     "ServerConfig",
     "TopicPartition",
@@ -81,6 +89,7 @@ __all__ = [
     "FetchInfo",
     "read_table",
     "read_arrow",
+    "write_table",
     "StreamLogError",
     "InvalidRequestError",
     "CorruptDataError",

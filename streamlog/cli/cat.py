@@ -25,13 +25,19 @@ __all__ = ["cat"]
     "offsets",
     multiple=True,
     metavar="WHERE",
-    help="Where to start: beginning, end, N, -N (the last N of each partition), s@MS (a"
-    " time); and where to stop: e@MS. May be given once each way.",
+    help="Where to start: beginning, end, N, -N (the last N of each partition), or a time: s@MS,"
+    " 2026-11-01T10:00 (UTC unless it says otherwise), -90s, -30m, -1h, -7d. Where to stop: e@ and"
+    " a time. Both: A..B, up to B without it.",
 )
 @click.option(
     "-c", "--count", type=click.IntRange(min=0), metavar="N", help="At most N records in all."
 )
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is appended, until Ctrl-C.")
+@click.option(
+    "-f",
+    "--follow",
+    is_flag=True,
+    help="Go on with what is appended, in partitions added later, too, until Ctrl-C.",
+)
 @click.option(
     "--isolation-level",
     default="read_committed",
@@ -73,7 +79,9 @@ def cat(
     \b
     Examples:
       streamlog --path /tmp/log cat orders -o -10
-      streamlog cat orders -o s@1700000000000 --output-format '%p:%o %k=%s\\n'
+      streamlog cat orders -o -1h --output-format '%p:%o %k=%s\\n'
+      streamlog cat orders -p 0 -o 100..200
+      streamlog cat orders -o 2026-11-01T10:00..2026-11-01T10:05
       streamlog cat /var/lib/kafka/orders-0 --format ndjson | jq .value
       streamlog cat orders --format ndjson | streamlog produce copy --format ndjson
     """
@@ -81,8 +89,9 @@ def cat(
         raise click.UsageError("--output-format and --format exclude each other")
     if follow and settings.format == "json":
         raise click.UsageError("--follow never ends, and a JSON list must; use --format ndjson")
+    from streamlog.cli.moments import Place, parse_offsets
     from streamlog.cli.output import Output
-    from streamlog.cli.reading import Reading, parse_offsets, read_all
+    from streamlog.cli.reading import Reading, read_all
     from streamlog.cli.record_writers import JsonWriter, TableWriter, TextWriter
     from streamlog.cli.sources import find_sources
     from streamlog.clock import SystemClock
@@ -96,6 +105,10 @@ def cat(
         writer = TableWriter(output, encoding)
     else:
         writer = JsonWriter(output, encoding, is_list=output.format == "json")
-    reading = Reading(parse_offsets(offsets), count, follow, IsolationLevel(isolation_level))
+    clock = SystemClock()
+    span = parse_offsets(offsets, clock.now_ms())
+    if follow and span.end != Place("end"):
+        raise click.UsageError("--follow has no end; leave the end out of --offset")
+    reading = Reading(span, count, follow, IsolationLevel(isolation_level))
     with find_sources(settings, source, partitions) as sources:
-        read_all(settings, sources, reading, writer, SystemClock())
+        read_all(settings, sources, reading, writer, clock)

@@ -58,7 +58,10 @@ def _version_of(distribution: str) -> str:
         return "not installed"
 
 
-@click.group(epilog="Exit codes: 0 fine, 1 a finding, 2 wrong use or bad input, 130 interrupted.")
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 fine, 1 a finding, 2 wrong use or bad input, 130 interrupted.",
+)
 @click.option("--path", metavar="ROOT", envvar="STREAMLOG_PATH", help="The log root.")
 @click.option("--format", type=click.Choice(FORMATS), help="How to print data.")
 @click.option("--quiet", is_flag=True, help="No progress, no remarks.")

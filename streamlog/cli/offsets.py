@@ -1,6 +1,5 @@
 """`streamlog offsets`: where the partitions start, end, or stood at a time."""
 
-import re
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
 __all__ = ["offsets"]
 
 _TIMES: Final = {"-2": "earliest", "-1": "latest", "-3": "max-timestamp"}  # GetOffsetShell
-_MOMENT: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 @click.command(short_help="Print one offset of each partition.", epilog=JSON_SHAPES)
@@ -25,8 +23,8 @@ _MOMENT: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
     metavar="WHEN",
     default="latest",
     show_default=True,
-    help="earliest, latest (the high watermark), max-timestamp, or ms since 1970: the"
-    " first record of that time or later.",
+    help="earliest, latest (the high watermark), max-timestamp, or a time: the first record of"
+    " that time or later. ms since 1970, 2026-11-01T10:00 (UTC unless it says otherwise), -1h.",
 )
 @click.option(
     "-p",
@@ -51,12 +49,19 @@ def offsets(
       streamlog offsets orders --time earliest
       streamlog offsets /var/lib/kafka/orders-0 --time 1700000000000
     """
+    from streamlog.cli.moments import parse_moment
+    from streamlog.clock import SystemClock
+
     moment = _TIMES.get(moment, moment)
-    if moment not in _TIMES.values() and not _MOMENT.fullmatch(moment):
-        raise click.BadParameter(
-            f"{moment!r} is none of earliest, latest, max-timestamp or milliseconds",
-            param_hint="--time",
-        )
+    if moment not in _TIMES.values():
+        time = parse_moment(moment, SystemClock().now_ms())
+        if time is None:
+            raise click.BadParameter(
+                f"{moment!r} is none of earliest, latest, max-timestamp, milliseconds, a date, or"
+                " a time before now as -1h",
+                param_hint="--time",
+            )
+        moment = str(time)
     from streamlog.cli.failures import Findings
     from streamlog.cli.output import Column, Kind, Output
     from streamlog.cli.sources import find_sources

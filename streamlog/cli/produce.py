@@ -80,9 +80,10 @@ def produce(
     separator = _separator(key_separator, input_format)
     from streamlog.cli.output import Column, Kind, Output, remark
     from streamlog.cli.produce_input import LineParser, NdjsonParser
-    from streamlog.cli.producing import Parser, Producer, Target, produce_all
+    from streamlog.cli.producing import Parser, Producer, produce_all
     from streamlog.clock import SystemClock
     from streamlog.log.manager import LogManager
+    from streamlog.log.topic_appender import TopicAppender
     from streamlog.records.record import CompressionType
 
     stream = sys.stdin.buffer
@@ -101,9 +102,9 @@ def produce(
         Column("lastOffset", "LAST OFFSET", Kind.NUMBER),
         Column("count", "COUNT", Kind.NUMBER),
     )
-    target = Target(topic, partition, CompressionType.of(compression_type))
+    codec = CompressionType.of(compression_type)
     with LogManager.open(settings.root) as manager:
-        producer = Producer(manager, target)
+        producer = Producer(TopicAppender(manager, topic, partition=partition, compression=codec))
         try:
             produce_all(settings, producer, parser, stream)
         finally:

@@ -1,11 +1,10 @@
 """Reading for `cat`: which offsets of which partitions, and the records of them as columns."""
 
-import re
 import sys
-from collections.abc import Iterator
 from typing import Final, NamedTuple, Protocol
 
 from streamlog.cli.failures import Findings
+from streamlog.cli.moments import Place, Span
 from streamlog.cli.output import remark
 from streamlog.cli.progress import Progress
 from streamlog.cli.settings import Settings
@@ -13,37 +12,18 @@ from streamlog.cli.sources import Source, Sources
 from streamlog.clock import Clock
 from streamlog.errors import (
     CorruptDataError,
-    InvalidOptionError,
     OffsetOutOfRangeError,
     StreamLogError,
+    UnknownTopicError,
 )
+from streamlog.log.iteration import POLL_MS, read_columns
 from streamlog.records.columns import BinaryColumn, HeaderColumn, RecordColumns
 from streamlog.records.record import IsolationLevel
 from streamlog.topic import TopicPartition
 
-__all__ = ["Reading", "RecordWriter", "Span", "first_rows", "parse_offsets", "read_all"]
+__all__ = ["Reading", "RecordWriter", "first_rows", "read_all"]
 
-READ_SIZE: Final = 1 << 20
-POLL_MS: Final = 100
-
-_WORDS: Final = {"beginning": "beginning", "earliest": "beginning", "end": "end", "latest": "end"}
-_NUMBER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
-_TIME: Final = re.compile(r"([se])@([0-9]{1,19})", re.ASCII)
-
-
-class Span(NamedTuple):
-    """From where to where to read, as `--offset` says it.
-
-    Attributes:
-        start: `beginning`, `end`, or what `value` is: `offset`, `tail` (the last `value` records
-            of each partition) or `time`.
-        value: An offset, a number of records, or ms since 1970.
-        end_ms: Where to stop: at the first record of that time or later; None: at the end.
-    """
-
-    start: str = "beginning"
-    value: int = 0
-    end_ms: int | None = None
+LOOK_MS: Final = 1000  # how often to look for partitions that were added or deleted
 
 
 class Reading(NamedTuple):
@@ -69,38 +49,6 @@ class RecordWriter(Protocol):
         ...
 
 
-def parse_offsets(texts: tuple[str, ...]) -> Span:
-    """Return the span that some `--offset` options name: a start, an end (`e@MS`), or both.
-
-    Raises:
-        InvalidOptionError: Not an offset, or two starts or ends.
-    """
-    starts: list[tuple[str, int]] = []
-    ends: list[int] = []
-    for text in texts:
-        timed = _TIME.fullmatch(text)
-        if timed is not None and timed[1] == "e":
-            ends.append(int(timed[2]))
-        elif timed is not None:
-            starts.append(("time", int(timed[2])))
-        elif text in _WORDS:
-            starts.append((_WORDS[text], 0))
-        elif _NUMBER.fullmatch(text) is not None:
-            is_tail = text.startswith("-")
-            starts.append(("tail" if is_tail else "offset", abs(int(text))))
-        else:
-            starts.append(("", 0))
-    if len(starts) > 1 or len(ends) > 1 or ("", 0) in starts:
-        raise InvalidOptionError(
-            "--offset does not say where to start",
-            got=" ".join(texts),
-            expected="beginning, end, N, -N, s@MS or e@MS, once each way",
-            hint="streamlog cat TOPIC --offset s@1700000000000 --offset e@1700000060000",
-        )
-    start, value = starts[0] if starts else ("beginning", 0)
-    return Span(start, value, ends[0] if ends else None)
-
-
 def read_all(
     settings: Settings, sources: Sources, reading: Reading, writer: RecordWriter, clock: Clock
 ) -> None:
@@ -121,7 +69,8 @@ def read_all(
         _remark_open_transaction(settings, source, reading.isolation)
     writer.flush()
     if reading.is_following and not errors:
-        _follow(places, reading, writer, left, clock)
+        ends = {source: max(start, end) for source, start, end in places}
+        _follow(settings, sources, ends, reading, (writer, left, clock))
     if errors:
         raise Findings(errors)
 
@@ -145,45 +94,52 @@ class _Left:
         return taken
 
 
-Place = tuple[Source, int, int]
+Part = tuple[Source, int, int]
 Work = tuple[RecordWriter, _Left, Progress, list[StreamLogError]]
 
 
-def _places(sources: Sources, reading: Reading, errors: list[StreamLogError]) -> list[Place]:
+def _places(sources: Sources, reading: Reading, errors: list[StreamLogError]) -> list[Part]:
     """Return from where to where each partition is to be read; note those where that fails."""
-    places: list[Place] = []
+    places: list[Part] = []
     for source in sources.opened:
         try:
             end = source.end_offset(reading.isolation)
-            start = _start_offset(source, reading.span, end, reading.isolation)
-            if reading.span.end_ms is not None:
-                found = source.reader.offset_for_timestamp(reading.span.end_ms)
-                end = end if found is None else min(end, found.offset)
+            start = _start_offset(source, reading.span.start, end, reading.isolation)
+            end = _end_offset(source, reading.span.end, end)
             places.append((source, start, end))
         except StreamLogError as error:
             errors.append(error)
     return places
 
 
-def _start_offset(source: Source, span: Span, end: int, isolation: IsolationLevel) -> int:
-    if span.start == "end":
+def _start_offset(source: Source, place: Place, end: int, isolation: IsolationLevel) -> int:
+    if place.kind == "end":
         return end
-    if span.start == "tail":
-        return _tail_start(source, span.value, end, isolation)
-    if span.start == "time":
-        found = source.reader.offset_for_timestamp(span.value)
+    if place.kind == "tail":
+        return _tail_start(source, place.value, end, isolation)
+    if place.kind == "time":
+        found = source.reader.offset_for_timestamp(place.value)
         return end if found is None else max(found.offset, source.start_offset)
-    if span.start == "offset":
-        if not source.start_offset <= span.value <= end:
+    if place.kind == "offset":
+        if not source.start_offset <= place.value <= end:
             raise OffsetOutOfRangeError(
                 f"offset is outside of {source.partition}",
                 path=source.reader.path,
-                got=span.value,
+                got=place.value,
                 expected=f"{source.start_offset} to {end}",
                 hint="--offset beginning, or an offset of that range",
             )
-        return span.value
+        return place.value
     return source.start_offset
+
+
+def _end_offset(source: Source, place: Place, end: int) -> int:
+    if place.kind == "time":
+        found = source.reader.offset_for_timestamp(place.value)
+        return end if found is None else min(end, found.offset)
+    if place.kind == "offset":
+        return min(end, place.value)
+    return source.start_offset if place.kind == "beginning" else end
 
 
 def _tail_start(source: Source, count: int, end: int, isolation: IsolationLevel) -> int:
@@ -192,7 +148,9 @@ def _tail_start(source: Source, count: int, end: int, isolation: IsolationLevel)
     while count > 0:
         start = max(source.start_offset, end - width)
         found: list[int] = []
-        for columns, _ in _chunks(source, start, end, isolation, frozenset()):
+        for _, columns in read_columns(
+            source.reader, start, end, isolation=isolation, columns=frozenset()
+        ):
             found = [*found, *columns.offset.tolist()][-count:]
         if len(found) == count or start == source.start_offset:
             return found[0] if found else start
@@ -200,45 +158,23 @@ def _tail_start(source: Source, count: int, end: int, isolation: IsolationLevel)
     return end
 
 
-def _chunks(
-    source: Source, start: int, end: int, isolation: IsolationLevel, wanted: frozenset[str]
-) -> Iterator[tuple[RecordColumns, int]]:
-    """Yield the records from `start` to `end`, and how many bytes of log they took.
-
-    Before damage is raised those records are yielded that stand before it.
-    """
-    offset, size = start, READ_SIZE
-    while offset < end:
-        try:
-            info = source.reader.read(offset, size, isolation=isolation, end_offset=end)
-            columns = info.columns(columns=wanted)
-        except CorruptDataError:
-            if size == 1:
-                raise
-            size = 1  # batch by batch, up to the damaged one
-            continue
-        if columns.count:
-            yield columns, len(info.buffer)
-        if info.next_offset <= offset:
-            return
-        offset = info.next_offset
-
-
 def _read_one(source: Source, start: int, end: int, reading: Reading, work: Work) -> None:
     writer, left, progress, errors = work
     try:
         if left.is_nothing:
             return
-        for columns, size in _chunks(source, start, end, reading.isolation, writer.columns):
+        for info, columns in read_columns(
+            source.reader, start, end, isolation=reading.isolation, columns=writer.columns
+        ):
             writer.write(left.take(columns), source.partition)
-            progress.advance(size)
+            progress.advance(len(info.buffer))
             if left.is_nothing:
                 return
     except StreamLogError as error:
         errors.append(error)
 
 
-def _total_size(places: list[Place]) -> int | None:
+def _total_size(places: list[Part]) -> int | None:
     """Return about how many bytes there are to read; None where damage hides that."""
     try:
         return sum(source.reader.size_between(start, end) for source, start, end in places)
@@ -247,26 +183,62 @@ def _total_size(places: list[Place]) -> int | None:
 
 
 def _follow(
-    places: list[Place], reading: Reading, writer: RecordWriter, left: _Left, clock: Clock
+    settings: Settings,
+    sources: Sources,
+    ends: dict[Source, int],
+    reading: Reading,
+    work: tuple[RecordWriter, _Left, Clock],
 ) -> None:
-    """Write what is appended, until enough or interrupted."""
-    ends = {source.partition: max(start, end) for source, start, end in places}
+    """Write what is appended, also to partitions that are added, until enough or interrupted.
+
+    Raises:
+        Findings: The last partition of what was named was deleted.
+    """
+    writer, left, clock = work
+    gone: list[StreamLogError] = []
+    looked_ms = clock.monotonic_ms()
     while not left.is_nothing:
-        is_idle = True
-        for source, _, _ in places:
-            source.reader.refresh()
-            start, end = ends[source.partition], source.end_offset(reading.isolation)
-            for columns, _ in _chunks(source, start, end, reading.isolation, writer.columns):
-                writer.write(left.take(columns), source.partition)
-                is_idle = False
-                if left.is_nothing:
-                    return writer.flush()
-            ends[source.partition] = max(start, end)
-        if is_idle:
-            clock.sleep_ms(POLL_MS)
-        else:
+        if clock.monotonic_ms() - looked_ms >= LOOK_MS:
+            looked_ms = clock.monotonic_ms()
+            ends.update((source, source.start_offset) for source in sources.look())
+            gone += _drop_deleted(settings, ends)
+            if gone and not ends:
+                writer.flush()
+                raise Findings(gone)
+        has_written = False
+        for source, start in ends.items():
+            try:
+                source.reader.refresh()
+                end = max(start, source.end_offset(reading.isolation))
+                for _, columns in read_columns(
+                    source.reader, start, end, isolation=reading.isolation, columns=writer.columns
+                ):
+                    writer.write(left.take(columns), source.partition)
+                    has_written = True
+                    if left.is_nothing:
+                        return writer.flush()
+                ends[source] = end
+            except UnknownTopicError:  # it is looked at again in a moment
+                continue
+        if has_written:
             writer.flush()
+        else:
+            clock.sleep_ms(POLL_MS)
     return None
+
+
+def _drop_deleted(settings: Settings, ends: dict[Source, int]) -> list[StreamLogError]:
+    """Take out the partitions that are no more; return why."""
+    errors: list[StreamLogError] = []
+    for source in list(ends):
+        try:
+            source.check()
+        except UnknownTopicError as error:
+            del ends[source]
+            errors.append(error)
+            if ends:
+                remark(settings, f"{source.partition}: {error}")
+    return errors
 
 
 def _goes_elsewhere(reading: Reading) -> bool:

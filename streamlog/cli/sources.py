@@ -4,8 +4,10 @@ Anything a partition may be read from will do: a topic of the root, a log root, 
 directory, one `.log` file. Nothing is created, locked or changed there, whoever wrote it.
 """
 
+import contextlib
+import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 
 from streamlog.cli.settings import Settings, is_path
@@ -13,6 +15,7 @@ from streamlog.errors import StorageError, StreamLogError, UnknownTopicError
 from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log.directories import Holding, holding_of
+from streamlog.log.iteration import Standing
 from streamlog.log.reader import LogReader
 from streamlog.log.topics import find_partitions, unknown_topic_error
 from streamlog.records.record import IsolationLevel
@@ -20,6 +23,8 @@ from streamlog.segment.filenames import parse_log_file_name
 from streamlog.topic import TopicPartition, check_topic_name, parse_partition_directory
 
 __all__ = ["Source", "Sources", "find_sources"]
+
+Paths = list[tuple[TopicPartition, str]]
 
 
 class Source:
@@ -35,6 +40,15 @@ class Source:
         self._base_offset = parse_log_file_name(os.path.basename(path))
         directory = path if self._base_offset is None else os.path.dirname(path)
         self.reader = LogReader.open(directory)
+        self._standing = Standing(LocalFileSystem(), directory)
+
+    def check(self) -> None:
+        """Raise if the partition was deleted, or deleted and created again.
+
+        Raises:
+            UnknownTopicError: It was.
+        """
+        self._standing.check()
 
     @property
     def start_offset(self) -> int:
@@ -58,18 +72,42 @@ class Sources:
     Args:
         paths: The partitions and where they lie.
         errors: What else is to be told of.
+        find: Finds them again, and those that were added.
     """
 
     def __init__(
-        self, paths: Sequence[tuple[TopicPartition, str]], errors: Iterator[StreamLogError]
+        self,
+        paths: Paths,
+        errors: Iterator[StreamLogError],
+        find: Callable[[], Paths],
     ) -> None:
         self.opened: list[Source] = []
         self.errors = [*errors]
+        self._find = find
+        self._known: set[TopicPartition] = set()
+        self._open_new(paths, self.errors)
+
+    def look(self) -> list[Source]:
+        """Return the partitions that were added since the last look, opened.
+
+        One that cannot be opened, because it is being created or deleted, is looked at again.
+        """
+        with contextlib.suppress(UnknownTopicError):
+            return self._open_new(self._find(), [])
+        return []
+
+    def _open_new(self, paths: Paths, errors: list[StreamLogError]) -> list[Source]:
+        opened = []
         for partition, path in paths:
+            if partition in self._known:
+                continue
             try:
-                self.opened.append(Source(partition, path))
+                opened.append(Source(partition, path))
+                self._known.add(partition)
             except StreamLogError as error:
-                self.errors.append(error)
+                errors.append(error)
+        self.opened += opened
+        return opened
 
     def __enter__(self) -> "Sources":
         return self
@@ -103,24 +141,12 @@ def find_sources(
         UsageError: No root was named.
     """
     fs = LocalFileSystem()
-    root, topic = argument or "", None
-    if argument is None or not is_path(argument):
-        if argument is not None:
-            check_topic_name(argument)
-        root, topic = settings.root, argument
-        found = find_partitions(fs, root)
-        if argument is not None:
-            if argument not in found:
-                raise unknown_topic_error(settings.root, argument, sorted(found))
-            found = {argument: found[argument]}
-    else:
-        found = find_partitions(fs, argument)
-    paths = [
-        (TopicPartition(topic, number), path)
-        for topic, numbers in found.items()
-        for number, path in numbers.items()
-        if not partitions or number in partitions
-    ]
+    topic = None if argument is None or is_path(argument) else argument
+    if topic is not None:
+        check_topic_name(topic)
+    root = argument if argument is not None and topic is None else settings.root
+    find = functools.partial(_find, fs, root, topic, partitions)
+    found, paths = find()
     there = {partition.partition for partition, _ in paths}
     missing = sorted(set(partitions) - there)
     if missing:
@@ -131,7 +157,24 @@ def find_sources(
             expected=f"one of {', '.join(map(str, known[:20]))}" if known else "none is there",
             hint="leave --partition out to read all of them",
         )
-    return Sources(paths, _look_alikes(fs, root, topic, partitions))
+    return Sources(paths, _look_alikes(fs, root, topic, partitions), lambda: find()[1])
+
+
+def _find(
+    fs: FileSystem, root: str, topic: str | None, partitions: Sequence[int]
+) -> tuple[dict[str, dict[int, str]], Paths]:
+    """Return all partitions of what was named, and the paths of the wanted ones."""
+    found = find_partitions(fs, root)
+    if topic is not None:
+        if topic not in found:
+            raise unknown_topic_error(root, topic, sorted(found))
+        found = {topic: found[topic]}
+    return found, [
+        (TopicPartition(name, number), path)
+        for name, numbers in found.items()
+        for number, path in numbers.items()
+        if not partitions or number in partitions
+    ]
 
 
 def _look_alikes(

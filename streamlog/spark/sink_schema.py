@@ -14,19 +14,12 @@ row is looked at.
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
-
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from streamlog.errors import InvalidRequestError
+
+if TYPE_CHECKING:  # `write_table` uses this module where no Spark is installed
+    from pyspark.sql.types import DataType, StructType
 
 __all__ = ["HEADERS_TYPE", "SinkSchema"]
 
@@ -44,7 +37,7 @@ class SinkSchema(NamedTuple):
     timestamp: int | None
 
     @classmethod
-    def of(cls, schema: StructType, *, topic: str | None) -> "SinkSchema":
+    def of(cls, schema: "StructType", *, topic: str | None) -> "SinkSchema":
         """Find and check the sink's columns in a DataFrame's schema.
 
         Args:
@@ -101,7 +94,7 @@ class SinkSchema(NamedTuple):
 
 
 def _find(
-    schema: StructType, name: str, expected: str, is_supported: Callable[[DataType], bool]
+    schema: "StructType", name: str, expected: str, is_supported: "Callable[[DataType], bool]"
 ) -> int | None:
     found = [index for index, field in enumerate(schema.fields) if field.name == name]
     if not found:
@@ -119,23 +112,33 @@ def _find(
     return found[0]
 
 
-def _is_text(kind: DataType) -> bool:
+def _is_text(kind: "DataType") -> bool:
+    from pyspark.sql.types import StringType
+
     return isinstance(kind, StringType)
 
 
-def _is_text_or_bytes(kind: DataType) -> bool:
+def _is_text_or_bytes(kind: "DataType") -> bool:
+    from pyspark.sql.types import BinaryType, StringType
+
     return isinstance(kind, StringType | BinaryType)
 
 
-def _is_int(kind: DataType) -> bool:
+def _is_int(kind: "DataType") -> bool:
+    from pyspark.sql.types import IntegerType
+
     return isinstance(kind, IntegerType)
 
 
-def _is_timestamp(kind: DataType) -> bool:
+def _is_timestamp(kind: "DataType") -> bool:
+    from pyspark.sql.types import TimestampType
+
     return isinstance(kind, TimestampType)
 
 
-def _is_headers(kind: DataType) -> bool:
+def _is_headers(kind: "DataType") -> bool:
+    from pyspark.sql.types import ArrayType, BinaryType, StringType, StructType
+
     if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
         return False
     fields = kind.elementType.fields

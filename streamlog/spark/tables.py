@@ -9,6 +9,7 @@ import os
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -27,11 +28,11 @@ from streamlog.log.topics import find_partitions
 from streamlog.records.layout import MAX_INT32
 from streamlog.records.record import IsolationLevel
 from streamlog.spark.arrow import ArrowDecoder
-from streamlog.spark.planning import OffsetRange
 from streamlog.spark.reading import PlannedRange, read_ranges
 from streamlog.spark.schema import choose_columns
 from streamlog.spark.source_options import TopicChoice
 from streamlog.spark.subscription import Subscription
+from streamlog.spark.table_range import Offsets, TableRange
 from streamlog.spark.unreadable import Unreadable
 from streamlog.topic import TopicPartition, check_topic_name
 
@@ -54,6 +55,10 @@ def read_table(
     include_headers: bool = False,
     isolation: IsolationLevel | str = IsolationLevel.READ_COMMITTED,
     invalid_timestamps: str = "error",
+    starting_offsets: Offsets | None = None,
+    ending_offsets: Offsets | None = None,
+    starting_timestamp: int | datetime | None = None,
+    ending_timestamp: int | datetime | None = None,
 ) -> pa.Table:
     """Return records as one Arrow table, in memory; see `read_arrow`.
 
@@ -68,6 +73,7 @@ def read_table(
         include_headers=include_headers,
         isolation=isolation,
         invalid_timestamps=invalid_timestamps,
+        span=TableRange.of(starting_offsets, ending_offsets, starting_timestamp, ending_timestamp),
     )
     threads = os.cpu_count() or 1
     pieces: list[_Piece] = []
@@ -93,8 +99,14 @@ def read_arrow(
     include_headers: bool = False,
     isolation: IsolationLevel | str = IsolationLevel.READ_COMMITTED,
     invalid_timestamps: str = "error",
+    starting_offsets: Offsets | None = None,
+    ending_offsets: Offsets | None = None,
+    starting_timestamp: int | datetime | None = None,
+    ending_timestamp: int | datetime | None = None,
 ) -> pa.RecordBatchReader:
     """Return records as a stream of Arrow record batches, up to the end as it is now.
+
+    Which records: all, or from and to where the arguments called as Spark's options say.
 
     Args:
         path: A log root, a partition's directory, or one segment file.
@@ -104,6 +116,12 @@ def read_arrow(
         include_headers: Whether all columns means the headers too.
         isolation: `read_committed`, or `read_uncommitted` to see open and aborted transactions.
         invalid_timestamps: For times that microseconds cannot hold: `error`, or `null`.
+        starting_offsets: `earliest` (the default), `latest`, an offset of each partition, or
+            offsets by topic and partition, `{"orders": {0: 5, 1: 7}}` (-1 latest, -2 earliest).
+        ending_offsets: The offset behind the last, likewise; `latest` by default.
+        starting_timestamp: Instead: the first record of each partition of that time or later, in
+            ms since 1970 or as a datetime with a time zone; nothing where there is none.
+        ending_timestamp: Instead: up to the first record of that time or later.
 
     Returns:
         A reader with the schema of the Spark source, partition by partition in order of offsets.
@@ -112,6 +130,7 @@ def read_arrow(
     Raises:
         UnknownTopicError: No such path, topic or partition.
         InvalidOptionError: An unknown column, or an impossible setting.
+        OffsetOutOfRangeError: A partition has no such offset.
         CorruptDataError: When all else was read: a batch is damaged. Names every partition that
             cannot be read; what was read of them are the records before the damage.
         StorageError: Likewise, where the disk or its permissions are what is wrong.
@@ -124,6 +143,7 @@ def read_arrow(
         include_headers=include_headers,
         isolation=isolation,
         invalid_timestamps=invalid_timestamps,
+        span=TableRange.of(starting_offsets, ending_offsets, starting_timestamp, ending_timestamp),
     )
     decoder = plan.decoder()
     return pa.RecordBatchReader.from_batches(decoder.schema, plan.read_all(decoder))
@@ -141,7 +161,7 @@ class _Plan:
     """What is to be read, and how; settled before anything is.
 
     Attributes:
-        ranges: All of each partition that could be opened.
+        ranges: What is read of each partition that could be opened.
         columns: Which columns.
         isolation: How far.
         invalid_timestamps: What becomes of times that do not fit.
@@ -167,6 +187,7 @@ class _Plan:
         include_headers: bool,
         isolation: IsolationLevel | str,
         invalid_timestamps: str,
+        span: TableRange,
     ) -> "_Plan":
         """Return the plan for what `read_arrow` was given."""
         chosen = choose_columns(
@@ -183,7 +204,8 @@ class _Plan:
         fs, level = LocalFileSystem(), IsolationLevel.of(isolation)
         root = os.path.abspath(path)
         unreadable = Unreadable(root)
-        ranges = _plan_ranges(fs, root, _choose(fs, root, topic, partitions), level, unreadable)
+        choice = _choose(fs, root, topic, partitions)
+        ranges = _plan_ranges(fs, root, choice, level, span, unreadable)
         return cls(
             ranges=ranges,
             columns=chosen,
@@ -252,11 +274,12 @@ def _plan_ranges(
     root: str,
     choice: TopicChoice,
     isolation: IsolationLevel,
+    span: TableRange,
     unreadable: Unreadable,
 ) -> list[PlannedRange]:
-    """Return all of each partition; where one cannot be opened the others are opened one by one."""
+    """Return the ranges; where a partition cannot be opened the others are opened one by one."""
     try:
-        return _ranges_of(fs, root, choice, isolation)
+        return _ranges_of(fs, root, choice, isolation, span, is_all=True)
     except InvalidRequestError:
         raise
     except StreamLogError:
@@ -266,22 +289,30 @@ def _plan_ranges(
                 partition = TopicPartition(topic, number)
                 with unreadable.noting(partition):
                     one = TopicChoice(partitions=(partition,))
-                    ranges += _ranges_of(fs, root, one, isolation)
+                    ranges += _ranges_of(fs, root, one, isolation, span, is_all=False)
         return ranges
 
 
 def _ranges_of(
-    fs: FileSystem, root: str, choice: TopicChoice, isolation: IsolationLevel
+    fs: FileSystem,
+    root: str,
+    choice: TopicChoice,
+    isolation: IsolationLevel,
+    span: TableRange,
+    *,
+    is_all: bool,
 ) -> list[PlannedRange]:
     with contextlib.closing(Subscription(root, choice, isolation, fs=fs)) as view:
+        if is_all:
+            span.check_names(view)
         return [
             PlannedRange(
-                view.directories[partition],
-                view.topic_ids.get(partition.topic, ""),
-                *OffsetRange(*partition, bounds.log_start_offset, bounds.end_offset),
-                unindexed_aborts=view.unindexed_aborts(partition),
+                view.directories[part.topic_partition],
+                view.topic_ids.get(part.topic, ""),
+                *part,
+                unindexed_aborts=view.unindexed_aborts(part.topic_partition),
             )
-            for partition, bounds in sorted(view.bounds.items())
+            for part in span.ranges(view)
         ]
 
 

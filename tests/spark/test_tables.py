@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from datetime import datetime
 from functools import partial
 
 import pyarrow as pa
@@ -14,9 +15,11 @@ from streamlog.errors import (
     CorruptRecordError,
     InvalidOptionError,
     InvalidRequestError,
+    OffsetOutOfRangeError,
     StorageError,
     UnknownTopicError,
 )
+from streamlog.log.manager import LogManager
 from streamlog.log.partition_log import PartitionLog
 from streamlog.records.record import CompressionType, IsolationLevel, Record
 from streamlog.spark.arrow import ArrowDecoder
@@ -244,3 +247,50 @@ def test_of_a_partition_alone_the_error_says_what_is_wrong_with_it(half_dead):
     with pytest.raises(StorageError, match="cannot open: it is no regular file") as caught:
         read_table(os.path.join(half_dead.path, "users-0"))
     assert caught.value.hint is None
+
+
+@pytest.mark.parametrize(
+    ("span", "expected"),
+    [
+        ({"starting_offsets": 3}, ["v3", "v4", "v5", "v9"]),
+        ({"starting_offsets": "latest"}, []),
+        ({"ending_offsets": "earliest"}, []),
+        ({"starting_offsets": {"orders": {0: 4, 1: -2}}}, ["v4", "v5", "v6", "v7", "v8", "v9"]),
+        ({"ending_offsets": {"orders": {0: 1, 1: -1}}}, ["v0", "v6", "v7", "v8", "v9"]),
+        ({"starting_offsets": 1, "ending_offsets": 3}, ["v1", "v2", "v7", "v8"]),
+        ({"starting_timestamp": 1003}, ["v3", "v4", "v5", "v6", "v7", "v8", "v9"]),
+        ({"starting_timestamp": 1004, "ending_timestamp": 1007}, ["v4", "v5", "v6"]),
+        ({"starting_timestamp": 9999}, []),
+        ({"starting_offsets": 3, "ending_offsets": 1}, []),
+    ],
+)
+def test_a_range_of_offsets_or_of_times(root, span, expected):
+    with LogManager.open(root.path, create=True) as manager:
+        manager.create_topic("orders", 2)
+        for n in range(10):
+            part = manager.log("orders", int(n >= 6))
+            part.append([Record(None, b"v%d" % n, (), 1000 + n)])
+    found = [
+        value.decode() for value in read_table(root.path, "orders", **span)["value"].to_pylist()
+    ]
+    assert found == expected
+    stream = read_arrow(root.path, "orders", columns=["value"], **span)
+    assert [value.decode() for b in stream for value in b["value"].to_pylist()] == expected
+
+
+@pytest.mark.parametrize(
+    ("span", "error"),
+    [
+        ({"starting_offsets": 99}, OffsetOutOfRangeError),
+        ({"ending_offsets": -5}, OffsetOutOfRangeError),
+        ({"starting_offsets": {"orders": {0: 1}}}, InvalidOptionError),
+        ({"starting_offsets": {"orders": {0: 1, 1: 1, 2: 1}}}, InvalidOptionError),
+        ({"starting_offsets": {"orders": 1}}, InvalidOptionError),
+        ({"starting_offsets": "soonest"}, InvalidOptionError),
+        ({"starting_offsets": 1, "starting_timestamp": 1}, InvalidOptionError),
+        ({"ending_timestamp": datetime(2026, 1, 1)}, InvalidRequestError),
+    ],
+)
+def test_an_impossible_range_is_refused_before_anything_is_read(orders, span, error):
+    with pytest.raises(error):
+        read_arrow(orders.path, "orders", **span)

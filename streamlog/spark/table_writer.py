@@ -1,0 +1,287 @@
+"""Arrow into a topic without Spark: one commit, as a batch `write` of Spark makes it.
+
+What has columns goes in: tables and record batches of pyarrow, and whatever hands out an Arrow
+stream (pandas, Polars, DuckDB). The rows take the way of the sink's tasks: encoded in compiled
+passes, staged, and decided with one durable file.
+"""
+
+import os
+import random as random_module
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamlog.clock import Clock, SystemClock
+from streamlog.errors import InvalidOptionError, InvalidRequestError, StreamLogError
+from streamlog.fs.api import FileSystem
+from streamlog.fs.local import LocalFileSystem
+from streamlog.log.commits.commit_log import CommitOutcome
+from streamlog.log.commits.identity import CommitIdentity, check_identity
+from streamlog.log.commits.replay import ReplayRule
+from streamlog.log.commits.staging import StagedFile
+from streamlog.log.manager import LogManager
+from streamlog.records.record import CompressionType
+from streamlog.spark.sink_schema import SinkSchema
+from streamlog.spark.sink_topics import SinkTopics
+from streamlog.spark.stage import StagePlan, stage_rows
+from streamlog.topic import check_topic_name
+
+__all__ = ["write_table"]
+
+_PIECE_BYTES: Final = 16 << 20  # encoded at a time
+_HEADERS: Final = pa.list_(
+    pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
+)
+_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+_READ_ONLY: Final = frozenset({"offset", "timestampType"})  # what `read_table` has besides
+
+
+def write_table(
+    data: Any,
+    root: str | os.PathLike[str],
+    topic: str | None = None,
+    *,
+    compression_type: str | CompressionType = CompressionType.NONE,
+    txn_app_id: str | None = None,
+    txn_version: int | None = None,
+    on_replay_mismatch: str = "fail",
+    fs: FileSystem | None = None,
+    clock: Clock | None = None,
+) -> CommitOutcome:
+    """Append all rows to a topic as one commit: all of them or none; durable on return.
+
+    The columns are those of the Spark sink: `value` (text or bytes; needed), `key` (text or
+    bytes), `headers`, `partition`, `timestamp` (with a time zone; null or absent: the time of
+    this call), and `topic` where the argument is not given. `offset` and `timestampType` of
+    `read_table` are left out; another column is an error. A row's partition is the one it names,
+    else murmur2 of its key as in Kafka's Java client, else one for about a batch of rows.
+
+    Args:
+        data: A pyarrow Table, RecordBatch or RecordBatchReader, an iterable of record batches, or
+            anything with `__arrow_c_stream__`. It may be larger than memory.
+        root: The log root.
+        topic: The topic of all rows; None: the column `topic` names it.
+        compression_type: `none`, `gzip`, `snappy`, `lz4` or `zstd`, where the topic's
+            `compression.type` leaves that to the producer.
+        txn_app_id: Who writes. With `txn_version` the write is idempotent: the same app and
+            version to the same topic once more changes nothing.
+        txn_version: Which of its writes this is; higher than the last one.
+        on_replay_mismatch: What becomes of a known version with other rows: `fail`, `skip` or
+            `append`.
+        fs: The file system; the machine's own by default.
+        clock: Gives the timestamp; the machine's own by default.
+
+    Returns:
+        Where the rows are, by partition (`parts`), and whether they were there before
+        (`is_replay`).
+
+    Raises:
+        InvalidRequestError: A column, or a row by its number, that the sink or the topic cannot
+            take; nothing was written.
+        UnknownTopicError: There is no such root, topic or partition; nothing was written.
+        CommitMismatchError: The version is known with other rows, or not above the last one.
+        UnknownOutcomeError: The commit may stand or not; with `txn_app_id` the same call again
+            finds out.
+        UnavailableError: A lock or the disk is in the way.
+
+    Source: `KafkaWriter` of Spark for the columns; the protocol is COMMITS.md.
+    """
+    fs, clock = fs or LocalFileSystem(), clock or SystemClock()
+    path = os.path.abspath(root)
+    if topic is not None:
+        check_topic_name(topic)
+        SinkTopics(fs, clock, path).find(topic)  # before the first row is looked at
+    identity = _identity(txn_app_id, txn_version, topic)
+    batches, schema = _stream(data)
+    columns = _schema_of(schema, topic)
+    plan = StagePlan(
+        root=path,
+        schema=columns,
+        topic=topic,
+        compression=CompressionType.of(compression_type),
+        has_checksum=not identity.is_anonymous,
+    )
+    pieces = (piece for batch in batches for piece in _pieces(_as_sink_takes(batch)))
+    staged = stage_rows(fs, clock, plan, pieces, app=identity.app, version=identity.version, task=0)
+    with LogManager.open(path, fs=fs, clock=clock) as manager:
+        try:
+            return manager.commits.commit(
+                identity,
+                [staged],
+                replay_rule=ReplayRule.GREATER,
+                on_mismatch=on_replay_mismatch,
+            )
+        except StreamLogError:
+            _discard(manager, identity, staged)
+            raise
+
+
+def _identity(app: str | None, version: int | None, topic: str | None) -> CommitIdentity:
+    if (app is None) != (version is None):
+        raise InvalidOptionError(
+            "txn_app_id and txn_version belong together",
+            got=f"txn_app_id={app!r}, txn_version={version!r}",
+            expected="both, or none of them",
+        )
+    if app is None or version is None:
+        return CommitIdentity.anonymous(random_module.SystemRandom())
+    identity = CommitIdentity.of(txn_app_id=app, query_id=None, topic=topic, version=version)
+    check_identity(identity)
+    return identity
+
+
+def _schema_of(schema: pa.Schema, topic: str | None) -> SinkSchema:
+    """Find the sink's columns, and refuse what would be left out or cannot be taken."""
+    names = list(schema.names)
+    twice = sorted({name for name in names if names.count(name) > 1})
+    unknown = sorted(set(names) - _TYPES.keys() - _READ_ONLY)
+    if twice or unknown or "value" not in names or (topic is None and "topic" not in names):
+        if twice:
+            what = f"column {twice[0]!r} is there {names.count(twice[0])} times"
+        elif unknown:
+            what = f"a topic has no column {unknown[0]!r}"
+        else:
+            what = f"column {'topic' if 'value' in names else 'value'!r} is missing"
+        raise InvalidRequestError(
+            what,
+            got=f"columns {', '.join(names) or '(none)'}",
+            expected=f"value, and any of {', '.join(name for name in _TYPES if name != 'value')}",
+            hint="data.select([…]) chooses columns, rename_columns names them",
+        )
+    for field in schema:
+        is_taken, expected = _TYPES.get(field.name, (_is_anything, ""))
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        if not is_taken(kind):
+            raise InvalidRequestError(
+                f"column {field.name} has a type that a topic cannot take",
+                got=str(field.type),
+                expected=expected,
+            )
+    places = {name: place for place, name in enumerate(names)}
+    return SinkSchema(
+        value=places["value"],
+        key=places.get("key"),
+        headers=places.get("headers"),
+        topic=None if topic is not None else places["topic"],
+        partition=places.get("partition"),
+        timestamp=places.get("timestamp"),
+    )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()
+    )
+
+
+def _is_text_or_bytes(kind: pa.DataType) -> bool:
+    is_bytes = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    return bool(is_bytes or _is_text(kind) or kind == pa.binary_view() or pa.types.is_null(kind))
+
+
+def _is_instant(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) and kind.tz is not None)
+
+
+def _is_headers(kind: pa.DataType) -> bool:
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        return False
+    pair = kind.value_type
+    names = [field.name for field in pair] if pa.types.is_struct(pair) else []
+    return names == ["key", "value"]
+
+
+def _is_anything(kind: pa.DataType) -> bool:
+    return kind is not None
+
+
+_TYPES: Final[dict[str, tuple[Callable[[pa.DataType], bool], str]]] = {
+    "value": (_is_text_or_bytes, "text or bytes"),
+    "key": (_is_text_or_bytes, "text or bytes"),
+    "headers": (_is_headers, "a list of structs of key (text) and value (bytes)"),
+    "topic": (_is_text, "text"),
+    "partition": (pa.types.is_integer, "an integer"),
+    "timestamp": (_is_instant, "a timestamp with a time zone"),
+}
+
+
+def _discard(manager: LogManager, identity: CommitIdentity, staged: StagedFile) -> None:
+    """Remove what was staged, unless it was decided all the same; it goes when it is old."""
+    if staged.name:
+        try:
+            manager.commits.abort(identity, [staged])
+        except StreamLogError:
+            return
+
+
+# ---- Arrow ------------------------------------------------------------------------------------
+def _stream(data: Any) -> tuple[Iterable[pa.RecordBatch], pa.Schema]:
+    if isinstance(data, pa.RecordBatch):
+        return [data], data.schema
+    if isinstance(data, pa.Table):
+        return data.to_batches(), data.schema
+    if hasattr(data, "__arrow_c_stream__"):
+        reader = pa.RecordBatchReader.from_stream(data)
+        return reader, reader.schema
+    if isinstance(data, Iterable) and not isinstance(data, str | bytes | dict):
+        batches = iter(data)
+        first = next(batches, None)
+        if isinstance(first, pa.RecordBatch):
+            return _chained(first, batches), first.schema
+    raise InvalidRequestError(
+        "this is nothing that has Arrow columns",
+        got=type(data).__name__,
+        expected="a pyarrow Table, RecordBatch or RecordBatchReader, an iterable of at least one"
+        " record batch, or a DataFrame of pandas or Polars",
+        hint="pyarrow.Table.from_pylist([{'key': b'k', 'value': b'v'}])",
+    )
+
+
+def _chained(first: pa.RecordBatch, others: Iterator[Any]) -> Iterator[pa.RecordBatch]:
+    yield first
+    for number, batch in enumerate(others, 2):
+        if not isinstance(batch, pa.RecordBatch) or not batch.schema.equals(first.schema):
+            raise InvalidRequestError(
+                f"record batch {number} has other columns than the first one",
+                got=str(batch.schema) if isinstance(batch, pa.RecordBatch) else repr(batch)[:80],
+                expected=str(first.schema),
+            )
+        yield batch
+
+
+def _as_sink_takes(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch whose columns have the types that Spark would hand over."""
+    arrays = [_cast(name, batch.column(at)) for at, name in enumerate(batch.schema.names)]
+    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+
+
+def _cast(name: str, column: pa.Array) -> pa.Array:
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column = column.dictionary_decode()
+        kind = column.type
+    wanted = {"partition": pa.int32(), "headers": _HEADERS, "timestamp": _TIMESTAMP}.get(name)
+    if kind in (pa.string_view(), pa.binary_view()):
+        wanted = pa.large_string() if kind == pa.string_view() else pa.large_binary()
+    if pa.types.is_null(kind) and name in ("key", "value"):
+        wanted = pa.binary()
+    if wanted is None or kind == wanted:
+        return column
+    if name == "timestamp" and pa.types.is_timestamp(kind) and kind.unit == "ns":
+        column = pc.floor_temporal(column, unit="microsecond")
+    try:
+        return column.cast(wanted)
+    except pa.ArrowInvalid as error:
+        raise InvalidRequestError(
+            f"a {name} cannot be that", got=str(error), expected=str(wanted)
+        ) from None
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in slices that are encoded at a time; nothing is copied."""
+    count = max(1, -(-batch.nbytes // _PIECE_BYTES))
+    rows = max(1, -(-batch.num_rows // count))
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)
