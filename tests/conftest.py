@@ -23,7 +23,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """A real Spark session on two cores; the format is registered."""
-    from streamlog.spark.session import register
+    from streamlog.spark.spark_session import register
     from tests.support.spark_session import open_session
 
     session = open_session(tmp_path_factory.mktemp("spark"))

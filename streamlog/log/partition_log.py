@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 
 from streamlog.clock import Clock, SystemClock
 from streamlog.config import LogConfig
-from streamlog.errors import FileMissingError, StreamLogError
+from streamlog.errors import FileMissingError, InvalidConfigError
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log import locks, registry, topics
@@ -38,7 +38,7 @@ from streamlog.records.batch import BatchTable
 from streamlog.records.builder import InputColumns, encode_columns
 from streamlog.records.record import NO_TIMESTAMP, CompressionType, IsolationLevel, Record
 from streamlog.records.validate import AppendOrigin, validate_append
-from streamlog.topic import TopicPartition, check_partition_directory
+from streamlog.topic import check_partition_directory
 
 __all__ = ["PartitionLog"]
 
@@ -64,10 +64,8 @@ class PartitionLog(IterableLog):
         lock_timeout_ms: float,
         marks: RootMarks | None,
     ) -> None:
-        self.path = path.rstrip("/")
-        self.root = os.path.dirname(self.path) or "."
-        self.topic_partition: TopicPartition = check_partition_directory(self.path)
-        partition = self.topic_partition
+        self.path, self.root = path, os.path.dirname(path)
+        self.topic_partition = partition = check_partition_directory(path)
         self._fs, self._clock, self._random = fs, clock, random
         locks.refuse_live_broker(fs, self.root)
         self.topic_id = registry.ensure_partition(fs, clock, self.root, partition, random=random)
@@ -99,7 +97,7 @@ class PartitionLog(IterableLog):
         try:
             self.catch_up()
             self._log.remove_deleted(clock.now_ms())
-        except StreamLogError:  # nobody has a handle that could be closed
+        except BaseException:  # nobody has a handle that could be closed
             self._session.close(lambda: None)
             self._leave(in_order=False)
             raise
@@ -116,13 +114,13 @@ class PartitionLog(IterableLog):
         lock_timeout_ms: float = 30_000,
         marks: RootMarks | None = None,
     ) -> "PartitionLog":
-        """Open a partition for writing; make it where it is missing.
+        """Open a partition for writing; make its topic where that is missing.
 
         What a crash left is put right first: a torn tail is cut and kept aside, indexes are
         rebuilt, decided commits are applied.
 
         Args:
-            path: Its directory, `ROOT/TOPIC-PARTITION`.
+            path: Its directory, `ROOT/TOPIC-PARTITION`; a relative one is of the current directory.
             config: Settings to use instead of the topic's own.
             fs: The file system; the machine's own by default.
             clock: The clock; the machine's own by default.
@@ -135,14 +133,23 @@ class PartitionLog(IterableLog):
 
         Raises:
             InvalidTopicError: The path is not named after a partition.
+            InvalidConfigError: `config` is something else.
+            UnknownTopicError: The topic has no such partition; or it is missing, and the root's
+                `auto.create.topics.enable=false` or `num.partitions` stands against making it.
             CorruptDataError: Acknowledged bytes are damaged; nothing was changed.
-            LockTimeoutError: Another process kept the lock.
-            UnavailableError: A running broker owns the root, or the disk refuses.
+            UnavailableError: Another process kept the lock, a running broker owns the root, or
+                the disk refuses.
 
         Source: UnifiedLog.create.
         """
+        if not isinstance(config, LogConfig | None):
+            raise InvalidConfigError(
+                "a partition is opened with a LogConfig",
+                got=f"{type(config).__name__}: {config!r:.80}",
+                expected="a LogConfig",
+            )
         return cls(
-            os.fspath(path),
+            os.path.abspath(path),
             config=config,
             fs=fs or LocalFileSystem(),
             clock=clock or SystemClock(),

@@ -64,10 +64,10 @@ class LogReader(IterableLog):
 
     def __init__(self, path: str, fs: FileSystem) -> None:
         self._only_base = parse_log_file_name(os.path.basename(path))
-        self.path = path.rstrip("/") if self._only_base is None else os.path.dirname(path) or "."
+        self.path = path if self._only_base is None else os.path.dirname(path)
         self.topic_partition: TopicPartition = check_partition_directory(self.path)
         self._fs = fs
-        self._root = os.path.dirname(self.path) or "."
+        self._root = os.path.dirname(self.path)
         self._config = LogConfig()
         self._segments = Segments()
         self._sound_end_offset = 0
@@ -96,7 +96,7 @@ class LogReader(IterableLog):
             StorageError: It cannot be read.
         """
         fs = fs or LocalFileSystem()
-        name = os.fspath(path).rstrip("/")
+        name = os.path.abspath(path)  # also right where the process changes its directory later
         is_segment = parse_log_file_name(os.path.basename(name)) is not None
         found = fs.stat(name) if is_segment else stat_directory(fs, name)
         if found is None or found.kind is not (FileKind.FILE if is_segment else FileKind.DIRECTORY):
@@ -106,7 +106,7 @@ class LogReader(IterableLog):
                 got="nothing" if found is None else found.kind.value,
                 expected="a directory, or a .log file named after its base offset",
             )
-        return cls(os.fspath(path), fs)
+        return cls(name, fs)
 
     # ---- what it knows -----------------------------------------------------------------------
     @property

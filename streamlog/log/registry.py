@@ -16,7 +16,7 @@ All partitions of a topic hold the same topic id in their `partition.metadata`.
 import logging
 import os
 import random as random_module
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from streamlog.clock import Clock
@@ -27,6 +27,7 @@ from streamlog.errors import (
     InvalidRequestError,
     InvalidTopicError,
     TopicExistsError,
+    UnknownTopicError,
     command_at,
 )
 from streamlog.fs.api import FileKind, FileSystem
@@ -44,8 +45,10 @@ from streamlog.log.roots import (
     check_root,
     is_our_root,
     make_root,
+    read_properties,
     read_server_config,
     registry_locked,
+    server_properties_path,
     topic_properties_path,
     write_topic_properties,
 )
@@ -69,6 +72,8 @@ from streamlog.topic import (
 __all__ = ["alter_topic", "create_topic", "delete_topic", "ensure_partition"]
 
 MAX_PARTITIONS: Final = 100_000  # of one topic; more than a directory's listing would bear
+
+_AUTO_CREATE: Final = "auto.create.topics.enable"
 
 _logger = logging.getLogger(__name__)
 
@@ -132,10 +137,13 @@ def ensure_partition(
     *,
     random: random_module.Random,
 ) -> str:
-    """Make a partition, its topic and its root where they are missing; return the topic id.
+    """See that a partition is there; make its topic and its root where they are missing.
 
-    A partition's directory that somebody copied here becomes a partition of the root, if it holds
-    a log or nothing.
+    A topic that is missing is made with `num.partitions` partitions, unless the root's settings say
+    `auto.create.topics.enable=false`: to open a partition by its path is to ask for it, so their
+    silence is no refusal here. A topic that exists gets no partition by being opened: that would
+    leave gaps in their numbers. A partition's directory that somebody copied here becomes a
+    partition of the root, if it holds a log or nothing.
 
     Args:
         fs: Where the root is.
@@ -144,7 +152,12 @@ def ensure_partition(
         partition: The partition.
         random: For ids.
 
+    Returns:
+        The topic id.
+
     Raises:
+        UnknownTopicError: The topic has no such partition, a new one would have none, or none may
+            be made by being opened.
         InvalidTopicError: Not a name for a topic, or one that collides with another's.
         InvalidRequestError: The directory holds no log but other files, the partition belongs to
             another root, or no root can be made there.
@@ -159,6 +172,7 @@ def ensure_partition(
         if topic_id is not None:
             return topic_id
     refuse_strangers(fs, path)
+    _numbers_to_make(fs, root, partition)  # before anything is made
     make_root(fs, clock, root, random=random, named=partition)
     with registry_locked(fs, clock, root):
         is_known = topic_exists(fs, root, partition.topic)
@@ -166,12 +180,51 @@ def ensure_partition(
             check_new_topic_name(partition.topic)
             _refuse_taken_name(root, partition.topic, list_topics(fs, root))
             finish_deletion(fs, clock, root, partition.topic)
+        numbers = _numbers_to_make(fs, root, partition)
         topic_id = _topic_id(fs, root, partition, random)
-        _make_partition(fs, path, topic_id)
+        for number in numbers:
+            _make_partition(fs, f"{root}/{TopicPartition(partition.topic, number)}", topic_id)
         fs.sync_directory(root)
         if not is_known:
             write_topic_properties(fs, root, partition.topic, {})
     return topic_id
+
+
+def _numbers_to_make(fs: FileSystem, root: str, wanted: TopicPartition) -> Iterable[int]:
+    """Return the partitions that are made where one of them is opened.
+
+    Raises:
+        UnknownTopicError: None are, and it is not there.
+    """
+    topic, number = wanted
+    if fs.stat(f"{root}/{wanted}") is not None:
+        return (number,)  # copied here, or made by somebody who died in the act
+    there: Collection[int] = ()
+    known: list[str] = []
+    if fs.stat(root) is not None:
+        there, known = partition_directories(fs, root, topic), list_topics(fs, root)
+    if topic in known:
+        raise UnknownTopicError(
+            f"topic {topic} has no such partition",
+            path=root,
+            got=number,
+            expected=f"0 to {max(there)}" if there else "none: its directories are gone",
+            hint=f"add it: {command_at(root, f'topics alter {topic} --partitions {number + 1}')}",
+        )
+    server = read_server_config(fs, root)
+    said = read_properties(fs, server_properties_path(root)) or {}
+    if _AUTO_CREATE in said and not server.auto_create_topics_enable:
+        raise unknown_topic_error(root, topic, known)
+    if number >= server.num_partitions:
+        make = f"topics create {topic} --partitions {number + 1}"
+        raise UnknownTopicError(
+            f"there is no topic {topic}, and a new one has no such partition",
+            path=root,
+            got=number,
+            expected=f"below {server.num_partitions}, as num.partitions says",
+            hint=f"make the topic first: {command_at(root, make)}",
+        )
+    return range(server.num_partitions)
 
 
 def _topic_id_if_there(fs: FileSystem, path: str) -> str | None:

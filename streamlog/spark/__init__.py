@@ -8,18 +8,20 @@ hand. pyspark is imported when one of the names is first used.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+# No module here may be called like a public name: whoever imports the module first, this package
+# would have that under the name, and not what is looked for.
 if TYPE_CHECKING:
     from streamlog.spark.foreach_batch import append_batch
     from streamlog.spark.maintenance import maintain
-    from streamlog.spark.session import register, session
+    from streamlog.spark.spark_session import register, session
 
 __all__ = ["append_batch", "maintain", "register", "session"]
 
 _HOME = {
     "append_batch": "foreach_batch",
     "maintain": "maintenance",
-    "register": "session",
-    "session": "session",
+    "register": "spark_session",
+    "session": "spark_session",
 }
 
 if not TYPE_CHECKING:

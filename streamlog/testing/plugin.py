@@ -89,7 +89,7 @@ def streamlog_spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Spark
     """
     from pyspark.sql import SparkSession
 
-    from streamlog.spark.session import register, session
+    from streamlog.spark.spark_session import register, session
 
     running = SparkSession.getActiveSession()
     directory = tmp_path_factory.mktemp("spark")

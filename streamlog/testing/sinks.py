@@ -19,9 +19,9 @@ from streamlog.fs.api import FileSystem
 from streamlog.fs.faults import SimulatedCrash
 from streamlog.spark.foreach_batch import BatchAppender
 from streamlog.spark.options import Use
-from streamlog.spark.session import register
 from streamlog.spark.sink_options import SinkOptions
 from streamlog.spark.source import StreamLogSource
+from streamlog.spark.spark_session import register
 from streamlog.spark.writer import BATCH_ID_PROPERTY, StreamWriter, stream_writer
 from streamlog.testing.disk import Disk
 from streamlog.testing.queries import Start, replaced, started_through

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
 
-from streamlog.spark.session import register
+from streamlog.spark.spark_session import register
 from tests.compat import librdkafka
 from tests.compat.broker import Broker, format_log_dir
 from tests.compat.kafka import Kafka

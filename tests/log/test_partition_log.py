@@ -2,7 +2,9 @@
 
 import errno
 import os
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from streamlog.config import LogConfig
 from streamlog.errors import (
     CorruptRecordError,
     DiskFullError,
+    InvalidConfigError,
     InvalidRequestError,
     InvalidTimestampError,
     InvalidTopicError,
@@ -463,3 +466,30 @@ def test_a_flipped_bit_is_met_by_the_reader_with_file_and_offset(fs: MemoryFileS
     with pytest.raises(CorruptRecordError) as caught:
         reader.read(1)
     assert caught.value.path == path and caught.value.position == size
+
+
+@pytest.mark.parametrize("path", ["orders-0", "./orders-0", "a/../orders-0", "orders-0/"])
+def test_a_relative_path_is_one_of_the_directory_at_that_time(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "root")
+    with PartitionLog.open(path) as log, LogReader.open(path) as reader:
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        log.append([record(0)])
+        log.roll()
+        log.append([record(1)])
+        assert [each.offset for each in reader.read(0).records()] == [0]
+        assert (log.path, log.root) == (str(tmp_path / "root/orders-0"), str(tmp_path / "root"))
+        assert reader.path == log.path
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.parametrize("config", ["x", {}, {"segment.bytes": 1}, 7])
+def test_settings_of_another_type_are_refused_before_anything_is_made(
+    fs: MemoryFileSystem, config: Any
+) -> None:
+    with pytest.raises(InvalidConfigError, match="LogConfig"):
+        open_log(fs, config)
+    assert fs.stat("/logs") is None

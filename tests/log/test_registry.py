@@ -22,13 +22,13 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.faults import Fault, FaultyFileSystem, SimulatedCrash
-from streamlog.fs.files import make_directories, read_file
+from streamlog.fs.files import make_directories, read_file, remove_tree, write_file_atomically
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.log import checkpoints, locks
 from streamlog.log.partition_log import PartitionLog
 from streamlog.log.partition_metadata import read_topic_id, topic_id_hex, write_topic_id
 from streamlog.log.registry import alter_topic, create_topic, delete_topic, ensure_partition
-from streamlog.log.roots import make_root, topic_properties_path
+from streamlog.log.roots import make_root, server_properties_path, topic_properties_path
 from streamlog.log.topics import list_topics, partition_directories, read_topic_properties
 from streamlog.records.record import Record
 from streamlog.topic import TopicPartition
@@ -122,6 +122,7 @@ def test_impossible_number_of_partitions_is_refused(fs: MemoryFileSystem, partit
 
 def test_directory_names_must_fit_in_a_file_system(fs: MemoryFileSystem) -> None:
     create(fs, "x" * 249, 1)
+    fs.make_directory(f"{ROOT}/{'x' * 249}-99999")
     ensure(fs, "x" * 249, 99_999)
     with pytest.raises(InvalidPartitionsError):
         create(fs, "y" * 249, 100_001)
@@ -173,18 +174,55 @@ def test_crash_at_any_step_of_creation_leaves_no_topic_or_all_of_it(fs: MemoryFi
 
 
 # ---- ensure_partition -----------------------------------------------------------------------
+def settings(fs: FileSystem, text: bytes) -> None:
+    write_file_atomically(fs, server_properties_path(ROOT), text)
+
+
 def test_missing_root_topic_and_partition_are_made(fs: MemoryFileSystem) -> None:
-    topic_id = ensure(fs, "orders", 1, "/new/root")
+    topic_id = ensure(fs, "orders", 0, "/new/root")
     assert list_topics(fs, "/new/root") == ["orders"]
-    assert partition_directories(fs, "/new/root", "orders") == {1: "/new/root/orders-1"}
-    assert ensure(fs, "orders", 1, "/new/root") == topic_id
+    assert partition_directories(fs, "/new/root", "orders") == {0: "/new/root/orders-0"}
+    assert ensure(fs, "orders", 0, "/new/root") == topic_id
 
 
-def test_new_partition_gets_the_id_of_its_topic(fs: MemoryFileSystem) -> None:
-    topic_id = create(fs, "orders", 1)
-    assert ensure(fs, "orders", 5) == topic_id
-    assert list(partition_directories(fs, ROOT, "orders")) == [0, 5]
+def test_a_topic_made_by_opening_a_partition_has_num_partitions(fs: MemoryFileSystem) -> None:
+    settings(fs, b"num.partitions=3\n")
+    topic_id = ensure(fs, "orders", 1)
+    assert list(partition_directories(fs, ROOT, "orders")) == [0, 1, 2]
     assert ids(fs, "orders") == {topic_id}
+
+
+@pytest.mark.parametrize("number", [1, 2, 12])
+def test_opening_a_partition_leaves_no_gap_in_the_numbers_of_a_topic(
+    fs: MemoryFileSystem, number: int
+) -> None:
+    create(fs, "orders", number)
+    for topic in ("orders", "clicks"):  # one that is there, one that is not
+        before = fs.list(ROOT), list_topics(fs, ROOT)
+        with pytest.raises(UnknownTopicError, match=f"--partitions {number + 1}"):
+            ensure(fs, topic, number)
+        assert (fs.list(ROOT), list_topics(fs, ROOT)) == before
+    with pytest.raises(UnknownTopicError):
+        ensure(fs, "orders", number, "/new/root")
+    assert fs.stat("/new") is None
+
+
+def test_a_root_that_makes_no_topics_by_itself_makes_none_for_a_partition(
+    fs: MemoryFileSystem,
+) -> None:
+    settings(fs, b"auto.create.topics.enable=false\n")
+    with pytest.raises(UnknownTopicError, match="topics create orders"):
+        ensure(fs, "orders", 0)
+    assert list_topics(fs, ROOT) == []
+    create(fs, "orders", 1)
+    ensure(fs, "orders", 0)
+
+
+def test_a_partition_whose_directory_is_lost_is_not_made_again(fs: MemoryFileSystem) -> None:
+    create(fs, "orders", 2)
+    remove_tree(fs, f"{ROOT}/orders-0")
+    with pytest.raises(UnknownTopicError, match="no such partition"):
+        ensure(fs, "orders", 0)
 
 
 def test_copied_directory_keeps_its_records_and_its_id(fs: MemoryFileSystem) -> None:

@@ -1,6 +1,15 @@
-"""The public surface is stated three times in streamlog/__init__.py; all three agree."""
+"""The public surface is stated three times in streamlog/__init__.py; all three agree.
+
+And whatever was imported before, in whatever form, a public name stands for the same thing.
+"""
 
 import ast
+import pkgutil
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
 
 import streamlog
 from tests.meta.repository import PACKAGE, parse
@@ -36,3 +45,46 @@ def test_every_public_name_resolves() -> None:
 def test_every_public_name_is_documented() -> None:
     missing = [name for name in streamlog.__all__ if not getattr(streamlog, name).__doc__]
     assert missing == []
+
+
+PACKAGES = ("streamlog", "streamlog.spark", "streamlog.testing")  # those with public names
+
+# What a program may have imported before: nothing, the module the name lives in, or all of them.
+ORDERS = """
+import importlib, pkgutil, sys, types
+package, order = sys.argv[1:]
+module = importlib.import_module(package)
+if order == "all modules first":
+    for found in pkgutil.iter_modules(module.__path__):
+        if not found.name.startswith("_") and found.name != "plugin":
+            importlib.import_module(f"{package}.{found.name}")
+for name in module.__all__:
+    if order == "its module first":
+        importlib.import_module(f"{package}.{module._HOME[name]}")
+    by_from = {}
+    exec(f"from {package} import {name}", by_from)
+    by_star = {}
+    exec(f"from {package} import *", by_star)
+    by_module = getattr(importlib.import_module(f"{package}.{module._HOME[name]}"), name)
+    values = by_from[name], by_star[name], getattr(module, name), by_module
+    if isinstance(values[0], types.ModuleType) or any(each is not values[0] for each in values):
+        print(name, *values)
+"""
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_module_is_called_like_a_public_name(package: str) -> None:
+    """Importing such a module would put it into the package under that name."""
+    module = import_module(package)
+    modules = {found.name for found in pkgutil.iter_modules(module.__path__)}
+    assert modules.isdisjoint(module.__all__)
+
+
+@pytest.mark.parametrize("order", ["nothing first", "its module first", "all modules first"])
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_public_name_is_the_same_in_every_form_and_order_of_imports(
+    package: str, order: str
+) -> None:
+    command = [sys.executable, "-c", ORDERS, package, order]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (0, ""), result.stderr

@@ -10,7 +10,7 @@ from statistics import median
 
 from pyspark.sql import SparkSession
 
-from streamlog.spark.session import register
+from streamlog.spark.spark_session import register
 from tests.performance.peers import PrebuiltSource
 from tests.support.spark_session import open_session
 

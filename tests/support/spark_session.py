@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from streamlog.spark.session import LOCAL_SETTINGS
+from streamlog.spark.spark_session import LOCAL_SETTINGS
 
 
 def open_session(directory: Path, *, master: str = "local[2]") -> SparkSession:
