@@ -11,7 +11,7 @@ locks: it works on the immutable list of segments and the offsets this handle kn
 import contextlib
 import os
 import random as random_module
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 
 from streamlog.clock import Clock, SystemClock
@@ -21,16 +21,14 @@ from streamlog.fs.api import Buffer, FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log import locks, registry, topics
 from streamlog.log.append import AppendInfo, OffsetAndTimestamp, whole_batches
-from streamlog.log.epochs import LeaderEpochCache
 from streamlog.log.iteration import IterableLog
 from streamlog.log.local_log import LocalLog
+from streamlog.log.log_facts import LogFacts
 from streamlog.log.maintenance.delete_records import delete_records
 from streamlog.log.open_writers import OpenWriter
-from streamlog.log.producer_state import ProducerState
 from streamlog.log.read import Bounds, FetchInfo, fetch
 from streamlog.log.root_marks import RootMarks
 from streamlog.log.roots import read_server_config
-from streamlog.log.segments import Segments
 from streamlog.log.session import WriterSession
 from streamlog.log.time_search import offset_for_timestamp
 from streamlog.log.writer_lock import WriterLock
@@ -43,7 +41,7 @@ from streamlog.topic import check_partition_directory
 __all__ = ["PartitionLog"]
 
 
-class PartitionLog(IterableLog):
+class PartitionLog(LogFacts, IterableLog):
     """A partition open for writing; see `PartitionLog.open`. Iterating yields its records.
 
     Attributes:
@@ -157,65 +155,6 @@ class PartitionLog(IterableLog):
             lock_timeout_ms=lock_timeout_ms,
             marks=marks,
         )
-
-    # ---- what it knows -----------------------------------------------------------------------
-    @property
-    def config(self) -> LogConfig:
-        """The settings in force."""
-        return self._log.config
-
-    @property
-    def log_start_offset(self) -> int:
-        """The first offset that may be read."""
-        return self._log.log_start_offset
-
-    @property
-    def log_end_offset(self) -> int:
-        """The offset the next record gets, as this handle knows it."""
-        return self._log.log_end_offset
-
-    @property
-    def high_watermark(self) -> int:
-        """Up to where records are committed; the log end while a topic has one replica."""
-        return self._log.log_end_offset
-
-    @property
-    def last_stable_offset(self) -> int:
-        """Below it no transaction is open."""
-        unstable = self._log.producer_state(self._clock.now_ms()).first_unstable_offset
-        if unstable is None:
-            return self.high_watermark
-        return max(self.log_start_offset, min(unstable, self.high_watermark))
-
-    @property
-    def recovery_point(self) -> int:
-        """Everything below it is synced."""
-        return self._log.recovery_point
-
-    @property
-    def leader_epoch(self) -> int:
-        """The epoch the next batch carries."""
-        return self._log.leader_epoch
-
-    @property
-    def leader_epochs(self) -> LeaderEpochCache:
-        """Which epoch starts where."""
-        return self._log.epochs
-
-    @property
-    def producers(self) -> Mapping[int, ProducerState]:
-        """What is known of each producer, by id."""
-        return self._log.producer_state(self._clock.now_ms()).producers
-
-    @property
-    def segments(self) -> Segments:
-        """The segments as of now; the list never changes, a newer one replaces it."""
-        return self._log.segments
-
-    @property
-    def size(self) -> int:
-        """Bytes of all segments."""
-        return self._log.segments.size
 
     # ---- the lock ----------------------------------------------------------------------------
     def writing(self) -> AbstractContextManager[None]:
