@@ -259,6 +259,7 @@ def check_root_at(fs: FileSystem, root: str) -> Iterator[Finding]:
     if is_ours:
         yield from _check_writing(fs, root)
         yield from check_promises(fs, root)
+        yield from _check_state(fs, root)
         yield from _check_staging(fs, root)
     yield from _check_broker(fs, root)
     yield from _check_leftovers(fs, root, partitions)
@@ -307,6 +308,27 @@ def _check_broker(fs: FileSystem, root: str) -> Iterator[Finding]:
         refuse_live_broker(fs, root)
     except UnavailableError as error:
         yield Finding("broker", WARN, str(error), "stop the broker before writing here")
+
+
+def _check_state(fs: FileSystem, root: str) -> Iterator[Finding]:
+    """Look whether settings, decisions, ledgers and readers can be read."""
+    from streamlog.log.verify.findings import Severity
+    from streamlog.log.verify.paths import verify_state
+
+    found: list[Any] = []
+    try:
+        verify_state(fs, root, found.append, is_deep=False)
+    except StreamLogError as error:
+        yield Finding("state", FAIL, error.sentence, error.hint)
+        return
+    wrong = [each for each in found if each.severity is not Severity.NOTE]
+    for each in wrong:
+        status = FAIL if each.severity is Severity.DAMAGE else WARN
+        where = os.path.relpath(each.path, root)
+        cure = f"streamlog repair {shlex.quote(root)} --dry-run"
+        yield Finding("state", status, f"{where}: {each.what}", cure)
+    if not wrong:
+        yield Finding("state", OK, "settings, decisions, ledgers and readers can be read")
 
 
 def _check_staging(fs: FileSystem, root: str) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.files import write_file_atomically
 from streamlog.log.roots import state_path
 
-__all__ = ["Deed", "book_path", "read_deeds", "write_deeds"]
+__all__ = ["Deed", "book_path", "mend_book", "read_deeds", "unreadable_lines", "write_deeds"]
 
 MAX_BOOK_SIZE: Final = 1 << 20
 _NAMES: Final = {"log_start_offset": "logStartOffset"}
@@ -87,6 +87,34 @@ def read_deeds(fs: FileSystem, root: str, *, topic: str | None = None) -> list[D
         return []
     deeds = [_deed(line) for line in data.splitlines()]
     return [each for each in deeds if each is not None and topic in (None, each.topic)]
+
+
+def unreadable_lines(fs: FileSystem, root: str) -> int:
+    """Return how many whole lines of the book cannot be understood.
+
+    Raises:
+        StorageError: It cannot be read.
+    """
+    return sum(_deed(line) is None for line in _whole_lines(fs, root))
+
+
+def mend_book(fs: FileSystem, root: str) -> None:
+    """Leave out the lines that cannot be understood; only under the root's maintenance lock.
+
+    Raises:
+        StorageError: The disk refuses.
+    """
+    lines = [line for line in _whole_lines(fs, root) if _deed(line) is not None]
+    write_file_atomically(fs, book_path(root), b"".join(line + b"\n" for line in lines))
+
+
+def _whole_lines(fs: FileSystem, root: str) -> list[bytes]:
+    try:
+        with fs.open(book_path(root), OpenMode.READ) as file:
+            data = file.pread(2 * MAX_BOOK_SIZE, 0)
+    except FileMissingError:
+        return []
+    return data.split(b"\n")[:-1]  # behind the last line's end a write may be under way
 
 
 def _line(deed: Deed) -> bytes:

@@ -48,6 +48,8 @@ __all__ = [
     "list_readers",
     "progress_path",
     "reader_at",
+    "reader_names",
+    "recorded_reader",
     "write_progress",
 ]
 
@@ -129,18 +131,26 @@ def list_readers(fs: FileSystem, root: str) -> list[Reader]:
         CorruptCheckpointError: A file of theirs cannot be understood: nobody knows what it needs.
         StorageError: The directory or a file cannot be read.
     """
+    found = []
+    for name in reader_names(fs, root):
+        try:
+            found.append(recorded_reader(fs, root, name))
+        except FileMissingError:  # forgotten since
+            continue
+    return found
+
+
+def reader_names(fs: FileSystem, root: str) -> list[str]:
+    """Return the names of the recorded readers of a root, whether or not they can be read.
+
+    Raises:
+        StorageError: The directory cannot be read.
+    """
     try:
         names = fs.list(state_path(root, "readers"))
     except FileMissingError:
         return []
-    found = []
-    for name in names:
-        if name.endswith(_SUFFIX):
-            try:
-                found.append(_read(fs, root, name.removesuffix(_SUFFIX)))
-            except FileMissingError:  # forgotten since
-                continue
-    return found
+    return [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
 
 
 def add_reader(fs: FileSystem, root: str, name: str, checkpoint: str, *, now_ms: int) -> Reader:
@@ -268,7 +278,14 @@ def _write_document(fs: FileSystem, path: str, document: Mapping[str, object]) -
     write_file_atomically(fs, path, (json.dumps(document, indent=1) + "\n").encode())
 
 
-def _read(fs: FileSystem, root: str, name: str) -> Reader:
+def recorded_reader(fs: FileSystem, root: str, name: str) -> Reader:
+    """Return one recorded reader with its position as of now.
+
+    Raises:
+        FileMissingError: It is not recorded.
+        CorruptCheckpointError: Its file cannot be understood.
+        StorageError: It cannot be read.
+    """
     path = progress_path(root, name)
     data = read_file(fs, path, max_size=_MAX_SIZE)
     try:

@@ -15,6 +15,7 @@ from streamlog.errors import CorruptDataError, StreamLogError
 
 __all__ = [
     "LOG_DAMAGE",
+    "STATE_KINDS",
     "Finding",
     "FindingKind",
     "Grouped",
@@ -48,8 +49,25 @@ class FindingKind(Enum):
     MISSING_FILE = "missing-file"
     LEFTOVER = "leftover"
     FOREIGN_FILE = "foreign-file"
+    SETTINGS = "settings"
+    DECISION = "decision"
+    STAGED = "staged-rows"
+    LEDGER = "ledger"
+    READER = "reader"
+    BOOK = "maintenance-book"
+    LOCK_STATE = "lock-state"
 
 
+STATE_KINDS: Final = frozenset(
+    {
+        FindingKind.SETTINGS,
+        FindingKind.DECISION,
+        FindingKind.STAGED,
+        FindingKind.LEDGER,
+        FindingKind.READER,
+        FindingKind.BOOK,
+    }
+)
 LOG_DAMAGE: Final = frozenset(
     {
         FindingKind.BAD_CHECKSUM,
@@ -73,6 +91,7 @@ _REPAIRABLE: Final = frozenset(
         FindingKind.EPOCHS,
         FindingKind.MISSING_FILE,
         FindingKind.LEFTOVER,
+        FindingKind.BOOK,
     }
 )
 
@@ -100,6 +119,7 @@ class Finding:
         expected: What would have been right.
         count: How often; position and offset are those of the first.
         is_note: Whether it is worth to know but nothing is wrong.
+        is_repairable: Whether it can be put right without a loss, other than most of its kind.
     """
 
     kind: FindingKind
@@ -112,13 +132,15 @@ class Finding:
     expected: object = None
     count: int = 1
     is_note: bool = False
+    is_repairable: bool = False
 
     @property
     def severity(self) -> Severity:
         """How bad it is."""
         if self.is_note:
             return Severity.NOTE
-        return Severity.REPAIRABLE if self.kind in _REPAIRABLE else Severity.DAMAGE
+        is_repairable = self.is_repairable or self.kind in _REPAIRABLE
+        return Severity.REPAIRABLE if is_repairable else Severity.DAMAGE
 
 
 _CURES: Final = {

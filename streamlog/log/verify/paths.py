@@ -7,7 +7,7 @@ from typing import Final
 from streamlog.errors import CorruptDataError, InvalidRequestError, UnknownTopicError
 from streamlog.fs.api import FileKind, FileStat, FileSystem
 from streamlog.fs.files import read_file
-from streamlog.log.checkpoints import read_offsets
+from streamlog.log.checkpoints import read_offsets, read_recovery_points
 from streamlog.log.contents import Content, KnownFile, identify
 from streamlog.log.directories import stat_directory
 from streamlog.log.epochs import LeaderEpochCache
@@ -15,11 +15,13 @@ from streamlog.log.locks import broker_lock_path
 from streamlog.log.meta_properties import read_meta_properties
 from streamlog.log.partition_metadata import read_topic_id
 from streamlog.log.producer_snapshot import MAX_SNAPSHOT_SIZE, decode_snapshot
+from streamlog.log.roots import is_our_root
 from streamlog.log.topics import find_partitions
 from streamlog.log.verify.checkpoints import RootFiles
 from streamlog.log.verify.findings import Finding, FindingKind, Report, finding_of
 from streamlog.log.verify.log_file import LogWalk, Neighbours
 from streamlog.log.verify.partition import Circumstances, PartitionCheck
+from streamlog.log.verify.state_files import StateFiles
 from streamlog.records.slots import MAX_DECOMPRESSED
 from streamlog.segment.file_records import FileRecords
 from streamlog.segment.filenames import (
@@ -29,7 +31,7 @@ from streamlog.segment.filenames import (
 )
 from streamlog.topic import TopicPartition
 
-__all__ = ["size_of_logs", "verify"]
+__all__ = ["size_of_logs", "verify", "verify_state"]
 
 _ATTEMPTS: Final = 3  # at a directory that a running broker changes meanwhile
 
@@ -76,6 +78,8 @@ def verify(
     files = RootFiles(fs, root, (lambda _: None) if is_partition else report)
     if not is_partition:
         files.check_root(partitions)
+        if is_our_root(fs, root):
+            verify_state(fs, root, report, is_deep=is_deep)
     for partition, directory in partitions.items():
         around = Circumstances(
             log_start_offset=files.log_start_offset(partition),
@@ -86,6 +90,25 @@ def verify(
         next_offset = _verify_partition(fs, directory, around, report, on_progress)
         if not is_partition:
             files.check_partition(partition, next_offset)
+
+
+def verify_state(fs: FileSystem, root: str, report: Report, *, is_deep: bool) -> None:
+    """Look at what lies below `.streamlog` of a root that streamlog made.
+
+    Args:
+        fs: Where it lies.
+        root: The log root.
+        report: Called with each finding.
+        is_deep: Whether to read rows that are staged and not yet applied, too.
+
+    Raises:
+        StorageError: It cannot be read.
+    """
+    try:
+        durable = read_recovery_points(fs, root)
+    except CorruptDataError:  # told with the root's files
+        durable = {}
+    StateFiles(fs, root, report, is_deep=is_deep, durable=durable).run()
 
 
 def _stat(fs: FileSystem, path: str) -> FileStat | None:
