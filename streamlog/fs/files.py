@@ -16,7 +16,7 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from streamlog.clock import Clock
@@ -29,21 +29,25 @@ from streamlog.errors import (
     StreamLogError,
 )
 from streamlog.fs.api import Buffer, File, FileKind, FileLock, FileSystem, OpenMode
-from streamlog.fs.names import temporary_path
+from streamlog.fs.names import is_temporary, temporary_path
 
 __all__ = [
     "LockHolder",
+    "NAME_IS_DURABLE",
     "acquire_lock",
     "create_file_atomically",
     "make_directories",
+    "make_name_durable",
     "read_file",
     "read_lock_holder",
     "remove_tree",
+    "remove_unused_directory",
     "temporary_copy",
     "write_file_atomically",
     "write_lock_holder",
 ]
 
+NAME_IS_DURABLE: Final = ".durable"  # in a directory whose own name is
 _HOLDER: Final = re.compile(rb"([0-9]{1,10}) ([0-9]{1,19}) ([ -~]{0,200})\n")
 _HOLDER_SIZE_MAX: Final = 10 + 1 + 19 + 1 + 200 + 1
 _FIRST_WAIT_MS: Final = 0.2
@@ -168,6 +172,64 @@ def make_directories(fs: FileSystem, path: str) -> None:
     for directory in reversed(missing):
         fs.make_directory(directory)
         fs.sync_directory(_parent(directory))
+
+
+def make_name_durable(fs: FileSystem, directory: str, *, above: Iterable[str]) -> None:
+    """Make a directory's own name durable, whoever made it, without a sync where it is already.
+
+    A directory that was made by a process that died may be there without being durable, and a
+    process that made one may have removed it since. So the directory itself says whether its name
+    is durable: an empty file in it (`NAME_IS_DURABLE`) is put there after the sync of the
+    directories above, and goes with the directory. It need not be durable itself.
+
+    Args:
+        fs: Where it lies.
+        directory: The directory.
+        above: The directories to sync, each once: the one above it, and further ones that may be
+            as new.
+
+    Raises:
+        FileMissingError: There is no such directory.
+        StorageError: A directory cannot be synced, or the file not be made.
+    """
+    mark = f"{directory}/{NAME_IS_DURABLE}"
+    if fs.stat(mark) is not None:
+        return
+    # Made before the syncs: what is renamed after them stands for this directory and no later one.
+    temporary = _open_temporary(fs, mark)
+    temporary.close()
+    for each in above:
+        fs.sync_directory(each)
+    with contextlib.suppress(FileMissingError):  # the directory went meanwhile
+        fs.rename(temporary.path, mark)
+
+
+def remove_unused_directory(fs: FileSystem, directory: str) -> bool:
+    """Remove a directory that holds nothing but what `make_name_durable` put there.
+
+    Args:
+        fs: Where it lies.
+        directory: The directory.
+
+    Returns:
+        Whether it is gone; False where it holds something else.
+
+    Raises:
+        FileMissingError: There is no such directory.
+        StorageError: It cannot be removed.
+    """
+    names = fs.list(directory)
+    if any(name != NAME_IS_DURABLE and not is_temporary(name) for name in names):
+        return False
+    for name in names:
+        _discard(fs, f"{directory}/{name}")
+    try:
+        fs.remove_directory(directory)
+    except StorageError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False  # somebody put a file into it just now
+    return True
 
 
 def remove_tree(fs: FileSystem, path: str) -> None:

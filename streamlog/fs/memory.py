@@ -33,10 +33,10 @@ from streamlog.fs.durability import (
     walk,
 )
 from streamlog.fs.failure import storage_failure
+from streamlog.fs.names import NAME_SIZE_MAX
 
 __all__ = ["MemoryFile", "MemoryFileSystem", "MemoryLock"]
 
-NAME_SIZE_MAX: Final = 255  # bytes, as on every Linux file system (NAME_MAX)
 _FILE_MODE: Final = 0o640
 _DIRECTORY_MODE: Final = 0o750
 _OWNER: Final = 0

@@ -38,6 +38,7 @@ from streamlog.clock import Clock
 from streamlog.errors import UnavailableError
 from streamlog.fs.api import FileLock, FileSystem
 from streamlog.fs.files import acquire_lock
+from streamlog.fs.names import fitting_name
 from streamlog.topic import TopicPartition
 
 __all__ = [
@@ -102,7 +103,7 @@ def locks_directory(root: str) -> str:
 
 def lock_path(root: str, partition: TopicPartition) -> str:
     """Return the path of a partition's lock file."""
-    return f"{locks_directory(root)}/{partition}"
+    return f"{locks_directory(root)}/{fitting_name(str(partition))}"
 
 
 def broker_lock_path(root: str) -> str:

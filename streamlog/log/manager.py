@@ -19,7 +19,7 @@ from streamlog.config import ConfigValue, LogConfig
 from streamlog.errors import InvalidRequestError, UnknownTopicError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log import registry, topics
+from streamlog.log import registry, roots, topics
 from streamlog.log.checkpoints import write_high_watermarks
 from streamlog.log.commits.chores import Chores, at_once
 from streamlog.log.handles import close_together, open_together
@@ -242,7 +242,9 @@ class LogManager:
         """
         self._check_open()
         check_topic_name(name)
-        if not (if_not_exists and topics.topic_exists(self.fs, self.root, name)):
+        if if_not_exists and topics.topic_exists(self.fs, self.root, name):
+            roots.sync_names(self.fs, self.root, name)  # another process may have died at it
+        else:
             self._enter()
             registry.create_topic(
                 self.fs,

@@ -117,6 +117,10 @@ def _count_in(fs: FileSystem, root: str, tally: _Tally | None) -> _Tally:
             fs.remove(mark)
     if is_clean or known is None or known.came == known.left:
         fs.sync_directory(root)  # who took the mark away may have died, or failed, at it
+    if known is None:
+        # The first writer since the boot, or since the root was made: the process that made it
+        # may have died before the last name in there, `server.properties`, was durable.
+        fs.sync_directory(state_path(root))
     if is_clean:
         return _Tally(boot_id, 1, 0)
     if known is None:

@@ -49,6 +49,7 @@ from streamlog.log.roots import (
     read_server_config,
     registry_locked,
     server_properties_path,
+    sync_names,
     topic_properties_path,
     write_topic_properties,
 )
@@ -116,7 +117,10 @@ def create_topic(
     read_server_config(fs, root).log_config(configs)
     refuse_live_broker(fs, root)
     with registry_locked(fs, clock, root):
-        _refuse_taken_name(root, topic, list_topics(fs, root))
+        known = list_topics(fs, root)
+        if topic in known:  # the process that made it may have died before it was durable
+            sync_names(fs, root, topic)
+        _refuse_taken_name(root, topic, known)
         finish_deletion(fs, clock, root, topic)
         _remove_half_made(fs, root, topic)
         topic_id = new_topic_id(random)

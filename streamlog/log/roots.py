@@ -275,9 +275,11 @@ def _fill_root(fs: FileSystem, root: str, random: random_module.Random) -> None:
     found = _logs_in(fs, root)
     topics = {each.topic for each in found}
     for topic in sorted(topics):
-        write_topic_properties(fs, root, topic, {})
+        if fs.stat(topic_properties_path(root, topic)) is None:  # else it has settings to keep
+            write_topic_properties(fs, root, topic, {})
     if not fs.stat(f"{root}/{META_PROPERTIES}"):
         write_meta_properties(fs, root, MetaProperties.fresh(random))
+    fs.sync_directory(root)  # an earlier process may have died after the rename of that file
     if not topics:
         write_file_atomically(fs, f"{root}/{CLEAN_SHUTDOWN}", CLEAN_SHUTDOWN_CONTENT)
     write_file_atomically(fs, server_properties_path(root), _server_template().encode("utf-8"))

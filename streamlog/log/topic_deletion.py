@@ -17,6 +17,7 @@ from typing import Final
 from streamlog.clock import Clock
 from streamlog.errors import CorruptDataError, FileMissingError, StorageError
 from streamlog.fs.api import FileSystem
+from streamlog.fs.names import NAME_SIZE_MAX
 from streamlog.log import checkpoints
 from streamlog.log.directories import Holding, holding_of, remove_log_files
 from streamlog.log.locks import take_partition_lock
@@ -27,7 +28,6 @@ from streamlog.topic import TopicPartition
 
 __all__ = ["deletion_path", "finish_deletion"]
 
-_MAX_FILE_NAME: Final = 255  # NAME_MAX; UnifiedLog.logDeleteDirName keeps to it as well
 _DELETED: Final = ".deleted"
 _LOCK_TIMEOUT_MS: Final = 30_000
 # LogFileUtils.DELETE_DIR_SUFFIX; the id is the topic's, where Kafka draws one by chance
@@ -108,7 +108,7 @@ def _is_remains_of(topic: str, name: str) -> bool:
     match = _DELETE_DIRECTORY.fullmatch(name)
     if match is None:
         return False
-    is_cut = len(name) == _MAX_FILE_NAME and topic.startswith(match["topic"])
+    is_cut = len(name) == NAME_SIZE_MAX and topic.startswith(match["topic"])
     return match["topic"] == topic or is_cut
 
 
@@ -123,7 +123,8 @@ def _set_aside(
             topic_id = read_topic_id(fs, path)
         unique = topic_id_hex(topic_id) if topic_id else "0" * 32
         suffix = f"-{partition.partition}.{unique}-delete"
-        name = partition.topic[: _MAX_FILE_NAME - len(suffix)] + suffix
+        # UnifiedLog.logDeleteDirName cuts a long name as well.
+        name = partition.topic[: NAME_SIZE_MAX - len(suffix)] + suffix
         if fs.stat(f"{root}/{name}") is not None:
             remove_log_files(fs, f"{root}/{name}")
         # First what the last writer left: its handle would believe it, and append to a directory

@@ -4,16 +4,20 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from streamlog.clock import ManualClock
+import pytest
+
+from streamlog.clock import ManualClock, SystemClock
 from streamlog.fs.api import OpenMode
 from streamlog.fs.faults import Fault
 from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.memory import MemoryFileSystem
 from streamlog.fs.names import temporary_path
 from streamlog.log.commits.replay import Verdict
 from streamlog.log.maintenance.readers import check_progress, list_readers, write_progress
 from streamlog.log.maintenance.runner import Maintenance
 from streamlog.log.manager import LogManager
-from tests.support.commits import NOW, ROOT, Scene, killed
+from streamlog.records.record import Record
+from tests.support.commits import NOW, ROOT, Scene, killed, values_in
 from tests.support.segments import read_bytes, write_bytes
 
 APPS = ("q/orders", "q/orders.tmp", "q/orders.tmp.tmp", ".q~1-2.tmp")
@@ -56,6 +60,32 @@ def test_a_temporary_ledger_of_an_earlier_release_is_no_ledger() -> None:
     assert scene.commit(0, app=APPS[1]).verdict is Verdict.COMMIT
     scene.commits.retire()
     assert scene.commit(0, app=APPS[1]).verdict is Verdict.REPLAY
+
+
+# ---- topics ---------------------------------------------------------------------------------
+@pytest.mark.parametrize("size", [242, 243, 244, 248, 249])
+@pytest.mark.parametrize("is_on_disk", [False, True])
+def test_a_topic_of_every_legal_length_lives_a_whole_life(
+    size: int, is_on_disk: bool, tmp_path: Path
+) -> None:
+    fs = LocalFileSystem() if is_on_disk else MemoryFileSystem()
+    clock = SystemClock() if is_on_disk else ManualClock(NOW)
+    root, name = str(tmp_path), "t" * size
+    scene = Scene(fs, root=root, clock=clock)
+    configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+    for _ in range(2):
+        scene.manager.create_topic(name, 11, configs)
+        scene.commit(0, [scene.stage(0, {10: [b"row"]}, topic=name, app=name)], app=name)
+        log = scene.manager.log(name, 10)
+        log.append([Record(b"key", b"row", (), NOW)])
+        log.roll()
+        assert name in scene.manager.topics()
+        assert Maintenance(root, fs=fs, clock=clock).run().errors == []
+        scene.commits.retire()
+        assert values_in(fs, f"{root}/{name}-10")[-1:] == [b"row"]
+        scene.manager.delete_topic(name)
+        name = name[:-1] + "u"
+    assert scene.manager.topics() == ["t"]
 
 
 # ---- leftovers ------------------------------------------------------------------------------

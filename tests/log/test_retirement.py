@@ -217,7 +217,9 @@ def syncs(scene: Scene, version: int, **how: object) -> list[str]:
     """Return what one commit syncs, by file name."""
     staged = scene.stage(version)
     fs = FaultyFileSystem(scene.memory)
-    Scene(fs, clock=scene.clock).commit(version, [staged], **how)
+    other = Scene(fs, clock=scene.clock)
+    fs.operations.clear()
+    other.commit(version, [staged], **how)
     return [stable_path(each.path) for each in fs.operations if "sync" in each.name]
 
 

@@ -102,7 +102,7 @@ def test_finish_makes_the_bytes_durable_and_syncs_once() -> None:
             stager.append(TopicPartition("t", 0), batches_of([b"x"] * 9))
         staged = stager.finish(rows=45, checksum=0)
     assert [each.name for each in fs.operations if "sync" in each.name] == ["sync"]
-    StagingArea(scene.fs, ROOT).sync(APP, is_new=True)
+    StagingArea(scene.fs, ROOT).sync(APP)
     after = scene.after_crash(power=True, seed=1)
     assert read_extents(after, staged) == {0: [b"x"] * 45}
 

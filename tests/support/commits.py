@@ -14,7 +14,7 @@ from streamlog.fs.memory import MemoryFileSystem
 from streamlog.log.commits.commit_log import CommitLog, CommitOutcome
 from streamlog.log.commits.fingerprint import BatchSource, Naming
 from streamlog.log.commits.identity import CommitIdentity
-from streamlog.log.commits.staging import StagedFile, Stager
+from streamlog.log.commits.staging import StagedFile, Stager, is_staged_name
 from streamlog.log.manager import LogManager
 from streamlog.log.reader import LogReader
 from streamlog.records.builder import EncodedBatches, InputColumns, encode_columns
@@ -143,7 +143,8 @@ class Scene:
     def staged_names(self, app_key: str = "query-1%2Ft") -> list[str]:
         """Return the names of an app's staged files."""
         with contextlib.suppress(Exception):
-            return self.fs.list(f"{self.root}/.streamlog/staging/{app_key}")
+            names = self.fs.list(f"{self.root}/.streamlog/staging/{app_key}")
+            return [name for name in names if is_staged_name(name)]
         return []
 
     def over(self, *faults: Fault) -> "Scene":

@@ -286,7 +286,7 @@ class CommitLog:
         identity, commit = request.identity, request.commit
         logs = self._open_logs([part.topic_partition for part in commit.parts])
         if commit.files:
-            self._area.sync(identity.app, is_new=history.is_new)
+            self._area.sync(identity.app)
         sync_paths(self._fs, request.sync_paths)
         with contextlib.ExitStack() as held:
             for log in logs:

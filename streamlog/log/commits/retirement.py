@@ -10,13 +10,12 @@ be synced. `settle` and `clear` need no lock: decisions never change, what is sy
 and what the ledger says is retired counts as retired.
 """
 
-import errno
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from streamlog.errors import CorruptCheckpointError, StorageError, StreamLogError, UnknownTopicError
+from streamlog.errors import CorruptCheckpointError, StreamLogError, UnknownTopicError
 from streamlog.log.commits.commit_target import CommitTarget
 from streamlog.log.commits.decisions import Decision
 from streamlog.log.commits.history import History
@@ -229,7 +228,7 @@ class Retirement:
             self._pending.remove(name)
         self._area.remove(retired.app, retired.files)
         if retired.is_anonymous:
-            self._remove_directory(self._area.directory(retired.app))
+            self._area.remove_directory(self._area.directory(retired.app))
         if retired.error is not None:
             raise retired.error
         removed = retired.report.removed_files + len(retired.files)
@@ -237,6 +236,9 @@ class Retirement:
 
     def clean(self, now_ms: int) -> int:
         """Remove staged files that are older than 7 days and that no decision names.
+
+        The empty directory of an app goes as well: at once where the app has no ledger, else when
+        it has not been used for 7 days.
 
         Returns:
             How many went.
@@ -255,8 +257,12 @@ class Retirement:
                 self._area.remove_file(key, name)
                 removed += 1
         for key in self._area.app_keys():
-            if key not in known and not self._ledgers.exists(key):
-                self._remove_directory(f"{self._area.path}/{key}")
+            if key not in known:
+                # The next commit of an app that goes on would have to sync it again.
+                may_go_on = self._ledgers.exists(key)
+                unused_since_ms = now_ms - STAGED_FILE_AGE_MS if may_go_on else None
+                path = f"{self._area.path}/{key}"
+                self._area.remove_directory(path, unused_since_ms=unused_since_ms)
         return removed
 
     def _named_files(self, names: Iterable[str]) -> tuple[set[str], set[str]]:
@@ -318,13 +324,6 @@ class Retirement:
             for name in self._area.names(app)
             if name not in named and (staged_version(name) or 0) <= standing.last_version
         ]
-
-    def _remove_directory(self, path: str) -> None:
-        try:
-            self._area.remove_directory(path)
-        except StorageError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
 
 
 def _up_to_first(decisions: Iterable[Decision], settled: Settled) -> Iterable[Decision]:

@@ -32,6 +32,7 @@ from streamlog.errors import (
     UnknownTopicError,
 )
 from streamlog.fs.api import File, FileKind, FileSystem, OpenMode
+from streamlog.fs.files import make_name_durable, remove_unused_directory
 from streamlog.log.commits.identity import CommitIdentity, app_key, check_identity
 from streamlog.log.partition_metadata import read_topic_id
 from streamlog.records.builder import EncodedBatches
@@ -369,20 +370,16 @@ class StagingArea:
                 self._fs.make_directory(path)
         return self._fs.open(f"{directory}/{new_name()}", OpenMode.CREATE)
 
-    def sync(self, app: str, *, is_new: bool) -> None:
-        """Make the names of an app's staged files durable.
-
-        Args:
-            app: The app.
-            is_new: Whether it never committed, so that the directories above may be new as well.
+    def sync(self, app: str) -> None:
+        """Make the names of an app's staged files durable, and those of the directories above.
 
         Raises:
             StorageError: It failed.
         """
-        self._fs.sync_directory(self.directory(app))
-        if is_new:
-            self._fs.sync_directory(self.path)
-            self._fs.sync_directory(self.path.rpartition("/")[0])
+        directory = self.directory(app)
+        self._fs.sync_directory(directory)
+        state = self.path.rpartition("/")[0]
+        make_name_durable(self._fs, directory, above=(self.path, state))
 
     def names(self, app: str) -> list[str]:
         """Return the names of an app's staged files, sorted; none where there is no directory.
@@ -411,15 +408,23 @@ class StagingArea:
         with contextlib.suppress(FileMissingError):
             self._fs.remove(f"{self.path}/{key}/{name}")
 
-    def remove_directory(self, path: str) -> None:
-        """Remove an app's directory if it is empty; harmless where it is gone.
+    def remove_directory(self, path: str, *, unused_since_ms: int | None = None) -> None:
+        """Remove an app's directory if it holds no staged file; harmless where it is gone.
+
+        Args:
+            path: The directory.
+            unused_since_ms: Keep it if a name in it changed after that time.
 
         Raises:
             StorageError: It cannot be removed.
         """
+        found = self._fs.stat(path)
+        if found is None or found.kind is not FileKind.DIRECTORY:
+            return
+        if unused_since_ms is not None and found.mtime_ms >= unused_since_ms:
+            return
         with contextlib.suppress(FileMissingError):
-            if not self._fs.list(path):
-                self._fs.remove_directory(path)
+            remove_unused_directory(self._fs, path)
 
     def app_keys(self) -> list[str]:
         """Return the names of the apps' directories.

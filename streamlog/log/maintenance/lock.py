@@ -1,6 +1,7 @@
 """The lock of one partition's maintenance: one process at a time cleans it.
 
-`<root>/.streamlog/locks/<topic>-<partition>.maintenance`, held (`flock`) from the first byte that
+`<root>/.streamlog/locks/<topic>-<partition>.maintenance` (of a topic's name that is too long for
+that the front and a hash), held (`flock`) from the first byte that
 is read to the last rename. Writers do not wait for it. Taken before the partition's own lock,
 never after; who holds that one may try this, without waiting.
 """
@@ -8,7 +9,8 @@ never after; who holds that one may try this, without waiting.
 from streamlog.clock import Clock
 from streamlog.fs.api import FileLock, FileSystem
 from streamlog.fs.files import write_lock_holder
-from streamlog.log.locks import lock_path
+from streamlog.fs.names import fitting_name
+from streamlog.log.locks import locks_directory
 from streamlog.topic import TopicPartition
 
 __all__ = ["is_being_maintained", "maintenance_lock_path", "try_maintenance_lock"]
@@ -16,7 +18,7 @@ __all__ = ["is_being_maintained", "maintenance_lock_path", "try_maintenance_lock
 
 def maintenance_lock_path(root: str, partition: TopicPartition) -> str:
     """Return the path of the lock file of a partition's maintenance."""
-    return f"{lock_path(root, partition)}.maintenance"
+    return f"{locks_directory(root)}/{fitting_name(str(partition), '.maintenance')}"
 
 
 def try_maintenance_lock(

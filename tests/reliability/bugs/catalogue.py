@@ -220,6 +220,11 @@ BUGS: Final = (
              '    temporary = f"{base}{TEMPORARY_SUFFIX}"\n'),
     ), "pytest", ("tests/log/test_names.py::"
                   "test_no_ledger_is_destroyed_by_the_temporary_file_of_another_app",)),
+    Bug("51 a directory is taken for durable because it is there", (
+        Edit("streamlog.fs.files",
+             "    if fs.stat(mark) is not None:\n        return\n", "    return\n"),
+    ), "pytest", ("tests/crash/test_name_crash.py::"
+                  "test_commits_after_a_dead_process_outlive_a_power_cut_that_takes_all_it_may",)),
     Bug("52 two writers of a file share its temporary name", (
         Edit("streamlog.fs.names", "{os.getpid()}-{next(_numbers)}", "0-0"),
     ), "pytest", ("tests/log/test_names.py::"
