@@ -1,28 +1,61 @@
-"""`streamlog produce`: stdin to the log."""
+"""`streamlog produce`: stdin or a file to the log."""
 
-import sys
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from streamlog.cli.completion import complete_topics
 from streamlog.cli.settings import JSON_SHAPES, Settings, writing_verb
 
+if TYPE_CHECKING:
+    from streamlog.cli.producing import Parser
+
 __all__ = ["produce"]
 
 
-@click.command(short_help="Append stdin to a topic.", epilog=JSON_SHAPES)
+@click.command(short_help="Append stdin or a file to a topic.", epilog=JSON_SHAPES)
 @click.argument("topic", shell_complete=complete_topics)
+@click.argument("file", type=click.File("rb"), default="-", metavar="[FILE]")
 @click.option(
     "-p",
     "--partition",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Write all records there, whatever their keys say.",
+    help="Write all records there, whatever they ask for and whatever their keys say.",
 )
 @click.option(
+    "--ignore-partition",
+    is_flag=True,
+    help="Go by the keys, whatever partition ndjson asks for: for a copy to a topic with fewer.",
+)
+@click.option(
+    "--atomic",
+    is_flag=True,
+    help="All records or none, once the input ends: nothing is written where a line is bad.",
+)
+@click.option(
+    "-K",
     "--key-separator",
     metavar="S",
     help=r"Lines are KEY S VALUE (\t for a tab); without it lines are values.",
+)
+@click.option("-k", "--key", metavar="KEY", help="The key of all records; for lines without one.")
+@click.option(
+    "-H",
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A header of all records; may be repeated. For lines.",
+)
+@click.option(
+    "-Z", "--null", "has_nulls", is_flag=True, help="Empty keys and values are null. For lines."
+)
+@click.option(
+    "--timestamp",
+    metavar="WHEN",
+    help="The timestamp of all records: ms since 1970, 2026-11-01T10:00 (UTC unless it says"
+    " otherwise), or -1h; the present unless told. For lines.",
 )
 @click.option(
     "--format",
@@ -40,6 +73,7 @@ __all__ = ["produce"]
     help="How keys and values are written in the input.",
 )
 @click.option(
+    "-z",
     "--compression.type",
     "compression_type",
     default="none",
@@ -59,42 +93,38 @@ def produce(
     settings: Settings,
     *,
     topic: str,
+    file: IO[bytes],
     partition: int | None,
-    key_separator: str | None,
-    input_format: str,
-    encoding: str,
+    ignore_partition: bool,
+    atomic: bool,
     compression_type: str,
     acks: str,
+    **parsing: Any,
 ) -> None:
-    """Append stdin to a topic; synced to the disk, then told: one row a partition.
+    """Append stdin, or a file, to a topic; prints a row a partition once it is synced.
 
     A record's partition is the one it asks for, or follows from its key as in Kafka's Java
-    client. Where a line is bad, those before it are appended and told, and the exit code is 2.
+    client. Where a line is bad, or a partition is not there, the records before it are appended
+    and reported, and the exit code is 2; with --atomic nothing is appended then.
 
     \b
     Examples:
       echo hello | streamlog --path /tmp/log produce greetings
-      printf 'eu:1\\nus:2\\n' | streamlog produce orders --key-separator :
+      printf 'eu:1\\nus:2\\n' | streamlog produce orders -K :
+      streamlog produce orders lines.txt --key eu --header source=file
       streamlog cat orders --format ndjson | streamlog produce copy --format ndjson
+      streamlog cat orders --format ndjson | streamlog produce smaller --format ndjson \\
+        --ignore-partition
     """
-    separator = _separator(key_separator, input_format)
+    parser = _parser(**parsing)
     from streamlog.cli.output import Column, Kind, Output, remark
-    from streamlog.cli.produce_input import LineParser, NdjsonParser
-    from streamlog.cli.producing import Parser, Producer, produce_all
-    from streamlog.clock import SystemClock
+    from streamlog.cli.producing import AtomicProducer, Producer, produce_all
     from streamlog.log.manager import LogManager
     from streamlog.log.topic_appender import TopicAppender
     from streamlog.records.record import CompressionType
 
-    stream = sys.stdin.buffer
-    if stream.isatty():
-        remark(settings, f"reading {input_format} from the terminal; Ctrl-D ends")
-    now_ms = SystemClock().now_ms
-    parser: Parser
-    if input_format == "ndjson":
-        parser = NdjsonParser(encoding, now_ms)
-    else:
-        parser = LineParser(separator, encoding, now_ms)
+    if file.isatty():
+        remark(settings, f"reading {parsing['input_format']} from the terminal; Ctrl-D ends")
     columns = (
         Column("topic", "TOPIC"),
         Column("partition", "PARTITION", Kind.NUMBER),
@@ -102,13 +132,64 @@ def produce(
         Column("lastOffset", "LAST OFFSET", Kind.NUMBER),
         Column("count", "COUNT", Kind.NUMBER),
     )
-    codec = CompressionType.of(compression_type)
     with LogManager.open(settings.root) as manager:
-        producer = Producer(TopicAppender(manager, topic, partition=partition, compression=codec))
+        kind = AtomicProducer if atomic else TopicAppender
+        codec = CompressionType.of(compression_type)
+        appender = kind(manager, topic, partition=partition, compression=codec)
+        producer = Producer(appender, ignore_partition=ignore_partition)
         try:
-            produce_all(settings, producer, parser, stream)
+            produce_all(settings, producer, parser, file)
         finally:
             Output(settings).rows(producer.rows(), columns)
+
+
+def _parser(
+    *,
+    input_format: str,
+    encoding: str,
+    key_separator: str | None,
+    key: str | None,
+    headers: tuple[str, ...],
+    has_nulls: bool,
+    timestamp: str | None,
+) -> "Parser":
+    """Return what makes records of the input; refuse options that do not go together."""
+    separator = _separator(key_separator, input_format)
+    if input_format != "lines" and (key is not None or headers or has_nulls or timestamp):
+        raise click.UsageError(
+            "--key, --header, --null and --timestamp are for --format lines; ndjson has fields"
+        )
+    if key is not None and separator is not None:
+        raise click.UsageError("--key and --key-separator exclude each other")
+    pairs = [_header(text) for text in headers]
+    from streamlog.cli.moments import parse_moment
+    from streamlog.cli.produce_input import LineParser, NdjsonParser
+    from streamlog.cli.producing import Dressing, DressingParser
+    from streamlog.clock import SystemClock
+
+    now_ms = SystemClock().now_ms
+    if input_format == "ndjson":
+        return NdjsonParser(encoding, now_ms)
+    time_ms = None if timestamp is None else parse_moment(timestamp, now_ms())
+    if timestamp is not None and time_ms is None:
+        raise click.BadParameter(
+            f"{timestamp!r} is neither milliseconds nor a date nor a time before now as -1h",
+            param_hint="--timestamp",
+        )
+    dressing = Dressing(
+        None if key is None else key.encode("utf-8", "surrogateescape"),
+        tuple(pairs),
+        has_nulls=has_nulls,
+        timestamp=time_ms,
+    )
+    return DressingParser(LineParser(separator, encoding, now_ms), dressing)
+
+
+def _header(text: str) -> tuple[str, bytes]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--header")
+    return name, value.encode("utf-8", "surrogateescape")
 
 
 def _separator(text: str | None, input_format: str) -> bytes | None:

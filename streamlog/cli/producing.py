@@ -1,14 +1,24 @@
 """Writing for `produce`: records to their partitions, in batches, durable before it reports."""
 
 import io
-from typing import IO, Any, Protocol
+import random
+from typing import IO, Any, NamedTuple, Protocol
+
+import numpy as np
 
 from streamlog.cli.produce_input import BadLineError, Chunk, Input, read_chunks
 from streamlog.cli.progress import Progress
 from streamlog.cli.settings import Settings
-from streamlog.log.topic_appender import TopicAppender
+from streamlog.log.commits.identity import CommitIdentity
+from streamlog.log.commits.staging import Stager
+from streamlog.log.manager import LogManager
+from streamlog.log.topic_appender import Appended, TopicAppender
+from streamlog.records.builder import EncodedBatches
+from streamlog.records.columns import BinaryColumn, HeaderColumn
+from streamlog.records.record import CompressionType
+from streamlog.topic import TopicPartition
 
-__all__ = ["Producer", "produce_all"]
+__all__ = ["AtomicProducer", "Dressing", "DressingParser", "Parser", "Producer", "produce_all"]
 
 
 class Parser(Protocol):
@@ -19,19 +29,144 @@ class Parser(Protocol):
         ...
 
 
+class Dressing(NamedTuple):
+    """What all records of lines get.
+
+    Attributes:
+        key: Their key; None: the lines have it, or there is none.
+        headers: Their headers.
+        has_nulls: Whether empty keys and values are null.
+        timestamp: ms since 1970; None: the present.
+    """
+
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes], ...] = ()
+    has_nulls: bool = False
+    timestamp: int | None = None
+
+
+class DressingParser:
+    """Gives what another parser makes a key, headers, a timestamp."""
+
+    def __init__(self, parser: Parser, dressing: Dressing) -> None:
+        self._parser, self._dressing = parser, dressing
+
+    def parse(self, chunk: Chunk) -> Input:
+        """Return the records of some lines.
+
+        Raises:
+            BadLineError: A line that is no record.
+        """
+        try:
+            return self._dressed(self._parser.parse(chunk))
+        except BadLineError as error:
+            if error.before is not None:
+                error.before = self._dressed(error.before)
+            raise
+
+    def _dressed(self, records: Input) -> Input:
+        key, headers, has_nulls, timestamp = self._dressing
+        columns, count = records.columns, len(records.columns.timestamp)
+        if has_nulls:
+            columns = columns._replace(
+                key=_with_nulls(columns.key), value=_with_nulls(columns.value)
+            )
+        if key is not None:
+            columns = columns._replace(key=_repeated(BinaryColumn.from_values([key]), count))
+        if timestamp is not None:
+            columns = columns._replace(timestamp=np.full(count, timestamp, np.int64))
+        if headers:
+            names = BinaryColumn.from_values(name.encode() for name, _ in headers)
+            values = BinaryColumn.from_values(value for _, value in headers)
+            offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(headers))
+            column = HeaderColumn(
+                offsets=offsets, key=_repeated(names, count), value=_repeated(values, count)
+            )
+            columns = columns._replace(headers=column)
+        return records._replace(columns=columns)
+
+
+def _with_nulls(column: BinaryColumn | None) -> BinaryColumn | None:
+    """Return a column with null in place of what is empty."""
+    if column is None:
+        return None
+    is_full = np.diff(column.offsets) > 0
+    return BinaryColumn(
+        offsets=column.offsets,
+        data=column.data,
+        validity=np.packbits(is_full, bitorder="little"),
+        null_count=int(len(column) - is_full.sum()),
+    )
+
+
+def _repeated(column: BinaryColumn, count: int) -> BinaryColumn:
+    """Return the values of a column, all of them `count` times in a row."""
+    sizes = np.tile(np.diff(column.offsets), count)
+    offsets = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=offsets[1:])
+    return BinaryColumn(offsets=offsets, data=np.tile(column.data, count))
+
+
+class AtomicProducer(TopicAppender):
+    """Stages what is appended; `flush` makes all of it part of the topic, in one commit."""
+
+    def __init__(
+        self,
+        manager: LogManager,
+        topic: str,
+        *,
+        partition: int | None = None,
+        compression: CompressionType = CompressionType.NONE,
+    ) -> None:
+        super().__init__(manager, topic, partition=partition, compression=compression)
+        self._identity = CommitIdentity.anonymous(random.SystemRandom())
+        self._stager = Stager(manager.fs, manager.root, self._identity.app, 0, 0)
+        self._counts: dict[int, int] = {}
+
+    def _append_batches(self, number: int, encoded: EncodedBatches) -> None:
+        self._counts[number] = self._counts.get(number, 0) + encoded.records
+        self._stager.append(TopicPartition(self.topic, number), encoded)
+
+    def flush(self) -> None:
+        """Commit what was staged: all of it."""
+        with self._stager as stager:
+            staged = stager.finish(rows=sum(self._counts.values()), checksum=0)
+        outcome = self._manager.commits.commit(self._identity, [staged])
+        for partition, base_offset, last_offset in outcome.parts:
+            number = partition.partition
+            self.appended[number] = Appended(base_offset, last_offset, self._counts[number])
+
+    def discard(self) -> None:
+        """Take back what was staged: nothing was appended."""
+        self._stager.discard()
+
+
 class Producer:
     """Appends what was parsed to the partitions of a topic, and reports it.
 
     Args:
         appender: Appends.
+        ignore_partition: Whether records go by their keys, whatever partition they ask for.
     """
 
-    def __init__(self, appender: TopicAppender) -> None:
+    def __init__(self, appender: TopicAppender, *, ignore_partition: bool) -> None:
         self._appender = appender
+        self._ignores_partition = ignore_partition
+
+    @property
+    def is_atomic(self) -> bool:
+        """Whether a bad line keeps the lines before it from being appended."""
+        return isinstance(self._appender, AtomicProducer)
 
     def append(self, records: Input) -> None:
         """Write some records; see `TopicAppender.append`."""
-        self._appender.append(records.columns, records.partition)
+        asked = None if self._ignores_partition else records.partition
+        self._appender.append(records.columns, asked)
+
+    def discard(self) -> None:
+        """Take back what was not appended yet."""
+        if isinstance(self._appender, AtomicProducer):
+            self._appender.discard()
 
     def flush(self) -> None:
         """Make everything durable that was appended."""
@@ -54,6 +189,8 @@ class Producer:
 def produce_all(settings: Settings, producer: Producer, parser: Parser, stream: IO[bytes]) -> None:
     """Append all of `stream`; what was appended is durable however this ends.
 
+    An atomic producer appends all of it at the end, or nothing.
+
     Raises:
         BadLineError: A line is no record; the ones before it were appended.
         StreamLogError: A record cannot be written; those before it were, or some of its chunk.
@@ -68,8 +205,13 @@ def produce_all(settings: Settings, producer: Producer, parser: Parser, stream: 
                         producer.append(error.before)
                     raise
                 progress.advance(len(chunk.data))
-    finally:
-        producer.flush()
+    except BaseException:
+        if producer.is_atomic:
+            producer.discard()
+        else:
+            producer.flush()
+        raise
+    producer.flush()
 
 
 def _size_of(stream: IO[bytes]) -> int | None:

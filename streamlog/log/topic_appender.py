@@ -140,7 +140,7 @@ class TopicAppender:
                 f"topic {self.topic} has no partition {number}",
                 path=self._manager.root,
                 expected=f"0 to {self._numbers[-1]}" if self._numbers else "any",
-                hint="leave the partition out to go by the key",
+                hint="leave the partition out to go by the key; `produce` has --ignore-partition",
             )
 
     def _note(self, number: int, base_offset: int, last_offset: int, count: int) -> None:

@@ -1,15 +1,20 @@
 """`streamlog cat`: which records, in which form, and what damage does to it."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from subprocess import Popen
+from time import sleep
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from streamlog.clock import SystemClock
 from streamlog.log.manager import LogManager
 from streamlog.records.record import Record
 from tests.cli.test_json_records import RECORDS
-from tests.support.cli import Ran, ok, streamlog
+from tests.support.cli import Ran, ok, start, streamlog
 from tests.support.golden import GOLDEN
 
 
@@ -23,6 +28,17 @@ def filled(root: Path) -> Path:
         for i in range(2):
             manager.log("orders", 2).append([Record(value=b"w%d" % i, timestamp=2000 + i)])
     return root
+
+
+@contextmanager
+def started(*arguments: object) -> "Iterator[Popen[bytes]]":
+    """Start a command that follows; it is gone at the end."""
+    process = start(*arguments)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def cat(root: Path, *arguments: object) -> Ran:
@@ -220,3 +236,80 @@ def test_a_partition_that_cannot_be_reached_is_told_of(filled: Path) -> None:
     assert shown(cat(filled, "-p", 0)) == V
     assert "users-0" in streamlog("cat", f"{filled}/").error
     assert "users-0" in streamlog("offsets", f"{filled}/").error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("-o", "2..4"), V[2:4]),
+        (("-o", "..2"), [*V[:2], *W]),
+        (("-o", "8.."), V[8:]),
+        (("-o", "8..99"), V[8:]),
+        (("-o", "4..2"), []),
+        (("-o", "end..end"), []),
+        (("-o", "beginning..beginning"), []),
+        (("-o", "-2..9"), V[8:9]),
+        (("-o", "1..e@1005"), V[1:5]),
+        (("-o", "s@1003..1970-01-01T00:00:01.005"), V[3:5]),
+        (("-o", "1970-01-01T00:00:01.003Z..1970-01-01T01:00:01.005+01:00"), V[3:5]),
+        (("-o", "s@1970-01-01T00:00:01.008"), V[8:]),
+        (("-o", "1970-01-02"), []),
+        (("-o", "-1h"), []),
+        (("-o", "s@-99999d"), V),
+        (("-o", "e@-5m"), V),
+    ],
+)
+def test_ranges_dates_and_times_before_now(
+    filled: Path, arguments: tuple[str, ...], expected: list[str]
+) -> None:
+    zero = ("-p", 0) if arguments[-1] != "..2" else ()
+    assert shown(cat(filled, *zero, *arguments)) == expected
+
+
+def test_a_time_before_now_is_before_now(root: Path) -> None:
+    now_ms = SystemClock().now_ms()
+    with LogManager.open(root) as manager:
+        for minutes in (90, 30):
+            record = Record(value=b"%d" % minutes, timestamp=now_ms - minutes * 60_000)
+            manager.log("orders", 0).append([record])
+    assert shown(cat(root, "-o", "-1h")) == ["30"]
+    assert shown(cat(root, "-o", "-2h..-1h")) == ["90"]
+
+
+@pytest.mark.parametrize(
+    "offset", ["1..2..3", "..-3", "a..b", "-1w", "2026-13-01", "s@yesterday", "e@", "1...4"]
+)
+def test_what_is_no_offset_is_refused(filled: Path, offset: str) -> None:
+    ran = cat(filled, "-o", offset)
+    assert (ran.code, ran.out) == (2, b"")
+    assert "--offset does not say where to start" in ran.error
+
+
+def test_following_to_an_end_is_wrong_use(filled: Path) -> None:
+    assert cat(filled, "-f", "-o", "1..2").code == 2
+
+
+def test_following_reads_partitions_that_are_added_later(filled: Path) -> None:
+    with started("cat", "orders", "--path", filled, "-f", "-o", "end", "-c", 1) as process:
+        sleep(1)
+        with LogManager.open(filled) as manager:
+            manager.alter_topic("orders", partitions=5)
+            manager.log("orders", 4).append([Record(value=b"late")])
+        out, error = process.communicate(timeout=60)
+    assert json.loads(out)["value"] == "late", error
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("is_recreated", [False, True])
+def test_following_ends_when_the_topic_is_deleted(filled: Path, is_recreated: bool) -> None:
+    with started("cat", "orders", "--path", filled, "-f") as process:
+        assert process.stdout is not None
+        for _ in range(12):
+            process.stdout.readline()
+        with LogManager.open(filled) as manager:
+            manager.delete_topic("orders")
+            if is_recreated:
+                manager.create_topic("orders", 3)
+        out, error = process.communicate(timeout=60)
+    assert (process.returncode, out) == (2, b"")
+    assert b"deleted" in error

@@ -123,3 +123,109 @@ def test_a_null_key_is_refused_by_a_compacted_topic(root: Path) -> None:
     ran = produce(root, b"no key\n", topic="state")
     assert ran.code == 2
     assert ran.out == b""
+
+
+def test_lines_get_a_key_headers_and_a_time(root: Path) -> None:
+    arguments = (
+        "-k",
+        "eu",
+        "-H",
+        "source=file",
+        "-H",
+        "empty=",
+        "--timestamp",
+        "1970-01-01T00:00:05",
+    )
+    assert produce(root, b"a\nb\n", *arguments).code == 0
+    rows = ok("cat", "orders", "--path", root).rows
+    assert [(row["key"], row["value"], row["timestamp"]) for row in rows] == [
+        ("eu", "a", 5000),
+        ("eu", "b", 5000),
+    ]
+    headers = [{"key": "source", "value": "file"}, {"key": "empty", "value": ""}]
+    assert [row["headers"] for row in rows] == [headers, headers]
+
+
+def test_empty_is_null_where_told(root: Path) -> None:
+    produce(root, b"a:\n:b\n:\n", "-K", ":", "-Z", "-p", 0)
+    produce(root, b"a:\n", "-K", ":", "-p", 0)
+    rows = ok("cat", "orders", "--path", root).rows
+    assert [(row["key"], row["value"]) for row in rows] == [
+        ("a", None),
+        (None, "b"),
+        (None, None),
+        ("a", ""),
+    ]
+
+
+def test_lines_before_a_bad_one_are_dressed_too(root: Path) -> None:
+    ran = produce(root, b"a:1\nb\n", "-K", ":", "-H", "h=1")
+    assert ran.code == 2
+    (row,) = ok("cat", "orders", "--path", root).rows
+    assert (row["key"], row["headers"]) == ("a", [{"key": "h", "value": "1"}])
+
+
+def test_a_file_is_read_in_place_of_stdin(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_bytes(b"a\nb\n")
+    ran = streamlog("produce", "orders", tmp_path / "lines.txt", "--path", root, "-z", "lz4")
+    assert ran.code == 0, ran.error
+    assert values(root) == ["a", "b"]
+    ran = streamlog("produce", "orders", tmp_path / "missing.txt", "--path", root)
+    assert ran.code == 2 and "missing.txt" in ran.error
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--format", "ndjson", "-k", "a"),
+        ("--format", "ndjson", "-Z"),
+        ("--format", "ndjson", "--timestamp", "5"),
+        ("--format", "ndjson", "-H", "a=b"),
+        ("-k", "a", "-K", ":"),
+        ("-H", "nothing"),
+        ("--timestamp", "soon"),
+    ],
+)
+def test_options_that_do_not_go_together_are_wrong_use(
+    root: Path, arguments: tuple[str, ...]
+) -> None:
+    ran = produce(root, b"a\n", *arguments)
+    assert (ran.code, ran.out) == (2, b"")
+    assert values(root) == []
+
+
+SPREAD = b"".join(
+    b'{"value":"%d","key":"k%d","partition":%d}\n' % (i, i % 7, i % 3) for i in range(9000)
+)
+
+
+def test_a_copy_to_fewer_partitions_names_the_way_out(root: Path) -> None:
+    ok("topics", "create", "smaller", "--partitions", 2, "--path", root)
+    ran = produce(root, SPREAD, "--format", "ndjson", topic="smaller")
+    assert ran.code == 2
+    assert "no partition 2" in ran.error and "--ignore-partition" in ran.error
+
+
+def test_a_copy_to_fewer_partitions_goes_by_the_keys_where_told(root: Path) -> None:
+    ok("topics", "create", "smaller", "--partitions", 2, "--path", root)
+    ran = produce(root, SPREAD, "--format", "ndjson", "--ignore-partition", topic="smaller")
+    assert sum(row["count"] for row in ran.rows) == 9000
+    for row in ok("cat", "smaller", "--path", root).rows:
+        assert row["partition"] == (murmur2(row["key"].encode()) & 0x7FFFFFFF) % 2
+
+
+@pytest.mark.parametrize("end", [b'{"value":"x","partition":9}\n', b"nonsense\n"])
+def test_atomic_appends_all_or_nothing(root: Path, end: bytes) -> None:
+    """Input of several chunks, the last line of which cannot be appended."""
+    padding = b'{"value":"%s","partition":1}\n' % (b"x" * 1000) * 9000
+    ran = produce(root, padding + end, "--format", "ndjson", "--atomic")
+    assert (ran.code, ran.out) == (2, b"")
+    assert values(root) == []
+    ran = produce(root, SPREAD, "--format", "ndjson", "--atomic", "-z", "lz4")
+    assert [(row["partition"], row["baseOffset"], row["count"]) for row in ran.rows] == [
+        (0, 0, 3000),
+        (1, 0, 3000),
+        (2, 0, 3000),
+    ]
+    assert len(values(root)) == 9000
+    assert produce(root, b"", "--atomic").rows == []
