@@ -119,8 +119,12 @@ def _print_rich(cells: list[list[str]], columns: Sequence[Column]) -> None:
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(
-            column.title, justify="left" if column.kind is Kind.TEXT else "right", overflow="fold"
+        is_text = column.kind is Kind.TEXT
+        table.add_column(  # a number that is broken into lines is another number
+            column.title,
+            justify="left" if is_text else "right",
+            overflow="fold",
+            no_wrap=not is_text,
         )
     for line in cells:
         table.add_row(*map(Text, line))

@@ -306,13 +306,13 @@ def _print_description(output: "Output", topic: "TopicDescription") -> None:
     output.table(
         row["partitions"],
         (
-            Column("partition", "PARTITION", Kind.NUMBER),
+            Column("partition", "PART", Kind.NUMBER),  # short titles: it fits 80 columns
             Column("leader", "LEADER", Kind.NUMBER),
             Column("leaderEpoch", "EPOCH", Kind.NUMBER),
-            Column("logStartOffset", "LOG START", Kind.NUMBER),
-            Column("highWatermark", "HIGH WATERMARK", Kind.NUMBER),
-            Column("logEndOffset", "LOG END", Kind.NUMBER),
-            Column("segments", "SEGMENTS", Kind.NUMBER),
+            Column("logStartOffset", "START", Kind.NUMBER),
+            Column("highWatermark", "HW", Kind.NUMBER),
+            Column("logEndOffset", "END", Kind.NUMBER),
+            Column("segments", "SEGS", Kind.NUMBER),
             Column("bytes", "SIZE", Kind.SIZE),
         ),
     )

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -10,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from streamlog.log.partition_log import PartitionLog
+from streamlog.records.builder import BatchBuilder
+from streamlog.records.record import Record
 from tests.support.cli import ok, start
 
 LINES = b"".join(b"%06d %s\n" % (i, b"x" * 90) for i in range(50_000))
@@ -95,10 +99,11 @@ def test_cat_pipes_into_produce(root: Path) -> None:
     source.communicate()
 
 
-def on_terminal(*arguments: object) -> tuple[int, str]:
-    """Run the command on a terminal of 100 columns; return its exit code and all it showed."""
+def on_terminal(*arguments: object, columns: int = 100) -> tuple[int, str]:
+    """Run the command on a terminal; return its exit code and all it showed."""
     outside, inside = pty.openpty()
-    process = start(*arguments, stdin=inside, stdout=inside, stderr=inside)
+    environment = {**os.environ, "STREAMLOG_PATH": "", "COLUMNS": str(columns)}
+    process = start(*arguments, stdin=inside, stdout=inside, stderr=inside, env=environment)
     os.close(inside)
     shown = b""
     while True:
@@ -133,3 +138,21 @@ def test_ndjson_on_a_terminal_when_told(root: Path) -> None:
     code, shown = on_terminal("cat", "many", "-c", "1", "--format", "ndjson", "--path", root)
     assert code == 0
     assert json.loads(shown)["offset"] == 0
+
+
+def test_a_description_fits_a_terminal_of_80_columns(tmp_path: Path) -> None:
+    """Offsets of ten digits: no title and no number is broken into lines."""
+    ok("topics", "create", "x", "--config", "cleanup.policy=compact,delete", "--path", tmp_path)
+    offset = 1_234_567_890
+    with PartitionLog.open(tmp_path / "x-0") as log:
+        builder = BatchBuilder(base_offset=offset)
+        builder.append(Record(b"k", b"v"))
+        log.append_as_follower(builder.build())
+    code, shown = on_terminal("topics", "describe", "x", "--path", tmp_path, columns=80)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
+    assert code == 0
+    assert max(map(len, lines)) <= 80, shown
+    rows = [line.split() for line in lines]
+    assert ["PART", "LEADER", "EPOCH", "START", "HW", "END", "SEGS", "SIZE"] in rows
+    assert [row.count(str(offset + 1)) for row in rows if row[:1] == ["0"]] == [2]
+    assert ["cleanup.policy", "compact,delete", "topic"] in rows

@@ -309,6 +309,22 @@ BUGS: Final = (
              "        with self._app_lock(app, timeout_ms=timeout_ms):\n"
              "            settled = self._retirement.settle(app)\n"),
     ), "pytest", ("tests/log/test_commit_cost.py",)),
+    Bug("90 an iteration over records ends with the first read", (
+        Edit("streamlog.log.iteration",
+             "            )\n        offset = info.next_offset\n",
+             "            )\n        return\n"),
+    ), "pytest", ("tests/log/test_iteration.py",)),
+    Bug("91 a consumer passes over records that retention took", (
+        Edit("streamlog.log.consumer",
+             "        if not reader.log_start_offset <= self.position",
+             "        self.position = max(self.position, reader.log_start_offset)\n"
+             "        if not reader.log_start_offset <= self.position"),
+    ), "pytest", ("tests/log/test_consumer.py",)),
+    Bug("92 a producer closes without what it holds back", (
+        Edit("streamlog.log.producer",
+             "                if self._failure is None:\n                    self.flush()\n",
+             "                pass\n"),
+    ), "pytest", ("tests/log/test_producer.py",)),
 )
 
 WITHOUT_A_BUG: Final = {  # each is one of replication between roots, which does not exist
