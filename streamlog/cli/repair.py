@@ -25,10 +25,13 @@ __all__ = ["repair"]
 def repair(settings: Settings, *, directory: str, dry_run: bool, skip_damage: bool) -> None:
     """Do what opening for writing does: cut a torn tail, make indexes anew; and say each step.
 
-    PATH is a log root or a partition's directory; nobody may have it open for writing. What is
+    PATH is a log root or a partition's directory; nobody may have it open for writing. Of a root
+    what lies below .streamlog is looked at first: settings, commits, readers. What is
     cut is kept beside the log as *.torn-N. Damage to records that were synced, or that sound
     ones follow, is refused: nothing of that partition is changed, and the exit code is 1. With
-    --skip-damage the partition goes on without it, and sound records behind it can be read again.
+    --skip-damage the partition goes on without it, and sound records behind it can be read again;
+    files of .streamlog that cannot be read are moved to .streamlog/damaged, and each step says what
+    is lost with them.
 
     \b
     Examples:
@@ -79,11 +82,11 @@ def repair(settings: Settings, *, directory: str, dry_run: bool, skip_damage: bo
         raise Findings(errors)
 
 
-def _row(partition: "TopicPartition", step: "Step", *, is_done: bool) -> dict[str, Any]:
+def _row(partition: "TopicPartition | None", step: "Step", *, is_done: bool) -> dict[str, Any]:
     change = step.change
     return {
-        "topic": partition.topic,
-        "partition": partition.partition,
+        "topic": None if partition is None else partition.topic,
+        "partition": None if partition is None else partition.partition,
         "action": change.kind.value,
         "file": change.path,
         "target": change.target,

@@ -34,9 +34,10 @@ from streamlog.log.epochs import LEADER_EPOCH_CHECKPOINT
 from streamlog.log.local_log import LocalLog
 from streamlog.log.locks import SharedState, StateFlag
 from streamlog.log.partition_log import PartitionLog
+from streamlog.log.repair_state import StateRepair
 from streamlog.log.roots import is_our_root, read_server_config, state_path
 from streamlog.log.topics import find_partitions
-from streamlog.log.verify.findings import LOG_DAMAGE, Finding, FindingKind, Severity
+from streamlog.log.verify.findings import LOG_DAMAGE, LOSSES, Finding, FindingKind, Severity
 from streamlog.log.verify.paths import verify
 from streamlog.segment.file_records import FileRecords
 from streamlog.segment.filenames import (
@@ -84,16 +85,16 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """What was done, or would be done, to one partition.
+    """What was done, or would be done, to one partition or to a root's own state.
 
     Attributes:
-        partition: Which.
-        steps: The changes in its directory, by file; none where it is sound.
+        partition: Which; None: what lies below `.streamlog`.
+        steps: The changes, by file; none where it is sound.
         left: What is wrong all the same, then.
         error: Why nothing is done, where that is so.
     """
 
-    partition: TopicPartition
+    partition: TopicPartition | None
     steps: Sequence[Step] = ()
     left: Sequence[Finding] = ()
     error: StreamLogError | None = None
@@ -119,7 +120,8 @@ def repair(
         skips_damage: Whether to go on without what is damaged, in roots of our own.
 
     Yields:
-        What became of each partition; one that is refused does not keep the others.
+        What became of the state of a root of ours, where something is wrong with it, then of each
+        partition; one that is refused does not keep the others.
 
     Raises:
         UnknownTopicError: There is nothing.
@@ -138,6 +140,12 @@ def repair(
             expected="a partition's directory, or a log root",
             hint=f"streamlog repair {os.path.dirname(path)} --dry-run",
         )
+    if is_our_root(fs, path):
+        locks.refuse_live_broker(fs, path)
+        _refuse_open_writers(fs, path)
+        state = _repair_state(fs, clock, path, is_dry_run=is_dry_run, skips_damage=skips_damage)
+        if state != Repair(partition=None):
+            yield state
     for topic, numbers in find_partitions(fs, path).items():
         for number, directory in numbers.items():
             root = os.path.dirname(directory)
@@ -147,6 +155,51 @@ def repair(
                 TopicPartition(topic, number), directory, clock, random, skips_damage=skips_damage
             )
             yield found_partition.repair(fs, is_dry_run=is_dry_run)
+
+
+def _repair_state(
+    fs: FileSystem, clock: Clock, root: str, *, is_dry_run: bool, skips_damage: bool
+) -> Repair:
+    """Try it out on what lies below `.streamlog`; then, unless it is a dry run, do it."""
+    wrong = StateRepair(fs, clock, root).look()
+    if not wrong:
+        return Repair(partition=None)
+    trial = OverlayFileSystem(fs)
+
+    def put_right(fs: FileSystem) -> list[Finding]:
+        state = StateRepair(fs, clock, root)
+        state.mend()
+        if skips_damage:
+            state.skip_damage()
+        return state.look()
+
+    try:
+        left = put_right(trial)
+        steps = steps_of(trial, f"{root}/", wrong)
+        if steps and not is_dry_run:
+            left = put_right(fs)
+    except StreamLogError as error:
+        return Repair(partition=None, error=error)
+    return Repair(partition=None, steps=steps, left=left)
+
+
+def steps_of(trial: OverlayFileSystem, inside: str, wrong: Sequence[Finding]) -> list[Step]:
+    """Return what was changed below a directory, each file with what was wrong with it.
+
+    Args:
+        trial: The file system that has the changes.
+        inside: The directory, with a slash at its end.
+        wrong: What was found before.
+    """
+    why: dict[str, str] = {}
+    for finding in wrong:
+        loss = LOSSES.get(finding.kind) if finding.severity is Severity.DAMAGE else None
+        why.setdefault(finding.path, f"{finding.what}: {loss}" if loss else finding.what)
+    return [
+        Step(change=change, why=why.get(change.path))
+        for change in trial.changes()
+        if change.path.startswith(inside)
+    ]
 
 
 def _refuse_open_writers(fs: FileSystem, root: str) -> None:
@@ -190,7 +243,7 @@ class _Partition:
         try:
             left = self._put_right(trial, wrong)
             _refuse_damage(left)
-            steps = self._steps(trial, wrong)
+            steps = steps_of(trial, f"{self._directory}/", wrong)
             if steps and not is_dry_run:
                 self._put_right(fs, wrong)
         except StreamLogError as error:
@@ -222,17 +275,6 @@ class _Partition:
             if not wrong or wrong == before:
                 break
         return wrong
-
-    def _steps(self, trial: OverlayFileSystem, wrong: Sequence[Finding]) -> list[Step]:
-        why: dict[str, str] = {}
-        for finding in wrong:
-            why.setdefault(finding.path, finding.what)
-        inside = f"{self._directory}/"
-        return [
-            Step(change=change, why=why.get(change.path))
-            for change in trial.changes()
-            if change.path.startswith(inside)
-        ]
 
     def _apply(self, fs: FileSystem, wrong: Sequence[Finding]) -> None:
         for finding in wrong:

@@ -15,6 +15,7 @@ from streamlog.errors import CorruptDataError, StreamLogError
 
 __all__ = [
     "LOG_DAMAGE",
+    "LOSSES",
     "STATE_KINDS",
     "Finding",
     "FindingKind",
@@ -149,6 +150,15 @@ _CURES: Final = {
     Severity.DAMAGE: "restore the file from a copy",
 }
 
+# What is given up where a root goes on without a file of its state that cannot be read.
+LOSSES: Final = {
+    FindingKind.SETTINGS: "its settings are lost, and retention is off until it is set again",
+    FindingKind.DECISION: "rows it had not applied are lost; run again, they may be there twice",
+    FindingKind.STAGED: "these rows are lost",
+    FindingKind.LEDGER: "older commits are forgotten; run again, they are there twice",
+    FindingKind.READER: "nothing is kept for this reader until it records itself again",
+}
+
 Report = Callable[[Finding], None]
 
 
@@ -168,6 +178,11 @@ def finding_of(error: StreamLogError, kind: FindingKind, path: str) -> Finding:
 def as_error(finding: Finding) -> CorruptDataError:
     """Return a finding as the error that a caller may raise."""
     times = f" ({finding.count} times)" if finding.count > 1 else ""
+    loss = LOSSES.get(finding.kind) if finding.severity is Severity.DAMAGE else None
+    root = finding.path.partition("/.streamlog/")[0]
+    go_on = (
+        f"restore it from a copy; to go on without ({loss}): streamlog repair {root} --skip-damage"
+    )
     return CorruptDataError(
         f"{finding.what}{times}",
         path=finding.path,
@@ -175,7 +190,7 @@ def as_error(finding: Finding) -> CorruptDataError:
         offset=finding.offset,
         got=finding.got,
         expected=finding.expected,
-        hint=_CURES[finding.severity],
+        hint=_CURES[finding.severity] if loss is None else go_on,
     )
 
 
