@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from streamlog.log.verify.findings import Finding, FindingKind, Grouped, Report
 from streamlog.log.verify.log_file import LogEnd, Run
+from streamlog.records.batch import BatchTable
 from streamlog.records.layout import CURRENT_MAGIC
 from streamlog.segment.index_entries import OffsetEntries, TimeEntries
 from streamlog.segment.offset_index import OFFSET_ENTRY_SIZE
@@ -61,6 +62,20 @@ class _Notes:
                 expected=expected,
             )
         )
+
+
+def _first_offsets(table: BatchTable, last_offset: int) -> NDArray[np.int64]:
+    """Return the least offset that the first record of each batch may have.
+
+    A compressed message of v0 or v1 does not say its first: it lies above the last one before.
+
+    Args:
+        table: Batches in the order of their offsets.
+        last_offset: The last offset before them.
+    """
+    before = np.concatenate(([last_offset], table.last_offset[:-1]))
+    first: NDArray[np.int64] = np.where(table.magic < CURRENT_MAGIC, before + 1, table.base_offset)
+    return first
 
 
 class OffsetIndexCheck:
@@ -129,14 +144,11 @@ class OffsetIndexCheck:
     def _are_first(
         self, run: Run, rows: NDArray[np.int64], offsets: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """Tell which of the offsets are the first of the batches at `rows` of a run.
-
-        A compressed message of v0 or v1 does not say its first: it lies behind the last before.
-        """
+        """Tell which of the offsets may be the first of the batches at `rows` of a run."""
         table = run.table
-        before = np.concatenate(([self._last_offset], table.last_offset[:-1]))[rows]
+        first = _first_offsets(table, self._last_offset)[rows]
         is_first: NDArray[np.bool_] = np.where(
-            table.magic[rows] < CURRENT_MAGIC, offsets > before, offsets == table.base_offset[rows]
+            table.magic[rows] < CURRENT_MAGIC, offsets >= first, offsets == first
         )
         return is_first
 
@@ -178,7 +190,9 @@ class TimeIndexCheck:
     """The time index of one segment.
 
     An entry holds the largest timestamp up to a batch, and the last offset of the batch that has
-    it. That of a segment which no longer grows ends in its largest timestamp.
+    it; of the releases before 4.0 some wrote the offset of the record that has it, so any offset
+    within that batch will do: a lookup starts at the same batch. That of a segment which no longer
+    grows ends in its largest timestamp.
 
     Args:
         path: The index file.
@@ -201,6 +215,7 @@ class TimeIndexCheck:
         self._notes = _Notes(FindingKind.TIME_INDEX, path, "time index", report)
         self._next = 0
         self._largest = _NONE
+        self._last_offset = base_offset - 1  # of the runs before
         self._is_sane = self._check_structure(base_offset)
 
     def _check_structure(self, base_offset: int) -> bool:
@@ -223,17 +238,19 @@ class TimeIndexCheck:
         table, (timestamp, offset, _) = run.table, self._entries
         largest = np.maximum.accumulate(np.maximum(table.max_timestamp, self._largest))
         self._largest = int(largest[-1])
+        first = _first_offsets(table, self._last_offset)
+        self._last_offset = int(table.last_offset[-1])
         end = int(np.searchsorted(offset, table.last_offset[-1], side="right"))
         start, self._next = self._next, max(end, self._next)
         if start >= end or not self._is_sane:
             return
         rows = np.searchsorted(table.last_offset, offset[start:end])
         wanted = timestamp[start:end]
-        is_batch = table.last_offset[rows] == offset[start:end]
+        is_batch = first[rows] <= offset[start:end]
         is_right = table.max_timestamp[rows] == wanted
         is_largest = largest[rows] == wanted
         for at in np.flatnonzero(~is_batch).tolist():
-            self._note("entry names an offset that ends no batch", start + at, "a batch's last")
+            self._note("entry names an offset that no batch has", start + at, "one of a batch")
         for at in np.flatnonzero(is_batch & ~is_right).tolist():
             expected = f"timestamp {table.max_timestamp[rows[at]]}"
             self._note("entry holds another timestamp than its batch", start + at, expected)
