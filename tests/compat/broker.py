@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 
-from tests.compat.kafka import QUICK_TO_START, classpath, java
+from tests.compat.kafka import QUICK_TO_START, VERSION, broker_classpath, java
 
 __all__ = ["Broker", "format_log_dir"]
 
@@ -58,7 +58,12 @@ class Broker:
 
     @classmethod
     def start(
-        cls, log_dir: Path, scratch: Path, settings: Mapping[str, object] = MappingProxyType({})
+        cls,
+        log_dir: Path,
+        scratch: Path,
+        settings: Mapping[str, object] = MappingProxyType({}),
+        *,
+        version: str = VERSION,
     ) -> "Broker":
         """Start a broker and wait until it takes requests.
 
@@ -66,6 +71,7 @@ class Broker:
             log_dir: Its log.dir, formatted.
             scratch: A directory for its settings and what it prints.
             settings: More of its settings.
+            version: The release, 4.0 or later.
 
         Raises:
             RuntimeError: It did not come up.
@@ -77,7 +83,14 @@ class Broker:
         properties.write_text(_settings(log_dir, port, controller) + more)
         with (scratch / "stdout.log").open("wb") as output:
             process = subprocess.Popen(
-                [java(), *QUICK_TO_START, "-cp", classpath(), "kafka.Kafka", str(properties)],
+                [
+                    java(),
+                    *QUICK_TO_START,
+                    "-cp",
+                    broker_classpath(version),
+                    "kafka.Kafka",
+                    str(properties),
+                ],
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
@@ -120,18 +133,20 @@ class Broker:
             self.kill()
 
 
-def format_log_dir(log_dir: Path, scratch: Path) -> None:
+def format_log_dir(log_dir: Path, scratch: Path, *, version: str = VERSION) -> None:
     """Make a new log.dir with Kafka's own tool.
 
     Args:
         log_dir: Where; must not exist.
         scratch: A directory for the settings; must exist.
+        version: The release of the tool.
     """
     log_dir.mkdir()
     properties = scratch / "format.properties"
     properties.write_text(_settings(log_dir, *_free_ports()))
     arguments = ("format", "--cluster-id", CLUSTER_ID, "--config", str(properties))
-    command = [java(), *QUICK_TO_START, "-cp", classpath(), "kafka.tools.StorageTool", *arguments]
+    tool = [java(), *QUICK_TO_START, "-cp", broker_classpath(version), "kafka.tools.StorageTool"]
+    command = [*tool, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"the log.dir could not be formatted: {done.stdout}{done.stderr}")

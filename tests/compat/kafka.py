@@ -4,7 +4,7 @@
     answer = kafka.ask("open", directory="/tmp/root/orders-0", clean=True)
 
 Needs Java 17 with its compiler, and Kafka's jars. They are looked for in the folder that
-`STREAMLOG_KAFKA_LIBS` names, then in `.cache/jars/kafka-4.2.0`; where neither has them, Maven
+`STREAMLOG_KAFKA_LIBS` names, then in `.cache/jars/kafka_2.13-4.2.0`; where neither has them, Maven
 fetches them once. Kafka opens directories in place: give it copies.
 
 Other releases are asked with their tool for looking into log files, each in a JVM of its own:
@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -39,10 +39,14 @@ POM = """\
       <groupId>org.apache.kafka</groupId>
       <artifactId>{artifact}</artifactId>
       <version>{version}</version>
-    </dependency>
+    </dependency>{more}
   </dependencies>
 </project>
 """
+DEPENDENCY = """
+    <dependency>
+      <groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
+    </dependency>"""
 
 
 class Release(NamedTuple):
@@ -59,6 +63,7 @@ RELEASES = {
     "0.10.2.2": Release("kafka_2.11"),
     "0.8.2.2": Release("kafka_2.11"),
 }
+SCALA_2_13_SINCE = (2, 4)
 
 
 class KafkaUnavailableError(Exception):
@@ -90,7 +95,7 @@ class Kafka:
         Raises:
             KafkaUnavailableError: No Java, no compiler, or no jars.
         """
-        classes = f"{_compiled(_jars(VERSION))}:{classpath()}"
+        classes = f"{_compiled(_jars(VERSION, RELEASES[VERSION].artifact))}:{classpath()}"
         return cls([java(), *(options or QUICK_TO_START), "-cp", classes, "Oracle"])
 
     def ask(self, ask: str, **fields: Any) -> dict[str, Any]:
@@ -153,12 +158,22 @@ def java() -> str:
 
 
 def classpath(version: str = VERSION) -> str:
-    """Return the class path with all of a release on it.
+    """Return the class path with the tool of a release on it; see `RELEASES`.
 
     Raises:
         KafkaUnavailableError: The jars cannot be had.
     """
-    return f"{_jars(version)}/*"
+    return f"{_jars(version, RELEASES[version].artifact)}/*"
+
+
+def broker_classpath(version: str = VERSION) -> str:
+    """Return the class path with the broker of a release on it, 0.11 or later.
+
+    Raises:
+        KafkaUnavailableError: The jars cannot be had.
+    """
+    scala = "2.13" if number_of(version) >= SCALA_2_13_SINCE else "2.12"
+    return f"{_jars(version, f'kafka_{scala}')}/*"
 
 
 def dump(version: str, files: Iterable[Path]) -> str:
@@ -187,22 +202,35 @@ def _tool(name: str) -> str:
     return found
 
 
-def _jars(version: str) -> Path:
-    """Return the folder that has the jars of a release."""
-    artifact = RELEASES[version].artifact
+def number_of(version: str) -> tuple[int, ...]:
+    """Return a release's number, for comparisons."""
+    return tuple(map(int, version.split(".")))
+
+
+def _more_for_java_17(number: tuple[int, ...]) -> Iterator[tuple[str, str, str]]:
+    """Yield what a broker needs besides its own dependencies where Java is newer than it."""
+    if (0, 11) <= number < (1, 1):  # its cluster's id is encoded by what Java had until 10
+        yield "javax.xml.bind", "jaxb-api", "2.3.1"
+    if (2, 0) <= number < (2, 6):  # its own ZooKeeper cannot print an address (ZOOKEEPER-3779)
+        yield "org.apache.zookeeper", "zookeeper", "3.4.12" if number < (2, 4) else "3.5.10"
+
+
+def _jars(version: str, artifact: str) -> Path:
+    """Return the folder that has an artifact of a release and the jars it needs."""
     jar = f"{artifact}-{version}.jar"
     given = os.environ.get(LIBS) if version == VERSION else None
-    folder = Path(given) if given else CACHE / "jars" / f"kafka-{version}"
+    folder = Path(given) if given else CACHE / "jars" / f"{artifact}-{version}"
     if (folder / jar).is_file():
         return folder
     if given:
         raise KafkaUnavailableError(f"{LIBS} is {given}, and there is no {jar} in it")
     maven = _tool("mvn")
+    more = "".join(DEPENDENCY.format(*each) for each in _more_for_java_17(number_of(version)))
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         fetched = Path(scratch) / "libs"
         (Path(scratch) / "pom.xml").write_text(
-            POM.format(artifact=artifact, version=version), encoding="utf-8"
+            POM.format(artifact=artifact, version=version, more=more), encoding="utf-8"
         )
         _run(
             [maven, "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={fetched}"],

@@ -6,6 +6,7 @@ from random import Random
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
+    TIMESTAMP_NOT_AVAILABLE,
     Consumer,
     KafkaError,
     Message,
@@ -131,6 +132,8 @@ def consumed(
 
 def _digest(message: Message) -> int:
     kind, timestamp = message.timestamp()
+    if kind == TIMESTAMP_NOT_AVAILABLE:
+        timestamp = -1
     return digest(
         message.offset(),
         timestamp,

@@ -1,4 +1,4 @@
-"""What other releases of Kafka, older and newer ones, find in what we wrote."""
+"""Other releases of Kafka, older and newer: what they find in our files, and we in theirs."""
 
 import re
 import shutil
@@ -11,6 +11,7 @@ import pytest
 from streamlog.log.reader import LogReader
 from streamlog.records.record import CompressionType, Record
 from tests.compat.answers import batches_of
+from tests.compat.releases import look_at
 from tests.compat.scenarios import SCENARIOS, rows, written
 from tests.compat.test_dump import FINDING, RECORD
 from tests.support.messages import message_set
@@ -60,3 +61,10 @@ def test_a_kafka_of_the_time_reads_the_old_messages_that_we_build(
     assert sizes == [-1 if each.value is None else len(each.value) for each in records]
     times = [int(time) for time in re.findall(r" CreateTime: (\d+) ", printed)]
     assert times == ([each.timestamp for each in records] if magic else [])
+
+
+def test_the_disk_of_an_older_broker_is_sound_and_reads_the_same() -> None:
+    """One release of many: `python -m tests.compat.releases` goes through all of them."""
+    look = look_at("3.6.2")
+    assert (look.findings, look.differing) == ([], [])
+    assert look.records == 5550

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-__all__ = ["NOTHING", "Fingerprint", "digest", "fingerprints"]
+__all__ = ["NOTHING", "Fingerprint", "digest", "fingerprints", "fingerprints_of"]
 
 MODULUS = 2**64
 _FACTS = struct.Struct(">qqb")
@@ -71,15 +71,24 @@ def fingerprints(frame: DataFrame) -> dict[str, Fingerprint]:
     return found
 
 
-def _of_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the fingerprints of one task's batches; runs in Spark's workers."""
+def fingerprints_of(batches: Iterable[pa.RecordBatch]) -> dict[str, Fingerprint]:
+    """Return the fingerprint of each partition in batches of the source's schema, with headers."""
+    return {f"{topic}-{number}": each for (topic, number), each in _added_up(batches).items()}
+
+
+def _added_up(batches: Iterable[pa.RecordBatch]) -> dict[tuple[str, int], Fingerprint]:
     found: dict[tuple[str, int], Fingerprint] = {}
     for batch in batches:
         for place, one in _digests(batch):
             found[place] = found.get(place, NOTHING).plus(Fingerprint(1, one))
+    return found
+
+
+def _of_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the fingerprints of one task's batches; runs in Spark's workers."""
     rows = [
         {"topic": topic, "partition": partition, "count": each.count, "sum": str(each.sum)}
-        for (topic, partition), each in found.items()
+        for (topic, partition), each in _added_up(batches).items()
     ]
     schema = pa.schema(
         [

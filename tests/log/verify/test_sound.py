@@ -9,9 +9,15 @@ import pytest
 
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log.manager import LogManager
+from streamlog.log.partition_log import PartitionLog
+from streamlog.log.producer_snapshot import encode_snapshot
+from streamlog.log.producer_state import BatchMetadata, ProducerState
 from streamlog.log.verify.findings import Finding, Severity
 from streamlog.log.verify.paths import size_of_logs, verify
+from streamlog.records.builder import BatchBuilder
+from streamlog.records.control import ControlRecordType, EndTransactionMarker, build_marker
 from streamlog.records.record import Record
+from streamlog.records.validate import AppendOrigin
 from tests.support.child import child_that_stays
 from tests.support.golden import GOLDEN
 
@@ -124,3 +130,26 @@ def write_segments(root: Path) -> object:
     writer = threading.Thread(target=write, daemon=True)
     writer.start()
     return writer
+
+
+@pytest.mark.parametrize(("last_offset", "is_sound"), [(1, True), (2, True), (3, False)])
+def test_a_snapshot_that_counts_the_marker_as_the_last_batch_is_sound(
+    tmp_path: Path, last_offset: int, is_sound: bool
+) -> None:
+    """Kafka 0.11 writes the marker's offset, later releases that of the last data."""
+    builder = BatchBuilder(producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    builder.append(Record(None, b"a"))
+    builder.append(Record(None, b"b"))
+    ending = EndTransactionMarker(ControlRecordType.COMMIT, coordinator_epoch=0)
+    marker = build_marker(ending, producer_id=7, producer_epoch=0, timestamp=1)
+    with PartitionLog.open(tmp_path / "root" / "t-0") as log:
+        log.append_as_leader(builder.build())
+        log.append_as_leader(marker, origin=AppendOrigin.COORDINATOR)
+        log.roll()
+        log.append([Record(None, b"c")])
+    stored = ProducerState(
+        7, producer_epoch=0, batches=(BatchMetadata(1, last_offset, 1, 1),), coordinator_epoch=0
+    )
+    snapshot = tmp_path / "root" / "t-0" / f"{3:020}.snapshot"
+    snapshot.write_bytes(encode_snapshot([stored]))
+    assert (findings(snapshot.parent) == []) == is_sound
