@@ -14,14 +14,20 @@ from typing import Final, cast
 import numpy as np
 
 from streamlog.clock import Clock, SystemClock
-from streamlog.errors import InvalidOptionError, InvalidRecordError, InvalidRequestError
+from streamlog.errors import (
+    InvalidOptionError,
+    InvalidRecordError,
+    InvalidRequestError,
+    InvalidTimestampError,
+)
 from streamlog.fs.api import FileSystem
 from streamlog.log.manager import LogManager
 from streamlog.log.topic_appender import TopicAppender
 from streamlog.records.builder import DEFAULT_BATCH_SIZE
-from streamlog.records.columns import InputColumns
+from streamlog.records.columns import BinaryColumn, HeaderColumn, InputColumns, timestamps_of
+from streamlog.records.layout import MAX_INT64
 from streamlog.records.partitioner import NO_PARTITION
-from streamlog.records.record import CompressionType, Header, Record, checked_record
+from streamlog.records.record import NO_TIMESTAMP, CompressionType, Header, Record, checked_record
 
 __all__ = ["Producer"]
 
@@ -86,11 +92,12 @@ class Producer:
         self._guard = threading.RLock()
         self._failure: BaseException | None = None
         self._is_closed = False
+        self._is_stopped = False  # closed, or failed
 
     @property
     def pending(self) -> int:
         """How many records were sent and are not in the log yet."""
-        return sum(len(each.records) for each in self._waiting.values())
+        return sum(each.count for each in self._waiting.values())
 
     def send(
         self,
@@ -123,22 +130,36 @@ class Producer:
         Source: KafkaProducer.send.
         """
         with self._guard:
-            self._check_usable()
+            if self._is_stopped:
+                self._check_usable()
             waiting = self._waiting.get(topic)
             if waiting is None:
                 waiting = self._open(topic)
             if timestamp is None:
                 timestamp = self._clock.now_ms()
-            pairs = cast("tuple[Header, ...]", tuple(headers)) if headers else ()  # checked below
-            record = Record(key, value, pairs, timestamp)
-            record, size = waiting.checked(record, partition)
+            pairs: tuple[Header, ...] = ()
+            if (
+                headers
+                or type(key) not in _PLAIN
+                or type(value) not in _PLAIN
+                or type(timestamp) is not int
+            ):
+                fields = Record(key, value, cast("tuple[Header, ...]", tuple(headers)), timestamp)
+                key, value, pairs, time = checked_record(fields, waiting.count)[:4]
+                timestamp = self._clock.now_ms() if time is None else time
+            waiting.check(key, timestamp, partition)
+            size = _RECORD_SIZE + (len(key) if key else 0) + (len(value) if value else 0)
+            if pairs:
+                size += sum(_HEADER_SIZE + len(n.encode()) + len(v or b"") for n, v in pairs)
             if size + _BATCH_SIZE > waiting.appender.batch_size:
                 self._drain(waiting)  # what was sent before comes before
-                waiting.append_alone(record, partition)
+                waiting.append_alone(Record(key, value, pairs, timestamp), partition)
                 return
             now_ms = self._clock.monotonic_ms()
-            waiting.add(record, partition, size, now_ms)
-            if waiting.is_due(now_ms, self._linger_ms):
+            waiting.add(key, value, timestamp, size, now_ms)
+            if pairs or partition is not None:
+                waiting.add_rarities(pairs, partition)
+            if waiting.size >= waiting.size_max or now_ms - waiting.since_ms >= self._linger_ms:
                 self._drain(waiting)
 
     def flush(self) -> None:
@@ -156,7 +177,7 @@ class Producer:
                 for waiting in self._waiting.values():
                     waiting.appender.flush()
             except BaseException as error:
-                self._failure = error
+                self._fail(error)
                 raise
 
     def close(self) -> None:
@@ -172,7 +193,7 @@ class Producer:
                 if self._failure is None:
                     self.flush()
             finally:
-                self._is_closed = True
+                self._is_closed = self._is_stopped = True
                 self._manager.close()
 
     def __enter__(self) -> "Producer":
@@ -203,8 +224,11 @@ class Producer:
         try:
             waiting.drain()
         except BaseException as error:
-            self._failure = error
+            self._fail(error)
             raise
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure, self._is_stopped = error, True
 
     def _check_usable(self) -> None:
         if self._is_closed:
@@ -221,36 +245,35 @@ class Producer:
 
 
 class _Waiting:
-    """The records of one topic that are not in the log yet."""
+    """The records of one topic that are not in the log yet, a list a field."""
 
     __slots__ = (
-        *("appender", "records", "_asked", "_has_asked", "_since_ms", "_size"),
-        *("_size_max", "_is_compacted"),
+        *("appender", "count", "since_ms", "size", "size_max"),
+        *("_asked", "_headers", "_is_compacted", "_keys", "_times", "_values"),
     )
 
     def __init__(self, appender: TopicAppender, batch_size: int, *, is_compacted: bool) -> None:
         self.appender = appender
-        self._size_max = batch_size * appender.partitions
+        self.size_max = batch_size * appender.partitions
         self._is_compacted = is_compacted
         self._clear()
 
     def _clear(self) -> None:
-        self.records: list[Record] = []
-        self._asked: list[int] = []
-        self._has_asked = False
-        self._since_ms = 0.0
-        self._size = 0
+        self.count = 0
+        self.size = 0
+        self.since_ms = 0.0
+        self._keys: list[bytes | None] = []
+        self._values: list[bytes | None] = []
+        self._times: list[int] = []
+        self._headers: dict[int, tuple[Header, ...]] = {}  # by row; most have none
+        self._asked: dict[int, int] = {}  # likewise the partition
 
-    def checked(self, record: Record, partition: int | None) -> tuple[Record, int]:
-        """Return a record of the right types and its size at most; refuse what cannot be sent."""
-        if (
-            record.headers
-            or type(record.key) not in _PLAIN
-            or type(record.value) not in _PLAIN
-            or type(record.timestamp) is not int
-        ):
-            record = checked_record(record, len(self.records))
-        key, value = record.key, record.value
+    def check(self, key: bytes | None, timestamp: int, partition: int | None) -> None:
+        """Refuse a record that the topic cannot take."""
+        if not NO_TIMESTAMP <= timestamp <= MAX_INT64:
+            raise InvalidTimestampError(
+                "not a timestamp", got=timestamp, expected="0 or more milliseconds since 1970"
+            )
         if key is None and self._is_compacted:
             raise InvalidRecordError(
                 f"topic {self.appender.topic} is compacted, and this record has no key",
@@ -259,24 +282,25 @@ class _Waiting:
             )
         if partition is not None:
             self.appender.check_partition(partition)
-        size = _RECORD_SIZE + (len(key) if key else 0) + (len(value) if value else 0)
-        for name, content in record.headers:
-            size += _HEADER_SIZE + len(name.encode()) + len(content or b"")
-        return record, size
 
-    def add(self, record: Record, partition: int | None, size: int, now_ms: float) -> None:
+    def add(
+        self, key: bytes | None, value: bytes | None, timestamp: int, size: int, now_ms: float
+    ) -> None:
         """Keep a record for later."""
-        if not self.records:
-            self._since_ms = now_ms
-        self.records.append(record)
-        if partition is not None:
-            self._has_asked = True
-        self._asked.append(NO_PARTITION if partition is None else partition)
-        self._size += size
+        if not self.count:
+            self.since_ms = now_ms
+        self._keys.append(key)
+        self._values.append(value)
+        self._times.append(timestamp)
+        self.count += 1
+        self.size += size
 
-    def is_due(self, now_ms: float, linger_ms: float) -> bool:
-        """Tell whether what waits should be appended."""
-        return self._size >= self._size_max or now_ms - self._since_ms >= linger_ms
+    def add_rarities(self, headers: tuple[Header, ...], partition: int | None) -> None:
+        """Keep what few records have of the last one that was added."""
+        if headers:
+            self._headers[self.count - 1] = headers
+        if partition is not None:
+            self._asked[self.count - 1] = partition
 
     def append_alone(self, record: Record, partition: int | None) -> None:
         """Append a large record by itself."""
@@ -285,8 +309,21 @@ class _Waiting:
 
     def drain(self) -> None:
         """Append what waits."""
-        if not self.records:
+        if not self.count:
             return
-        asked = np.array(self._asked, np.int32) if self._has_asked else None
-        self.appender.append(InputColumns.from_records(self.records), asked)
+        headers = None
+        if self._headers:
+            rows = (self._headers.get(row, ()) for row in range(self.count))
+            headers = HeaderColumn.from_values(rows)
+        asked = None
+        if self._asked:
+            asked = np.full(self.count, NO_PARTITION, np.int32)
+            asked[list(self._asked)] = list(self._asked.values())
+        columns = InputColumns(
+            timestamps_of(self._times),
+            BinaryColumn.from_values(self._keys),
+            BinaryColumn.from_values(self._values),
+            headers,
+        )
+        self.appender.append(columns, asked)
         self._clear()

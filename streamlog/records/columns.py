@@ -38,6 +38,7 @@ __all__ = [
     "RecordColumns",
     "decode_columns",
     "decode_produced",
+    "timestamps_of",
 ]
 
 COLUMNS: Final = frozenset({"key", "value", "headers"})
@@ -210,7 +211,12 @@ class RecordColumns:
         )
 
 
-def _timestamps(times: list[int]) -> NDArray[np.int64]:
+def timestamps_of(times: list[int]) -> NDArray[np.int64]:
+    """Return timestamps as an array.
+
+    Raises:
+        InvalidTimestampError: One does not fit into 64 bits.
+    """
     try:
         return np.array(times, np.int64)
     except OverflowError:
@@ -253,7 +259,7 @@ class InputColumns(NamedTuple):
         times = [now_ms if record.timestamp is None else record.timestamp for record in kept]
         has_headers = any(record.headers for record in kept)
         return cls(
-            _timestamps(times),
+            timestamps_of(times),
             BinaryColumn.from_values(record.key for record in kept),
             BinaryColumn.from_values(record.value for record in kept),
             HeaderColumn.from_values(r.headers for r in kept) if has_headers else None,
