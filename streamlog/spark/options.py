@@ -197,7 +197,12 @@ OPTIONS: Final = (
         "off",
         "auto keeps the root in bounds between triggers: retention and compaction as they are due.",
     ),
-    Option("checkpointLocation", Use.STREAM_WRITE, None, "Spark's own; the sink syncs it."),
+    Option(
+        "checkpointLocation",
+        Use.STREAM_WRITE,
+        "below the session's",
+        "Spark's own; the sink syncs it, and notes in its folder streamlog what is committed.",
+    ),
     Option("queryName", Use.STREAM_WRITE, None, "Spark's own."),
 )
 

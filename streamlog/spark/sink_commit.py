@@ -23,6 +23,7 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
+from streamlog.log.commits.checkpoint_note import CheckpointNote
 from streamlog.log.commits.chores import BackgroundChores
 from streamlog.log.commits.commit_log import CommitOutcome
 from streamlog.log.commits.fingerprint import BatchSource
@@ -74,17 +75,23 @@ def commit_staged(
 
     Raises:
         CorruptCheckpointError: The checkpoint does not know the batch.
-        CommitMismatchError: The batch stands already, made from something else, or does not
-            follow the last one.
+        CommitMismatchError: The batch stands already, made from something else, does not follow
+            the last one, or the log lacks batches that the checkpoint remembers.
         StreamLogError: As `CommitLog.commit` says.
     """
     source = BatchSource(None, query_id)
     paths: tuple[str, ...] = ()
+    note: CheckpointNote | None = None
     if checkpoint is not None:
         source = _source_of(checkpoint, identity.version)
         paths = checkpoint.paths_to_sync(identity.version)
+        note = checkpoint.note(fs or LocalFileSystem(), options.root, identity.app)
     with _opened(options.root, fs) as root:
-        outcome = root.commit(identity, staged, options, rule=rule, source=source, sync_paths=paths)
+        outcome = root.commit(
+            identity, staged, options, rule=rule, source=source, note=note, sync_paths=paths
+        )
+        if note is not None:
+            note.remember(identity.version)
         if options.maintains:
             root.maintain()
         return outcome
@@ -146,6 +153,7 @@ class _OpenRoot:
         *,
         rule: ReplayRule,
         source: BatchSource,
+        note: CheckpointNote | None,
         sync_paths: Sequence[str],
     ) -> CommitOutcome:
         """Commit, once more from the start where a topic is not the one that was open."""
@@ -155,6 +163,7 @@ class _OpenRoot:
                 identity,
                 staged,
                 source=source,
+                note=note,
                 replay_rule=rule,
                 on_mismatch=options.on_mismatch,
                 sync_paths=sync_paths,
@@ -166,7 +175,7 @@ class _OpenRoot:
             if not was_open or not isinstance(error, _OTHER_TOPIC):
                 raise
         return self.commit(
-            identity, staged, options, rule=rule, source=source, sync_paths=sync_paths
+            identity, staged, options, rule=rule, source=source, note=note, sync_paths=sync_paths
         )
 
     def abort(self, identity: CommitIdentity, staged: Sequence[StagedFile]) -> None:

@@ -31,6 +31,7 @@ class SinkOptions:
         version: Which of its writes this is; None for the batch's id.
         on_mismatch: What to do about a replay with another fingerprint: fail, skip, append.
         checkpoint_location: Where the query's checkpoint is, as the user wrote it.
+        query_name: The query's name, None for none.
         maintains: Whether to keep the root in bounds, after commits and out of their way.
     """
 
@@ -43,6 +44,7 @@ class SinkOptions:
     version: int | None = None
     on_mismatch: str = "fail"
     checkpoint_location: str | None = None
+    query_name: str | None = None
     maintains: bool = False
 
     @classmethod
@@ -69,6 +71,7 @@ class SinkOptions:
             version=parse_integer(checked, "txnVersion", minimum=0, maximum=_MAX_VERSION),
             on_mismatch=parse_choice(checked, "onReplayMismatch", _MISMATCH_RULES, default="fail"),
             checkpoint_location=checked.get("checkpointLocation"),
+            query_name=checked.get("queryName"),
             maintains=parse_choice(checked, "maintenance", ("off", "auto"), default="off")
             == "auto",
         )

@@ -45,14 +45,23 @@ __all__ = ["BATCH_ID_PROPERTY", "QUERY_ID_PROPERTY", "batch_writer", "stream_wri
 
 BATCH_ID_PROPERTY: Final = "streaming.sql.batchId"  # MicroBatchExecution.BATCH_ID_KEY
 QUERY_ID_PROPERTY: Final = "sql.streaming.queryId"  # StreamExecution.QUERY_ID_KEY
+SESSION_LOCATION_PROPERTY: Final = "spark.sql.streaming.checkpointLocation"
 
 
 @dataclass(frozen=True, slots=True)
 class StagedRows(WriterCommitMessage):
-    """A task's message to the driver: the file it staged, and the query it runs for, if any."""
+    """A task's message to the driver.
+
+    Attributes:
+        staged: The file it staged.
+        query_id: The query it ran for, None for a batch `write`.
+        session_location: The session's location for checkpoints, None for none. Spark sends a
+            session's settings to tasks, and not to the process that commits.
+    """
 
     staged: StagedFile
     query_id: str | None = None
+    session_location: str | None = None
 
 
 def stream_writer(
@@ -126,18 +135,18 @@ class StreamWriter(DataSourceStreamArrowWriter):
             has_checksum=True,
             fs=self.fs,
         )
-        return StagedRows(staged, query_id)
+        return StagedRows(staged, query_id, _find_task_property(SESSION_LOCATION_PROPERTY))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Make the staged rows of all tasks part of the log, or find that they are."""
-        query_id = _query_id_of(messages)
+        told = _first(messages)
         commit_staged(
             self._options,
-            self._options.identity(query_id, batchId),
+            self._options.identity(told.query_id, batchId),
             _staged_files(messages),
             rule=ReplayRule.NEXT,
-            checkpoint=_find_checkpoint(self._options),
-            query_id=query_id,
+            checkpoint=_find_checkpoint(self._options, told),
+            query_id=told.query_id,
             fs=self.fs,
         )
         settle(os.getpid())
@@ -146,7 +155,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Remove what was staged, unless a commit that raised had decided all the same."""
         staged = _staged_files(messages)
         if staged:
-            identity = self._options.identity(_query_id_of(messages), batchId)
+            identity = self._options.identity(_first(messages).query_id, batchId)
             discard_staged(self._options, identity, staged, fs=self.fs)
 
 
@@ -194,8 +203,18 @@ def _check_topic(options: SinkOptions) -> None:
         SinkTopics(LocalFileSystem(), SystemClock(), options.root).find(options.topic)
 
 
-def _find_checkpoint(options: SinkOptions) -> QueryCheckpoint | None:
-    return QueryCheckpoint.find(LocalFileSystem(), options.checkpoint_location)
+def _find_checkpoint(
+    options: SinkOptions, told: StagedRows | None = None
+) -> QueryCheckpoint | None:
+    """Return the query's checkpoint: where its option says, else below the session's location."""
+    fs = LocalFileSystem()
+    if options.checkpoint_location is not None or told is None or told.query_id is None:
+        return QueryCheckpoint.find(fs, options.checkpoint_location)
+    if told.session_location is None:
+        return None
+    return QueryCheckpoint.below(
+        fs, told.session_location, query_name=options.query_name, query_id=told.query_id
+    )
 
 
 def _staged_files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
@@ -203,15 +222,19 @@ def _staged_files(messages: Sequence[WriterCommitMessage | None]) -> list[Staged
     return [message.staged for message in messages if isinstance(message, StagedRows)]
 
 
-def _query_id_of(messages: Sequence[WriterCommitMessage | None]) -> str | None:
-    """Return the id of the query that the tasks ran for."""
-    ids = (message.query_id for message in messages if isinstance(message, StagedRows))
-    return next(ids, None)
+def _first(messages: Sequence[WriterCommitMessage | None]) -> StagedRows:
+    """Return one message; what they say of the query is the same in all. Spark runs a task."""
+    return next(message for message in messages if isinstance(message, StagedRows))
+
+
+def _find_task_property(name: str) -> str | None:
+    context = TaskContext.get()
+    value: str | None = None if context is None else context.getLocalProperty(name)
+    return value
 
 
 def _task_property(name: str) -> str:
-    context = TaskContext.get()
-    value: str | None = None if context is None else context.getLocalProperty(name)
+    value = _find_task_property(name)
     if value is None:
         raise UnavailableError(
             "Spark does not say which query and batch this task belongs to",

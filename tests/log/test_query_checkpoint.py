@@ -261,3 +261,37 @@ def test_an_entry_that_fills_all_that_is_looked_at_names_nothing(
     monkeypatch.setattr("streamlog.log.commits.query_checkpoint._LOG_TAIL_SIZE", 1000)
 
     assert source_of(checkpoint, 0).naming is Naming.NOTHING
+
+
+# ---- below the session's location --------------------------------------------------------------
+def test_a_checkpoint_below_the_sessions_location_is_known_by_the_querys_id(
+    checkpoint: Path,
+) -> None:
+    top = checkpoint.parent
+    for name, content in (("other", '{"id":"query-2"}'), ("damaged", ""), ("empty", None)):
+        (top / name).mkdir()
+        if content is not None:
+            (top / name / "metadata").write_text(content)
+    (top / "a file").write_text("")
+
+    for name in (None, "check point"):
+        for _ in range(2):
+            below = QueryCheckpoint.below(FS, str(top), query_name=name, query_id=QUERY_ID)
+            assert below is not None
+            assert below.path == str(checkpoint)
+    assert QueryCheckpoint.below(FS, str(top), query_name="other", query_id="query-3") is None
+    assert QueryCheckpoint.below(FS, str(top), query_name=None, query_id="query-3") is None
+    assert QueryCheckpoint.below(FS, str(top / "none"), query_name=None, query_id="q") is None
+    assert QueryCheckpoint.below(FS, "hdfs://name/cp", query_name=None, query_id="q") is None
+
+
+def test_a_checkpoint_that_was_found_below_is_looked_for_again_when_it_is_gone(
+    checkpoint: Path,
+) -> None:
+    top = checkpoint.parent
+    assert QueryCheckpoint.below(FS, str(top), query_name=None, query_id=QUERY_ID) is not None
+    checkpoint.rename(top / "renamed")
+
+    below = QueryCheckpoint.below(FS, str(top), query_name=None, query_id=QUERY_ID)
+
+    assert below is not None and below.path == str(top / "renamed")

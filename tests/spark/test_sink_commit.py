@@ -1,6 +1,7 @@
 """The driver's part of the sink, without Spark: a root that stays open from commit to commit."""
 
 import json
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -245,6 +246,24 @@ def test_a_batch_that_the_checkpoint_does_not_know_is_refused(root, sink, checkp
         sink.commit(1, sink.stage(1, b"a"), checkpoint=checkpoint)
 
     assert values_of(root.path, "orders") == []
+
+
+def test_a_root_put_back_from_an_older_copy_stops_the_query(root, sink, checkpoint, tmp_path):
+    copy = shutil.copytree(root.path, tmp_path / "copy")
+    for version in (0, 1):
+        Path(checkpoint.path, f"offsets/{version}").write_text(f"v1\n{{}}\n{version}")
+        sink.commit(version, sink.stage(version, b"%d" % version), checkpoint=checkpoint)
+    put_back = Sink(str(copy))
+    Path(checkpoint.path, "offsets/2").write_text('v1\n{}\n{"in":{"0":2}}')
+    staged = put_back.stage(2, b"2")
+
+    with pytest.raises(CommitMismatchError, match="missing from this log"):
+        put_back.commit(2, staged, checkpoint=checkpoint)
+
+    assert values_of(copy, "orders") == []
+    shutil.rmtree(Path(checkpoint.path, "streamlog"))
+    put_back.commit(2, staged, checkpoint=checkpoint)
+    assert values_of(copy, "orders") == [b"2"]
 
 
 # ---- discarding -------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """What counts as a replay of a real query: by what its checkpoint names, by its rows, by its id."""
 
+import shutil
+
 import pytest
 
 from streamlog.spark.foreach_batch import append_batch
@@ -44,6 +46,55 @@ def copying(request, spark, root, checkpoint, files):
         return run_available(writer.format("streamlog").options(**options))
 
     return copy
+
+
+@pytest.fixture
+def session_location(spark, tmp_path):
+    """The session's location for the checkpoints of queries that have none of their own."""
+    name = "spark.sql.streaming.checkpointLocation"
+    spark.conf.set(name, str(tmp_path / "checkpoints"))
+    yield tmp_path / "checkpoints"
+    spark.conf.unset(name)
+
+
+@pytest.mark.parametrize("query_name", ["copy", None])
+def test_the_sessions_checkpoint_location_is_known(
+    spark, root, files, session_location, query_name
+):
+    """With random rows, a crash before Spark noted the batch is a replay, as with the option."""
+    root.create("out")
+    files("a")
+
+    def copy(location=None):
+        stream = spark.readStream.text(files.path).selectExpr(*RANDOM)
+        writer = stream.writeStream.format("streamlog").options(path=root.path, topic="out")
+        if location is not None:
+            writer = writer.option("checkpointLocation", str(location))
+        return run_available(writer if query_name is None else writer.queryName(query_name))
+
+    assert copy() is None
+    (made,) = session_location.iterdir()
+    checkpoint = Checkpoint(made)
+    assert (made / "streamlog").is_dir(), "the sink found it"
+    checkpoint.forget_commit(0)
+    assert copy(None if query_name else made) is None
+    assert len(sorted_values(root.path, "out")) == 1
+
+
+def test_a_root_put_back_from_an_older_copy_stops_the_query(root, copying, files, tmp_path):
+    files("a")
+    empty = shutil.copytree(root.path, tmp_path / "empty")
+    assert copying() is None
+    first = shutil.copytree(root.path, tmp_path / "first")
+    files("b")
+    assert copying() is None
+    files("c")
+
+    for copy, expected in ((empty, []), (first, ["a"])):
+        shutil.rmtree(root.path)
+        shutil.copytree(copy, root.path)
+        assert "missing from this log" in copying()
+        assert sorted_values(root.path, "out") == expected
 
 
 RANDOM = ("concat(value, ' ', uuid()) value",)

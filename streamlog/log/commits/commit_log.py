@@ -25,6 +25,7 @@ from streamlog.fs.api import FileSystem
 from streamlog.log.commits.admission import StagedCommit, admit, gather
 from streamlog.log.commits.app_lock import locked_app
 from streamlog.log.commits.apply import apply_part, apply_waiting
+from streamlog.log.commits.checkpoint_note import CheckpointNote
 from streamlog.log.commits.chores import Chores, at_once
 from streamlog.log.commits.commit_target import CommitTarget
 from streamlog.log.commits.decisions import Decision
@@ -33,7 +34,7 @@ from streamlog.log.commits.fingerprint import BatchSource, Fingerprint
 from streamlog.log.commits.ground import make_ground_sure, sync_paths
 from streamlog.log.commits.history import History, PastCommit
 from streamlog.log.commits.identity import CommitIdentity, check_identity
-from streamlog.log.commits.inheritance import Inheritance, inheritance_of
+from streamlog.log.commits.inheritance import Inheritance, inheritance_of, past_of
 from streamlog.log.commits.ledger import CommittedRange, Ledgers, ranges_of
 from streamlog.log.commits.pending import PendingDecisions
 from streamlog.log.commits.replay import OnMismatch, ReplayRule, Verdict, judge_commit
@@ -99,6 +100,7 @@ class _Request:
     flush_messages: int | None
     flush_ms: int | None
     inheritance: Inheritance | None
+    note: CheckpointNote | None
 
 
 class CommitLog:
@@ -152,6 +154,7 @@ class CommitLog:
         staged: Sequence[StagedFile],
         *,
         source: BatchSource | None = None,
+        note: CheckpointNote | None = None,
         replay_rule: ReplayRule = ReplayRule.NEXT,
         on_mismatch: str | OnMismatch = OnMismatch.FAIL,
         sync_paths: Sequence[str] = (),
@@ -164,6 +167,7 @@ class CommitLog:
             identity: Whose commit it is; the same again is a replay.
             staged: What the winning attempt of each task reported, in any order.
             source: What the commit is made from, beside its rows, where that is known.
+            note: What the query's checkpoint remembers of the app.
             replay_rule: Which versions may follow the last one.
             on_mismatch: What to do with a known version made from something else.
             sync_paths: Files and directories that must be durable before the commit is: Spark's
@@ -180,7 +184,7 @@ class CommitLog:
             CorruptRecordError: A staged file is damaged; nothing was decided.
             InconsistentTopicIdError: A topic was made anew meanwhile; nothing was decided.
             CommitMismatchError: The version is known with another fingerprint, does not follow
-                the last one, or is forgotten.
+                the last one, is forgotten, or the log lacks versions that `note` knows.
             LockTimeoutError: Another committer or writer kept a lock; nothing was decided.
             UnknownOutcomeError: The commit may stand or not: commit again to learn it.
             StreamLogError: Deciding worked and applying did not: the commit stands, a log line
@@ -199,6 +203,7 @@ class CommitLog:
             flush_messages=flush_messages,
             flush_ms=flush_ms,
             inheritance=inheritance_of(identity, self._pending, self._ledgers, self._app_lock),
+            note=note,
         )
         with self._app_lock(identity.app):
             outcome, standing = self._commit(request)
@@ -226,12 +231,13 @@ class CommitLog:
         """Judge and do it; once more where another committer was faster in spite of the lock."""
         for attempt in range(1, _ATTEMPTS + 1):
             history = History.load(request.identity.app, self._pending, self._ledgers)
-            past, last_version = _past_of(request, history)
+            past, last_version = past_of(history, request.inheritance, request.identity.version)
             verdict, index = judge_commit(
                 request.identity,
                 request.fingerprint,
                 [old.fingerprint for old in past],
                 last_version=last_version,
+                note=request.note,
                 rule=request.rule,
                 on_mismatch=request.on_mismatch,
             )
@@ -481,13 +487,6 @@ class CommitLog:
         lock = locked_app(self._fs, self._clock, self._root, app, timeout_ms=timeout_ms)
         with self._turn, lock:
             yield
-
-
-def _past_of(request: _Request, history: History) -> tuple[Sequence[PastCommit], int]:
-    """Return what stands for the version already, and the app's last version."""
-    if history.is_new and request.inheritance is not None:
-        return request.inheritance.past, request.inheritance.last_version
-    return history.find(request.identity.version), history.standing.last_version
 
 
 def _cannot_open(partitions: Sequence[TopicPartition]) -> Sequence[CommitTarget]:

@@ -25,7 +25,7 @@ from streamlog.log.commits.identity import CommitIdentity, FormerName, app_key
 from streamlog.log.commits.ledger import Ledgers
 from streamlog.log.commits.pending import PendingDecisions
 
-__all__ = ["Inheritance", "inheritance_of", "inherited"]
+__all__ = ["Inheritance", "inheritance_of", "inherited", "past_of"]
 
 
 class LockApp(Protocol):
@@ -82,6 +82,20 @@ def inherited(former: FormerName, history: History, version: int) -> Inheritance
     if topic is not None and topics - {topic}:
         past = [old for old in past if topic in {part.topic_partition.topic for part in old.parts}]
     return Inheritance(history.standing.last_version, tuple(past))
+
+
+def past_of(
+    history: History, inheritance: Inheritance | None, version: int
+) -> tuple[Sequence[PastCommit], int]:
+    """Return the revisions of a version that stand already, and the app's last version.
+
+    Raises:
+        CorruptCheckpointError: A decision cannot be read.
+        StorageError: The disk refuses.
+    """
+    if history.is_new and inheritance is not None:
+        return inheritance.past, inheritance.last_version
+    return history.find(version), history.standing.last_version
 
 
 def _has_past(app: str, pending: PendingDecisions, ledgers: Ledgers) -> bool:

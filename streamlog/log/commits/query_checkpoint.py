@@ -7,6 +7,7 @@ Spark keeps a query's progress in a directory of small files:
                     before the batch runs
     commits/<N>     batch N is done
     sources/<i>/<n> what a file source remembers of its own
+    streamlog/…     what our sinks have committed, written by us (`checkpoint_note`)
 
 A batch that runs again has the same number; whether it is the same batch is told by the source
 lines of `offsets/<N>` and by the files that `sources` names, which a commit therefore has in its
@@ -23,11 +24,13 @@ import json
 import logging
 import os
 import re
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from streamlog.errors import CorruptCheckpointError, FileMissingError
+from streamlog.errors import CorruptCheckpointError, FileMissingError, StorageError
 from streamlog.fs.api import FileKind, FileSystem, OpenMode
 from streamlog.fs.files import read_file
+from streamlog.log.commits.checkpoint_note import CheckpointNote
 from streamlog.log.commits.fingerprint import (
     BatchSource,
     Naming,
@@ -76,10 +79,14 @@ def _warn_once(location: str) -> None:
     """Say, once a process, what a checkpoint on another file system means."""
     _logger.warning(
         "checkpoint %s is not a local directory, so commits cannot make it durable: after a power "
-        "cut that takes a batch from it, Spark may plan that batch anew with other rows. It is "
-        "told by rows and checksum then, and stops the query (option onReplayMismatch)",
+        "cut that takes a batch from it, Spark may plan that batch again with other rows. Its rows "
+        "and checksum show that then, and the query stops (option onReplayMismatch). A log that is "
+        "put back from an older copy is not noticed in foreachBatch",
         location,
     )
+
+
+_known_checkpoints: Final[dict[tuple[str, str], str]] = {}  # of a location and a query id
 
 
 class FinishedBatch(NamedTuple):
@@ -90,7 +97,7 @@ class FinishedBatch(NamedTuple):
 
 
 class QueryCheckpoint:
-    """The checkpoint directory of one streaming query, read-only.
+    """The checkpoint directory of one streaming query; what Spark keeps in it is only read.
 
     Args:
         fs: Where it is.
@@ -118,6 +125,45 @@ class QueryCheckpoint:
                 return cls(fs, path)
         if location:
             _warn_once(location)
+        return None
+
+    @classmethod
+    def below(
+        cls, fs: FileSystem, top: str, *, query_name: str | None, query_id: str
+    ) -> "QueryCheckpoint | None":
+        """Return the checkpoint that Spark made for a query below the session's location.
+
+        A query without an own checkpointLocation gets a directory of its own below
+        `spark.sql.streaming.checkpointLocation`: called after the query, or, where that has no
+        name, by a random UUID which Spark shows to nobody. So it is known by the query's id.
+
+        Args:
+            fs: Where it is.
+            top: The session's location.
+            query_name: The query's name, None for none.
+            query_id: The query's id.
+
+        Returns:
+            The checkpoint; None where no local directory below `top` is that query's.
+
+        Raises:
+            StorageError: A directory cannot be read.
+
+        Source: org.apache.spark.sql.classic.StreamingQueryManager, ResolveWriteToStream.
+        """
+        path = local_path(top)
+        if path is not None:
+            path = os.path.realpath(path)
+            for each in _candidates(fs, path, query_name, query_id):
+                checkpoint = cls(fs, each)
+                try:
+                    found_id = checkpoint.query_id()
+                except (CorruptCheckpointError, StorageError):  # another query's, or no query's
+                    continue
+                if found_id == query_id:
+                    _known_checkpoints[path, query_id] = each
+                    return checkpoint
+        _warn_once(top)
         return None
 
     def query_id(self) -> str:
@@ -252,7 +298,7 @@ class QueryCheckpoint:
         Raises:
             StorageError: The directory cannot be read.
         """
-        numbers = [int(name) for name in self._list(os.path.join(self.path, "commits"))
+        numbers = [int(name) for name in _list(self._fs, os.path.join(self.path, "commits"))
                    if _BATCH.fullmatch(name)]  # fmt: skip
         for batch_id in sorted(numbers, reverse=True):
             found = self._fs.stat(self._numbered("commits", batch_id))
@@ -287,6 +333,15 @@ class QueryCheckpoint:
             *(path for path in directories if self._is(FileKind.DIRECTORY, path)),
         )
 
+    def note(self, root_fs: FileSystem, root: str, app: str) -> CheckpointNote:
+        """Return what this checkpoint remembers of an app's commits to a root.
+
+        Raises:
+            CorruptCheckpointError: The note, or the root's `meta.properties`, is damaged.
+            StorageError: The disk refuses.
+        """
+        return CheckpointNote.find(self._fs, self.path, root_fs=root_fs, root=root, app=app)
+
     def _numbered(self, kind: str, batch_id: int) -> str:
         return os.path.join(self.path, kind, str(batch_id))
 
@@ -298,19 +353,29 @@ class QueryCheckpoint:
         top = os.path.join(self.path, "sources")
         if not self._is(FileKind.DIRECTORY, top):
             return []
-        logs = [os.path.join(top, name) for name in self._list(top)]
+        logs = [os.path.join(top, name) for name in _list(self._fs, top)]
         return [top, *(log for log in logs if self._is(FileKind.DIRECTORY, log))]
 
     def _newest(self, log: str) -> list[str]:
-        entries = [match for name in self._list(log) if (match := _LOG_ENTRY.fullmatch(name))]
+        entries = [match for name in _list(self._fs, log) if (match := _LOG_ENTRY.fullmatch(name))]
         newest = max((int(entry[1]) for entry in entries), default=None)
         return [os.path.join(log, entry[0]) for entry in entries if int(entry[1]) == newest]
 
-    def _list(self, path: str) -> list[str]:
-        try:
-            return self._fs.list(path)
-        except FileMissingError:  # Spark cleans up while we look
-            return []
+
+def _candidates(fs: FileSystem, top: str, query_name: str | None, query_id: str) -> Iterator[str]:
+    """Yield the directories that may be a query's; where it was found before comes first."""
+    known = _known_checkpoints.get((top, query_id))
+    if known is not None:
+        yield known
+    for name in [query_name] if query_name else _list(fs, top):
+        yield os.path.join(top, name)
+
+
+def _list(fs: FileSystem, path: str) -> list[str]:
+    try:
+        return fs.list(path)
+    except FileMissingError:  # Spark cleans up while we look
+        return []
 
 
 def _start(before: list[str] | None, source: int, batch_id: int) -> int | None:

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from streamlog.errors import CommitMismatchError, InvalidOptionError
+from streamlog.log.commits.checkpoint_note import CheckpointNote
 from streamlog.log.commits.fingerprint import Fingerprint, Likeness
 from streamlog.log.commits.identity import CommitIdentity
 from streamlog.log.commits.ledger import KEPT_FINGERPRINTS
@@ -65,6 +66,7 @@ class Place(Enum):
     OTHER = "known, with other fingerprints only"
     ANOTHER_QUERY = "known, committed by other queries only"
     FORGOTTEN = "not above the last, and not known"
+    LOST = "above last + 1, and the checkpoint remembers a version that the log does not know"
 
 
 class Verdict(Enum):
@@ -101,6 +103,7 @@ CASES: Final = (
     Case(Place.ANOTHER_QUERY,  _,                  OnMismatch.SKIP,   Verdict.REFUSE),
     Case(Place.ANOTHER_QUERY,  _,                  OnMismatch.APPEND, Verdict.APPEND),
     Case(Place.FORGOTTEN,      _,                  _,                 Verdict.REFUSE),
+    Case(Place.LOST,           _,                  _,                 Verdict.REFUSE),
 )
 # fmt: on
 
@@ -111,6 +114,7 @@ def judge_commit(
     known: Sequence[Fingerprint],
     *,
     last_version: int,
+    note: CheckpointNote | None = None,
     rule: ReplayRule,
     on_mismatch: OnMismatch,
 ) -> tuple[Verdict, int]:
@@ -122,6 +126,7 @@ def judge_commit(
         known: What the version was made from when it was committed, a fingerprint for each
             revision that is remembered, oldest first.
         last_version: The highest version committed, -1 for none.
+        note: What the query's checkpoint remembers of the app; None where there is no checkpoint.
         rule: Which versions may follow the last one.
         on_mismatch: What to do with a known version made from something else.
 
@@ -129,8 +134,11 @@ def judge_commit(
         CommitMismatchError: The commit must not be made.
     """
     alike = [old.likeness(fingerprint) for old in known]
-    place = place_of(identity.version, last_version=last_version, known=alike)
+    noted = None if note is None else note.version
+    place = place_of(identity.version, last_version=last_version, known=alike, noted=noted)
     verdict = judge(place, rule, on_mismatch)
+    if place is Place.LOST and note is not None:
+        raise _refuse_lost(identity, note, last_version)
     if verdict is Verdict.REFUSE:
         raise refuse(
             identity, place, last_version=last_version, fingerprint=fingerprint, known=known
@@ -142,14 +150,19 @@ def judge_commit(
     return verdict, len(known)
 
 
-def place_of(version: int, *, last_version: int, known: Sequence[Likeness]) -> Place:
+def place_of(
+    version: int, *, last_version: int, known: Sequence[Likeness], noted: int | None = None
+) -> Place:
     """Return where a version lies.
 
     Args:
         version: The version.
         last_version: The highest one committed, -1 for none.
         known: How the commit is like each of its revisions that are remembered.
+        noted: The highest version that the query's checkpoint remembers, None for none.
     """
+    if noted is not None and last_version < noted and last_version + 1 < version:
+        return Place.LOST  # a batch between the last one and this one may be missing
     if last_version < 0:
         return Place.FIRST
     if Likeness.SAME in known:
@@ -221,4 +234,19 @@ def refuse(
         expected=f"{last_version + 1}, or one of the last {KEPT_FINGERPRINTS} again",
         hint="restore the checkpoint that belongs to this log, or start a new query with a new "
         "checkpoint (or another txnAppId)",
+    )
+
+
+def _refuse_lost(
+    identity: CommitIdentity, note: CheckpointNote, last_version: int
+) -> CommitMismatchError:
+    knows = f"version {last_version}" if last_version >= 0 else "no version"
+    return CommitMismatchError(
+        f"batches that {identity.app} committed are missing from this log: it was put back from an "
+        f"older copy, or made new, while the checkpoint went on",
+        path=note.path,
+        got=f"{identity}, and a log that knows {knows}",
+        expected=f"a log that knows version {note.version}, as the checkpoint does",
+        hint="put back a log and a checkpoint that belong together, or start a new query with a "
+        "new checkpoint; to go on and leave the missing batches out, delete the file named above",
     )
