@@ -67,6 +67,7 @@ class ServerConfig:
         log_cleaner_io_buffer_load_factor: How full that may get.
         log_cleaner_io_max_bytes_per_second: How fast compaction reads and writes.
         offsets_retention_minutes: When a reader that is silent counts no more.
+        streamlog_lock_timeout_ms: How long a writer waits for another one.
         streamlog_readers_max_bytes: How much of a partition readers may hold back; -1: no limit.
         topic_defaults: Topic keys that the root sets, as text.
 
@@ -126,6 +127,12 @@ class ServerConfig:
         "offsets.retention.minutes", INT, at_least(1),
         "A reader that has not moved for this long counts no more: nothing is kept for it.",
         default=7 * 24 * 60, unit="minutes",
+    )
+    streamlog_lock_timeout_ms: int = setting(
+        "streamlog.lock.timeout.ms", LONG, at_least(0),
+        "How long a writer waits for a lock that another one holds, a partition's or that of the "
+        "commits of an app. Spark's writers have an option of their own. (Not a key of Kafka's.)",
+        default=30_000, unit="ms",
     )
     streamlog_readers_max_bytes: int = setting(
         "streamlog.readers.max.bytes", LONG, at_least(-1),

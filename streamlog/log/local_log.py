@@ -159,7 +159,9 @@ class LocalLog:
         if not is_adopted:
             self._after_recovery(mine)
             has_rebooted = mine is None and (state is not None or durable_offset is not None)
-            may_be_lost = has_rebooted and self.log_end_offset > 0
+            # An epoch that is known was written before the first of its records: all may be lost.
+            had_records = self.log_end_offset > 0 or self.epochs.latest_epoch is not None
+            may_be_lost = has_rebooted and had_records
             self.is_epoch_due = may_be_lost or loaded.tail_was_cut
             if not self.is_epoch_due:
                 self._truncate_epochs(self.log_end_offset + 1)  # one may start right there

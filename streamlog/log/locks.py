@@ -37,8 +37,8 @@ from streamlog.binary.crc import crc32c
 from streamlog.clock import Clock
 from streamlog.errors import UnavailableError
 from streamlog.fs.api import FileLock, FileSystem
-from streamlog.fs.files import acquire_lock
 from streamlog.fs.names import fitting_name
+from streamlog.log.waiting import wait_for_lock
 from streamlog.topic import TopicPartition
 
 __all__ = [
@@ -136,14 +136,8 @@ def take_partition_lock(
         LockTimeoutError: Somebody else held it all the time; names holder and age.
         StorageError: The lock file cannot be opened.
     """
-    return acquire_lock(
-        fs,
-        clock,
-        lock_path(root, partition),
-        shared=False,
-        timeout_ms=timeout_ms,
-        what=f"partition {partition}",
-    )
+    path = lock_path(root, partition)
+    return wait_for_lock(fs, clock, path, timeout_ms=timeout_ms, what=f"partition {partition}")
 
 
 def read_state(lock: FileLock) -> bytes:

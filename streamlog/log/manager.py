@@ -10,7 +10,6 @@ import os
 import random as random_module
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
@@ -22,15 +21,21 @@ from streamlog.fs.local import LocalFileSystem
 from streamlog.log import registry, roots, topics
 from streamlog.log.checkpoints import write_high_watermarks
 from streamlog.log.commits.chores import Chores, at_once
+from streamlog.log.description import (
+    PartitionDescription,
+    TopicDescription,
+    describe_partition,
+)
 from streamlog.log.handles import close_together, open_together
 from streamlog.log.locks import refuse_live_broker
-from streamlog.log.maintenance.book import Deed, read_deeds
-from streamlog.log.maintenance.holds import Held, Holds
+from streamlog.log.maintenance.book import read_deeds
+from streamlog.log.maintenance.holds import Holds
 from streamlog.log.meta_properties import read_meta_properties
 from streamlog.log.open_writers import OpenWriter
 from streamlog.log.root_marks import RootMarks
 from streamlog.log.roots import check_root, is_our_root, make_root, read_server_config
-from streamlog.server_config import ConfigEntry, ServerConfig
+from streamlog.log.waiting import Patience
+from streamlog.server_config import ServerConfig
 from streamlog.topic import TopicPartition, check_topic_name
 
 if TYPE_CHECKING:
@@ -43,48 +48,6 @@ __all__ = ["LogManager", "PartitionDescription", "TopicDescription"]
 _DEEDS_TOLD: Final = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionDescription:
-    """Facts about one partition, all as of one moment.
-
-    Attributes:
-        partition: Its number.
-        path: Its directory.
-        leader: The node that leads it: this root's `node.id`, 0 where it has none.
-        leader_epoch: The latest epoch, -1 where none is known.
-        log_start_offset: The first offset that may be read.
-        high_watermark: Up to where records are committed.
-        log_end_offset: The offset the next record gets.
-        segments: How many segments it has.
-        size_bytes: Bytes of all segments.
-    """
-
-    partition: int
-    path: str
-    leader: int
-    leader_epoch: int
-    log_start_offset: int
-    high_watermark: int
-    log_end_offset: int
-    segments: int
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicDescription:
-    """A topic: its id, its partitions by number, every setting in force with its source.
-
-    `held` is what recorded readers keep of it, `deeds` what maintenance did to it last.
-    """
-
-    name: str
-    topic_id: str | None
-    partitions: tuple[PartitionDescription, ...]
-    configs: tuple[ConfigEntry, ...]
-    held: tuple[Held, ...]
-    deeds: tuple[Deed, ...]
-
-
 class LogManager:
     """A log root; see `LogManager.open`.
 
@@ -93,6 +56,7 @@ class LogManager:
         fs: The file system it lies in.
         clock: The clock it goes by.
         marks: The recovery points and log starts of its partitions.
+        patience: How long to wait for other writers.
 
     Source: org.apache.kafka.storage.internals.log.LogManager.
     """
@@ -105,10 +69,13 @@ class LogManager:
         clock: Clock,
         random: random_module.Random,
         chores: Chores,
+        lock_timeout_ms: float | None,
     ) -> None:
         self.root = root
         self.fs, self.clock, self._random, self._chores = fs, clock, random, chores
         self.marks = RootMarks(fs, clock, root)
+        self.patience = Patience()
+        self._lock_timeout_ms = lock_timeout_ms
         self._guard = threading.RLock()
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._readers: dict[TopicPartition, LogReader] = {}
@@ -127,6 +94,7 @@ class LogManager:
         clock: Clock | None = None,
         random: random_module.Random | None = None,
         chores: Chores = at_once,
+        lock_timeout_ms: float | None = None,
     ) -> "LogManager":
         """Open a log root.
 
@@ -139,6 +107,8 @@ class LogManager:
             clock: The clock; the machine's own by default.
             random: For ids.
             chores: Does what commits leave to be done; at once by default.
+            lock_timeout_ms: How long to wait for other writers; `streamlog.lock.timeout.ms` of
+                the root by default.
 
         Returns:
             The open root; close it, or use it as a context manager.
@@ -154,7 +124,14 @@ class LogManager:
         if create:
             make_root(fs, clock, path, random=random, adopt=adopt)
         check_root(fs, path)
-        return cls(path, fs=fs, clock=clock, random=random, chores=chores)
+        return cls(
+            path,
+            fs=fs,
+            clock=clock,
+            random=random,
+            chores=chores,
+            lock_timeout_ms=lock_timeout_ms,
+        )
 
     # ---- topics ------------------------------------------------------------------------------
     @property
@@ -203,7 +180,7 @@ class LogManager:
             reader = self.reader(name, number)
             reader.refresh()
             topic_id = topic_id or reader.topic_id
-            described.append(_describe(reader, number, path, leader))
+            described.append(describe_partition(reader, number, path, leader))
             sizes = [segment.size for segment in reader.segments]
             partition = TopicPartition(name, number)
             held += holds.of(partition, path, reader.segments.base_offsets, sizes)
@@ -359,7 +336,12 @@ class LogManager:
         path = self._path(wanted)
         self._enter()
         return PartitionLog.open(
-            path, fs=self.fs, clock=self.clock, random=self._random, marks=self.marks
+            path,
+            fs=self.fs,
+            clock=self.clock,
+            random=self._random,
+            lock_timeout_ms=self.patience,
+            marks=self.marks,
         )
 
     def reader(self, topic: str, partition: int) -> "LogReader":
@@ -393,6 +375,7 @@ class LogManager:
                     self.root,
                     open_logs=self.logs,
                     marks=self.marks,
+                    lock_timeout_ms=self.patience,
                     chores=self._chores,
                 )
             return self._commits
@@ -441,6 +424,9 @@ class LogManager:
             refuse_live_broker(self.fs, self.root)
             if not is_our_root(self.fs, self.root):
                 make_root(self.fs, self.clock, self.root, random=self._random)
+            timeout_ms = self._lock_timeout_ms
+            default_ms = self.server_config.streamlog_lock_timeout_ms
+            self.patience.timeout_ms = default_ms if timeout_ms is None else timeout_ms
             self._writer = OpenWriter.enter(self.fs, self.clock, self.root)
 
     def _path(self, wanted: TopicPartition) -> str:
@@ -480,17 +466,3 @@ class LogManager:
 
     def __repr__(self) -> str:
         return f"<LogManager {self.root}{' closed' if self._closed else ''}>"
-
-
-def _describe(reader: "LogReader", number: int, path: str, leader: int) -> PartitionDescription:
-    return PartitionDescription(
-        partition=number,
-        path=path,
-        leader=leader,
-        leader_epoch=reader.leader_epoch,
-        log_start_offset=reader.log_start_offset,
-        high_watermark=reader.high_watermark,
-        log_end_offset=reader.log_end_offset,
-        segments=len(reader.segments),
-        size_bytes=reader.size,
-    )

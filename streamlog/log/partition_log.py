@@ -31,6 +31,7 @@ from streamlog.log.root_marks import RootMarks
 from streamlog.log.roots import read_server_config
 from streamlog.log.session import WriterSession
 from streamlog.log.time_search import offset_for_timestamp
+from streamlog.log.waiting import Patience
 from streamlog.log.writer_lock import WriterLock
 from streamlog.records.batch import BatchTable
 from streamlog.records.builder import InputColumns, encode_columns
@@ -59,7 +60,7 @@ class PartitionLog(LogFacts, IterableLog):
         fs: FileSystem,
         clock: Clock,
         random: random_module.Random,
-        lock_timeout_ms: float,
+        lock_timeout_ms: float | Patience | None,
         marks: RootMarks | None,
     ) -> None:
         self.path, self.root = path, os.path.dirname(path)
@@ -68,21 +69,21 @@ class PartitionLog(LogFacts, IterableLog):
         locks.refuse_live_broker(fs, self.root)
         self.topic_id = registry.ensure_partition(fs, clock, self.root, partition, random=random)
         source = topics.ConfigFiles(fs, self.root, partition.topic)
+        server = read_server_config(fs, self.root)
+        patience = Patience.of(lock_timeout_ms, default_ms=server.streamlog_lock_timeout_ms)
         self._log = LocalLog(
             fs,
             self.path,
             partition,
             config=config or source.load(),
             random=random,
-            producer_expiration_ms=read_server_config(fs, self.root).producer_id_expiration_ms,
+            producer_expiration_ms=server.producer_id_expiration_ms,
         )
         self._session = WriterSession(
             fs,
             clock,
             self._log,
-            WriterLock(
-                fs, clock, random, root=self.root, partition=partition, timeout_ms=lock_timeout_ms
-            ),
+            WriterLock(fs, clock, random, root=self.root, partition=partition, patience=patience),
             path=self.path,
             root=self.root,
             partition=partition,
@@ -109,7 +110,7 @@ class PartitionLog(LogFacts, IterableLog):
         fs: FileSystem | None = None,
         clock: Clock | None = None,
         random: random_module.Random | None = None,
-        lock_timeout_ms: float = 30_000,
+        lock_timeout_ms: float | Patience | None = None,
         marks: RootMarks | None = None,
     ) -> "PartitionLog":
         """Open a partition for writing; make its topic where that is missing.
@@ -123,7 +124,7 @@ class PartitionLog(LogFacts, IterableLog):
             fs: The file system; the machine's own by default.
             clock: The clock; the machine's own by default.
             random: For topic ids and jitter.
-            lock_timeout_ms: How long to wait for another writer.
+            lock_timeout_ms: How long to wait for another writer; the root's setting by default.
             marks: Those of the `LogManager` that stands for this writer in the root's books.
 
         Returns:

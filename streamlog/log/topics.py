@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from streamlog.log.commits.commit_log import CommitLog
     from streamlog.log.commits.retirement import OpenLogs
     from streamlog.log.root_marks import RootMarks
+    from streamlog.log.waiting import Patience
 
 __all__ = [
     "ConfigFiles",
@@ -311,9 +312,18 @@ def commit_log(
     *,
     open_logs: "OpenLogs | None" = None,
     marks: "RootMarks | None" = None,
+    lock_timeout_ms: "float | Patience | None" = None,
     chores: Chores = at_once,
 ) -> "CommitLog":
     """Return the commits of a root; imported late, for it uses partitions itself."""
     from streamlog.log.commits.commit_log import CommitLog
 
-    return CommitLog(root, fs=fs, clock=clock, open_logs=open_logs, marks=marks, chores=chores)
+    return CommitLog(
+        root,
+        fs=fs,
+        clock=clock,
+        open_logs=open_logs,
+        marks=marks,
+        lock_timeout_ms=lock_timeout_ms,
+        chores=chores,
+    )

@@ -15,6 +15,7 @@ from streamlog.errors import InvalidRequestError
 from streamlog.fs.api import FileLock, FileSystem
 from streamlog.log import locks
 from streamlog.log.locks import SharedState, StateFlag
+from streamlog.log.waiting import Patience
 from streamlog.topic import TopicPartition
 
 __all__ = ["WriterLock"]
@@ -31,7 +32,7 @@ class WriterLock:
         random: Numbers the generations, so that no two handles count alike.
         root: The log root.
         partition: The partition.
-        timeout_ms: How long to wait for other processes.
+        patience: How long to wait for other processes.
 
     Attributes:
         flags: Those in the lock file; none where this handle does not know them.
@@ -45,10 +46,10 @@ class WriterLock:
         *,
         root: str,
         partition: TopicPartition,
-        timeout_ms: float,
+        patience: Patience,
     ) -> None:
         self._fs, self._clock, self._random = fs, clock, random
-        self._root, self._partition, self._timeout_ms = root, partition, timeout_ms
+        self._root, self._partition, self._patience = root, partition, patience
         self._threads = threading.RLock()
         self._pid = os.getpid()
         self._boot_id = fs.boot_id()
@@ -123,8 +124,9 @@ class WriterLock:
             if paused.resume():
                 return paused
             paused.release()
+        timeout_ms = self._patience.timeout_ms
         return locks.take_partition_lock(
-            self._fs, self._clock, self._root, self._partition, timeout_ms=self._timeout_ms
+            self._fs, self._clock, self._root, self._partition, timeout_ms=timeout_ms
         )
 
     def close(self) -> None:

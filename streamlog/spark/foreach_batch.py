@@ -54,6 +54,7 @@ def append_batch(
     compression_type: str | None = None,
     flush_messages: int | None = None,
     flush_ms: int | None = None,
+    lock_timeout_ms: int | None = None,
     on_replay_mismatch: str | None = None,
     maintenance: str | None = None,
 ) -> "BatchAppender":
@@ -71,6 +72,7 @@ def append_batch(
         compression_type: none, gzip, snappy, lz4 or zstd; none by default.
         flush_messages: Overrides the topic's `flush.messages`.
         flush_ms: Overrides the topic's `flush.ms`.
+        lock_timeout_ms: How long to wait for other writers; 10 minutes by default.
         on_replay_mismatch: What to do when a repeated batch has other rows than the first: fail
             (the default), skip or append.
         maintenance: auto keeps the root in bounds between triggers; off by default.
@@ -87,6 +89,7 @@ def append_batch(
         "kafka.compression.type": compression_type,
         "flush.messages": flush_messages,
         "flush.ms": flush_ms,
+        "lock.timeout.ms": lock_timeout_ms,
         "onReplayMismatch": on_replay_mismatch,
         "maintenance": maintenance,
     }

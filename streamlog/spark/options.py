@@ -179,6 +179,12 @@ OPTIONS: Final = (
     Option("flush.messages", Use.WRITE, "the topic's", "Overrides flush.messages of the topic."),
     Option("flush.ms", Use.WRITE, "the topic's", "Overrides flush.ms of the topic."),
     Option(
+        "lock.timeout.ms",
+        Use.WRITE,
+        "600000",
+        "How long to wait for other writers of a partition; every 10 s a warning names the holder.",
+    ),
+    Option(
         "txnAppId",
         Use.WRITE,
         "the query's id",

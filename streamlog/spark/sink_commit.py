@@ -116,7 +116,7 @@ def discard_staged(
         return
     try:
         with _opened(options.root, fs) as root:
-            root.abort(identity, staged)
+            root.abort(identity, staged, options)
     except StreamLogError as error:  # they go when they are old
         _logger.warning("staged files of %s stay for a while: %s", identity, error)
 
@@ -159,7 +159,7 @@ class _OpenRoot:
         """Commit, once more from the start where a topic is not the one that was open."""
         was_open = self._manager is not None
         try:
-            return self._open().commits.commit(
+            return self._open(options).commits.commit(
                 identity,
                 staged,
                 source=source,
@@ -178,9 +178,11 @@ class _OpenRoot:
             identity, staged, options, rule=rule, source=source, note=note, sync_paths=sync_paths
         )
 
-    def abort(self, identity: CommitIdentity, staged: Sequence[StagedFile]) -> None:
+    def abort(
+        self, identity: CommitIdentity, staged: Sequence[StagedFile], options: SinkOptions
+    ) -> None:
         """Remove staged files that no decision names."""
-        self._open().commits.abort(identity, staged)
+        self._open(options).commits.abort(identity, staged)
 
     def maintain(self) -> None:
         """Begin with what maintenance finds due, unless that is being done."""
@@ -204,11 +206,16 @@ class _OpenRoot:
             with contextlib.suppress(StreamLogError):  # a failed sync of what stands decided
                 manager.close()
 
-    def _open(self) -> LogManager:
+    def _open(self, options: SinkOptions) -> LogManager:
         if self._manager is None:
             self._manager = LogManager.open(
-                self._path, fs=self._fs, clock=SystemClock(), chores=self._chores
+                self._path,
+                fs=self._fs,
+                clock=SystemClock(),
+                chores=self._chores,
+                lock_timeout_ms=options.lock_timeout_ms,
             )
+        self._manager.patience.timeout_ms = options.lock_timeout_ms
         return self._manager
 
 

@@ -11,8 +11,9 @@ from streamlog.records.record import CompressionType
 from streamlog.spark.options import Use, check_options, parse_choice, parse_integer
 from streamlog.topic import check_topic_name
 
-__all__ = ["SinkOptions"]
+__all__ = ["LOCK_TIMEOUT_MS", "SinkOptions"]
 
+LOCK_TIMEOUT_MS: Final = 600_000  # a query had better be late than end; a line names the holder
 _MAX_VERSION: Final = 2**63 - 1
 _MISMATCH_RULES: Final = ("fail", "skip", "append")
 
@@ -27,6 +28,7 @@ class SinkOptions:
         compression: The codec of topics whose `compression.type` is `producer`.
         flush_messages: Overrides the topic's `flush.messages`.
         flush_ms: Overrides the topic's `flush.ms`.
+        lock_timeout_ms: How long to wait for other writers.
         app_id: Who writes; None for the query's id.
         version: Which of its writes this is; None for the batch's id.
         on_mismatch: What to do about a replay with another fingerprint: fail, skip, append.
@@ -40,6 +42,7 @@ class SinkOptions:
     compression: CompressionType = CompressionType.NONE
     flush_messages: int | None = None
     flush_ms: int | None = None
+    lock_timeout_ms: int = LOCK_TIMEOUT_MS
     app_id: str | None = None
     version: int | None = None
     on_mismatch: str = "fail"
@@ -67,6 +70,7 @@ class SinkOptions:
             compression=_compression(checked),
             flush_messages=parse_integer(checked, "flush.messages"),
             flush_ms=parse_integer(checked, "flush.ms", minimum=0),
+            lock_timeout_ms=_lock_timeout_ms(checked),
             app_id=_app_id(checked, use),
             version=parse_integer(checked, "txnVersion", minimum=0, maximum=_MAX_VERSION),
             on_mismatch=parse_choice(checked, "onReplayMismatch", _MISMATCH_RULES, default="fail"),
@@ -105,6 +109,11 @@ def _root(options: Mapping[str, str]) -> str:
             expected="a path, or a file: URI",
         )
     return root
+
+
+def _lock_timeout_ms(options: Mapping[str, str]) -> int:
+    given = parse_integer(options, "lock.timeout.ms", minimum=0)
+    return LOCK_TIMEOUT_MS if given is None else given
 
 
 def _compression(options: Mapping[str, str]) -> CompressionType:

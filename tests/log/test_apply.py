@@ -10,7 +10,7 @@ from streamlog.config import LogConfig
 from streamlog.errors import CommitMismatchError, CorruptDataError, CorruptRecordError
 from streamlog.fs.api import OpenMode
 from streamlog.log.commits import apply
-from streamlog.log.commits.admission import admit, gather
+from streamlog.log.commits.admission import check_part, gather, place_part
 from streamlog.log.commits.apply import apply_part
 from streamlog.log.commits.decisions import DecidedPart, Decision
 from streamlog.log.commits.extents import ExtentReader
@@ -37,7 +37,8 @@ def prepare(
 
     log = scene.manager.log("t", 0)
     with log.writing():
-        part = admit(log, commit.parts[0], new_reader(), standing or Standing(), NOW)
+        check_part(log.config, commit.parts[0], new_reader(), NOW)
+        part = place_part(log, commit.parts[0], standing or Standing(), NOW)
     decision = Decision(
         identity=CommitIdentity(APP, 0),
         revision=0,

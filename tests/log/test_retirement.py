@@ -159,7 +159,9 @@ def test_orphans_of_committed_versions_go_and_those_of_later_ones_stay() -> None
 def test_what_an_interrupted_retirement_left_goes_with_the_next_one() -> None:
     scene = Scene()
     scene.commit(0)
-    dying = scene.over(Fault(operation="remove", errno=errno.EIO))
+    dying = scene.over(
+        Fault(operation="remove", path_suffix="@00000000000000000001", errno=errno.EIO)
+    )
     with pytest.raises(UnavailableError):
         dying.commits.retire()
     assert len(scene.pending_names()) == 1, "retired, and still there"

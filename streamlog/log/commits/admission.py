@@ -41,7 +41,7 @@ from streamlog.records.record import NO_TIMESTAMP, CompressionType
 from streamlog.records.table import BatchTable
 from streamlog.topic import TopicPartition, parse_partition_directory
 
-__all__ = ["StagedCommit", "StagedPart", "admit", "gather"]
+__all__ = ["StagedCommit", "StagedPart", "check_part", "gather", "place_part"]
 
 LOG_APPEND_TIME: Final = "LogAppendTime"
 _FOREIGN_BITS: Final = TRANSACTIONAL_MASK | CONTROL_MASK | DELETE_HORIZON_MASK
@@ -125,31 +125,45 @@ def gather(identity: CommitIdentity, staged: Sequence[StagedFile]) -> StagedComm
     )
 
 
-def admit(
-    log: CommitTarget, part: StagedPart, reader: ExtentReader, standing: Standing, now_ms: int
-) -> DecidedPart:
-    """Check all that a partition could refuse; return what is to be done to it.
+def check_part(config: LogConfig, part: StagedPart, reader: ExtentReader, now_ms: int) -> None:
+    """Check all that a partition could refuse of what is staged for it; no lock is needed.
+
+    Reading, inflating and checking gigabytes takes seconds: it is done before any partition's lock
+    is taken, or other writers would wait for it. Where the settings have changed by the time that
+    the locks are held, it is done again under them.
+
+    Args:
+        config: The settings of the topic.
+        part: The batches staged for the partition.
+        reader: Reads them; keeps what fits for applying.
+        now_ms: The time, in ms since 1970.
+
+    Raises:
+        CorruptRecordError: The bytes are not the batches that a task reported.
+        InvalidRequestError: A batch or a record that the topic refuses (its leaves say why).
+        StorageError: The disk refuses.
+    """
+    for extent in part.extents:
+        buffer, table = reader.read(extent, keep=True)
+        where = reader.path(extent), extent.position
+        _check_sizes(table, config, where)
+        _check_attributes(table, config, where)
+        _check_records(buffer, table, config, now_ms, where)
+
+
+def place_part(log: CommitTarget, part: StagedPart, standing: Standing, now_ms: int) -> DecidedPart:
+    """Return what is to be done to a partition: all that depends on where its log ends.
 
     Args:
         log: The partition, within `writing`.
-        part: The batches staged for it.
-        reader: Reads them; keeps what fits for applying.
+        part: The batches staged for it, checked.
         standing: Where the app stands.
         now_ms: The time, in ms since 1970.
 
     Raises:
         InconsistentTopicIdError: The topic was deleted and made anew since the tasks ran.
-        CorruptRecordError: The bytes are not the batches that a task reported.
-        InvalidRequestError: A batch or a record that the topic refuses (its leaves say why).
-        StorageError: The disk refuses.
     """
     _check_topic_id(part.topic_partition, part.topic_id, log.topic_id)
-    for extent in part.extents:
-        buffer, table = reader.read(extent, keep=True)
-        where = reader.path(extent), extent.position
-        _check_sizes(table, log.config, where)
-        _check_attributes(table, log.config, where)
-        _check_records(buffer, table, log.config, now_ms, where)
     before = standing.find(part.topic_partition, part.topic_id)
     base_offset = log.log_end_offset
     return DecidedPart(

@@ -2,8 +2,8 @@
 
 `COMMITS.md` beside this file has the rules and a table of every state and what may happen in it.
 
-    lock the app → judge by its history → lock the partitions → admit → sync what the decision
-    stands on → decide (the commit point) → apply → unlock → now and then retire
+    lock the app → judge by its history → check → lock the partitions → place → sync what the
+    decision stands on → decide (the commit point) → apply → unlock → now and then retire
 """
 
 import contextlib
@@ -22,12 +22,12 @@ from streamlog.errors import (
     UnknownOutcomeError,
 )
 from streamlog.fs.api import FileSystem
-from streamlog.log.commits.admission import StagedCommit, admit, gather
-from streamlog.log.commits.app_lock import locked_app
+from streamlog.log.commits.admission import StagedCommit, check_part, gather, place_part
+from streamlog.log.commits.app_lock import locked_app, remove_unused_app_locks
 from streamlog.log.commits.apply import apply_part, apply_waiting
 from streamlog.log.commits.checkpoint_note import CheckpointNote
 from streamlog.log.commits.chores import Chores, at_once
-from streamlog.log.commits.commit_target import CommitTarget
+from streamlog.log.commits.commit_target import CommitTarget, HeldPartitions
 from streamlog.log.commits.decisions import Decision
 from streamlog.log.commits.extents import ExtentReader
 from streamlog.log.commits.fingerprint import BatchSource, Fingerprint
@@ -35,7 +35,8 @@ from streamlog.log.commits.ground import make_ground_sure, sync_paths
 from streamlog.log.commits.history import History, PastCommit
 from streamlog.log.commits.identity import CommitIdentity, check_identity
 from streamlog.log.commits.inheritance import Inheritance, inheritance_of, past_of
-from streamlog.log.commits.ledger import CommittedRange, Ledgers, ranges_of
+from streamlog.log.commits.ledger import Ledgers, ranges_of
+from streamlog.log.commits.outcome import CommitOutcome
 from streamlog.log.commits.pending import PendingDecisions
 from streamlog.log.commits.replay import OnMismatch, ReplayRule, Verdict, judge_commit
 from streamlog.log.commits.retirement import (
@@ -50,6 +51,7 @@ from streamlog.log.commits.retirement import (
 from streamlog.log.commits.staging import StagedFile, StagingArea
 from streamlog.log.commits.standing import Standing
 from streamlog.log.root_marks import RootMarks
+from streamlog.log.waiting import DEFAULT_LOCK_TIMEOUT_MS, Patience
 from streamlog.topic import TopicPartition
 
 __all__ = ["CommitLog", "CommitOutcome"]
@@ -57,33 +59,6 @@ __all__ = ["CommitLog", "CommitOutcome"]
 _ATTEMPTS: Final = 3
 
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitOutcome:
-    """What became of a commit.
-
-    Attributes:
-        identity: Whose commit it is.
-        verdict: COMMIT, REPLAY, SKIP or APPEND.
-        revision: Which revision of the version stands: 0, above where a mismatch was appended.
-        parts: The offsets it took, by partition. Empty for a replay of a commit that is retired
-            and was not the last one.
-        dropped: What it lost because a topic was deleted after it was decided.
-        rows: How many rows stand.
-    """
-
-    identity: CommitIdentity
-    verdict: Verdict
-    revision: int
-    parts: tuple[CommittedRange, ...]
-    dropped: tuple[DroppedPart, ...] = ()
-    rows: int
-
-    @property
-    def is_replay(self) -> bool:
-        """Whether the commit stood already and nothing was written."""
-        return self.verdict in (Verdict.REPLAY, Verdict.SKIP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,13 +101,13 @@ class CommitLog:
         clock: Clock,
         open_logs: OpenLogs | None = None,
         marks: RootMarks | None = None,
-        lock_timeout_ms: float = 30_000,
+        lock_timeout_ms: float | Patience | None = None,
         chores: Chores = at_once,
     ) -> None:
         self._root = root
         self._fs, self._clock = fs, clock
         self._open_logs = open_logs or _cannot_open
-        self._lock_timeout_ms = lock_timeout_ms
+        self._patience = Patience.of(lock_timeout_ms, default_ms=DEFAULT_LOCK_TIMEOUT_MS)
         self._chores = chores
         self._turn = threading.Lock()
         self._pending = PendingDecisions(fs, root)
@@ -291,25 +266,27 @@ class CommitLog:
     ) -> tuple[CommitOutcome, Standing]:
         identity, commit = request.identity, request.commit
         logs = self._open_logs([part.topic_partition for part in commit.parts])
+        reader = ExtentReader(self._fs, self._area, identity.app, commit.files)
+        checked = [log.config for log in logs]
+        for config, part in zip(checked, commit.parts, strict=True):
+            check_part(config, part, reader, self._clock.now_ms())
         if commit.files:
             self._area.sync(identity.app)
         sync_paths(self._fs, request.sync_paths)
-        with contextlib.ExitStack() as held:
-            for log in logs:
-                held.enter_context(log.writing())
-            reader = ExtentReader(self._fs, self._area, identity.app, commit.files)
+        with HeldPartitions(logs) as held:
             now_ms = self._clock.now_ms()
-            parts = tuple(
-                admit(log, part, reader, history.standing, now_ms)
-                for log, part in zip(logs, commit.parts, strict=True)
-            )
+            parts = []
+            for log, part, config in zip(logs, commit.parts, checked, strict=True):
+                if log.config != config:
+                    check_part(log.config, part, reader, now_ms)
+                parts.append(place_part(log, part, history.standing, now_ms))
             decision = Decision(
                 identity=identity,
                 revision=revision,
                 fingerprint=request.fingerprint,
                 decided_ms=now_ms,
                 files=commit.files,
-                parts=parts,
+                parts=tuple(parts),
                 standing=history.standing.after(
                     identity.version, ((part.topic_partition, part.step) for part in parts), now_ms
                 ),
@@ -317,7 +294,7 @@ class CommitLog:
             for log in logs:
                 make_ground_sure(log, history.standing, self._pending)
             self._decide(decision, logs)
-            self._apply(decision, logs, reader, request)
+            self._apply(decision, logs, reader, request, held)
         outcome = CommitOutcome(
             identity=identity,
             verdict=verdict,
@@ -352,6 +329,7 @@ class CommitLog:
         logs: Sequence[CommitTarget],
         reader: ExtentReader,
         request: _Request,
+        held: HeldPartitions,
     ) -> None:
         """Apply a decision to all its partitions; one that refuses does not stop the others."""
         first_error: StreamLogError | None = None
@@ -370,6 +348,7 @@ class CommitLog:
                     error,
                 )
                 first_error = first_error or error
+            held.let_go(log)
         if first_error is not None:
             raise first_error
 
@@ -411,6 +390,7 @@ class CommitLog:
         Raises:
             StorageError: The disk refuses.
         """
+        remove_unused_app_locks(self._fs, self._root)
         return self._retirement.clean(self._clock.now_ms())
 
     def _must_retire(self, request: _Request, standing: Standing) -> bool:
@@ -483,7 +463,7 @@ class CommitLog:
     @contextlib.contextmanager
     def _app_lock(self, app: str, *, timeout_ms: float | None = None) -> Iterator[None]:
         """Hold an app's lock; a query and its own chores take turns without any timeout."""
-        timeout_ms = self._lock_timeout_ms if timeout_ms is None else timeout_ms
+        timeout_ms = self._patience.timeout_ms if timeout_ms is None else timeout_ms
         lock = locked_app(self._fs, self._clock, self._root, app, timeout_ms=timeout_ms)
         with self._turn, lock:
             yield

@@ -1,6 +1,7 @@
 """What a commit needs of a partition."""
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, ExitStack
 from typing import Protocol
 
 from streamlog.config import LogConfig
@@ -9,7 +10,7 @@ from streamlog.log.read import FetchInfo
 from streamlog.records.table import BatchTable
 from streamlog.topic import TopicPartition
 
-__all__ = ["CommitTarget"]
+__all__ = ["CommitTarget", "HeldPartitions"]
 
 
 class CommitTarget(Protocol):
@@ -67,3 +68,34 @@ class CommitTarget(Protocol):
     def read(self, offset: int, max_bytes: int = ...) -> FetchInfo:
         """Read whole batches from the one that holds `offset` on."""
         ...
+
+
+class HeldPartitions:
+    """The locks of the partitions of a commit, taken in order and each one let go when it is done.
+
+    Args:
+        logs: The partitions, in the order that all committers take them in.
+    """
+
+    def __init__(self, logs: Iterable[CommitTarget]) -> None:
+        self._logs = tuple(logs)
+        self._held: dict[TopicPartition, ExitStack] = {}
+
+    def let_go(self, log: CommitTarget) -> None:
+        """Give up the lock of one partition: nothing is left to be done there."""
+        self._held.pop(log.topic_partition).close()
+
+    def __enter__(self) -> "HeldPartitions":
+        with ExitStack() as undo:
+            for log in self._logs:
+                held = ExitStack()
+                held.enter_context(log.writing())
+                undo.push(held)
+                self._held[log.topic_partition] = held
+            undo.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with ExitStack() as rest:
+            for held in self._held.values():
+                rest.push(held)

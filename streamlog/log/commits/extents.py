@@ -21,7 +21,7 @@ KEPT_SIZE: Final = 64 << 20
 class ExtentReader:
     """Reads extents of the staged files of one commit.
 
-    A committer reads everything twice: to admit it before it decides, and to apply it. Up to
+    A committer reads everything twice: to check it before it takes locks, and to apply it. Up to
     `KEPT_SIZE` bytes are kept for the second time.
 
     Args:
@@ -58,9 +58,11 @@ class ExtentReader:
                 that the extent promises.
             StorageError: The disk refuses.
         """
-        kept = self._kept.pop(extent, None)
+        kept = self._kept.get(extent)
         if kept is not None:
-            self._kept_size -= extent.size
+            if not keep:
+                del self._kept[extent]
+                self._kept_size -= extent.size
             return kept
         buffer = self._read_bytes(extent)
         table = self._check(extent, buffer)

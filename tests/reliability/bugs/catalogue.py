@@ -162,9 +162,10 @@ BUGS: Final = (
     Bug("29 a commit is applied before it is decided", (
         Edit(f"{COMMITS}.commit_log",
              "            self._decide(decision, logs)\n"
-             "            self._apply(decision, logs, reader, request)\n",
-             "            self._apply(decision, logs, reader, request)\n"
+             "            self._apply(decision, logs, reader, request, held)\n",
+             "            self._apply(decision, logs, reader, request, held)\n"
              "            self._decide(decision, logs)\n"),
+        Edit(f"{COMMITS}.commit_log", "            held.let_go(log)\n", ""),
     ), "crashes", ("append", TROUBLE, "commit")),
     Bug("30 a version that stands is taken for the same whatever its rows", (
         Edit(f"{COMMITS}.replay",
@@ -345,6 +346,15 @@ BUGS: Final = (
              "                if self._failure is None:\n                    self.flush()\n",
              "                pass\n"),
     ), "pytest", ("tests/log/test_producer.py",)),
+    Bug("58 what is staged is checked while its partitions are locked", (
+        Edit(f"{COMMITS}.commit_log",
+             "            check_part(config, part, reader, self._clock.now_ms())\n",
+             "            checked = [None] * len(logs)\n"),
+    ), "pytest", ("tests/log/test_lock_waits.py",)),
+    Bug("59 the locks of apps lie among those of partitions", (
+        Edit(f"{COMMITS}.app_lock",
+             'return f"{locks_directory(root)}/apps"', "return locks_directory(root)"),
+    ), "pytest", ("tests/log/test_lock_waits.py",)),
 )
 
 WITHOUT_A_BUG: Final = {  # each is one of replication between roots, which does not exist
