@@ -40,8 +40,19 @@ from streamlog.settings import (
     unknown_key_error,
 )
 
-__all__ = ["ConfigValue", "LogConfig", "broker_synonyms", "check_topic_keys", "topic_template"]
+__all__ = [
+    "DEFAULT_MAX_DECOMPRESSED_BYTES",
+    "ConfigValue",
+    "LogConfig",
+    "broker_synonyms",
+    "check_topic_keys",
+    "is_own_key",
+    "topic_template",
+]
 
+DEFAULT_MAX_DECOMPRESSED_BYTES: Final = 64 << 20  # `max.message.bytes` is 1 MiB by default
+
+_OWN: Final = "streamlog."
 _HOUR_MS: Final = 3_600_000
 _MINUTE_MS: Final = 60_000
 
@@ -60,7 +71,7 @@ def _minutes(name: str) -> Synonym:
 class LogConfig:
     """Settings of a topic, with Kafka's defaults and bounds; checked when made.
 
-    Args: one for each topic key of Kafka, `segment_bytes` for `segment.bytes`.
+    Args: one for each key of a topic, `segment_bytes` for `segment.bytes`.
 
     Raises:
         InvalidConfigError: A value is of the wrong kind or outside its bounds, or
@@ -154,6 +165,13 @@ class LogConfig:
         "The largest batch that may be appended, after compression.",
         default=(1 << 20) + 12, unit="bytes", broker="message.max.bytes",
     )
+    streamlog_max_decompressed_bytes: int = setting(
+        "streamlog.max.decompressed.bytes", INT, at_least(1),
+        "The most bytes that the records of one compressed batch may decompress to, for writers "
+        "and readers; max.message.bytes where that is more. (Not a key of Kafka's.)",
+        default=DEFAULT_MAX_DECOMPRESSED_BYTES, unit="bytes",
+        broker="streamlog.max.decompressed.bytes",
+    )
     compression_type: str = setting(
         "compression.type", STRING,
         one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
@@ -222,6 +240,16 @@ class LogConfig:
             )
 
     @property
+    def effective_max_decompressed_bytes(self) -> int:
+        """What a batch may decompress to: what could be appended as it is may be compressed."""
+        return max(self.streamlog_max_decompressed_bytes, self.max_message_bytes)
+
+    @property
+    def readable_decompressed_bytes(self) -> int:
+        """What a batch that is read may decompress to: a limit that was lowered hides nothing."""
+        return max(self.effective_max_decompressed_bytes, DEFAULT_MAX_DECOMPRESSED_BYTES)
+
+    @property
     def effective_segment_bytes(self) -> int:
         """The size a segment may reach: `internal.segment.bytes` where it is set."""
         if self.internal_segment_bytes is None:
@@ -278,6 +306,11 @@ def broker_synonyms() -> Mapping[str, tuple[Setting, Synonym]]:
     """Return the topic settings that a broker's file may hold, by the names it has for them."""
     declared = settings_of(LogConfig).values()
     return {synonym.key: (each, synonym) for each in declared for synonym in each.broker}
+
+
+def is_own_key(key: str) -> bool:
+    """Tell whether a setting is streamlog's own, of which a broker knows nothing."""
+    return key.startswith(_OWN)
 
 
 def check_topic_keys(keys: Iterable[str], *, path: str | None = None) -> None:

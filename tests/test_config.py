@@ -32,6 +32,7 @@ DEFAULTS = {
     "max.compaction.lag.ms": "9223372036854775807",
     "file.delete.delay.ms": "60000",
     "max.message.bytes": "1048588",
+    "streamlog.max.decompressed.bytes": "67108864",
     "compression.type": "producer",
     "compression.gzip.level": "-1",
     "compression.lz4.level": "9",
@@ -56,6 +57,7 @@ ALLOWED = {
     "min.cleanable.dirty.ratio": ["0", "1", "1e-3", ".25"],
     "max.compaction.lag.ms": ["1"],
     "max.message.bytes": ["0"],
+    "streamlog.max.decompressed.bytes": ["1", "2147483647"],
     "compression.type": ["uncompressed", "zstd", "lz4", "snappy", "gzip"],
     "compression.gzip.level": ["1", "9"],
     "compression.lz4.level": ["1", "17"],
@@ -87,6 +89,7 @@ REFUSED = {
     "delete.retention.ms": ["-1"],
     "min.compaction.lag.ms": ["-1"],
     "max.compaction.lag.ms": ["0"],
+    "streamlog.max.decompressed.bytes": ["0", "2147483648", "many"],
     "max.message.bytes": ["-1"],
     "compression.type": ["none", "ZSTD", "brotli"],
     "compression.gzip.level": ["0", "10", "-2"],
@@ -107,6 +110,23 @@ def pairs(table: dict[str, list[str]]) -> list[tuple[str, str]]:
 def test_defaults_are_kafkas() -> None:
     assert LogConfig().to_properties() == DEFAULTS
     assert LogConfig() == LogConfig.from_properties({}) == LogConfig.from_properties(DEFAULTS)
+
+
+@pytest.mark.parametrize(
+    ("limit", "message", "writing", "reading"),
+    [
+        (1 << 20, 1000, 1 << 20, 64 << 20),
+        (1 << 20, 5 << 20, 5 << 20, 64 << 20),
+        (1 << 28, 1000, 1 << 28, 1 << 28),
+        (1 << 20, 1 << 28, 1 << 28, 1 << 28),
+    ],
+)
+def test_what_may_be_appended_plain_may_be_compressed_and_what_may_be_written_is_read(
+    limit: int, message: int, writing: int, reading: int
+) -> None:
+    config = LogConfig(streamlog_max_decompressed_bytes=limit, max_message_bytes=message)
+    assert config.effective_max_decompressed_bytes == writing
+    assert config.readable_decompressed_bytes == reading
 
 
 def test_fields_are_called_after_their_keys() -> None:

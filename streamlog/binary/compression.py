@@ -27,7 +27,7 @@ from streamlog.errors import (
 )
 
 __all__ = ["CODECS", "GZIP", "LZ4", "NONE", "SNAPPY", "ZSTD", "check_level", "compress",
-           "decompress"]  # fmt: skip
+           "decompress", "most_decompressed"]  # fmt: skip
 
 NONE: Final = 0
 GZIP: Final = 1
@@ -38,11 +38,12 @@ ZSTD: Final = 4
 GZIP_FRAMING: Final = 31  # zlib's wbits: the largest window, gzip header and trailer
 GZIP_MAGIC: Final = b"\x1f\x8b"
 GZIP_FLAGS: Final = 3  # where the header's flags are
+GZIP_RATIO: Final = 1032  # two bits of deflate copy 258 bytes at most
 GZIP_RESERVED: Final = 0xE0  # flags that Java ignores and zlib refuses
 
 
 class Codec(NamedTuple):
-    """One codec: its name, its levels, and the two directions."""
+    """One codec: its name, its levels, the two directions, and the most that may come out."""
 
     name: str
     default_level: int
@@ -50,6 +51,7 @@ class Codec(NamedTuple):
     takes_level: Callable[[int], bool]
     compress: Callable[[Buffer, int], bytes]
     decompress: Callable[[Buffer, int], bytes]
+    most: Callable[[Buffer], int]
 
 
 def compress_gzip(data: Buffer, level: int) -> bytes:
@@ -88,17 +90,21 @@ CODECS: Final = {
     GZIP: Codec(
         "gzip", -1, "-1 or 1 to 9", lambda level: level == -1 or 1 <= level <= 9,
         compress_gzip, decompress_gzip,
+        lambda data: GZIP_RATIO * len(data),
     ),
     SNAPPY: Codec(
         "snappy", 0, "none", lambda level: False, xerial.compress, xerial.decompress,
+        lambda data: xerial.MAX_RATIO * len(data),
     ),
     LZ4: Codec(
         "lz4", 9, "1 to 17", lambda level: 1 <= level <= 17,
         lz4_frame.compress, lz4_frame.decompress,
+        lambda data: lz4_frame.MAX_RATIO * len(data),
     ),
     ZSTD: Codec(
         "zstd", 3, "-131072 to 22", lambda level: -131072 <= level <= 22,
         zstd_frame.compress, zstd_frame.decompress,
+        zstd_frame.most_decompressed,
     ),
 }  # fmt: skip
 
@@ -196,3 +202,20 @@ def decompress(
         elif error.expected is None:
             error.expected = "whole, sound data"
         raise
+
+
+def most_decompressed(codec: int, data: Buffer) -> int:
+    """Return a bound of what `data` decompresses to, in bytes, without decompressing it.
+
+    Args:
+        codec: Id of the codec.
+        data: Framed, compressed bytes; nothing in them is trusted.
+
+    Raises:
+        CorruptRecordError: The bytes are damaged or cut short, as far as that is seen.
+    """
+    if codec == NONE:
+        return len(data)
+    if codec not in CODECS:
+        raise CorruptRecordError("unknown compression codec", got=codec, expected="0 to 4")
+    return CODECS[codec].most(data)

@@ -26,6 +26,7 @@ __all__ = ["compress", "decompress", "header_checksum"]
 MAGIC: Final = b"\x04\x22\x4d\x18"
 MIN_HEADER: Final = len(MAGIC) + 3  # FLG, BD, HC
 CONTENT_SIZE_BYTES: Final = 8
+MAX_RATIO: Final = 255  # a byte more lengthens a copy by so many at most
 
 # FLG
 RESERVED_FLAGS: Final = 0x03  # the lower of the two says "dictionary", which Java has not

@@ -24,7 +24,7 @@ import zstandard
 from streamlog.binary.arrays import Buffer
 from streamlog.errors import CorruptRecordError, LimitExceededError
 
-__all__ = ["compress", "decompress"]
+__all__ = ["compress", "decompress", "most_decompressed"]
 
 MAGIC: Final = b"\x28\xb5\x2f\xfd"
 SKIPPABLE_MAGIC: Final = range(0x184D2A50, 0x184D2A60)
@@ -90,6 +90,20 @@ def decompress(data: Buffer, max_size: int) -> bytes:
             parts.append(b"")
         position = frame.end
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def most_decompressed(data: Buffer) -> int:
+    """Return how much the blocks of all frames in `data` can hold.
+
+    Raises:
+        CorruptRecordError: Damaged or cut short.
+    """
+    view = memoryview(data)
+    most = position = 0
+    while position < len(view):
+        frame = _walk(view, position)
+        most, position = most + frame.max_size, frame.end
+    return most
 
 
 def _decompress_frame(frame: memoryview, bound: int, max_size: int) -> bytes:

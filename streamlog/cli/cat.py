@@ -3,7 +3,7 @@
 import click
 
 from streamlog.cli.completion import complete_topics
-from streamlog.cli.settings import JSON_SHAPES, Settings, reading_verb
+from streamlog.cli.settings import JSON_SHAPES, Settings, decompressing, reading_verb
 
 __all__ = ["cat"]
 
@@ -57,6 +57,7 @@ __all__ = ["cat"]
     show_default=True,
     help="How keys, values and header values become text.",
 )
+@decompressing
 @reading_verb
 def cat(
     settings: Settings,
@@ -69,6 +70,7 @@ def cat(
     isolation_level: str,
     output_format: str | None,
     encoding: str,
+    max_decompressed_bytes: int | None,
 ) -> None:
     """Print records, partition by partition, from the beginning to the present end.
 
@@ -110,5 +112,6 @@ def cat(
     if follow and span.end != Place("end"):
         raise click.UsageError("--follow has no end; leave the end out of --offset")
     reading = Reading(span, count, follow, IsolationLevel(isolation_level))
-    with find_sources(settings, source, partitions) as sources:
+    limit = max_decompressed_bytes
+    with find_sources(settings, source, partitions, max_decompressed_bytes=limit) as sources:
         read_all(settings, sources, reading, writer, clock)

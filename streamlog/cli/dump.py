@@ -2,7 +2,7 @@
 
 import click
 
-from streamlog.cli.settings import JSON_SHAPES, Settings, reading_verb
+from streamlog.cli.settings import JSON_SHAPES, Settings, decompressing, reading_verb
 
 __all__ = ["dump"]
 
@@ -25,6 +25,7 @@ __all__ = ["dump"]
 )
 @click.option("--offsets-decoder", is_flag=True, help="The log is of __consumer_offsets.")
 @click.option("--transaction-log-decoder", is_flag=True, help="It is of __transaction_state.")
+@decompressing
 @reading_verb
 def dump(
     settings: Settings,
@@ -38,6 +39,7 @@ def dump(
     max_bytes: int | None,
     offsets_decoder: bool,
     transaction_log_decoder: bool,
+    max_decompressed_bytes: int | None,
 ) -> None:
     """Print what files hold: batches, index entries, producers, epochs, checkpoints.
 
@@ -58,6 +60,7 @@ def dump(
     from streamlog.cli.dumping import Dumping, dump_files
     from streamlog.cli.internal_records import Decoder
     from streamlog.cli.output import Output
+    from streamlog.config import DEFAULT_MAX_DECOMPRESSED_BYTES
 
     decoder = None
     if offsets_decoder or transaction_log_decoder:
@@ -70,5 +73,6 @@ def dump(
         only_sanity=index_sanity_check,
         max_bytes=max_bytes,
         decoder=decoder,
+        max_decompressed=max_decompressed_bytes or DEFAULT_MAX_DECOMPRESSED_BYTES,
     )
     dump_files(Output(settings), files, wanted)

@@ -14,7 +14,7 @@ from streamlog.cli.failures import Findings
 from streamlog.cli.internal_records import Decoder, decode_internal
 from streamlog.cli.json_records import record_object
 from streamlog.cli.output import Output, Row
-from streamlog.config import LogConfig
+from streamlog.config import DEFAULT_MAX_DECOMPRESSED_BYTES, LogConfig
 from streamlog.errors import (
     CorruptRecordError,
     FileMissingError,
@@ -67,6 +67,7 @@ class Dumping:
         only_sanity: Whether indexes are only looked at as a reader does who opens them.
         max_bytes: How much of a log file to read, None: all.
         decoder: Of which internal topic the records are, None: of none.
+        max_decompressed: The most bytes that the records of one batch may decompress to.
     """
 
     encoding: str = "utf8"
@@ -76,6 +77,7 @@ class Dumping:
     only_sanity: bool = False
     max_bytes: int | None = None
     decoder: Decoder | None = None
+    max_decompressed: int = DEFAULT_MAX_DECOMPRESSED_BYTES
 
 
 def dump_files(output: Output, paths: tuple[str, ...], wanted: Dumping) -> None:
@@ -308,7 +310,7 @@ def _records(file: _File, batch: Batch) -> Iterator[Record]:
     if not file.wanted.is_deep:
         return
     try:
-        yield from batch.records()
+        yield from batch.records(max_decompressed=file.wanted.max_decompressed)
     except StreamLogError as error:
         file.errors.append(error)
 

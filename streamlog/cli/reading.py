@@ -167,7 +167,7 @@ def _read_one(source: Source, start: int, end: int, reading: Reading, work: Work
             source.reader, start, end, isolation=reading.isolation, columns=writer.columns
         ):
             writer.write(left.take(columns), source.partition)
-            progress.advance(len(info.buffer))
+            progress.advance(int(info.table.size.sum()))
             if left.is_nothing:
                 return
     except StreamLogError as error:

@@ -7,7 +7,16 @@ from typing import Any
 
 import click
 
-__all__ = ["FORMATS", "JSON_SHAPES", "VERB", "Settings", "is_path", "reading_verb", "writing_verb"]
+__all__ = [
+    "FORMATS",
+    "JSON_SHAPES",
+    "VERB",
+    "Settings",
+    "decompressing",
+    "is_path",
+    "reading_verb",
+    "writing_verb",
+]
 
 FORMATS = ("table", "json", "ndjson")
 JSON_SHAPES = "JSON shapes: streamlog/cli/JSON.md."  # below the help of a verb that prints rows
@@ -60,6 +69,15 @@ _FORMAT = click.option(
     help="How to print data: table on a terminal and ndjson elsewhere, unless told.",
 )
 _QUIET = click.option("--quiet", is_flag=True, help="No progress, no remarks: data and errors.")
+
+
+decompressing = click.option(
+    "--max-decompressed-bytes",
+    type=click.IntRange(1, (1 << 31) - 1),
+    metavar="N",
+    help="The most bytes that one compressed batch may unfold to; by default what its topic says,"
+    " 64 MiB at least.",
+)
 
 
 def reading_verb(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -33,13 +33,17 @@ class Source:
     Args:
         partition: Its topic and number.
         path: Its directory, or the file.
+        max_decompressed_bytes: What a batch may decompress to; None: what its topic says.
     """
 
-    def __init__(self, partition: TopicPartition, path: str) -> None:
+    def __init__(
+        self, partition: TopicPartition, path: str, max_decompressed_bytes: int | None
+    ) -> None:
         self.partition = partition
         self._base_offset = parse_log_file_name(os.path.basename(path))
         directory = path if self._base_offset is None else os.path.dirname(path)
-        self.reader = LogReader.open(directory)
+        limit = max_decompressed_bytes
+        self.reader = LogReader.open(directory, max_decompressed_bytes=limit)
         self._standing = Standing(LocalFileSystem(), directory)
 
     def check(self) -> None:
@@ -73,6 +77,7 @@ class Sources:
         paths: The partitions and where they lie.
         errors: What else is to be told of.
         find: Finds them again, and those that were added.
+        max_decompressed_bytes: What a batch may decompress to; None: what its topic says.
     """
 
     def __init__(
@@ -80,10 +85,12 @@ class Sources:
         paths: Paths,
         errors: Iterator[StreamLogError],
         find: Callable[[], Paths],
+        max_decompressed_bytes: int | None,
     ) -> None:
         self.opened: list[Source] = []
         self.errors = [*errors]
         self._find = find
+        self._max_decompressed_bytes = max_decompressed_bytes
         self._known: set[TopicPartition] = set()
         self._open_new(paths, self.errors)
 
@@ -102,7 +109,7 @@ class Sources:
             if partition in self._known:
                 continue
             try:
-                opened.append(Source(partition, path))
+                opened.append(Source(partition, path, self._max_decompressed_bytes))
                 self._known.add(partition)
             except StreamLogError as error:
                 errors.append(error)
@@ -123,7 +130,11 @@ class Sources:
 
 
 def find_sources(
-    settings: Settings, argument: str | None, partitions: Sequence[int] = ()
+    settings: Settings,
+    argument: str | None,
+    partitions: Sequence[int] = (),
+    *,
+    max_decompressed_bytes: int | None = None,
 ) -> Sources:
     """Open what an argument names.
 
@@ -131,6 +142,7 @@ def find_sources(
         settings: The shared options; a topic's name needs a root.
         argument: A topic, or a path with a slash in it; None: every topic of the root.
         partitions: Which partitions; all of them when empty.
+        max_decompressed_bytes: What a batch may decompress to; None: what its topic says.
 
     Returns:
         The partitions, by topic and number.
@@ -157,7 +169,8 @@ def find_sources(
             expected=f"one of {', '.join(map(str, known[:20]))}" if known else "none is there",
             hint="leave --partition out to read all of them",
         )
-    return Sources(paths, _look_alikes(fs, root, topic, partitions), lambda: find()[1])
+    look_alikes = _look_alikes(fs, root, topic, partitions)
+    return Sources(paths, look_alikes, lambda: find()[1], max_decompressed_bytes)
 
 
 def _find(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlog.cli.settings import JSON_SHAPES, Settings, reading_verb
+from streamlog.cli.settings import JSON_SHAPES, Settings, decompressing, reading_verb
 
 if TYPE_CHECKING:
     from streamlog.cli.output import Column
@@ -18,8 +18,11 @@ __all__ = ["verify"]
 @click.command(short_help="Look for damage.", epilog=JSON_SHAPES)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
 @click.option("--deep", is_flag=True, help="Decode every record, too.")
+@decompressing
 @reading_verb
-def verify(settings: Settings, *, paths: tuple[str, ...], deep: bool) -> None:
+def verify(
+    settings: Settings, *, paths: tuple[str, ...], deep: bool, max_decompressed_bytes: int | None
+) -> None:
     """Look for damage in a log root, in partitions' directories, in single files.
 
     Every batch is read and its checksum compared; indexes, producer snapshots, epochs and
@@ -48,7 +51,14 @@ def verify(settings: Settings, *, paths: tuple[str, ...], deep: bool) -> None:
     for path in paths:
         try:
             with Progress(settings, f"verifying {path}", size_of_logs(fs, path)) as progress:
-                look(fs, path, findings.append, is_deep=deep, on_progress=progress.advance)
+                look(
+                    fs,
+                    path,
+                    findings.append,
+                    is_deep=deep,
+                    max_decompressed_bytes=max_decompressed_bytes,
+                    on_progress=progress.advance,
+                )
         except StreamLogError as error:
             errors.append(error)
     wrong = [each for each in findings if each.severity is not Severity.NOTE]

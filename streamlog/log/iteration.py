@@ -24,6 +24,7 @@ from streamlog.log.read import FetchInfo
 from streamlog.records.columns import COLUMNS, RecordColumns
 from streamlog.records.layout import MAX_INT64
 from streamlog.records.record import IsolationLevel, Record
+from streamlog.records.table import BatchTable
 
 __all__ = ["FETCH_BYTES", "POLL_MS", "IterableLog", "Readable", "Standing", "read_columns"]
 
@@ -86,7 +87,8 @@ def read_columns(
         columns: Which of `key`, `value`, `headers` to decode.
 
     Yields:
-        Each read and its records; there may be none in one.
+        Each read, or a part of it that does not decompress to too much, and its records; there
+        may be none in one.
 
     Raises:
         OffsetOutOfRangeError: The log was cut, or its beginning deleted, below what is left to
@@ -98,14 +100,15 @@ def read_columns(
         try:
             info = log.read(offset, size, isolation=isolation)
             info = replace(info, end_offset=min(info.end_offset, end_offset))
-            found = info.columns(columns=columns)
+            for step, found in _steps(info, columns):
+                yield step, found
+                offset = step.next_offset
         except CorruptDataError:
             if size == 1:
                 raise
             size = 1  # batch by batch, up to the damaged one, which may lie behind the end
             continue
-        yield info, found
-        if info.next_offset <= offset:
+        if info.next_offset <= info.offset:
             raise OffsetOutOfRangeError(
                 "the log was cut while it was read",
                 path=log.path,
@@ -114,6 +117,17 @@ def read_columns(
                 expected=f"records up to offset {end_offset}",
             )
         offset = info.next_offset
+
+
+def _steps(info: FetchInfo, columns: Collection[str]) -> Iterator[tuple[FetchInfo, RecordColumns]]:
+    """Yield a read in parts; together they reach as far as it does."""
+    reached = info.offset
+    for table, found in info.pieces(columns=columns):
+        reached = int(table.last_offset[-1]) + 1
+        yield replace(info, table=table, next_offset=reached), found
+    if reached < info.next_offset:  # control records, or aborted ones
+        rest = replace(info, table=BatchTable.empty())
+        yield rest, rest.columns(columns=columns)
 
 
 class Standing:

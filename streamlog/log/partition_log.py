@@ -359,18 +359,21 @@ class PartitionLog(LogFacts, IterableLog):
         except FileMissingError:  # compaction replaced it before this handle first opened it
             self.catch_up()
             return self._fetch(offset, max_bytes, level)
+        self.catch_up()
+        return self._fetch(offset, max_bytes, level)
 
     def _fetch(self, offset: int, max_bytes: int, isolation: IsolationLevel) -> FetchInfo:
         committed = isolation is IsolationLevel.READ_COMMITTED
-        end = self.log_end_offset
+        end, high = self.log_end_offset, self.high_watermark
         stable = self.last_stable_offset if committed else end
         return fetch(
             self._log.segments,
             offset,
-            bounds=Bounds(self.log_start_offset, end, self.high_watermark, stable),
-            upper=stable if committed else self.high_watermark,
+            bounds=Bounds(self.log_start_offset, end, high, stable),
+            upper=stable if committed else high,
             max_bytes=max_bytes,
             is_committed=committed,
+            max_decompressed=self.config.readable_decompressed_bytes,
         )
 
     def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.binary.arrays import as_source
+from streamlog.config import DEFAULT_MAX_DECOMPRESSED_BYTES
 from streamlog.errors import CorruptRecordError, OffsetOutOfRangeError
 from streamlog.log.segments import Segments
 from streamlog.records.batch import (
@@ -25,7 +26,8 @@ from streamlog.records.batch import (
     ScanStop,
     batch_of,
 )
-from streamlog.records.columns import COLUMNS, RecordColumns, decode_columns
+from streamlog.records.columns import COLUMNS, RecordColumns
+from streamlog.records.decode import PIECE_BYTES, Wanted, decode_columns, decode_pieces
 from streamlog.records.layout import HEADER_SIZE_UP_TO_MAGIC, MAX_INT64
 from streamlog.records.record import Record
 from streamlog.records.table import LAST_OFFSET, POSITION, SIZE
@@ -70,6 +72,7 @@ class FetchInfo:
         path: The segment file the batches came from, empty when there were none.
         position: Where in that file `buffer` starts.
         aborted: For `read_committed`: the aborted transactions that touch these batches.
+        max_decompressed: The most bytes that the records of one batch may decompress to.
 
     Source: org.apache.kafka.storage.internals.log.FetchDataInfo.
     """
@@ -83,6 +86,7 @@ class FetchInfo:
     path: str = ""
     position: int = 0
     aborted: tuple[AbortedTxn, ...] = ()
+    max_decompressed: int = DEFAULT_MAX_DECOMPRESSED_BYTES
 
     @property
     def log_start_offset(self) -> int:
@@ -110,7 +114,7 @@ class FetchInfo:
             yield batch_of(self.buffer[position : position + size])
 
     def columns(self, *, columns: Collection[str] = COLUMNS) -> RecordColumns:
-        """Return the wanted records as flat arrays.
+        """Return the wanted records as flat arrays, all of them; see `pieces`.
 
         Args:
             columns: Which of `key`, `value`, `headers` to decode.
@@ -121,7 +125,7 @@ class FetchInfo:
 
         Raises:
             CorruptRecordError: A batch's checksum is right and its structure is not.
-            LimitExceededError: A batch claims more than a sound one could hold.
+            LimitExceededError: A batch decompresses to more than allowed, or all to 2 GiB.
         """
         return decode_columns(
             self.buffer,
@@ -129,13 +133,47 @@ class FetchInfo:
             columns=frozenset(columns),
             start_offset=self.offset,
             end_offset=self.end_offset,
+            max_decompressed=self.max_decompressed,
             path=self.path or None,
             position=self.position,
         )
 
+    def pieces(
+        self,
+        *,
+        columns: Collection[str] = COLUMNS,
+        max_rows: int = MAX_INT64,
+        max_bytes: int = PIECE_BYTES,
+    ) -> Iterator[tuple[BatchTable, RecordColumns]]:
+        """Yield the wanted records as flat arrays of bounded size, decoded as they are asked for.
+
+        Args:
+            columns: Which of `key`, `value`, `headers` to decode.
+            max_rows: About the most records of a piece.
+            max_bytes: About the most decompressed bytes of a piece; one batch at least.
+
+        Yields:
+            Batches, and the wanted records that they hold.
+
+        Raises:
+            CorruptRecordError: A batch's checksum is right and its structure is not.
+            LimitExceededError: A batch decompresses to more than allowed.
+        """
+        wanted = Wanted(
+            columns=frozenset(columns),
+            start_offset=self.offset,
+            end_offset=self.end_offset,
+            max_decompressed=self.max_decompressed,
+            max_rows=max_rows,
+            max_bytes=max_bytes,
+        )
+        path, position = self.path or None, self.position
+        return decode_pieces(self.buffer, self._visible(), wanted, path=path, position=position)
+
     def records(self) -> Iterator[Record]:
         """Yield the wanted records one by one; see `columns` for the fast way."""
-        return self.columns().records()
+        for _, piece in self.pieces():
+            yield from piece.records()
 
     def _visible(self) -> BatchTable:
         if not self.aborted:
@@ -161,6 +199,7 @@ def fetch(
     is_committed: bool = False,
     unindexed_aborts: Sequence[AbortedTxn] = (),
     into: NDArray[np.uint8] | None = None,
+    max_decompressed: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> FetchInfo:
     """Read batches from the one that holds `offset` on.
 
@@ -174,6 +213,7 @@ def fetch(
         is_committed: Whether records of aborted transactions are to be left out.
         unindexed_aborts: Aborted transactions that the transaction indexes may lack.
         into: Memory for the batches, which is used where it is large enough.
+        max_decompressed: The most bytes that the records of one batch may decompress to.
 
     Returns:
         The batches; none where `offset` is at the bound.
@@ -208,6 +248,7 @@ def fetch(
                     bounds=bounds,
                     path=batches.path,
                     position=batches.position,
+                    max_decompressed=max_decompressed,
                 )
                 return _without_aborted(info, segments, unindexed_aborts) if is_committed else info
     return FetchInfo(

@@ -9,6 +9,7 @@ calls.
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Final, TypeVar
 
@@ -34,7 +35,8 @@ from streamlog.log.producers import ProducerStateManager
 from streamlog.log.read import Bounds, FetchInfo, fetch, size_between, split
 from streamlog.log.segments import Segments
 from streamlog.log.time_search import max_timestamp, offset_for_timestamp
-from streamlog.records.layout import MAX_INT64
+from streamlog.log.topics import check_decompressed_bytes, readable_decompressed_bytes
+from streamlog.records.layout import COMPRESSION_MASK, MAX_INT64
 from streamlog.records.record import IsolationLevel
 from streamlog.segment.filenames import (
     FileSuffix,
@@ -62,13 +64,14 @@ class LogReader(IterableLog):
         topic_partition: What the directory is named after.
     """
 
-    def __init__(self, path: str, fs: FileSystem) -> None:
+    def __init__(self, path: str, fs: FileSystem, max_decompressed_bytes: int | None) -> None:
         self._only_base = parse_log_file_name(os.path.basename(path))
         self.path = path if self._only_base is None else os.path.dirname(path)
         self.topic_partition: TopicPartition = check_partition_directory(self.path)
         self._fs = fs
         self._root = os.path.dirname(self.path)
         self._config = LogConfig()
+        self._limit = max_decompressed_bytes  # None: not known before it is needed
         self._segments = Segments()
         self._sound_end_offset = 0
         self._synced_end_offset = 0  # above the one before: of damage at the end
@@ -83,15 +86,24 @@ class LogReader(IterableLog):
         self.refresh()
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, fs: FileSystem | None = None) -> "LogReader":
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        fs: FileSystem | None = None,
+        max_decompressed_bytes: int | None = None,
+    ) -> "LogReader":
         """Open a partition's directory for reading, or one `.log` file in it as if it were all.
 
         Args:
             path: The directory, `…/TOPIC-PARTITION`, or the file, `…/TOPIC-PARTITION/….log`.
             fs: The file system; the machine's own by default.
+            max_decompressed_bytes: The most bytes that the records of one compressed batch may
+                decompress to; None: what its topic says, but no less than the default.
 
         Raises:
             UnknownTopicError: There is no such directory, or no such segment.
+            InvalidOptionError: The limit is not 1 to 2^31 - 1.
             InvalidTopicError: It is not named after a partition.
             StorageError: It cannot be read.
         """
@@ -106,7 +118,9 @@ class LogReader(IterableLog):
                 got="nothing" if found is None else found.kind.value,
                 expected="a directory, or a .log file named after its base offset",
             )
-        return cls(name, fs)
+        if max_decompressed_bytes is not None:
+            check_decompressed_bytes(max_decompressed_bytes)
+        return cls(name, fs, max_decompressed_bytes)
 
     # ---- what it knows -----------------------------------------------------------------------
     @property
@@ -148,6 +162,18 @@ class LogReader(IterableLog):
     def open_transactions(self) -> list[int]:
         """The first offset of each transaction that is open, ascending."""
         return self._asked(self._transactions).open_transactions
+
+    @property
+    def max_decompressed_bytes(self) -> int:
+        """What the records of one batch may decompress to, in bytes.
+
+        The topic's settings are looked at when this is first asked for: most logs are read without.
+        """
+        if self._limit is None:
+            self._limit = readable_decompressed_bytes(
+                self._fs, self._root, self.topic_partition.topic
+            )
+        return self._limit
 
     @property
     def segments(self) -> Segments:
@@ -358,7 +384,10 @@ class LogReader(IterableLog):
                 into=into,
             )
 
-        return self._asked(fetch_now)
+        info = self._asked(fetch_now)
+        if (info.table.attributes & COMPRESSION_MASK).any():
+            return replace(info, max_decompressed=self.max_decompressed_bytes)
+        return info
 
     def _lost(self, offset: int) -> CorruptRecordError:
         active = self._segments.active
@@ -374,13 +403,23 @@ class LogReader(IterableLog):
 
     def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:
         """Return the first record whose timestamp is at least `timestamp` (ms), or None."""
+        self._allow_decompressing()
         return self._asked(
             lambda: offset_for_timestamp(self._segments, timestamp, self.log_start_offset)
         )
 
     def max_timestamp(self) -> OffsetAndTimestamp | None:
         """Return the first record of the largest timestamp, or None."""
+        self._allow_decompressing()
         return self._asked(lambda: max_timestamp(self._segments, self.log_start_offset))
+
+    def _allow_decompressing(self) -> None:
+        """Let the segments decompress what this reader may, as a search by time does."""
+        limit = self.max_decompressed_bytes
+        if limit != self._config.streamlog_max_decompressed_bytes:
+            self._config = LogConfig(streamlog_max_decompressed_bytes=limit)
+            for segment in self._segments:
+                segment.config = self._config
 
     def split(self, start_offset: int, end_offset: int, parts: int) -> list[tuple[int, int]]:
         """Cut a range of offsets into at most `parts` ranges of about equal bytes."""

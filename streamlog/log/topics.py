@@ -11,9 +11,12 @@ import shlex
 from typing import TYPE_CHECKING
 
 from streamlog.clock import Clock
-from streamlog.config import LogConfig
+from streamlog.config import DEFAULT_MAX_DECOMPRESSED_BYTES, LogConfig
 from streamlog.errors import (
+    CorruptDataError,
     FileMissingError,
+    InvalidConfigError,
+    InvalidOptionError,
     InvalidRequestError,
     InvalidTopicError,
     StorageError,
@@ -36,6 +39,7 @@ from streamlog.log.roots import (
     topic_properties_path,
 )
 from streamlog.segment.filenames import parse_log_file_name
+from streamlog.settings import MAX_INT
 from streamlog.topic import check_topic_name, parse_partition_directory
 
 if TYPE_CHECKING:
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ConfigFiles",
+    "check_decompressed_bytes",
     "commit_log",
     "directories_named",
     "find_partitions",
@@ -53,6 +58,7 @@ __all__ = [
     "list_topics",
     "partition_directories",
     "read_topic_properties",
+    "readable_decompressed_bytes",
     "topic_exists",
     "unknown_topic_error",
 ]
@@ -294,6 +300,38 @@ class ConfigFiles:
     def _look(self) -> list[tuple[int, int, int] | None]:
         stats = [self._fs.stat(path) for path in self._paths]
         return [each and (each.mtime_ns, each.inode, each.size) for each in stats]
+
+
+def check_decompressed_bytes(limit: int) -> int:
+    """Return what a reader asks that a batch may decompress to, in bytes, if that can be.
+
+    Raises:
+        InvalidOptionError: It is not 1 to 2^31 - 1.
+    """
+    if not 1 <= limit <= MAX_INT:
+        raise InvalidOptionError(
+            "impossible limit of what a batch may decompress to",
+            got=limit,
+            expected=f"1 to {MAX_INT} bytes",
+        )
+    return limit
+
+
+def readable_decompressed_bytes(fs: FileSystem, root: str, topic: str) -> int:
+    """Return what a batch of a topic may decompress to when it is read, in bytes.
+
+    That is the topic's `streamlog.max.decompressed.bytes`, but no less than its default. Reading
+    needs no settings: those that cannot be understood count as none.
+
+    Args:
+        fs: Where the root is.
+        root: The log root, or any other directory: that has no settings.
+        topic: The topic.
+    """
+    try:
+        return ConfigFiles(fs, root, topic).load().readable_decompressed_bytes
+    except (InvalidConfigError, CorruptDataError, StorageError):
+        return DEFAULT_MAX_DECOMPRESSED_BYTES
 
 
 def has_pending(fs: FileSystem, root: str) -> bool:

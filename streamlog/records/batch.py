@@ -29,9 +29,10 @@ from numpy.typing import NDArray
 
 from streamlog.binary.arrays import Buffer, as_source
 from streamlog.binary.crc import crc32c
+from streamlog.config import DEFAULT_MAX_DECOMPRESSED_BYTES
 from streamlog.errors import CorruptRecordError
 from streamlog.records import plain_headers
-from streamlog.records.columns import decode_columns
+from streamlog.records.decode import decode_columns
 from streamlog.records.layout import (
     ATTRIBUTES_OFFSET,
     BATCH_HEADER,
@@ -56,7 +57,6 @@ from streamlog.records.legacy import find_bad_message
 from streamlog.records.legacy_batch import LegacyRecordBatch
 from streamlog.records.plain_headers import compiled
 from streamlog.records.record import CompressionType, Record, TimestampType
-from streamlog.records.slots import MAX_DECOMPRESSED
 from streamlog.records.table import WIDTH, BatchTable, ScanStop
 
 __all__ = [
@@ -303,7 +303,9 @@ class RecordBatch:
                 "batch has a wrong checksum", got=f"{self.crc:#010x}", expected=f"{computed:#010x}"
             )
 
-    def records(self, *, max_decompressed: int = MAX_DECOMPRESSED) -> Iterator[Record]:
+    def records(
+        self, *, max_decompressed: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+    ) -> Iterator[Record]:
         """Yield the records, also those of a control batch.
 
         Args:

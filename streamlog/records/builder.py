@@ -294,6 +294,7 @@ def encode_columns(
     compression: CompressionType = CompressionType.NONE,
     level: int | None = None,
     batch_size: int = DEFAULT_BATCH_SIZE,
+    max_decompressed: int = MAX_INT32,
     log_append_time: int | None = None,
 ) -> EncodedBatches:
     """Write records as whole v2 batches with offsets from 0, without epoch and producer.
@@ -304,6 +305,7 @@ def encode_columns(
         compression: The codec.
         level: The codec's level, None for its default.
         batch_size: The most bytes of a batch; a larger record gets a batch of its own.
+        max_decompressed: The most bytes of the records of a batch that is compressed.
         log_append_time: Timestamp of all records (a LogAppendTime topic), None for their own.
 
     Returns:
@@ -314,17 +316,21 @@ def encode_columns(
         InvalidRecordError: A header without a key.
         InvalidRequestError: A row that is not there, columns of unequal length, or offsets that
             fall or do not fit the bytes.
-        MessageTooLargeError: A record of 2 GiB and more.
+        MessageTooLargeError: A record of 2 GiB and more, or one that is to be compressed and larger
+            than `max_decompressed`; `offset` is then its index among the rows.
 
     Source: MemoryRecordsBuilder, as a producer uses it.
     """
     attributes = compression | (0 if log_append_time is None else TIMESTAMP_TYPE_MASK)
-    target = batch_size if compression is CompressionType.NONE else _size_before(batch_size)
+    target = batch_size
+    if compression is not CompressionType.NONE:
+        target = min(_size_before(batch_size), max_decompressed)
     buffer, fields = _write(input_arrays(columns, rows), min(target, MAX_INT32), attributes)
     if log_append_time is not None:
         fields[:, MAX_TIMESTAMP] = log_append_time
     table = BatchTable(fields)
     if compression is not CompressionType.NONE:
+        _refuse_larger(table, max_decompressed)
         buffer = _compress_batches(buffer, fields, compression, level)
     rewrite_headers(buffer, table, are_new=True)
     return EncodedBatches(buffer, table)
@@ -362,6 +368,19 @@ def _write(
         raise InvalidRequestError("a column's offsets fall, or reach beyond its bytes")
     fields = fields[:count].copy()
     return buffer[: BatchTable(fields).end], fields
+
+
+def _refuse_larger(table: BatchTable, max_decompressed: int) -> None:
+    """Refuse a record, alone in its batch, that nobody would decompress again."""
+    sizes = table.size - RECORD_BATCH_OVERHEAD
+    if (sizes > max_decompressed).any():
+        batch = int((sizes > max_decompressed).argmax())
+        raise MessageTooLargeError(
+            "a record is larger than a compressed batch may decompress to",
+            offset=int(table.base_offset[batch]),
+            got=f"{int(sizes[batch])} bytes",
+            expected=f"at most {max_decompressed} (streamlog.max.decompressed.bytes)",
+        )
 
 
 def _size_before(batch_size: int) -> int:

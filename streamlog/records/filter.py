@@ -8,6 +8,7 @@ may also be left empty: then only its header stays.
 Source: MemoryRecords.filterTo.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -18,8 +19,9 @@ from streamlog.binary.arrays import Buffer, as_source, read_only
 from streamlog.binary.compression import NONE, compress
 from streamlog.records import slot as s
 from streamlog.records.builder import rewrite_headers
-from streamlog.records.columns import BinaryColumn, decode_columns
-from streamlog.records.layout import MAX_RECORD_OVERHEAD, RECORD_BATCH_OVERHEAD
+from streamlog.records.columns import BinaryColumn, RecordColumns
+from streamlog.records.decode import PIECE_BYTES, Wanted, decode_pieces
+from streamlog.records.layout import MAX_RECORD_OVERHEAD, MIN_INT64, RECORD_BATCH_OVERHEAD
 from streamlog.records.slots import RecordSlots, decode_slots, naming
 from streamlog.records.table import POSITION, SIZE, BatchTable
 
@@ -50,28 +52,50 @@ class Selection:
     keep: NDArray[np.bool_]
 
 
-def locate(buffer: Buffer, table: BatchTable, *, path: str, position: int) -> RecordSlots:
-    """Check all records of batches that are of v2, or all older, and say where they lie.
+def locate(
+    buffer: Buffer, table: BatchTable, *, max_decompressed: int, path: str, position: int
+) -> Iterator[tuple[BatchTable, RecordSlots]]:
+    """Check all records of batches and say where they lie, some batches at a time.
 
     Args:
         buffer: The batches; nothing in them is trusted.
-        table: Their headers: one of `BatchTable.by_format`.
+        table: Their headers.
+        max_decompressed: The most bytes one batch may decompress to.
         path: The file, for messages.
         position: Where `buffer` begins in that file, for messages.
 
+    Yields:
+        Batches that are of v2, or all older, and their records; about `PIECE_BYTES` of them,
+        decompressed, or a single batch.
+
     Raises:
         CorruptRecordError: A record's structure is wrong, or compressed bytes are damaged.
-        LimitExceededError: Decompressed to more than is ever read.
+        LimitExceededError: A batch decompresses to more than allowed.
     """
-    with naming(path, position):
-        if not table.is_legacy:
-            return decode_slots(buffer, table)
-        return _legacy_slots(buffer, table)
+    wanted = Wanted(
+        start_offset=MIN_INT64,
+        drop_control=False,
+        max_decompressed=max_decompressed,
+        max_bytes=PIECE_BYTES,
+    )
+    for run in table.by_format():
+        if run.is_legacy:
+            pieces = decode_pieces(buffer, run, wanted, path=path, position=position)
+            yield from ((done, _legacy_slots(done, columns)) for done, columns in pieces)
+            continue
+        first = 0
+        while first < len(run):
+            rest = run.slice(first, len(run))
+            with naming(path, position):
+                slots = decode_slots(
+                    buffer, rest, max_decompressed=max_decompressed, enough=PIECE_BYTES
+                )
+            yield rest.slice(0, len(slots.rows)), slots
+            first += len(slots.rows)
 
 
-def _legacy_slots(buffer: Buffer, table: BatchTable) -> RecordSlots:
+def _legacy_slots(table: BatchTable, columns: RecordColumns) -> RecordSlots:
     """Return slots of messages of v0 and v1, over their keys and values put together."""
-    columns = decode_columns(buffer, table, drop_control=False)
     assert columns.key is not None and columns.value is not None
     slots = np.zeros((columns.count, s.SLOT_WIDTH), np.int64)
     slots[:, s.SLOT_OFFSET] = columns.offset

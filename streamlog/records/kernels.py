@@ -348,63 +348,56 @@ def copy_field(
 
 
 @kernel
-def copy_column(
-    source: NDArray[np.uint8],
-    slots: NDArray[np.int64],
-    place: int,
-    out_offsets: NDArray[np.int32],
-    out_data: NDArray[np.uint8],
-) -> int:
-    """Gather one field of all slots into Arrow's binary layout.
-
-    Args:
-        source: uint8[m], the bytes the slots point into.
-        slots: int64[n, 9].
-        place: SLOT_KEY or SLOT_VALUE.
-        out_offsets: int32[n + 1].
-        out_data: uint8[k], k the total of the sizes.
-
-    Returns:
-        The bytes copied, or OUT_OF_ROOM.
-    """
-    filled = 0
-    out_offsets[0] = 0
-    for row in range(len(slots)):
-        filled = copy_field(source, slots[row, place], slots[row, place + 1], out_data, filled)
-        if filled < 0:
-            return OUT_OF_ROOM
-        out_offsets[row + 1] = filled
-    return filled
-
-
-@kernel
-def locate_headers(
+def copy_headers(
     source: NDArray[np.uint8],
     positions: NDArray[np.int64],
     offsets: NDArray[np.int32],
-    out_slots: NDArray[np.int64],
+    out_offsets: NDArray[np.int32],
+    out_validity: NDArray[np.uint8],
+    out_key: NDArray[np.uint8],
+    out_value: NDArray[np.uint8],
+    out_totals: NDArray[np.int64],
 ) -> int:
-    """Make a slot per header of checked records, its key as key and its value as value.
+    """Gather the headers of checked records into Arrow's binary layout; without room, measure them.
+
+    A header takes two bytes at least, so nothing wider than its two offsets is kept of each.
 
     Args:
         source: uint8[m], the bytes that the headers lie in, checked.
         positions: int64[n], where the headers of each record begin.
         offsets: int32[n + 1], the first header of each record.
-        out_slots: int64[h, 9], h the last of the offsets; key and value are filled.
+        out_offsets: int32[2, h + 1], of keys and of values; int32[2, 0] only measures.
+        out_validity: uint8[ceil(h / 8)], a bit a value, all set.
+        out_key: uint8[k], k the bytes of all keys.
+        out_value: uint8[v], v the bytes of all values.
+        out_totals: int64[3], which becomes k, v and the number of values that are null.
 
     Returns:
-        The number of headers.
+        The number of headers, or OUT_OF_ROOM.
     """
+    copies = out_offsets.shape[1] > 0
+    out_totals[:] = 0
+    if copies:
+        out_offsets[:, 0] = 0
     count = 0
     for row in range(len(positions)):
         position = positions[row]
         for _ in range(offsets[row + 1] - offsets[row]):
-            for place in range(SLOT_KEY, SLOT_HEADERS, 2):
+            for field in range(2):
                 number = read_varint(source, position, source.size)
                 position += number & SIZE_MASK
                 size = number >> SIZE_BITS
-                out_slots[count, place] = position
-                out_slots[count, place + 1] = max(size, -1)
+                filled = out_totals[field]
+                out_totals[field] = filled + max(size, 0)
+                if field == 1 and size < 0:
+                    out_totals[2] += 1
+                if copies:
+                    room = out_key if field == 0 else out_value
+                    if copy_field(source, position, size, room, filled) < 0:
+                        return OUT_OF_ROOM
+                    out_offsets[field, count + 1] = out_totals[field]
+                    if field == 1 and size < 0:
+                        out_validity[count >> 3] &= 0xFF ^ 1 << (count & 7)
                 position += max(size, 0)
             count += 1
     return count

@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 
 from streamlog.binary import lz4_v0
 from streamlog.binary.arrays import Buffer, as_source
-from streamlog.binary.compression import LZ4, NONE, decompress
+from streamlog.binary.compression import LZ4, NONE
 from streamlog.binary.crc import crc32
-from streamlog.errors import LimitExceededError
 from streamlog.records import legacy_layout as m
 from streamlog.records import slot as s
 from streamlog.records.layout import (
@@ -33,7 +32,7 @@ from streamlog.records.layout import (
     MAGIC_OFFSET,
 )
 from streamlog.records.plain_headers import FEW, numba_is_loaded
-from streamlog.records.slots import MAX_ARENA, MAX_DECOMPRESSED, check_status
+from streamlog.records.slots import EVERYTHING, Found, check_arena, check_status, inflate
 from streamlog.records.table import CRC, MAGIC, POSITION, SIZE, BatchTable
 
 __all__ = ["IN_ANY_ORDER", "IN_ORDER", "find_bad_message", "messages_of"]
@@ -76,8 +75,9 @@ def messages_of(
     *,
     limits: NDArray[np.int64],
     totals: NDArray[np.int64],
-    max_decompressed: int = MAX_DECOMPRESSED,
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    max_decompressed: int,
+    enough: int = EVERYTHING,
+) -> Found:
     """Return the bytes that the messages lie in, those of wrappers decompressed, and where.
 
     Args:
@@ -86,14 +86,16 @@ def messages_of(
         limits: int64[3], which ones are wanted, see `streamlog.records.legacy_kernels`.
         totals: int64[10]; the rows and the bytes of messages there may be are filled.
         max_decompressed: The most bytes one message may decompress to.
+        enough: How many decompressed bytes are enough: no message behind the one that brings them
+            to so many is decompressed, nor found.
 
     Returns:
-        uint8[m] and int64[n, 3]: where each message or message set begins and ends in it, and
-        what its offsets are relative to; begin -1 for what is left out.
+        What was found of the messages at the front, see `streamlog.records.slots.records_of`.
+        Their spans are int64[n, 3]: the third is what the offsets are relative to.
 
     Raises:
         CorruptRecordError: A wrapper is not what it should be.
-        LimitExceededError: Decompressed to more than is ever read.
+        LimitExceededError: A message decompresses to more than allowed, or all to 2 GiB.
 
     Source: AbstractLegacyRecordBatch.iterator.
     """
@@ -104,18 +106,27 @@ def messages_of(
     status = kernels.choose_messages(source, table.fields, limits, spans, totals)
     check_status(status, table, totals)
     if int(totals[s.ALL_ATTRIBUTES]) & COMPRESSION_MASK:
-        source = _decompress(source, table, spans, max_decompressed)
+        source, taken = _decompress(source, table, spans, max_decompressed, enough)
+        table, spans = table.slice(0, taken), spans[:taken]
     status = kernels.survey_sets(source, table.fields, limits, spans, totals)
     check_status(status, table, totals)
-    return source, spans
+    return Found(source, spans, table)
 
 
 def _decompress(
-    source: NDArray[np.uint8], table: BatchTable, spans: NDArray[np.int64], max_size: int
-) -> NDArray[np.uint8]:
-    """Return `source` with the message sets of all chosen wrappers behind it; `spans` follows."""
+    source: NDArray[np.uint8],
+    table: BatchTable,
+    spans: NDArray[np.int64],
+    max_size: int,
+    enough: int,
+) -> tuple[NDArray[np.uint8], int]:
+    """Put the message sets of chosen wrappers behind `source` until that is enough.
+
+    Returns:
+        The bytes, whose places `spans` then names, and how many messages were looked at.
+    """
     parts: list[Buffer] = [source]
-    filled = len(source)
+    filled, taken = len(source), len(table)
     codecs = table.codec
     for row in np.flatnonzero((codecs != NONE) & (spans[:, 0] >= 0)).tolist():
         start, end = spans[row, :2].tolist()
@@ -123,14 +134,13 @@ def _decompress(
         part: Buffer = source[start:end]
         if codec == LZ4 and table.magic[row] == m.MAGIC_V0:
             part = lz4_v0.with_right_checksum(part)
-        part = decompress(codec, part, max_size=max_size, position=where)
+        offset = int(table.last_offset[row])
+        part = inflate(codec, part, max_decompressed=max_size, position=where, offset=offset)
         spans[row, :2] = filled, filled + len(part)
         filled += len(part)
         parts.append(part)
-        if filled > MAX_ARENA:
-            raise LimitExceededError(
-                "messages decompress to 2 GiB and more",
-                position=where,
-                hint="read fewer bytes at a time",
-            )
-    return as_source(b"".join(parts))
+        check_arena(filled, where)
+        if filled - len(source) >= enough:
+            taken = row + 1
+            break
+    return as_source(b"".join(parts)), taken

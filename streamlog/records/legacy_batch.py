@@ -8,8 +8,10 @@ import numpy as np
 
 from streamlog.binary.arrays import Buffer
 from streamlog.binary.crc import crc32
+from streamlog.config import DEFAULT_MAX_DECOMPRESSED_BYTES
 from streamlog.errors import CorruptRecordError
-from streamlog.records.columns import RecordColumns, decode_columns
+from streamlog.records.columns import RecordColumns
+from streamlog.records.decode import decode_columns
 from streamlog.records.layout import (
     COMPRESSION_MASK,
     MAGIC_OFFSET,
@@ -24,7 +26,6 @@ from streamlog.records.layout import (
 from streamlog.records.legacy_layout import MAGIC_V0, MESSAGE_ATTRIBUTES_OFFSET
 from streamlog.records.plain_headers import read_message_header
 from streamlog.records.record import CompressionType, Record, TimestampType
-from streamlog.records.slots import MAX_DECOMPRESSED
 from streamlog.records.table import CRC, LAST_OFFSET, MAGIC, MAX_TIMESTAMP, BatchTable
 
 __all__ = ["LegacyRecordBatch"]
@@ -87,7 +88,7 @@ class LegacyRecordBatch:
         """
         if not self.attributes & COMPRESSION_MASK:
             return self.last_offset
-        return int(self._columns(MAX_DECOMPRESSED, ()).offset[0])
+        return int(self._columns(DEFAULT_MAX_DECOMPRESSED_BYTES, ()).offset[0])
 
     @property
     def next_offset(self) -> int:
@@ -144,7 +145,9 @@ class LegacyRecordBatch:
                 expected=f"{computed:#010x}",
             )
 
-    def records(self, *, max_decompressed: int = MAX_DECOMPRESSED) -> Iterator[Record]:
+    def records(
+        self, *, max_decompressed: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+    ) -> Iterator[Record]:
         """Yield the records.
 
         Args:

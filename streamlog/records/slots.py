@@ -7,16 +7,17 @@ one. `streamlog.records.slot` says what a slot is.
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.binary.arrays import WORD_SIZE, Buffer, as_source, read_only
-from streamlog.binary.compression import NONE, decompress
+from streamlog.binary.compression import NONE, decompress, most_decompressed
 from streamlog.errors import (
     CorruptRecordError,
     LimitExceededError,
+    MessageTooLargeError,
 )
 from streamlog.records import legacy_layout as m
 from streamlog.records import slot as s
@@ -26,20 +27,32 @@ from streamlog.records.layout import (
     MAX_INT64,
     MIN_INT64,
     MIN_RECORD_SIZE,
+    RECORD_BATCH_OVERHEAD,
 )
 from streamlog.records.table import COUNT, UNKNOWN_COUNT, BatchTable
 
 __all__ = [
-    "MAX_DECOMPRESSED",
+    "EVERYTHING",
+    "HOW_TO_ALLOW",
+    "Found",
     "RecordSlots",
+    "check_arena",
+    "check_decompressed",
     "check_status",
     "decode_slots",
+    "inflate",
     "naming",
     "records_of",
+    "refusing_larger",
 ]
 
-MAX_DECOMPRESSED: Final = 64 << 20  # of one batch; `max.message.bytes` is 1 MiB by default
+HOW_TO_ALLOW: Final = (
+    "raise streamlog.max.decompressed.bytes of the topic, or for this read maxDecompressedBytes "
+    "(Spark), max_decompressed_bytes (Python) or --max-decompressed-bytes (the command)"
+)
 MAX_ARENA: Final = MAX_INT32  # of all batches decoded by one call
+
+EVERYTHING: Final = MAX_INT64  # no number of decompressed bytes is enough
 
 # For `choose_batches`: whatever their offsets, also control batches.
 ALL_RECORDS: Final = np.array((MIN_INT64, MAX_INT64, 0), np.int64)
@@ -68,6 +81,21 @@ WHAT_IS_WRONG: Final = {
 }
 
 
+class Found(NamedTuple):
+    """Where the records of batches lie, before they are looked at.
+
+    Attributes:
+        source: uint8[m], the bytes of the records, decompressed.
+        spans: int64[b, 2 or 3], where each batch's begin and end in it; begin -1 for a batch that
+            is left out.
+        table: The batches, as far as they were looked at.
+    """
+
+    source: NDArray[np.uint8]
+    spans: NDArray[np.int64]
+    table: BatchTable
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSlots:
     """Where the fields of checked records lie.
@@ -83,24 +111,35 @@ class RecordSlots:
     rows: NDArray[np.int64]
 
 
-def decode_slots(buffer: Buffer, table: BatchTable) -> RecordSlots:
+def decode_slots(
+    buffer: Buffer, table: BatchTable, *, max_decompressed: int, enough: int = EVERYTHING
+) -> RecordSlots:
     """Check all records of many batches, those of control batches too, and say where they lie.
 
     Args:
         buffer: The batches; nothing in them is trusted.
         table: Their headers, as `scan_batches` found them in `buffer`.
+        max_decompressed: The most bytes one batch may decompress to.
+        enough: How many decompressed bytes are enough: the records of no batch behind the one
+            that brings them to so many are there.
 
     Raises:
         CorruptRecordError: A record's structure is wrong, or compressed bytes are damaged.
-        LimitExceededError: A batch decompresses to more than is ever read, or all together to
-            2 GiB.
+        LimitExceededError: A batch decompresses to more than allowed, or all together to 2 GiB.
 
     Source: DefaultRecordBatch.iterator, DefaultRecord.readFrom.
     """
     from streamlog.records import kernels
 
     totals = np.zeros(s.TOTALS_WIDTH, np.int64)
-    source, spans = records_of(buffer, table, limits=ALL_RECORDS, totals=totals)
+    source, spans, table = records_of(
+        buffer,
+        table,
+        limits=ALL_RECORDS,
+        totals=totals,
+        max_decompressed=max_decompressed,
+        enough=enough,
+    )
     slots = np.empty((int(totals[s.TOTAL_ROWS]), s.SLOT_WIDTH), np.int64)
     check_status(kernels.locate_records(source, table.fields, spans, slots, totals), table, totals)
     return RecordSlots(source=source, slots=slots, rows=table.count)
@@ -117,14 +156,34 @@ def naming(path: str | None, position: int) -> Iterator[None]:
         raise
 
 
+@contextlib.contextmanager
+def refusing_larger(limit: int) -> Iterator[None]:
+    """Turn what is wrong with bytes that decompress to more than `limit` into a topic's refusal.
+
+    Raises:
+        MessageTooLargeError: They do.
+    """
+    try:
+        yield
+    except LimitExceededError as error:
+        raise MessageTooLargeError(
+            "record batch decompresses to more than the topic takes",
+            path=error.path,
+            position=error.position,
+            got=f"more than {limit} bytes",
+            expected=f"at most {limit} (streamlog.max.decompressed.bytes)",
+        ) from error
+
+
 def records_of(
     buffer: Buffer,
     table: BatchTable,
     *,
     limits: NDArray[np.int64],
     totals: NDArray[np.int64],
-    max_decompressed: int = MAX_DECOMPRESSED,
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    max_decompressed: int,
+    enough: int = EVERYTHING,
+) -> Found:
     """Return the bytes that the records of the batches lie in, decompressed, and where.
 
     They are 8 at least where there is a record, as the kernels need them.
@@ -136,24 +195,31 @@ def records_of(
         totals: int64[9]; the rows and the bytes of records there may be and the attributes
             or-ed are filled.
         max_decompressed: The most bytes one batch may decompress to.
+        enough: How many decompressed bytes are enough: no batch behind the one that brings them
+            to so many is decompressed, nor found.
 
     Returns:
-        uint8[m] and int64[b, 2]: where each batch's records begin and end in it; begin -1 for a
-        batch that is left out.
+        What was found of the batches at the front: all of them, unless they decompress to more
+        than `enough`. Their spans are int64[b, 2].
 
     Raises:
         CorruptRecordError: A batch is too short for its count, or compressed bytes are damaged.
-        LimitExceededError: Decompressed to more than is ever read.
+        LimitExceededError: A batch decompresses to more than allowed, or all to 2 GiB.
     """
     from streamlog.records import kernels
 
     spans = np.empty((len(table), 2), np.int64)
     check_status(kernels.choose_batches(table.fields, limits, spans, totals), table, totals)
     source = as_source(buffer)
-    if int(totals[s.ALL_ATTRIBUTES]) & COMPRESSION_MASK:
-        source = _decompress(source, table, spans, max_decompressed)
-        totals[s.TOTAL_BYTES] = source.size
-    return source, spans
+    if not int(totals[s.ALL_ATTRIBUTES]) & COMPRESSION_MASK:
+        return Found(source, spans, table)
+    source, taken = _decompress(source, table, spans, max_decompressed, enough)
+    if taken < len(table):
+        table, spans = table.slice(0, taken), spans[:taken]
+        totals[:] = 0
+        kernels.choose_batches(table.fields, limits, np.empty_like(spans), totals)
+    totals[s.TOTAL_BYTES] = source.size
+    return Found(source, spans, table)
 
 
 def check_status(status: int, table: BatchTable, totals: NDArray[np.int64] | list[int]) -> None:
@@ -175,37 +241,105 @@ def check_status(status: int, table: BatchTable, totals: NDArray[np.int64] | lis
     )
 
 
-def _decompress(
-    source: NDArray[np.uint8], table: BatchTable, spans: NDArray[np.int64], max_size: int
-) -> NDArray[np.uint8]:
-    """Put the records of all chosen batches one behind the other; `spans` follows them."""
-    parts: list[Buffer] = []
-    filled = 0
+def inflate(
+    codec: int, data: Buffer, *, max_decompressed: int, position: int, offset: int
+) -> Buffer:
+    """Decompress the records of one batch.
+
+    Raises:
+        CorruptRecordError: The bytes are damaged.
+        LimitExceededError: They decompress to more than allowed; says how to allow it.
+    """
+    try:
+        return decompress(codec, data, max_size=max_decompressed, position=position)
+    except (CorruptRecordError, LimitExceededError) as error:
+        error.offset = offset
+        if isinstance(error, LimitExceededError):
+            error.hint = HOW_TO_ALLOW
+        raise
+
+
+def check_decompressed(buffer: Buffer, table: BatchTable, *, max_decompressed: int) -> None:
+    """Make sure that every batch of v2 can be read again; what is surely small stays compressed.
+
+    Args:
+        buffer: The batches; nothing in them is trusted.
+        table: Their headers.
+        max_decompressed: The most bytes that the records of one batch may decompress to.
+
+    Raises:
+        CorruptRecordError: Compressed bytes are damaged.
+        LimitExceededError: They decompress to more.
+    """
+    view = memoryview(buffer)
     codecs = table.codec.tolist()
-    for batch, (start, end) in enumerate(spans.tolist()):
+    for row in np.flatnonzero(table.codec != NONE).tolist():
+        where = int(table.position[row])
+        records = view[where + RECORD_BATCH_OVERHEAD : where + int(table.size[row])]
+        if most_decompressed(codecs[row], records) > max_decompressed:
+            offset = int(table.base_offset[row])
+            inflate(
+                codecs[row],
+                records,
+                max_decompressed=max_decompressed,
+                position=where,
+                offset=offset,
+            )
+
+
+def check_arena(filled: int, position: int) -> None:
+    """Refuse more decompressed bytes than arrays of int32 offsets can tell apart.
+
+    Raises:
+        LimitExceededError: There are 2 GiB.
+    """
+    if filled > MAX_ARENA:
+        raise LimitExceededError(
+            "batches decompress to 2 GiB and more",
+            position=position,
+            hint="read fewer bytes at a time",
+        )
+
+
+def _decompress(
+    source: NDArray[np.uint8],
+    table: BatchTable,
+    spans: NDArray[np.int64],
+    max_size: int,
+    enough: int,
+) -> tuple[NDArray[np.uint8], int]:
+    """Put the records of chosen batches one behind the other until that is enough.
+
+    Returns:
+        The bytes, whose places `spans` then names, and how many batches were looked at.
+    """
+    parts: list[Buffer] = []
+    filled = batch = 0
+    codecs = table.codec.tolist()
+    for batch, (start, end) in enumerate(spans.tolist(), 1):
         if start < 0:
             continue
-        where = int(table.position[batch])
+        row = batch - 1
+        where, offset = int(table.position[row]), int(table.base_offset[row])
         part: Buffer = source[start:end]
-        if codecs[batch] != NONE:
-            part = decompress(codecs[batch], part, max_size=max_size, position=where)
-        count = int(table.fields[batch, COUNT])
+        if codecs[row] != NONE:
+            part = inflate(
+                codecs[row], part, max_decompressed=max_size, position=where, offset=offset
+            )
+        count = int(table.fields[row, COUNT])
         if count > len(part) // MIN_RECORD_SIZE:
             raise CorruptRecordError(
                 WHAT_IS_WRONG[s.BAD_COUNT],
                 position=where,
-                offset=int(table.base_offset[batch]),
+                offset=offset,
                 got=f"{count} records in {len(part)} bytes",
             )
-        spans[batch] = filled, filled + len(part)
+        spans[row] = filled, filled + len(part)
         filled += len(part)
         parts.append(part)
-        if filled > MAX_ARENA:
-            raise LimitExceededError(
-                "batches decompress to 2 GiB and more",
-                position=where,
-                hint="read fewer bytes at a time",
-            )
+        check_arena(filled, where)
+        if filled >= enough:
+            break
     if filled < WORD_SIZE:
         parts.append(bytes(WORD_SIZE))
-    return as_source(parts[0] if len(parts) == 1 else b"".join(parts))
+    return as_source(parts[0] if len(parts) == 1 else b"".join(parts)), batch

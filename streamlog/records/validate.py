@@ -13,6 +13,7 @@ ask nothing of this: they keep what their leader has.
 | messages of v0 or v1 of one format, a compressed one alone | all | InvalidRecord |
 | checksum matches, records are sound | all | CorruptRecord |
 | batch at most `max.message.bytes`, also once rebuilt | all | MessageTooLarge |
+| decompresses to at most `streamlog.max.decompressed.bytes` | all | MessageTooLarge |
 | all batches at most `segment.bytes` | all | RecordListTooLarge |
 | exactly one batch, base offset 0 | client | InvalidRecord |
 | records there, one an offset | client | InvalidRecord |
@@ -49,7 +50,7 @@ from streamlog.records.builder import (
     patch_batches,
     rewrite_headers,
 )
-from streamlog.records.columns import decode_columns, decode_produced
+from streamlog.records.decode import decode_columns, decode_produced
 from streamlog.records.layout import (
     ATTRIBUTES_OFFSET,
     COMPRESSION_MASK,
@@ -65,7 +66,13 @@ from streamlog.records.layout import (
 )
 from streamlog.records.plain_headers import compiled
 from streamlog.records.record import NO_TIMESTAMP, CompressionType
-from streamlog.records.slots import ALL_RECORDS, check_status, decode_slots, records_of
+from streamlog.records.slots import (
+    ALL_RECORDS,
+    check_status,
+    decode_slots,
+    records_of,
+    refusing_larger,
+)
 from streamlog.records.table import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -86,6 +93,7 @@ if TYPE_CHECKING:
 __all__ = ["AppendOrigin", "target_codec", "validate_append"]
 
 NAMED_RECORDS: Final = 5  # how many bad records a message names
+MIXED_FORMATS: Final = "an append mixes formats"
 ANY_TIME: Final = (MIN_INT64, MAX_INT64)
 
 
@@ -126,27 +134,28 @@ def validate_append(
     Raises:
         InvalidRecordError: A record or batch that a leader refuses.
         InvalidTimestampError: A timestamp outside the topic's bounds, or of the wrong type.
-        MessageTooLargeError: A batch above `max.message.bytes`.
+        MessageTooLargeError: A batch above `max.message.bytes`, or one that decompresses to more
+            than `streamlog.max.decompressed.bytes`.
         RecordListTooLargeError: Altogether above `segment.bytes`.
         CorruptRecordError: A checksum or a structure is wrong.
-        LimitExceededError: A batch decompresses to more than is ever read.
         UnsupportedForMessageFormatError: A batch of an unknown format.
 
     Source: LogValidator.validateMessagesAndAssignOffsets.
     """
     source = as_source(buffer)
+    limit = config.effective_max_decompressed_bytes
     codec, level = target_codec(config)
     is_stamped = config.message_timestamp_type == "LogAppendTime"
     if is_legacy(source):
-        source = _convert(source, codec, level, is_stamped=is_stamped)
+        source = _convert(source, codec, level, is_stamped=is_stamped, limit=limit)
     bounds = ANY_TIME if is_stamped else _times_allowed(config, now_ms)
     append = _look_at(source, bounds)
     _check_headers(append, config, origin, is_stamped=is_stamped)
-    append = _look_inside(append, bounds)
+    append = _look_inside(append, bounds, limit)
     _check_records(append, config, bounds)
     stale = _to_rebuild(append, codec)
     if any(stale):
-        bytes_, table = _rebuild(source, append.table, stale, codec, level)
+        bytes_, table = _rebuild(source, append.table, stale, codec, level, limit)
         _check_sizes(max(table.size.tolist()), table.end, config)
     else:
         bytes_, table = source.copy(), append.table
@@ -238,7 +247,7 @@ def _no_batch(
             expected="batches up to the end of the bytes",
         )
     if int(source[position + MAGIC_OFFSET]) < CURRENT_MAGIC:
-        return _mixed_formats()
+        return InvalidRecordError(MIXED_FORMATS, got="more than one magic")
     return UnsupportedForMessageFormatError(
         "unknown batch format",
         position=position,
@@ -247,11 +256,7 @@ def _no_batch(
     )
 
 
-def _mixed_formats() -> InvalidRecordError:
-    return InvalidRecordError("an append mixes formats", got="more than one magic")
-
-
-def _look_inside(append: _Append, times: tuple[int, int]) -> _Append:
+def _look_inside(append: _Append, times: tuple[int, int], limit: int) -> _Append:
     """Check the records that are compressed, too."""
     source, table, found, seen, status = append
     if status != s.OK:
@@ -259,7 +264,10 @@ def _look_inside(append: _Append, times: tuple[int, int]) -> _Append:
     if not seen[s.ALL_ATTRIBUTES] & COMPRESSION_MASK:
         return append
     counts = np.array(seen, np.int64)
-    records, spans = records_of(source, table, limits=ALL_RECORDS, totals=counts)
+    with refusing_larger(limit):
+        records, spans, _ = records_of(
+            source, table, limits=ALL_RECORDS, totals=counts, max_decompressed=limit
+        )
     inspect = compiled("validate_kernels").inspect_records
     status = inspect(records, table.fields, spans, *times, found, counts)
     seen = counts.tolist()
@@ -302,6 +310,7 @@ def _convert(
     level: int | None,
     *,
     is_stamped: bool,
+    limit: int,
 ) -> NDArray[np.uint8]:
     """Build one v2 batch of messages of v0 or v1; what is wrong with it is found later.
 
@@ -311,7 +320,7 @@ def _convert(
     if stop is not ScanStop.END:
         raise _no_batch(stop, source, end)
     if (table.magic != table.magic[0]).any():
-        raise _mixed_formats()
+        raise InvalidRecordError(MIXED_FORMATS, got="more than one magic")
     bad = check_crc(source, table)
     if bad < len(table):
         raise _no_batch(s.BAD_CHECKSUM, source, int(table.position[bad]))
@@ -321,8 +330,10 @@ def _convert(
         raise InvalidRecordError(
             "a compressed message comes alone", got=f"{len(table)} messages", expected=1
         )
+    with refusing_larger(limit):
+        records = decode_produced(source, table, max_decompressed=limit)
     built = encode_columns(
-        decode_produced(source, table),
+        records,
         batch_size=MAX_INT32,
         compression=CompressionType(codecs[0]) if codec is None else codec,
         level=level,
@@ -382,7 +393,7 @@ def _times_allowed(config: "LogConfig", now_ms: int) -> tuple[int, int]:
 
 def _check_records(append: _Append, config: "LogConfig", times: tuple[int, int]) -> None:
     if append.seen[s.SEEN_KEYLESS] and "compact" in config.cleanup_policy:
-        slots = decode_slots(append.source, append.table).slots
+        slots = _slots(append, config)
         raise InvalidRecordError(
             "a compacted topic needs a key in every record",
             got=f"no key in {_name_records(slots[:, s.SLOT_KEY_SIZE] < 0)}",
@@ -390,7 +401,7 @@ def _check_records(append: _Append, config: "LogConfig", times: tuple[int, int])
         )
     if append.seen[s.SEEN_UNTIMELY]:
         earliest, latest = times
-        timestamp = decode_slots(append.source, append.table).slots[:, s.SLOT_TIMESTAMP]
+        timestamp = _slots(append, config)[:, s.SLOT_TIMESTAMP]
         wrong = (timestamp < earliest) | (timestamp > latest)
         wrong &= timestamp != NO_TIMESTAMP
         raise InvalidTimestampError(
@@ -399,6 +410,12 @@ def _check_records(append: _Append, config: "LogConfig", times: tuple[int, int])
             expected=f"{earliest} to {latest} ms (message.timestamp.before.max.ms, "
             "message.timestamp.after.max.ms)",
         )
+
+
+def _slots(append: _Append, config: "LogConfig") -> NDArray[np.int64]:
+    """Return a slot for each record."""
+    limit = config.effective_max_decompressed_bytes
+    return decode_slots(append.source, append.table, max_decompressed=limit).slots
 
 
 def _name_records(wrong: NDArray[np.bool_]) -> str:
@@ -429,6 +446,7 @@ def _rebuild(
     stale: list[bool],
     codec: CompressionType | None,
     level: int | None,
+    limit: int,
 ) -> tuple[NDArray[np.uint8], BatchTable]:
     """Build the stale batches anew, one for one, and put all one behind the other.
 
@@ -442,7 +460,13 @@ def _rebuild(
         one = table.slice(batch, batch + 1)
         if is_stale:
             built = encode_columns(
-                decode_columns(source, one, start_offset=MIN_INT64, drop_control=False),
+                decode_columns(
+                    source,
+                    one,
+                    start_offset=MIN_INT64,
+                    drop_control=False,
+                    max_decompressed=limit,
+                ),
                 batch_size=MAX_INT32,
                 compression=CompressionType(int(one.codec[0])) if codec is None else codec,
                 level=level,

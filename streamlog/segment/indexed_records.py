@@ -222,7 +222,14 @@ class IndexedRecords:
                 batch = table.slice(row, row + 1)
                 if row >= chunk.sound and check_crc(chunk.buffer, batch) == 0:
                     raise self.unsound(chunk.position + int(batch.position[0]))
-                found = first_of(batch, chunk, timestamp, start_offset, path=self.records.path)
+                found = first_of(
+                    batch,
+                    chunk,
+                    timestamp,
+                    start_offset,
+                    path=self.records.path,
+                    max_decompressed=self.config.readable_decompressed_bytes,
+                )
                 if found is not None:
                     return found
             end = chunk.position + chunk.scan.consumed
@@ -240,7 +247,10 @@ class IndexedRecords:
         begin = self.translate_offset(start_offset) if found is None else None
         if begin is None:
             return found
-        largest = largest_from(self.records, begin.position, self.size, start_offset)
+        limit = self.config.readable_decompressed_bytes
+        largest = largest_from(
+            self.records, begin.position, self.size, start_offset, max_decompressed=limit
+        )
         return None if largest < 0 else self.offset_for_timestamp(largest, start_offset)
 
     def _keeps_promise(self, entry: TimestampOffset) -> bool:

@@ -5,7 +5,8 @@ from typing import Final
 import numpy as np
 
 from streamlog.records.batch import BatchTable
-from streamlog.records.columns import RecordColumns, decode_columns
+from streamlog.records.columns import RecordColumns
+from streamlog.records.decode import decode_columns
 from streamlog.records.record import NO_TIMESTAMP
 from streamlog.segment.file_records import Chunk, FileRecords, OffsetAndTimestamp
 from streamlog.segment.walk import sound_chunks
@@ -16,7 +17,13 @@ SEARCH_SIZE: Final = 128 << 10  # a search by time ends some batches behind its 
 
 
 def first_of(
-    batch: BatchTable, chunk: Chunk, timestamp: int, start_offset: int, *, path: str
+    batch: BatchTable,
+    chunk: Chunk,
+    timestamp: int,
+    start_offset: int,
+    *,
+    path: str,
+    max_decompressed: int,
 ) -> OffsetAndTimestamp | None:
     """Find the first record of a batch, from an offset on, that is not older than a time.
 
@@ -26,11 +33,12 @@ def first_of(
         timestamp: Milliseconds since 1970.
         start_offset: Records below it do not count.
         path: The file, for messages.
+        max_decompressed: The most bytes that a batch may decompress to.
 
     Raises:
         CorruptRecordError: Its checksum is right and its structure is not.
     """
-    records = _decoded(batch, chunk, start_offset, path)
+    records = _decoded(batch, chunk, start_offset, path, max_decompressed)
     hits = np.flatnonzero(records.timestamp >= timestamp)
     if not hits.size:
         return None
@@ -39,7 +47,9 @@ def first_of(
     return OffsetAndTimestamp(int(records.offset[at]), int(records.timestamp[at]), epoch)
 
 
-def largest_from(records: FileRecords, position: int, end: int, start_offset: int) -> int:
+def largest_from(
+    records: FileRecords, position: int, end: int, start_offset: int, *, max_decompressed: int
+) -> int:
     """Return the largest timestamp of the records from an offset on, -1 for none.
 
     Args:
@@ -47,6 +57,7 @@ def largest_from(records: FileRecords, position: int, end: int, start_offset: in
         position: Where the batch of that offset begins; it may hold earlier records, too.
         end: Where the sound batches end.
         start_offset: The offset.
+        max_decompressed: The most bytes that a batch may decompress to.
 
     Raises:
         CorruptRecordError: Something on the way is no sound batch.
@@ -55,20 +66,24 @@ def largest_from(records: FileRecords, position: int, end: int, start_offset: in
     for chunk in sound_chunks(records, position, end, chunk_size=SEARCH_SIZE):
         table = chunk.scan.table
         if chunk.position == position:
-            first = _decoded(table.slice(0, 1), chunk, start_offset, records.path)
+            one = table.slice(0, 1)
+            first = _decoded(one, chunk, start_offset, records.path, max_decompressed)
             largest = int(first.timestamp.max(initial=NO_TIMESTAMP))
             table = table.slice(1, len(table))
         largest = max(largest, int(table.max_timestamp.max(initial=NO_TIMESTAMP)))
     return largest
 
 
-def _decoded(batch: BatchTable, chunk: Chunk, start_offset: int, path: str) -> RecordColumns:
+def _decoded(
+    batch: BatchTable, chunk: Chunk, start_offset: int, path: str, max_decompressed: int
+) -> RecordColumns:
     return decode_columns(
         chunk.buffer,
         batch,
         columns=frozenset(),
         start_offset=start_offset,
         drop_control=False,
+        max_decompressed=max_decompressed,
         path=path,
         position=chunk.position,
     )

@@ -8,7 +8,6 @@ Spark's Kafka source shows it.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -17,8 +16,7 @@ from numpy.typing import NDArray
 
 from streamlog.errors import InvalidTimestampError, LimitExceededError
 from streamlog.records.columns import BinaryColumn, HeaderColumn, RecordColumns
-from streamlog.records.layout import COMPRESSION_MASK, MAX_INT32, MAX_INT64
-from streamlog.records.table import UNKNOWN_COUNT
+from streamlog.records.layout import MAX_INT32, MAX_INT64
 from streamlog.spark.schema import HEADERS, arrow_schema
 from streamlog.topic import TopicPartition
 
@@ -30,7 +28,6 @@ __all__ = ["MAX_BATCH_BYTES", "MAX_BATCH_ROWS", "ArrowDecoder"]
 # Fewer rows cost more per row, more make the receiving JVM collect garbage: measured with Spark.
 MAX_BATCH_ROWS: Final = 50_000
 MAX_BATCH_BYTES: Final = 16 << 20
-UNKNOWN_RECORD_SIZE: Final = 8  # compressed; where a message does not tell its records
 _MICROSECONDS: Final = 1000  # in a millisecond
 _MAX_MS: Final = MAX_INT64 // _MICROSECONDS
 
@@ -58,7 +55,6 @@ class ArrowDecoder:
         self._stored = frozenset(columns) & {"key", "value", HEADERS}
         self._fails_on_timestamps = invalid_timestamps == "error"
         self._max_rows, self._max_bytes = max_rows, max_bytes
-        self._bytes_per_row: float | None = None
         self._same: tuple[TopicPartition, pa.Array, pa.Array] | None = None
 
     def decode(self, info: "FetchInfo", partition: TopicPartition) -> Iterator[pa.RecordBatch]:
@@ -76,46 +72,13 @@ class ArrowDecoder:
             CorruptRecordError: A batch's checksum is right and its structure is not.
             InvalidTimestampError: A time does not fit, and that is an error.
         """
-        table = info.table
-        first = 0
-        while first < len(table):
-            stop = self._end_of_chunk(info, first)
-            chunk = (
-                info
-                if stop - first == len(table)
-                else replace(info, table=table.slice(first, stop))
-            )
-            records = chunk.columns(columns=self._stored)
-            self._learn(records)
+        pieces = info.pieces(
+            columns=self._stored, max_rows=self._max_rows, max_bytes=self._max_bytes
+        )
+        for _, records in pieces:
             batch = self.to_arrow(records, partition)
             for start in range(0, batch.num_rows, self._max_rows):
                 yield batch.slice(start, self._max_rows)
-            first = stop
-
-    def _end_of_chunk(self, info: "FetchInfo", first: int) -> int:
-        """Return up to which batch to decode at once.
-
-        How far compressed records unfold is only known from those seen before: the first batch
-        therefore goes alone. A compressed message of v0 or v1 does not even say how many records
-        it holds; they are taken to be small.
-        """
-        table = info.table.slice(first, len(info.table))
-        guess = table.size // UNKNOWN_RECORD_SIZE + 1
-        count = np.cumsum(np.where(table.count == UNKNOWN_COUNT, guess, table.count))
-        if self._bytes_per_row is None and (table.attributes & COMPRESSION_MASK).any():
-            return first + 1
-        rows = self._max_rows
-        if self._bytes_per_row is not None:
-            rows = min(rows, int(self._max_bytes / self._bytes_per_row))
-        return first + max(1, int(np.searchsorted(count, rows, side="right")))
-
-    def _learn(self, records: RecordColumns) -> None:
-        columns = [records.key, records.value]
-        if records.headers is not None:
-            columns += [records.headers.key, records.headers.value]
-        if records.count:
-            size = sum(column.data.nbytes for column in columns if column is not None)
-            self._bytes_per_row = max(1.0, size / records.count)
 
     def to_arrow(self, records: RecordColumns, partition: TopicPartition) -> pa.RecordBatch:
         """Return records as one record batch of the wanted columns.

@@ -34,7 +34,12 @@ class StreamLogReader(DataSourceReader):
         from streamlog.spark.subscription import Subscription
 
         options = self._options
-        view = Subscription(options.path, options.choice, options.isolation)
+        view = Subscription(
+            options.path,
+            options.choice,
+            options.isolation,
+            max_decompressed_bytes=options.max_decompressed_bytes,
+        )
         try:
             return pack_tasks(view, plan_batch(view, options), options)
         finally:

@@ -21,6 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamlog.config import LogConfig
+from streamlog.errors import MessageTooLargeError
 from streamlog.records.builder import EncodedBatches, encode_columns
 from streamlog.records.columns import InputColumns
 from streamlog.records.partitioner import partition_for_keys
@@ -146,13 +147,17 @@ class RowEncoder:
             check.keys(columns.key, columns.count, rows)
             check.timestamps(timestamp, rows)
             for partition, part in self._by_partition(columns, rows, target, check):
-                encoded = encode_columns(
-                    records,
-                    rows=part,
-                    compression=_compression(target.config, self._compression),
-                    level=_level(target.config),
-                    batch_size=_batch_size(target.config),
-                )
+                try:
+                    encoded = encode_columns(
+                        records,
+                        rows=part,
+                        compression=_compression(target.config, self._compression),
+                        level=_level(target.config),
+                        batch_size=_batch_size(target.config),
+                        max_decompressed=target.config.effective_max_decompressed_bytes,
+                    )
+                except MessageTooLargeError as error:
+                    raise check.not_decompressed(error, part) from error
                 check.sizes(encoded.table, part)
                 self._sink.append(TopicPartition(topic, partition), encoded)
 

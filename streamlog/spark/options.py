@@ -159,6 +159,12 @@ OPTIONS: Final = (
         "For times that a Spark timestamp cannot hold: error, or null.",
     ),
     Option(
+        "maxDecompressedBytes",
+        Use.READ,
+        "the topic's streamlog.max.decompressed.bytes, 64 MiB at least",
+        "The most bytes that one compressed batch may unfold to; a larger one is an error.",
+    ),
+    Option(
         "kafka.isolation.level",
         Use.READ,
         "read_committed",

@@ -74,11 +74,13 @@ def read_ranges(
     fail_on_data_loss: bool,
     fs: FileSystem | None = None,
     fetch_bytes: int = FETCH_BYTES,
+    max_decompressed_bytes: int | None = None,
 ) -> Iterator["pa.RecordBatch"]:
     """Yield the records of ranges, one range after the other.
 
-    Nothing outside of a range is ever yielded. What a range should have and the log has not any
-    more is a loss, gaps that compaction and transactions leave are not.
+    A batch may decompress to `max_decompressed_bytes`; None: to what its topic says. Nothing
+    outside of a range is ever yielded. What a range should have and the log has not any more is a
+    loss, gaps that compaction and transactions leave are not.
 
     Raises:
         DataLossError: Planned records are gone, and the query is to fail then.
@@ -86,56 +88,58 @@ def read_ranges(
     """
     reporter = LossReporter(fail=fail_on_data_loss)
     for part in ranges:
-        yield from _read_range(
-            part, decoder, isolation, reporter=reporter, fs=fs, fetch_bytes=fetch_bytes
-        )
+        try:
+            reader = LogReader.open(
+                part.directory, fs=fs, max_decompressed_bytes=max_decompressed_bytes
+            )
+        except UnknownTopicError:
+            reporter.report([partitions_deleted([part.topic_partition])])
+            continue
+        with reader:
+            yield from _read_range(
+                part, reader, decoder, isolation, reporter=reporter, fetch_bytes=fetch_bytes
+            )
 
 
 def _read_range(
     part: PlannedRange,
+    reader: LogReader,
     decoder: ArrowDecoder,
     isolation: IsolationLevel,
     *,
     reporter: LossReporter,
-    fs: FileSystem | None,
     fetch_bytes: int,
 ) -> Iterator["pa.RecordBatch"]:
     partition = part.topic_partition
-    try:
-        reader = LogReader.open(part.directory, fs=fs)
-    except UnknownTopicError:
-        reporter.report([partitions_deleted([partition])])
+    if part.topic_id and reader.topic_id not in (None, part.topic_id):
+        reporter.report([made_again(part.topic)])
         return
-    with reader:
-        if part.topic_id and reader.topic_id not in (None, part.topic_id):
-            reporter.report([made_again(part.topic)])
+    offset = part.start_offset
+    if offset < reader.log_start_offset:
+        reporter.report([start_reset(partition, offset, reader.log_start_offset)])
+        offset = reader.log_start_offset
+    buffer = np.empty(fetch_bytes + READ_BEYOND, np.uint8)  # what is decoded is copied from it
+    while offset < part.end_offset:
+        if offset > reader.log_end_offset:
+            reporter.report([unreadable(partition, offset, part.end_offset)])
             return
-        offset = part.start_offset
-        if offset < reader.log_start_offset:
-            reporter.report([start_reset(partition, offset, reader.log_start_offset)])
-            offset = reader.log_start_offset
-        buffer = np.empty(fetch_bytes + READ_BEYOND, np.uint8)  # what is decoded is copied from it
-        while offset < part.end_offset:
-            if offset > reader.log_end_offset:
-                reporter.report([unreadable(partition, offset, part.end_offset)])
-                return
-            try:
-                info = reader.read(
-                    offset,
-                    fetch_bytes,
-                    isolation=isolation,
-                    end_offset=part.end_offset,
-                    end_is_stable=True,  # the planner saw to it
-                    unindexed_aborts=part.unindexed_aborts,
-                    into=buffer,
-                )
-            except CorruptRecordError:
-                if fetch_bytes == 1:
-                    raise
-                fetch_bytes = 1  # batch by batch, up to the damaged one
-                continue
-            yield from decoder.decode(info, partition)
-            if info.next_offset <= offset:
-                reporter.report([unreadable(partition, offset, part.end_offset)])
-                return
-            offset = info.next_offset
+        try:
+            info = reader.read(
+                offset,
+                fetch_bytes,
+                isolation=isolation,
+                end_offset=part.end_offset,
+                end_is_stable=True,  # the planner saw to it
+                unindexed_aborts=part.unindexed_aborts,
+                into=buffer,
+            )
+        except CorruptRecordError:
+            if fetch_bytes == 1:
+                raise
+            fetch_bytes = 1  # batch by batch, up to the damaged one
+            continue
+        yield from decoder.decode(info, partition)
+        if info.next_offset <= offset:
+            reporter.report([unreadable(partition, offset, part.end_offset)])
+            return
+        offset = info.next_offset

@@ -124,5 +124,18 @@ class RowCheck:
             hint=f"streamlog topics create {self._target.topic} --config max.message.bytes=…",
         )
 
+    def not_decompressed(
+        self, error: MessageTooLargeError, rows: NDArray[np.int64] | None
+    ) -> MessageTooLargeError:
+        """Return the error about a row that is too large to be compressed, by the row's number."""
+        topic = self._target.topic
+        return MessageTooLargeError(
+            f"{self._name(rows, error.offset or 0)} is larger than a compressed batch of topic "
+            f"{topic!r} may decompress to",
+            got=error.got,
+            expected=error.expected,
+            hint=f"streamlog topics alter {topic} --config streamlog.max.decompressed.bytes=…",
+        )
+
     def _name(self, rows: NDArray[np.int64] | None, index: int) -> str:
         return f"row {self._first_row + (index if rows is None else int(rows[index]))} of the task"

@@ -17,6 +17,7 @@ from streamlog.log.commits.query_checkpoint import local_path
 from streamlog.log.maintenance.source_offsets import parse_partition_numbers
 from streamlog.records.record import IsolationLevel
 from streamlog.segment.filenames import parse_log_file_name
+from streamlog.settings import MAX_INT
 from streamlog.spark.options import (
     Use,
     check_options,
@@ -120,6 +121,7 @@ class SourceOptions:
         starting: Where a new query starts; None for the default of the place.
         ending: Where a batch ends.
         parallelism: Into how many tasks large ranges are cut when there are fewer partitions.
+        max_decompressed_bytes: What a batch may decompress to; None: what its topic says.
         group_id: Who reads, where finished offsets are to be written down.
     """
 
@@ -135,6 +137,7 @@ class SourceOptions:
     columns: tuple[str, ...]
     invalid_timestamps: str
     isolation: IsolationLevel
+    max_decompressed_bytes: int | None
     group_id: str | None
 
     @classmethod
@@ -175,6 +178,7 @@ class SourceOptions:
                     default=IsolationLevel.READ_COMMITTED.value,
                 )
             ),
+            max_decompressed_bytes=parse_integer(given, "maxDecompressedBytes", maximum=MAX_INT),
             group_id=_parse_group(given),
         )
         if use is Use.BATCH_READ:

@@ -286,6 +286,10 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
                 self._progress = GroupProgress(options.path, options.group_id, self._clock)
             self._view = Subscription(
-                options.path, options.choice, options.isolation, clock=self._clock
+                options.path,
+                options.choice,
+                options.isolation,
+                clock=self._clock,
+                max_decompressed_bytes=options.max_decompressed_bytes,
             )
         return self._view

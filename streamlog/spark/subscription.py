@@ -45,6 +45,7 @@ class Subscription:
         isolation: How far to read.
         fs: The file system; the machine's own by default.
         clock: For how often to look for new partitions.
+        max_decompressed_bytes: What a batch may decompress to, where a time is looked for.
 
     Attributes:
         bounds: The offsets of each partition; another dictionary whenever one has changed.
@@ -64,8 +65,10 @@ class Subscription:
         *,
         fs: FileSystem | None = None,
         clock: Clock | None = None,
+        max_decompressed_bytes: int | None = None,
     ) -> None:
         self._path = path
+        self._max_decompressed_bytes = max_decompressed_bytes
         self._choice = choice
         self._isolation = isolation
         self._fs = fs or LocalFileSystem()
@@ -165,7 +168,8 @@ class Subscription:
 
     def _open(self, directory: str) -> LogReader | None:
         try:
-            return LogReader.open(directory, fs=self._fs)
+            limit = self._max_decompressed_bytes
+            return LogReader.open(directory, fs=self._fs, max_decompressed_bytes=limit)
         except UnknownTopicError:
             return None  # deleted between listing and opening
 

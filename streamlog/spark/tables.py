@@ -24,7 +24,7 @@ from streamlog.errors import (
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log.reader import LogReader
-from streamlog.log.topics import find_partitions
+from streamlog.log.topics import check_decompressed_bytes, find_partitions
 from streamlog.records.layout import MAX_INT32
 from streamlog.records.record import IsolationLevel
 from streamlog.spark.arrow import ArrowDecoder
@@ -59,6 +59,7 @@ def read_table(
     ending_offsets: Offsets | None = None,
     starting_timestamp: int | datetime | None = None,
     ending_timestamp: int | datetime | None = None,
+    max_decompressed_bytes: int | None = None,
 ) -> pa.Table:
     """Return records as one Arrow table, in memory; see `read_arrow`.
 
@@ -74,6 +75,7 @@ def read_table(
         isolation=isolation,
         invalid_timestamps=invalid_timestamps,
         span=TableRange.of(starting_offsets, ending_offsets, starting_timestamp, ending_timestamp),
+        max_decompressed_bytes=max_decompressed_bytes,
     )
     threads = os.cpu_count() or 1
     pieces: list[_Piece] = []
@@ -103,6 +105,7 @@ def read_arrow(
     ending_offsets: Offsets | None = None,
     starting_timestamp: int | datetime | None = None,
     ending_timestamp: int | datetime | None = None,
+    max_decompressed_bytes: int | None = None,
 ) -> pa.RecordBatchReader:
     """Return records as a stream of Arrow record batches, up to the end as it is now.
 
@@ -122,6 +125,8 @@ def read_arrow(
         starting_timestamp: Instead: the first record of each partition of that time or later, in
             ms since 1970 or as a datetime with a time zone; nothing where there is none.
         ending_timestamp: Instead: up to the first record of that time or later.
+        max_decompressed_bytes: The most bytes that one compressed batch may unfold to, where its
+            topic's `streamlog.max.decompressed.bytes` (64 MiB at least) is not enough.
 
     Returns:
         A reader with the schema of the Spark source, partition by partition in order of offsets.
@@ -144,6 +149,7 @@ def read_arrow(
         isolation=isolation,
         invalid_timestamps=invalid_timestamps,
         span=TableRange.of(starting_offsets, ending_offsets, starting_timestamp, ending_timestamp),
+        max_decompressed_bytes=max_decompressed_bytes,
     )
     decoder = plan.decoder()
     return pa.RecordBatchReader.from_batches(decoder.schema, plan.read_all(decoder))
@@ -165,6 +171,7 @@ class _Plan:
         columns: Which columns.
         isolation: How far.
         invalid_timestamps: What becomes of times that do not fit.
+        max_decompressed_bytes: What a batch may decompress to; None: what its topic says.
         unreadable: What is known of partitions that cannot be read.
         fs: Where they are.
     """
@@ -173,6 +180,7 @@ class _Plan:
     columns: tuple[str, ...]
     isolation: IsolationLevel
     invalid_timestamps: str
+    max_decompressed_bytes: int | None
     unreadable: Unreadable
     fs: FileSystem
 
@@ -188,6 +196,7 @@ class _Plan:
         isolation: IsolationLevel | str,
         invalid_timestamps: str,
         span: TableRange,
+        max_decompressed_bytes: int | None,
     ) -> "_Plan":
         """Return the plan for what `read_arrow` was given."""
         chosen = choose_columns(
@@ -199,6 +208,8 @@ class _Plan:
                 got=repr(invalid_timestamps),
                 expected="error or null",
             )
+        if max_decompressed_bytes is not None:
+            check_decompressed_bytes(max_decompressed_bytes)
         if not os.fspath(path):
             raise InvalidOptionError("path is empty", expected="a root, a partition or a log file")
         fs, level = LocalFileSystem(), IsolationLevel.of(isolation)
@@ -211,6 +222,7 @@ class _Plan:
             columns=chosen,
             isolation=level,
             invalid_timestamps=invalid_timestamps,
+            max_decompressed_bytes=max_decompressed_bytes,
             unreadable=unreadable,
             fs=fs,
         )
@@ -252,6 +264,7 @@ class _Plan:
             isolation=self.isolation,
             fail_on_data_loss=True,
             fs=self.fs,
+            max_decompressed_bytes=self.max_decompressed_bytes,
             **sizes,
         )
 

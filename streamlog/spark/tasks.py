@@ -65,5 +65,6 @@ def read_task(partition: InputPartition, options: SourceOptions) -> "Iterator[pa
         decoder=ArrowDecoder(options.columns, invalid_timestamps=options.invalid_timestamps),
         isolation=options.isolation,
         fail_on_data_loss=options.fail_on_data_loss,
+        max_decompressed_bytes=options.max_decompressed_bytes,
     )
     settle(os.getpid())

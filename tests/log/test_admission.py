@@ -54,6 +54,27 @@ def test_a_batch_above_max_message_bytes() -> None:
     refuse(scene, stage(scene, Record(value=b"x" * 2000)), MessageTooLargeError, "max.message")
 
 
+@pytest.mark.parametrize("codec", [c for c in CompressionType if c is not CompressionType.NONE])
+def test_a_batch_that_decompresses_to_more_than_its_topic_allows(codec: CompressionType) -> None:
+    limits = {"max.message.bytes": "100000", "streamlog.max.decompressed.bytes": "300000"}
+    scene = Scene(configs=limits)
+    refuse(
+        scene,
+        stage(scene, Record(value=b"x"), Record(value=b"x" * 300_001), codec=codec),
+        MessageTooLargeError,
+        "streamlog.max.decompressed.bytes",
+    )
+
+
+@pytest.mark.parametrize("codec", [c for c in CompressionType if c is not CompressionType.NONE])
+def test_a_batch_that_decompresses_to_what_its_topic_allows(codec: CompressionType) -> None:
+    limits = {"max.message.bytes": "100000", "streamlog.max.decompressed.bytes": "300100"}
+    scene = Scene(configs=limits)
+    value = b"x" * 300_000
+    scene.commit(0, [stage(scene, Record(value=value), codec=codec)])
+    assert scene.values(0) == [value]
+
+
 def test_a_batch_above_segment_bytes() -> None:
     scene = Scene(configs={"internal.segment.bytes": "1000"})
     refuse(scene, stage(scene, Record(value=b"x" * 2000)), RecordListTooLargeError, "segment.bytes")

@@ -23,7 +23,7 @@ from streamlog.log.commits.staging import (
     staged_version,
 )
 from streamlog.records.batch import check_crc, scan_batches
-from streamlog.records.columns import decode_columns
+from streamlog.records.decode import decode_columns
 from streamlog.topic import TopicPartition
 from tests.support.commits import APP, ROOT, Scene, batches_of
 

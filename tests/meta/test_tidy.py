@@ -12,7 +12,7 @@ MODULE_LINES_MAX = 500
 LONG_FUNCTIONS: set[str] = set()
 # Steps of kernels that have twins: the twin does them in one go.
 STEPS = {
-    "streamlog/records/kernels.py:locate_headers",  # read_headers
+    "streamlog/records/kernels.py:copy_headers",  # read_headers
     "streamlog/records/write_kernels.py:place_headers",  # write_record
     "streamlog/records/write_kernels.py:size_of_rows",  # write_records
     "streamlog/records/write_kernels.py:write_header_fields",  # write_record

@@ -21,7 +21,8 @@ from aiokafka.record.memory_records import MemoryRecords
 from streamlog.binary import compression
 from streamlog.records.batch import check_crc, scan_batches
 from streamlog.records.builder import encode_columns
-from streamlog.records.columns import BinaryColumn, InputColumns, decode_columns
+from streamlog.records.columns import BinaryColumn, InputColumns
+from streamlog.records.decode import decode_columns
 from streamlog.records.legacy_builder import LegacyBuilder
 from streamlog.records.record import Record
 from tests.performance.comparison import Comparison, interleaved

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from streamlog.log.reader import LogReader
 from streamlog.records.batch import check_crc, scan_batches
-from streamlog.records.columns import decode_columns
+from streamlog.records.decode import decode_columns
 from tests.performance.comparison import Comparison, interleaved
 from tests.performance.partitions import EVER, KafkaLog, batch_of, beside_kafka, fill
 

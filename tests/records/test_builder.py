@@ -16,7 +16,8 @@ from streamlog.errors import (
 )
 from streamlog.records.batch import RecordBatch, check_crc, scan_batches
 from streamlog.records.builder import BatchBuilder, encode_columns, patch_batches
-from streamlog.records.columns import BinaryColumn, HeaderColumn, InputColumns, decode_columns
+from streamlog.records.columns import BinaryColumn, HeaderColumn, InputColumns
+from streamlog.records.decode import decode_columns
 from streamlog.records.record import CompressionType, Header, Record
 
 

@@ -11,14 +11,9 @@ from streamlog.binary.crc import crc32c
 from streamlog.errors import CorruptDataError, CorruptRecordError, LimitExceededError
 from streamlog.records.batch import scan_batches
 from streamlog.records.builder import BatchBuilder, encode_columns
-from streamlog.records.columns import (
-    BinaryColumn,
-    HeaderColumn,
-    InputColumns,
-    RecordColumns,
-    decode_columns,
-)
+from streamlog.records.columns import BinaryColumn, HeaderColumn, InputColumns, RecordColumns
 from streamlog.records.control import ControlRecordType, EndTransactionMarker, build_marker
+from streamlog.records.decode import decode_columns
 from streamlog.records.record import CompressionType, Header, Record, TimestampType
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=5)

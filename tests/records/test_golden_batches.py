@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from streamlog.records.batch import ScanStop, check_crc, read_batches, scan_batches
-from streamlog.records.columns import decode_columns
+from streamlog.records.decode import decode_columns
 from tests.support.batches import header_facts, record_facts
 from tests.support.golden import GOLDEN, json_lines
 

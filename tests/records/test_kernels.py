@@ -379,33 +379,6 @@ def slots_with(fields: list[reference.Field], place: int) -> NDArray[np.int64]:
     return slots
 
 
-@given(fields_of(), st.sampled_from([s.SLOT_KEY, s.SLOT_VALUE]))
-def test_copying_a_column_agrees_with_the_plain_twin(
-    case: tuple[bytes, list[reference.Field]], place: int
-) -> None:
-    source, fields = case
-    slots = slots_with(fields, place)
-    offsets, data = reference.copy_column(source, fields)
-    out_offsets, out_data = np.empty(len(fields) + 1, np.int32), np.empty(len(data), np.uint8)
-    copied = kernels.copy_column(as_source(source), slots, place, out_offsets, out_data)
-    assert (copied, out_offsets.tolist(), out_data.tobytes()) == (len(data), offsets, data)
-
-
-@pytest.mark.parametrize("field", [(0, 6), (5, 1), (-1, 2), (2**62, 2), (3, 2**62)])
-def test_copying_refuses_what_lies_outside_its_source(field: tuple[int, int]) -> None:
-    slots = slots_with([reference.Field(*field)], s.SLOT_KEY)
-    offsets, data = np.empty(2, np.int32), np.empty(100, np.uint8)
-    status = kernels.copy_column(as_source(b"12345"), slots, s.SLOT_KEY, offsets, data)
-    assert status == s.OUT_OF_ROOM
-
-
-def test_copying_refuses_what_has_no_room() -> None:
-    slots = slots_with([reference.Field(0, 3), reference.Field(0, 3)], s.SLOT_KEY)
-    offsets, data = np.empty(3, np.int32), np.empty(5, np.uint8)
-    status = kernels.copy_column(as_source(b"12345"), slots, s.SLOT_KEY, offsets, data)
-    assert status == s.OUT_OF_ROOM
-
-
 # ---- writing -----------------------------------------------------------------------------------
 def plain_of(record: Record) -> reference.Plain:
     headers = [(header.key.encode(), header.value) for header in record.headers]

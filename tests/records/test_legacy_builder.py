@@ -13,7 +13,7 @@ from streamlog.errors import (
     UnsupportedForMessageFormatError,
 )
 from streamlog.records.batch import check_crc, scan_batches
-from streamlog.records.columns import decode_columns
+from streamlog.records.decode import decode_columns
 from streamlog.records.legacy_builder import LegacyBuilder
 from streamlog.records.record import CompressionType, Header, Record
 from tests.support.messages import message_set

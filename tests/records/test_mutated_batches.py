@@ -5,7 +5,7 @@ from typing import Any
 from streamlog.binary.crc import crc32c
 from streamlog.errors import CorruptRecordError
 from streamlog.records.batch import ScanStop, check_crc, read_batches, scan_batches
-from streamlog.records.columns import decode_columns
+from streamlog.records.decode import decode_columns
 from streamlog.records.layout import ATTRIBUTES_OFFSET, CRC_OFFSET, MAGIC_OFFSET
 from tests.support.batches import record_facts
 from tests.support.golden import GOLDEN, json_lines

@@ -159,8 +159,17 @@ def test_one_large_batch_is_handed_on_in_slices():
 
 def test_compressed_batches_are_joined_only_as_far_as_they_unfold():
     fetch = fetch_of([[Record(None, bytes(1000), (), 1)] * 4] * 6, CompressionType.ZSTD)
-    decoder = ArrowDecoder(("value",), max_bytes=10_000)
-    assert [batch.num_rows for batch in decoder.decode(fetch, PARTITION)] == [4, 8, 8, 4]
+    decoder = ArrowDecoder(("value",), max_bytes=8000)
+    assert [batch.num_rows for batch in decoder.decode(fetch, PARTITION)] == [8, 8, 8]
+
+
+def test_tiny_rows_do_not_let_large_ones_behind_them_grow_into_one_batch():
+    tiny, large = [Record(b"k", b"", (), 1)] * 500, [Record(b"k", bytes(1 << 20), (), 1)]
+    fetch = fetch_of([tiny, *[large] * 40], CompressionType.ZSTD)
+    decoder = ArrowDecoder(("key", "value"), max_bytes=4 << 20)
+    batches = list(decoder.decode(fetch, PARTITION))
+    assert sum(batch.num_rows for batch in batches) == 540
+    assert max(batch.nbytes for batch in batches) < 6 << 20
 
 
 def test_fetch_of_nothing_yields_nothing():

@@ -18,6 +18,7 @@ from streamlog.records.batch import read_batches
 from streamlog.records.builder import EncodedBatches
 from streamlog.records.partitioner import murmur2
 from streamlog.records.record import CompressionType, Header, Record
+from streamlog.records.slots import check_decompressed
 from streamlog.spark.encode import BATCH_SIZE, BUFFER_SIZE, RowEncoder
 from streamlog.spark.row_check import TopicTarget
 from streamlog.spark.sink_schema import SinkSchema
@@ -305,6 +306,23 @@ def test_a_row_above_max_message_bytes_is_named_counting_rows_of_earlier_flushes
 
     assert str(caught.value).startswith("row 3 of the task is larger than topic 'small' takes")
     assert caught.value.expected == "at most 1048588"
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_no_batch_is_built_that_decompresses_to_more_than_its_topic_allows(codec: str) -> None:
+    limits = {"max_message_bytes": 100_000, "streamlog_max_decompressed_bytes": 200_000}
+    config = LogConfig(compression_type=codec, **limits)
+    topics = Topics(orders=TopicTarget("orders", 1, config))
+    fits = [row(b"x" * 90_000)] * 7 + [row(b"x" * 199_000)]
+
+    batches = encode(fits, topics=topics).batches
+
+    for encoded in chain.from_iterable(batches.values()):
+        check_decompressed(encoded.buffer, encoded.table, max_decompressed=200_000)
+    with pytest.raises(MessageTooLargeError) as caught:
+        encode(fits, [row(b"y"), row(b"x" * 200_001)], topics=topics)
+    assert str(caught.value).startswith("row 9 of the task is larger than a compressed batch of")
+    assert "streamlog.max.decompressed.bytes" in str(caught.value)
 
 
 def test_what_compresses_below_max_message_bytes_is_taken() -> None:

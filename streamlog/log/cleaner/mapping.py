@@ -67,8 +67,13 @@ def _map_segment(
     position = segment.size if found is None else found.position
     records = FileRecords(fs, segment.path, writable=False)
     for chunk in sound_chunks(records, position, segment.size, chunk_size=CHUNK_SIZE):
-        for run in chunk.scan.table.by_format():
-            slots = locate(chunk.buffer, run, path=segment.path, position=chunk.position)
+        for run, slots in locate(
+            chunk.buffer,
+            chunk.scan.table,
+            max_decompressed=segment.config.readable_decompressed_bytes,
+            path=segment.path,
+            position=chunk.position,
+        ):
             if not _put(run, slots, start, offset_map, transactions):
                 yield chunk.scan.consumed, True
                 return

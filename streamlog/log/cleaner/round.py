@@ -184,8 +184,13 @@ class CleaningRound:
     ) -> int:
         """Append what stays of a chunk to the cleaned segment; return how many bytes that is."""
         size = 0
-        for run in chunk.scan.table.by_format():
-            records = locate(chunk.buffer, run, path=path, position=chunk.position)
+        for run, records in locate(
+            chunk.buffer,
+            chunk.scan.table,
+            max_decompressed=self._log.config.readable_decompressed_bytes,
+            path=path,
+            position=chunk.position,
+        ):
             selection = self._rules.select(
                 run, records, keeps_legacy_tombstones=keeps_legacy_tombstones
             )

@@ -28,7 +28,7 @@ from streamlog.log.commits.fingerprint import checksum_sum
 from streamlog.log.commits.identity import CommitIdentity
 from streamlog.log.commits.staging import StagedExtent, StagedFile, is_staged_name
 from streamlog.log.commits.standing import Standing
-from streamlog.records.columns import decode_columns
+from streamlog.records.decode import PIECE_BYTES, Wanted, decode_pieces
 from streamlog.records.layout import (
     COMPRESSION_MASK,
     CONTROL_MASK,
@@ -38,6 +38,7 @@ from streamlog.records.layout import (
     TRANSACTIONAL_MASK,
 )
 from streamlog.records.record import NO_TIMESTAMP, CompressionType
+from streamlog.records.slots import check_decompressed, naming, refusing_larger
 from streamlog.records.table import BatchTable
 from streamlog.topic import TopicPartition, parse_partition_directory
 
@@ -148,6 +149,7 @@ def check_part(config: LogConfig, part: StagedPart, reader: ExtentReader, now_ms
         where = reader.path(extent), extent.position
         _check_sizes(table, config, where)
         _check_attributes(table, config, where)
+        _check_decompressed(buffer, table, config, where)
         _check_records(buffer, table, config, now_ms, where)
 
 
@@ -247,6 +249,15 @@ def _refuse_size(
     )
 
 
+def _check_decompressed(
+    buffer: NDArray[np.uint8], table: BatchTable, config: LogConfig, where: _Where
+) -> None:
+    """Refuse a batch that no reader would decompress; decompresses only what may be too large."""
+    limit = config.effective_max_decompressed_bytes
+    with refusing_larger(limit), naming(*where):
+        check_decompressed(buffer, table, max_decompressed=limit)
+
+
 def _check_attributes(table: BatchTable, config: LogConfig, where: _Where) -> None:
     attributes = table.attributes
     if (attributes & _FOREIGN_BITS).any():
@@ -295,12 +306,16 @@ def _check_records(
     needs_keys = "compact" in config.cleanup_policy
     if not needs_keys and not (keeps_times and earliest > 0):
         return
-    columns = decode_columns(
-        buffer, table, columns={"key"} if needs_keys else (), path=where[0], position=where[1]
+    wanted = Wanted(
+        columns={"key"} if needs_keys else (),
+        max_decompressed=config.effective_max_decompressed_bytes,
+        max_bytes=PIECE_BYTES,
     )
-    if keeps_times:
-        _check_times(columns.timestamp, earliest, latest, where)
-    missing = columns.count if columns.key is None else columns.key.null_count
+    missing = 0
+    for _, columns in decode_pieces(buffer, table, wanted, path=where[0], position=where[1]):
+        if keeps_times:
+            _check_times(columns.timestamp, earliest, latest, where)
+        missing += columns.count if columns.key is None else columns.key.null_count
     if needs_keys and missing:
         raise InvalidRecordError(
             "a compacted topic needs a key in every record",

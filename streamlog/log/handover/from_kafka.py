@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from streamlog.clock import Clock
-from streamlog.config import LogConfig
+from streamlog.config import LogConfig, is_own_key
 from streamlog.errors import (
     InconsistentTopicIdError,
     InvalidConfigError,
@@ -319,12 +319,15 @@ def _own_configs(
 ) -> dict[str, str]:
     """Return a topic's settings, less those that only came from the root when it was handed over.
 
+    Settings that are streamlog's own did not go to the broker; they are as they were.
+
     Args:
         known: What the broker knew.
         own: The topic's settings before.
         defaults: The root's.
     """
-    return {
+    kept = {key: value for key, value in own.items() if is_own_key(key)}
+    return kept | {
         key: value
         for key, value in known.configs.items()
         if _is_supported(key, value) and (key in own or defaults.get(key) != value)

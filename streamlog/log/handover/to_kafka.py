@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from streamlog.clock import Clock
+from streamlog.config import is_own_key
 from streamlog.errors import (
     CorruptRecordError,
     InconsistentTopicIdError,
@@ -332,7 +333,7 @@ def _topic_records(
     assert topic.topic_id is not None and meta.node_id is not None and meta.directory_id is not None
     yield TopicRecord(topic.name, topic.topic_id)
     for entry in topic.configs:
-        if entry.source is not ConfigSource.DEFAULT:
+        if entry.source is not ConfigSource.DEFAULT and not is_own_key(entry.key):
             yield ConfigRecord(TOPIC_RESOURCE, topic.name, entry.key, entry.value)
     before = known.topics.get(topic.name)
     for each in topic.partitions:

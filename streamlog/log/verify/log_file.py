@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from streamlog.errors import CorruptDataError, LimitExceededError
 from streamlog.log.verify.findings import Finding, FindingKind, Grouped, Report
 from streamlog.records.batch import BatchTable, ScanStop
-from streamlog.records.columns import COLUMNS, decode_columns
+from streamlog.records.columns import RecordColumns
+from streamlog.records.decode import PIECE_BYTES, Wanted, decode_pieces
 from streamlog.records.layout import (
     CURRENT_MAGIC,
     HEADER_SIZE_UP_TO_MAGIC,
@@ -290,16 +291,17 @@ class LogWalk:
             )
 
     def _decode(self, run: Run) -> None:
-        table = run.table
-        columns = decode_columns(
-            run.buffer,
-            table,
-            columns=COLUMNS,
-            drop_control=False,
-            max_decompressed=self._max_decompressed,
-            path=self._records.path,
-            position=run.position,
+        """Decode all records of a run, so many at a time, and check what they say."""
+        wanted = Wanted(
+            drop_control=False, max_decompressed=self._max_decompressed, max_bytes=PIECE_BYTES
         )
+        for table, columns in decode_pieces(
+            run.buffer, run.table, wanted, path=self._records.path, position=run.position
+        ):
+            self._check_columns(run._replace(table=table), columns)
+
+    def _check_columns(self, run: Run, columns: RecordColumns) -> None:
+        table = run.table
         rows = np.searchsorted(table.last_offset, columns.offset)
         rows = np.minimum(rows, len(table) - 1)
         # Where a compressed message of v0 or v1 begins is not in its header.

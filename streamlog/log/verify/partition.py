@@ -22,7 +22,6 @@ from streamlog.log.verify.findings import Finding, FindingKind, Report, finding_
 from streamlog.log.verify.index_files import OffsetIndexCheck, TimeIndexCheck
 from streamlog.log.verify.log_file import LogEnd, LogWalk, Neighbours, Run
 from streamlog.log.verify.producer_files import ProducersCheck
-from streamlog.records.slots import MAX_DECOMPRESSED
 from streamlog.segment.file_records import FileRecords
 from streamlog.segment.filenames import (
     KEPT_ASIDE,
@@ -62,7 +61,7 @@ class Circumstances:
     durable_offset: int | None = None
     is_live: bool = False
     is_deep: bool = False
-    max_decompressed: int = MAX_DECOMPRESSED
+    max_decompressed: int
 
 
 def _end_before(base: int) -> LogEnd:

@@ -16,20 +16,23 @@ from streamlog.log.meta_properties import read_meta_properties
 from streamlog.log.partition_metadata import read_topic_id
 from streamlog.log.producer_snapshot import MAX_SNAPSHOT_SIZE, decode_snapshot
 from streamlog.log.roots import is_our_root
-from streamlog.log.topics import find_partitions
+from streamlog.log.topics import (
+    check_decompressed_bytes,
+    find_partitions,
+    readable_decompressed_bytes,
+)
 from streamlog.log.verify.checkpoints import RootFiles
 from streamlog.log.verify.findings import Finding, FindingKind, Report, finding_of
 from streamlog.log.verify.log_file import LogWalk, Neighbours
 from streamlog.log.verify.partition import Circumstances, PartitionCheck
 from streamlog.log.verify.state_files import StateFiles
-from streamlog.records.slots import MAX_DECOMPRESSED
 from streamlog.segment.file_records import FileRecords
 from streamlog.segment.filenames import (
     SegmentSuffix,
     parse_log_file_name,
     parse_segment_file_name,
 )
-from streamlog.topic import TopicPartition
+from streamlog.topic import TopicPartition, parse_partition_directory
 
 __all__ = ["size_of_logs", "verify", "verify_state"]
 
@@ -44,6 +47,7 @@ def verify(
     report: Report,
     *,
     is_deep: bool = False,
+    max_decompressed_bytes: int | None = None,
     on_progress: OnProgress = lambda size: None,
 ) -> None:
     """Look at everything that a path names; nothing is created, locked or changed.
@@ -53,6 +57,8 @@ def verify(
         path: A log root, a partition's directory, or a file of one of them.
         report: Called with each finding.
         is_deep: Whether to decode every record, too.
+        max_decompressed_bytes: The most bytes that one batch may decompress to; None: what its
+            topic says.
         on_progress: Called with numbers of bytes of log files that were looked at.
 
     Raises:
@@ -60,12 +66,15 @@ def verify(
         InvalidRequestError: A file of no kind that is known.
         StorageError: It cannot be read.
     """
+    if max_decompressed_bytes is not None:
+        check_decompressed_bytes(max_decompressed_bytes)
     path = os.path.abspath(path)
     found = _stat(fs, path)
     if found is None:
         raise UnknownTopicError("there is no such file or directory", path=path)
     if found.kind is FileKind.FILE:
-        _verify_file(fs, path, report, is_deep=is_deep, on_progress=on_progress)
+        limit = max_decompressed_bytes
+        _verify_file(fs, path, report, is_deep=is_deep, limit=limit, on_progress=on_progress)
         return
     by_topic = find_partitions(fs, path)
     partitions = {
@@ -86,6 +95,8 @@ def verify(
             durable_offset=files.recovery_point(partition),
             is_live=fs.broker_lock_is_held(broker_lock_path(root)),
             is_deep=is_deep,
+            max_decompressed=max_decompressed_bytes
+            or readable_decompressed_bytes(fs, root, partition.topic),
         )
         next_offset = _verify_partition(fs, directory, around, report, on_progress)
         if not is_partition:
@@ -139,7 +150,13 @@ def _verify_partition(
 
 # ---- one file -------------------------------------------------------------------------------
 def _verify_file(
-    fs: FileSystem, path: str, report: Report, *, is_deep: bool, on_progress: OnProgress
+    fs: FileSystem,
+    path: str,
+    report: Report,
+    *,
+    is_deep: bool,
+    limit: int | None,
+    on_progress: OnProgress,
 ) -> None:
     known = identify(path)
     directory = os.path.dirname(path)
@@ -151,9 +168,14 @@ def _verify_file(
             report(finding_of(error, kind, path))
         return
     parsed = parse_segment_file_name(os.path.basename(path))
+    partition = parse_partition_directory(os.path.basename(directory))
+    topic = "" if partition is None else partition.topic
+    limit = limit or readable_decompressed_bytes(fs, os.path.dirname(directory), topic)
     is_live_name = parsed is not None and parsed.suffix is SegmentSuffix.NONE
     if known is not None and known.kind is Content.LOG and not is_live_name:
-        _verify_log_alone(fs, path, known, report, is_deep=is_deep, on_progress=on_progress)
+        _verify_log_alone(
+            fs, path, known, report, is_deep=is_deep, limit=limit, on_progress=on_progress
+        )
         return
     if parsed is None or not is_live_name:
         raise InvalidRequestError(
@@ -164,7 +186,7 @@ def _verify_file(
         )
     root = os.path.dirname(directory)
     is_live = fs.broker_lock_is_held(broker_lock_path(root))
-    around = Circumstances(is_live=is_live, is_deep=is_deep)
+    around = Circumstances(is_live=is_live, is_deep=is_deep, max_decompressed=limit)
 
     def report_own(finding: Finding) -> None:
         if finding.path == path:
@@ -181,6 +203,7 @@ def _verify_log_alone(
     report: Report,
     *,
     is_deep: bool,
+    limit: int,
     on_progress: OnProgress,
 ) -> None:
     """Look at batches that are no live segment's: on their way out, or a metadata snapshot's."""
@@ -188,7 +211,7 @@ def _verify_log_alone(
     is_segment = known.base_offset is not None and known.epoch is None
     base_offset = (known.base_offset or 0) if is_segment else 0
     around = Neighbours(base_offset=base_offset, previous_offset=base_offset - 1)
-    walk = LogWalk(records, around, report, is_deep=is_deep, max_decompressed=MAX_DECOMPRESSED)
+    walk = LogWalk(records, around, report, is_deep=is_deep, max_decompressed=limit)
     try:
         walk.run(lambda run: None, on_progress)
     finally:

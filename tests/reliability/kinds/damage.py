@@ -13,7 +13,7 @@ from streamlog.fs.api import FileKind, FileSystem, OpenMode
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.records.batch import ScanStop, check_crc, read_batches, scan_batches
 from streamlog.records.builder import BatchBuilder
-from streamlog.records.columns import decode_columns
+from streamlog.records.decode import decode_columns
 from streamlog.records.layout import ATTRIBUTES_OFFSET, CRC_OFFSET
 from streamlog.records.record import CompressionType, Record
 from streamlog.records.validate import AppendOrigin, validate_append
