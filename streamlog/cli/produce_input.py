@@ -28,6 +28,7 @@ __all__ = ["BadLineError", "Chunk", "Input", "LineParser", "NdjsonParser", "read
 CHUNK_SIZE: Final = 4 << 20
 PAUSE_S: Final = 0.05
 LINE_SIZE_MAX: Final = 1 << 30
+_LONG: Final = 4096  # bytes of a line from which it is worth a copy of its own
 NEWLINE: Final = 10
 
 _FIELDS: Final = (
@@ -50,10 +51,17 @@ class Chunk(NamedTuple):
 
 
 class Input(NamedTuple):
-    """Records to be written, and the partitions they ask for: int32[n], -1 for none."""
+    """Records to be written.
+
+    Attributes:
+        columns: The records.
+        partition: The partitions they ask for: int32[n], -1 for none.
+        lines: The number of each one's line.
+    """
 
     columns: InputColumns
     partition: NDArray[np.int32] | None
+    lines: Sequence[int]
 
 
 class BadLineError(InvalidRecordError):
@@ -70,21 +78,25 @@ def read_chunks(stream: IO[bytes]) -> Iterator[Chunk]:
     """
     parts: list[bytes] = []
     size, line = 0, 1
+    has_end = False
     while data := _read_some(stream):
         parts.append(data)
         size += len(data)
+        has_end = has_end or b"\n" in data
+        if not has_end:  # joining here would copy a long line once for each of its pieces
+            if size > LINE_SIZE_MAX:
+                raise MessageTooLargeError(
+                    f"line {line} of the input has no end", got=f"{size} bytes"
+                )
+            continue
         if size < CHUNK_SIZE and _has_more(stream):
             continue
         whole = b"".join(parts)
         end = whole.rfind(b"\n") + 1
-        if end:
-            chunk = Chunk(whole[:end], line)
-            line += chunk.data.count(b"\n")
-            yield chunk
-        parts = [whole[end:]]
-        size = len(parts[0])
-        if size > LINE_SIZE_MAX:
-            raise MessageTooLargeError(f"line {line} of the input has no end", got=f"{size} bytes")
+        chunk = Chunk(whole[:end], line)
+        line += chunk.data.count(b"\n")
+        yield chunk
+        parts, size, has_end = [whole[end:]], len(whole) - end, False
     if rest := b"".join(parts):
         yield Chunk(rest, line)
 
@@ -164,7 +176,9 @@ class LineParser:
     ) -> Input:
         timestamp = np.full(count, self._now_ms(), np.int64)
         return Input(
-            InputColumns(timestamp, self._decoded(chunk, keys), self._decoded(chunk, values)), None
+            InputColumns(timestamp, self._decoded(chunk, keys), self._decoded(chunk, values)),
+            None,
+            range(chunk.first_line, chunk.first_line + count),
         )
 
     def _decoded(self, chunk: Chunk, column: BinaryColumn | None) -> BinaryColumn | None:
@@ -188,9 +202,10 @@ def _find_first(
 ) -> NDArray[np.int64]:
     """Return where `separator` first stands in each line, -1 where it does not."""
     array = np.frombuffer(data, np.uint8)
-    matches = array[: len(array) - len(separator) + 1] == separator[0]
+    room = max(0, len(array) - len(separator) + 1)  # places where it may begin
+    matches = array[:room] == separator[0]
     for i, byte in enumerate(separator[1:], 1):
-        matches = matches & (array[i : len(array) - len(separator) + 1 + i] == byte)
+        matches = matches & (array[i : room + i] == byte)
     places = np.append(np.flatnonzero(matches), MAX_INT64 >> 1)
     found = places[np.searchsorted(places, starts)]
     return np.where(found + len(separator) <= ends, found, -1)
@@ -202,6 +217,9 @@ def _spans(
     """Return the column of the bytes from each start to its end; spans do not overlap."""
     offsets = np.zeros(len(starts) + 1, np.int32)
     np.cumsum(ends - starts, out=offsets[1:])
+    if 0 < len(starts) * _LONG < len(data):
+        parts = [data[start:end] for start, end in zip(starts, ends, strict=True)]
+        return BinaryColumn(offsets=offsets, data=np.concatenate(parts))
     steps = np.zeros(len(data) + 1, np.int8)
     steps[starts] += 1
     steps[ends] -= 1
@@ -234,19 +252,21 @@ class NdjsonParser:
             BadLineError: A line that is no such object; names the field.
         """
         rows: list[_Row] = []
+        lines: list[int] = []
         now_ms = self._now_ms()
         for number, line in enumerate(chunk.data.split(b"\n"), chunk.first_line):
             if not line or line.isspace():
                 continue
             try:
                 rows.append(self._row(self._object(line), now_ms))
+                lines.append(number)
             except _FieldError as problem:
                 error = BadLineError(
                     f"line {number}: {problem.what}", got=problem.got, expected=problem.expected
                 )
-                error.before = _input_of(rows)
+                error.before = _input_of(rows, lines)
                 raise error from None
-        return _input_of(rows)
+        return _input_of(rows, lines)
 
     def _object(self, line: bytes) -> dict[str, Any]:
         try:
@@ -344,7 +364,7 @@ def _integer(name: str, value: object, least: int, most: int = MAX_INT64) -> int
     return value
 
 
-def _input_of(rows: list[_Row]) -> Input:
+def _input_of(rows: list[_Row], lines: list[int]) -> Input:
     has_headers = any(row.headers for row in rows)
     return Input(
         InputColumns(
@@ -354,6 +374,7 @@ def _input_of(rows: list[_Row]) -> Input:
             HeaderColumn.from_values(row.headers for row in rows) if has_headers else None,
         ),
         np.array([row.partition for row in rows], np.int32),
+        lines,
     )
 
 

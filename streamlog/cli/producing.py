@@ -12,7 +12,7 @@ from streamlog.cli.settings import Settings
 from streamlog.log.commits.identity import CommitIdentity
 from streamlog.log.commits.staging import Stager
 from streamlog.log.manager import LogManager
-from streamlog.log.topic_appender import Appended, TopicAppender
+from streamlog.log.topic_appender import Appended, InputLines, TopicAppender
 from streamlog.records.builder import EncodedBatches
 from streamlog.records.columns import BinaryColumn, HeaderColumn
 from streamlog.records.record import CompressionType
@@ -123,7 +123,7 @@ class AtomicProducer(TopicAppender):
         self._stager = Stager(manager.fs, manager.root, self._identity.app, 0, 0)
         self._counts: dict[int, int] = {}
 
-    def _append_batches(self, number: int, encoded: EncodedBatches) -> None:
+    def _append_batches(self, number: int, encoded: EncodedBatches, lines: InputLines) -> None:
         self._counts[number] = self._counts.get(number, 0) + encoded.records
         self._stager.append(TopicPartition(self.topic, number), encoded)
 
@@ -161,7 +161,7 @@ class Producer:
     def append(self, records: Input) -> None:
         """Write some records; see `TopicAppender.append`."""
         asked = None if self._ignores_partition else records.partition
-        self._appender.append(records.columns, asked)
+        self._appender.append(records.columns, asked, records.lines)
 
     def discard(self) -> None:
         """Take back what was not appended yet."""

@@ -7,13 +7,15 @@
 `streamlog produce` and `Producer` both write through this.
 """
 
+import contextlib
 import random as random_module
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.errors import UnknownTopicError
+from streamlog.errors import InvalidRequestError, MessageTooLargeError, UnknownTopicError
 from streamlog.log.manager import LogManager
 from streamlog.records.builder import (
     DEFAULT_BATCH_SIZE,
@@ -25,7 +27,7 @@ from streamlog.records.layout import BASE_OFFSET_OFFSET, LENGTH_OFFSET
 from streamlog.records.partitioner import NO_PARTITION, StickyPartitioner, partition_for_keys
 from streamlog.records.record import CompressionType
 
-__all__ = ["Appended", "TopicAppender"]
+__all__ = ["Appended", "InputLines", "TopicAppender"]
 
 STICKY_SIZE: Final = 16 << 10  # batch.size of Kafka's producer
 
@@ -36,6 +38,32 @@ class Appended(NamedTuple):
     base_offset: int
     last_offset: int
     records: int
+
+
+class InputLines(NamedTuple):
+    """The lines of some input that the records for one partition are from.
+
+    Attributes:
+        numbers: Of the lines of all records; None: they are from no lines.
+        rows: int64[n], which of the records are for the partition.
+    """
+
+    numbers: Sequence[int] | None
+    rows: NDArray[np.int64]
+
+    @contextlib.contextmanager
+    def naming(self, first: int, count: int) -> Iterator[None]:
+        """Name the lines in an error about some of the records, or about one of them."""
+        try:
+            yield
+        except InvalidRequestError as error:
+            if isinstance(error, MessageTooLargeError) and error.offset is not None:
+                first, count, error.offset = first + error.offset, 1, None
+            if self.numbers is not None:
+                start, end = (self.numbers[self.rows[at]] for at in (first, first + count - 1))
+                where = f"line {start}" if start == end else f"lines {start} to {end}"
+                error.what = f"{where} of the input: {error.what}"
+            raise
 
 
 class TopicAppender:
@@ -78,17 +106,25 @@ class TopicAppender:
         if partition is not None:
             self.check_partition(partition)
         config = manager.topic_config(topic)
-        self.batch_size = min(batch_size, config.max_message_bytes, config.effective_segment_bytes)
+        self._max_size = min(config.max_message_bytes, config.effective_segment_bytes)
+        self._max_decompressed = config.effective_max_decompressed_bytes
+        self.batch_size = min(batch_size, self._max_size)
         self._sticky = StickyPartitioner(
             len(self._numbers), random or random_module.Random(), sticky_bytes=STICKY_SIZE
         )
 
-    def append(self, columns: InputColumns, asked: NDArray[np.int32] | None = None) -> None:
+    def append(
+        self,
+        columns: InputColumns,
+        asked: NDArray[np.int32] | None = None,
+        lines: Sequence[int] | None = None,
+    ) -> None:
         """Append some records.
 
         Args:
             columns: The records.
             asked: int32[n], the partitions they ask for, -1 for none; None: none asks.
+            lines: The numbers of the lines they are from, for errors; None: they are from none.
 
         Raises:
             UnknownTopicError: A record asks for a partition that is not there; none was written.
@@ -100,15 +136,31 @@ class TopicAppender:
         chosen = self._partitions(columns, asked)
         for number in np.unique(chosen).tolist():
             rows = np.flatnonzero(chosen == number)
-            encoded = encode_columns(
-                columns,
-                rows=None if len(rows) == len(chosen) else rows,
-                compression=self._compression,
-                batch_size=self.batch_size,
-            )
-            self._append_batches(number, encoded)
+            named = InputLines(lines, rows)
+            with named.naming(0, len(rows)):
+                encoded = encode_columns(
+                    columns,
+                    rows=None if len(rows) == len(chosen) else rows,
+                    compression=self._compression,
+                    batch_size=self.batch_size,
+                    max_decompressed=self._max_decompressed,
+                )
+                self._check_sizes(encoded)
+            self._append_batches(number, encoded, named)
 
-    def _append_batches(self, number: int, encoded: EncodedBatches) -> None:
+    def _check_sizes(self, encoded: EncodedBatches) -> None:
+        """Refuse a record, alone in its batch, that is larger than the topic takes."""
+        sizes = encoded.table.size
+        if int(sizes.max()) > self._max_size:
+            batch = int((sizes > self._max_size).argmax())
+            raise MessageTooLargeError(
+                f"a record is larger than topic {self.topic} takes",
+                offset=int(encoded.table.base_offset[batch]),
+                got=f"{int(sizes[batch])} bytes",
+                expected=f"at most {self._max_size} (max.message.bytes, segment.bytes)",
+            )
+
+    def _append_batches(self, number: int, encoded: EncodedBatches, lines: InputLines) -> None:
         """Append batches one by one, under one lock.
 
         A leader takes one batch of a client at a time, and its base offset must be 0; that field
@@ -117,12 +169,15 @@ class TopicAppender:
         log = self._manager.log(self.topic, number)
         buffer, table = encoded.buffer, encoded.table
         spans = zip(table.position.tolist(), table.size.tolist(), table.count.tolist(), strict=True)
+        first = 0
         with log.writing():
             for position, size, count in spans:
                 batch = buffer[position : position + size].copy()
                 batch[BASE_OFFSET_OFFSET:LENGTH_OFFSET] = 0
-                info = log.append_as_leader(batch)
+                with lines.naming(first, count):
+                    info = log.append_as_leader(batch)
                 self._note(number, info.base_offset, info.last_offset, count)
+                first += count
 
     def flush(self) -> None:
         """Make everything durable that was appended."""

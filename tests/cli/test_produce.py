@@ -89,6 +89,34 @@ def test_a_record_above_the_limit_is_refused_with_the_limit(root: Path) -> None:
     assert "1000" in ran.error
 
 
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.parametrize("form", ["lines", "ndjson"])
+def test_a_refused_record_is_named_by_its_line(root: Path, codec: str, form: str) -> None:
+    limits = ("max.message.bytes=1000", "streamlog.max.decompressed.bytes=1000")
+    given = [word for limit in limits for word in ("--config", limit)]
+    ok("topics", "create", "small", "--partitions", 3, *given, "--path", root)
+    values = [b"a", b"b", b"x" * 2000, b"c"]
+    lines = values if form == "lines" else [b'{"value":"%s"}' % value for value in values]
+    text = b"\n".join(lines) if form == "lines" else b"\n\n".join(lines)
+    ran = produce(root, text, "--format", form, "--compression.type", codec, topic="small")
+    assert ran.code == 2
+    assert f"line {3 if form == 'lines' else 5} of the input" in ran.error
+    assert "1000" in ran.error
+
+
+def test_a_refused_batch_names_the_lines_it_has(root: Path) -> None:
+    ok("topics", "create", "state", "--config", "cleanup.policy=compact", "--path", root)
+    ran = produce(root, b"one\ntwo\n", topic="state")
+    assert ran.code == 2
+    assert "lines 1 to 2 of the input" in ran.error
+
+
+def test_a_line_shorter_than_the_separator_is_refused_as_a_line(root: Path) -> None:
+    ran = produce(root, b"abc", "--key-separator", "ABCDE")
+    assert ran.code == 2
+    assert "line 1 has no key separator" in ran.error
+
+
 def test_input_larger_than_a_segment_is_cut_into_appends(root: Path) -> None:
     ok("topics", "create", "s", "--config", "segment.bytes=1048576", "--path", root)
     lines = b"".join(b"%07d" % i + b"x" * 92 + b"\n" for i in range(60_000))

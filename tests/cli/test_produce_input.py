@@ -3,11 +3,13 @@
 import io
 import json
 import os
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamlog.cli import produce_input
 from streamlog.cli.produce_input import (
     BadLineError,
     Chunk,
@@ -15,6 +17,7 @@ from streamlog.cli.produce_input import (
     NdjsonParser,
     read_chunks,
 )
+from streamlog.errors import MessageTooLargeError
 from streamlog.records.record import Header
 
 NOW = 1_700_000_000_000
@@ -159,6 +162,29 @@ def test_chunks_are_whole_lines_with_their_numbers() -> None:
     assert b"".join(chunk.data for chunk in chunks) == b"\n".join(lines)
     for chunk in chunks:
         assert chunk.data.startswith(lines[chunk.first_line - 1])
+
+
+def seconds_for_a_line_of(size: int) -> float:
+    """Return the least time of three in which a line is read, in seconds of this process."""
+    line = b"x" * size
+    times = []
+    for _ in range(3):
+        stream = io.BytesIO(b"short\n" + line + b"\nend")
+        start = time.process_time()
+        chunks = list(read_chunks(stream))
+        times.append(time.process_time() - start)
+        assert [len(chunk.data) for chunk in chunks] in ([size + 7, 3], [6, size + 1, 3])
+    return min(times)
+
+
+def test_a_line_eight_times_as_long_takes_no_thirty_times_as_long() -> None:
+    assert seconds_for_a_line_of(128 << 20) < 30 * seconds_for_a_line_of(16 << 20)
+
+
+def test_pieces_of_a_line_without_an_end_are_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(produce_input, "LINE_SIZE_MAX", 10 << 20)
+    with pytest.raises(MessageTooLargeError, match="line 2 of the input has no end"):
+        list(read_chunks(io.BytesIO(b"one\n" + b"x" * (20 << 20))))
 
 
 def test_lines_are_handed_over_when_the_input_pauses() -> None:
