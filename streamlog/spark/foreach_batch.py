@@ -1,17 +1,18 @@
 """`append_batch`: the sink for `foreachBatch`, exactly once like `writeStream`.
 
-A batch takes one of two ways to its staged files. A small one is collected by `toArrow()` and
-staged by the driver: no Python worker, the shortest trigger there is. Any other is staged by its
-tasks through `mapInArrow`. How large a batch is, nobody knows before it ran, and running it twice
-is no answer (sources need not say the same twice): so the batch before decides. The first batch
-of a run, which may be a backlog, goes through the tasks.
+A batch takes one of two ways to its staged files. A small one is collected and staged by the
+driver: no Python worker, the shortest trigger there is. Any other is staged by its tasks through
+`mapInArrow`. The batch before only says which way to try first: what the driver collects is
+bounded by the batch itself (`streamlog.spark.small_batch`), and one that turns out to be large is
+run again by its tasks, with nothing kept of the first run. The first batch of a run, which may be
+a backlog, goes through the tasks at once.
 """
 
 import json
-import logging
 import os
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -27,6 +28,7 @@ from streamlog.spark.options import Use
 from streamlog.spark.sink_commit import commit_staged, discard_staged
 from streamlog.spark.sink_options import SinkOptions
 from streamlog.spark.sink_schema import SinkSchema
+from streamlog.spark.small_batch import MAX_BYTES, MAX_ROWS, collect_small
 from streamlog.spark.stage import StagePlan, stage_rows
 from streamlog.spark.writer import BATCH_ID_PROPERTY, QUERY_ID_PROPERTY
 
@@ -36,13 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchAppender", "append_batch"]
 
-SMALL_ROWS: Final = 50_000
-SMALL_SIZE: Final = 16 << 20  # staged bytes
-
 _STAGED_COLUMN: Final = "staged"
-_TOO_LARGE_TO_COLLECT: Final = "spark.driver.maxResultSize"
-
-_logger = logging.getLogger(__name__)
 
 
 def append_batch(
@@ -151,27 +147,17 @@ class BatchAppender:
             raise
         _appends.add(self._options.root, identity, query.run_id)
         rows, size = sum(file.rows for file in staged), sum(file.size for file in staged)
-        self._is_small = rows <= SMALL_ROWS and size <= SMALL_SIZE
+        self._is_small = rows <= MAX_ROWS and size <= MAX_BYTES
 
     def _stage(
         self, df: "DataFrame", plan: StagePlan, identity: CommitIdentity
     ) -> list[StagedFile]:
         if self._is_small:
-            table = _collect(df)
+            table = collect_small(df, plan.schema)
             if table is not None:
-                return [_stage_here(table.to_batches(), plan, identity, self.fs)]
+                packed = replace(plan, schema=plan.schema.packed())
+                return [_stage_here(table.to_batches(), packed, identity, self.fs)]
         return _stage_in_tasks(df, plan, identity)
-
-
-def _collect(df: "DataFrame") -> "pa.Table | None":
-    """Return all rows, None where Spark finds them too large to collect."""
-    try:
-        return df.toArrow()
-    except Exception as error:  # py4j and Spark raise several kinds
-        if _TOO_LARGE_TO_COLLECT not in str(error):
-            raise
-        _logger.warning("the batch is too large to collect; its tasks stage it instead")
-        return None
 
 
 def _stage_here(

@@ -7,6 +7,8 @@ from streamlog.errors import InvalidOptionError, InvalidRequestError
 from streamlog.log.manager import LogManager
 from streamlog.spark import foreach_batch
 from streamlog.spark.foreach_batch import append_batch
+from streamlog.spark.sink_schema import SinkSchema
+from streamlog.spark.small_batch import MAX_BYTES, MAX_ROWS, collect_small
 from tests.support.sink import (
     Checkpoint,
     run_available,
@@ -71,7 +73,7 @@ def test_small_batches_after_the_first_are_staged_by_the_driver(root, feed, chec
 def test_a_large_batch_sends_the_next_one_back_to_the_tasks(
     root, feed, checkpoint, ways, monkeypatch
 ):
-    monkeypatch.setattr(foreach_batch, "SMALL_ROWS", 1)
+    monkeypatch.setattr(foreach_batch, "MAX_ROWS", 1)
     root.append("in", 0, numbered(0, 5))
 
     assert run(feed, checkpoint, append_batch(root.path, topic="out")) is None
@@ -80,23 +82,93 @@ def test_a_large_batch_sends_the_next_one_back_to_the_tasks(
     assert ways == ["tasks", "tasks", "tasks"]  # 2, 2, 1 rows
 
 
-def test_what_spark_refuses_to_collect_is_staged_by_its_tasks(spark, root, tmp_path, ways):
+@pytest.mark.parametrize(
+    ("rows", "value"),
+    [
+        (60_000, "string(id)"),
+        (80, "repeat('x', 1 << 19)"),
+        (100_000, "string(id % 10)"),
+    ],
+    ids=["many rows", "large rows", "many rows in one partition"],
+)
+def test_a_large_batch_after_a_small_one_is_not_collected(spark, root, ways, rows, value):
+    root.create("in").create("out")
+    partitions = 1 if "%" in value else 3
+    large = spark.range(0, rows, 1, partitions).selectExpr(f"{value} AS value")
+    appender = append_batch(root.path, topic="out", txn_app_id="app")
+
+    appender(spark.range(1).selectExpr("string(id) AS value"), 0)
+    appender(large, 1)
+
+    assert ways == ["tasks", "tasks"]
+    wanted = sorted(row.value.encode() for row in large.collect())
+    assert sorted([*values_of(root.path, "out")]) == sorted([b"0", *wanted])
+
+
+def test_what_is_collected_of_a_large_batch_is_bounded(spark):
+    skewed = spark.range(0, 400, 1, 2).selectExpr(
+        "repeat('x', IF(id % 7 = 0, 1 << 20, 1 << 10)) AS value", "string(id) AS key"
+    )
+    schema = SinkSchema.of(skewed.schema, topic="out")
+    seen = []
+
+    class Frame:
+        """The real DataFrame; what the driver gets of it is looked at."""
+
+        def __init__(self, frame):
+            self.frame = frame
+
+        def toArrow(self):
+            seen.append(self.frame.toArrow())
+            return seen[-1]
+
+        def __getattr__(self, name):
+            found = getattr(self.frame, name)
+            return (lambda *given: Frame(found(*given))) if callable(found) else found
+
+    assert collect_small(Frame(skewed), schema) is None
+    assert seen[0].nbytes < 2 * MAX_BYTES < 58 << 20  # what the batch has
+
+
+def test_a_batch_as_large_as_a_small_one_may_be_is_collected(spark):
+    schema = SinkSchema.of(spark.range(1).selectExpr("string(id) AS value").schema, topic="out")
+    frame = spark.range(0, MAX_ROWS, 1, 1).selectExpr("string(id) AS value")
+    more = spark.range(0, MAX_ROWS + 1, 1, 1).selectExpr("string(id) AS value")
+
+    table = collect_small(frame, schema)
+
+    assert table.column_names == ["value"]
+    assert table.column("value").to_pylist() == [str(number) for number in range(MAX_ROWS)]
+    assert collect_small(more, schema) is None
+
+
+def test_every_column_of_the_sink_is_collected_as_it_is(spark):
+    frame = spark.sql(
+        """SELECT id AS other, string(id) AS `key`,
+           IF(id % 3 = 0, NULL, CAST(string(id) AS BINARY)) AS value,
+           IF(id % 2 = 0, NULL, array(named_struct('key', 'h', 'value', X'00ff'))) AS headers,
+           'out' AS topic, CAST(id % 2 AS INT) AS `partition`,
+           timestamp_millis(id) AS `timestamp` FROM range(0, 50, 1, 4)"""
+    )
+    schema = SinkSchema.of(frame.schema, topic=None)
+
+    table = collect_small(frame, schema)
+
+    assert table.to_pylist() == frame.drop("other").toArrow().to_pylist()
+
+
+def test_what_spark_refuses_to_collect_is_staged_by_its_tasks(spark, root, ways, monkeypatch):
     root.create("in").create("out")
     text = "Total size of serialized results is bigger than spark.driver.maxResultSize"
     small = spark.range(2).selectExpr("string(id) value")
 
-    class TooLarge:
-        """A DataFrame that Spark does not collect; everything else is the real one's."""
-
-        def toArrow(self):
-            raise RuntimeError(text)
-
-        def __getattr__(self, name):
-            return getattr(small, name)
+    def refuse(frame):
+        raise RuntimeError(text)
 
     appender = append_batch(root.path, topic="out", txn_app_id="app")
     appender(small, 0)
-    appender(TooLarge(), 1)
+    monkeypatch.setattr(type(small), "toArrow", refuse)
+    appender(small, 1)
 
     assert ways == ["tasks", "tasks"]
     assert sorted_values(root.path, "out") == ["0", "0", "1", "1"]

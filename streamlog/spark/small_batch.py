@@ -1,0 +1,90 @@
+"""A batch collected by the driver where it is small, which only the batch itself can say.
+
+The rows carry the question to the executors. A row goes to the driver whole only where
+
+    rank * max(bytes, MAX_BYTES / MAX_ROWS) <= MAX_BYTES,    rank = (row + 1) * (partition + 1)
+
+with the row's number within its partition. Rows and partitions of equal size pass exactly where
+the batch has at most `MAX_ROWS` rows and `MAX_BYTES` bytes. Of any other batch a partition sends
+at most about `MAX_BYTES * ln(MAX_ROWS)`, eleven times as much, for the harmonic series bounds the
+sum. That takes no aggregation, no shuffle and no Python worker. A row that does not pass goes
+without its bytes, as a mark, and rows behind the first one that is one too many do not go at all.
+A batch with a mark is not small: what was collected of it is dropped, and its tasks stage it in a
+run of their own.
+"""
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from streamlog.spark.sink_schema import SinkSchema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+__all__ = ["MAX_BYTES", "MAX_ROWS", "collect_small"]
+
+MAX_ROWS: Final = 50_000
+_LEAST: Final = 336
+# 16 MiB, in whole rows: the first row that is one too many must not pass, for those behind it are
+# missed by nothing else.
+MAX_BYTES: Final = MAX_ROWS * _LEAST
+
+_ROW_SIZE: Final = 64  # what a row takes besides its bytes
+_HEADER_SIZE: Final = 16
+_IS_WHOLE: Final = "__streamlog_is_whole"
+# The partition in the upper bits, the row within it in the lower 33. Each of the expressions below
+# that names it counts for itself, so none may stand where a condition could pass it over.
+_ID: Final = "monotonically_increasing_id()"
+_PLACE: Final = f"(shiftright({_ID}, 33) + 1)"
+_ROW: Final = f"({_ID} & {(1 << 33) - 1})"
+_TOO_LARGE_TO_COLLECT: Final = "spark.driver.maxResultSize"
+
+_logger = logging.getLogger(__name__)
+
+
+def collect_small(df: "DataFrame", schema: SinkSchema) -> "pa.Table | None":
+    """Return the sink's columns of a batch, in the order of `SinkSchema.packed`, if it is small.
+
+    Args:
+        df: The batch; it runs once.
+        schema: Where the sink's columns are in it.
+
+    Returns:
+        All rows; None for a batch that is not small, of which the driver has kept nothing.
+    """
+    is_whole = f"{_PLACE} * ({_ROW} + 1) * greatest({_row_size(schema)}, {_LEAST}) <= {MAX_BYTES}"
+    sized = (schema.value, schema.key, schema.headers)
+    columns = [
+        f"IF({is_whole}, {df.columns[index]}, NULL) AS {df.columns[index]}"
+        if index in sized
+        else df.columns[index]
+        for index in schema.indices()
+    ]
+    marked = df.where(f"{_PLACE} * {_ROW} <= {MAX_ROWS}").selectExpr(
+        *columns, f"{is_whole} AS {_IS_WHOLE}"
+    )
+    try:
+        table = marked.toArrow()
+    except Exception as error:  # py4j and Spark raise several kinds
+        if _TOO_LARGE_TO_COLLECT not in str(error):
+            raise
+        _logger.warning("the batch is too large to collect; its tasks stage it instead")
+        return None
+    whole = sum(chunk.true_count for chunk in table.column(_IS_WHOLE).chunks)
+    if whole < table.num_rows:
+        _logger.info("the batch is not small; its tasks stage it")
+        return None
+    return table.drop_columns([_IS_WHOLE])
+
+
+def _row_size(schema: SinkSchema) -> str:
+    """Return the expression for a row's bytes: those of key, value and headers."""
+    sizes = [str(_ROW_SIZE), "coalesce(octet_length(value), 0)"]
+    if schema.key is not None:
+        sizes.append("coalesce(octet_length(key), 0)")
+    if schema.headers is not None:
+        fields = " + ".join(f"coalesce(octet_length(h.{name}), 0)" for name in ("key", "value"))
+        size = f"{_HEADER_SIZE}L + {fields}"
+        sizes.append(f"coalesce(aggregate(headers, 0L, (n, h) -> n + {size}), 0L)")
+    return " + ".join(sizes)
