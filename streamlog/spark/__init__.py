@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from streamlog.spark.foreach_batch import append_batch
     from streamlog.spark.maintenance import maintain
+    from streamlog.spark.progress import lag
     from streamlog.spark.spark_session import register, session
 
-__all__ = ["append_batch", "maintain", "register", "session"]
+__all__ = ["append_batch", "lag", "maintain", "register", "session"]
 
 _HOME = {
     "append_batch": "foreach_batch",
+    "lag": "progress",
     "maintain": "maintenance",
     "register": "spark_session",
     "session": "spark_session",

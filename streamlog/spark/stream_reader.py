@@ -30,7 +30,11 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from streamlog.clock import Clock, SystemClock
-from streamlog.log.maintenance.source_offsets import SourceOffset, parse_source_offset
+from streamlog.log.maintenance.source_offsets import (
+    SourceOffset,
+    is_reserved,
+    parse_source_offset,
+)
 from streamlog.spark.losses import LossReporter, start_losses
 from streamlog.spark.options import Use
 from streamlog.spark.planning import (
@@ -79,7 +83,8 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._must_record_initial = False
         self._target: dict[TopicPartition, int] | None = None
         self._seen: tuple[object, object] = (None, None)  # nothing was new from there, to there
-        self._reported: tuple[object, dict[str, Any]] = (None, {})
+        self._answered: dict[str, Any] = {}
+        self._reported: tuple[object, object, dict[str, Any]] = (None, None, {})
         self._triggered_ms: float | None = None
         self._held_back: str | None = None
 
@@ -126,6 +131,10 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         Raises:
             DataLossError: Records before or behind `start` are gone.
         """
+        self._answered = self._find_end(start, limit)
+        return self._answered
+
+    def _find_end(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         view = self._open()
         self._record(start)  # no batch is under way: all up to here is in the checkpoint
         was_idle = self._is_idle(view, start)
@@ -154,14 +163,20 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._seen[1] is view.bounds and self._seen[0] == start
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the ends of the log, which Spark shows in the query's progress."""
+        """Return the ends of the log, which Spark shows in the query's progress.
+
+        What is no offset in the end of the last batch stands here as well, for scripts that
+        subtract the one from the other.
+        """
         if self._view is None:
             return None
-        bounds = self._view.bounds
-        if self._reported[0] is not bounds:
+        bounds, answered = self._view.bounds, self._answered
+        if self._reported[0] is not bounds or self._reported[1] is not answered:
             ends = {partition: each.end_offset for partition, each in bounds.items()}
-            self._reported = (bounds, SourceOffset(offsets=ends).to_json())
-        return self._reported[1]
+            reserved = {key: part for key, part in answered.items() if is_reserved(key)}
+            report = {**reserved, **SourceOffset(offsets=ends).to_json()}
+            self._reported = (bounds, answered, report)
+        return self._reported[2]
 
     def _reach(
         self, view: "Subscription", position: SourceOffset

@@ -132,10 +132,10 @@ def test_what_a_reader_needs_of_a_partition() -> None:
     reader = Reader(
         name="x",
         committed_ms=NOW,
-        position=SourceOffset(offsets=position(p0=7, p2=9), topic_ids={"orders": "A"}),
+        position=SourceOffset(offsets=position(p0=7, p2=9), topic_ids={"orders": "A" * 22}),
     )
-    needed = [reader.needed_from(TopicPartition("orders", n), "A") for n in range(5)]
+    needed = [reader.needed_from(TopicPartition("orders", n), "A" * 22) for n in range(5)]
     assert needed == [7, None, 9, 0, 0]
     assert reader.needed_from(ORDERS, "B") == 0  # created again: to be read from its beginning
-    assert reader.needed_from(TopicPartition("clicks", 0), "A") is None
+    assert reader.needed_from(TopicPartition("clicks", 0), "A" * 22) is None
     assert json.dumps(reader.position.to_json())

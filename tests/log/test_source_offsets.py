@@ -1,5 +1,6 @@
 """The offsets JSON: one text for equal offsets, Kafka's accepted, everything else refused."""
 
+import base64
 import json
 
 import pytest
@@ -19,7 +20,12 @@ PARTITIONS = st.builds(TopicPartition, TOPICS, st.integers(0, 2**31 - 1))
 NUMBERS = st.dictionaries(PARTITIONS, st.integers(0, 2**63 - 1), max_size=8)
 
 
-@given(NUMBERS, NUMBERS, st.dictionaries(TOPICS, st.text(max_size=22)))
+TOPIC_IDS = st.binary(min_size=16, max_size=16).map(
+    lambda data: base64.urlsafe_b64encode(data).decode().rstrip("=")
+)
+
+
+@given(NUMBERS, NUMBERS, st.dictionaries(TOPICS, TOPIC_IDS))
 def test_parse_inverts_to_json(offsets, epochs, topic_ids):
     offset = SourceOffset(offsets=offsets, leader_epochs=epochs, topic_ids=topic_ids)
     assert parse_source_offset(json.dumps(offset.to_json())) == offset
@@ -38,12 +44,22 @@ def test_partitions_are_sorted_by_number_and_reserved_keys_come_first():
     offset = SourceOffset(
         offsets={TopicPartition("b", 10): 1, TopicPartition("b", 9): 2, TopicPartition("a", 0): 3},
         leader_epochs={TopicPartition("b", 9): 4},
-        topic_ids={"b": "x", "a": "y"},
+        topic_ids={"b": f"{'A' * 21}Q", "a": f"{'A' * 21}g"},
     )
     assert json.dumps(offset.to_json()) == (
-        '{"$leaderEpochs": {"b": {"9": 4}}, "$topicIds": {"a": "y", "b": "x"}, '
+        '{"$leaderEpochs/b": {"9": 4}, "$topicId/a": {"0": 2}, "$topicId/b": {"0": 1}, '
         '"a": {"0": 3}, "b": {"9": 2, "10": 1}}'
     )
+
+
+def test_offsets_of_older_checkpoints_are_read():
+    offset = SourceOffset(
+        offsets={TopicPartition("b", 9): 2},
+        leader_epochs={TopicPartition("b", 9): 4},
+        topic_ids={"b": f"{'A' * 21}Q"},
+    )
+    old = {"$leaderEpochs": {"b": {"9": 4}}, "$topicIds": {"b": f"{'A' * 21}Q"}, "b": {"9": 2}}
+    assert parse_source_offset(old) == offset == parse_source_offset(offset.to_json())
 
 
 def test_offset_without_ids_and_epochs_is_the_json_of_kafkas_source():
@@ -80,6 +96,12 @@ def test_compact_json_of_kafkas_source_is_read():
         '{"$topicIds": 7}',
         '{"$topicIds": {"orders": 7}}',
         '{"$leaderEpochs": 7}',
+        '{"$leaderEpochs/orders": 7}',
+        '{"$leaderEpochs/or/ders": {"0": 7}}',
+        '{"$topicId/orders": 7}',
+        '{"$topicId/orders": {"0": "7"}}',
+        '{"$topicId/orders": {"0": -1}}',
+        '{"$topicId/orders": {"0": 340282366920938463463374607431768211456}}',
         '{"\u0663": {"\u0663": 7}}',
         "[" * 100_000,
     ],

@@ -7,6 +7,8 @@ from datetime import datetime, timezone
 import pytest
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 
+import streamlog.spark
+from streamlog.errors import InvalidRequestError
 from streamlog.records.record import Header, Record
 from tests.support.spark_session import Collected
 
@@ -265,6 +267,24 @@ def test_group_of_a_query_that_ended_stands_at_its_end(spark, orders, tmp_path):
     with open(f"{orders.path}/.streamlog/readers/billing.json") as file:
         finished = json.load(file)["offsets"]["orders"]
     assert sum(finished.values()) == len(TEN)
+
+
+def test_lag_of_a_progress_is_what_kafkas_source_calls_its_metrics(spark, orders, tmp_path):
+    frame = stream(spark, orders, maxOffsetsPerTrigger="5").union(
+        spark.readStream.format("rate").load().selectExpr(
+            "null key", "null value", "'x' topic", "0 partition", "value offset", "timestamp",
+            "0 timestampType")
+    )  # fmt: skip
+    _, query = run(frame, tmp_path / "cp")
+    for progress in (query.recentProgress[0], query.recentProgress[0].json):
+        behind, rate = streamlog.spark.lag(progress)
+        assert rate is None
+        assert behind.partitions == {"orders-0": 3, "orders-1": 2}
+        assert behind[:3] == (2, 3, 2.5)
+    assert streamlog.spark.lag(query.lastProgress)[0].max_offsets_behind_latest == 0
+    assert streamlog.spark.lag(None) == []
+    with pytest.raises(InvalidRequestError, match="no progress of a query"):
+        streamlog.spark.lag({})
 
 
 # ---- errors -------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from streamlog.errors import (
     OffsetOutOfRangeError,
     UnknownTopicError,
 )
-from streamlog.log.maintenance.source_offsets import LEADER_EPOCHS, TOPIC_IDS
+from streamlog.log.maintenance.source_offsets import LEADER_EPOCHS, TOPIC_ID, parse_source_offset
 from streamlog.spark.losses import LossReporter
 from streamlog.spark.stream_reader import StreamLogStreamReader
 
@@ -118,9 +118,24 @@ def test_offsets_have_the_shape_of_kafkas_with_epochs_and_ids(orders):
     query = Query(orders, startingoffsets="earliest")
     query.trigger()
     assert query.start["orders"] == {"0": 10, "1": 0}
-    assert query.start[TOPIC_IDS] == {"orders": orders.log().topic_id}
-    assert query.start[LEADER_EPOCHS]["orders"]["0"] == orders.log().leader_epoch
-    assert list(query.start) == [LEADER_EPOCHS, TOPIC_IDS, "orders"]
+    assert parse_source_offset(query.start).topic_ids == {"orders": orders.log().topic_id}
+    assert query.start[f"{LEADER_EPOCHS}orders"]["0"] == orders.log().leader_epoch
+    assert list(query.start) == [f"{LEADER_EPOCHS}orders", f"{TOPIC_ID}orders", "orders"]
+
+
+def test_scripts_may_subtract_the_end_of_a_batch_from_the_latest_offset(orders):
+    orders.append("orders", 0, TEN)
+    query = Query(orders, startingoffsets="earliest", maxoffsetspertrigger="4")
+    query.trigger()
+    latest, end = as_json(query.reader.reportLatestOffset()), query.start
+    assert latest.keys() == end.keys()
+    for one, other in ((latest, end), (end, latest)):
+        behind = sum(
+            abs(one[topic][partition] - other[topic][partition])
+            for topic in one
+            for partition in one[topic]
+        )
+        assert behind == 6
 
 
 def test_restart_goes_on_where_the_checkpoint_ends(orders):
@@ -179,7 +194,7 @@ def test_report_shows_the_end_of_the_log(orders):
     query = Query(orders, startingoffsets="earliest", maxoffsetspertrigger="3")
     assert query.reader.reportLatestOffset() is None
     query.trigger()
-    assert query.reader.reportLatestOffset() == {"orders": {"0": 10, "1": 0}}
+    assert query.reader.reportLatestOffset()["orders"] == {"0": 10, "1": 0}
     assert query.start["orders"]["0"] == 3
 
 

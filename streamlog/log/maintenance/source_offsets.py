@@ -1,33 +1,44 @@
 """Where a reader stands in each partition, and the JSON that Spark keeps of it.
 
-    {"$leaderEpochs": {"orders": {"0": 3}},        the epoch of the record before the offset
-     "$topicIds": {"orders": "8tVRA1mFQlWPKlWVj1-Oow"},
+    {"$leaderEpochs/orders": {"0": 3},             the epoch of the record before the offset
+     "$topicId/orders": {"0": 322376503…},         the topic's id, as a number of 128 bits
      "orders": {"0": 123, "1": 77}}                the next offsets to read, as Kafka's source
 
-The two reserved keys cannot be topics (`$` is illegal in names), and both may be missing: so a
-checkpoint of Spark's own Kafka source is read as it stands. Spark compares offsets as text, hence
-topics are sorted by name and partitions by number.
+The reserved keys cannot be topics (`$` and `/` are illegal in names), and all may be missing: so a
+checkpoint of Spark's own Kafka source is read as it stands. They have the shape of a topic because
+scripts that watch a query subtract `endOffset` from `latestOffset` in all that is there; both hold
+the same reserved keys, and the difference is 0. Spark compares offsets as text, hence topics are
+sorted by name and partitions by number.
+
+Checkpoints written before this shape hold `{"$leaderEpochs": {"orders": {"0": 3}}, "$topicIds":
+{"orders": "8tVRA1mFQlWPKlWVj1-Oow"}}`, which is read as well.
 """
 
+import base64
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeGuard
 
 from streamlog.errors import InvalidOptionError, InvalidTopicError
 from streamlog.topic import MAX_PARTITION, TopicPartition, check_topic_name
 
 __all__ = [
     "LEADER_EPOCHS",
-    "TOPIC_IDS",
+    "TOPIC_ID",
     "SourceOffset",
+    "is_reserved",
     "parse_partition_numbers",
     "parse_source_offset",
 ]
 
-LEADER_EPOCHS: Final = "$leaderEpochs"
-TOPIC_IDS: Final = "$topicIds"
+LEADER_EPOCHS: Final = "$leaderEpochs/"
+TOPIC_ID: Final = "$topicId/"
+_OLD_LEADER_EPOCHS: Final = "$leaderEpochs"
+_OLD_TOPIC_IDS: Final = "$topicIds"
+_ID_SIZE: Final = 16  # bytes
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}", re.ASCII)
 
 Json: TypeAlias = Mapping[str, object]
 _PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
@@ -47,15 +58,32 @@ class SourceOffset:
     leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, dict[str, int] | dict[str, str] | dict[str, dict[str, int]]]:
+    def to_json(self) -> dict[str, dict[str, int]]:
         """Return what Spark is to store, in the one order that makes equal offsets equal text."""
-        document: dict[str, dict[str, int] | dict[str, str] | dict[str, dict[str, int]]] = {}
-        if self.leader_epochs:
-            document[LEADER_EPOCHS] = _nested(self.leader_epochs)
-        if self.topic_ids:
-            document[TOPIC_IDS] = dict(sorted(self.topic_ids.items()))
-        document.update(_nested(self.offsets))
-        return document
+        epochs = _nested(self.leader_epochs)
+        return {
+            **{f"{LEADER_EPOCHS}{topic}": numbers for topic, numbers in epochs.items()},
+            **{
+                f"{TOPIC_ID}{topic}": {"0": _number_of_id(topic_id)}
+                for topic, topic_id in sorted(self.topic_ids.items())
+            },
+            **_nested(self.offsets),
+        }
+
+
+def is_reserved(key: str) -> bool:
+    """Tell whether a key of the JSON is not a topic."""
+    return key.startswith("$")
+
+
+def _number_of_id(topic_id: str) -> int:
+    return int.from_bytes(base64.urlsafe_b64decode(f"{topic_id}=="), "big")
+
+
+def _id_of_number(number: object) -> str:
+    if type(number) is not int or not 0 <= number < 1 << 8 * _ID_SIZE:
+        raise _not_offsets(TOPIC_ID, number)
+    return base64.urlsafe_b64encode(number.to_bytes(_ID_SIZE, "big")).decode().rstrip("=")
 
 
 def _nested(values: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
@@ -75,21 +103,31 @@ def parse_source_offset(document: Json | str) -> SourceOffset:
         InvalidOptionError: It is something else; names the part.
     """
     parsed = _load(document, "offsets") if isinstance(document, str) else document
-    epochs = parsed.get(LEADER_EPOCHS, {})
-    topic_ids = parsed.get(TOPIC_IDS, {})
-    offsets = {key: part for key, part in parsed.items() if key not in (LEADER_EPOCHS, TOPIC_IDS)}
-    if not isinstance(topic_ids, Mapping) or not all(
-        isinstance(text, str) for text in topic_ids.values()
-    ):
-        raise InvalidOptionError(
-            "offsets are not what this source writes",
-            got=f"{TOPIC_IDS}: {topic_ids!r}",
-            expected="an id for each topic",
-        )
+    offsets = {key: part for key, part in parsed.items() if not is_reserved(key)}
+    epochs: dict[str, object] = {}
+    topic_ids: dict[str, str] = {}
+    for key, part in parsed.items():
+        if key.startswith(LEADER_EPOCHS):
+            epochs[key.removeprefix(LEADER_EPOCHS)] = part
+        elif key.startswith(TOPIC_ID):
+            number = part.get("0") if isinstance(part, Mapping) else None
+            topic_ids[key.removeprefix(TOPIC_ID)] = _id_of_number(number)
+        elif key == _OLD_LEADER_EPOCHS and isinstance(part, Mapping):
+            epochs |= part
+        elif key == _OLD_TOPIC_IDS and _are_ids(part):
+            topic_ids |= part
+        elif is_reserved(key):
+            raise _not_offsets("offsets", {key: part})
     return SourceOffset(
         offsets=parse_partition_numbers(offsets, "offsets"),
         leader_epochs=parse_partition_numbers(epochs, LEADER_EPOCHS),
-        topic_ids=dict(topic_ids),
+        topic_ids=topic_ids,
+    )
+
+
+def _are_ids(part: object) -> TypeGuard[Mapping[str, str]]:
+    return isinstance(part, Mapping) and all(
+        isinstance(text, str) and _ID.fullmatch(text) for text in part.values()
     )
 
 

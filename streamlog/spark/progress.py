@@ -1,0 +1,81 @@
+"""How far a streaming query is behind its topics, from the progress that Spark reports.
+
+Spark's Kafka source reports this itself, as `metrics`; a Python source has no way to do so, nor to
+name itself in `description`, which Spark fills with the name of a Java object.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from streamlog.errors import InvalidOptionError, InvalidRequestError
+from streamlog.log.maintenance.source_offsets import SourceOffset, parse_source_offset
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+__all__ = ["OffsetsBehindLatest", "lag"]
+
+
+class OffsetsBehindLatest(NamedTuple):
+    """How many offsets the partitions of a source are behind; as in the `metrics` of Kafka.
+
+    Attributes:
+        min_offsets_behind_latest: Of the partition that is least behind.
+        max_offsets_behind_latest: Of the one that is most behind.
+        avg_offsets_behind_latest: The mean.
+        partitions: Of each partition, by `topic-partition`.
+    """
+
+    min_offsets_behind_latest: int
+    max_offsets_behind_latest: int
+    avg_offsets_behind_latest: float
+    partitions: Mapping[str, int]
+
+
+def lag(
+    progress: "StreamingQueryProgress | Mapping[str, Any] | str | None",
+) -> list[OffsetsBehindLatest | None]:
+    """Return how far each source of a query was behind when a batch ended.
+
+    Args:
+        progress: `query.lastProgress`, that of a listener's event, or its JSON.
+
+    Returns:
+        One for each source, in their order; None for a source that is no log of Kafka's kind or
+        has not reported yet. Empty before the first batch.
+
+    Raises:
+        InvalidRequestError: It is no progress of a query.
+
+    Source: org.apache.spark.sql.kafka010.KafkaMicroBatchStream.metrics.
+    """
+    if progress is None:
+        return []
+    if not isinstance(progress, Mapping):
+        progress = json.loads(progress if isinstance(progress, str) else progress.json)
+    sources = progress.get("sources") if isinstance(progress, Mapping) else None
+    if not isinstance(sources, list):
+        raise InvalidRequestError(
+            "this is no progress of a query", got=repr(progress)[:80], expected="query.lastProgress"
+        )
+    return [_behind(source) for source in sources]
+
+
+def _behind(source: Mapping[str, Any]) -> OffsetsBehindLatest | None:
+    end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
+    if end is None or latest is None:
+        return None
+    partitions = {
+        str(partition): max(0, offset - end.offsets.get(partition, 0))
+        for partition, offset in sorted(latest.offsets.items())
+    }
+    counts = list(partitions.values()) or [0]
+    return OffsetsBehindLatest(min(counts), max(counts), sum(counts) / len(counts), partitions)
+
+
+def _offsets(document: object) -> SourceOffset | None:
+    try:
+        return parse_source_offset(document) if isinstance(document, str | Mapping) else None
+    except InvalidOptionError:  # a source of another kind
+        return None
