@@ -11,13 +11,13 @@ a backlog, goes through the tasks at once.
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from streamlog.clock import SystemClock
-from streamlog.errors import InvalidRequestError
+from streamlog.errors import InvalidOptionError, InvalidRequestError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log.commits.identity import CommitIdentity
@@ -89,8 +89,21 @@ def append_batch(
         "onReplayMismatch": on_replay_mismatch,
         "maintenance": maintenance,
     }
+    _check_types(given)
     options = {name: str(value) for name, value in given.items() if value is not None}
     return BatchAppender(SinkOptions.of(options, Use.STREAM_WRITE))
+
+
+def _check_types(given: Mapping[str, object]) -> None:
+    """Refuse a topic 5 now, rather than report with the first batch that no topic 5 is there."""
+    for name, value in given.items():
+        expected = int if name.startswith("flush.") else str
+        if value is not None and type(value) is not expected:
+            raise InvalidOptionError(
+                f"append_batch takes no such value as {name}",
+                got=repr(value),
+                expected=expected.__name__,
+            )
 
 
 class BatchAppender:
@@ -104,6 +117,10 @@ class BatchAppender:
         self.fs: FileSystem | None = None
         self._options = options
         self._is_small = False
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be sent elsewhere, as Spark Connect does with functions of foreachBatch."""
+        raise _in_spark_connect()
 
     def __call__(self, df: "DataFrame", batch_id: int) -> None:
         """Append a batch, or find that it stands.
@@ -214,6 +231,19 @@ def _parse_staged(text: str) -> StagedFile:
 
 
 # ---- the query that calls --------------------------------------------------------------------
+def _in_spark_connect() -> InvalidRequestError:
+    """Return the error for a session of Spark Connect.
+
+    Its server runs functions of foreachBatch in a process that sees neither the query nor its
+    run, by which a repeated batch is told from a second append.
+    """
+    return InvalidRequestError(
+        "append_batch does not work in Spark Connect",
+        expected="a session that runs in this process",
+        hint='df.writeStream.format("streamlog"), which does',
+    )
+
+
 class _RunningQuery(NamedTuple):
     """The streaming query in whose batch we are; all None outside of one.
 
@@ -237,8 +267,11 @@ class _RunningQuery(NamedTuple):
         that started the query, so only what all sessions share knows the query.
 
         Raises:
-            InvalidRequestError: The thread belongs to a query that does not run any more.
+            InvalidRequestError: The thread belongs to a query that does not run any more, or the
+                session is one of Spark Connect.
         """
+        if not hasattr(df.sparkSession, "_jsparkSession"):
+            raise _in_spark_connect()
         context = df.sparkSession.sparkContext
         query_id = context.getLocalProperty(QUERY_ID_PROPERTY)
         if query_id is None or context.getLocalProperty(BATCH_ID_PROPERTY) is None:

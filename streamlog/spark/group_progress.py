@@ -9,7 +9,8 @@ with the next batch. Two other calls show what the checkpoint holds at that mome
     partitions(start, end)  asked for the batch that a restart repeats: what lies before its start
                             is committed
 
-A new query is recorded at its initial offset, before it reads. The position is therefore never
+A new query is recorded at its initial offset, before it reads, and a topic that a pattern gains as
+soon as a running query sees it. The position is therefore never
 ahead of the checkpoint. It is one batch behind while a batch runs, until the next trigger asks, and
 after a query that is stopped or was started with `trigger(once=True)`.
 
@@ -21,6 +22,7 @@ from typing import Final
 
 from streamlog.clock import Clock
 from streamlog.log.maintenance.readers import check_progress, write_progress
+from streamlog.topic import TopicPartition
 
 __all__ = ["GroupProgress"]
 
@@ -43,14 +45,15 @@ class GroupProgress:
 
     def __init__(self, root: str, group: str, clock: Clock) -> None:
         self._root, self._group, self._clock = root, group, clock
-        self._written: Mapping[str, object] | None = None
+        self._finished: Mapping[str, object] | None = None
+        self._unread: Mapping[TopicPartition, int] = {}
         self._written_ms = 0.0
         check_progress(root, group)
 
     @property
     def is_recorded(self) -> bool:
         """Whether this run has written a position."""
-        return self._written is not None
+        return self._finished is not None
 
     def record(self, finished: Mapping[str, object]) -> None:
         """Write down that everything before `finished` is done, unless that is written already.
@@ -61,8 +64,31 @@ class GroupProgress:
         Raises:
             StorageError: It cannot be written.
         """
-        now = self._clock.monotonic_ms()
-        if finished == self._written and now - self._written_ms < _REPEAT_AFTER_MS:
+        is_known = finished == self._finished
+        if is_known and self._clock.monotonic_ms() - self._written_ms < _REPEAT_AFTER_MS:
             return
-        write_progress(self._root, self._group, finished, now_ms=self._clock.now_ms())
-        self._written, self._written_ms = finished, now
+        if not is_known:
+            self._finished, self._unread = finished, {}
+        self._write()
+
+    def add_unread(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Write down that partitions are read too which the last position does not know yet.
+
+        Args:
+            offsets: Where each of them is to be read from.
+
+        Raises:
+            StorageError: It cannot be written.
+        """
+        if not offsets.keys() <= self._unread.keys():
+            self._unread = offsets
+            self._write()
+
+    def _write(self) -> None:
+        document = dict(self._finished or {})
+        for (topic, partition), offset in sorted(self._unread.items()):
+            known = document.get(topic)
+            numbers = known if isinstance(known, Mapping) else {}
+            document[topic] = {**numbers, str(partition): offset}
+        write_progress(self._root, self._group, document, now_ms=self._clock.now_ms())
+        self._written_ms = self._clock.monotonic_ms()

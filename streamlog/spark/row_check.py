@@ -107,6 +107,8 @@ class RowCheck:
             "does not have",
             got=int(chosen[index]),
             expected=f"0 to {self._target.partitions - 1}",
+            hint='leave the column partition out, df.drop("partition"), and the key decides; or '
+            f"streamlog topics alter {self._target.topic} --partitions {int(chosen.max()) + 1}",
         )
 
     def sizes(self, table: BatchTable, rows: NDArray[np.int64] | None) -> None:

@@ -147,6 +147,10 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         position = parse_source_offset(start)
         self._losses.report(start_losses(view, position))
         self._say_what_is_held_back(view)
+        if self._progress is not None:
+            known, bounds = position.offsets, view.bounds
+            unread = {each: bounds[each].log_start_offset for each in bounds if each not in known}
+            self._progress.add_unread(unread)
         begin, end = self._reach(view, position)
         backlog = sum(max(0, end[partition] - begin[partition]) for partition in end)
         if backlog == 0 and end == position.offsets:

@@ -24,6 +24,7 @@ from streamlog.log.commits.staging import StagedFile, StagingArea
 from streamlog.spark.foreach_batch import BatchAppender
 from streamlog.spark.writer import StagedRows, StreamWriter
 from streamlog.testing.checkpoint import Checkpoint
+from streamlog.testing.frames import hides_helper
 from streamlog.testing.queries import replaced
 from streamlog.testing.sinks import changed_sinks, running_batch
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["duplicate_attempt", "zombie_attempt"]
+__tracebackhide__ = hides_helper
 
 CheckpointLocation = str | os.PathLike[str]
 _Function = Callable[["DataFrame", int], None]

@@ -15,8 +15,10 @@ from streamlog.fs.api import FileKind, FileSystem, OpenMode
 from streamlog.fs.files import make_directories, read_file, remove_tree
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log.commits.query_checkpoint import QueryCheckpoint, local_path
+from streamlog.testing.frames import hides_helper
 
 __all__ = ["Checkpoint"]
+__tracebackhide__ = hides_helper
 
 _SIZE_MAX: Final = 1 << 30
 _OBSTACLE: Final = b"a test ends the query here\n"

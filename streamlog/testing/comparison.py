@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from streamlog.errors import InvalidRequestError
 from streamlog.testing.checkpoint import Checkpoint
+from streamlog.testing.frames import hides_helper
 from streamlog.testing.tables import Rows, as_table, comparable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["assert_exactly_once", "assert_no_duplicates", "assert_no_loss"]
+__tracebackhide__ = hides_helper
 
 Key = str | Sequence[str] | None
 CheckpointLocation = str | os.PathLike[str] | None

@@ -27,6 +27,7 @@ from streamlog.errors import InvalidRequestError
 from streamlog.fs.faults import Fault, Moment
 from streamlog.testing.checkpoint import Checkpoint
 from streamlog.testing.disk import Disk
+from streamlog.testing.frames import hides_helper
 from streamlog.testing.queries import Start, started_through
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery, StreamingQueryManager
 
 __all__ = ["CRASH_POINTS", "crash_after"]
+__tracebackhide__ = hides_helper
 
 CRASH_POINTS: Final = ("offsets", "staged", "decided", "applied", "commits")
 

@@ -11,10 +11,12 @@ from streamlog.fs.local import LocalFileSystem
 from streamlog.records.batch import scan_batches
 from streamlog.records.layout import RECORDS_OFFSET
 from streamlog.segment.filenames import FileSuffix, base_offsets, log_file_name
+from streamlog.testing.frames import hides_helper
 from streamlog.testing.rows import to_record
 from streamlog.testing.topic import Topic
 
 __all__ = ["flip_bit", "tear_append"]
+__tracebackhide__ = hides_helper
 
 _SEGMENT_SIZE_MAX: Final = 1 << 31
 

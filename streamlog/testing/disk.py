@@ -18,8 +18,10 @@ from streamlog.clock import SystemClock
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.fs.faults import Fault, FaultyFileSystem, Moment, Operation
 from streamlog.fs.local import LocalFileSystem
+from streamlog.testing.frames import hides_helper
 
 __all__ = ["Disk", "current_disk", "failed_fsync", "full_disk", "slow_disk"]
+__tracebackhide__ = hides_helper
 
 _SYNCS: Final = ("sync", "sync_directory")
 

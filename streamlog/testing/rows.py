@@ -15,8 +15,10 @@ from typing import Any, Final, NamedTuple
 
 from streamlog.errors import InvalidRequestError
 from streamlog.records.record import Header, Record
+from streamlog.testing.frames import hides_helper
 
 __all__ = ["PlacedRecord", "to_record"]
+__tracebackhide__ = hides_helper
 
 _FIELDS: Final = ("key", "value", "headers", "timestamp", "partition")
 

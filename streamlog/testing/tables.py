@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from streamlog.errors import InvalidRequestError
 from streamlog.records.record import Record
+from streamlog.testing.frames import hides_helper
 from streamlog.testing.topic import Topic
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["Rows", "as_table", "comparable"]
+__tracebackhide__ = hides_helper
 
 Rows = Union[Topic, "DataFrame", "pa.Table", "pd.DataFrame", Sequence[Any]]
 

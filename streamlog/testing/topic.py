@@ -16,6 +16,7 @@ from streamlog.log.manager import LogManager
 from streamlog.records.partitioner import murmur2
 from streamlog.records.record import Record
 from streamlog.testing.disk import current_disk
+from streamlog.testing.frames import hides_helper
 from streamlog.testing.rows import PlacedRecord, to_record
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Topic"]
+__tracebackhide__ = hides_helper
 
 _READ_SIZE: Final = 1 << 22
 

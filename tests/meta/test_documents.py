@@ -23,7 +23,8 @@ TOP_LEVEL = ("streamlog/", "streaming_jobs/", "tests/", "conf/", "examples/", ".
 _CODE = re.compile(r"`([^`\n]+)`")
 _BLOCK = re.compile(
     r"(?P<comment><!-- not run: (?P<reason>[^\n]+?) -->\n+)?"
-    r"^```(?P<language>bash|python)\n(?P<code>.*?)^```$",
+    r"^```(?P<language>bash|python)\n(?P<code>.*?)^```$"
+    r"(?:\n\n```text\n(?P<output>.*?)^```$)?",
     re.M | re.S,
 )
 
@@ -35,6 +36,7 @@ class Block(NamedTuple):
     code: str
     line: int
     reason: str | None
+    output: str | None = None  # shown right below; … stands for the rest of a line
 
 
 def blocks(path: Path) -> list[Block]:
@@ -45,6 +47,7 @@ def blocks(path: Path) -> list[Block]:
             match["code"],
             text.count("\n", 0, match.start("code")) + 1,
             match["reason"],
+            match["output"],
         )
         for match in _BLOCK.finditer(text)
     ]
@@ -132,6 +135,17 @@ def test_a_block_that_is_not_run_says_why() -> None:
     assert all(text.startswith(": ") and len(text) > 6 for text in marked)
 
 
+def test_what_a_spark_example_prints_is_shown_below_it() -> None:
+    silent = [
+        block.line
+        for block in blocks(ROOT / "README.md")
+        if "streamlog.spark" in block.code
+        and block.reason is None
+        and not (block.output and ("print(" in block.code or ".show()" in block.code))
+    ]
+    assert silent == []
+
+
 # Variables and the directory live on from block to block, as in the shell of a reader.
 _BASH = """
 set -euo pipefail
@@ -170,11 +184,14 @@ def test_every_block_of_the_readme_runs(tmp_path: Path) -> None:
             cwd=place,
             env=environment,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            capture_output=True,
             text=True,
             check=False,
         )
-        assert done.returncode == 0, f"README.md:{block.line}\n{block.code}\n{done.stdout}"
+        told = f"README.md:{block.line}\n{block.code}\n{done.stdout}"
+        assert done.returncode == 0, told + done.stderr
+        if block.output is not None:
+            shown = re.escape(block.output.strip()).replace("…", ".*")
+            assert re.fullmatch(shown, done.stdout.strip()), told
         ran += 1
     assert ran > 1

@@ -1,6 +1,7 @@
 """`foreachBatch(append_batch(...))`: exactly once by the same steps, by both ways to stage."""
 
 import pytest
+from pyspark import cloudpickle
 
 import streamlog
 from streamlog.errors import InvalidOptionError, InvalidRequestError
@@ -353,8 +354,18 @@ def test_a_bad_row_leaves_nothing_by_either_way(spark, root):
     assert values_of(root.path, "out") == [b"v"]
 
 
+def test_spark_connect_is_refused_before_a_query_starts(root):
+    append = append_batch(root.path, topic="out")
+    with pytest.raises(InvalidRequestError, match="does not work in Spark Connect"):
+        cloudpickle.dumps(lambda frame, batch_id: append(frame, batch_id))  # as Connect's start()
+
+
 def test_arguments_are_checked_at_once(root):
     with pytest.raises(InvalidOptionError, match=r"kafka\.compression\.type"):
         append_batch(root.path, compression_type="brotli")
     with pytest.raises(InvalidOptionError, match=r"flush\.messages"):
         append_batch(root.path, flush_messages=0)
+    with pytest.raises(InvalidOptionError, match="no such value as topic: got 5, expected str"):
+        append_batch(root.path, topic=5)
+    with pytest.raises(InvalidOptionError, match=r"no such value as flush\.ms: got '1'"):
+        append_batch(root.path, flush_ms="1")

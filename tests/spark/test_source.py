@@ -270,19 +270,15 @@ def test_group_of_a_query_that_ended_stands_at_its_end(spark, orders, tmp_path):
 
 
 def test_lag_of_a_progress_is_what_kafkas_source_calls_its_metrics(spark, orders, tmp_path):
-    frame = stream(spark, orders, maxOffsetsPerTrigger="5").union(
-        spark.readStream.format("rate").load().selectExpr(
-            "null key", "null value", "'x' topic", "0 partition", "value offset", "timestamp",
-            "0 timestampType")
-    )  # fmt: skip
-    _, query = run(frame, tmp_path / "cp")
+    _, query = run(stream(spark, orders, maxOffsetsPerTrigger="5"), tmp_path / "cp")
     for progress in (query.recentProgress[0], query.recentProgress[0].json):
-        behind, rate = streamlog.spark.lag(progress)
-        assert rate is None
+        (behind,) = streamlog.spark.lag(progress)
         assert behind.partitions == {"orders-0": 3, "orders-1": 2}
         assert behind[:3] == (2, 3, 2.5)
     assert streamlog.spark.lag(query.lastProgress)[0].max_offsets_behind_latest == 0
     assert streamlog.spark.lag(None) == []
+    rate = {"startOffset": 0, "endOffset": "7", "latestOffset": None}
+    assert streamlog.spark.lag({"sources": [rate]}) == [None]
     with pytest.raises(InvalidRequestError, match="no progress of a query"):
         streamlog.spark.lag({})
 

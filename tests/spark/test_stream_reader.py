@@ -26,6 +26,7 @@ from streamlog.errors import (
 from streamlog.log.maintenance.source_offsets import LEADER_EPOCHS, TOPIC_ID, parse_source_offset
 from streamlog.spark.losses import LossReporter
 from streamlog.spark.stream_reader import StreamLogStreamReader
+from streamlog.spark.subscription import LOOK_EVERY_MS
 
 TEN = [f"v{n}" for n in range(10)]
 
@@ -588,6 +589,20 @@ def test_group_of_a_restart_stands_before_the_batch_that_is_repeated(orders):
     assert recorded(orders)["offsets"]["orders"]["0"] == 4
     query.plan()
     assert recorded(orders)["offsets"]["orders"]["0"] == 8
+
+
+def test_group_holds_a_new_topic_from_when_the_query_sees_it(orders):
+    orders.append("orders", 0, TEN)
+    query = grouped(orders, subscribepattern="o.*")
+    query.drain()
+    orders.create("other", 2)
+    query.clock.advance(LOOK_EVERY_MS)
+    query.plan()
+    assert recorded(orders)["offsets"]["other"] == {"0": 0, "1": 0}
+    assert recorded(orders)["offsets"]["orders"] == query.start["orders"]
+    query.run()
+    query.plan()
+    assert recorded(orders)["offsets"] == query.start
 
 
 def test_group_of_an_idle_query_is_not_silent(orders):

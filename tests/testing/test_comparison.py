@@ -19,6 +19,8 @@ from streamlog.testing import (
     assert_no_duplicates,
     assert_no_loss,
 )
+from tests.meta.repository import ROOT
+from tests.support.projects import run_pytest
 
 ORDERS = ["order 0", "order 1", "order 2"]
 
@@ -182,3 +184,20 @@ def test_a_batch_is_unknown_where_offsets_are_no_topics(tmp_path):
     lines = said(assert_no_loss, source, ORDERS[:2], checkpoint=Checkpoint(tmp_path / "cp"))
 
     assert lines[1].endswith("source row 2 (in-0 offset 2, in no planned batch)")
+
+
+def test_a_failure_shows_the_test_and_nothing_of_the_helper(tmp_path):
+    test = tmp_path / "test_mine.py"
+    test.write_text(
+        "from streamlog.testing import assert_exactly_once, flip_bit\n"
+        "def test_rows():\n"
+        "    assert_exactly_once(['a'], ['b'])\n"
+        "def test_no_rows():\n"
+        "    assert_exactly_once(7, ['b'])\n"
+    )
+    printed = run_pytest(tmp_path, [ROOT])
+    assert "not exactly once by value: 1 rows in the source, 1 in the sink" in printed
+    assert "InvalidRequestError" in printed
+    assert "comparison.py" not in printed
+    assert "tables.py" not in printed
+    assert printed.count("test_mine.py:") >= 2
