@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 
 from streamlog.clock import Clock, SystemClock
 from streamlog.config import LogConfig
-from streamlog.errors import FileMissingError, InvalidConfigError
+from streamlog.errors import FileMissingError, InvalidConfigError, UnknownTopicError
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log import locks, registry, topics
@@ -428,7 +428,8 @@ class PartitionLog(LogFacts, IterableLog):
 
     def _leave_in_order(self) -> None:
         """Sync, snapshot the producers and write the recovery point, all of it up to the end."""
-        with contextlib.suppress(FileMissingError), self.writing():
+        gone = (FileMissingError, UnknownTopicError)  # nothing is left of a deleted topic
+        with contextlib.suppress(*gone), self.writing():
             with self._session.changing:
                 self._log.seal(self._clock.now_ms())
             self._session.checkpoint()
