@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from streamlog.clock import SystemClock
 from streamlog.errors import (
@@ -24,6 +25,7 @@ from streamlog.spark.sink_commit import commit_staged, discard_staged
 from streamlog.spark.sink_options import SinkOptions
 from streamlog.spark.sink_schema import SinkSchema
 from streamlog.spark.stage import StagePlan, stage_rows
+from streamlog.spark.writer import StagedRows, StreamWriter
 from tests.support.child import run_in_child
 from tests.support.sink import values_of
 
@@ -246,6 +248,26 @@ def test_a_batch_that_the_checkpoint_does_not_know_is_refused(root, sink, checkp
         sink.commit(1, sink.stage(1, b"a"), checkpoint=checkpoint)
 
     assert values_of(root.path, "orders") == []
+
+
+@pytest.mark.parametrize("query_name", [None, "copy"])
+def test_the_writer_finds_the_checkpoint_below_the_sessions_location(
+    root, checkpoint, tmp_path, query_name
+):
+    """Rows that come out otherwise each time are a replay all the same: the line names them."""
+    root.create("orders")
+    made = Path(checkpoint.path).rename(Path(checkpoint.path).parent / "copy")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "metadata").write_text(json.dumps({"id": "query-2"}))
+    options = SinkOptions(root=root.path, topic="orders", query_name=query_name)
+    writer = StreamWriter(options, StructType([StructField("value", BinaryType())]))
+    for value in (b"a", b"b"):
+        staged = Sink(root.path, app="query-1/orders").stage(0, value)
+        writer.commit([None, StagedRows(staged, "query-1", str(tmp_path))], 0)
+
+    assert values_of(root.path, "orders") == [b"a"]
+    assert (made / "streamlog").is_dir()
 
 
 def test_a_root_put_back_from_an_older_copy_stops_the_query(root, sink, checkpoint, tmp_path):

@@ -285,8 +285,7 @@ BUGS: Final = (
     Bug("48 the session's location for checkpoints is not looked at", (
         Edit("streamlog.spark.writer",
              "    if told.session_location is None:\n", "    if True:\n"),
-    ), "pytest", ("tests/spark/test_sink_replay.py::"
-                  "test_the_sessions_checkpoint_location_is_known",)),
+    ), "pytest", ("tests/spark/test_sink_commit.py",)),
     Bug("44 rows are not compared where the source line names nothing", (
         Edit(f"{COMMITS}.fingerprint",
              "            Naming.NOTHING: same_rows,\n", "            Naming.NOTHING: True,\n"),
