@@ -50,6 +50,7 @@ from streamlog.log.commits.retirement import (
 )
 from streamlog.log.commits.staging import StagedFile, StagingArea
 from streamlog.log.commits.standing import Standing
+from streamlog.log.partition_metadata import read_topic_id
 from streamlog.log.root_marks import RootMarks
 from streamlog.log.waiting import DEFAULT_LOCK_TIMEOUT_MS, Patience
 from streamlog.topic import TopicPartition
@@ -118,6 +119,7 @@ class CommitLog:
             self._ledgers,
             self._area,
             marks=marks or RootMarks(fs, clock, root),
+            find_topic_id=lambda partition: read_topic_id(fs, f"{root}/{partition}"),
             open_logs=self._open_logs,
             apply_pending=self.apply_pending,
         )

@@ -1,6 +1,6 @@
 """What an app committed so far: its ledger, and its decisions that are not retired."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from streamlog.errors import CorruptCheckpointError
@@ -9,6 +9,7 @@ from streamlog.log.commits.fingerprint import Fingerprint
 from streamlog.log.commits.ledger import CommittedRange, Ledger, Ledgers, ranges_of
 from streamlog.log.commits.pending import PendingDecisions, decision_number
 from streamlog.log.commits.standing import Standing
+from streamlog.topic import TopicPartition
 
 __all__ = ["History", "PastCommit"]
 
@@ -59,13 +60,12 @@ class History:
         names = pending.of_app(app)
         live = tuple(name for name in names if decision_number(name) > retired)
         _check_gapless(live, retired, pending.path)
-        newest = _load(pending, live[-1], app) if live else None
         return cls(
             app=app,
             ledger=ledger,
             live=live,
             stale=tuple(name for name in names if decision_number(name) <= retired),
-            standing=ledger.standing if newest is None else newest.standing,
+            standing=_standing(ledger, live, pending) if live else ledger.standing,
             pending=pending,
         )
 
@@ -118,6 +118,37 @@ class History:
             StorageError: The disk refuses.
         """
         return {file.name for decision in self.decisions() for file in decision.files}
+
+
+def _standing(ledger: Ledger, live: tuple[str, ...], pending: PendingDecisions) -> Standing:
+    """Return where an app stands with its last decision.
+
+    That decision says so itself, unless others were retired since the one before it was made: then
+    it counts them as unretired, and carries what the ledger forgot because its topic is gone.
+    """
+    standing = _load(pending, live[-1], ledger.app).standing
+    if standing.unretired == len(live):
+        return standing
+    decisions = [_load(pending, name, ledger.app) for name in live]
+    sizes: dict[tuple[TopicPartition, str], int] = {}
+    for decision in decisions:
+        for part in decision.parts:
+            key = part.topic_partition, part.topic_id
+            sizes[key] = sizes.get(key, 0) + part.size
+    partitions = {}
+    for partition, at in standing.partitions.items():
+        retired = ledger.standing.find(partition, at.topic_id)
+        if (partition, at.topic_id) in sizes:
+            size = sizes[partition, at.topic_id]
+            partitions[partition] = at._replace(unretired_size=size)
+        elif retired is not None:
+            partitions[partition] = retired
+    return replace(
+        standing,
+        unretired=len(live),
+        unretired_since_ms=decisions[0].decided_ms,
+        partitions=partitions,
+    )
 
 
 def _load(pending: PendingDecisions, name: str, app: str) -> Decision:

@@ -15,7 +15,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from streamlog.errors import CorruptCheckpointError, StreamLogError, UnknownTopicError
+from streamlog.errors import (
+    CorruptCheckpointError,
+    CorruptDataError,
+    StreamLogError,
+    UnknownTopicError,
+)
 from streamlog.log.commits.commit_target import CommitTarget
 from streamlog.log.commits.decisions import Decision
 from streamlog.log.commits.history import History
@@ -150,6 +155,7 @@ class Retirement:
         ledgers: Its ledgers.
         area: Its staged files.
         marks: The recovery points of the root.
+        find_topic_id: Returns the id of a partition's topic, None where there is no such partition.
         open_logs: Opens partitions for writing; raises `UnknownTopicError` where one is no more.
         apply_pending: Applies what is decided for a partition.
     """
@@ -161,11 +167,13 @@ class Retirement:
         area: StagingArea,
         *,
         marks: RootMarks,
+        find_topic_id: Callable[[TopicPartition], str | None],
         open_logs: OpenLogs,
         apply_pending: Callable[[CommitTarget], None],
     ) -> None:
         self._pending, self._ledgers, self._area = pending, ledgers, area
         self._marks, self._open_logs, self._apply_pending = marks, open_logs, apply_pending
+        self._find_topic_id = find_topic_id
 
     def settle(self, app: str) -> Settled:
         """Apply and sync all that an app decided and has not retired; no lock is held.
@@ -199,6 +207,7 @@ class Retirement:
         is_anonymous = bool(done) and done[-1].identity.is_anonymous
         if done and not is_anonymous:
             gone = {part.topic_partition for part in settled.dropped}
+            gone |= self._of_deleted_topics(standing)
             self._ledgers.store(history.ledger.with_decisions(done, gone))
         elif history.stale:
             self._ledgers.sync()  # who stored it may have died, or failed, at it
@@ -315,6 +324,24 @@ class Retirement:
                 self._apply_pending(log)
             if log.recovery_point < end:
                 log.sync()
+
+    def _of_deleted_topics(self, standing: Standing) -> set[TopicPartition]:
+        """Return the partitions of topics that are no more: nothing can be written there again.
+
+        Otherwise each decision of an app that writes a topic a day would name all of them for ever.
+        """
+        is_gone: dict[tuple[str, str], bool] = {}
+        gone = set()
+        for partition, at in standing.partitions.items():
+            topic = partition.topic, at.topic_id
+            if topic not in is_gone:
+                try:
+                    is_gone[topic] = self._find_topic_id(partition) != at.topic_id
+                except CorruptDataError:
+                    is_gone[topic] = False  # nobody knows
+            if is_gone[topic]:
+                gone.add(partition)
+        return gone
 
     def _orphans(self, app: str, standing: Standing, decisions: Iterable[Decision]) -> list[str]:
         """Return the staged files of versions that are committed, which no decision names."""

@@ -354,6 +354,14 @@ BUGS: Final = (
         Edit(f"{COMMITS}.app_lock",
              'return f"{locks_directory(root)}/apps"', "return locks_directory(root)"),
     ), "pytest", ("tests/log/test_lock_waits.py",)),
+    Bug("60 an app remembers the partitions of deleted topics for ever", (
+        Edit(f"{COMMITS}.retirement",
+             "            gone |= self._of_deleted_topics(standing)\n", ""),
+    ), "pytest", ("tests/log/test_commit_growth.py",)),
+    Bug("61 what was retired during a commit counts as unretired for ever", (
+        Edit(f"{COMMITS}.history",
+             "    if standing.unretired == len(live):\n", "    if True:\n"),
+    ), "pytest", ("tests/log/test_commit_growth.py",)),
 )
 
 WITHOUT_A_BUG: Final = {  # each is one of replication between roots, which does not exist
