@@ -42,6 +42,12 @@ class FileStat(NamedTuple):
     links: int
     mode: int
     owner: int = 0
+    group: int = 0
+
+    @property
+    def access(self) -> tuple[int, int, int]:
+        """Owner, group and mode."""
+        return self.owner, self.group, self.mode
 
     @property
     def mtime_ms(self) -> int:
@@ -96,6 +102,13 @@ class File(Protocol):
 
     def stat(self) -> FileStat:
         """Return facts about the open file, even when its name is gone."""
+        ...
+
+    def adopt_access(self, replaced: FileStat) -> None:
+        """Take over owner, group and mode of a file, as far as this process may set them.
+
+        A missing right is no error.
+        """
         ...
 
     def close(self) -> None:
@@ -155,7 +168,7 @@ class FileSystem(Protocol):
     """A file system. All methods raise `StorageError` or one of its leaves."""
 
     def open(self, path: str, mode: OpenMode) -> File:
-        """Open a regular file (mode 0640 when created)."""
+        """Open a regular file; created with 0660 less the umask, see `streamlog.fs.access`."""
         ...
 
     def stat(self, path: str) -> FileStat | None:
@@ -171,7 +184,10 @@ class FileSystem(Protocol):
         ...
 
     def make_directory(self, path: str) -> None:
-        """Make one directory (0750); harmless where it exists, an error where a file does."""
+        """Make one directory; harmless where it exists, an error where a file does.
+
+        It is made with 0770 less the umask, see `streamlog.fs.access`.
+        """
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -207,6 +223,10 @@ class FileSystem(Protocol):
 
         Asked with F_GETLK, which takes nothing; False where the file is missing.
         """
+        ...
+
+    def user_id(self) -> int:
+        """Return the user that this process makes files as; see `FileStat.owner`."""
         ...
 
     def boot_id(self) -> str:

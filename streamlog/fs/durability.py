@@ -23,6 +23,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 __all__ = [
+    "Access",
     "Directory",
     "FileChange",
     "Journal",
@@ -35,6 +36,9 @@ __all__ = [
 ]
 
 BLOCK_SIZE: Final = 512  # the unit that a disk writes as a whole
+
+
+Access = tuple[int, int, int]  # owner, group and mode; a change of them is durable at once
 
 
 class Loss(Enum):
@@ -86,10 +90,11 @@ class MemoryInode:
     changed since the last copy and not what it holds.
     """
 
-    __slots__ = ("changes", "data", "links", "locks", "mtime_ns", "number")
+    __slots__ = ("access", "changes", "data", "links", "locks", "mtime_ns", "number")
 
-    def __init__(self, number: int, mtime_ns: int) -> None:
+    def __init__(self, number: int, mtime_ns: int, access: Access) -> None:
         self.number = number
+        self.access = access
         self.mtime_ns = mtime_ns
         self.links = 0
         self.data: bytes | bytearray = b""  # `bytes` where a copy shares them
@@ -147,7 +152,7 @@ class MemoryInode:
 
     def copy(self) -> "MemoryInode":
         """Return a copy with the same unsynced changes, without locks."""
-        inode = MemoryInode(self.number, self.mtime_ns)
+        inode = MemoryInode(self.number, self.mtime_ns, self.access)
         inode.links = self.links
         inode.data = self.data = bytes(self.data)
         inode.changes = self.changes.copy()
@@ -177,10 +182,11 @@ class MemoryInode:
 class Directory:
     """A directory: its present names."""
 
-    __slots__ = ("mtime_ns", "names", "number")
+    __slots__ = ("access", "mtime_ns", "names", "number")
 
-    def __init__(self, number: int, mtime_ns: int) -> None:
+    def __init__(self, number: int, mtime_ns: int, access: Access) -> None:
         self.number = number
+        self.access = access
         self.mtime_ns = mtime_ns
         self.names: dict[str, Node] = {}
 
@@ -300,7 +306,7 @@ def copy_tree(node: Node, copies: dict[Node, Node]) -> Node:
     if isinstance(node, MemoryInode):
         copies[node] = copy = node.copy()
         return copy
-    copies[node] = directory = Directory(node.number, node.mtime_ns)
+    copies[node] = directory = Directory(node.number, node.mtime_ns, node.access)
     for name, child in node.names.items():
         directory.names[name] = copy_tree(child, copies)
     return directory

@@ -6,7 +6,7 @@ of a write done, or after it took effect. A dead process does nothing more: each
 raises `SimulatedCrash` again, so that no `finally` of the code under test can tidy up.
 
     create pwrite truncate sync rename link remove make_directory remove_directory
-    sync_directory set_mtime                                                      are counted
+    sync_directory set_mtime set_access                                           are counted
     open stat list pread lock                                  fail where a fault names them
 """
 
@@ -51,6 +51,7 @@ MUTATING: Final = frozenset(
         "remove_directory",
         "sync_directory",
         "set_mtime",
+        "set_access",
     }
 )
 
@@ -226,6 +227,11 @@ class FaultyFileSystem:
         self.check_alive()
         return self.inner.broker_lock_is_held(path)
 
+    def user_id(self) -> int:
+        """Return the user that this process makes files as."""
+        self.check_alive()
+        return self.inner.user_id()
+
     def boot_id(self) -> str:
         """Return an id that changes when the machine starts anew."""
         self.check_alive()
@@ -345,6 +351,13 @@ class FaultyFile:
         """Return facts about the open file."""
         self._fs.reading("stat", self.path)
         return self._inner.stat()
+
+    def adopt_access(self, replaced: FileStat) -> None:
+        """Take over owner, group and mode of a file; counted where they differ."""
+        found = self._inner.stat()
+        if found.access != replaced.access:
+            with self._fs.mutation("set_access", self.path):
+                self._inner.adopt_access(replaced)
 
     def close(self) -> None:
         """Release the handle; a dead process's handle is gone anyway."""

@@ -28,7 +28,7 @@ from streamlog.errors import (
     StorageError,
     StreamLogError,
 )
-from streamlog.fs.api import Buffer, File, FileKind, FileLock, FileSystem, OpenMode
+from streamlog.fs.api import Buffer, File, FileKind, FileLock, FileStat, FileSystem, OpenMode
 from streamlog.fs.names import is_temporary, temporary_path
 
 __all__ = [
@@ -98,7 +98,7 @@ def write_file_atomically(fs: FileSystem, path: str, data: Buffer) -> None:
 
     Source: org.apache.kafka.server.common.CheckpointFile.write.
     """
-    _put_in_place(fs, path, data, fs.rename)
+    _put_in_place(fs, path, data, fs.rename, replaced=fs.stat(path))
     fs.sync_directory(_parent(path))
 
 
@@ -115,7 +115,7 @@ def create_file_atomically(fs: FileSystem, path: str, data: Buffer) -> None:
         StorageError: It failed. Where only the last step, syncing the directory, failed, the
             file may stand all the same.
     """
-    temporary = _put_in_place(fs, path, data, fs.link)
+    temporary = _put_in_place(fs, path, data, fs.link, replaced=None)
     _discard(fs, temporary)
     fs.sync_directory(_parent(path))
 
@@ -136,9 +136,11 @@ def temporary_copy(fs: FileSystem, path: str) -> Iterator[File]:
     Raises:
         StorageError: The file system refused.
     """
+    replaced = fs.stat(path)
     file = _open_temporary(fs, path)
     try:
         with file:
+            _adopt_access(file, replaced)
             yield file
             file.sync()
     except StreamLogError:
@@ -346,10 +348,17 @@ def _lock_timeout(
     )
 
 
-def _put_in_place(fs: FileSystem, path: str, data: Buffer, put: Callable[[str, str], None]) -> str:
+def _put_in_place(
+    fs: FileSystem,
+    path: str,
+    data: Buffer,
+    put: Callable[[str, str], None],
+    *,
+    replaced: FileStat | None,
+) -> str:
     """Write a temporary file and rename or link it to `path`; return the temporary path."""
     for attempt in range(1, _REPLACEMENT_ATTEMPTS + 1):
-        temporary = _write_temporary(fs, path, data)
+        temporary = _write_temporary(fs, path, data, replaced)
         try:
             put(temporary, path)
         except StorageError as error:
@@ -361,10 +370,11 @@ def _put_in_place(fs: FileSystem, path: str, data: Buffer, put: Callable[[str, s
     raise AssertionError("unreachable")
 
 
-def _write_temporary(fs: FileSystem, path: str, data: Buffer) -> str:
+def _write_temporary(fs: FileSystem, path: str, data: Buffer, replaced: FileStat | None) -> str:
     file = _open_temporary(fs, path)
     try:
         with file:
+            _adopt_access(file, replaced)
             file.pwrite(data, 0)
             file.sync()
     except StorageError:
@@ -380,6 +390,12 @@ def _open_temporary(fs: FileSystem, path: str) -> File:
         with contextlib.suppress(FileExistsAlreadyError):
             return fs.open(temporary_path(path), OpenMode.CREATE)
     return fs.open(temporary_path(path), OpenMode.CREATE)
+
+
+def _adopt_access(file: File, replaced: FileStat | None) -> None:
+    """Keep owner, group and mode of a file that is going to be replaced."""
+    if replaced is not None and replaced.kind is FileKind.FILE:
+        file.adopt_access(replaced)
 
 
 def _discard(fs: FileSystem, path: str) -> None:

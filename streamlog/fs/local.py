@@ -25,13 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.errors import FileMissingError, StorageError
+from streamlog.fs import access
 from streamlog.fs.api import Buffer, FileKind, FileStat, OpenMode
 from streamlog.fs.failure import poisoned_failure, storage_failure
 
 __all__ = ["LocalFile", "LocalFileSystem", "LocalLock"]
-
-FILE_MODE: Final = 0o640  # the group may read; a stricter umask may take that away
-DIRECTORY_MODE: Final = 0o750
 
 # O_NONBLOCK: opening a FIFO must not wait for its other end; regular files ignore it.
 _OPEN_ALWAYS: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
@@ -39,7 +37,13 @@ _OPEN_FLAGS: Final = {
     OpenMode.READ: _OPEN_ALWAYS | os.O_RDONLY,
     OpenMode.WRITE: _OPEN_ALWAYS | os.O_RDWR,
     OpenMode.CREATE: _OPEN_ALWAYS | os.O_RDWR | os.O_CREAT | os.O_EXCL,
-    OpenMode.CREATE_OR_WRITE: _OPEN_ALWAYS | os.O_RDWR | os.O_CREAT,
+    OpenMode.CREATE_OR_WRITE: _OPEN_ALWAYS | os.O_RDWR,  # and O_CREAT where there is none
+}
+_OPENERS: Final[dict[OpenMode, Callable[[str, int], int]]] = {
+    OpenMode.READ: os.open,
+    OpenMode.WRITE: os.open,
+    OpenMode.CREATE: access.create,
+    OpenMode.CREATE_OR_WRITE: access.open_or_create,
 }
 _KINDS: Final = {
     stat.S_IFREG: FileKind.FILE,
@@ -74,6 +78,7 @@ def _file_stat(found: os.stat_result) -> FileStat:
         found.st_nlink,
         stat.S_IMODE(found.st_mode),
         found.st_uid,
+        found.st_gid,
     )
 
 
@@ -163,6 +168,13 @@ class LocalFile:
             return _file_stat(os.fstat(self._descriptor))
         except OSError as error:
             raise _failure(error, "stat", self.path) from error
+
+    def adopt_access(self, replaced: FileStat) -> None:
+        """Take over owner, group and mode of a file, as far as this process may set them."""
+        try:
+            access.adopt(self._descriptor, replaced)
+        except OSError as error:
+            raise _failure(error, "set owner and mode of", self.path) from error
 
     def close(self) -> None:
         """Release the handle; closing twice does no harm."""
@@ -309,7 +321,7 @@ class LocalFileSystem:
     def open(self, path: str, mode: OpenMode) -> LocalFile:
         """Open a regular file; refuse links, directories, devices, FIFOs and sockets."""
         try:
-            descriptor = os.open(path, _OPEN_FLAGS[mode], FILE_MODE)
+            descriptor = _OPENERS[mode](path, _OPEN_FLAGS[mode])
         except (OSError, ValueError) as error:
             raise _failure(error, "open", path) from error
         file = LocalFile(path, descriptor)
@@ -346,7 +358,7 @@ class LocalFileSystem:
     def make_directory(self, path: str) -> None:
         """Make one directory; harmless where it exists, an error where a file does."""
         try:
-            os.mkdir(path, DIRECTORY_MODE)
+            access.make_directory(path)
         except FileExistsError as error:
             if not os.path.isdir(path):
                 raise _failure(error, "make directory", path) from error
@@ -432,6 +444,10 @@ class LocalFileSystem:
             except OSError as error:
                 raise _failure(error, "ask for the lock of", path) from error
         return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+
+    def user_id(self) -> int:
+        """Return the effective user id of this process."""
+        return os.geteuid()
 
     def boot_id(self) -> str:
         """Return an id that changes when the machine starts anew.

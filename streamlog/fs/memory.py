@@ -1,9 +1,9 @@
 """A file system in memory that can crash: the same promises as the disk's, and no more.
 
 It behaves as `streamlog.fs.local` does, errors included (one conformance test runs against
-both), except that it has no permissions, symbolic links or special files. Beyond that it knows
-what was synced: `crash_clone` returns the file system as another process would find it after
-this process died, or after the power failed, by the rules of `streamlog.fs.durability`.
+both), except that it checks no permissions and has no symbolic links or special files. Beyond that
+it knows what was synced: `crash_clone` returns the file system as another process would find it
+after this process died, or after the power failed, by the rules of `streamlog.fs.durability`.
 
 Paths are absolute or taken from `/`, which exists. Calls may come from several threads.
 """
@@ -13,16 +13,13 @@ import os
 import threading
 from collections.abc import Iterable
 from random import Random
-from types import TracebackType
 from typing import Final, Literal
-
-import numpy as np
-from numpy.typing import NDArray
 
 from streamlog.clock import Clock, ManualClock
 from streamlog.errors import StorageError
-from streamlog.fs.api import Buffer, FileKind, FileStat, OpenMode
+from streamlog.fs.api import FileKind, FileStat, OpenMode
 from streamlog.fs.durability import (
+    Access,
     Directory,
     Journal,
     Loss,
@@ -33,175 +30,14 @@ from streamlog.fs.durability import (
     walk,
 )
 from streamlog.fs.failure import storage_failure
+from streamlog.fs.memory_file import MemoryFile, MemoryLock, file_stat
 from streamlog.fs.names import NAME_SIZE_MAX
 
 __all__ = ["MemoryFile", "MemoryFileSystem", "MemoryLock"]
 
 _FILE_MODE: Final = 0o640
 _DIRECTORY_MODE: Final = 0o750
-_OWNER: Final = 0
-
-
-class MemoryFile:
-    """An open file; see `streamlog.fs.api.File`."""
-
-    __slots__ = ("_fs", "_inode", "_is_open", "_is_writable", "_number", "path")
-
-    def __init__(
-        self,
-        fs: "MemoryFileSystem",
-        inode: MemoryInode,
-        path: str,
-        *,
-        number: int,
-        is_writable: bool,
-    ) -> None:
-        self.path = path
-        self._fs = fs
-        self._inode = inode
-        self._number = number
-        self._is_open = True
-        self._is_writable = is_writable
-
-    def pread(self, size: int, position: int) -> bytes:
-        """Return `size` bytes from `position`; fewer only where the file ends before."""
-        self._check("read", position)
-        if size < 0:
-            raise storage_failure(errno.EINVAL, "read", self.path)
-        with self._fs.mutex:
-            return bytes(memoryview(self._inode.data)[position : position + size])
-
-    def pread_into(self, target: memoryview | NDArray[np.uint8], position: int) -> int:
-        """Fill `target` (writable bytes) from `position`; return how many bytes there were."""
-        self._check("read", position)
-        view = memoryview(target).cast("B")
-        with self._fs.mutex:
-            found = memoryview(self._inode.data)[position : position + view.nbytes]
-            view[: found.nbytes] = found
-            return found.nbytes
-
-    def pwrite(self, source: Buffer, position: int) -> None:
-        """Write all of `source` at `position`; what does not fit on the disk is left out."""
-        self._check_writable("write", position)
-        data = bytes(source)
-        with self._fs.mutex:
-            fitting = self._fs.fitting_size(self._inode, position, len(data))
-            if fitting:
-                self._inode.write(data[:fitting], position)
-                self._inode.mtime_ns = self._fs.now_ns()
-        if fitting < len(data):
-            raise storage_failure(errno.ENOSPC, "write", self.path)
-
-    def truncate(self, size: int) -> None:
-        """Cut or extend (with zeros) the file to `size` bytes."""
-        self._check("truncate", size)
-        if not self._is_writable:
-            raise storage_failure(errno.EINVAL, "truncate", self.path)
-        with self._fs.mutex:
-            self._inode.truncate(size)
-            self._inode.mtime_ns = self._fs.now_ns()
-
-    def sync(self) -> None:
-        """Make the file's bytes and size durable, not its name."""
-        self._check("sync", 0)
-        with self._fs.mutex:
-            self._inode.sync()
-
-    def doom(self) -> None:
-        """Lose the unsynced changes as a failed sync does; see `MemoryInode.doom`."""
-        with self._fs.mutex:
-            self._inode.doom()
-
-    def stat(self) -> FileStat:
-        """Return facts about the open file, even when its name is gone."""
-        self._check("stat", 0)
-        with self._fs.mutex:
-            return _file_stat(self._inode)
-
-    def try_lock(self, *, shared: bool) -> bool:
-        """Take the file's lock for this handle; False while another handle's lock conflicts."""
-        with self._fs.mutex:
-            held = self._inode.locks
-            if held and not (shared and all(held.values())):
-                return False
-            held[self._number] = shared
-            return True
-
-    def unlock(self) -> None:
-        """Give up this handle's lock, if it has one."""
-        with self._fs.mutex:
-            self._inode.locks.pop(self._number, None)
-
-    def is_named(self) -> bool:
-        """Tell whether the path still names this very file."""
-        found = self._fs.stat(self.path)
-        return found is not None and found.inode == self.stat().inode
-
-    def close(self) -> None:
-        """Release the handle and its lock; closing twice does no harm."""
-        self._is_open = False
-        self.unlock()
-
-    def _check(self, operation: str, position: int) -> None:
-        if not self._is_open:
-            raise storage_failure(errno.EBADF, operation, self.path)
-        if position < 0:
-            raise storage_failure(errno.EINVAL, operation, self.path)
-
-    def _check_writable(self, operation: str, position: int) -> None:
-        self._check(operation, position)
-        if not self._is_writable:
-            raise storage_failure(errno.EBADF, operation, self.path)
-
-    def __enter__(self) -> "MemoryFile":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_is_open", False):
-            self.close()
-
-    def __repr__(self) -> str:
-        return f"MemoryFile({self.path!r})"
-
-
-class MemoryLock:
-    """A held lock; see `streamlog.fs.api.FileLock`."""
-
-    __slots__ = ("_is_held", "_owner", "file", "path", "shared")
-
-    def __init__(self, file: MemoryFile, *, shared: bool) -> None:
-        self.path = file.path
-        self.file = file
-        self.shared = shared
-        self._owner = os.getpid()
-        self._is_held = True
-
-    def is_mine(self) -> bool:
-        """Tell whether this process took the lock and has not given it up."""
-        return self._is_held and self._owner == os.getpid()
-
-    def pause(self) -> None:
-        """Give the lock up but keep the file open, for `resume`."""
-        self._is_held = False
-        self.file.unlock()
-
-    def resume(self) -> bool:
-        """Take a paused lock again; False where that cannot be done now or ever."""
-        self._is_held = self.file.is_named() and self.file.try_lock(shared=self.shared)
-        return self._is_held
-
-    def release(self) -> None:
-        """Give the lock up and close the file; twice does no harm."""
-        self._is_held = False
-        self.file.close()
+_SUPERUSER: Final = 0
 
 
 class MemoryFileSystem:
@@ -215,12 +51,13 @@ class MemoryFileSystem:
 
     def __init__(self, *, clock: Clock | None = None, capacity: int | None = None) -> None:
         self.capacity = capacity
+        self.user = _SUPERUSER  # whom the process runs as; may be changed at any time
         self.broker_locks: set[str] = set()  # paths that a live broker is to be found holding
         self.mutex = threading.RLock()
         self._clock = clock if clock is not None else ManualClock()
         self._boots = 1
         self._next_number = 2
-        self._root = Directory(1, self.now_ns())
+        self._root = Directory(1, self.now_ns(), (self.user, self.user, _DIRECTORY_MODE))
         self._journal = Journal()
 
     # ---- the seam ---------------------------------------------------------------------------
@@ -236,7 +73,8 @@ class MemoryFileSystem:
             if node is None:
                 if mode in (OpenMode.READ, OpenMode.WRITE):
                     raise storage_failure(errno.ENOENT, "open", path)
-                node = MemoryInode(self._take_number(), self.now_ns())
+                access = self._access_in(directory, _FILE_MODE)
+                node = MemoryInode(self._take_number(), self.now_ns(), access)
                 self._change_names(NameEntry(directory, name, None, node))
             is_writable = mode is not OpenMode.READ
             return MemoryFile(self, node, path, number=self._take_number(), is_writable=is_writable)
@@ -245,7 +83,7 @@ class MemoryFileSystem:
         """Return facts about a name, None where there is no such name."""
         with self.mutex:
             try:
-                return _file_stat(self._find(path, "stat"))
+                return file_stat(self._find(path, "stat"))
             except StorageError as error:
                 if error.errno in (errno.ENOENT, errno.ENOTDIR):
                     return None
@@ -269,7 +107,8 @@ class MemoryFileSystem:
                 return
             if node is not None:
                 raise storage_failure(errno.EEXIST, "make directory", path)
-            made = Directory(self._take_number(), self.now_ns())
+            access = self._access_in(parent, _DIRECTORY_MODE)
+            made = Directory(self._take_number(), self.now_ns(), access)
             self._change_names(NameEntry(parent, name, None, made))
 
     def rename(self, source: str, target: str) -> None:
@@ -344,6 +183,15 @@ class MemoryFileSystem:
             raise storage_failure(errno.EISDIR, "open", path)
         return found is not None and path in self.broker_locks
 
+    def user_id(self) -> int:
+        """Return `user`."""
+        return self.user
+
+    def set_access(self, path: str, *, owner: int, group: int, mode: int) -> None:
+        """Let a file or directory belong to somebody else, as `chown` and `chmod` do."""
+        with self.mutex:
+            self._find(path, "set owner and mode of").access = (owner, group, mode)
+
     def boot_id(self) -> str:
         """Return an id that changes with every power cut."""
         return f"boot-{self._boots}"
@@ -373,6 +221,7 @@ class MemoryFileSystem:
         """
         with self.mutex:
             clone = MemoryFileSystem(clock=self._clock, capacity=self.capacity)
+            clone.user = self.user
             copies: dict[Node, Node] = {}
             root = copy_tree(self._root, copies)
             assert isinstance(root, Directory)
@@ -424,6 +273,12 @@ class MemoryFileSystem:
         for entry in entries:
             entry.directory.mtime_ns = now_ns
 
+    def _access_in(self, directory: Directory, mode: int) -> Access:
+        """Return owner, group and mode of what is made in a directory."""
+        owner, group, _ = directory.access
+        is_given = self.user == _SUPERUSER
+        return (owner, group, mode) if is_given else (self.user, self.user, mode)
+
     def _take_number(self) -> int:
         number = self._next_number
         self._next_number += 1
@@ -472,16 +327,6 @@ def _split(path: str, operation: str) -> list[str]:
                 raise storage_failure(errno.ENAMETOOLONG, operation, path)
             parts.append(name)
     return parts
-
-
-def _file_stat(node: Node) -> FileStat:
-    if isinstance(node, Directory):
-        return FileStat(
-            FileKind.DIRECTORY, 0, node.mtime_ns, node.number, 2, _DIRECTORY_MODE, _OWNER
-        )
-    return FileStat(
-        FileKind.FILE, len(node.data), node.mtime_ns, node.number, node.links, _FILE_MODE, _OWNER
-    )
 
 
 def _rename_refusal(node: Node, replaced: Node | None, parent: Directory) -> int:

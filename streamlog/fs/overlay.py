@@ -56,11 +56,11 @@ class _Layer:
     """The content of one file: the front of one underneath, and what was written over it."""
 
     __slots__ = (
+        "access",
         "base",
         "found_size",
         "inode",
         "kept",
-        "mode",
         "mtime_ns",
         "origin",
         "patches",
@@ -71,7 +71,7 @@ class _Layer:
         self.origin, self.base = origin, base
         self.size = self.kept = self.found_size = 0 if found is None else found.size
         self.mtime_ns = 0 if found is None else found.mtime_ns
-        self.mode = _FILE_MODE if found is None else found.mode
+        self.access = (0, 0, _FILE_MODE) if found is None else found.access
         self.inode = -id(self) if found is None else found.inode  # the same file, changed
         self.patches: list[tuple[int, bytes]] = []
 
@@ -140,6 +140,10 @@ class OverlayFile:
     def stat(self) -> FileStat:
         """Return facts about the open file."""
         return _stat_of(self._layer)
+
+    def adopt_access(self, replaced: FileStat) -> None:
+        """Take over owner, group and mode of a file."""
+        self._layer.access = replaced.access
 
     def close(self) -> None:
         """Release the handle."""
@@ -364,13 +368,18 @@ class OverlayFileSystem:
         """Tell whether another process holds a POSIX record lock on `path`."""
         return self._base.broker_lock_is_held(path)
 
+    def user_id(self) -> int:
+        """Return the user that this process makes files as."""
+        return self._base.user_id()
+
     def boot_id(self) -> str:
         """Return the id of the machine's present boot."""
         return self._base.boot_id()
 
 
 def _stat_of(layer: _Layer) -> FileStat:
-    return FileStat(FileKind.FILE, layer.size, layer.mtime_ns, layer.inode, 1, layer.mode)
+    owner, group, mode = layer.access
+    return FileStat(FileKind.FILE, layer.size, layer.mtime_ns, layer.inode, 1, mode, owner, group)
 
 
 def _conflicts(held: "list[OverlayLock]", *, shared: bool) -> bool:

@@ -32,6 +32,7 @@ from streamlog.log.maintenance.book import read_deeds
 from streamlog.log.maintenance.holds import Holds
 from streamlog.log.meta_properties import read_meta_properties
 from streamlog.log.open_writers import OpenWriter
+from streamlog.log.planted import refuse_planted
 from streamlog.log.root_marks import RootMarks
 from streamlog.log.roots import check_root, is_our_root, make_root, read_server_config
 from streamlog.log.waiting import Patience
@@ -422,6 +423,7 @@ class LogManager:
             if self._writer is not None:
                 return
             refuse_live_broker(self.fs, self.root)
+            refuse_planted(self.fs, self.root)
             if not is_our_root(self.fs, self.root):
                 make_root(self.fs, self.clock, self.root, random=self._random)
             timeout_ms = self._lock_timeout_ms

@@ -26,6 +26,7 @@ from streamlog.log.local_log import LocalLog
 from streamlog.log.log_facts import LogFacts
 from streamlog.log.maintenance.delete_records import delete_records
 from streamlog.log.open_writers import OpenWriter
+from streamlog.log.planted import refuse_planted
 from streamlog.log.read import Bounds, FetchInfo, fetch
 from streamlog.log.root_marks import RootMarks
 from streamlog.log.roots import read_server_config
@@ -67,6 +68,7 @@ class PartitionLog(LogFacts, IterableLog):
         self.topic_partition = partition = check_partition_directory(path)
         self._fs, self._clock, self._random = fs, clock, random
         locks.refuse_live_broker(fs, self.root)
+        refuse_planted(fs, self.root, str(partition))
         self.topic_id = registry.ensure_partition(fs, clock, self.root, partition, random=random)
         source = topics.ConfigFiles(fs, self.root, partition.topic)
         server = read_server_config(fs, self.root)

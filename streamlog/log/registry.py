@@ -41,6 +41,7 @@ from streamlog.log.partition_metadata import (
     read_topic_id,
     write_topic_id,
 )
+from streamlog.log.planted import refuse_planted
 from streamlog.log.roots import (
     check_root,
     is_our_root,
@@ -116,6 +117,7 @@ def create_topic(
     _check_partitions(topic, partitions)
     read_server_config(fs, root).log_config(configs)
     refuse_live_broker(fs, root)
+    refuse_planted(fs, root)
     with registry_locked(fs, clock, root):
         known = list_topics(fs, root)
         if topic in known:  # the process that made it may have died before it was durable
@@ -283,6 +285,8 @@ def _topic_id(
 
 def _make_partition(fs: FileSystem, path: str, topic_id: str) -> None:
     fs.make_directory(path)
+    root, _, name = path.rpartition("/")
+    refuse_planted(fs, root, name)  # it may have been there before
     if fs.stat(f"{path}/{PARTITION_METADATA}") is None:
         write_topic_id(fs, path, topic_id)
 
@@ -477,3 +481,4 @@ def _check_ours(fs: FileSystem, root: str, topic: str) -> None:
             hint="change the topic with the tools of its broker",
         )
     refuse_live_broker(fs, root)
+    refuse_planted(fs, root)

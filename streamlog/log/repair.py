@@ -34,6 +34,7 @@ from streamlog.log.epochs import LEADER_EPOCH_CHECKPOINT
 from streamlog.log.local_log import LocalLog
 from streamlog.log.locks import SharedState, StateFlag
 from streamlog.log.partition_log import PartitionLog
+from streamlog.log.planted import refuse_planted
 from streamlog.log.repair_state import StateRepair
 from streamlog.log.roots import is_our_root, read_server_config, state_path
 from streamlog.log.topics import find_partitions
@@ -150,6 +151,7 @@ def repair(
         for number, directory in numbers.items():
             root = os.path.dirname(directory)
             locks.refuse_live_broker(fs, root)
+            refuse_planted(fs, root, os.path.basename(directory))
             _refuse_open_writers(fs, root)
             found_partition = _Partition(
                 TopicPartition(topic, number), directory, clock, random, skips_damage=skips_damage

@@ -50,6 +50,7 @@ from streamlog.log.meta_properties import (
     MetaProperties,
     write_meta_properties,
 )
+from streamlog.log.planted import refuse_planted
 from streamlog.properties import format_properties, parse_properties
 from streamlog.server_config import ServerConfig, server_template
 from streamlog.topic import TopicPartition, parse_partition_directory
@@ -226,10 +227,12 @@ def make_root(
 
     Raises:
         InvalidRequestError: A file is in the way, the directory is not empty, everybody may write
-            to it, it is the operating system's, or it belongs to a Kafka broker.
+            to it, it is the operating system's, it belongs to a Kafka broker, or another user
+            has put something there.
         UnavailableError: A running broker owns the directory.
         StorageError: It failed; making it again goes on where it stopped.
     """
+    refuse_planted(fs, root)
     if is_our_root(fs, root):
         return
     _refuse_system_directory(fs, root)
@@ -243,6 +246,7 @@ def make_root(
             _refuse_filled(fs, root, named)
     make_directories(fs, root)
     make_directories(fs, state_path(root))
+    refuse_planted(fs, root)  # a stranger may have been faster
     for name in _SUBDIRECTORIES:
         fs.make_directory(state_path(root, name))
     fs.sync_directory(state_path(root))

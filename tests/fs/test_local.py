@@ -114,7 +114,7 @@ def test_created_files_and_directories_are_closed_to_others(tmp_path: Path) -> N
         FS.make_directory(str(tmp_path / "directory"))
         return [oct(os.stat(tmp_path / name).st_mode & 0o7777) for name in ("file", "directory")]
 
-    assert run_in_child(create_without_umask) == repr(["0o640", "0o750"])
+    assert run_in_child(create_without_umask) == repr(["0o660", "0o770"])
 
 
 def test_a_full_disk_leaves_a_prefix_and_a_typed_error(tmp_path: Path) -> None:

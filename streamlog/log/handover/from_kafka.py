@@ -52,6 +52,7 @@ from streamlog.log.locks import (
 )
 from streamlog.log.meta_properties import META_PROPERTIES, MetaProperties, read_meta_properties
 from streamlog.log.partition_metadata import read_topic_id
+from streamlog.log.planted import refuse_planted
 from streamlog.log.roots import (
     check_root,
     is_our_root,
@@ -103,6 +104,7 @@ class FromKafka:
         if is_our_root(fs, root) and not steps:
             return self._plan(meta_of(fs, root), ())
         refuse_live_broker(fs, root)
+        refuse_planted(fs, root)
         state = moved_state_path(root) if is_moved else state_path(root)
         if not is_moved and not is_our_root(fs, root):
             raise InvalidRequestError(

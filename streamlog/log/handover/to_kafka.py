@@ -68,6 +68,7 @@ from streamlog.log.locks import refuse_live_broker
 from streamlog.log.manager import LogManager, TopicDescription
 from streamlog.log.meta_properties import MetaProperties, write_meta_properties
 from streamlog.log.partition_metadata import new_topic_id, read_topic_id
+from streamlog.log.planted import refuse_planted
 from streamlog.log.reader import LogReader
 from streamlog.log.roots import CLEAN_SHUTDOWN, check_root, is_our_root, state_path
 from streamlog.log.topics import list_topics, partition_directories
@@ -154,6 +155,7 @@ class ToKafka:
     def _refuse_others(self) -> None:
         fs, root = self._fs, self._root
         refuse_live_broker(fs, root)
+        refuse_planted(fs, root)
         if not is_our_root(fs, root):
             raise InvalidRequestError(
                 "this root was not made by streamlog",

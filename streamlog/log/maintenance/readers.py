@@ -37,6 +37,7 @@ from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.names import temporary_path
 from streamlog.log.commits.query_checkpoint import QueryCheckpoint
 from streamlog.log.maintenance.source_offsets import SourceOffset, parse_source_offset
+from streamlog.log.planted import refuse_planted
 from streamlog.log.roots import is_our_root, state_path
 from streamlog.topic import TopicPartition
 
@@ -240,6 +241,7 @@ def check_progress(root: str, group: str, *, fs: FileSystem | None = None) -> No
             got="a directory without .streamlog",
             hint="leave kafka.group.id out; the query's checkpoint keeps its offsets anyway",
         )
+    refuse_planted(fs, root)
     path = progress_path(root, group)
     make_directories(fs, path.rpartition("/")[0])
     probe = temporary_path(path)  # a name of its own: another query may start under this group

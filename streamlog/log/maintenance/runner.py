@@ -50,6 +50,7 @@ from streamlog.log.maintenance.holds import Held, Holds, held_from
 from streamlog.log.maintenance.partition_watch import PartitionWatch
 from streamlog.log.maintenance.retention import Deletion, delete_old_segments, plan_deletions
 from streamlog.log.manager import LogManager
+from streamlog.log.planted import refuse_planted
 from streamlog.log.reader import LogReader
 from streamlog.log.roots import (
     check_root,
@@ -218,6 +219,7 @@ class Maintenance:
     def _locked(self, report: MaintenanceReport) -> Iterator[None]:
         """Be the one that maintains the root, and write down what was done."""
         refuse_live_broker(self._fs, self.root)
+        refuse_planted(self._fs, self.root)
         lock = self._fs.try_lock(state_path(self.root, "locks", "maintenance"), shared=False)
         if lock is None:
             report.is_elsewhere, report.is_finished = True, False
