@@ -26,9 +26,11 @@ def verify(
     """Look for damage in a log root, in partitions' directories, in single files.
 
     Every batch is read and its checksum compared; indexes, producer snapshots, epochs and
-    checkpoints are held against the log. Nothing is changed or locked, whoever wrote it.
+    checkpoints are held against the log; of a log root made by streamlog also settings, pending
+    commits, ledgers and readers. Nothing is changed, whoever wrote it. Beside writers what seems
+    wrong is looked at again, and reported only if it stays.
     Prints what it finds and exits with 1 where that is anything; 0 means sound. Things that are
-    no damage (files waiting to be removed) go to stderr.
+    no damage (files waiting to be removed, what is only in progress) go to stderr.
 
     \b
     Examples:

@@ -19,12 +19,12 @@ from typing import Final, NamedTuple
 
 from streamlog.clock import Clock
 from streamlog.errors import FileMissingError
-from streamlog.fs.api import FileLock, FileSystem
+from streamlog.fs.api import FileLock, FileSystem, OpenMode
 from streamlog.fs.files import acquire_lock, write_file_atomically
 from streamlog.log.checkpoints import root_locked
 from streamlog.log.roots import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_CONTENT, state_path
 
-__all__ = ["OpenWriter"]
+__all__ = ["OpenWriter", "may_be_open"]
 
 _LOCK_TIMEOUT_MS: Final = 30_000
 _TALLY: Final = re.compile(rb"([!-~]{1,64}) ([0-9]{1,18}) ([0-9]{1,18})\n")
@@ -106,6 +106,27 @@ class OpenWriter:
             exclusive.release()
 
 
+def may_be_open(fs: FileSystem, root: str) -> bool:
+    """Tell whether somebody may have a root open for writing; nothing is locked.
+
+    Returns:
+        True while fewer writers of this boot have left in order than came: some are at work, or
+        died. False for a root that is not ours.
+
+    Raises:
+        StorageError: The file cannot be read.
+    """
+    try:
+        with fs.open(state_path(root, "locks", "open"), OpenMode.READ) as file:
+            text = file.pread(_TALLY_SIZE_MAX, 0)
+    except FileMissingError:
+        return False
+    tally = _parse(text)
+    if tally is None:
+        return bool(text)  # it is being written
+    return tally.boot_id == fs.boot_id().encode("latin-1") and tally.came > tally.left
+
+
 def _count_in(fs: FileSystem, root: str, tally: _Tally | None) -> _Tally:
     """Return the tally with one more writer, and take the clean mark away."""
     boot_id = fs.boot_id().encode("ascii")
@@ -130,7 +151,11 @@ def _count_in(fs: FileSystem, root: str, tally: _Tally | None) -> _Tally:
 
 
 def _read(lock: FileLock) -> _Tally | None:
-    match = _TALLY.match(lock.file.pread(_TALLY_SIZE_MAX, 0))
+    return _parse(lock.file.pread(_TALLY_SIZE_MAX, 0))
+
+
+def _parse(text: bytes) -> _Tally | None:
+    match = _TALLY.match(text)
     return None if match is None else _Tally(match[1], int(match[2]), int(match[3]))
 
 

@@ -84,7 +84,10 @@ class RootFiles:
                 if partition not in partitions:
                     # The rows of a topic that was deleted go with the next writing of the file.
                     what = f"{partition} is not there"
-                    self._tell(name, what, None, "no directory", None, is_note=not self._is_clean)
+                    is_note = not self._is_clean
+                    self._report(
+                        self._finding(name, what, None, "no directory", None, is_note=is_note)
+                    )
         self._check_topic_ids(partitions)
         self._check_names(partitions)
 
@@ -149,7 +152,7 @@ class RootFiles:
                 )
 
     # ---- what a partition's log must bear out ------------------------------------------------
-    def check_partition(self, partition: TopicPartition, next_offset: int) -> None:
+    def tell_of(self, partition: TopicPartition, next_offset: int, report: Report) -> None:
         """Compare the rows of a partition with its log.
 
         The recovery point is compared with the log itself. Rows that lag behind are no finding:
@@ -158,6 +161,7 @@ class RootFiles:
         Args:
             partition: The partition.
             next_offset: Its log end offset.
+            report: Takes what is found.
         """
         for name in (
             LOG_START_OFFSET_CHECKPOINT,
@@ -167,9 +171,10 @@ class RootFiles:
             offset = self._rows[name].get(partition)
             if offset is not None and offset > next_offset:
                 what = f"{partition} ends before that offset"
-                self._tell(name, what, offset, offset, f"at most {next_offset}")
+                expected = f"at most {next_offset}"
+                report(self._finding(name, what, offset, offset, expected, is_note=False))
 
-    def _tell(
+    def _finding(
         self,
         name: str,
         what: str,
@@ -177,16 +182,14 @@ class RootFiles:
         got: object,
         expected: object,
         *,
-        is_note: bool = False,
-    ) -> None:
-        self._report(
-            Finding(
-                kind=FindingKind.CHECKPOINT,
-                path=f"{self._root}/{name}",
-                what=what,
-                offset=offset,
-                got=got,
-                expected=expected,
-                is_note=is_note,
-            )
+        is_note: bool,
+    ) -> Finding:
+        return Finding(
+            kind=FindingKind.CHECKPOINT,
+            path=f"{self._root}/{name}",
+            what=what,
+            offset=offset,
+            got=got,
+            expected=expected,
+            is_note=is_note,
         )

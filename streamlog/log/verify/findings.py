@@ -57,6 +57,7 @@ class FindingKind(Enum):
     READER = "reader"
     BOOK = "maintenance-book"
     LOCK_STATE = "lock-state"
+    IN_PROGRESS = "in-progress"
 
 
 STATE_KINDS: Final = frozenset(

@@ -4,7 +4,13 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from streamlog.errors import CorruptDataError, InvalidRequestError, UnknownTopicError
+from streamlog.clock import Clock, SystemClock
+from streamlog.errors import (
+    CorruptDataError,
+    FileMissingError,
+    InvalidRequestError,
+    UnknownTopicError,
+)
 from streamlog.fs.api import FileKind, FileStat, FileSystem
 from streamlog.fs.files import read_file
 from streamlog.log.checkpoints import read_offsets, read_recovery_points
@@ -25,6 +31,7 @@ from streamlog.log.verify.checkpoints import RootFiles
 from streamlog.log.verify.findings import Finding, FindingKind, Report, finding_of
 from streamlog.log.verify.log_file import LogWalk, Neighbours
 from streamlog.log.verify.partition import Circumstances, PartitionCheck
+from streamlog.log.verify.repeated import Repeated
 from streamlog.log.verify.state_files import StateFiles
 from streamlog.segment.file_records import FileRecords
 from streamlog.segment.filenames import (
@@ -35,8 +42,6 @@ from streamlog.segment.filenames import (
 from streamlog.topic import TopicPartition, parse_partition_directory
 
 __all__ = ["size_of_logs", "verify", "verify_state"]
-
-_ATTEMPTS: Final = 3  # at a directory that a running broker changes meanwhile
 
 OnProgress = Callable[[int], None]
 
@@ -49,8 +54,11 @@ def verify(
     is_deep: bool = False,
     max_decompressed_bytes: int | None = None,
     on_progress: OnProgress = lambda size: None,
+    clock: Clock | None = None,
 ) -> None:
-    """Look at everything that a path names; nothing is created, locked or changed.
+    """Look at everything that a path names; nothing is created or changed, nobody kept waiting.
+
+    What may be somebody at work is looked at again (`streamlog.log.verify.repeated`).
 
     Args:
         fs: Where it lies.
@@ -60,6 +68,7 @@ def verify(
         max_decompressed_bytes: The most bytes that one batch may decompress to; None: what its
             topic says.
         on_progress: Called with numbers of bytes of log files that were looked at.
+        clock: Measures the time between looks; the machine's own by default.
 
     Raises:
         UnknownTopicError: There is nothing.
@@ -72,35 +81,100 @@ def verify(
     found = _stat(fs, path)
     if found is None:
         raise UnknownTopicError("there is no such file or directory", path=path)
+    clock = clock or SystemClock()
     if found.kind is FileKind.FILE:
-        limit = max_decompressed_bytes
-        _verify_file(fs, path, report, is_deep=is_deep, limit=limit, on_progress=on_progress)
+        root = os.path.dirname(os.path.dirname(path))
+        Repeated(fs, root, clock, report).report(
+            _once_with_progress(
+                lambda tell, progress: _verify_file(
+                    fs,
+                    path,
+                    tell,
+                    is_deep=is_deep,
+                    limit=max_decompressed_bytes,
+                    on_progress=progress,
+                ),
+                on_progress,
+            ),
+            path,
+        )
         return
-    by_topic = find_partitions(fs, path)
-    partitions = {
-        TopicPartition(topic, number): directory
-        for topic, numbers in by_topic.items()
-        for number, directory in numbers.items()
-    }
+    partitions = _partitions_at(fs, path)
     is_partition = list(partitions.values()) == [path]
     root = os.path.dirname(path) if is_partition else path
-    files = RootFiles(fs, root, (lambda _: None) if is_partition else report)
+    repeated = Repeated(fs, root, clock, report)
     if not is_partition:
-        files.check_root(partitions)
-        if is_our_root(fs, root):
-            verify_state(fs, root, report, is_deep=is_deep)
+        repeated.report(lambda: _look_at_root(fs, root, is_deep=is_deep), root)
+    known = RootFiles(fs, root, lambda _: None)
     for partition, directory in partitions.items():
+        look = _PartitionLook(fs, root, partition, directory, known, is_deep=is_deep)
+        look.is_alone, look.limit = is_partition, max_decompressed_bytes
+        repeated.report(_once_with_progress(look, on_progress), directory)
+
+
+class _PartitionLook:
+    """Looks at one partition; from the second time on, beside checkpoints that are read again."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        root: str,
+        partition: TopicPartition,
+        directory: str,
+        known: RootFiles,
+        *,
+        is_deep: bool,
+    ) -> None:
+        self._fs, self._root, self._is_deep = fs, root, is_deep
+        self._partition, self._directory = partition, directory
+        self._known: RootFiles | None = known
+        self.is_alone = False
+        self.limit: int | None = None
+
+    def __call__(self, tell: Report, progress: OnProgress) -> None:
+        files = self._known or RootFiles(self._fs, self._root, lambda _: None)
+        self._known = None
         around = Circumstances(
-            log_start_offset=files.log_start_offset(partition),
-            durable_offset=files.recovery_point(partition),
-            is_live=fs.broker_lock_is_held(broker_lock_path(root)),
-            is_deep=is_deep,
-            max_decompressed=max_decompressed_bytes
-            or readable_decompressed_bytes(fs, root, partition.topic),
+            log_start_offset=files.log_start_offset(self._partition),
+            durable_offset=files.recovery_point(self._partition),
+            is_live=self._fs.broker_lock_is_held(broker_lock_path(self._root)),
+            is_deep=self._is_deep,
+            max_decompressed=self.limit
+            or readable_decompressed_bytes(self._fs, self._root, self._partition.topic),
         )
-        next_offset = _verify_partition(fs, directory, around, report, on_progress)
-        if not is_partition:
-            files.check_partition(partition, next_offset)
+        next_offset = PartitionCheck(self._fs, self._directory, around, tell, progress).run()
+        if not self.is_alone:
+            files.tell_of(self._partition, next_offset, tell)
+
+
+def _partitions_at(fs: FileSystem, path: str) -> dict[TopicPartition, str]:
+    return {
+        TopicPartition(topic, number): directory
+        for topic, numbers in find_partitions(fs, path).items()
+        for number, directory in numbers.items()
+    }
+
+
+def _look_at_root(fs: FileSystem, root: str, *, is_deep: bool) -> list[Finding]:
+    found: list[Finding] = []
+    RootFiles(fs, root, found.append).check_root(_partitions_at(fs, root))
+    if is_our_root(fs, root):
+        verify_state(fs, root, found.append, is_deep=is_deep)
+    return found
+
+
+def _once_with_progress(
+    look: Callable[[Report, OnProgress], None], on_progress: OnProgress
+) -> Callable[[], list[Finding]]:
+    """Return a look that tells of its progress the first time only."""
+    progress = [on_progress]
+
+    def looked() -> list[Finding]:
+        found: list[Finding] = []
+        look(found.append, progress.pop() if progress else (lambda size: None))
+        return found
+
+    return looked
 
 
 def verify_state(fs: FileSystem, root: str, report: Report, *, is_deep: bool) -> None:
@@ -126,26 +200,6 @@ def _stat(fs: FileSystem, path: str) -> FileStat | None:
     """Return facts about what is to be looked at; links to directories alone are followed."""
     found = fs.stat(path)
     return found if parse_segment_file_name(os.path.basename(path)) else stat_directory(fs, path)
-
-
-def _verify_partition(
-    fs: FileSystem,
-    directory: str,
-    around: Circumstances,
-    report: Report,
-    on_progress: OnProgress,
-) -> int:
-    """Look at a partition; again, where a running broker changed its files meanwhile."""
-    for attempt in range(_ATTEMPTS):
-        names = fs.list(directory)
-        findings: list[Finding] = []
-        next_offset = PartitionCheck(fs, directory, around, findings.append, on_progress).run()
-        is_last = attempt == _ATTEMPTS - 1
-        if is_last or not findings or not around.is_live or fs.list(directory) == names:
-            break
-    for finding in findings:
-        report(finding)
-    return next_offset
 
 
 # ---- one file -------------------------------------------------------------------------------
@@ -262,7 +316,14 @@ def size_of_logs(fs: FileSystem, path: str) -> int:
     sizes = (
         fs.stat(f"{directory}/{name}")
         for directory in directories
-        for name in fs.list(directory)
+        for name in _names_in(fs, directory)
         if parse_log_file_name(name) is not None
     )
     return sum(found.size for found in sizes if found is not None)
+
+
+def _names_in(fs: FileSystem, directory: str) -> list[str]:
+    try:
+        return fs.list(directory)
+    except FileMissingError:
+        return []  # deleted in between
