@@ -14,10 +14,11 @@ LogLoader.load, with the differences that `streamlog/SKIPPED.md` lists.
 import itertools
 import logging
 import os
+from collections.abc import Collection
 from typing import NamedTuple
 
 from streamlog.config import LogConfig
-from streamlog.errors import CorruptRecordError
+from streamlog.errors import CorruptDataError, CorruptRecordError, StorageError
 from streamlog.fs.api import FileKind, FileSystem
 from streamlog.log import leftovers
 from streamlog.log.epochs import LeaderEpochCache
@@ -29,7 +30,12 @@ from streamlog.log.producers import ProducerStateManager
 from streamlog.log.segments import Segments
 from streamlog.records.batch import BatchTable
 from streamlog.records.layout import NO_PARTITION_LEADER_EPOCH
-from streamlog.segment.filenames import base_offsets, log_file_name
+from streamlog.segment.filenames import (
+    FileSuffix,
+    base_offsets,
+    log_file_name,
+    segment_file_name,
+)
 from streamlog.segment.recovery import Restore
 from streamlog.segment.segment import Segment
 from streamlog.segment.walk import how_to_go_on
@@ -81,6 +87,9 @@ def adopt(directory: Directory, state: SharedState, known: Segments) -> LoadedLo
         or Segment.open(fs, path, base, config=directory.config, writable=True)
         for base in bases
     )
+    for segment in list(segments)[:-1]:
+        if known.find(segment.base_offset) is not segment:
+            _complete_indexes(fs, segment, names)
     close_replaced(known, segments)
     return LoadedLog(
         segments=segments,
@@ -90,6 +99,27 @@ def adopt(directory: Directory, state: SharedState, known: Segments) -> LoadedLo
         epochs=LeaderEpochCache.load(fs, path),
         tail_was_cut=False,
     )
+
+
+def _complete_indexes(fs: FileSystem, segment: Segment, names: Collection[str]) -> None:
+    """Make the index files that a sealed segment lacks, as where the disk was full at the roll.
+
+    They are hints: where that fails the segment is read without them, and nothing fails for it.
+    """
+    wanted = [
+        segment_file_name(segment.base_offset, kind)
+        for kind in (FileSuffix.OFFSET_INDEX, FileSuffix.TIME_INDEX)
+    ]
+    if segment.is_empty or all(name in names for name in wanted):
+        return
+    _logger.warning("an index of %s is missing and is rebuilt", segment.path)
+    try:
+        segment.seal()
+        segment.offset_index.file.sync()
+        segment.time_index.file.sync()
+        fs.sync_directory(segment.directory)
+    except (CorruptDataError, StorageError) as error:
+        _logger.warning("an index of %s cannot be rebuilt for now: %s", segment.path, error)
 
 
 def recover(

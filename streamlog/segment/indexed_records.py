@@ -10,6 +10,7 @@ stand there (or, in an index that Kafka before 4.0 wrote, come a little later). 
 makes the index distrusted, and the scan replaces it.
 """
 
+import contextlib
 import logging
 from threading import Lock
 from typing import Final
@@ -387,14 +388,20 @@ class IndexedRecords:
     def seal_indexes(self) -> None:
         """Give the time index the largest timestamp, be it full or not, and store both.
 
-        Both files exist afterwards: a missing one would say that the segment needs recovery.
+        Both files exist and are complete afterwards: a missing one would say that the segment needs
+        recovery. Where the disk refuses one, both go: nobody looks whether a sealed segment's lack
+        entries, but who opens the log for writing makes those that are missing.
         """
         state, time = self.at_end()[1], self.indexes.time
         if state.max_timestamp > time.last_entry.timestamp:
             time.maybe_append(
                 state.max_timestamp, state.offset_of_max_timestamp, skip_full_check=True
             )
-        self.store_indexes(create=True)
+        if self.store_indexes(create=True) or self.store_indexes(create=True):
+            return
+        for file in self.index_files():
+            with contextlib.suppress(StorageError):
+                file.remove()
 
     def store_indexes_if_due(self) -> None:
         """Write them where their files lag too far behind."""
@@ -402,8 +409,8 @@ class IndexedRecords:
         if not 0 <= self._stored <= self.size < self._stored + lag:
             self.store_indexes()
 
-    def store_indexes(self, *, create: bool = False) -> None:
-        """Write the indexes to their files; what the disk refuses is written next time."""
+    def store_indexes(self, *, create: bool = False) -> bool:
+        """Write the indexes to their files; False: what the disk refused is written next time."""
         indexes = self._indexes or self._load()
         try:
             indexes.store()
@@ -413,6 +420,8 @@ class IndexedRecords:
                     file.create()
         except StorageError as error:
             _logger.warning("index of %s lags behind: %s", self.records.path, error)
+            return False
+        return True
 
     def _find_end(self, end: int) -> tuple[Place, IndexState]:
         """Walk from the last index entry before `end` to the last sound batch before `end`.
