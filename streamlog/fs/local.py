@@ -421,6 +421,9 @@ class LocalFileSystem:
                 return None
             except OSError as error:
                 raise _failure(error, "lock", path) from error
+            except BaseException:  # Ctrl-C: its traceback would keep the file, and so the lock
+                file.close()
+                raise
             # Whoever comes next would lock another file of this name: take that one instead.
             lock.forget()
         raise storage_failure(errno.ESTALE, "lock", path, reason="it keeps being removed")

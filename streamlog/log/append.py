@@ -3,14 +3,17 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from streamlog.binary.arrays import Buffer
-from streamlog.errors import CorruptRecordError, InvalidRecordError
+from streamlog.errors import CorruptRecordError, InvalidRecordError, UnexpectedAppendOffsetError
 from streamlog.log.producer_state import BatchMetadata
 from streamlog.records.batch import BatchTable, ScanStop, check_crc, scan_batches
+from streamlog.records.layout import NO_PARTITION_LEADER_EPOCH
 from streamlog.records.record import NO_TIMESTAMP
 from streamlog.records.table import BatchOutline
 
-__all__ = ["AppendInfo", "OffsetAndTimestamp", "whole_batches"]
+__all__ = ["AppendInfo", "OffsetAndTimestamp", "check_follows", "whole_batches"]
 
 
 class OffsetAndTimestamp(NamedTuple):
@@ -102,3 +105,52 @@ def whole_batches(batches: Buffer) -> BatchTable:
             expected=f"{int(scan.table.crc[good]):#010x}",
         )
     return scan.table
+
+
+def check_follows(table: BatchTable, *, path: str, log_end_offset: int, epoch: int) -> None:
+    """Raise where batches with offsets and epochs of their own do not go on from the log's end.
+
+    Args:
+        table: The batches' headers.
+        path: The partition's directory.
+        log_end_offset: Where the log ends.
+        epoch: The leader epoch there.
+
+    Raises:
+        UnexpectedAppendOffsetError: They start below it, or go back.
+        InvalidRecordError: A leader epoch goes back. Kafka takes such a batch and forgets the
+            epochs above its own; a recovery would then cut the log in front of it.
+    """
+    if len(table) == 0:
+        return
+    if int(table.base_offset[0]) < log_end_offset:
+        raise UnexpectedAppendOffsetError(
+            "append starts below the log end",
+            path=path,
+            got=f"offsets {int(table.base_offset[0])} to {int(table.last_offset[-1])}",
+            expected=f"first offset {log_end_offset} or above",
+        )
+    goes_back = table.base_offset[1:] <= table.last_offset[:-1]
+    if goes_back.any():
+        at = int(goes_back.argmax())
+        raise UnexpectedAppendOffsetError(
+            "offsets of an append go back",
+            path=path,
+            offset=int(table.base_offset[at + 1]),
+            expected=f"offset {int(table.last_offset[at]) + 1} or above",
+        )
+    # An epoch that starts above the end is one of records that were lost; what was decided
+    # brings them back as they were.
+    latest = np.maximum.accumulate(np.concatenate(([epoch], table.leader_epoch)))
+    is_older = (table.leader_epoch < latest[:-1]) & (
+        table.leader_epoch != NO_PARTITION_LEADER_EPOCH
+    )
+    if is_older.any():
+        at = int(is_older.argmax())
+        raise InvalidRecordError(
+            "leader epochs of an append go back",
+            path=path,
+            offset=int(table.base_offset[at]),
+            got=f"epoch {int(table.leader_epoch[at])}",
+            expected=f"epoch {int(latest[at])} or above",
+        )

@@ -8,26 +8,22 @@ changes something only while it holds the partition's lock.
 import random as random_module
 from collections.abc import Callable, Iterable, Sequence
 
-import numpy as np
-
 from streamlog.config import LogConfig
 from streamlog.errors import (
-    InvalidRecordError,
     PoisonedError,
     StorageError,
     StreamLogError,
-    UnexpectedAppendOffsetError,
     UnknownOutcomeError,
 )
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.log import loader
+from streamlog.log.append import check_follows
 from streamlog.log.epochs import LeaderEpochCache
 from streamlog.log.locks import SharedState, StateFlag
 from streamlog.log.maintenance import deletion
 from streamlog.log.producer_snapshot import remove_snapshots_above, remove_stale_snapshots
 from streamlog.log.producers import ProducerStateManager, within
 from streamlog.log.segments import Segments
-from streamlog.records.layout import NO_PARTITION_LEADER_EPOCH
 from streamlog.records.table import BatchOutline, BatchTable
 from streamlog.segment.filenames import SegmentSuffix
 from streamlog.segment.recovery import Restore
@@ -260,47 +256,9 @@ class LocalLog:
         producers.on_high_watermark(self.log_end_offset)
 
     def check_follows(self, table: BatchTable) -> None:
-        """Raise where batches with offsets and epochs of their own do not go on from the log's end.
-
-        Raises:
-            UnexpectedAppendOffsetError: They start below it, or go back.
-            InvalidRecordError: A leader epoch goes back. Kafka takes such a batch and forgets the
-                epochs above its own; a recovery would then cut the log in front of it.
-        """
-        if len(table) == 0:
-            return
-        if int(table.base_offset[0]) < self.log_end_offset:
-            raise UnexpectedAppendOffsetError(
-                "append starts below the log end",
-                path=self._path,
-                got=f"offsets {int(table.base_offset[0])} to {int(table.last_offset[-1])}",
-                expected=f"first offset {self.log_end_offset} or above",
-            )
-        goes_back = table.base_offset[1:] <= table.last_offset[:-1]
-        if goes_back.any():
-            at = int(goes_back.argmax())
-            raise UnexpectedAppendOffsetError(
-                "offsets of an append go back",
-                path=self._path,
-                offset=int(table.base_offset[at + 1]),
-                expected=f"offset {int(table.last_offset[at]) + 1} or above",
-            )
-        # An epoch that starts above the end is one of records that were lost; what was decided
-        # brings them back as they were.
-        before = self.epochs.epoch_for_offset(self.log_end_offset) or 0
-        latest = np.maximum.accumulate(np.concatenate(([before], table.leader_epoch)))
-        is_older = (table.leader_epoch < latest[:-1]) & (
-            table.leader_epoch != NO_PARTITION_LEADER_EPOCH
-        )
-        if is_older.any():
-            at = int(is_older.argmax())
-            raise InvalidRecordError(
-                "leader epochs of an append go back",
-                path=self._path,
-                offset=int(table.base_offset[at]),
-                got=f"epoch {int(table.leader_epoch[at])}",
-                expected=f"epoch {int(latest[at])} or above",
-            )
+        """Raise where batches do not go on from the log's end; see `append.check_follows`."""
+        epoch = self.epochs.epoch_for_offset(self.log_end_offset) or 0
+        check_follows(table, path=self._path, log_end_offset=self.log_end_offset, epoch=epoch)
 
     # ---- roll, sync, truncate ------------------------------------------------------------------
     def roll(self, base_offset: int, now_ms: int) -> None:
@@ -309,6 +267,7 @@ class LocalLog:
         if active.is_empty and active.base_offset == base_offset:
             active.created_ms = now_ms  # Kafka makes it anew, and its age counts from then
             return
+        self.check_named()
         producers = self.producer_state(now_ms)
         active.seal()
         self.sync(now_ms)
@@ -353,6 +312,21 @@ class LocalLog:
                 got=str(error),
                 hint="mend the disk, then open the partition anew",
             ) from error
+        self.check_named()  # or what is called durable may be in a file that has no name
+
+    def check_named(self) -> None:
+        """Raise where the active segment's name stands for another file than the one open here.
+
+        Raises:
+            PoisonedError: It was removed or replaced behind this handle's back.
+        """
+        active = self.segments.active
+        if active.is_replaced(grows=True):
+            raise PoisonedError(
+                "the file was removed or replaced while it was open: what was appended may be lost",
+                path=active.path,
+                hint="find out what has replaced it, then open the partition again",
+            )
 
     def end_before(self, offset: int) -> int:
         """Return an offset up to which records stay where the log is cut at `offset`.
@@ -471,6 +445,7 @@ class LocalLog:
 
     def seal(self, now_ms: int) -> None:
         """Leave the files as a clean shutdown does: final index entries, a producer snapshot."""
+        self.check_named()
         producers = self.producer_state(now_ms)
         self.segments.active.seal()
         self.sync(now_ms)

@@ -165,17 +165,22 @@ class PartitionLog(LogFacts, IterableLog):
 
         Raises: As `WriterSession.writing` says.
         """
-        return self._session.writing
+        return self._writing()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._session.guard(), self._session.writing:
+            yield
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[LocalLog]:
         """Hold the lock with the log marked dirty, and give out its files to be changed."""
-        with self.writing(), self._session.changing:
+        with self._session.guard(), self._session.writing, self._session.changing:
             yield self._log
 
     def catch_up(self) -> None:
         """Learn what other writers did, and apply decided commits that wait for this partition."""
-        with self.writing():
+        with self._session.guard(), self._session.writing:
             pass
 
     def _learn(self) -> None:
@@ -235,7 +240,7 @@ class PartitionLog(LogFacts, IterableLog):
 
         Source: UnifiedLog.appendAsLeader.
         """
-        with self._session.writing:
+        with self._session.guard(), self._session.writing:
             now_ms, config = self._clock.now_ms(), self._log.config
             ready = validate_append(
                 batches,
@@ -262,7 +267,7 @@ class PartitionLog(LogFacts, IterableLog):
         Source: UnifiedLog.appendAsFollower.
         """
         table = whole_batches(batches)
-        with self.writing():
+        with self._session.guard(), self._session.writing:
             self._log.check_follows(table)
             return self._append(
                 batches, table, origin=AppendOrigin.REPLICATION, now_ms=self._clock.now_ms()
@@ -302,7 +307,7 @@ class PartitionLog(LogFacts, IterableLog):
     # ---- roll --------------------------------------------------------------------------------
     def roll(self) -> int:
         """Close the active segment, start a new one at the log end, return its base offset."""
-        with self.writing():
+        with self._session.guard(), self._session.writing:
             with self._session.changing:
                 self._log.roll(self._log.log_end_offset, self._clock.now_ms())
             return self._log.segments.active.base_offset
@@ -314,13 +319,13 @@ class PartitionLog(LogFacts, IterableLog):
         Raises:
             PoisonedError: The disk refused; nothing this handle says can be believed any more.
         """
-        with self.writing():
+        with self._session.guard(), self._session.writing:
             self._session.sync(self._clock.now_ms())
             self._session.checkpoint()
 
     def sync(self) -> None:
         """Flush, but leave it to the caller to write the recovery points of many partitions."""
-        with self.writing():
+        with self._session.guard(), self._session.writing:
             self._session.sync_records(self._clock.now_ms())
 
     # ---- read --------------------------------------------------------------------------------
@@ -415,11 +420,10 @@ class PartitionLog(LogFacts, IterableLog):
 
     def close(self) -> None:
         """Make everything durable, leave the marks the next opening wants, release the files."""
-        if self._session.is_closed:
-            return
         is_in_order = False
         try:
-            is_in_order = self._session.close(self._leave_in_order)
+            if not self._session.is_closed:
+                is_in_order = self._session.close(self._leave_in_order)
         finally:
             self._leave(in_order=is_in_order)
 
@@ -431,7 +435,7 @@ class PartitionLog(LogFacts, IterableLog):
     def _leave_in_order(self) -> None:
         """Sync, snapshot the producers and write the recovery point, all of it up to the end."""
         gone = (FileMissingError, UnknownTopicError)  # nothing is left of a deleted topic
-        with contextlib.suppress(*gone), self.writing():
+        with contextlib.suppress(*gone), self._session.guard(), self._session.writing:
             with self._session.changing:
                 self._log.seal(self._clock.now_ms())
             self._session.checkpoint()

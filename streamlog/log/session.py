@@ -36,12 +36,13 @@ from streamlog.log.partition_metadata import read_topic_id
 from streamlog.log.root_marks import RootMarks
 from streamlog.log.roots import topic_properties_path
 from streamlog.log.scope import Scope
-from streamlog.log.writer_lock import WriterLock
+from streamlog.log.writer_lock import Guard, WriterLock
 from streamlog.topic import TopicPartition
 
 __all__ = ["WriterSession"]
 
 _RETIRE_ATTEMPTS: Final = 3
+_NAME_STANDS_MS: Final = 1.0
 _CHECKPOINT_INTERVAL_MS: Final = 60_000  # log.flush.offset.checkpoint.interval.ms
 
 _logger = logging.getLogger(__name__)
@@ -98,6 +99,7 @@ class WriterSession:
         self._is_closed = False
         self._last_checkpoint_ms = clock.now_ms()
         self._changes = 0
+        self._named_until_ms = 0.0
         self.writing = Scope(self._begin_writing, self._end_writing)
         self.changing = Scope(self._begin_change, self._end_change)
         log.before_sync = lock.mark_distrusted
@@ -122,19 +124,47 @@ class WriterSession:
             raise self._unusable()
 
     # ---- writing -----------------------------------------------------------------------------
+    def guard(self) -> Guard:
+        """Return what is to stand around `writing`: Ctrl-C anywhere leaves no lock held then."""
+        return Guard(self._lock)
+
     def _begin_writing(self) -> None:
         if self._is_closed or self._poison is not None:
             raise self._unusable()
         self._lock.take(self._look_around)
-        source = self._config_source
-        if source is not None:
-            try:
-                if source.has_changed():
-                    self._check_topic()
-                    self._log.configure(source.load())
-            except BaseException:
-                self._lock.let_go()
-                raise
+        if self._lock.depth > 1:
+            return
+        try:
+            self._changes = 0  # more, where an interrupt kept a change from ending
+            if self._clock.monotonic_ms() >= self._named_until_ms:
+                self._check_named()
+            source = self._config_source
+            if source is not None and source.has_changed():
+                self._check_topic()
+                self._log.configure(source.load())
+        except BaseException:
+            self._lock.let_go()
+            raise
+
+    def _check_named(self) -> None:
+        """Raise where the log's name stands for another file than the one this handle writes.
+
+        Asked once a millisecond, and with each sync: a `stat` for each append takes too long, and
+        a record that was not synced may be lost anyway.
+
+        Raises:
+            UnknownTopicError: The partition's directory is gone.
+            InconsistentTopicIdError: It is another topic's by now.
+            PoisonedError: The file was removed or replaced behind this handle's back.
+        """
+        try:
+            self._log.check_named()
+        except PoisonedError as error:
+            self._leave(self._lock.flags | StateFlag.DIRTY)  # whoever comes next looks at the files
+            self._check_topic()
+            self._poison = error
+            raise
+        self._named_until_ms = self._clock.monotonic_ms() + _NAME_STANDS_MS
 
     def _end_writing(self, error: BaseException | None) -> None:
         self._lock.let_go()
@@ -153,9 +183,9 @@ class WriterSession:
             InvalidRequestError: The lock is held, but to retire them it must be free.
             StreamLogError: As `writing`; or a commit cannot be retired.
         """
-        is_nested = self.is_writing
+        is_nested = self._lock.depth > 0
         for _ in range(_RETIRE_ATTEMPTS):
-            with self.writing:
+            with self.guard(), self.writing:
                 if self._decided.end_offset() <= offset:
                     # Retired ones have lost their names, but maybe not durably: one that no ledger
                     # knows would come back to a log that ends below it.
@@ -181,7 +211,7 @@ class WriterSession:
         if self._is_closed:
             return InvalidRequestError("the partition's handle is closed", path=self._path)
         error = PoisonedError(
-            "an fsync failed, so this handle cannot be believed any more",
+            "this handle failed before and cannot be believed any more",
             path=self._path,
             got=str(self._poison),
             hint="mend the disk, then open the partition anew",
@@ -408,7 +438,7 @@ class WriterSession:
         if self._is_closed or self._poison is not None or not self._lock.is_mine:
             return
         try:
-            with self.writing:
+            with self.guard(), self.writing:
                 if self._log.unflushed:
                     self.sync(self._clock.now_ms())
         except StreamLogError as error:  # nobody waits for an answer; an append starts it again

@@ -2,12 +2,19 @@
 
 Around the lock file of `streamlog.log.locks`: who takes it learns whether the shared state is
 the one this handle left; who changes the log marks it dirty first; who lets go leaves it clean.
+
+Ctrl-C, like any signal whose handler raises, may strike within `take` and `let_go` as well, and
+before the first line of an `__exit__`, which then never lets go. No `with` statement can rule that
+out for itself, but a second one around it sees the first one end: `Guard` puts right whatever the
+inner one has left.
 """
 
+import contextlib
 import os
 import random as random_module
 import threading
 from collections.abc import Callable
+from types import TracebackType
 from typing import Final
 
 from streamlog.clock import Clock
@@ -18,7 +25,7 @@ from streamlog.log.locks import SharedState, StateFlag
 from streamlog.log.waiting import Patience
 from streamlog.topic import TopicPartition
 
-__all__ = ["WriterLock"]
+__all__ = ["Guard", "WriterLock"]
 
 _LOOK_AT: Final = StateFlag.DIRTY | StateFlag.PENDING  # whoever left them, this handle too
 
@@ -56,6 +63,7 @@ class WriterLock:
         self._lock: FileLock | None = None
         self._paused: FileLock | None = None
         self._depth = 0
+        self._owner: int | None = None  # the thread that holds it
         self._left: bytes | None = None  # the state this handle left last, None for no such
         self._generation = 0
         self.flags = StateFlag.NONE
@@ -69,6 +77,11 @@ class WriterLock:
     def is_mine(self) -> bool:
         """Whether this is still the process that opened the handle."""
         return os.getpid() == self._pid
+
+    @property
+    def depth(self) -> int:
+        """How often this thread has taken it and not let go of it."""
+        return self._depth if self._owner == threading.get_ident() else 0
 
     def take(self, look_around: Callable[[SharedState | None], None]) -> None:
         """Take the lock; whoever holds it may take it again, and lets go of it as often.
@@ -90,10 +103,11 @@ class WriterLock:
                 hint="open the partition again in the forked process",
             )
         self._threads.acquire()
+        self._owner = threading.get_ident()
         self._depth += 1
         if self._depth == 1:
             try:
-                self._lock = lock = self._acquired()
+                lock = self._acquired()
                 data = locks.read_state(lock)
                 if data != self._left or self.flags & _LOOK_AT:
                     self.distrust()
@@ -110,24 +124,49 @@ class WriterLock:
         self._depth -= 1
         lock = self._lock
         try:
-            if self._depth == 0 and lock is not None:
-                self._lock = None
-                lock.pause()
-                self._paused = lock
+            if self._depth == 0:
+                self._owner = None
+                if lock is not None:
+                    self._paused, self._lock = lock, None  # first: `settle` must find it
+                    lock.pause()
         finally:
             self._threads.release()
 
+    def settle(self, depth: int) -> None:
+        """Let go of what this thread holds beyond `depth`, wherever an interrupt has left that.
+
+        Args:
+            depth: What `depth` was before the lock was taken.
+        """
+        while depth and self.depth > depth:
+            self.let_go()
+        if depth or not self._threads.acquire(blocking=False):
+            return  # where another thread is at it, nothing of this one's is left
+        if self._depth:
+            self.distrust()
+        for lock in (self._lock, self._paused):
+            if lock is not None:
+                lock.release()  # a paused one as well: it may have been resumed by half
+        self._lock = self._paused = None
+        self._depth, self._owner = 0, None
+        with contextlib.suppress(RuntimeError):  # raised once this thread has it no more
+            while True:
+                self._threads.release()
+
     def _acquired(self) -> FileLock:
         """Return the lock: the paused one if nobody else is about, else a new one."""
-        paused, self._paused = self._paused, None
+        paused = self._paused
         if paused is not None:
             if paused.resume():
+                self._lock, self._paused = paused, None
                 return paused
+            self._paused = None
             paused.release()
         timeout_ms = self._patience.timeout_ms
-        return locks.take_partition_lock(
+        self._lock = lock = locks.take_partition_lock(
             self._fs, self._clock, self._root, self._partition, timeout_ms=timeout_ms
         )
+        return lock
 
     def close(self) -> None:
         """Close the lock file; the lock may still be taken again."""
@@ -205,3 +244,29 @@ class WriterLock:
         return InvalidRequestError(
             f"partition {self._partition} is not being written", expected="`writing()`"
         )
+
+
+class Guard:
+    """Stands around a `with` block that takes a partition's lock, and has nothing stay held.
+
+    Args:
+        lock: The lock; what is held of it now stays.
+    """
+
+    __slots__ = ("_depth", "_lock")
+
+    def __init__(self, lock: WriterLock) -> None:
+        self._lock = lock
+        self._depth = lock.depth
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None or self._lock.depth != self._depth:
+            self._lock.settle(self._depth)

@@ -129,6 +129,8 @@ class FileRecords:
                 got=f"{found.size} bytes",
                 expected="no file",
             )
+        else:
+            self._inode = found.inode
 
     def stat(self) -> FileStat:
         """Return facts about the file.
