@@ -117,9 +117,7 @@ def is_locked(root: Path) -> bool:
     return lock is None
 
 
-@pytest.mark.parametrize(
-    "call", [append, nested, PartitionLog.flush, PartitionLog.roll, PartitionLog.catch_up]
-)
+@pytest.mark.parametrize("call", [append, nested, PartitionLog.roll, PartitionLog.catch_up])
 def test_an_interrupted_call_leaves_no_lock_held_and_a_handle_that_goes_on(
     call: Callable[[PartitionLog], object], tmp_path: Path
 ) -> None:
