@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["BatchAppender", "append_batch"]
 
 _STAGED_COLUMN: Final = "staged"
+_WHOLE_NUMBERS: Final = frozenset({"flush.messages", "flush.ms", "lock.timeout.ms"})
 
 
 def append_batch(
@@ -97,7 +98,7 @@ def append_batch(
 def _check_types(given: Mapping[str, object]) -> None:
     """Refuse a topic 5 now, rather than report with the first batch that no topic 5 is there."""
     for name, value in given.items():
-        expected = int if name.startswith("flush.") else str
+        expected = int if name in _WHOLE_NUMBERS else str
         if value is not None and type(value) is not expected:
             raise InvalidOptionError(
                 f"append_batch takes no such value as {name}",
