@@ -62,15 +62,15 @@ def lag(settings: Settings, *, checkpoints: tuple[str, ...], over: int | None) -
 
 
 def _rows(manager: "LogManager", reader: "Reader") -> Iterator[dict[str, Any]]:
-    """Yield a row for each partition that a reader reads, by the rule that maintenance goes by."""
+    """Yield a row for each partition that a reader reads, or is going to read."""
     from streamlog.topic import TopicPartition
 
     read = {partition.topic for partition in reader.position.offsets}
     for topic in sorted(read.intersection(manager.topics())):
         for number in manager.partitions(topic):
             partition, log = TopicPartition(topic, number), manager.reader(topic, number)
-            needed = reader.needed_from(partition, log.topic_id)
-            if needed is None:
+            first = reader.goes_on_from(partition, log.topic_id)
+            if first is None:
                 continue
             yield {
                 "group": reader.name,
@@ -78,5 +78,5 @@ def _rows(manager: "LogManager", reader: "Reader") -> Iterator[dict[str, Any]]:
                 "partition": number,
                 "currentOffset": reader.stands_at(partition, log.topic_id),
                 "logEndOffset": log.high_watermark,
-                "lag": max(0, log.high_watermark - max(needed, log.log_start_offset)),
+                "lag": max(0, log.high_watermark - max(first, log.log_start_offset)),
             }

@@ -2,6 +2,7 @@
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,35 @@ def test_a_reader_that_writes_its_own_position_is_read_back(root: str) -> None:
     (reader,) = list_readers(FS, root)
     assert (reader.name, reader.committed_ms, reader.checkpoint) == ("billing", NOW, None)
     assert reader.position.offsets == position(p0=7, p1=9)
+
+
+def test_sources_of_one_group_keep_each_others_topics(root: str) -> None:
+    """A join of two topics is one query with two sources, and often has one group."""
+    minutes = 7 * 24 * 60
+    for turn in range(3):
+        write_progress(root, "join", {"orders": {"0": 7 + turn, "1": 9}}, now_ms=NOW + turn)
+        write_progress(root, "join", {"clicks": {"0": turn}}, now_ms=NOW + turn)
+        (reader,) = list_readers(FS, root)
+        clicks = {TopicPartition("clicks", 0): turn}
+        assert reader.position.offsets == position(p0=7 + turn, p1=9) | clicks
+    write_progress(root, "join", {"clicks": {"0": 5}}, now_ms=NOW + 2 + minutes * 60_000)
+    assert list_readers(FS, root)[0].position.offsets[ORDERS] == 9
+    write_progress(root, "join", {"clicks": {"0": 5}}, now_ms=NOW + 3 + minutes * 60_000)
+    assert ORDERS not in list_readers(FS, root)[0].position.offsets
+
+
+def test_sources_of_one_group_that_write_at_once_lose_nothing(root: str) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        for turn in range(20):
+            topics = [f"topic{number}" for number in range(4)]
+            jobs = [
+                pool.submit(write_progress, root, "join", {topic: {"0": turn}}, now_ms=NOW)
+                for topic in topics
+            ]
+            for job in jobs:
+                job.result()
+            (reader,) = list_readers(FS, root)
+            assert reader.position.offsets == {TopicPartition(each, 0): turn for each in topics}
 
 
 def test_what_a_query_has_finished_is_read_from_its_checkpoint(root: str, tmp_path: Path) -> None:
@@ -136,6 +166,7 @@ def test_what_a_reader_needs_of_a_partition() -> None:
     )
     needed = [reader.needed_from(TopicPartition("orders", n), "A" * 22) for n in range(5)]
     assert needed == [7, None, 9, 0, 0]
-    assert reader.needed_from(ORDERS, "B") == 0  # created again: to be read from its beginning
+    # created again: to be read from its beginning, should the query go on at all
+    assert (reader.needed_from(ORDERS, "B"), reader.goes_on_from(ORDERS, "B")) == (None, 0)
     assert reader.needed_from(TopicPartition("clicks", 0), "A" * 22) is None
     assert json.dumps(reader.position.to_json())

@@ -21,9 +21,10 @@ import logging
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
+from streamlog.clock import SystemClock
 from streamlog.errors import (
     CorruptCheckpointError,
     FileMissingError,
@@ -32,13 +33,13 @@ from streamlog.errors import (
     StreamLogError,
 )
 from streamlog.fs.api import FileSystem, OpenMode
-from streamlog.fs.files import make_directories, read_file, write_file_atomically
+from streamlog.fs.files import acquire_lock, make_directories, read_file, write_file_atomically
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.names import temporary_path
 from streamlog.log.commits.query_checkpoint import QueryCheckpoint
 from streamlog.log.maintenance.source_offsets import SourceOffset, parse_source_offset
 from streamlog.log.planted import refuse_planted
-from streamlog.log.roots import is_our_root, state_path
+from streamlog.log.roots import is_our_root, read_server_config, state_path
 from streamlog.topic import TopicPartition
 
 __all__ = [
@@ -58,6 +59,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}", re.ASCII)
 _SUFFIX: Final = ".json"
 _MAX_SIZE: Final = 1 << 26
 _MINUTE_MS: Final = 60_000
+_LOCK_TIMEOUT_MS: Final = 30_000
 
 _logger = logging.getLogger(__name__)
 
@@ -72,6 +74,7 @@ class Reader:
         committed_ms: When it said so.
         checkpoint: The directory its position is read from, None where it writes it itself.
         problem: Why the position may be old: the checkpoint cannot be read.
+        topics_ms: When it said so of topics that it did not name the last time.
     """
 
     name: str
@@ -79,29 +82,32 @@ class Reader:
     committed_ms: int
     checkpoint: str | None = None
     problem: str | None = None
+    topics_ms: Mapping[str, int] = field(default_factory=dict)
 
     def is_silent(self, now_ms: int, retention_minutes: int) -> bool:
         """Tell whether it has not moved for so long that nothing is kept for it."""
         return now_ms - self.committed_ms > retention_minutes * _MINUTE_MS
 
-    def stands_at(self, partition: TopicPartition, topic_id: str | None) -> int | None:
-        """Return the offset it has recorded in a partition, None where that means nothing now.
+    def knows(self, topic: str, topic_id: str | None) -> bool:
+        """Tell whether its offsets hold in the topic that is there now.
 
-        Args:
-            partition: The partition.
-            topic_id: Of the topic that is there now; offsets of one that was deleted since do not
-                hold in the topic that was created under its name.
+        Those of a topic that was deleted do not hold in one that was created under its name.
         """
-        known = self.position.topic_ids.get(partition.topic)
-        if known is not None and topic_id is not None and known != topic_id:
+        known = self.position.topic_ids.get(topic)
+        return known is None or topic_id is None or known == topic_id
+
+    def stands_at(self, partition: TopicPartition, topic_id: str | None) -> int | None:
+        """Return the offset it has recorded in a partition, None where it has none that holds."""
+        if not self.knows(partition.topic, topic_id):
             return None
         return self.position.offsets.get(partition)
 
-    def needed_from(self, partition: TopicPartition, topic_id: str | None) -> int | None:
+    def goes_on_from(self, partition: TopicPartition, topic_id: str | None) -> int | None:
         """Return the first offset that it has not finished, None where it does not read there.
 
         A partition with a higher number than those it knows of its topic was added since: it is
-        going to be read from its beginning. So is a topic that was deleted and created again.
+        going to be read from its beginning. So is a topic that was deleted and created again,
+        should the query go on at all.
 
         Args:
             partition: The partition.
@@ -117,6 +123,16 @@ class Reader:
             partition.partition in numbers or partition.partition > max(numbers)
         )
         return 0 if is_read else None
+
+    def needed_from(self, partition: TopicPartition, topic_id: str | None) -> int | None:
+        """Return the first offset that is kept for it, None where nothing is.
+
+        Nothing is kept of a topic that was deleted and created again: a query stops there, by
+        `failOnDataLoss`.
+        """
+        if not self.knows(partition.topic, topic_id):
+            return None
+        return self.goes_on_from(partition, topic_id)
 
 
 # ---- the books ----------------------------------------------------------------------------------
@@ -259,11 +275,58 @@ def write_progress(
 ) -> None:
     """Write down that `group` has finished everything before `offsets`.
 
+    Several sources of a query may have one group, for topics of their own: what others wrote of
+    other topics stays, until it is as old as `offsets.retention.minutes`.
+
     Raises:
+        LockTimeoutError: Another source kept the lock of the readers.
         StorageError: It cannot be written.
     """
-    document = {"group": group, "committedMs": now_ms, "offsets": offsets}
-    _write_document(fs or LocalFileSystem(), progress_path(root, group), document)
+    fs, path = fs or LocalFileSystem(), progress_path(root, group)
+    lock = acquire_lock(
+        fs,
+        SystemClock(),
+        state_path(root, "locks", "readers"),
+        shared=False,
+        timeout_ms=_LOCK_TIMEOUT_MS,
+        what=f"the readers of {root}",
+    )
+    try:
+        document = {"group": group, "committedMs": now_ms, "offsets": offsets}
+        _write_document(fs, path, {**document, **_of_other_topics(fs, root, group, document)})
+    finally:
+        lock.release()
+
+
+def _of_other_topics(
+    fs: FileSystem, root: str, group: str, document: Mapping[str, Any]
+) -> dict[str, object]:
+    """Return what a new document keeps of the one it replaces; nothing where it has all topics."""
+    try:
+        before = _load(fs, progress_path(root, group))
+    except (FileMissingError, CorruptCheckpointError):
+        return {}
+    mine = parse_source_offset(document["offsets"])
+    topics = {partition.topic for partition in mine.offsets}
+    written_ms = {
+        topic: before.topics_ms.get(topic, before.committed_ms)
+        for topic in {partition.topic for partition in before.position.offsets} - topics
+    }
+    if not written_ms:
+        return {}
+    oldest = document["committedMs"] - (
+        read_server_config(fs, root).offsets_retention_minutes * _MINUTE_MS
+    )
+    kept = {topic: ms for topic, ms in sorted(written_ms.items()) if ms >= oldest}
+    merged = SourceOffset(
+        offsets={**before.position.of_topics(kept), **mine.offsets},
+        leader_epochs=mine.leader_epochs,
+        topic_ids={
+            **{each: id_ for each, id_ in before.position.topic_ids.items() if each in kept},
+            **mine.topic_ids,
+        },
+    )
+    return {"offsets": merged.to_json(), "otherTopicsMs": kept} if kept else {}
 
 
 def _write(fs: FileSystem, root: str, reader: Reader) -> None:
@@ -288,20 +351,33 @@ def recorded_reader(fs: FileSystem, root: str, name: str) -> Reader:
         CorruptCheckpointError: Its file cannot be understood.
         StorageError: It cannot be read.
     """
-    path = progress_path(root, name)
+    reader = _load(fs, progress_path(root, name))
+    return reader if reader.checkpoint is None else _with_checkpoint(fs, reader)
+
+
+def _load(fs: FileSystem, path: str) -> Reader:
+    """Return a reader as its file describes it."""
     data = read_file(fs, path, max_size=_MAX_SIZE)
     try:
         document = json.loads(data)
         position = parse_source_offset(document["offsets"])
         committed_ms, checkpoint = document["committedMs"], document.get("checkpoint")
+        topics_ms = dict(document.get("otherTopicsMs", {}))
         if type(committed_ms) is not int or not isinstance(checkpoint, str | None):
             raise TypeError(f"committedMs {committed_ms!r}, checkpoint {checkpoint!r}")
+        if not all(type(number) is int for number in topics_ms.values()):
+            raise TypeError(f"otherTopicsMs {topics_ms!r}")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise _unreadable(path, data, error) from error
     except InvalidOptionError as error:
         raise _unreadable(path, data, error) from error
-    reader = Reader(name=name, position=position, committed_ms=committed_ms, checkpoint=checkpoint)
-    return reader if checkpoint is None else _with_checkpoint(fs, reader)
+    return Reader(
+        name=os.path.basename(path).removesuffix(_SUFFIX),
+        position=position,
+        committed_ms=committed_ms,
+        checkpoint=checkpoint,
+        topics_ms=topics_ms,
+    )
 
 
 def _unreadable(path: str, data: bytes, error: Exception) -> CorruptCheckpointError:

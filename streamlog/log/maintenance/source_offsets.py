@@ -17,7 +17,7 @@ Checkpoints written before this shape hold `{"$leaderEpochs": {"orders": {"0": 3
 import base64
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias, TypeGuard
 
@@ -57,6 +57,10 @@ class SourceOffset:
     offsets: Mapping[TopicPartition, int]
     leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    def of_topics(self, topics: Container[str]) -> dict[TopicPartition, int]:
+        """Return the offsets of some topics."""
+        return {each: offset for each, offset in self.offsets.items() if each.topic in topics}
 
     def to_json(self) -> dict[str, dict[str, int]]:
         """Return what Spark is to store, in the one order that makes equal offsets equal text."""
