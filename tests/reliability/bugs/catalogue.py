@@ -376,6 +376,32 @@ BUGS: Final = (
         Edit("streamlog.log.writer_lock",
              "            self._lock.settle(self._depth)\n", "            pass\n"),
     ), "pytest", ("tests/log/test_interrupts.py",)),
+    Bug("70 a large batch after a small one is collected by the driver", (
+        Edit("streamlog.spark.small_batch",
+             "MAX_ROWS: Final = 50_000\n", "MAX_ROWS: Final = 50_000_000\n"),
+    ), "pytest", (
+        "tests/spark/test_foreach_batch.py::"
+        "test_a_large_batch_after_a_small_one_is_not_collected",
+    )),
+    Bug("71 rows that are too many for the driver are left out", (
+        Edit("streamlog.spark.small_batch",
+             "    if whole < table.num_rows:\n", "    if not whole:\n"),
+    ), "pytest", (
+        "tests/spark/test_foreach_batch.py::"
+        "test_a_large_batch_after_a_small_one_is_not_collected",
+    )),
+    Bug("72 what is decoded at once is bounded by compressed bytes alone", (
+        Edit("streamlog.records.decode", "        enough=wanted.max_bytes,\n", ""),
+    ), "pytest", ("tests/records/test_pieces.py",)),
+    Bug("73 the sink builds batches that decompress to more than is read", (
+        Edit("streamlog.spark.encode",
+             "                        max_decompressed=target.config."
+             "effective_max_decompressed_bytes,\n", ""),
+    ), "pytest", ("tests/spark/test_encode.py",)),
+    Bug("74 a commit is decided that nobody can decompress", (
+        Edit(f"{COMMITS}.admission",
+             "        _check_decompressed(buffer, table, config, where)\n", ""),
+    ), "pytest", ("tests/log/test_admission.py",)),
 )
 
 WITHOUT_A_BUG: Final = {  # each is one of replication between roots, which does not exist
