@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import Popen
-from time import sleep
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -39,6 +38,13 @@ def started(*arguments: object) -> "Iterator[Popen[bytes]]":
     finally:
         process.kill()
         process.communicate()
+
+
+def read_lines(process: "Popen[bytes]", count: int) -> None:
+    """Read some lines of what a command prints: it has begun, and knows the topic."""
+    assert process.stdout is not None
+    for _ in range(count):
+        assert process.stdout.readline()
 
 
 def cat(root: Path, *arguments: object) -> Ran:
@@ -290,8 +296,8 @@ def test_following_to_an_end_is_wrong_use(filled: Path) -> None:
 
 
 def test_following_reads_partitions_that_are_added_later(filled: Path) -> None:
-    with started("cat", "orders", "--path", filled, "-f", "-o", "end", "-c", 1) as process:
-        sleep(1)
+    with started("cat", "orders", "--path", filled, "-f", "-c", 13) as process:
+        read_lines(process, 12)
         with LogManager.open(filled) as manager:
             manager.alter_topic("orders", partitions=5)
             manager.log("orders", 4).append([Record(value=b"late")])
@@ -303,9 +309,7 @@ def test_following_reads_partitions_that_are_added_later(filled: Path) -> None:
 @pytest.mark.parametrize("is_recreated", [False, True])
 def test_following_ends_when_the_topic_is_deleted(filled: Path, is_recreated: bool) -> None:
     with started("cat", "orders", "--path", filled, "-f") as process:
-        assert process.stdout is not None
-        for _ in range(12):
-            process.stdout.readline()
+        read_lines(process, 12)
         with LogManager.open(filled) as manager:
             manager.delete_topic("orders")
             if is_recreated:
