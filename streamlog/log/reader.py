@@ -8,9 +8,9 @@ calls.
 """
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Final, TypeVar
 
 import numpy as np
@@ -33,6 +33,7 @@ from streamlog.log.iteration import IterableLog
 from streamlog.log.leftovers import LogFile, live_logs
 from streamlog.log.producers import ProducerStateManager
 from streamlog.log.read import Bounds, FetchInfo, fetch, size_between, split
+from streamlog.log.scope import one_thread_at_a_time
 from streamlog.log.segments import Segments
 from streamlog.log.time_search import max_timestamp, offset_for_timestamp
 from streamlog.log.topics import check_decompressed_bytes, readable_decompressed_bytes
@@ -59,6 +60,8 @@ _ATTEMPTS: Final = 10  # at listing a directory that changes
 class LogReader(IterableLog):
     """A partition open for reading only; see `LogReader.open`. Iterating yields its records.
 
+    Threads that share one take turns; to read at the same time, each opens its own.
+
     Attributes:
         path: Its directory.
         topic_partition: What the directory is named after.
@@ -69,6 +72,7 @@ class LogReader(IterableLog):
         self.path = path if self._only_base is None else os.path.dirname(path)
         self.topic_partition: TopicPartition = check_partition_directory(self.path)
         self._fs = fs
+        self._guard = threading.RLock()
         self._root = os.path.dirname(self.path)
         self._config = LogConfig()
         self._limit = max_decompressed_bytes  # None: not known before it is needed
@@ -140,6 +144,7 @@ class LogReader(IterableLog):
         return self.log_end_offset
 
     @property
+    @one_thread_at_a_time
     def last_stable_offset(self) -> int:
         """Below it no transaction is open."""
         unstable = self._asked(self._transactions).first_unstable_offset
@@ -148,6 +153,7 @@ class LogReader(IterableLog):
         return max(self.log_start_offset, min(unstable, self.high_watermark))
 
     @property
+    @one_thread_at_a_time
     def unindexed_aborts(self) -> tuple[AbortedTxn, ...]:
         """The aborted transactions below the last stable offset that no transaction index has.
 
@@ -159,6 +165,7 @@ class LogReader(IterableLog):
         return tuple(self._unindexed)
 
     @property
+    @one_thread_at_a_time
     def open_transactions(self) -> list[int]:
         """The first offset of each transaction that is open, ascending."""
         return self._asked(self._transactions).open_transactions
@@ -186,6 +193,7 @@ class LogReader(IterableLog):
         return self._segments.size
 
     @property
+    @one_thread_at_a_time
     def leader_epochs(self) -> LeaderEpochCache:
         """Which epoch starts where, as its file says now."""
         stamp = _stamp(self._fs.stat(f"{self.path}/leader-epoch-checkpoint"))
@@ -213,6 +221,7 @@ class LogReader(IterableLog):
         return -1 if epoch is None else epoch
 
     # ---- the poll ----------------------------------------------------------------------------
+    @one_thread_at_a_time
     def refresh(self) -> None:
         """Learn what was written, rolled or deleted since.
 
@@ -230,8 +239,8 @@ class LogReader(IterableLog):
             self._follow_tail()
         has_moved = directory.mtime_ns != self._directory_mtime_ns
         if has_moved or self._has_rolled() or self._is_replaced():
-            self._directory_mtime_ns = directory.mtime_ns
             self._relist()
+            self._directory_mtime_ns = directory.mtime_ns  # of before: what came since is seen
 
     _learn = refresh  # what an iteration does before it reads on
 
@@ -325,6 +334,7 @@ class LogReader(IterableLog):
             return None
 
     # ---- read --------------------------------------------------------------------------------
+    @one_thread_at_a_time
     def read(
         self,
         offset: int,
@@ -401,6 +411,7 @@ class LogReader(IterableLog):
             hint=how_to_go_on(active.path),
         )
 
+    @one_thread_at_a_time
     def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:
         """Return the first record whose timestamp is at least `timestamp` (ms), or None."""
         self._allow_decompressing()
@@ -408,6 +419,7 @@ class LogReader(IterableLog):
             lambda: offset_for_timestamp(self._segments, timestamp, self.log_start_offset)
         )
 
+    @one_thread_at_a_time
     def max_timestamp(self) -> OffsetAndTimestamp | None:
         """Return the first record of the largest timestamp, or None."""
         self._allow_decompressing()
@@ -421,10 +433,12 @@ class LogReader(IterableLog):
             for segment in self._segments:
                 segment.config = self._config
 
+    @one_thread_at_a_time
     def split(self, start_offset: int, end_offset: int, parts: int) -> list[tuple[int, int]]:
         """Cut a range of offsets into at most `parts` ranges of about equal bytes."""
         return self._asked(lambda: split(self._segments, start_offset, end_offset, parts))
 
+    @one_thread_at_a_time
     def size_between(self, start_offset: int, end_offset: int) -> int:
         """Return about how many bytes lie between two offsets."""
         return self._asked(lambda: size_between(self._segments, start_offset, end_offset))
@@ -463,6 +477,7 @@ class LogReader(IterableLog):
         last = indexed[-1].last_offset if indexed else active.base_offset - 1
         self._unindexed = [txn for txn in self._unindexed if txn.last_offset > last]
 
+    @one_thread_at_a_time
     def close(self) -> None:
         """Release the files; closing twice does no harm."""
         for segment in self._segments:
@@ -471,12 +486,7 @@ class LogReader(IterableLog):
     def __enter__(self) -> "LogReader":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -3,10 +3,38 @@
 A generator costs several times what the calls do, at each entry, and an append enters two.
 """
 
+import functools
+import threading
 from collections.abc import Callable
 from types import TracebackType
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-__all__ = ["Scope"]
+__all__ = ["Guarded", "Scope", "one_thread_at_a_time"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Guarded(Protocol):
+    """Something with a lock for its threads."""
+
+    _guard: threading.RLock
+
+
+G = TypeVar("G", bound=Guarded)
+
+
+def one_thread_at_a_time(
+    method: Callable[Concatenate[G, P], R],
+) -> Callable[Concatenate[G, P], R]:
+    """Run a method under its object's `_guard`, which one thread may take several times."""
+
+    @functools.wraps(method)
+    def alone(self: G, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self._guard:
+            return method(self, *args, **kwargs)
+
+    return alone
 
 
 class Scope:

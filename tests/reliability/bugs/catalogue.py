@@ -372,6 +372,11 @@ BUGS: Final = (
              "        self.check_named()  # or what is called durable",
              "        # or what is called durable"),
     ), "pytest", ("tests/log/test_replaced_files.py",)),
+    Bug("68 threads that share a reader get into each other's way", (
+        Edit("streamlog.log.scope",
+             "        with self._guard:\n            return",
+             "        if True:\n            return"),
+    ), "pytest", ("tests/log/test_shared_reader.py",)),
     Bug("69 a lock stays held where Ctrl-C strikes on the way in or out", (
         Edit("streamlog.log.writer_lock",
              "            self._lock.settle(self._depth)\n", "            pass\n"),

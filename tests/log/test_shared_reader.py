@@ -1,0 +1,92 @@
+"""One reader in the hands of several threads, as a `LogManager` gives it to all of them."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+
+import pytest
+
+from streamlog.clock import ManualClock
+from streamlog.fs.api import File, OpenMode
+from streamlog.fs.memory import MemoryFileSystem
+from streamlog.log.manager import LogManager
+from streamlog.log.partition_log import PartitionLog
+from streamlog.log.reader import LogReader
+from streamlog.records.builder import BatchBuilder
+from streamlog.records.record import Record
+
+NOW = 1_700_000_000_000
+PATH = "/logs/orders-0"
+
+
+class InterferingFileSystem(MemoryFileSystem):
+    """Lets another thread refresh the reader whenever it opens a file to read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reader: LogReader | None = None
+        self.threads: list[threading.Thread] = []
+
+    def open(self, path: str, mode: OpenMode) -> File:  # type: ignore[override]
+        reader, self.reader = self.reader, None
+        if reader is not None:
+            thread = threading.Thread(target=reader.refresh)
+            self.threads.append(thread)
+            thread.start()
+            thread.join(0.2)  # it cannot end where the reader is another thread's for now
+        return super().open(path, mode)
+
+
+@pytest.fixture
+def fs() -> Iterator[InterferingFileSystem]:
+    made = InterferingFileSystem()
+    made.make_directory("/logs")
+    yield made
+    for thread in made.threads:
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def opened(fs: MemoryFileSystem) -> PartitionLog:
+    return PartitionLog.open(PATH, fs=fs, clock=ManualClock(NOW), random=Random(1))
+
+
+def test_a_reader_that_another_thread_refreshes_knows_its_transactions(
+    fs: InterferingFileSystem,
+) -> None:
+    builder = BatchBuilder(producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True)
+    builder.append(Record(b"k", b"v", (), NOW))
+    with opened(fs) as log, LogReader.open(PATH, fs=fs) as reader:
+        log.append([Record(b"k", b"v", (), NOW)])
+        log.append_as_leader(builder.build())
+        reader.refresh()
+        log.roll()
+        fs.reader = reader
+        assert reader.last_stable_offset == 1
+
+
+def test_threads_share_the_reader_of_a_manager_while_the_log_grows_and_rolls() -> None:
+    fs = MemoryFileSystem()
+    fs.make_directory("/logs")
+    opened(fs).close()
+    count = 300
+
+    def follow(manager: LogManager) -> list[int]:
+        reader, found = manager.reader("orders", 0), list[int]()
+        while len(found) < count:
+            info = reader.read(len(found), isolation="read_committed")
+            found += [each.offset for each in info.records()]
+        return found
+
+    with (
+        opened(fs) as log,
+        LogManager.open("/logs", fs=fs, clock=ManualClock(NOW)) as manager,
+        ThreadPoolExecutor(4) as threads,
+    ):
+        followers = [threads.submit(follow, manager) for _ in range(4)]
+        for number in range(count):
+            log.append([Record(b"%d" % number, b"v", (), NOW)])
+            if number % 20 == 0:
+                log.roll()
+        assert [each.result(60) for each in followers] == [list(range(count))] * 4
