@@ -38,7 +38,8 @@ def lag(settings: Settings, *, checkpoints: tuple[str, ...], over: int | None) -
       streamlog --path /tmp/log lag --checkpoint /data/checkpoints/audit --over 100000
     """
     from streamlog.cli.failures import EXIT_FINDING
-    from streamlog.cli.output import Column, Kind, Output
+    from streamlog.cli.looked_at import counted
+    from streamlog.cli.output import Column, Kind, Output, remark
     from streamlog.fs.local import LocalFileSystem
     from streamlog.log.maintenance.readers import list_readers, reader_at
     from streamlog.log.manager import LogManager
@@ -57,6 +58,11 @@ def lag(settings: Settings, *, checkpoints: tuple[str, ...], over: int | None) -
         Column("lag", "LAG", Kind.NUMBER),
     )
     Output(settings).rows(rows, columns)
+    if not readers:
+        remark(settings, "no reader is recorded: name a query's checkpoint with --checkpoint DIR")
+    elif not rows:
+        seen = counted(len(readers), "reader")
+        remark(settings, f"{seen}, and no offset of a topic of this root in what they finished")
     if over is not None and any(row["lag"] > over for row in rows):
         raise click.exceptions.Exit(EXIT_FINDING)
 

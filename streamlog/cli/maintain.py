@@ -52,7 +52,9 @@ def maintain(settings: Settings, *, once: bool, every: str | None, dry_run: bool
 
 def _tell(settings: Settings, report: "MaintenanceReport") -> None:
     from streamlog.cli.failures import Findings
+    from streamlog.cli.looked_at import looked_at
     from streamlog.cli.output import Column, Kind, Output, remark
+    from streamlog.fs.local import LocalFileSystem
 
     columns = (
         Column("topic", "TOPIC"),
@@ -68,6 +70,9 @@ def _tell(settings: Settings, report: "MaintenanceReport") -> None:
         remark(settings, line)
     if report.is_elsewhere:
         remark(settings, "nothing was done: another process is maintaining this root")
+    elif not report.deeds and not report.errors:
+        seen = looked_at(LocalFileSystem(), settings.root)
+        remark(settings, f"nothing is due; looked at {seen}")
     if report.errors:
         raise Findings(report.errors)
 

@@ -30,6 +30,8 @@ def list_(settings: Settings) -> None:
     Example:
       streamlog --path /tmp/log readers list
     """
+    from streamlog.cli.looked_at import counted
+    from streamlog.cli.output import remark
     from streamlog.clock import SystemClock
     from streamlog.fs.local import LocalFileSystem
     from streamlog.log.maintenance.readers import list_readers
@@ -52,6 +54,10 @@ def list_(settings: Settings) -> None:
             kept = held.get((reader.name, partition), 0)
             rows.append({**row, "keptBytes": 0 if is_silent else kept, "isSilent": is_silent})
     _print(settings, rows)
+    if not known:
+        remark(settings, "no reader is recorded: see streamlog readers add --help")
+    elif not rows:
+        remark(settings, f"{counted(len(known), 'reader')}, and no offset of any of them yet")
 
 
 @readers.command(short_help="Record a query by its checkpoint.", epilog=JSON_SHAPES)

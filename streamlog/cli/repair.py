@@ -42,6 +42,7 @@ def repair(settings: Settings, *, directory: str, dry_run: bool, skip_damage: bo
     import random
 
     from streamlog.cli.failures import Findings
+    from streamlog.cli.looked_at import looked_at
     from streamlog.cli.output import Column, Kind, Output, remark
     from streamlog.clock import SystemClock
     from streamlog.errors import StreamLogError
@@ -75,6 +76,9 @@ def repair(settings: Settings, *, directory: str, dry_run: bool, skip_damage: bo
         Column("why", "WHY"),
     )
     Output(settings).rows(rows, columns)
+    if not rows and not errors:
+        seen = looked_at(LocalFileSystem(), directory)
+        remark(settings, f"{directory}: nothing to repair; looked at {seen}")
     if dry_run and rows:
         how = f"{directory} --skip-damage" if skip_damage else directory
         remark(settings, f"nothing was changed; do it with: streamlog repair {how}")

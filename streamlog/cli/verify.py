@@ -39,6 +39,7 @@ def verify(
       streamlog verify /tmp/log/orders-0/00000000000000000000.index --format json
     """
     from streamlog.cli.failures import EXIT_FINDING, Findings
+    from streamlog.cli.looked_at import looked_at
     from streamlog.cli.output import Output, remark
     from streamlog.cli.progress import Progress
     from streamlog.errors import StreamLogError
@@ -50,7 +51,9 @@ def verify(
     fs = LocalFileSystem()
     findings: list[Finding] = []
     errors: list[StreamLogError] = []
+    summaries: list[str] = []
     for path in paths:
+        before = len(findings)
         try:
             with Progress(settings, f"verifying {path}", size_of_logs(fs, path)) as progress:
                 look(
@@ -63,11 +66,16 @@ def verify(
                 )
         except StreamLogError as error:
             errors.append(error)
+        else:
+            if all(each.severity is Severity.NOTE for each in findings[before:]):
+                summaries.append(f"{path}: sound; looked at {looked_at(fs, path)}")
     wrong = [each for each in findings if each.severity is not Severity.NOTE]
     for note in findings:
         if note.severity is Severity.NOTE:
             remark(settings, f"{note.path}: {note.what}: {note.got}")
     Output(settings).rows([_row(finding) for finding in wrong], _columns())
+    for summary in summaries:
+        remark(settings, summary)
     _say_what_to_do(settings, wrong)
     if errors:
         raise Findings(errors)

@@ -59,6 +59,7 @@ __all__ = [
     "CLEAN_SHUTDOWN",
     "STATE_DIRECTORY",
     "check_root",
+    "is_log_dir",
     "is_our_root",
     "make_root",
     "read_properties",
@@ -146,6 +147,17 @@ def is_our_root(fs: FileSystem, root: str) -> bool:
     """Tell whether a directory has been made a log root by streamlog, completely."""
     found = fs.stat(server_properties_path(root))
     return found is not None and found.kind is FileKind.FILE
+
+
+def is_log_dir(fs: FileSystem, root: str) -> bool:
+    """Tell whether a directory is a log root or a broker's log.dir, by files beside partitions.
+
+    Raises:
+        StorageError: It cannot be listed.
+    """
+    names = fs.list(root)
+    known = (META_PROPERTIES, STATE_DIRECTORY)
+    return any(name in known or _OF_A_LOG_DIR.fullmatch(name) for name in names)
 
 
 # ---- looking at a root ----------------------------------------------------------------------

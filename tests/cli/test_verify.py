@@ -99,3 +99,48 @@ def test_what_is_no_damage_goes_to_stderr(tmp_path: Path) -> None:
     assert ran.out == b""
     assert "files wait to be removed" in ran.error
     assert ok("verify", tmp_path / "clean-log.dir/retained-0", "--quiet").error == ""
+
+
+def test_a_sound_root_is_called_sound_with_what_was_looked_at(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    ok("--path", root, "topics", "create", "orders", "--partitions", 2)
+    ran = ok("verify", root)
+    assert ran.error == f"{root}: sound; looked at 1 topic, 2 partitions, 0 B\n"
+    assert ran.out == b""
+    assert ok("verify", root, "--quiet").error == ""
+
+
+def test_a_directory_without_a_log_is_not_called_sound(tmp_path: Path) -> None:
+    (tmp_path / "backup-2").mkdir()
+    (tmp_path / "backup-2" / "data.txt").write_text("a")
+    (tmp_path / "empty").mkdir()
+    for path in (tmp_path, tmp_path / "empty"):
+        ran = streamlog("verify", path)
+        assert (ran.code, ran.out) == (2, b"")
+        assert "there is no log here" in ran.error
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("maintain",), "nothing is due; looked at 1 topic, 1 partition, 0 B"),
+        (("maintain", "--dry-run"), "nothing is due; looked at 1 topic, 1 partition, 0 B"),
+        (("readers", "list"), "no reader is recorded"),
+        (("lag",), "no reader is recorded"),
+    ],
+)
+def test_a_verb_that_finds_nothing_says_so_beside_the_data(
+    tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    root = tmp_path / "root"
+    ok("--path", root, "topics", "create", "orders")
+    ran = ok("--path", root, *words, "--format", "json")
+    assert ran.out == b"[]\n"
+    assert said in ran.error
+    assert ok("--path", root, *words, "--quiet").error == ""
+
+
+def test_a_repair_that_finds_nothing_says_so(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    ok("--path", root, "topics", "create", "orders")
+    assert "nothing to repair; looked at 1 topic" in ok("repair", root).error

@@ -1,6 +1,7 @@
 """What a path names, looked at whole: a log root, a partition's directory, one file."""
 
 import os
+import shlex
 from collections.abc import Callable
 from typing import Final
 
@@ -21,7 +22,7 @@ from streamlog.log.locks import broker_lock_path
 from streamlog.log.meta_properties import read_meta_properties
 from streamlog.log.partition_metadata import read_topic_id
 from streamlog.log.producer_snapshot import MAX_SNAPSHOT_SIZE, decode_snapshot
-from streamlog.log.roots import is_our_root
+from streamlog.log.roots import is_log_dir, is_our_root
 from streamlog.log.topics import (
     check_decompressed_bytes,
     find_partitions,
@@ -72,7 +73,7 @@ def verify(
 
     Raises:
         UnknownTopicError: There is nothing.
-        InvalidRequestError: A file of no kind that is known.
+        InvalidRequestError: A file of no kind that is known, or a directory without a log.
         StorageError: It cannot be read.
     """
     if max_decompressed_bytes is not None:
@@ -103,6 +104,14 @@ def verify(
     is_partition = list(partitions.values()) == [path]
     root = os.path.dirname(path) if is_partition else path
     repeated = Repeated(fs, root, clock, report)
+    if not partitions and not is_log_dir(fs, root):
+        raise InvalidRequestError(
+            "there is no log here, so there is nothing to verify",
+            path=path,
+            got="a directory without a partition",
+            expected="a log root, a broker's log.dir, a partition's directory, or a file of one",
+            hint="see what is there: ls -la " + shlex.quote(path),
+        )
     if not is_partition:
         repeated.report(lambda: _look_at_root(fs, root, is_deep=is_deep), root)
     known = RootFiles(fs, root, lambda _: None)
