@@ -104,14 +104,8 @@ def verify(
     is_partition = list(partitions.values()) == [path]
     root = os.path.dirname(path) if is_partition else path
     repeated = Repeated(fs, root, clock, report)
-    if not partitions and not is_log_dir(fs, root):
-        raise InvalidRequestError(
-            "there is no log here, so there is nothing to verify",
-            path=path,
-            got="a directory without a partition",
-            expected="a log root, a broker's log.dir, a partition's directory, or a file of one",
-            hint="see what is there: ls -la " + shlex.quote(path),
-        )
+    if not partitions:
+        _check_log_dir(fs, root)
     if not is_partition:
         repeated.report(lambda: _look_at_root(fs, root, is_deep=is_deep), root)
     known = RootFiles(fs, root, lambda _: None)
@@ -119,6 +113,22 @@ def verify(
         look = _PartitionLook(fs, root, partition, directory, known, is_deep=is_deep)
         look.is_alone, look.limit = is_partition, max_decompressed_bytes
         repeated.report(_once_with_progress(look, on_progress), directory)
+
+
+def _check_log_dir(fs: FileSystem, path: str) -> None:
+    """Raise for a directory that holds no log: it would pass for a sound one.
+
+    Raises:
+        InvalidRequestError: It is neither a log root nor a broker's log.dir.
+    """
+    if not is_log_dir(fs, path):
+        raise InvalidRequestError(
+            "there is no log here, so there is nothing to verify",
+            path=path,
+            got="a directory without a partition",
+            expected="a log root, a broker's log.dir, a partition's directory, or a file of one",
+            hint=f"see what is there: ls -la {shlex.quote(path)}",
+        )
 
 
 class _PartitionLook:
