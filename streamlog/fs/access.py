@@ -107,8 +107,8 @@ def adopt(descriptor: int, replaced: FileStat) -> None:
 
 
 def _give_to_owner_of(directory: str, descriptor: int) -> None:
-    above, made = os.stat(directory), os.fstat(descriptor)
-    if above.st_uid != _SUPERUSER and made.st_uid == _SUPERUSER:
+    above = os.stat(directory)
+    if above.st_uid != _SUPERUSER and os.fstat(descriptor).st_uid == _SUPERUSER:
         with _allowed():
             os.fchown(descriptor, above.st_uid, above.st_gid)
 
