@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from streamlog.clock import Clock
 from streamlog.errors import FileMissingError, StreamLogError
+from streamlog.fs.open_files import open_files
 from streamlog.log.commits.commit_target import CommitTarget
 from streamlog.log.root_marks import RootMarks
 from streamlog.topic import TopicPartition
@@ -90,10 +91,11 @@ def write_recovery_points(
     """
     ordered = sorted(logs, key=lambda log: log.topic_partition)
     failed: dict[TopicPartition, StreamLogError] = {}
-    for first in range(0, len(ordered), LOCKED_AT_ONCE):
+    at_once = max(1, min(LOCKED_AT_ONCE, open_files.limit // 2))
+    for first in range(0, len(ordered), at_once):
         with contextlib.ExitStack() as held:
             points: dict[TopicPartition, int] = {}
-            for log in ordered[first : first + LOCKED_AT_ONCE]:
+            for log in ordered[first : first + at_once]:
                 try:
                     held.enter_context(log.writing())
                 except StreamLogError as error:

@@ -20,6 +20,7 @@ from typing import Final
 from streamlog.clock import Clock
 from streamlog.errors import InvalidRequestError
 from streamlog.fs.api import FileLock, FileSystem
+from streamlog.fs.open_files import open_files
 from streamlog.log import locks
 from streamlog.log.locks import SharedState, StateFlag
 from streamlog.log.waiting import Patience
@@ -63,6 +64,7 @@ class WriterLock:
         self._lock: FileLock | None = None
         self._paused: FileLock | None = None
         self._depth = 0
+        self.was_used = self.is_listed = False
         self._owner: int | None = None  # the thread that holds it
         self._left: bytes | None = None  # the state this handle left last, None for no such
         self._generation = 0
@@ -159,6 +161,7 @@ class WriterLock:
         if paused is not None:
             if paused.resume():
                 self._lock, self._paused = paused, None
+                self.was_used = True
                 return paused
             self._paused = None
             paused.release()
@@ -166,7 +169,20 @@ class WriterLock:
         self._lock = lock = locks.take_partition_lock(
             self._fs, self._clock, self._root, self._partition, timeout_ms=timeout_ms
         )
+        open_files.keep(self)
         return lock
+
+    def release_file(self) -> bool:
+        """Close the lock file that is kept for the next time, from any thread; False while held."""
+        if not self._threads.acquire(blocking=False):
+            return False
+        try:
+            if self._depth:
+                return False
+            self.close()
+            return True
+        finally:
+            self._threads.release()
 
     def close(self) -> None:
         """Close the lock file; the lock may still be taken again."""

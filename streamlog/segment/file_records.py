@@ -7,7 +7,8 @@
 
 Offsets ascend from batch to batch; a batch says its own size, so the file is walked from the
 front, or from any place where a batch is known to start. It is opened when first needed and
-stays open, so that reading goes on when its name has changed or gone.
+stays open, so that reading goes on when its name has changed or gone, unless so many files are open
+that it is let go (`streamlog.fs.open_files`): then it is opened again, or found to be another one.
 """
 
 import contextlib
@@ -28,6 +29,7 @@ from streamlog.errors import (
     LimitExceededError,
 )
 from streamlog.fs.api import File, FileStat, FileSystem, OpenMode
+from streamlog.fs.open_files import open_files
 from streamlog.records.batch import BatchScan, ScanStop
 from streamlog.records.layout import (
     HEADER_SIZE_UP_TO_MAGIC,
@@ -102,12 +104,23 @@ class FileRecords:
     Source: org.apache.kafka.common.record.FileRecords.
     """
 
-    __slots__ = ("_file", "_fs", "_inode", "_lock", "_mode", "path")
+    __slots__ = (
+        "__weakref__",
+        "_file",
+        "_fs",
+        "_inode",
+        "_lock",
+        "_mode",
+        "is_listed",
+        "path",
+        "was_used",
+    )
 
     def __init__(self, fs: FileSystem, path: str, *, writable: bool) -> None:
         self._fs = fs
         self._mode = OpenMode.WRITE if writable else OpenMode.READ
         self._file: File | None = None
+        self.was_used = self.is_listed = False
         self._inode: int | None = None
         self._lock = Lock()
         self.path = path
@@ -120,8 +133,9 @@ class FileRecords:
         """
         found = self._fs.stat(self.path)
         if found is None:
-            self._file = self._fs.open(self.path, OpenMode.CREATE)
-            self._inode = self._file.stat().inode
+            file = self._file = self._fs.open(self.path, OpenMode.CREATE)
+            self._inode = file.stat().inode
+            open_files.keep(self)
         elif found.size:
             raise FileExistsAlreadyError(
                 "trying to roll a new segment over one that holds records",
@@ -176,16 +190,26 @@ class FileRecords:
                 file = self._file
                 if file is None:
                     file = self._file = self._open()
+                    open_files.keep(self)
+        self.was_used = True
         return file
 
     def _open(self) -> File:
         file = self._fs.open(self.path, self._mode)
-        if self._inode is not None and file.stat().inode != self._inode:
+        inode = file.stat().inode
+        if self._inode is None:
+            self._inode = inode  # it may be let go and opened again: then it has to be this one
+        elif inode != self._inode:
             file.close()
             raise FileMissingError(
                 "segment was replaced since it was listed", path=self.path, operation="open"
             )
         return file
+
+    def release_file(self) -> bool:
+        """Drop the file, which a reader may be using; the next use opens it again."""
+        self._file = None
+        return True
 
     # ---- read --------------------------------------------------------------------------------
     def find(
@@ -315,7 +339,7 @@ class FileRecords:
         Raises:
             StorageError: The file may hold any prefix of them.
         """
-        (self._file or self.file).pwrite(buffer, position)
+        self.file.pwrite(buffer, position)
 
     def rename(self, path: str) -> None:
         """Give the file another path; reading goes on.
@@ -325,8 +349,9 @@ class FileRecords:
         """
         self._fs.rename(self.path, path)
         self.path = path
-        if self._file is not None:
-            self._file.path = path
+        file = self._file
+        if file is not None:
+            file.path = path
 
     def remove(self) -> None:
         """Remove the file's name, where there is one; reading goes on."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from streamlog.errors import FileMissingError, StorageError
 from streamlog.fs.api import File, FileSystem, OpenMode
+from streamlog.fs.open_files import open_files
 
 __all__ = ["IndexFile"]
 
@@ -27,20 +28,24 @@ class IndexFile:
     """
 
     __slots__ = (
+        "__weakref__",
         "_entry_size",
         "_file",
         "_fs",
         "_is_dirty",
         "_is_longer",
         "_written",
+        "is_listed",
         "path",
         "was_created",
+        "was_used",
     )
 
     def __init__(self, fs: FileSystem, path: str, entry_size: int) -> None:
         self._fs = fs
         self._entry_size = entry_size
         self._file: File | None = None
+        self.was_used = self.is_listed = False
         self._written = _UNKNOWN
         self._is_longer = False
         self._is_dirty = True
@@ -82,7 +87,8 @@ class IndexFile:
         """
         if self._written == count and not self._is_longer:
             return
-        file = self._file or self._opened()
+        file = self._opened()
+        self.was_used = True
         if self._written == _UNKNOWN or self._is_longer:
             kept = max(self._written, 0)
             file.truncate(kept * self._entry_size)
@@ -103,14 +109,22 @@ class IndexFile:
             raise
 
     def _opened(self) -> File:
-        if self._file is None:
+        file = self._file
+        if file is None:
             try:
-                self._file = self._fs.open(self.path, OpenMode.WRITE)
+                file = self._fs.open(self.path, OpenMode.WRITE)
             except FileMissingError:
-                self._file = self._fs.open(self.path, OpenMode.CREATE)
+                file = self._fs.open(self.path, OpenMode.CREATE)
                 self.was_created = True
                 self._written, self._is_longer = 0, False
-        return self._file
+            self._file = file
+            open_files.keep(self)
+        return file
+
+    def release_file(self) -> bool:
+        """Drop the file, which a writer may be using; the next use opens it again."""
+        self._file = None
+        return True
 
     def create(self) -> None:
         """Make an empty file where there is none."""
@@ -118,12 +132,14 @@ class IndexFile:
 
     def sync(self) -> None:
         """Make what was stored durable; the directory is synced by the caller."""
-        if self._file is None and self._is_dirty:
+        file = self._file
+        if file is None and self._is_dirty:
             # What a dead process left unsynced is made durable too.
             with contextlib.suppress(FileMissingError):
-                self._file = self._fs.open(self.path, OpenMode.WRITE)
-        if self._file is not None and self._is_dirty:
-            self._file.sync()
+                file = self._file = self._fs.open(self.path, OpenMode.WRITE)
+                open_files.keep(self)
+        if file is not None and self._is_dirty:
+            file.sync()
         self._is_dirty = False
 
     def rename(self, path: str) -> None:
@@ -131,8 +147,9 @@ class IndexFile:
         with contextlib.suppress(FileMissingError):
             self._fs.rename(self.path, path)
         self.path = path
-        if self._file is not None:
-            self._file.path = path
+        file = self._file
+        if file is not None:
+            file.path = path
 
     def remove(self) -> None:
         """Remove the file, where there is one."""
@@ -143,6 +160,6 @@ class IndexFile:
 
     def close(self) -> None:
         """Release the handle; the file is opened again when needed."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()

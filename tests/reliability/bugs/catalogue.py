@@ -407,6 +407,11 @@ BUGS: Final = (
         Edit(f"{COMMITS}.admission",
              "        _check_decompressed(buffer, table, config, where)\n", ""),
     ), "pytest", ("tests/log/test_admission.py",)),
+    Bug("62 whatever was opened stays open", (
+        Edit("streamlog.fs.open_files",
+             "                    is_kept = not keeper.release_file()\n",
+             "                    is_kept = False\n"),
+    ), "pytest", ("tests/log/test_open_files.py",)),
 )
 
 WITHOUT_A_BUG: Final = {  # each is one of replication between roots, which does not exist
