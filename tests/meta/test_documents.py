@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
+from streamlog.config import LogConfig
 from streamlog.server_config import ServerConfig
 from streamlog.spark.options import OPTIONS
 from streamlog.spark.schema import COLUMN_NAMES
@@ -17,7 +18,8 @@ from tests.meta import options_page
 from tests.meta.repository import ROOT, files, name
 
 DOCUMENTS = [path for path in files(".md") if "decisions" not in path.parts]
-SETTINGS = ServerConfig().to_properties()  # a key of ours looks like a module
+# a key of ours looks like a module
+SETTINGS = {**ServerConfig().to_properties(), **LogConfig().to_properties()}
 TOP_LEVEL = ("streamlog/", "streaming_jobs/", "tests/", "conf/", "examples/", ".ci/")
 
 _CODE = re.compile(r"`([^`\n]+)`")
