@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from streamlog.clock import Clock
-from streamlog.errors import FileMissingError, StreamLogError
+from streamlog.errors import FileMissingError, StreamLogError, UnknownTopicError
 from streamlog.fs.open_files import open_files
 from streamlog.log.commits.commit_target import CommitTarget
 from streamlog.log.root_marks import RootMarks
@@ -66,7 +66,7 @@ def close_together(logs: "Sequence[PartitionLog]", marks: RootMarks, clock: Cloc
                 with log.changing() as files:
                     files.seal(clock.now_ms())
                 sealed.append(log)
-            except FileMissingError:
+            except (FileMissingError, UnknownTopicError):
                 pass  # its topic was deleted
             except StreamLogError as error:
                 errors.append(error)

@@ -44,6 +44,7 @@ def test_options_come_with_names_in_lower_case_as_spark_sends_them():
         app_id="daily",
         on_mismatch="skip",
         checkpoint_location="/cp",
+        query_name="q",
     )
 
 
