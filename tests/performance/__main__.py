@@ -10,7 +10,7 @@ from pkgutil import iter_modules
 import tests.performance
 from tests.performance.comparison import Comparison
 
-HELPERS = ("comparison", "partitions", "peers", "queries")
+HELPERS = ("commit_width", "comparison", "partitions", "peers", "queries")
 
 
 def names() -> list[str]:

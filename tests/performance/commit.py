@@ -21,6 +21,7 @@ from streamlog.log.commits.staging import Stager
 from streamlog.log.manager import LogManager
 from streamlog.records.builder import encode_columns
 from streamlog.topic import TopicPartition
+from tests.performance.commit_width import compare_widths
 from tests.performance.comparison import Comparison, interleaved
 from tests.performance.peers import records
 
@@ -86,3 +87,4 @@ def compare(rounds: int = 3) -> Iterator[Comparison]:
                     higher_is_better=False,
                 )
             chores.wait()
+    yield from compare_widths()
