@@ -1,14 +1,12 @@
 """One reader in the hands of several threads, as a `LogManager` gives it to all of them."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
-import pytest
-
 from streamlog.clock import ManualClock
-from streamlog.fs.api import File, OpenMode
+from streamlog.fs.faults import FaultyFileSystem
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.log.manager import LogManager
 from streamlog.log.partition_log import PartitionLog
@@ -20,50 +18,48 @@ NOW = 1_700_000_000_000
 PATH = "/logs/orders-0"
 
 
-class InterferingFileSystem(MemoryFileSystem):
-    """Lets another thread refresh the reader whenever it opens a file to read."""
+class InterferingFileSystem(FaultyFileSystem):
+    """Lets another thread do something when a log is next read."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.reader: LogReader | None = None
+    def __init__(self, inner: MemoryFileSystem) -> None:
+        super().__init__(inner)
+        self.work: Callable[[], None] | None = None
         self.threads: list[threading.Thread] = []
 
-    def open(self, path: str, mode: OpenMode) -> File:  # type: ignore[override]
-        reader, self.reader = self.reader, None
-        if reader is not None:
-            thread = threading.Thread(target=reader.refresh)
+    def reading(self, name: str, path: str) -> None:
+        work, is_due = self.work, name == "pread" and path.endswith(".log")
+        if work is not None and is_due:
+            self.work = None
+            thread = threading.Thread(target=work)
             self.threads.append(thread)
             thread.start()
-            thread.join(0.2)  # it cannot end where the reader is another thread's for now
-        return super().open(path, mode)
-
-
-@pytest.fixture
-def fs() -> Iterator[InterferingFileSystem]:
-    made = InterferingFileSystem()
-    made.make_directory("/logs")
-    yield made
-    for thread in made.threads:
-        thread.join(10)
-        assert not thread.is_alive()
+            thread.join(0.5)  # it cannot end where the reader is another thread's for now
 
 
 def opened(fs: MemoryFileSystem) -> PartitionLog:
     return PartitionLog.open(PATH, fs=fs, clock=ManualClock(NOW), random=Random(1))
 
 
-def test_a_reader_that_another_thread_refreshes_knows_its_transactions(
-    fs: InterferingFileSystem,
-) -> None:
+def test_a_reader_that_another_thread_refreshes_knows_its_transactions() -> None:
     builder = BatchBuilder(producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True)
     builder.append(Record(b"k", b"v", (), NOW))
-    with opened(fs) as log, LogReader.open(PATH, fs=fs) as reader:
+    fs = MemoryFileSystem()
+    fs.make_directory("/logs")
+    interfering = InterferingFileSystem(fs)
+    with opened(fs) as log, LogReader.open(PATH, fs=interfering) as reader:
         log.append([Record(b"k", b"v", (), NOW)])
         log.append_as_leader(builder.build())
         reader.refresh()
-        log.roll()
-        fs.reader = reader
+
+        def roll_and_refresh() -> None:
+            log.roll()
+            reader.refresh()  # which forgets what it knows of producers
+
+        interfering.work = roll_and_refresh
         assert reader.last_stable_offset == 1
+        (thread,) = interfering.threads
+        thread.join(10)
+        assert not thread.is_alive()
 
 
 def test_threads_share_the_reader_of_a_manager_while_the_log_grows_and_rolls() -> None:
