@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from streamlog.fs.files import NAME_IS_DURABLE
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log.reader import LogReader
 from streamlog.log.verify.findings import Finding
@@ -152,7 +153,8 @@ def check_disk(directory: Path, bound: int) -> int:
         raise BrokenError(f"{len(findings)} findings: {findings[0]}")
     left = [path.name for path in root.rglob("*") if path.name.endswith(LEFTOVERS)]
     for parts in (".streamlog", "staging"), (".streamlog", "commits", "pending"):
-        left += [path.name for path in root.joinpath(*parts).rglob("*") if path.is_file()]
+        found = root.joinpath(*parts).rglob("*")
+        left += [path.name for path in found if path.is_file() and path.name != NAME_IS_DURABLE]
     if left:
         raise BrokenError(f"{len(left)} leftovers: {sorted(left)[:4]}")
     size = logs_size(root)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from streamlog.log.commits.staging import is_staged_name
 from tests.support.killing_job import POINTS
 from tests.support.sink import Checkpoint, sorted_values
 
@@ -88,4 +89,4 @@ def test_a_worker_killed_after_staging_leaves_a_file_that_nobody_names(root, tmp
 def staged_files(root):
     """Return the names of all staged files."""
     below = Path(root.path, ".streamlog/staging").rglob("*")
-    return {path.name for path in below if path.is_file()}
+    return {path.name for path in below if is_staged_name(path.name)}
