@@ -206,6 +206,7 @@ def half_dead(root):
             root.append("orders", partition, [value])
     for partition in range(2):
         root.append("users", partition, TEN[:2])
+    root.manager.close()  # or its handles would find their files replaced
     damaged = os.path.join(root.path, "orders-1", f"{0:020}.log")
     with open(damaged, "r+b") as file:
         file.seek(os.path.getsize(damaged) // 2)
