@@ -231,7 +231,8 @@ def files(
     found: dict[str, object] = {**logs(directory)}
     if has_indexes:
         found |= indexes(directory)
-    epochs = (directory / "leader-epoch-checkpoint").read_text().splitlines()[2:]
+    checkpoint = directory / "leader-epoch-checkpoint"  # Kafka writes one without epochs, too
+    epochs = checkpoint.read_text().splitlines()[2:] if checkpoint.exists() else []
     starts = (max(log_start_offset, int(each.split()[1])) for each in epochs)
     begun = [each for each, start in zip(epochs, starts, strict=True) if start < log_end_offset]
     found["leader-epoch-checkpoint"] = begun
