@@ -21,6 +21,7 @@ from streamlog.fs.local import LocalFileSystem
 from streamlog.log import registry, roots, topics
 from streamlog.log.checkpoints import write_high_watermarks
 from streamlog.log.commits.chores import Chores, at_once
+from streamlog.log.commits.pending import PendingDecisions
 from streamlog.log.description import (
     PartitionDescription,
     TopicDescription,
@@ -75,6 +76,7 @@ class LogManager:
         self.root = root
         self.fs, self.clock, self._random, self._chores = fs, clock, random, chores
         self.marks = RootMarks(fs, clock, root)
+        self._decisions = PendingDecisions(fs, root)
         self.patience = Patience()
         self._lock_timeout_ms = lock_timeout_ms
         self._guard = threading.RLock()
@@ -343,6 +345,7 @@ class LogManager:
             random=self._random,
             lock_timeout_ms=self.patience,
             marks=self.marks,
+            decisions=self._decisions,
         )
 
     def reader(self, topic: str, partition: int) -> "LogReader":
@@ -376,6 +379,7 @@ class LogManager:
                     self.root,
                     open_logs=self.logs,
                     marks=self.marks,
+                    decisions=self._decisions,
                     lock_timeout_ms=self.patience,
                     chores=self._chores,
                 )

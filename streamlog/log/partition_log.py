@@ -21,6 +21,9 @@ from streamlog.fs.api import Buffer, FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.log import locks, registry, topics
 from streamlog.log.append import AppendInfo, OffsetAndTimestamp, whole_batches
+from streamlog.log.commits.apply import apply_waiting
+from streamlog.log.commits.ledger import Ledgers
+from streamlog.log.commits.pending import PendingDecisions
 from streamlog.log.iteration import IterableLog
 from streamlog.log.local_log import LocalLog
 from streamlog.log.log_facts import LogFacts
@@ -63,6 +66,7 @@ class PartitionLog(LogFacts, IterableLog):
         random: random_module.Random,
         lock_timeout_ms: float | Patience | None,
         marks: RootMarks | None,
+        decisions: PendingDecisions | None,
     ) -> None:
         self.path, self.root = path, os.path.dirname(path)
         self.topic_partition = partition = check_partition_directory(path)
@@ -70,6 +74,7 @@ class PartitionLog(LogFacts, IterableLog):
         locks.refuse_live_broker(fs, self.root)
         refuse_planted(fs, self.root, str(partition))
         self.topic_id = registry.ensure_partition(fs, clock, self.root, partition, random=random)
+        self._decisions = decisions or PendingDecisions(fs, self.root)
         source = topics.ConfigFiles(fs, self.root, partition.topic)
         server = read_server_config(fs, self.root)
         patience = Patience.of(lock_timeout_ms, default_ms=server.streamlog_lock_timeout_ms)
@@ -91,14 +96,19 @@ class PartitionLog(LogFacts, IterableLog):
             partition=partition,
             topic_id=self.topic_id,
             marks=marks or RootMarks(fs, clock, self.root),
+            decisions=self._decisions,
             config_source=source if config is None else None,
             apply_pending=self._apply_pending,
         )
         self._writer = OpenWriter.enter(fs, clock, self.root) if marks is None else None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Look at the files for the first time; where that fails, release everything."""
         try:
             self.catch_up()
-            self._log.remove_deleted(clock.now_ms())
-        except BaseException:  # nobody has a handle that could be closed
+            self._log.remove_deleted(self._clock.now_ms())
+        except BaseException:  # the caller gets no handle that it could close
             self._session.close(lambda: None)
             self._leave(in_order=False)
             raise
@@ -114,6 +124,7 @@ class PartitionLog(LogFacts, IterableLog):
         random: random_module.Random | None = None,
         lock_timeout_ms: float | Patience | None = None,
         marks: RootMarks | None = None,
+        decisions: PendingDecisions | None = None,
     ) -> "PartitionLog":
         """Open a partition for writing; make its topic where that is missing.
 
@@ -128,6 +139,7 @@ class PartitionLog(LogFacts, IterableLog):
             random: For topic ids and jitter.
             lock_timeout_ms: How long to wait for another writer; the root's setting by default.
             marks: Those of the `LogManager` that stands for this writer in the root's books.
+            decisions: Those of the `LogManager`, so that each is parsed once for all partitions.
 
         Returns:
             The open partition; close it, or use it as a context manager.
@@ -157,6 +169,7 @@ class PartitionLog(LogFacts, IterableLog):
             random=random or random_module.Random(),
             lock_timeout_ms=lock_timeout_ms,
             marks=marks,
+            decisions=decisions,
         )
 
     # ---- the lock ----------------------------------------------------------------------------
@@ -192,7 +205,8 @@ class PartitionLog(LogFacts, IterableLog):
         self._session.set_pending(pending)
 
     def _apply_pending(self) -> None:
-        topics.commit_log(self._fs, self._clock, self.root).apply_pending(self)
+        ledgers = Ledgers(self._fs, self.root)
+        apply_waiting(self._fs, self.root, self, self._decisions, ledgers)
 
     # ---- append ------------------------------------------------------------------------------
     def append(

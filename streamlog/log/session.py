@@ -29,6 +29,7 @@ from streamlog.errors import (
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.log import checkpoints, topics
 from streamlog.log.commits.decided import DecidedRecords, retire_commits
+from streamlog.log.commits.pending import PendingDecisions
 from streamlog.log.flush import FlushTimer
 from streamlog.log.local_log import LocalLog
 from streamlog.log.locks import SharedState, StateFlag
@@ -61,6 +62,7 @@ class WriterSession:
         partition: What the partition is called.
         topic_id: The id of the topic the handle was opened for.
         marks: The recovery points and log starts of the root.
+        decisions: What commits of the root have decided and not retired.
         config_source: Where the settings come from; None: they are fixed.
         apply_pending: Applies the decided commits that wait for this partition.
 
@@ -85,13 +87,14 @@ class WriterSession:
         partition: TopicPartition,
         topic_id: str,
         marks: RootMarks,
+        decisions: PendingDecisions,
         config_source: topics.ConfigFiles | None,
         apply_pending: Callable[[], None],
     ) -> None:
         self._fs, self._clock, self._log, self._lock = fs, clock, log, lock
         self._path, self._root = path, root
         self._partition, self._topic_id, self._marks = partition, topic_id, marks
-        self._decided = DecidedRecords(fs, root, partition, topic_id)
+        self._decided = DecidedRecords(fs, root, partition, topic_id, decisions)
         self._config_source = config_source
         self._apply_pending = apply_pending
         self._timer = FlushTimer(self._flush_by_timer)

@@ -44,6 +44,7 @@ from streamlog.topic import check_topic_name, parse_partition_directory
 
 if TYPE_CHECKING:
     from streamlog.log.commits.commit_log import CommitLog
+    from streamlog.log.commits.pending import PendingDecisions
     from streamlog.log.commits.retirement import OpenLogs
     from streamlog.log.root_marks import RootMarks
     from streamlog.log.waiting import Patience
@@ -350,6 +351,7 @@ def commit_log(
     *,
     open_logs: "OpenLogs | None" = None,
     marks: "RootMarks | None" = None,
+    decisions: "PendingDecisions | None" = None,
     lock_timeout_ms: "float | Patience | None" = None,
     chores: Chores = at_once,
 ) -> "CommitLog":
@@ -362,6 +364,7 @@ def commit_log(
         clock=clock,
         open_logs=open_logs,
         marks=marks,
+        decisions=decisions,
         lock_timeout_ms=lock_timeout_ms,
         chores=chores,
     )

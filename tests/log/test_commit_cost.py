@@ -8,13 +8,18 @@ from random import Random
 import pytest
 
 from streamlog.fs.faults import FaultyFileSystem, Operation
+from streamlog.fs.files import read_file
 from streamlog.fs.memory import MemoryFile, MemoryFileSystem
 from streamlog.log import checkpoints
+from streamlog.log.commits import pending
 from streamlog.log.commits.app_lock import app_lock_path
 from streamlog.log.commits.chores import BackgroundChores
 from streamlog.log.commits.commit_log import CommitLog
+from streamlog.log.commits.decisions import parse_decision
+from streamlog.log.commits.pending import PendingDecisions
 from streamlog.log.locks import lock_path
 from streamlog.log.manager import LogManager
+from streamlog.log.partition_log import PartitionLog
 from streamlog.topic import TopicPartition
 from tests.support.commits import APP, Scene
 
@@ -131,6 +136,92 @@ def test_one_that_cannot_be_opened_leaves_none_open() -> None:
     wide.commit()
 
 
+# ---- decisions that wait --------------------------------------------------------------------
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files of decisions in the order in which they are parsed."""
+    paths: list[str] = []
+
+    def noted(content: bytes, path: str) -> object:
+        paths.append(path)
+        return parse_decision(content, path)
+
+    monkeypatch.setattr(pending, "parse_decision", noted)
+    return paths
+
+
+def decided(commits: int) -> Wide:
+    """Return a root with that many decisions that are not retired, and its process gone."""
+    wide = Wide(MANY)
+    for _ in range(commits):
+        wide.commit()
+    wide.fs = FaultyFileSystem(wide.scene.memory.crash_clone(Random(0), power=True))
+    return wide
+
+
+def sizes_of(wide: Wide, directory: PendingDecisions) -> list[int]:
+    """Return the sizes of the decisions' files, in bytes."""
+    paths = [f"{directory.path}/{name}" for name in directory.names()]
+    return [len(read_file(wide.fs, path, max_size=1 << 20)) for path in paths]
+
+
+def test_each_decision_is_parsed_once_however_many_partitions_are_opened(
+    parsed: list[str],
+) -> None:
+    wide = decided(3)
+    root, clock = wide.scene.root, wide.scene.clock
+    with LogManager.open(root, fs=wide.fs, clock=clock) as manager:
+        for number in wide.partitions:
+            assert manager.log("wide", number).log_end_offset == 3
+        manager.commits.retire()
+        manager.log("wide", 0).truncate_to(1)
+    assert len(parsed) == len(set(parsed)) == 3
+
+
+def test_a_partition_opened_alone_parses_each_decision_once(parsed: list[str]) -> None:
+    wide = decided(3)
+    path = f"{wide.scene.root}/wide-0"
+    with PartitionLog.open(path, fs=wide.fs, clock=wide.scene.clock) as log:
+        assert log.log_end_offset == 3
+        log.truncate_to(3)
+    assert len(parsed) == len(set(parsed)) == 3
+
+
+def test_decisions_kept_in_memory_are_bounded_and_all_of_them_are_applied(
+    monkeypatch: pytest.MonkeyPatch, parsed: list[str]
+) -> None:
+    wide = decided(3)
+    directory = PendingDecisions(wide.fs, wide.scene.root)
+    names = directory.names()
+    sizes = sizes_of(wide, directory)
+    monkeypatch.setattr(pending, "KEPT_SIZE", sizes[0] + sizes[1])
+    with LogManager.open(wide.scene.root, fs=wide.fs, clock=wide.scene.clock) as manager:
+        for number in wide.partitions:
+            assert manager.log("wide", number).log_end_offset == 3
+    times = [parsed.count(f"{directory.path}/{each}") for each in names]
+    assert times == [1, 1, MANY], "two fit, and the third one is parsed for each partition"
+
+
+def test_what_is_retired_leaves_room_for_other_decisions(
+    monkeypatch: pytest.MonkeyPatch, parsed: list[str]
+) -> None:
+    wide = decided(1)
+    directory = PendingDecisions(wide.fs, wide.scene.root)
+    (size,) = sizes_of(wide, directory)
+    monkeypatch.setattr(pending, "KEPT_SIZE", size + size // 2)
+    scene = Scene(wide.fs)
+    for version in range(1, 4):
+        assert directory.load(directory.names()[0]) is not None
+        parsed.clear()
+        assert directory.load(directory.names()[0]) is not None
+        assert not parsed, "it is kept"
+        scene.commits.retire()
+        assert directory.names() == []
+        rows = {number: [b"row"] for number in wide.partitions}
+        scene.commit(version, [scene.stage(version, rows, topic="wide")])
+
+
+# ---- locks ----------------------------------------------------------------------------------
 def test_no_log_is_synced_while_the_lock_of_its_app_is_held(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

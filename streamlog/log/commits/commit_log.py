@@ -90,6 +90,7 @@ class CommitLog:
             Without it, only what needs no other partitions can be done: `apply_pending`,
             `pending`, `last_version`, `abort`.
         marks: The recovery points of the root, shared with the partitions that are opened.
+        decisions: The decisions of the root that are not retired, shared with them as well.
         lock_timeout_ms: How long to wait for another committer of the same app.
         chores: Does what a commit leaves to be done: it retires.
     """
@@ -102,6 +103,7 @@ class CommitLog:
         clock: Clock,
         open_logs: OpenLogs | None = None,
         marks: RootMarks | None = None,
+        decisions: PendingDecisions | None = None,
         lock_timeout_ms: float | Patience | None = None,
         chores: Chores = at_once,
     ) -> None:
@@ -111,7 +113,7 @@ class CommitLog:
         self._patience = Patience.of(lock_timeout_ms, default_ms=DEFAULT_LOCK_TIMEOUT_MS)
         self._chores = chores
         self._turn = threading.Lock()
-        self._pending = PendingDecisions(fs, root)
+        self._pending = decisions or PendingDecisions(fs, root)
         self._ledgers = Ledgers(fs, root)
         self._area = StagingArea(fs, root)
         self._retirement = Retirement(

@@ -28,12 +28,20 @@ class DecidedRecords:
         root: The log root.
         partition: The partition.
         topic_id: The id of its topic.
+        pending: The decisions of the root.
     """
 
-    def __init__(self, fs: FileSystem, root: str, partition: TopicPartition, topic_id: str) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        root: str,
+        partition: TopicPartition,
+        topic_id: str,
+        pending: PendingDecisions,
+    ) -> None:
         self._fs = fs
         self._partition, self._topic_id = partition, topic_id
-        self._pending = PendingDecisions(fs, root)
+        self._pending = pending
         self._ledgers = Ledgers(fs, root)
         self._area = StagingArea(fs, root)
 

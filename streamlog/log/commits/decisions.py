@@ -143,13 +143,6 @@ class Decision:
         """Name of its file."""
         return f"{app_key(self.identity.app)}@{self.number:020d}"
 
-    def part_for(self, partition: TopicPartition) -> DecidedPart | None:
-        """Return what it does to `partition`, None for nothing."""
-        for part in self.parts:
-            if part.topic_partition == partition:
-                return part
-        return None
-
 
 # ---- to bytes -------------------------------------------------------------------------------
 def format_decision(decision: Decision) -> bytes:

@@ -1,14 +1,15 @@
 """The decisions that are not retired: files in `.streamlog/commits/pending`.
 
 The directory holds what is not retired and nothing older: at most some dozen decisions an app.
-Decisions never change, so those that were read once are kept.
+A decision never changes, so each one is read once by a process and kept until it is retired.
 """
 
 import contextlib
 import logging
 import re
+import threading
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from streamlog.errors import (
     CorruptCheckpointError,
@@ -26,6 +27,7 @@ from streamlog.topic import TopicPartition
 
 __all__ = ["PendingDecisions", "decision_key", "decision_number"]
 
+KEPT_SIZE: Final = 64 << 20  # bytes of files; parsed, they take up to three times as much memory
 _NAME: Final = re.compile(r"[^@/]+@[0-9]{20}", re.ASCII)
 
 _logger = logging.getLogger(__name__)
@@ -41,20 +43,73 @@ def decision_number(name: str) -> int:
     return int(name.rpartition("@")[2])
 
 
+class _Parsed(NamedTuple):
+    """A decision, what it does to each partition, and the size of its file."""
+
+    decision: Decision
+    parts: dict[TopicPartition, DecidedPart]
+    size: int
+
+    @classmethod
+    def of(cls, decision: Decision, size: int) -> "_Parsed":
+        return cls(decision, {part.topic_partition: part for part in decision.parts}, size)
+
+
+class _Kept:
+    """The decisions that were parsed, up to `KEPT_SIZE` bytes of files; for any number of threads.
+
+    What does not fit is parsed each time: letting go of another one for it would help nobody, as
+    all of them are looked through for each partition.
+    """
+
+    __slots__ = ("_by_name", "_guard", "_size")
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, _Parsed] = {}
+        self._size = 0
+        self._guard = threading.Lock()
+
+    def get(self, name: str) -> _Parsed | None:
+        return self._by_name.get(name)
+
+    def add(self, parsed: _Parsed) -> None:
+        with self._guard:
+            name = parsed.decision.name
+            if name not in self._by_name and self._size + parsed.size <= KEPT_SIZE:
+                self._by_name[name] = parsed
+                self._size += parsed.size
+
+    def drop(self, name: str) -> None:
+        with self._guard:
+            self._drop(name)
+
+    def drop_all_but(self, names: Iterable[str]) -> None:
+        with self._guard:
+            for gone in self._by_name.keys() - names:
+                self._drop(gone)
+
+    def _drop(self, name: str) -> None:
+        parsed = self._by_name.pop(name, None)
+        self._size -= 0 if parsed is None else parsed.size
+
+
 class PendingDecisions:
     """The decisions of a root that are not retired.
+
+    One object serves all partitions that a process opens through one `LogManager`: opening a
+    partition looks through all decisions, and parsing them takes longer than all the rest.
 
     Args:
         fs: Where the root is.
         root: The log root.
     """
 
-    __slots__ = ("_fs", "_known", "_root", "path")
+    __slots__ = ("_fs", "_kept", "_root", "path")
 
     def __init__(self, fs: FileSystem, root: str) -> None:
         self._fs, self._root = fs, root
         self.path = f"{root}/.streamlog/commits/pending"
-        self._known: dict[str, Decision] = {}
+        self._kept = _Kept()
 
     def names(self) -> list[str]:
         """Return the names of all decisions: apps in order, each one's oldest first.
@@ -66,8 +121,7 @@ class PendingDecisions:
             names = [name for name in self._fs.list(self.path) if _NAME.fullmatch(name)]
         except FileMissingError:
             names = []
-        for gone in self._known.keys() - names:
-            self._known.pop(gone, None)  # a sweep may be at work
+        self._kept.drop_all_but(names)
         return names
 
     def load(self, name: str) -> Decision | None:
@@ -77,15 +131,20 @@ class PendingDecisions:
             CorruptCheckpointError: It cannot be read, so nobody knows what it names.
             StorageError: The disk refuses.
         """
-        decision = self._known.get(name)
-        if decision is None:
+        parsed = self._load(name)
+        return None if parsed is None else parsed.decision
+
+    def _load(self, name: str) -> _Parsed | None:
+        parsed = self._kept.get(name)
+        if parsed is None:
             path = f"{self.path}/{name}"
             try:
                 content = read_file(self._fs, path, max_size=MAX_SEALED_SIZE)
             except FileMissingError:
                 return None
-            decision = self._known[name] = parse_decision(content, path)
-        return decision
+            parsed = _Parsed.of(parse_decision(content, path), len(content))
+            self._kept.add(parsed)
+        return parsed
 
     def naming(self, partition: TopicPartition) -> list[tuple[Decision, DecidedPart]]:
         """Return the decisions that name `partition`, in the order of their offsets there.
@@ -100,18 +159,18 @@ class PendingDecisions:
         found = []
         names = self.names()
         for name in names:
-            decision = self._load_unless_elsewhere(name, names, partition)
-            part = None if decision is None else decision.part_for(partition)
-            if decision is not None and part is not None:
-                found.append((decision, part))
+            parsed = self._load_unless_elsewhere(name, names, partition)
+            part = None if parsed is None else parsed.parts.get(partition)
+            if parsed is not None and part is not None:
+                found.append((parsed.decision, part))
         return sorted(found, key=lambda row: (row[1].base_offset, row[0].name))
 
     def _load_unless_elsewhere(
         self, name: str, names: Iterable[str], partition: TopicPartition
-    ) -> Decision | None:
+    ) -> _Parsed | None:
         """Return a decision, None where it is gone or is damaged and of other topics."""
         try:
-            return self.load(name)
+            return self._load(name)
         except CorruptCheckpointError as error:
             key = decision_key(name)
             others = (each for each in names if each != name and decision_key(each) == key)
@@ -182,7 +241,7 @@ class PendingDecisions:
         if decision.number == 1:  # whoever decided before has made sure of the directory
             make_directories(self._fs, self.path)
         create_file_atomically(self._fs, path, content)
-        self._known[decision.name] = decision
+        self._kept.add(_Parsed.of(decision, len(content)))
 
     def stands(self, decision: Decision) -> bool:
         """Tell whether a decision of that name is there; True where the disk does not say."""
@@ -207,7 +266,7 @@ class PendingDecisions:
         """
         with contextlib.suppress(FileMissingError):
             self._fs.remove(f"{self.path}/{name}")
-        self._known.pop(name, None)
+        self._kept.drop(name)
 
     def of_app(self, app: str) -> list[str]:
         """Return the names of an app's decisions, oldest first.
