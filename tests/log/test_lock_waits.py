@@ -6,12 +6,13 @@ from random import Random
 import pytest
 
 from streamlog.clock import ManualClock
-from streamlog.errors import LockTimeoutError
+from streamlog.errors import CorruptRecordError, LockTimeoutError
 from streamlog.fs.api import OpenMode
 from streamlog.fs.files import acquire_lock, write_lock_holder
 from streamlog.fs.memory import MemoryFileSystem
-from streamlog.log.commits import admission, commit_log
+from streamlog.log.commits import admission, extents
 from streamlog.log.commits.app_lock import app_lock_path, locked_app
+from streamlog.log.commits.commit_target import HeldPartitions
 from streamlog.log.commits.identity import CommitIdentity, app_key
 from streamlog.log.commits.replay import ReplayRule
 from streamlog.log.locks import lock_path, locks_directory
@@ -20,7 +21,7 @@ from streamlog.log.manager import LogManager
 from streamlog.log.partition_log import PartitionLog
 from streamlog.log.waiting import PROGRESS_MS, wait_for_lock
 from streamlog.topic import TopicPartition
-from tests.support.commits import APP, NOW, ROOT, Scene, batches_of
+from tests.support.commits import APP, NOW, ROOT, Scene, batches_of, rows_of
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 NAMES = ("commit", "apps", "root", "topics", "open", "maintenance", "commit-00", "apps-0")
@@ -49,33 +50,98 @@ def test_what_is_staged_is_checked_before_any_partition_is_locked(
         checked.append(part.topic_partition)
         check(config, part, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(commit_log, "check_part", look)
+    monkeypatch.setattr(admission, "check_part", look)
     scene.commit(1)
     assert checked == [T0, T1]
 
 
-def test_settings_that_changed_before_the_lock_was_had_are_checked_again_under_it(
+@pytest.fixture
+def inflated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was done with staged bytes beside copying them, in order."""
+    done: list[str] = []
+
+    def noting(name: str) -> None:
+        original = getattr(admission, name)
+
+        def noted(*arguments: object, **named: object) -> object:
+            done.append(name)
+            return original(*arguments, **named)
+
+        monkeypatch.setattr(admission, name, noted)
+
+    for name in ("check_decompressed", "decode_pieces"):
+        noting(name)
+    return done
+
+
+def test_what_is_not_kept_in_memory_is_neither_inflated_nor_decoded_under_the_locks(
+    monkeypatch: pytest.MonkeyPatch, inflated: list[str]
+) -> None:
+    monkeypatch.setattr(extents, "KEPT_SIZE", 0)
+    scene = Scene(configs={"cleanup.policy": "compact"})
+    scene.commit(0)
+    inflated.clear()
+    enter = HeldPartitions.__enter__
+
+    def entered(held: HeldPartitions) -> HeldPartitions:
+        inflated.append("locked")
+        return enter(held)
+
+    monkeypatch.setattr(HeldPartitions, "__enter__", entered)
+    scene.commit(1)
+    assert inflated == ["check_decompressed", "decode_pieces"] * 2 + ["locked"]
+    assert scene.values(0) == rows_of(0, 0) + rows_of(1, 0)
+
+
+def test_a_staged_file_that_is_damaged_after_its_check_is_not_appended(
     monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(extents, "KEPT_SIZE", 0)
+    scene = Scene()
+    scene.commit(0)
+    staged = scene.stage(1)
+    enter = HeldPartitions.__enter__
+
+    def damaged(held: HeldPartitions) -> HeldPartitions:
+        path = f"{ROOT}/.streamlog/staging/{app_key(APP)}/{staged.name}"
+        with scene.fs.open(path, OpenMode.WRITE) as file:
+            file.pwrite(b"?", staged.size - 1)
+        return enter(held)
+
+    monkeypatch.setattr(HeldPartitions, "__enter__", damaged)
+    with pytest.raises(CorruptRecordError, match="fails its checksum"):
+        scene.commit(1, [staged])
+    assert scene.values(0) == rows_of(0, 0) + rows_of(1, 0), "its batches were sound"
+    assert scene.values(1) == rows_of(0, 1), "and here a new checksum would have covered it up"
+
+
+@pytest.mark.parametrize("changes", [1, 2, 3, 4])
+def test_settings_that_changed_before_the_lock_was_had_are_checked_by_without_it(
+    monkeypatch: pytest.MonkeyPatch, changes: int
 ) -> None:
     scene = Scene()
     scene.commit(0)
-    sync = commit_log.sync_paths
-    locked = []
-    check = admission.check_part
+    locked, sizes = [], iter(range(changes))
+    enter, check = HeldPartitions.__enter__, admission.check_part
 
-    def change(*arguments: object) -> None:  # between the check and the locks
-        scene.manager.alter_topic("t", configs={"max.message.bytes": 1})
-        sync(*arguments)  # type: ignore[arg-type]
+    def change(held: HeldPartitions) -> HeldPartitions:
+        left = next(sizes, None)
+        if left is not None:
+            size = 1_000_000 - left if left < changes - 1 else 1
+            scene.manager.alter_topic("t", configs={"max.message.bytes": size})
+        return enter(held)
 
     def look(*arguments: object) -> None:
         locked.append(not is_free(scene, T0))
         check(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(commit_log, "sync_paths", change)
-    monkeypatch.setattr(commit_log, "check_part", look)
+    monkeypatch.setattr(HeldPartitions, "__enter__", change)
+    monkeypatch.setattr(admission, "check_part", look)
     with pytest.raises(Exception, match="larger than the topic takes"):
         scene.commit(1)
-    assert locked == [False, False, True]
+    # Both parts each time, and the last time the first one is refused. Somebody who changes the
+    # settings for ever cannot keep a commit from being made: that is decided under the locks.
+    assert locked == [False, False] * min(changes, 3) + [changes > 2]
     assert len(scene.pending_names()) == 1
 
 

@@ -4,13 +4,15 @@ The bytes themselves are checked, not what tasks said of them: a task may have b
 another version, and the topic's settings may have changed since it ran.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlog.clock import Clock
 from streamlog.config import LogConfig
 from streamlog.errors import (
     InconsistentTopicIdError,
@@ -21,7 +23,7 @@ from streamlog.errors import (
     RecordListTooLargeError,
     UnsupportedCompressionError,
 )
-from streamlog.log.commits.commit_target import CommitTarget
+from streamlog.log.commits.commit_target import CommitTarget, HeldPartitions
 from streamlog.log.commits.decisions import DecidedExtent, DecidedFile, DecidedPart
 from streamlog.log.commits.extents import ExtentReader
 from streamlog.log.commits.fingerprint import checksum_sum
@@ -42,8 +44,9 @@ from streamlog.records.slots import check_decompressed, naming, refusing_larger
 from streamlog.records.table import BatchTable
 from streamlog.topic import TopicPartition, parse_partition_directory
 
-__all__ = ["StagedCommit", "StagedPart", "check_part", "gather", "place_part"]
+__all__ = ["StagedCommit", "StagedPart", "check_part", "gather", "held_when_checked", "place_part"]
 
+CHECKS_WITHOUT_LOCKS: Final = 3
 LOG_APPEND_TIME: Final = "LogAppendTime"
 _FOREIGN_BITS: Final = TRANSACTIONAL_MASK | CONTROL_MASK | DELETE_HORIZON_MASK
 
@@ -130,8 +133,7 @@ def check_part(config: LogConfig, part: StagedPart, reader: ExtentReader, now_ms
     """Check all that a partition could refuse of what is staged for it; no lock is needed.
 
     Reading, inflating and checking gigabytes takes seconds: it is done before any partition's lock
-    is taken, or other writers would wait for it. Where the settings have changed by the time that
-    the locks are held, it is done again under them.
+    is taken, or other writers would wait for it (`held_when_checked`).
 
     Args:
         config: The settings of the topic.
@@ -151,6 +153,52 @@ def check_part(config: LogConfig, part: StagedPart, reader: ExtentReader, now_ms
         _check_attributes(table, config, where)
         _check_decompressed(buffer, table, config, where)
         _check_records(buffer, table, config, now_ms, where)
+
+
+@contextlib.contextmanager
+def held_when_checked(
+    logs: Sequence[CommitTarget], parts: Sequence[StagedPart], reader: ExtentReader, clock: Clock
+) -> Iterator[HeldPartitions]:
+    """Hold the locks of partitions whose parts were checked by the settings in force.
+
+    Taking a lock loads settings that have changed. The locks are given up then, and the parts
+    concerned are checked again without them. Only where the settings change each time does the
+    last check take place under the locks.
+
+    Args:
+        logs: The partitions, in the order of `parts`.
+        parts: What is staged for each of them.
+        reader: Reads the staged batches.
+        clock: Tells the time.
+
+    Raises:
+        StreamLogError: As `check_part`; or a lock cannot be had.
+    """
+    checked: list[LogConfig | None] = [None] * len(logs)
+    for _ in range(CHECKS_WITHOUT_LOCKS):
+        _check_changed(logs, parts, reader, clock, checked)
+        with HeldPartitions(logs) as held:
+            if checked == [log.config for log in logs]:
+                yield held
+                return
+    with HeldPartitions(logs) as held:
+        _check_changed(logs, parts, reader, clock, checked)
+        yield held
+
+
+def _check_changed(
+    logs: Sequence[CommitTarget],
+    parts: Sequence[StagedPart],
+    reader: ExtentReader,
+    clock: Clock,
+    checked: list[LogConfig | None],
+) -> None:
+    """Check each part whose settings are not those that it was checked by, and note them."""
+    for at, (log, part) in enumerate(zip(logs, parts, strict=True)):
+        config = log.config
+        if config != checked[at]:
+            check_part(config, part, reader, clock.now_ms())
+            checked[at] = config
 
 
 def place_part(log: CommitTarget, part: StagedPart, standing: Standing, now_ms: int) -> DecidedPart:

@@ -22,7 +22,12 @@ from streamlog.errors import (
     UnknownOutcomeError,
 )
 from streamlog.fs.api import FileSystem
-from streamlog.log.commits.admission import StagedCommit, check_part, gather, place_part
+from streamlog.log.commits.admission import (
+    StagedCommit,
+    gather,
+    held_when_checked,
+    place_part,
+)
 from streamlog.log.commits.app_lock import locked_app, remove_unused_app_locks
 from streamlog.log.commits.apply import apply_part, apply_waiting
 from streamlog.log.commits.checkpoint_note import CheckpointNote
@@ -271,19 +276,15 @@ class CommitLog:
         identity, commit = request.identity, request.commit
         logs = self._open_logs([part.topic_partition for part in commit.parts])
         reader = ExtentReader(self._fs, self._area, identity.app, commit.files)
-        checked = [log.config for log in logs]
-        for config, part in zip(checked, commit.parts, strict=True):
-            check_part(config, part, reader, self._clock.now_ms())
         if commit.files:
             self._area.sync(identity.app)
         sync_paths(self._fs, request.sync_paths)
-        with HeldPartitions(logs) as held:
+        with held_when_checked(logs, commit.parts, reader, self._clock) as held:
             now_ms = self._clock.now_ms()
-            parts = []
-            for log, part, config in zip(logs, commit.parts, checked, strict=True):
-                if log.config != config:
-                    check_part(log.config, part, reader, now_ms)
-                parts.append(place_part(log, part, history.standing, now_ms))
+            parts = [
+                place_part(log, part, history.standing, now_ms)
+                for log, part in zip(logs, commit.parts, strict=True)
+            ]
             decision = Decision(
                 identity=identity,
                 revision=revision,
