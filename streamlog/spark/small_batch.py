@@ -11,6 +11,10 @@ sum. That takes no aggregation, no shuffle and no Python worker. A row that does
 without its bytes, as a mark, and rows behind the first one that is one too many do not go at all.
 A batch with a mark is not small: what was collected of it is dropped, and its tasks stage it in a
 run of their own.
+
+To let the tasks stage every batch would be simpler, and as fast where a batch has few partitions.
+But after an aggregation it has as many as Spark shuffles into, and each of them would ask a Python
+worker for a few rows.
 """
 
 import logging

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamlog.spark.spark_session import register
 from tests.performance.peers import PrebuiltSource
@@ -59,16 +60,16 @@ def trigger_ms(
     count: int = 40,
 ) -> float:
     """Return the median duration of triggers that have a row each, back to back."""
-    checkpoint = tempfile.mkdtemp(dir=directory)
-    query = (
-        spark.readStream.format(source[0])
-        .options(**source[1])
-        .load()
-        .writeStream.format(sink[0])
-        .options(**sink[1])
-        .option("checkpointLocation", checkpoint)
-        .start()
-    )
+    stream = spark.readStream.format(source[0]).options(**source[1]).load()
+    writer = stream.writeStream.format(sink[0]).options(**sink[1])
+    return median_trigger_ms(writer, directory, warm=warm, count=count)
+
+
+def median_trigger_ms(
+    writer: DataStreamWriter, directory: Path, *, warm: int = 15, count: int = 40
+) -> float:
+    """Return the median duration of the triggers that have rows, after those that warm up."""
+    query = writer.option("checkpointLocation", tempfile.mkdtemp(dir=directory)).start()
     try:
         while True:
             if query.exception():

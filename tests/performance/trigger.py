@@ -1,26 +1,29 @@
 """The shortest trigger: one new record, back to back.
 
 Beside ours run an empty Python source, and for log to log that source into a Python sink that
-drops all. A record is appended every few milliseconds while our query runs.
+drops all; beside `append_batch` a function that collects the rows and drops them. A record is
+appended every few milliseconds while our query runs.
 """
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from streamlog.log.manager import LogManager
 from streamlog.records.builder import encode_columns
 from streamlog.records.record import Record
 from streamlog.records.validate import AppendOrigin
+from streamlog.spark import append_batch
 from tests.performance.comparison import Comparison, interleaved
 from tests.performance.peers import records
-from tests.performance.queries import spark_and_directory, trigger_ms
+from tests.performance.queries import median_trigger_ms, spark_and_directory, trigger_ms
 
 SOURCE_GOAL = 1.3
 LOG_TO_LOG_GOAL = 1.4
+EACH_BATCH_GOAL = 1.6  # a commit makes three files durable, its checkpoint others
 EVERY_S = 0.02  # far below a trigger, and rare enough to leave the cores to Spark
 LARGE_SEGMENT_BYTES = 512 << 20
 
@@ -64,6 +67,35 @@ def ours_ms(
         return trigger_ms(spark, source, sink, directory)
 
 
+def each_batch_ms(
+    spark: SparkSession, directory: Path, function: Callable[[DataFrame, int], object]
+) -> float:
+    """Return the median trigger of a query that follows a topic into `foreachBatch`."""
+    root = directory / "log"
+    stream = spark.readStream.format("streamlog").option("path", str(root))
+    rows = stream.option("subscribe", "in-small").load().select("key", "value")
+    with appending(root, "in-small"):
+        return median_trigger_ms(rows.writeStream.foreachBatch(function), directory)
+
+
+def compare_each_batch(spark: SparkSession, directory: Path, rounds: int) -> Comparison:
+    """Compare `append_batch` with collecting the rows of a batch and dropping them."""
+    append = append_batch(str(directory / "log"), topic="out-small")
+    measured = interleaved(
+        lambda: each_batch_ms(spark, directory, append),
+        lambda: each_batch_ms(spark, directory, lambda rows, _: rows.toArrow()),
+        rounds=rounds,
+    )
+    return Comparison(
+        "trigger.foreach_batch",
+        *measured,
+        "collecting the rows and dropping them",
+        "ms",
+        higher_is_better=False,
+        goal=EACH_BATCH_GOAL,
+    )
+
+
 def compare(rounds: int = 2) -> Iterator[Comparison]:
     """Yield the medians of a trigger in milliseconds."""
     with spark_and_directory() as (spark, directory):
@@ -93,3 +125,4 @@ def compare(rounds: int = 2) -> Iterator[Comparison]:
                     higher_is_better=False,
                     goal=goal,
                 )
+        yield compare_each_batch(spark, directory, rounds)
