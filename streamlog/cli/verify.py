@@ -72,7 +72,8 @@ def verify(
     wrong = [each for each in findings if each.severity is not Severity.NOTE]
     for note in findings:
         if note.severity is Severity.NOTE:
-            remark(settings, f"{note.path}: {note.what}: {note.got}")
+            got = "" if note.got is None else f": {note.got}"
+            remark(settings, f"{note.path}: {note.what}{got}")
     Output(settings).rows([_row(finding) for finding in wrong], _columns())
     for summary in summaries:
         remark(settings, summary)

@@ -144,3 +144,11 @@ def test_a_repair_that_finds_nothing_says_so(tmp_path: Path) -> None:
     root = tmp_path / "root"
     ok("--path", root, "topics", "create", "orders")
     assert "nothing to repair; looked at 1 topic" in ok("repair", root).error
+
+
+def test_a_note_without_a_value_ends_with_its_text(filled: Path) -> None:
+    (filled / "backup-2").mkdir()
+    (filled / "backup-2" / "data.txt").write_text("a")
+    assert f"{filled}/backup-2: called like a partition, and holds no log: it is left alone\n" in (
+        ok("verify", filled).error
+    )
