@@ -294,16 +294,21 @@ class LocalLog:
         Raises:
             PoisonedError: An fsync failed: nothing about these files can be believed any more.
         """
-        self._sync_records(self.segments.starting_at(self.recovery_point))
+        self._sync(now_ms)
+
+    def _sync(self, now_ms: int, *, leave_names: bool = False) -> None:
+        segments = self.segments.starting_at(self.recovery_point)
+        self._sync_records(segments, leave_names=leave_names)
         # Not the log end, which lies above the last batch where the log was cut before its start.
         self.recovery_point = self.segments.active.next_offset()
         self.last_flush_ms = now_ms
 
-    def _sync_records(self, segments: Iterable[Segment]) -> None:
+    def _sync_records(self, segments: Iterable[Segment], *, leave_names: bool = False) -> None:
         self.before_sync()
         try:
             for segment in segments:
-                segment.sync()
+                is_active = segment is self.segments.active
+                segment.sync(leave_names=leave_names and is_active)
         except StorageError as error:
             raise PoisonedError(
                 "an fsync failed: what was appended since the last one may be lost",
@@ -447,9 +452,10 @@ class LocalLog:
         """Leave the files as a clean shutdown does: final index entries, a producer snapshot."""
         self.check_named()
         producers = self.producer_state(now_ms)
-        self.segments.active.seal()
-        self.sync(now_ms)
-        producers.take_snapshot(self._fs, self._path)
+        active = self.segments.active
+        active.seal()
+        self._sync(now_ms, leave_names=True)
+        active.sync_names(is_done=producers.take_snapshot(self._fs, self._path))
         self._remove_stale_snapshots()
 
     def _remove_stale_snapshots(self) -> None:

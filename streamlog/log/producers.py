@@ -398,8 +398,11 @@ class ProducerStateManager:
             position += scan.consumed
 
     # ---- snapshots ---------------------------------------------------------------------------
-    def take_snapshot(self, fs: FileSystem, directory: str) -> None:
+    def take_snapshot(self, fs: FileSystem, directory: str) -> bool:
         """Write what is known now to `<map_end_offset>.snapshot`, durably, if it is news.
+
+        Returns:
+            Whether it was; the directory is synced then.
 
         Raises:
             StorageError: It failed.
@@ -407,10 +410,11 @@ class ProducerStateManager:
         Source: ProducerStateManager.takeSnapshot.
         """
         if self.map_end_offset <= self._snapshot_offset:
-            return
+            return False
         path = f"{directory}/{snapshot_file_name(self.map_end_offset)}"
         write_file_atomically(fs, path, encode_snapshot(self._producers.values()))
         self._snapshot_offset = self.map_end_offset
+        return True
 
 
 # ---- batches --------------------------------------------------------------------------------

@@ -461,19 +461,19 @@ class Segment:
         replace_by_copy(self._fs, self._log.records, self.base_offset, self.size)
 
     # ---- files -------------------------------------------------------------------------------
-    def sync(self) -> None:
+    def sync(self, *, leave_names: bool = False) -> None:
         """Make the log durable, its name included; of a sealed segment the indexes as well.
 
-        Those of one that grows are not worth a sync: recovery after a power cut rebuilds them.
+        Recovery rebuilds those of one that grows. With `leave_names` the caller syncs the names.
 
         Raises:
             StorageError: The disk refused; this segment must not be believed any more.
         """
-        self._files.sync()
+        self._files.sync(leave_names=leave_names)
 
-    def sync_names(self) -> None:
-        """Make the names of its files durable: all that a new, empty segment needs."""
-        self._files.sync_names()
+    def sync_names(self, *, is_done: bool = False) -> None:
+        """Make the names of its files durable, or note that a sync of the directory has done it."""
+        self._files.sync_names(is_done=is_done)
 
     def rename_suffix(self, old: SegmentSuffix, new: SegmentSuffix) -> None:
         """Rename all files of the segment, as when they are to be deleted; reading goes on.

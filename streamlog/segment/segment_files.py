@@ -86,7 +86,7 @@ class SegmentFiles:
             _logger.warning("%s", error)
 
     # ---- all files ---------------------------------------------------------------------------
-    def sync(self) -> None:
+    def sync(self, *, leave_names: bool = False) -> None:
         """Make the log durable, and what else must be; see `Segment.sync`."""
         if self.is_dirty:
             self._log.records.file.sync()
@@ -97,12 +97,13 @@ class SegmentFiles:
             file.sync()
             self.names_changed |= file.was_created
             file.was_created = False
-        self.sync_names()
+        if not leave_names:
+            self.sync_names()
         self.is_dirty = False
 
-    def sync_names(self) -> None:
+    def sync_names(self, *, is_done: bool = False) -> None:
         """Make the names of the files durable that were made since the last sync."""
-        if self.names_changed:
+        if self.names_changed and not is_done:
             self._fs.sync_directory(self._directory)
         self.names_changed = False
 

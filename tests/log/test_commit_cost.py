@@ -20,6 +20,7 @@ from streamlog.log.commits.pending import PendingDecisions
 from streamlog.log.locks import lock_path
 from streamlog.log.manager import LogManager
 from streamlog.log.partition_log import PartitionLog
+from streamlog.log.producers import ProducerStateManager
 from streamlog.topic import TopicPartition
 from tests.support.commits import APP, Scene
 
@@ -95,6 +96,37 @@ def test_closing_writes_the_recovery_points_once() -> None:
     assert checkpoint_writes(done) == 1
     marks = checkpoints.read_recovery_points(wide.fs, wide.scene.root)
     assert [marks[TopicPartition("wide", number)] for number in wide.partitions] == [1] * MANY
+
+
+def test_closing_syncs_the_directory_of_a_partition_once() -> None:
+    counts = []
+    for wide in (Wide(FEW), Wide(MANY)):
+        wide.commit()
+        counts.append(wide.recorded(wide.scene.manager.close))
+    assert syncs(counts[1]) - syncs(counts[0]) <= 5 * (MANY - FEW), "log, indexes, snapshot, names"
+    directories = [each.path for each in counts[1] if each.name == "sync_directory"]
+    assert [directories.count(f"/log/wide-{number}") for number in range(MANY)] == [1] * MANY
+
+
+def test_what_closing_left_is_durable_with_the_names_of_all_its_files() -> None:
+    wide = Wide(FEW)
+    wide.commit()
+    wide.scene.manager.close()
+    before = {each: wide.fs.list(f"/log/wide-{each}") for each in wide.partitions}
+    for seed in range(20):
+        after = wide.scene.memory.crash_clone(Random(seed), power=True)
+        assert {each: after.list(f"/log/wide-{each}") for each in wide.partitions} == before
+
+
+def test_closing_without_news_of_producers_syncs_the_names_of_new_indexes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wide = Wide(FEW)
+    wide.commit()
+    monkeypatch.setattr(ProducerStateManager, "take_snapshot", lambda *_: False)
+    wide.scene.manager.close()
+    after = wide.scene.memory.crash_clone(Random(0), power=True)
+    assert "00000000000000000000.timeindex" in after.list("/log/wide-0")
 
 
 def test_closing_what_nothing_was_appended_to_syncs_no_log() -> None:

@@ -38,7 +38,8 @@ RECOVERY: Final = "streamlog.segment.recovery"
 BUGS: Final = (
     Bug("01 data is not synced", (
         Edit(LOCAL_LOG,
-             "                segment.sync()\n        except StorageError as error:\n"
+             "                segment.sync(leave_names=leave_names and is_active)\n"
+             "        except StorageError as error:\n"
              "            raise PoisonedError(",
              "                pass\n        except StorageError as error:\n"
              "            raise PoisonedError("),
@@ -54,7 +55,7 @@ BUGS: Final = (
              "        self.segments = to",
              "        segment.sync()\n        self.segments = to"),
         Edit("streamlog.segment.segment_files",
-             "        if self.names_changed:\n", "        if False:\n"),
+             "        if self.names_changed and not is_done:\n", "        if False:\n"),
     ), "crashes", ("append", TROUBLE, "roll", "append", "flush")),
     Bug("04 a checkpoint is renamed before it is synced", (
         Edit("streamlog.fs.files",
@@ -71,9 +72,10 @@ BUGS: Final = (
     ), "crashes", ("append", "append", "roll", TROUBLE, "clean")),
     Bug("07 a failed sync is tried again", (
         Edit(LOCAL_LOG,
-             "                segment.sync()\n        except StorageError as error:\n"
+             "                segment.sync(leave_names=leave_names and is_active)\n"
+             "        except StorageError as error:\n"
              "            raise PoisonedError(",
-             "                try:\n                    segment.sync()\n"
+             "                try:\n                    segment.sync(leave_names=leave_names)\n"
              "                except StorageError:\n"
              "                    segment.close()\n                    segment.sync()\n"
              "        except StorageError as error:\n            raise PoisonedError("),
