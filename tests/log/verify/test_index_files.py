@@ -18,12 +18,19 @@ def check(entries: list[tuple[int, int]], *, batches_a_run: int) -> list[Finding
     found: list[Finding] = []
     offsets, positions = (np.array(each, np.int64) for each in zip(*entries, strict=True))
     checked = OffsetIndexCheck("0.index", OffsetEntries(offsets, positions, 0), 0, found.append)
-    step = batches_a_run * 100
-    for start in range(0, len(BATCHES), step):
-        piece = np.frombuffer(BATCHES[start : start + step], np.uint8)
-        checked.feed(Run("0.log", start, piece, scan_batches(piece).table))
-    checked.finish(LogEnd(19, 0, 0, len(BATCHES), len(BATCHES), is_sound=True))
+    feed(checked, BATCHES, batches_a_run, largest=0)
     return found
+
+
+def feed(
+    checked: OffsetIndexCheck | TimeIndexCheck, batches: bytes, batches_a_run: int, *, largest: int
+) -> None:
+    """Let a check see ten batches of 100 bytes, so many at a time."""
+    step = batches_a_run * 100
+    for start in range(0, len(batches), step):
+        piece = np.frombuffer(batches[start : start + step], np.uint8)
+        checked.feed(Run("0.log", start, piece, scan_batches(piece).table))
+    checked.finish(LogEnd(19, 0, largest, len(batches), len(batches), is_sound=True))
 
 
 @pytest.mark.parametrize("batches_a_run", [1, 2, 3, 10])
@@ -76,11 +83,7 @@ def check_times(entries: list[tuple[int, int]], *, batches_a_run: int) -> list[F
     timestamps, offsets = (np.array(each, np.int64) for each in zip(*entries, strict=True))
     held = TimeEntries(timestamps, offsets, 0)
     checked = TimeIndexCheck("0.timeindex", held, 0, found.append, is_sealed=True)
-    step = batches_a_run * 100
-    for start in range(0, len(TIMED), step):
-        piece = np.frombuffer(TIMED[start : start + step], np.uint8)
-        checked.feed(Run("0.log", start, piece, scan_batches(piece).table))
-    checked.finish(LogEnd(19, 0, 3000, len(TIMED), len(TIMED), is_sound=True))
+    feed(checked, TIMED, batches_a_run, largest=3000)
     return found
 
 
