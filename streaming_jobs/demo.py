@@ -147,7 +147,7 @@ def create_topics(root: Path) -> None:
 
 def records_in_log(root: Path) -> int:
     """Return how many records the topic has now."""
-    from streamlog.log.reader import LogReader
+    from streamlog.partition.reader import LogReader
 
     total = 0
     for partition in range(PARTITIONS):

@@ -8,7 +8,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from streamlog.config import LogConfig
+    from streamlog.arrow.tables import read_arrow, read_table
+    from streamlog.cleaner.cleaner import LogCleaner
+    from streamlog.config.log_config import LogConfig
+    from streamlog.config.server_config import ServerConfig
     from streamlog.errors import (
         CorruptDataError,
         FencedError,
@@ -16,13 +19,8 @@ if TYPE_CHECKING:
         StreamLogError,
         UnavailableError,
     )
-    from streamlog.log.append import AppendInfo
-    from streamlog.log.cleaner.cleaner import LogCleaner
-    from streamlog.log.consumer import Consumer
-    from streamlog.log.manager import LogManager
-    from streamlog.log.partition_log import PartitionLog
-    from streamlog.log.producer import Producer
-    from streamlog.log.read import FetchInfo
+    from streamlog.partition.append import AppendInfo
+    from streamlog.partition.read import FetchInfo
     from streamlog.records.batch import RecordBatch, read_batches
     from streamlog.records.builder import BatchBuilder
     from streamlog.records.record import (
@@ -32,21 +30,23 @@ if TYPE_CHECKING:
         Record,
         TimestampType,
     )
-    from streamlog.server_config import ServerConfig
+    from streamlog.root.consumer import Consumer
+    from streamlog.root.manager import LogManager
+    from streamlog.root.partition_log import PartitionLog
+    from streamlog.root.producer import Producer
     from streamlog.spark.table_writer import write_table
-    from streamlog.spark.tables import read_arrow, read_table
     from streamlog.topic import TopicPartition
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "PartitionLog": "log.partition_log",
-    "LogManager": "log.manager",
-    "LogCleaner": "log.cleaner.cleaner",
-    "Producer": "log.producer",
-    "Consumer": "log.consumer",
-    "LogConfig": "config",
-    "ServerConfig": "server_config",
+    "PartitionLog": "root.partition_log",
+    "LogManager": "root.manager",
+    "LogCleaner": "cleaner.cleaner",
+    "Producer": "root.producer",
+    "Consumer": "root.consumer",
+    "LogConfig": "config.log_config",
+    "ServerConfig": "config.server_config",
     "TopicPartition": "topic",
     "Record": "records.record",
     "Header": "records.record",
@@ -56,10 +56,10 @@ _HOME = {
     "CompressionType": "records.record",
     "TimestampType": "records.record",
     "IsolationLevel": "records.record",
-    "AppendInfo": "log.append",
-    "FetchInfo": "log.read",
-    "read_table": "spark.tables",
-    "read_arrow": "spark.tables",
+    "AppendInfo": "partition.append",
+    "FetchInfo": "partition.read",
+    "read_table": "arrow.tables",
+    "read_arrow": "arrow.tables",
     "write_table": "spark.table_writer",
     "StreamLogError": "errors",
     "InvalidRequestError": "errors",

@@ -19,9 +19,9 @@ from streamlog.clock import SystemClock
 from streamlog.errors import StreamLogError, UnavailableError
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.names import temporary_path
-from streamlog.log.locks import refuse_live_broker
-from streamlog.log.roots import check_root, is_our_root, state_path
-from streamlog.log.topics import find_partitions
+from streamlog.partition.locks import refuse_live_broker
+from streamlog.root.roots import check_root, is_our_root, state_path
+from streamlog.root.topics import find_partitions
 from streamlog.segment.filenames import KEPT_ASIDE
 from streamlog.topic import PUT_ASIDE
 
@@ -312,8 +312,8 @@ def _check_broker(fs: FileSystem, root: str) -> Iterator[Finding]:
 
 def _check_state(fs: FileSystem, root: str) -> Iterator[Finding]:
     """Look whether settings, decisions, ledgers and readers can be read."""
-    from streamlog.log.verify.findings import Severity
-    from streamlog.log.verify.paths import verify_state
+    from streamlog.health.findings import Severity
+    from streamlog.health.paths import verify_state
 
     found: list[Any] = []
     try:

@@ -21,7 +21,7 @@ def complete_topics(
         return []
     from streamlog.errors import StreamLogError
     from streamlog.fs.local import LocalFileSystem
-    from streamlog.log.topics import list_topics
+    from streamlog.root.topics import list_topics
 
     try:
         names = list_topics(LocalFileSystem(), root)

@@ -54,7 +54,7 @@ def delete_records(
     from streamlog.cli.failures import Findings
     from streamlog.cli.output import Column, Kind, Output
     from streamlog.errors import StreamLogError
-    from streamlog.log.manager import LogManager
+    from streamlog.root.manager import LogManager
 
     rows, errors = [], []
     with LogManager.open(settings.root) as manager:

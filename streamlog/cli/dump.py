@@ -58,9 +58,9 @@ def dump(
     if offsets_decoder and transaction_log_decoder:
         raise click.UsageError("--offsets-decoder and --transaction-log-decoder exclude each other")
     from streamlog.cli.dumping import Dumping, dump_files
-    from streamlog.cli.internal_records import Decoder
     from streamlog.cli.output import Output
-    from streamlog.config import DEFAULT_MAX_DECOMPRESSED_BYTES
+    from streamlog.config.log_config import DEFAULT_MAX_DECOMPRESSED_BYTES
+    from streamlog.protocol.internal_topics import Decoder
 
     decoder = None
     if offsets_decoder or transaction_log_decoder:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from streamlog.cli.output import safe_text, to_json
 from streamlog.cli.record_writers import encoded_text
 from streamlog.errors import InvalidRecordError
-from streamlog.log.contents import Content, KnownFile
+from streamlog.health.contents import Content, KnownFile
 from streamlog.records.batch import LegacyRecordBatch, RecordBatch
 from streamlog.records.control import parse_control_key, parse_marker
 from streamlog.records.layout import CURRENT_MAGIC, MAX_INT32

@@ -11,10 +11,9 @@ from typing import Any, Final
 
 from streamlog.cli import dump_lines
 from streamlog.cli.failures import Findings
-from streamlog.cli.internal_records import Decoder, decode_internal
 from streamlog.cli.json_records import record_object
 from streamlog.cli.output import Output, Row
-from streamlog.config import DEFAULT_MAX_DECOMPRESSED_BYTES, LogConfig
+from streamlog.config.log_config import DEFAULT_MAX_DECOMPRESSED_BYTES, LogConfig
 from streamlog.errors import (
     CorruptRecordError,
     FileMissingError,
@@ -25,17 +24,18 @@ from streamlog.errors import (
 from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.files import read_file
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log.checkpoints import read_offsets
-from streamlog.log.contents import Content, KnownFile, identify
-from streamlog.log.epochs import LeaderEpochCache
-from streamlog.log.meta_properties import read_meta_properties
-from streamlog.log.partition_metadata import read_topic_id
-from streamlog.log.producer_snapshot import MAX_SNAPSHOT_SIZE, decode_snapshot
-from streamlog.log.verify.findings import Finding, Severity, as_error
-from streamlog.log.verify.paths import verify
+from streamlog.health.contents import Content, KnownFile, identify
+from streamlog.health.findings import Finding, Severity, as_error
+from streamlog.health.paths import verify
+from streamlog.partition.checkpoints import read_offsets
+from streamlog.partition.epochs import LeaderEpochCache
+from streamlog.partition.partition_metadata import read_topic_id
+from streamlog.partition.producer_snapshot import MAX_SNAPSHOT_SIZE, decode_snapshot
+from streamlog.protocol.internal_topics import Decoder, decode_internal
 from streamlog.records.batch import LegacyRecordBatch, RecordBatch, ScanStop, read_batches
 from streamlog.records.control import parse_control_key, parse_marker
 from streamlog.records.record import Record
+from streamlog.root.meta_properties import read_meta_properties
 from streamlog.segment.file_records import FileRecords
 from streamlog.segment.index_entries import (
     MAX_INDEX_FILE,

@@ -7,12 +7,12 @@ import click
 from streamlog.cli.settings import JSON_SHAPES, Settings, reading_verb
 
 if TYPE_CHECKING:
-    from streamlog.log.handover.plan import HandoverPlan, Step
+    from streamlog.handover.plan import HandoverPlan, Step
 
 __all__ = ["handover"]
 
 
-@click.command(epilog=f"{JSON_SHAPES} Rules: streamlog/log/handover/HANDOVER.md.")
+@click.command(epilog=f"{JSON_SHAPES} Rules: streamlog/handover/HANDOVER.md.")
 @click.option("--to-kafka", is_flag=True, help="Make the root the log.dir of a KRaft broker.")
 @click.option("--from-kafka", is_flag=True, help="Take it back; the broker must be stopped.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
@@ -40,9 +40,9 @@ def handover(settings: Settings, *, to_kafka: bool, from_kafka: bool, dry_run: b
     from streamlog.cli.progress import Progress
     from streamlog.clock import SystemClock
     from streamlog.fs.local import LocalFileSystem
-    from streamlog.log.handover.from_kafka import FromKafka
-    from streamlog.log.handover.to_kafka import ToKafka
-    from streamlog.log.verify.paths import size_of_logs
+    from streamlog.handover.from_kafka import FromKafka
+    from streamlog.handover.to_kafka import ToKafka
+    from streamlog.health.paths import size_of_logs
 
     fs, clock, root = LocalFileSystem(), SystemClock(), os.path.abspath(settings.root)
     way: ToKafka | FromKafka
@@ -79,13 +79,13 @@ def _print_steps(settings: Settings, plan: "HandoverPlan", *, is_done: bool) -> 
 
 
 def _whose(plan: "HandoverPlan") -> str:
-    from streamlog.log.handover.plan import Direction
+    from streamlog.handover.plan import Direction
 
     return "a broker's" if plan.direction is Direction.TO_KAFKA else "streamlog's"
 
 
 def _what_went(plan: "HandoverPlan") -> str:
-    from streamlog.log.handover.plan import Direction, StepKind
+    from streamlog.handover.plan import Direction, StepKind
 
     adopts = any(step.kind is StepKind.ADOPT_TOPICS for step in plan.steps)
     if plan.direction is Direction.FROM_KAFKA and not adopts:

@@ -8,8 +8,8 @@ import click
 from streamlog.cli.settings import JSON_SHAPES, Settings, reading_verb
 
 if TYPE_CHECKING:
-    from streamlog.log.maintenance.readers import Reader
-    from streamlog.log.manager import LogManager
+    from streamlog.root.manager import LogManager
+    from streamlog.root.readers import Reader
 
 __all__ = ["lag"]
 
@@ -41,8 +41,8 @@ def lag(settings: Settings, *, checkpoints: tuple[str, ...], over: int | None) -
     from streamlog.cli.looked_at import counted
     from streamlog.cli.output import Column, Kind, Output, remark
     from streamlog.fs.local import LocalFileSystem
-    from streamlog.log.maintenance.readers import list_readers, reader_at
-    from streamlog.log.manager import LogManager
+    from streamlog.root.manager import LogManager
+    from streamlog.root.readers import list_readers, reader_at
 
     fs = LocalFileSystem()
     with LogManager.open(settings.root) as manager:

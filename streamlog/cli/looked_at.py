@@ -3,8 +3,8 @@
 from streamlog.cli.output import human_size
 from streamlog.errors import StreamLogError
 from streamlog.fs.api import FileKind, FileSystem
-from streamlog.log.topics import find_partitions
-from streamlog.log.verify.paths import size_of_logs
+from streamlog.health.paths import size_of_logs
+from streamlog.root.topics import find_partitions
 
 __all__ = ["counted", "looked_at"]
 

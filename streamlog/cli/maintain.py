@@ -8,8 +8,8 @@ import click
 from streamlog.cli.settings import JSON_SHAPES, Settings, reading_verb
 
 if TYPE_CHECKING:
-    from streamlog.log.maintenance.holds import Held
-    from streamlog.log.maintenance.runner import MaintenanceReport
+    from streamlog.maintenance.runner import MaintenanceReport
+    from streamlog.root.holds import Held
 
 __all__ = ["maintain"]
 
@@ -35,7 +35,7 @@ def maintain(settings: Settings, *, once: bool, every: str | None, dry_run: bool
     if every is not None and (once or dry_run):
         raise click.UsageError("--every goes with neither --once nor --dry-run")
     from streamlog.clock import SystemClock
-    from streamlog.log.maintenance.runner import Maintenance
+    from streamlog.maintenance.runner import Maintenance
     from streamlog.spark.options import parse_duration_ms
 
     with Maintenance(settings.root) as maintenance:

@@ -119,9 +119,9 @@ def produce(
     parser = _parser(**parsing)
     from streamlog.cli.output import Column, Kind, Output, remark
     from streamlog.cli.producing import AtomicProducer, Producer, produce_all
-    from streamlog.log.manager import LogManager
-    from streamlog.log.topic_appender import TopicAppender
     from streamlog.records.record import CompressionType
+    from streamlog.root.manager import LogManager
+    from streamlog.root.topic_appender import TopicAppender
 
     if file.isatty():
         remark(settings, f"reading {parsing['input_format']} from the terminal; Ctrl-D ends")

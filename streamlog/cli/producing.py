@@ -9,13 +9,13 @@ import numpy as np
 from streamlog.cli.produce_input import BadLineError, Chunk, Input, read_chunks
 from streamlog.cli.progress import Progress
 from streamlog.cli.settings import Settings
-from streamlog.log.commits.identity import CommitIdentity
-from streamlog.log.commits.staging import Stager
-from streamlog.log.manager import LogManager
-from streamlog.log.topic_appender import Appended, InputLines, TopicAppender
+from streamlog.commits.identity import CommitIdentity
+from streamlog.commits.staging import Stager
 from streamlog.records.builder import EncodedBatches
 from streamlog.records.columns import BinaryColumn, HeaderColumn
 from streamlog.records.record import CompressionType
+from streamlog.root.manager import LogManager
+from streamlog.root.topic_appender import Appended, InputLines, TopicAppender
 from streamlog.topic import TopicPartition
 
 __all__ = ["AtomicProducer", "Dressing", "DressingParser", "Parser", "Producer", "produce_all"]

@@ -7,7 +7,7 @@ import click
 from streamlog.cli.settings import JSON_SHAPES, Settings, reading_verb
 
 if TYPE_CHECKING:
-    from streamlog.log.maintenance.readers import Reader
+    from streamlog.root.readers import Reader
 
 __all__ = ["readers"]
 
@@ -34,8 +34,8 @@ def list_(settings: Settings) -> None:
     from streamlog.cli.output import remark
     from streamlog.clock import SystemClock
     from streamlog.fs.local import LocalFileSystem
-    from streamlog.log.maintenance.readers import list_readers
-    from streamlog.log.manager import LogManager
+    from streamlog.root.manager import LogManager
+    from streamlog.root.readers import list_readers
 
     fs, clock = LocalFileSystem(), SystemClock()
     with LogManager.open(settings.root) as manager:
@@ -75,7 +75,7 @@ def add(settings: Settings, *, name: str, checkpoint: str) -> None:
     """
     from streamlog.clock import SystemClock
     from streamlog.fs.local import LocalFileSystem
-    from streamlog.log.maintenance.readers import add_reader
+    from streamlog.root.readers import add_reader
 
     now_ms = SystemClock().now_ms()
     added = add_reader(LocalFileSystem(), settings.root, name, checkpoint, now_ms=now_ms)
@@ -95,7 +95,7 @@ def forget(settings: Settings, *, name: str) -> None:
     """
     from streamlog.cli.output import remark
     from streamlog.fs.local import LocalFileSystem
-    from streamlog.log.maintenance.readers import forget_reader
+    from streamlog.root.readers import forget_reader
 
     forget_reader(LocalFileSystem(), settings.root, name)
     remark(settings, f"forgot reader {name}")

@@ -16,7 +16,7 @@ from streamlog.errors import (
     StreamLogError,
     UnknownTopicError,
 )
-from streamlog.log.iteration import POLL_MS, read_columns
+from streamlog.partition.iteration import POLL_MS, read_columns
 from streamlog.records.columns import BinaryColumn, HeaderColumn, RecordColumns
 from streamlog.records.record import IsolationLevel
 from streamlog.topic import TopicPartition

@@ -7,7 +7,7 @@ import click
 from streamlog.cli.settings import JSON_SHAPES, Settings, reading_verb
 
 if TYPE_CHECKING:
-    from streamlog.log.repair import Step
+    from streamlog.health.repair import Step
     from streamlog.topic import TopicPartition
 
 __all__ = ["repair"]
@@ -47,8 +47,8 @@ def repair(settings: Settings, *, directory: str, dry_run: bool, skip_damage: bo
     from streamlog.clock import SystemClock
     from streamlog.errors import StreamLogError
     from streamlog.fs.local import LocalFileSystem
-    from streamlog.log.repair import repair as put_right
-    from streamlog.log.verify.findings import as_error
+    from streamlog.health.findings import as_error
+    from streamlog.health.repair import repair as put_right
 
     rows: list[dict[str, Any]] = []
     errors: list[StreamLogError] = []

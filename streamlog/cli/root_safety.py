@@ -21,8 +21,8 @@ from streamlog.clock import Clock, SystemClock
 from streamlog.errors import StreamLogError
 from streamlog.fs.api import FileKind, FileStat, FileSystem, OpenMode
 from streamlog.fs.names import temporary_path
-from streamlog.log.directories import Holding, holding_of
-from streamlog.log.roots import state_path
+from streamlog.root.directories import Holding, holding_of
+from streamlog.root.roots import state_path
 from streamlog.topic import parse_partition_directory
 
 __all__ = ["check_access", "check_look_alikes", "check_promises"]

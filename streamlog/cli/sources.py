@@ -14,11 +14,11 @@ from streamlog.cli.settings import Settings, is_path
 from streamlog.errors import StorageError, StreamLogError, UnknownTopicError
 from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log.directories import Holding, holding_of
-from streamlog.log.iteration import Standing
-from streamlog.log.reader import LogReader
-from streamlog.log.topics import find_partitions, unknown_topic_error
+from streamlog.partition.iteration import Standing
+from streamlog.partition.reader import LogReader
 from streamlog.records.record import IsolationLevel
+from streamlog.root.directories import Holding, holding_of
+from streamlog.root.topics import find_partitions, unknown_topic_error
 from streamlog.segment.filenames import parse_log_file_name
 from streamlog.topic import TopicPartition, check_topic_name, parse_partition_directory
 

@@ -15,8 +15,8 @@ from streamlog.errors import InvalidRequestError, StreamLogError
 
 if TYPE_CHECKING:
     from streamlog.cli.output import Output
-    from streamlog.log.maintenance.book import Deed
-    from streamlog.log.manager import LogManager, TopicDescription
+    from streamlog.root.deeds import Deed
+    from streamlog.root.manager import LogManager, TopicDescription
 
 __all__ = ["topics"]
 
@@ -67,8 +67,8 @@ def create(
       streamlog topics create state --config cleanup.policy=compact --if-not-exists
     """
     own = dict(map(_key_and_value, configs))
-    from streamlog.config import LogConfig
-    from streamlog.log.manager import LogManager
+    from streamlog.config.log_config import LogConfig
+    from streamlog.root.manager import LogManager
     from streamlog.topic import check_new_topic_name
 
     check_new_topic_name(name)
@@ -87,7 +87,7 @@ def list_(settings: Settings) -> None:
     Example:
       streamlog --path /tmp/log topics list
     """
-    from streamlog.log.manager import LogManager
+    from streamlog.root.manager import LogManager
 
     with LogManager.open(settings.root) as manager:
         described, errors = _describe_each(manager, manager.topics())
@@ -110,7 +110,7 @@ def describe(settings: Settings, *, name: str | None) -> None:
       streamlog topics describe --format ndjson | jq .configs
     """
     from streamlog.cli.output import Output
-    from streamlog.log.manager import LogManager
+    from streamlog.root.manager import LogManager
 
     output = Output(settings)
     with LogManager.open(settings.root) as manager:
@@ -167,7 +167,7 @@ def alter(
     if not configs and not delete_configs and partitions is None:
         raise click.UsageError("nothing to alter: give --config, --delete-config or --partitions")
     own = dict(map(_key_and_value, configs))
-    from streamlog.log.manager import LogManager
+    from streamlog.root.manager import LogManager
 
     with LogManager.open(settings.root) as manager:
         altered = manager.alter_topic(
@@ -192,7 +192,7 @@ def delete(settings: Settings, *, name: str, yes: bool) -> None:
       streamlog --path /tmp/log topics delete orders --yes
     """
     from streamlog.cli.output import remark
-    from streamlog.log.manager import LogManager
+    from streamlog.root.manager import LogManager
 
     with LogManager.open(settings.root) as manager:
         if not yes and sys.stdin.isatty() and not _is_confirmed(manager, name):

@@ -10,7 +10,7 @@ from streamlog.cli.settings import JSON_SHAPES, Settings, decompressing, reading
 
 if TYPE_CHECKING:
     from streamlog.cli.output import Column
-    from streamlog.log.verify.findings import Finding
+    from streamlog.health.findings import Finding
 
 __all__ = ["verify"]
 
@@ -44,9 +44,9 @@ def verify(
     from streamlog.cli.progress import Progress
     from streamlog.errors import StreamLogError
     from streamlog.fs.local import LocalFileSystem
-    from streamlog.log.verify.findings import Severity
-    from streamlog.log.verify.paths import size_of_logs
-    from streamlog.log.verify.paths import verify as look
+    from streamlog.health.findings import Severity
+    from streamlog.health.paths import size_of_logs
+    from streamlog.health.paths import verify as look
 
     fs = LocalFileSystem()
     findings: list[Finding] = []
@@ -87,7 +87,7 @@ def verify(
 def _say_what_to_do(settings: Settings, wrong: "list[Finding]") -> None:
     """Name the next step for each partition with damage, or that none is needed."""
     from streamlog.cli.output import remark
-    from streamlog.log.verify.findings import LOG_DAMAGE, Severity
+    from streamlog.health.findings import LOG_DAMAGE, Severity
     from streamlog.segment.walk import how_to_go_on
 
     damaged = {os.path.dirname(each.path): each.path for each in wrong if each.kind in LOG_DAMAGE}

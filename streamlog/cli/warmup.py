@@ -9,16 +9,16 @@ import math
 from collections.abc import Iterator
 from random import Random
 
+from streamlog.cleaner.choosing import find_cleanable
+from streamlog.cleaner.offset_map import OffsetMap
+from streamlog.cleaner.round import CleaningRound
+from streamlog.cleaner.throttle import Throttle
 from streamlog.clock import SystemClock
-from streamlog.config import LogConfig
+from streamlog.config.log_config import LogConfig
 from streamlog.fs.memory import MemoryFileSystem
-from streamlog.log.cleaner.choosing import find_cleanable
-from streamlog.log.cleaner.offset_map import OffsetMap
-from streamlog.log.cleaner.round import CleaningRound
-from streamlog.log.cleaner.throttle import Throttle
-from streamlog.log.partition_log import PartitionLog
-from streamlog.log.reader import LogReader
+from streamlog.partition.reader import LogReader
 from streamlog.records.record import CompressionType, Header, Record
+from streamlog.root.partition_log import PartitionLog
 
 __all__ = ["warm_up"]
 

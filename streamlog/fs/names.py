@@ -6,7 +6,7 @@ A file that is about to take another one's place is written as
 
 beside it. No two writers share such a name: the file is created exclusively, and a name that is
 taken leads to the next number. No file is ever *called* that: no topic's name holds a `~`, and no
-app's key begins with a dot (`streamlog.log.commits.identity.app_key`). A broker ignores it, for it
+app's key begins with a dot (`streamlog.commits.identity.app_key`). A broker ignores it, for it
 ends in neither `.log`, `.index` nor `.snapshot`.
 
 A process that dies leaves its temporary file behind. What lies in a partition's directory and is

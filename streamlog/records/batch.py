@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from streamlog.binary.arrays import Buffer, as_source
 from streamlog.binary.crc import crc32c
-from streamlog.config import DEFAULT_MAX_DECOMPRESSED_BYTES
+from streamlog.config.log_config import DEFAULT_MAX_DECOMPRESSED_BYTES
 from streamlog.errors import CorruptRecordError
 from streamlog.records import plain_headers
 from streamlog.records.decode import decode_columns

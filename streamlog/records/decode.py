@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.binary.arrays import Buffer
-from streamlog.config import DEFAULT_MAX_DECOMPRESSED_BYTES
+from streamlog.config.log_config import DEFAULT_MAX_DECOMPRESSED_BYTES
 from streamlog.records import slot as s
 from streamlog.records.columns import (
     COLUMNS,

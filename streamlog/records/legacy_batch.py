@@ -8,7 +8,7 @@ import numpy as np
 
 from streamlog.binary.arrays import Buffer
 from streamlog.binary.crc import crc32
-from streamlog.config import DEFAULT_MAX_DECOMPRESSED_BYTES
+from streamlog.config.log_config import DEFAULT_MAX_DECOMPRESSED_BYTES
 from streamlog.errors import CorruptRecordError
 from streamlog.records.columns import RecordColumns
 from streamlog.records.decode import decode_columns

@@ -88,7 +88,7 @@ from streamlog.records.table import (
 )
 
 if TYPE_CHECKING:
-    from streamlog.config import LogConfig
+    from streamlog.config.log_config import LogConfig
 
 __all__ = ["AppendOrigin", "target_codec", "validate_append"]
 

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from streamlog.config import LogConfig
+from streamlog.config.log_config import LogConfig
 from streamlog.errors import (
     CorruptIndexError,
     CorruptRecordError,

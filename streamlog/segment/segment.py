@@ -10,7 +10,7 @@ writes, and goes on after the files were renamed or removed.
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.config import LogConfig
+from streamlog.config.log_config import LogConfig
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.records.batch import BatchTable
 from streamlog.records.layout import NO_PARTITION_LEADER_EPOCH, RECORD_BATCH_OVERHEAD

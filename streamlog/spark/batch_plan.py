@@ -2,11 +2,11 @@
 
 import logging
 
+from streamlog.arrow.losses import LossReporter
+from streamlog.arrow.subscription import Subscription
 from streamlog.errors import OffsetOutOfRangeError
-from streamlog.spark.losses import LossReporter
 from streamlog.spark.planning import OffsetRange, resolve_rule
 from streamlog.spark.source_options import SourceOptions
-from streamlog.spark.subscription import Subscription
 
 __all__ = ["plan_batch"]
 

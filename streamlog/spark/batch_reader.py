@@ -30,8 +30,8 @@ class StreamLogReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return the tasks; planned in the driver."""
+        from streamlog.arrow.subscription import Subscription
         from streamlog.spark.batch_plan import plan_batch
-        from streamlog.spark.subscription import Subscription
 
         options = self._options
         view = Subscription(

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from streamlog.binary.arrays import WORD_SIZE, read_only
 from streamlog.binary.jit import inlined, int64, kernel, load_word
+from streamlog.commits.fingerprint import checksum_sum
 from streamlog.errors import InvalidRecordError
-from streamlog.log.commits.fingerprint import checksum_sum
 from streamlog.records.columns import BinaryColumn, HeaderColumn
 from streamlog.spark.sink_columns import DECIDED_BY_PARTITIONER, TIME_OF_BATCH, SinkColumns
 

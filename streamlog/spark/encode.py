@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamlog.config import LogConfig
+from streamlog.config.log_config import LogConfig
 from streamlog.errors import MessageTooLargeError
 from streamlog.records.builder import EncodedBatches, encode_columns
 from streamlog.records.columns import InputColumns
@@ -47,7 +47,7 @@ _MAX_SMALL_COUNT: Final = 1 << 16
 
 
 class BatchSink(Protocol):
-    """Takes the encoded batches: `streamlog.log.commits.staging.Stager`."""
+    """Takes the encoded batches: `streamlog.commits.staging.Stager`."""
 
     def append(self, topic_partition: TopicPartition, batches: EncodedBatches) -> None:
         """Take the next batches of a partition."""

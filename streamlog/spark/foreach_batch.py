@@ -17,13 +17,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from streamlog.clock import SystemClock
+from streamlog.commits.identity import CommitIdentity
+from streamlog.commits.replay import ReplayRule
+from streamlog.commits.staging import StagedExtent, StagedFile
 from streamlog.errors import InvalidOptionError, InvalidRequestError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log.commits.identity import CommitIdentity
-from streamlog.log.commits.query_checkpoint import QueryCheckpoint
-from streamlog.log.commits.replay import ReplayRule
-from streamlog.log.commits.staging import StagedExtent, StagedFile
+from streamlog.query.checkpoint import QueryCheckpoint
 from streamlog.spark.options import Use
 from streamlog.spark.sink_commit import commit_staged, discard_staged
 from streamlog.spark.sink_options import SinkOptions

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from streamlog.clock import Clock
-from streamlog.log.maintenance.readers import check_progress, write_progress
+from streamlog.root.readers import check_progress, write_progress
 from streamlog.topic import TopicPartition
 
 __all__ = ["GroupProgress"]

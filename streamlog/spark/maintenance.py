@@ -15,8 +15,8 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
 )
 
-from streamlog.log.commits.chores import BackgroundChores
-from streamlog.log.maintenance.runner import Maintenance, MaintenanceReport
+from streamlog.commits.chores import BackgroundChores
+from streamlog.maintenance.runner import Maintenance, MaintenanceReport
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple, Protocol
 
+from streamlog.arrow.losses import DataLoss, range_losses
 from streamlog.errors import InvalidOptionError, OffsetOutOfRangeError
-from streamlog.log.maintenance.source_offsets import SourceOffset
-from streamlog.spark.losses import DataLoss, range_losses
+from streamlog.query.offsets import SourceOffset
 from streamlog.spark.source_options import EARLIEST, LATEST, OffsetRule
 from streamlog.topic import TopicPartition
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamlog.errors import InvalidOptionError, InvalidRequestError
-from streamlog.log.maintenance.source_offsets import SourceOffset, parse_source_offset
+from streamlog.query.offsets import SourceOffset, parse_source_offset
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress

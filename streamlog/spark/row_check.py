@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.config import LogConfig
+from streamlog.config.log_config import LogConfig
 from streamlog.errors import (
     InvalidRecordError,
     InvalidTimestampError,

@@ -14,6 +14,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from streamlog.clock import SystemClock
+from streamlog.commits.checkpoint_note import CheckpointNote
+from streamlog.commits.chores import BackgroundChores
+from streamlog.commits.commit_log import CommitOutcome
+from streamlog.commits.fingerprint import BatchSource
+from streamlog.commits.identity import CommitIdentity
+from streamlog.commits.replay import ReplayRule
+from streamlog.commits.staging import StagedFile
 from streamlog.errors import (
     CorruptCheckpointError,
     FileMissingError,
@@ -23,19 +30,12 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log.commits.checkpoint_note import CheckpointNote
-from streamlog.log.commits.chores import BackgroundChores
-from streamlog.log.commits.commit_log import CommitOutcome
-from streamlog.log.commits.fingerprint import BatchSource
-from streamlog.log.commits.identity import CommitIdentity
-from streamlog.log.commits.query_checkpoint import QueryCheckpoint
-from streamlog.log.commits.replay import ReplayRule
-from streamlog.log.commits.staging import StagedFile
-from streamlog.log.manager import LogManager
+from streamlog.query.checkpoint import QueryCheckpoint
+from streamlog.root.manager import LogManager
 from streamlog.spark.sink_options import SinkOptions
 
 if TYPE_CHECKING:
-    from streamlog.log.maintenance.runner import Maintenance
+    from streamlog.maintenance.runner import Maintenance
 
 __all__ = ["commit_staged", "discard_staged"]
 
@@ -189,7 +189,7 @@ class _OpenRoot:
         self._maintenance_chores(self._do_due)
 
     def _do_due(self) -> None:
-        from streamlog.log.maintenance.runner import Maintenance  # most sinks never need it
+        from streamlog.maintenance.runner import Maintenance  # most sinks never need it
 
         if self._maintenance is None:
             self._maintenance = Maintenance(self._path, fs=self._fs)

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from streamlog.commits.identity import CommitIdentity
 from streamlog.errors import InvalidOptionError, UnsupportedCompressionError
-from streamlog.log.commits.identity import CommitIdentity
-from streamlog.log.commits.query_checkpoint import local_path
+from streamlog.query.checkpoint import local_path
 from streamlog.records.record import CompressionType
 from streamlog.spark.options import Use, check_options, parse_choice, parse_integer
 from streamlog.topic import check_topic_name

@@ -5,7 +5,7 @@ import contextlib
 from streamlog.clock import Clock
 from streamlog.errors import TopicExistsError, UnknownTopicError, command_at
 from streamlog.fs.api import FileSystem
-from streamlog.log.manager import LogManager
+from streamlog.root.manager import LogManager
 from streamlog.spark.row_check import TopicTarget
 
 __all__ = ["SinkTopics"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from streamlog.arrow.schema import spark_schema
 from streamlog.errors import InvalidOptionError
 from streamlog.spark.catalog_table import (
     options_of_reader,
@@ -16,7 +17,6 @@ from streamlog.spark.catalog_table import (
     schema_with_options,
 )
 from streamlog.spark.options import Use
-from streamlog.spark.schema import spark_schema
 from streamlog.spark.source_options import SourceOptions
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class StreamLogSource(DataSource):
             InvalidOptionError: An option is unknown, misspelt or has an impossible value.
             UnknownTopicError: There is no such root, or a topic named in the options is missing.
         """
-        from streamlog.spark.subscription import check_topics
+        from streamlog.arrow.subscription import check_topics
 
         of_table = options_of_statement(self.options)
         options = SourceOptions.parse(self.options if of_table is None else of_table, Use.READ)

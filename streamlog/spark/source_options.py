@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from streamlog.arrow.schema import choose_columns
+from streamlog.config.settings import MAX_INT
 from streamlog.errors import InvalidOptionError
-from streamlog.log.commits.query_checkpoint import local_path
-from streamlog.log.maintenance.source_offsets import parse_partition_numbers
+from streamlog.query.checkpoint import local_path
+from streamlog.query.offsets import parse_partition_numbers
 from streamlog.records.record import IsolationLevel
 from streamlog.segment.filenames import parse_log_file_name
-from streamlog.settings import MAX_INT
 from streamlog.spark.options import (
     Use,
     check_options,
@@ -26,7 +27,6 @@ from streamlog.spark.options import (
     parse_duration_ms,
     parse_integer,
 )
-from streamlog.spark.schema import choose_columns
 from streamlog.topic import TopicPartition, check_topic_name, parse_partition_directory
 
 __all__ = ["EARLIEST", "LATEST", "OffsetRule", "SourceOptions", "TopicChoice", "TriggerLimits"]

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from streamlog.clock import Clock
+from streamlog.commits.fingerprint import checksum_sum
+from streamlog.commits.staging import StagedFile, Stager
 from streamlog.fs.api import FileSystem
-from streamlog.log.commits.fingerprint import checksum_sum
-from streamlog.log.commits.staging import StagedFile, Stager
 from streamlog.records.record import CompressionType
 from streamlog.spark.encode import RowEncoder
 from streamlog.spark.sink_columns import SinkColumns

@@ -29,13 +29,13 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from streamlog.arrow.losses import LossReporter, start_losses
 from streamlog.clock import Clock, SystemClock
-from streamlog.log.maintenance.source_offsets import (
+from streamlog.query.offsets import (
     SourceOffset,
     is_reserved,
     parse_source_offset,
 )
-from streamlog.spark.losses import LossReporter, start_losses
 from streamlog.spark.options import Use
 from streamlog.spark.planning import (
     begin_of,
@@ -52,8 +52,8 @@ from streamlog.topic import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from streamlog.arrow.subscription import Subscription
     from streamlog.spark.group_progress import GroupProgress
-    from streamlog.spark.subscription import Subscription
 
 __all__ = ["StreamLogStreamReader"]
 
@@ -297,7 +297,7 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _open(self) -> "Subscription":
         if self._view is None:
-            from streamlog.spark.subscription import Subscription
+            from streamlog.arrow.subscription import Subscription
 
             options = self._options
             if options.group_id is not None and self._progress is None:

@@ -14,15 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamlog.clock import Clock, SystemClock
+from streamlog.commits.commit_log import CommitOutcome
+from streamlog.commits.identity import CommitIdentity, check_identity
+from streamlog.commits.replay import ReplayRule
+from streamlog.commits.staging import StagedFile
 from streamlog.errors import InvalidOptionError, InvalidRequestError, StreamLogError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log.commits.commit_log import CommitOutcome
-from streamlog.log.commits.identity import CommitIdentity, check_identity
-from streamlog.log.commits.replay import ReplayRule
-from streamlog.log.commits.staging import StagedFile
-from streamlog.log.manager import LogManager
 from streamlog.records.record import CompressionType
+from streamlog.root.manager import LogManager
 from streamlog.spark.sink_schema import SinkSchema
 from streamlog.spark.sink_topics import SinkTopics
 from streamlog.spark.stage import StagePlan, stage_rows

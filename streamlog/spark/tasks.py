@@ -12,7 +12,7 @@ from streamlog.spark.source_options import SourceOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streamlog.spark.subscription import Subscription
+    from streamlog.arrow.subscription import Subscription
 
 __all__ = ["pack_tasks", "read_task"]
 
@@ -56,8 +56,8 @@ def read_task(partition: InputPartition, options: SourceOptions) -> "Iterator[pa
             None.
         options: Those of the query.
     """
-    from streamlog.spark.arrow import ArrowDecoder
-    from streamlog.spark.reading import PlannedRange, read_ranges
+    from streamlog.arrow.decoder import ArrowDecoder
+    from streamlog.arrow.reading import PlannedRange, read_ranges
     from streamlog.spark.worker import settle
 
     yield from read_ranges(

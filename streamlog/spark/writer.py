@@ -3,7 +3,7 @@
 Spark makes a writer on the driver, pickles it for the tasks (`write`), makes another one on the
 driver and hands it the tasks' messages (`commit`): nothing goes from one to the other but those
 messages. Tasks run more than once and drivers die between the two; what holds then is said in
-`streamlog/log/commits/COMMITS.md`.
+`streamlog/commits/COMMITS.md`.
 
 `commit` is on the way of every trigger. Its process usually stays for the next trigger, but need
 not, so this module imports nothing that only tasks need.
@@ -24,13 +24,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from streamlog.clock import SystemClock
+from streamlog.commits.identity import CommitIdentity
+from streamlog.commits.replay import ReplayRule
+from streamlog.commits.staging import StagedFile
 from streamlog.errors import InvalidRequestError, UnavailableError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log.commits.identity import CommitIdentity
-from streamlog.log.commits.query_checkpoint import QueryCheckpoint
-from streamlog.log.commits.replay import ReplayRule
-from streamlog.log.commits.staging import StagedFile
+from streamlog.query.checkpoint import QueryCheckpoint
 from streamlog.spark.options import Use
 from streamlog.spark.sink_commit import commit_staged, discard_staged
 from streamlog.spark.sink_options import SinkOptions

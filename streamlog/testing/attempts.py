@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.streaming import DataStreamWriter
 
+from streamlog.commits.staging import StagedFile, StagingArea
 from streamlog.fs.api import OpenMode
 from streamlog.fs.files import make_directories, read_file
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log.commits.staging import StagedFile, StagingArea
 from streamlog.spark.foreach_batch import BatchAppender
 from streamlog.spark.writer import StagedRows, StreamWriter
 from streamlog.testing.checkpoint import Checkpoint

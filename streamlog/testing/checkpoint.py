@@ -14,7 +14,7 @@ from streamlog.errors import FileExistsAlreadyError, InvalidRequestError, Unavai
 from streamlog.fs.api import FileKind, FileSystem, OpenMode
 from streamlog.fs.files import make_directories, read_file, remove_tree
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log.commits.query_checkpoint import QueryCheckpoint, local_path
+from streamlog.query.checkpoint import QueryCheckpoint, local_path
 from streamlog.testing.frames import hides_helper
 
 __all__ = ["Checkpoint"]

@@ -9,12 +9,12 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from streamlog.config import ConfigValue
+from streamlog.config.log_config import ConfigValue
 from streamlog.fs.api import FileSystem
-from streamlog.log.append import AppendInfo
-from streamlog.log.manager import LogManager
+from streamlog.partition.append import AppendInfo
 from streamlog.records.partitioner import murmur2
 from streamlog.records.record import Record
+from streamlog.root.manager import LogManager
 from streamlog.testing.disk import current_disk
 from streamlog.testing.frames import hides_helper
 from streamlog.testing.rows import PlacedRecord, to_record
@@ -149,7 +149,7 @@ class Topic:
 
     def arrow(self) -> "pa.Table":
         """Return the records as an Arrow table with the columns of the Spark source."""
-        from streamlog.spark.tables import read_table
+        from streamlog.arrow.tables import read_table
 
         return read_table(self.root, self.name)
 

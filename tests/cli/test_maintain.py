@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log.maintenance.readers import write_progress
-from streamlog.log.manager import LogManager
 from streamlog.records.record import Record
-from tests.log.test_readers import checkpoint
+from streamlog.root.manager import LogManager
+from streamlog.root.readers import write_progress
+from tests.root.test_readers import checkpoint
 from tests.support.cli import ok, start, streamlog
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from streamlog import read_table
 from streamlog.errors import InvalidRequestError, StorageError, StreamLogError
-from streamlog.log.partition_log import PartitionLog
 from streamlog.records.record import Record
+from streamlog.root.partition_log import PartitionLog
 from streamlog.segment.filenames import log_file_name
 from streamlog.spark.stream_reader import StreamLogStreamReader
 from tests.support.cli import streamlog

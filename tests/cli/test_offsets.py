@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from streamlog.log.manager import LogManager
 from streamlog.records.record import Record
+from streamlog.root.manager import LogManager
 from tests.support.cli import ok, streamlog
 
 

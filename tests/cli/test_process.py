@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from streamlog.log.partition_log import PartitionLog
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.record import Record
+from streamlog.root.partition_log import PartitionLog
 from tests.support.cli import ok, start
 
 LINES = b"".join(b"%06d %s\n" % (i, b"x" * 90) for i in range(50_000))

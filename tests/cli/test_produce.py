@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from streamlog.log.manager import LogManager
 from streamlog.records.partitioner import murmur2
+from streamlog.root.manager import LogManager
 from tests.support.cli import Ran, ok, streamlog
 
 

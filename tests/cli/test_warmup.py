@@ -32,8 +32,8 @@ for encoding in ("utf8", "base64"):
 COMPACT = """
 import sys
 from streamlog import Record
-from streamlog.log.maintenance.runner import Maintenance
-from streamlog.log.manager import LogManager
+from streamlog.maintenance.runner import Maintenance
+from streamlog.root.manager import LogManager
 
 with LogManager.open(sys.argv[1], create=True) as manager:
     configs = {"cleanup.policy": "compact", "internal.segment.bytes": "4000"}

@@ -32,13 +32,13 @@ from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
+from streamlog.commits.identity import CommitIdentity
+from streamlog.commits.replay import Verdict
+from streamlog.commits.staging import Stager
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log.commits.identity import CommitIdentity
-from streamlog.log.commits.replay import Verdict
-from streamlog.log.commits.staging import Stager
-from streamlog.log.manager import LogManager
-from streamlog.log.reader import LogReader
+from streamlog.partition.reader import LogReader
 from streamlog.records.record import Record
+from streamlog.root.manager import LogManager
 from streamlog.topic import TopicPartition
 from tests.support.commits import batches_of
 

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from streamlog.clock import ManualClock
+from streamlog.commits.ledger import CommittedRange
+from streamlog.commits.replay import Verdict
 from streamlog.fs.api import FileSystem
 from streamlog.fs.memory import MemoryFileSystem
-from streamlog.log.commits.ledger import CommittedRange
-from streamlog.log.commits.replay import Verdict
 from streamlog.records.batch import read_batches
 from tests.support.commits import NOW, Scene, reach, rows_of
 from tests.support.crash import every_crash_point

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from streamlog.clock import ManualClock
-from streamlog.config import LogConfig
+from streamlog.config.log_config import LogConfig
 from streamlog.errors import StreamLogError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.faults import Fault, FaultyFileSystem
 from streamlog.fs.memory import MemoryFileSystem
-from streamlog.log.partition_log import PartitionLog
-from streamlog.log.reader import LogReader
+from streamlog.partition.reader import LogReader
 from streamlog.records.record import Record
+from streamlog.root.partition_log import PartitionLog
 from tests.support.cleaning import clean
 from tests.support.crash import every_crash_point
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from streamlog.fs.api import FileSystem
 from streamlog.fs.memory import MemoryFileSystem
-from streamlog.log.handover.from_kafka import FromKafka
-from streamlog.log.handover.metadata_records import PartitionRecord
-from streamlog.log.manager import LogManager
+from streamlog.handover.from_kafka import FromKafka
+from streamlog.protocol.metadata_records import PartitionRecord
 from streamlog.records.record import Record
+from streamlog.root.manager import LogManager
 from tests.support.commits import LOG, NOW, ROOT, TOPIC, Scene, rows_of
 from tests.support.crash import every_crash_point
 from tests.support.handover import (

@@ -15,10 +15,10 @@ from streamlog.clock import ManualClock
 from streamlog.fs.api import FileSystem
 from streamlog.fs.faults import Operation
 from streamlog.fs.memory import MemoryFileSystem
-from streamlog.log.maintenance.readers import check_progress, list_readers, write_progress
-from streamlog.log.manager import LogManager
-from streamlog.log.topics import read_topic_properties
 from streamlog.records.record import Record
+from streamlog.root.manager import LogManager
+from streamlog.root.readers import check_progress, list_readers, write_progress
+from streamlog.root.topics import read_topic_properties
 from streamlog.topic import TopicPartition
 from tests.support.commits import NOW, ROOT, Scene, rows_of, values_in
 from tests.support.crash import crash_states

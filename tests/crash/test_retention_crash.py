@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from streamlog.clock import ManualClock
-from streamlog.config import LogConfig
+from streamlog.config.log_config import LogConfig
 from streamlog.errors import StreamLogError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.faults import Fault, FaultyFileSystem
 from streamlog.fs.memory import MemoryFileSystem
-from streamlog.log.maintenance.retention import delete_old_segments
-from streamlog.log.partition_log import PartitionLog
-from streamlog.log.reader import LogReader
+from streamlog.maintenance.retention import delete_old_segments
+from streamlog.partition.reader import LogReader
 from streamlog.records.record import Record
+from streamlog.root.partition_log import PartitionLog
 from tests.support.crash import every_crash_point
 
 NOW = 1_700_000_000_000

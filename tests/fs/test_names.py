@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from streamlog.commits.identity import app_key
 from streamlog.errors import InvalidTopicError
 from streamlog.fs.names import (
     NAME_SIZE_MAX,
@@ -12,7 +13,6 @@ from streamlog.fs.names import (
     temporary_base,
     temporary_path,
 )
-from streamlog.log.commits.identity import app_key
 from streamlog.topic import check_topic_name, parse_partition_directory
 
 

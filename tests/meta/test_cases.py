@@ -7,7 +7,7 @@ import pytest
 
 from tests.meta.repository import ROOT, parse
 
-CASES = (ROOT / "tests" / "compat" / "CASES.md").read_text(encoding="utf-8")
+CASES = (ROOT / "tests" / "programs" / "compat" / "CASES.md").read_text(encoding="utf-8")
 ROWS = [line.split(" | ") for line in CASES.splitlines() if re.match(r"\| \d+[a-z]? \|", line)]
 
 
@@ -20,7 +20,7 @@ def test_every_case_has_a_test_that_exists_or_a_reason(row: list[str]) -> None:
         assert function in {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}
 
 
-SEEDS = (ROOT / "tests" / "reliability" / "SEEDS.md").read_text(encoding="utf-8")
+SEEDS = (ROOT / "tests" / "programs" / "reliability" / "SEEDS.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("path_and_name", re.findall(r"`(tests/[\w/]+\.py::\w+)`", SEEDS))

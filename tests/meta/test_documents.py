@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import pytest
 
-from streamlog.config import LogConfig
-from streamlog.server_config import ServerConfig
+from streamlog.arrow.schema import COLUMN_NAMES
+from streamlog.config.log_config import LogConfig
+from streamlog.config.server_config import ServerConfig
 from streamlog.spark.options import OPTIONS
-from streamlog.spark.schema import COLUMN_NAMES
 from tests.meta import options_page
 from tests.meta.repository import ROOT, files, name
 

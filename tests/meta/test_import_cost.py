@@ -54,4 +54,4 @@ def test_help_loads_nothing_heavy(verb: str) -> None:
     start = time.monotonic()
     loaded = loaded_by(statement)
     print(f"streamlog {' '.join(arguments)}: {(time.monotonic() - start) * 1000:.0f} ms")
-    assert loaded & (HEAVY | {"rich", "streamlog.log"}) == set()
+    assert loaded & (HEAVY | {"rich", "streamlog.root", "streamlog.partition"}) == set()

@@ -12,7 +12,7 @@ from tests.meta.repository import PACKAGE, ROOT, modules
 
 DOCUMENTS = {
     "streamlog/cli/JSON.md",
-    "streamlog/log/handover/HANDOVER.md",
+    "streamlog/handover/HANDOVER.md",
     "streamlog/spark/OPTIONS.md",
 }
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from streamlog.binary.crc import crc32c
-from streamlog.config import LogConfig
+from streamlog.config.log_config import LogConfig
 from streamlog.errors import (
     CorruptRecordError,
     InvalidRecordError,

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from streamlog.log.epochs import LeaderEpochCache
-from streamlog.log.producers import ProducerStateManager, within
+from streamlog.partition.epochs import LeaderEpochCache
+from streamlog.partition.producers import ProducerStateManager, within
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.control import ControlRecordType, EndTransactionMarker, build_marker
 from streamlog.records.record import Record

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streamlog.config import LogConfig
+from streamlog.config.log_config import LogConfig
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.segment.segment import Segment
 from tests.support.golden import json_lines

@@ -1,37 +1,5 @@
-"""Fixtures of the Spark layer: logs on the disk; the session is `tests/conftest.py`'s."""
+"""Fixtures: a log root on the disk; the Spark session is `tests/conftest.py`'s."""
 
-import pytest
+from tests.support.log_root import root
 
-from streamlog.log.manager import LogManager
-from streamlog.records.record import Record
-
-
-class Root:
-    """A log root to write to."""
-
-    def __init__(self, path):
-        self.path = str(path)
-        self.manager = LogManager.open(self.path, create=True)
-
-    def create(self, topic="orders", partitions=1, **configs):
-        self.manager.create_topic(topic, partitions, configs or None)
-        return self
-
-    def append(self, topic, partition, values, *, timestamp=1_700_000_000_000, key=None):
-        """Append one batch of values (text, or bytes)."""
-        records = [
-            Record(key, value.encode() if isinstance(value, str) else value, (), timestamp)
-            for value in values
-        ]
-        return self.manager.log(topic, partition).append(records)
-
-    def log(self, topic="orders", partition=0):
-        return self.manager.log(topic, partition)
-
-
-@pytest.fixture
-def root(tmp_path):
-    """A new log root, closed at the end."""
-    opened = Root(tmp_path / "log")
-    yield opened
-    opened.manager.close()
+__all__ = ["root"]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.config import LogConfig
+from streamlog.config.log_config import LogConfig
 from streamlog.errors import (
     InvalidRecordError,
     InvalidTimestampError,

@@ -5,7 +5,7 @@ from pyspark import cloudpickle
 
 import streamlog
 from streamlog.errors import InvalidOptionError, InvalidRequestError
-from streamlog.log.manager import LogManager
+from streamlog.root.manager import LogManager
 from streamlog.spark import foreach_batch
 from streamlog.spark.foreach_batch import append_batch
 from streamlog.spark.sink_schema import SinkSchema

@@ -7,9 +7,9 @@ import pytest
 
 import streamlog.spark
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log.maintenance.book import read_deeds
-from streamlog.log.maintenance.readers import list_readers
-from streamlog.log.maintenance.runner import Maintenance
+from streamlog.maintenance.runner import Maintenance
+from streamlog.root.deeds import read_deeds
+from streamlog.root.readers import list_readers
 from tests.support.sink import run_available, sorted_values, stream_of
 from tests.support.spark_session import Collected
 

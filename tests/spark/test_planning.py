@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlog.errors import InvalidOptionError, OffsetOutOfRangeError
-from streamlog.log.maintenance.source_offsets import SourceOffset
+from streamlog.query.offsets import SourceOffset
 from streamlog.spark.planning import (
     LARGE_TASK_BYTES,
     OFFSET_WEIGHT,

@@ -10,6 +10,8 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from streamlog.clock import SystemClock
+from streamlog.commits.identity import CommitIdentity
+from streamlog.commits.replay import ReplayRule
 from streamlog.errors import (
     CommitMismatchError,
     CorruptCheckpointError,
@@ -17,10 +19,8 @@ from streamlog.errors import (
     UnknownTopicError,
 )
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log.commits.identity import CommitIdentity
-from streamlog.log.commits.query_checkpoint import QueryCheckpoint
-from streamlog.log.commits.replay import ReplayRule
-from streamlog.log.manager import LogManager
+from streamlog.query.checkpoint import QueryCheckpoint
+from streamlog.root.manager import LogManager
 from streamlog.spark.sink_commit import commit_staged, discard_staged
 from streamlog.spark.sink_options import SinkOptions
 from streamlog.spark.sink_schema import SinkSchema

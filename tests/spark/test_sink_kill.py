@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streamlog.log.commits.staging import is_staged_name
+from streamlog.commits.staging import is_staged_name
 from tests.support.killing_job import POINTS
 from tests.support.sink import Checkpoint, sorted_values
 

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from streamlog.log.manager import LogManager
 from streamlog.records.record import Record
+from streamlog.root.manager import LogManager
 from tests.support.sink import records_of, stream_of
 
 pytestmark = pytest.mark.spark

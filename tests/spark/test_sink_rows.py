@@ -4,7 +4,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from streamlog.log.reader import LogReader
+from streamlog.partition.reader import LogReader
 from streamlog.records.partitioner import murmur2
 from streamlog.records.record import CompressionType, Header, TimestampType
 from tests.support.sink import records_of, run_available, sorted_values, values_of

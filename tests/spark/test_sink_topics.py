@@ -6,8 +6,8 @@ import pytest
 from streamlog.clock import SystemClock
 from streamlog.errors import InvalidTopicError, UnknownTopicError
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log.manager import LogManager
-from streamlog.log.roots import server_properties_path
+from streamlog.root.manager import LogManager
+from streamlog.root.roots import server_properties_path
 from streamlog.spark.sink_topics import SinkTopics
 
 

@@ -16,6 +16,8 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
 )
 
+from streamlog.arrow.losses import LossReporter
+from streamlog.arrow.subscription import LOOK_EVERY_MS
 from streamlog.clock import ManualClock
 from streamlog.errors import (
     DataLossError,
@@ -23,10 +25,8 @@ from streamlog.errors import (
     OffsetOutOfRangeError,
     UnknownTopicError,
 )
-from streamlog.log.maintenance.source_offsets import LEADER_EPOCHS, TOPIC_ID, parse_source_offset
-from streamlog.spark.losses import LossReporter
+from streamlog.query.offsets import LEADER_EPOCHS, TOPIC_ID, parse_source_offset
 from streamlog.spark.stream_reader import StreamLogStreamReader
-from streamlog.spark.subscription import LOOK_EVERY_MS
 
 TEN = [f"v{n}" for n in range(10)]
 
@@ -355,7 +355,7 @@ def test_topic_that_appears_while_running_is_read_from_its_beginning(orders):
 
 
 def test_looking_for_partitions_is_left_out_while_the_root_is_unchanged(orders, monkeypatch):
-    from streamlog.spark import subscription
+    from streamlog.arrow import subscription
 
     clock = ManualClock()
     clock.set(2**42)  # long after the directories were made
@@ -528,7 +528,7 @@ def test_task_of_a_partition_that_is_gone(orders):
 
 
 def test_reporter_warns_of_each_loss_once(caplog):
-    from streamlog.spark.losses import DataLoss
+    from streamlog.arrow.losses import DataLoss
 
     reporter = LossReporter(fail=False)
     reporter.report([DataLoss("A", "one")])

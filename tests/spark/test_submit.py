@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from streaming_jobs.flights import write_flights
-from streamlog.log.reader import LogReader
+from streamlog.partition.reader import LogReader
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

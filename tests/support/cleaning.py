@@ -3,17 +3,17 @@
 from random import Random
 
 from streamlog.binary.compression import decompress
+from streamlog.cleaner.choosing import Cleanable, find_cleanable
+from streamlog.cleaner.offset_map import OffsetMap
+from streamlog.cleaner.report import CleanReport
+from streamlog.cleaner.round import CleaningRound
+from streamlog.cleaner.throttle import Throttle
 from streamlog.clock import Clock
 from streamlog.fs.api import FileSystem
-from streamlog.log.cleaner.choosing import Cleanable, find_cleanable
-from streamlog.log.cleaner.offset_map import OffsetMap
-from streamlog.log.cleaner.report import CleanReport
-from streamlog.log.cleaner.round import CleaningRound
-from streamlog.log.cleaner.throttle import Throttle
-from streamlog.log.partition_log import PartitionLog
 from streamlog.records.batch import read_batches, scan_batches
 from streamlog.records.layout import RECORD_BATCH_OVERHEAD
 from streamlog.records.table import ATTRIBUTES, BASE_OFFSET, CRC
+from streamlog.root.partition_log import PartitionLog
 
 UNLIMITED = float("inf")
 

@@ -2,8 +2,8 @@
 
 A record's digest is the first 8 bytes of SHA-256 over offset, timestamp, timestamp type, key, value
 and headers, each field with its length (-1 for null), big-endian; a fingerprint is the number of
-records and the sum of their digests modulo 2^64. `tests/compat/oracle/Traffic.java` makes the same
-of what a real consumer gets.
+records and the sum of their digests modulo 2^64. `compat/oracle/Traffic.java` computes the same of
+what a real consumer gets.
 """
 
 import hashlib

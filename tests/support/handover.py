@@ -1,7 +1,7 @@
 """A root that goes to a broker and back, and what stands in for the broker where none runs.
 
 `play_broker` does to the metadata log what a controller does at its first start and at a
-shutdown; `tests/compat/test_handover.py` has the real one.
+shutdown; `tests/programs/compat/test_handover.py` has the real one.
 """
 
 from collections.abc import Sequence
@@ -10,22 +10,22 @@ from random import Random
 from streamlog.clock import Clock, ManualClock
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.files import make_directories, read_file
-from streamlog.log.handover.cluster_image import BOOTSTRAP_CHECKPOINT, CLUSTER_METADATA
-from streamlog.log.handover.from_kafka import FromKafka
-from streamlog.log.handover.metadata_records import (
+from streamlog.handover.cluster_image import BOOTSTRAP_CHECKPOINT, CLUSTER_METADATA
+from streamlog.handover.from_kafka import FromKafka
+from streamlog.handover.plan import HandoverPlan
+from streamlog.handover.to_kafka import ToKafka
+from streamlog.partition.reader import LogReader
+from streamlog.protocol.metadata_records import (
     MetadataRecord,
     PartitionChangeRecord,
     PartitionRecord,
     decode_metadata_record,
     encode_metadata_record,
 )
-from streamlog.log.handover.plan import HandoverPlan
-from streamlog.log.handover.to_kafka import ToKafka
-from streamlog.log.partition_log import PartitionLog
-from streamlog.log.reader import LogReader
 from streamlog.records.batch import read_batches
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.record import Record
+from streamlog.root.partition_log import PartitionLog
 from tests.support.commits import NOW, ROOT
 
 __all__ = [

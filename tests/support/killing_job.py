@@ -19,7 +19,7 @@ from typing import Any
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from streamlog.log.commits.commit_log import CommitLog
+from streamlog.commits.commit_log import CommitLog
 from streamlog.spark import foreach_batch, writer
 from streamlog.spark.source import StreamLogSource
 

@@ -4,9 +4,9 @@ from random import Random
 
 from streamlog.clock import ManualClock
 from streamlog.fs.api import FileSystem, OpenMode
-from streamlog.log.maintenance.runner import Maintenance
-from streamlog.log.manager import LogManager
-from streamlog.log.roots import server_properties_path
+from streamlog.maintenance.runner import Maintenance
+from streamlog.root.manager import LogManager
+from streamlog.root.roots import server_properties_path
 
 NOW = 1_700_000_000_000
 ROOT = "/logs"

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from streamlog.binary.crc import crc32c
-from streamlog.config import LogConfig
+from streamlog.config.log_config import LogConfig
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.records.batch import BatchTable, scan_batches

@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
 from streamlog.fs.local import LocalFileSystem
-from streamlog.log.reader import LogReader
-from streamlog.log.topics import partition_directories
+from streamlog.partition.reader import LogReader
 from streamlog.records.record import Record
+from streamlog.root.topics import partition_directories
 
 
 def records_of(root: str | os.PathLike[str], topic: str) -> dict[int, list[Record]]:

@@ -1,0 +1,1 @@
+"""The log as Arrow record batches and tables, without Spark."""

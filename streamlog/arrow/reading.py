@@ -1,0 +1,145 @@
+"""A task of the source: ranges of offsets in, Arrow record batches out.
+
+This runs in Spark's Python workers. What a worker needs comes in the task as plain text and
+numbers; nothing of the planner's state is there.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from streamlog.arrow.decoder import ArrowDecoder
+from streamlog.arrow.losses import (
+    LossReporter,
+    made_again,
+    partitions_deleted,
+    start_reset,
+    unreadable,
+)
+from streamlog.errors import CorruptRecordError, UnknownTopicError
+from streamlog.fs.api import FileSystem
+from streamlog.partition.read import READ_BEYOND
+from streamlog.partition.reader import LogReader
+from streamlog.records.record import IsolationLevel
+from streamlog.segment.txn_index import AbortedTxn
+from streamlog.topic import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["FETCH_BYTES", "PlannedRange", "read_ranges"]
+
+# One read of a segment: large enough that its fixed costs vanish, small enough for the caches.
+FETCH_BYTES: Final = 4 << 20
+
+
+class PlannedRange(NamedTuple):
+    """A range as a task carries it: a tuple of text and numbers.
+
+    Attributes:
+        directory: The partition's directory.
+        topic_id: The id its topic had when it was planned, empty for none.
+        start_offset: The first offset.
+        end_offset: The offset after the last.
+        unindexed_aborts: The aborted transactions that the planner knew from their markers
+            alone; see `LogReader.unindexed_aborts`.
+    """
+
+    directory: str
+    topic_id: str
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    unindexed_aborts: tuple[AbortedTxn, ...] = ()
+
+    @classmethod
+    def unpack(cls, fields: Sequence[Any]) -> "PlannedRange":
+        """Return the range that arrived as a plain tuple."""
+        *front, aborts = fields
+        return cls._make((*front, tuple(AbortedTxn(*each) for each in aborts)))
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition it is a part of."""
+        return TopicPartition(self.topic, self.partition)
+
+
+def read_ranges(
+    ranges: Iterable[PlannedRange],
+    *,
+    decoder: ArrowDecoder,
+    isolation: IsolationLevel,
+    fail_on_data_loss: bool,
+    fs: FileSystem | None = None,
+    fetch_bytes: int = FETCH_BYTES,
+    max_decompressed_bytes: int | None = None,
+) -> Iterator["pa.RecordBatch"]:
+    """Yield the records of ranges, one range after the other.
+
+    A batch may decompress to `max_decompressed_bytes`; None: to what its topic says. Nothing
+    outside of a range is ever yielded. What a range should have and the log has not any more is a
+    loss, gaps that compaction and transactions leave are not.
+
+    Raises:
+        DataLossError: Planned records are gone, and the query is to fail then.
+        CorruptDataError: A batch is damaged; those before it were yielded.
+    """
+    reporter = LossReporter(fail=fail_on_data_loss)
+    for part in ranges:
+        try:
+            reader = LogReader.open(
+                part.directory, fs=fs, max_decompressed_bytes=max_decompressed_bytes
+            )
+        except UnknownTopicError:
+            reporter.report([partitions_deleted([part.topic_partition])])
+            continue
+        with reader:
+            yield from _read_range(
+                part, reader, decoder, isolation, reporter=reporter, fetch_bytes=fetch_bytes
+            )
+
+
+def _read_range(
+    part: PlannedRange,
+    reader: LogReader,
+    decoder: ArrowDecoder,
+    isolation: IsolationLevel,
+    *,
+    reporter: LossReporter,
+    fetch_bytes: int,
+) -> Iterator["pa.RecordBatch"]:
+    partition = part.topic_partition
+    if part.topic_id and reader.topic_id not in (None, part.topic_id):
+        reporter.report([made_again(part.topic)])
+        return
+    offset = part.start_offset
+    if offset < reader.log_start_offset:
+        reporter.report([start_reset(partition, offset, reader.log_start_offset)])
+        offset = reader.log_start_offset
+    buffer = np.empty(fetch_bytes + READ_BEYOND, np.uint8)  # what is decoded is copied from it
+    while offset < part.end_offset:
+        if offset > reader.log_end_offset:
+            reporter.report([unreadable(partition, offset, part.end_offset)])
+            return
+        try:
+            info = reader.read(
+                offset,
+                fetch_bytes,
+                isolation=isolation,
+                end_offset=part.end_offset,
+                end_is_stable=True,  # the planner saw to it
+                unindexed_aborts=part.unindexed_aborts,
+                into=buffer,
+            )
+        except CorruptRecordError:
+            if fetch_bytes == 1:
+                raise
+            fetch_bytes = 1  # batch by batch, up to the damaged one
+            continue
+        yield from decoder.decode(info, partition)
+        if info.next_offset <= offset:
+            reporter.report([unreadable(partition, offset, part.end_offset)])
+            return
+        offset = info.next_offset

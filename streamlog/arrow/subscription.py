@@ -1,0 +1,265 @@
+"""The partitions a query reads, open for reading: what the planner looks at.
+
+A streaming query asks up to eighty times a second whether there is more. A `refresh` therefore
+costs a few `stat` calls a partition and lists no directory; and while nothing comes, a query
+looks less often the longer a look takes, so that idling costs the same with 10,000 partitions as
+with one. New partitions and topics, and topics
+that were deleted or made again, show in the modification time of the root (and of the folder that
+holds the topics' settings); these are looked at five times a second.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Final
+
+from streamlog.clock import Clock, SystemClock
+from streamlog.errors import UnknownTopicError
+from streamlog.fs.api import FileSystem
+from streamlog.fs.local import LocalFileSystem
+from streamlog.partition.reader import LogReader
+from streamlog.records.record import IsolationLevel
+from streamlog.root.directories import stat_directory
+from streamlog.root.topics import find_partitions, unknown_topic_error
+from streamlog.segment.filenames import parse_log_file_name
+from streamlog.segment.txn_index import AbortedTxn
+from streamlog.spark.planning import OffsetRange, PartitionBounds
+from streamlog.spark.source_options import TopicChoice
+from streamlog.topic import TopicPartition
+
+__all__ = ["Subscription", "check_topics"]
+
+LOOK_EVERY_MS: Final = 200
+# An idle query may spend one part in so many of its time on looking: with 30 partitions a look
+# takes a millisecond, so records wait for 20 ms at most; with 500 for a third of a second.
+IDLE_PART: Final = 20
+# A change within the clock tick of the last look leaves the modification time as it was.
+_SETTLED_AFTER_MS: Final = 2000
+
+
+class Subscription:
+    """The wanted partitions of a root; it is the `LogView` of the planner.
+
+    Args:
+        path: A log root, a partition's directory or a segment file.
+        choice: Which topics and partitions.
+        isolation: How far to read.
+        fs: The file system; the machine's own by default.
+        clock: For how often to look for new partitions.
+        max_decompressed_bytes: What a batch may decompress to, where a time is looked for.
+
+    Attributes:
+        bounds: The offsets of each partition; another dictionary whenever one has changed.
+        topic_ids: The ids of the topics that have one.
+        directories: Where each partition is.
+
+    Raises:
+        UnknownTopicError: The path is nothing of the kind, or a topic that was asked for by name
+            is not there.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        choice: TopicChoice,
+        isolation: IsolationLevel,
+        *,
+        fs: FileSystem | None = None,
+        clock: Clock | None = None,
+        max_decompressed_bytes: int | None = None,
+    ) -> None:
+        self._path = path
+        self._max_decompressed_bytes = max_decompressed_bytes
+        self._choice = choice
+        self._isolation = isolation
+        self._fs = fs or LocalFileSystem()
+        self._clock = clock or SystemClock()
+        self._readers: dict[TopicPartition, LogReader] = {}
+        self._inodes: dict[TopicPartition, int] = {}
+        self._stamp: tuple[int, ...] = ()
+        self._looked_ms = -float("inf")
+        self._rests_until_ms = -float("inf")
+        self._segment = parse_log_file_name(os.path.basename(path))
+        self.bounds: Mapping[TopicPartition, PartitionBounds] = {}
+        self.topic_ids: Mapping[str, str] = {}
+        self.directories: Mapping[TopicPartition, str] = {}
+        check_topics(path, choice, fs=self._fs)
+        self._look()
+        self._read_bounds()
+
+    def refresh(self, *, is_idle: bool = False) -> None:
+        """Learn what was written, and now and then, which partitions there are.
+
+        Args:
+            is_idle: Whether there was nothing new the last time; then it is not looked at all
+                before `IDLE_PART` times as long has passed as the last look took.
+
+        Raises:
+            UnknownTopicError: The root is gone.
+            CorruptDataError: What had to be read is damaged.
+        """
+        begin = self._clock.monotonic_ms()
+        if is_idle and begin < self._rests_until_ms:
+            return
+        self._refresh()
+        end = self._clock.monotonic_ms()
+        self._rests_until_ms = end + IDLE_PART * (end - begin)
+
+    def _refresh(self) -> None:
+        if self._clock.monotonic_ms() - self._looked_ms >= LOOK_EVERY_MS:
+            self._look_if_changed()
+        try:
+            for partition, reader in self._readers.items():
+                self._check_identity(partition, reader)
+                reader.refresh()
+        except UnknownTopicError:
+            self._look()  # a directory was deleted, and perhaps made again, since the last look
+        self._read_bounds()
+
+    def close(self) -> None:
+        """Release the files; closing twice does no harm."""
+        for reader in self._readers.values():
+            reader.close()
+
+    # ---- which partitions there are -----------------------------------------------------------
+    def _look_if_changed(self) -> None:
+        self._looked_ms = self._clock.monotonic_ms()
+        stamp = self._changed_at()
+        settled = max(stamp) + _SETTLED_AFTER_MS * 1_000_000 < self._clock.now_ms() * 1_000_000
+        if stamp != self._stamp or not settled:
+            self._look()
+
+    def _changed_at(self) -> tuple[int, ...]:
+        names = (self._path, f"{self._path}/.streamlog/topics")
+        found = (stat_directory(self._fs, name) for name in names)
+        return tuple(0 if stat is None else stat.mtime_ns for stat in found)
+
+    def _look(self) -> None:
+        """Open what has appeared, close what is gone, open anew what is another."""
+        self._looked_ms = self._clock.monotonic_ms()
+        self._stamp = self._changed_at()
+        directories = {
+            TopicPartition(topic, partition): self._directory_of(directory)
+            for topic, partitions in find_partitions(self._fs, self._path).items()
+            for partition, directory in partitions.items()
+            if self._choice.wants(topic, partition)
+        }
+        readers: dict[TopicPartition, LogReader] = {}
+        for partition, directory in sorted(directories.items()):
+            stat = stat_directory(self._fs, directory)
+            reader = self._readers.pop(partition, None)
+            if reader is None or stat is None or self._inodes.get(partition) != stat.inode:
+                if reader is not None:
+                    reader.close()
+                reader = self._open(directory)
+            if reader is not None and stat is not None:
+                readers[partition] = reader
+                self._inodes[partition] = stat.inode
+        self.close()
+        self._readers = readers
+        self.directories = directories
+        self.topic_ids = {
+            partition.topic: reader.topic_id
+            for partition, reader in reversed(readers.items())
+            if reader.topic_id is not None
+        }
+
+    def _directory_of(self, path: str) -> str:
+        return os.path.dirname(path) if self._segment is not None else path
+
+    def _open(self, directory: str) -> LogReader | None:
+        try:
+            limit = self._max_decompressed_bytes
+            return LogReader.open(directory, fs=self._fs, max_decompressed_bytes=limit)
+        except UnknownTopicError:
+            return None  # deleted between listing and opening
+
+    def _check_identity(self, partition: TopicPartition, reader: LogReader) -> None:
+        stat = stat_directory(self._fs, reader.path)
+        if stat is None or stat.inode != self._inodes[partition]:
+            raise UnknownTopicError("the partition's directory is another", path=reader.path)
+
+    def _read_bounds(self) -> None:
+        bounds = {partition: self._bounds_of(reader) for partition, reader in self._readers.items()}
+        if bounds != self.bounds:
+            self.bounds = bounds
+
+    def _bounds_of(self, reader: LogReader) -> PartitionBounds:
+        committed = self._isolation is IsolationLevel.READ_COMMITTED
+        end = reader.last_stable_offset if committed else reader.high_watermark
+        bounds = PartitionBounds(reader.log_start_offset, end, reader.log_end_offset)
+        if self._segment is None:
+            return bounds
+        later = [base for base in reader.segments.base_offsets if base > self._segment]
+        first = max(bounds.log_start_offset, self._segment)
+        last = min([bounds.log_end_offset, *later])
+        return PartitionBounds(min(first, last), min(end, last), last)
+
+    # ---- questions of the planner -------------------------------------------------------------
+    def epoch_before(self, partition: TopicPartition, offset: int) -> int:
+        """Return the leader epoch of the record before `offset`, -1 where none is known."""
+        reader = self._readers[partition]
+        return reader.epoch_for_offset(max(offset - 1, reader.log_start_offset))
+
+    def end_of_epoch(self, partition: TopicPartition, epoch: int) -> int | None:
+        """Return where a leader epoch ends: 0 for one the log never had, None for unknown."""
+        reader = self._readers[partition]
+        if reader.leader_epoch < 0:
+            return None
+        known, end = reader.end_offset_for_epoch(epoch)
+        return end if known >= 0 else 0
+
+    def offset_for_timestamp(self, partition: TopicPartition, timestamp: int) -> int | None:
+        """Return the first offset whose timestamp (ms) is at least `timestamp`, or None."""
+        found = self._readers[partition].offset_for_timestamp(timestamp)
+        return None if found is None else found.offset
+
+    def size_of(self, part: OffsetRange) -> int:
+        """Return about how many bytes a range has."""
+        reader = self._readers[part.topic_partition]
+        return reader.size_between(part.start_offset, part.end_offset)
+
+    def split(self, part: OffsetRange, parts: int) -> list[OffsetRange]:
+        """Cut a range at ends of batches into at most `parts` of about equal bytes."""
+        reader = self._readers[part.topic_partition]
+        return [
+            OffsetRange(part.topic, part.partition, start, end)
+            for start, end in reader.split(part.start_offset, part.end_offset, parts)
+        ] or [part]
+
+    def unindexed_aborts(self, partition: TopicPartition) -> tuple[AbortedTxn, ...]:
+        """Return the aborted transactions that only their markers show; see `LogReader`."""
+        if self._isolation is not IsolationLevel.READ_COMMITTED:
+            return ()
+        return self._readers[partition].unindexed_aborts
+
+    def describe_held_back(self) -> str | None:
+        """Return which records open transactions hold back, as one line; None where none are."""
+        held = {
+            partition: bounds.log_end_offset - bounds.end_offset
+            for partition, bounds in self.bounds.items()
+            if bounds.end_offset < bounds.log_end_offset
+        }
+        if not held:
+            return None
+        each = ", ".join(f"{count} of {partition}" for partition, count in held.items())
+        return f"open transactions hold back {sum(held.values())} offsets: {each}"
+
+
+def check_topics(path: str, choice: TopicChoice, *, fs: FileSystem | None = None) -> None:
+    """Check that what was asked for by name is there.
+
+    Raises:
+        UnknownTopicError: No such path, topic or partition; says how to make a topic.
+        InvalidRequestError: A file that is no segment.
+    """
+    found = find_partitions(fs or LocalFileSystem(), path)
+    for topic in choice.required():
+        if topic not in found:
+            raise unknown_topic_error(path, topic, sorted(found))
+    for topic, partition in choice.partitions:
+        if partition not in found[topic]:
+            raise UnknownTopicError(
+                f"topic {topic} has no partition {partition}",
+                path=path,
+                expected=f"one of {', '.join(map(str, found[topic]))}",
+            )

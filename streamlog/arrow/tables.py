@@ -1,0 +1,352 @@
+"""A log as Arrow, for pandas, Polars, DuckDB and the like: no Spark, no Java, nothing written.
+
+Any partition directory, log root or segment file in Kafka's format will do, whoever wrote it;
+nothing there is created, locked, repaired or touched. The columns are those of the Spark source.
+"""
+
+import contextlib
+import os
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from streamlog.arrow.decoder import ArrowDecoder
+from streamlog.arrow.reading import PlannedRange, read_ranges
+from streamlog.arrow.schema import choose_columns
+from streamlog.arrow.subscription import Subscription
+from streamlog.arrow.table_range import Offsets, TableRange
+from streamlog.arrow.unreadable import Unreadable
+from streamlog.errors import (
+    InvalidOptionError,
+    InvalidRequestError,
+    StreamLogError,
+    UnknownTopicError,
+)
+from streamlog.fs.api import FileSystem
+from streamlog.fs.local import LocalFileSystem
+from streamlog.partition.reader import LogReader
+from streamlog.records.layout import MAX_INT32
+from streamlog.records.record import IsolationLevel
+from streamlog.root.topics import check_decompressed_bytes, find_partitions
+from streamlog.spark.source_options import TopicChoice
+from streamlog.topic import TopicPartition, check_topic_name
+
+__all__ = ["read_arrow", "read_table"]
+
+_PIECE_BYTES: Final = 32 << 20  # less is read before a second thread has begun
+# Of a table nobody waits for the first rows. From arrays of 4 MiB on there are pages of 2 MiB, and
+# memory that nobody had before is dear: a page is made and filled with zeros when it is touched.
+_TABLE_FETCH_BYTES: Final = 16 << 20
+_TABLE_BATCH_BYTES: Final = 64 << 20
+_BATCH_BYTES: Final = 1 << 20  # of a log, as large as they come: a fetch ends inside of one
+
+
+def read_table(
+    path: str | os.PathLike[str],
+    topic: str | None = None,
+    *,
+    partitions: Collection[int] | None = None,
+    columns: Collection[str] | None = None,
+    include_headers: bool = False,
+    isolation: IsolationLevel | str = IsolationLevel.READ_COMMITTED,
+    invalid_timestamps: str = "error",
+    starting_offsets: Offsets | None = None,
+    ending_offsets: Offsets | None = None,
+    starting_timestamp: int | datetime | None = None,
+    ending_timestamp: int | datetime | None = None,
+    max_decompressed_bytes: int | None = None,
+) -> pa.Table:
+    """Return records as one Arrow table, in memory; see `read_arrow`.
+
+    What is large is read in pieces, by as many threads as there are processors. Where partitions
+    cannot be read there is no table; the error names them, and how to select the others.
+    """
+    plan = _Plan.of(
+        path,
+        topic,
+        partitions=partitions,
+        columns=columns,
+        include_headers=include_headers,
+        isolation=isolation,
+        invalid_timestamps=invalid_timestamps,
+        span=TableRange.of(starting_offsets, ending_offsets, starting_timestamp, ending_timestamp),
+        max_decompressed_bytes=max_decompressed_bytes,
+    )
+    threads = os.cpu_count() or 1
+    pieces: list[_Piece] = []
+    for part in plan.ranges:
+        with plan.unreadable.noting(part.topic_partition):
+            pieces += plan.cut(part, threads)
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            batches = [batch for part in pool.map(plan.read_whole, pieces) for batch in part]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    plan.raise_if_unreadable()
+    return pa.Table.from_batches(batches, plan.decoder().schema)
+
+
+def read_arrow(
+    path: str | os.PathLike[str],
+    topic: str | None = None,
+    *,
+    partitions: Collection[int] | None = None,
+    columns: Collection[str] | None = None,
+    include_headers: bool = False,
+    isolation: IsolationLevel | str = IsolationLevel.READ_COMMITTED,
+    invalid_timestamps: str = "error",
+    starting_offsets: Offsets | None = None,
+    ending_offsets: Offsets | None = None,
+    starting_timestamp: int | datetime | None = None,
+    ending_timestamp: int | datetime | None = None,
+    max_decompressed_bytes: int | None = None,
+) -> pa.RecordBatchReader:
+    """Return records as a stream of Arrow record batches, up to the end as it is now.
+
+    Which records: all, or from and to where the arguments called as Spark's options say.
+
+    Args:
+        path: A log root, a partition's directory, or one segment file.
+        topic: The topic; all of them by default, but for Kafka's internal ones.
+        partitions: Which of its partitions; all by default.
+        columns: Names of the columns wanted; all by default.
+        include_headers: Whether all columns means the headers too.
+        isolation: `read_committed`, or `read_uncommitted` to see open and aborted transactions.
+        invalid_timestamps: For times that microseconds cannot hold: `error`, or `null`.
+        starting_offsets: `earliest` (the default), `latest`, an offset of each partition, or
+            offsets by topic and partition, `{"orders": {0: 5, 1: 7}}` (-1 latest, -2 earliest).
+        ending_offsets: The offset behind the last, likewise; `latest` by default.
+        starting_timestamp: Instead: the first record of each partition of that time or later, in
+            ms since 1970 or as a datetime with a time zone; nothing where there is none.
+        ending_timestamp: Instead: up to the first record of that time or later.
+        max_decompressed_bytes: The most bytes that one compressed batch may unfold to, where its
+            topic's `streamlog.max.decompressed.bytes` (64 MiB at least) is not enough.
+
+    Returns:
+        A reader with the schema of the Spark source, partition by partition in order of offsets.
+        Iterate over it, or hand it to whoever takes an Arrow stream.
+
+    Raises:
+        UnknownTopicError: No such path, topic or partition.
+        InvalidOptionError: An unknown column, or an impossible setting.
+        OffsetOutOfRangeError: A partition has no such offset.
+        CorruptDataError: When all else was read: a batch is damaged. Names every partition that
+            cannot be read; what was read of them are the records before the damage.
+        StorageError: Likewise, where the disk or its permissions are what is wrong.
+    """
+    plan = _Plan.of(
+        path,
+        topic,
+        partitions=partitions,
+        columns=columns,
+        include_headers=include_headers,
+        isolation=isolation,
+        invalid_timestamps=invalid_timestamps,
+        span=TableRange.of(starting_offsets, ending_offsets, starting_timestamp, ending_timestamp),
+        max_decompressed_bytes=max_decompressed_bytes,
+    )
+    decoder = plan.decoder()
+    return pa.RecordBatchReader.from_batches(decoder.schema, plan.read_all(decoder))
+
+
+class _Piece(NamedTuple):
+    """What one thread reads of a partition, and how much of it at a time."""
+
+    part: PlannedRange
+    fetch_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What is to be read, and how; settled before anything is.
+
+    Attributes:
+        ranges: What is read of each partition that could be opened.
+        columns: Which columns.
+        isolation: How far.
+        invalid_timestamps: What becomes of times that do not fit.
+        max_decompressed_bytes: What a batch may decompress to; None: what its topic says.
+        unreadable: What is known of partitions that cannot be read.
+        fs: Where they are.
+    """
+
+    ranges: list[PlannedRange]
+    columns: tuple[str, ...]
+    isolation: IsolationLevel
+    invalid_timestamps: str
+    max_decompressed_bytes: int | None
+    unreadable: Unreadable
+    fs: FileSystem
+
+    @classmethod
+    def of(
+        cls,
+        path: str | os.PathLike[str],
+        topic: str | None,
+        *,
+        partitions: Collection[int] | None,
+        columns: Collection[str] | None,
+        include_headers: bool,
+        isolation: IsolationLevel | str,
+        invalid_timestamps: str,
+        span: TableRange,
+        max_decompressed_bytes: int | None,
+    ) -> "_Plan":
+        """Return the plan for what `read_arrow` was given."""
+        chosen = choose_columns(
+            None if columns is None else ",".join(columns), include_headers=include_headers
+        )
+        if invalid_timestamps not in ("error", "null"):
+            raise InvalidOptionError(
+                "invalid_timestamps has an impossible value",
+                got=repr(invalid_timestamps),
+                expected="error or null",
+            )
+        if max_decompressed_bytes is not None:
+            check_decompressed_bytes(max_decompressed_bytes)
+        if not os.fspath(path):
+            raise InvalidOptionError("path is empty", expected="a root, a partition or a log file")
+        fs, level = LocalFileSystem(), IsolationLevel.of(isolation)
+        root = os.path.abspath(path)
+        unreadable = Unreadable(root)
+        choice = _choose(fs, root, topic, partitions)
+        ranges = _plan_ranges(fs, root, choice, level, span, unreadable)
+        return cls(
+            ranges=ranges,
+            columns=chosen,
+            isolation=level,
+            invalid_timestamps=invalid_timestamps,
+            max_decompressed_bytes=max_decompressed_bytes,
+            unreadable=unreadable,
+            fs=fs,
+        )
+
+    def decoder(self, **sizes: int) -> ArrowDecoder:
+        """Return a decoder; each thread needs its own."""
+        return ArrowDecoder(self.columns, invalid_timestamps=self.invalid_timestamps, **sizes)
+
+    def cut(self, part: PlannedRange, most: int) -> list["_Piece"]:
+        """Return a range in pieces that are worth a thread each."""
+        with LogReader.open(part.directory, fs=self.fs) as reader:
+            size = reader.size_between(part.start_offset, part.end_offset)
+            count = max(1, min(most, size // _PIECE_BYTES))
+            cuts = reader.split(part.start_offset, part.end_offset, count)
+        fetches = max(1, size // count // _TABLE_FETCH_BYTES)
+        fetch_bytes = size // count // fetches + _BATCH_BYTES
+        return [
+            _Piece(part._replace(start_offset=start, end_offset=end), fetch_bytes)
+            for start, end in cuts
+        ]
+
+    def raise_if_unreadable(self) -> None:
+        """Raise what kept partitions from being read, if anything did."""
+        self.unreadable.raise_if_any(part.topic_partition for part in self.ranges)
+
+    def read_all(self, decoder: ArrowDecoder) -> Iterator[pa.RecordBatch]:
+        """Yield the records of all partitions; then raise what is wrong with some."""
+        for part in self.ranges:
+            with self.unreadable.noting(part.topic_partition):
+                yield from self._read(part, decoder)
+        self.raise_if_unreadable()
+
+    def _read(
+        self, part: PlannedRange, decoder: ArrowDecoder, **sizes: int
+    ) -> Iterator[pa.RecordBatch]:
+        return read_ranges(
+            [part],
+            decoder=decoder,
+            isolation=self.isolation,
+            fail_on_data_loss=True,
+            fs=self.fs,
+            max_decompressed_bytes=self.max_decompressed_bytes,
+            **sizes,
+        )
+
+    def read_whole(self, piece: "_Piece") -> list[pa.RecordBatch]:
+        """Return the records of a piece, in arrays as large as the kernel gives memory for.
+
+        Once there is something that cannot be read nothing is kept: there will be no table.
+        """
+        decoder = self.decoder(max_rows=MAX_INT32, max_bytes=_TABLE_BATCH_BYTES)
+        kept: list[pa.RecordBatch] = []
+        with self.unreadable.noting(piece.part.topic_partition):
+            for batch in self._read(piece.part, decoder, fetch_bytes=piece.fetch_bytes):
+                if not self.unreadable:
+                    kept.append(batch)
+        return kept
+
+
+def _plan_ranges(
+    fs: FileSystem,
+    root: str,
+    choice: TopicChoice,
+    isolation: IsolationLevel,
+    span: TableRange,
+    unreadable: Unreadable,
+) -> list[PlannedRange]:
+    """Return the ranges; where a partition cannot be opened the others are opened one by one."""
+    try:
+        return _ranges_of(fs, root, choice, isolation, span, is_all=True)
+    except InvalidRequestError:
+        raise
+    except StreamLogError:
+        ranges: list[PlannedRange] = []
+        for topic, numbers in sorted(find_partitions(fs, root).items()):
+            for number in filter(partial(choice.wants, topic), numbers):
+                partition = TopicPartition(topic, number)
+                with unreadable.noting(partition):
+                    one = TopicChoice(partitions=(partition,))
+                    ranges += _ranges_of(fs, root, one, isolation, span, is_all=False)
+        return ranges
+
+
+def _ranges_of(
+    fs: FileSystem,
+    root: str,
+    choice: TopicChoice,
+    isolation: IsolationLevel,
+    span: TableRange,
+    *,
+    is_all: bool,
+) -> list[PlannedRange]:
+    with contextlib.closing(Subscription(root, choice, isolation, fs=fs)) as view:
+        if is_all:
+            span.check_names(view)
+        return [
+            PlannedRange(
+                view.directories[part.topic_partition],
+                view.topic_ids.get(part.topic, ""),
+                *part,
+                unindexed_aborts=view.unindexed_aborts(part.topic_partition),
+            )
+            for part in span.ranges(view)
+        ]
+
+
+def _choose(
+    fs: FileSystem, root: str, topic: str | None, partitions: Collection[int] | None
+) -> TopicChoice:
+    found = find_partitions(fs, root)
+    if topic is None:
+        # A partition's own path names its topic, an internal one too.
+        topic = next((each for each, paths in found.items() if root in paths.values()), None)
+    if topic is None and partitions is None:
+        return TopicChoice(pattern=".*")
+    if topic is None:
+        if len(found) != 1:
+            raise UnknownTopicError(
+                "partitions were named, but not of which topic",
+                path=root,
+                expected=f"topic=, one of {', '.join(found)}" if found else None,
+            )
+        topic = next(iter(found))
+    check_topic_name(topic)
+    if partitions is None:
+        return TopicChoice(topics=(topic,))
+    return TopicChoice(partitions=tuple(TopicPartition(topic, each) for each in partitions))

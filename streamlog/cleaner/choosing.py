@@ -1,0 +1,164 @@
+"""What of a partition may be cleaned, and whether it is time to.
+
+    log start          first dirty                first uncleanable        active segment
+        |  clean section    |      dirty section          |       …              |
+        | cleaned before    | cleaned next                | too young, or a transaction is open
+
+The dirty section starts where the last round ended. It ends at the last stable offset, at the
+active segment, and at the first segment with a record younger than `min.compaction.lag.ms`.
+
+Source: org.apache.kafka.storage.internals.log.LogCleanerManager, LogToClean.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import NamedTuple
+
+from streamlog.config.log_config import LogConfig
+from streamlog.partition.reader import LogReader
+from streamlog.partition.segments import Segments
+from streamlog.records.layout import MAX_INT64
+from streamlog.root.partition_log import PartitionLog
+from streamlog.segment.segment import Segment
+from streamlog.topic import TopicPartition
+
+__all__ = ["Cleanable", "Reason", "find_cleanable", "segments_between"]
+
+
+class Reason(Enum):
+    """Why a partition is cleaned now, or not."""
+
+    DIRTY = "its dirty share is above min.cleanable.dirty.ratio"
+    OLD = "a dirty record is older than max.compaction.lag.ms"
+    CLEAN_ENOUGH = "its dirty share is not above min.cleanable.dirty.ratio"
+    NOTHING_DIRTY = "no sealed segment holds what was not cleaned before"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleanable:
+    """What of a partition may be cleaned.
+
+    Attributes:
+        topic_partition: The partition.
+        first_dirty_offset: Where the dirty section starts.
+        end_offset: Where it ends: the base of the first segment that cannot be cleaned.
+        clean_bytes: Bytes of the segments before it.
+        cleanable_bytes: Bytes of its segments.
+        reason: Why it is time to clean, or why not.
+        changes_ms: When time alone makes this another answer, at the earliest.
+    """
+
+    topic_partition: TopicPartition
+    first_dirty_offset: int
+    end_offset: int
+    clean_bytes: int
+    cleanable_bytes: int
+    reason: Reason
+    changes_ms: int
+
+    @property
+    def ratio(self) -> float:
+        """The dirty share, 0 to 1."""
+        total = self.clean_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total if total else 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to clean."""
+        return self.reason in (Reason.DIRTY, Reason.OLD)
+
+
+def find_cleanable(
+    log: PartitionLog | LogReader,
+    checkpoint: int | None,
+    *,
+    config: LogConfig,
+    now_ms: int,
+    held_from: int = MAX_INT64,
+) -> Cleanable:
+    """Return what of a partition may be cleaned.
+
+    Args:
+        log: The partition, caught up.
+        checkpoint: Where the last round ended, None where there was none.
+        config: The topic's settings.
+        now_ms: The time.
+        held_from: Recorded readers need all records from here on.
+
+    Raises:
+        CorruptRecordError: A batch that had to be looked at is damaged.
+        StorageError: A file cannot be read.
+    """
+    segments, start = log.segments, log.log_start_offset
+    first_dirty = start if checkpoint is None else checkpoint
+    if not start <= first_dirty <= log.log_end_offset:
+        first_dirty = start
+    end, changes_ms = segments.active.base_offset, MAX_INT64
+    if first_dirty < end:
+        young = _first_young(log.segments, config, first_dirty, now_ms)
+        end = min(end, log.last_stable_offset, held_from, young.offset)
+        changes_ms = young.until_ms
+    end = segments[segments.floor_index(end)].base_offset if end > segments[0].base_offset else end
+    dirty = segments_between(segments, first_dirty, end)
+    size = sum(segment.size for segment in dirty)
+    clean = sum(segment.size for segment in segments if segment.base_offset < first_dirty)
+    found = Cleanable(
+        topic_partition=log.topic_partition,
+        first_dirty_offset=first_dirty,
+        end_offset=max(first_dirty, end),
+        clean_bytes=clean,
+        cleanable_bytes=size,
+        reason=Reason.NOTHING_DIRTY,
+        changes_ms=changes_ms,
+    )
+    return _with_reason(found, log.segments, config, now_ms) if size else found
+
+
+def _with_reason(found: Cleanable, segments: Segments, config: LogConfig, now_ms: int) -> Cleanable:
+    reason, old_from_ms = Reason.CLEAN_ENOUGH, MAX_INT64
+    if found.ratio > config.min_cleanable_dirty_ratio:
+        reason = Reason.DIRTY
+    else:
+        sealed = _sealed_from(segments, found.first_dirty_offset)
+        old_from_ms = _old_from_ms(sealed, config)
+        if old_from_ms <= now_ms:
+            reason = Reason.OLD
+    return replace(found, reason=reason, changes_ms=min(found.changes_ms, old_from_ms))
+
+
+def segments_between(segments: Segments, start: int, end: int) -> list[Segment]:
+    """Return the segment that `start` falls into and those behind it whose base is below `end`."""
+    if start >= end:
+        return []
+    return [each for each in segments.starting_at(start) if each.base_offset < end]
+
+
+def _sealed_from(segments: Segments, offset: int) -> list[Segment]:
+    return segments_between(segments, offset, segments.active.base_offset)
+
+
+class _Young(NamedTuple):
+    """Where the records of the minimum lag begin, and how long that is so."""
+
+    offset: int
+    until_ms: int
+
+
+def _first_young(segments: Segments, config: LogConfig, first_dirty: int, now_ms: int) -> _Young:
+    """Return the base of the first dirty segment with a record of the minimum lag."""
+    lag_ms = config.min_compaction_lag_ms
+    if lag_ms > 0:
+        for segment in _sealed_from(segments, first_dirty):
+            timestamp = segment.max_timestamp
+            newest = timestamp if timestamp >= 0 else segment.created_ms
+            if newest > now_ms - lag_ms:
+                return _Young(segment.base_offset, newest + lag_ms)
+    return _Young(MAX_INT64, MAX_INT64)
+
+
+def _old_from_ms(segments: Iterable[Segment], config: LogConfig) -> int:
+    """Return when the first batch of a dirty segment is older than the maximum lag."""
+    times = (segment.first_batch_timestamp or 0 for segment in segments)
+    oldest = min((each for each in times if each > 0), default=MAX_INT64)
+    return oldest + config.max_compaction_lag_ms + 1

@@ -1,0 +1,166 @@
+"""The log cleaner: what of a partition is dirty, and cleaning it.
+
+    cleaner = LogCleaner(manager)
+    if cleaner.cleanable(partition).is_due:
+        report = cleaner.clean(partition, should_pause=budget.is_spent)
+        if report is None: ...              # another process is at it
+        elif not report.is_finished: ...    # paused: the next call goes on where this one left
+
+Which partitions of a root are due, and when, is the business of `streamlog.maintenance`.
+
+Source: org.apache.kafka.storage.internals.log.LogCleaner.
+"""
+
+import logging
+import random as random_module
+from collections.abc import Callable
+
+from streamlog.cleaner.choosing import Cleanable, find_cleanable
+from streamlog.cleaner.offset_map import OffsetMap
+from streamlog.cleaner.report import CleanReport
+from streamlog.cleaner.round import CleaningRound
+from streamlog.cleaner.throttle import Throttle
+from streamlog.errors import CorruptDataError, InvalidRecordError, StreamLogError
+from streamlog.fs.api import FileLock
+from streamlog.partition.checkpoints import read_cleaner_offsets
+from streamlog.partition.maintenance_lock import try_maintenance_lock
+from streamlog.records.layout import MAX_INT64
+from streamlog.root.manager import LogManager
+from streamlog.topic import TopicPartition
+
+__all__ = ["CleanReport", "Cleanable", "LogCleaner"]
+
+_logger = logging.getLogger(__name__)
+
+
+def never() -> bool:
+    """Do not pause."""
+    return False
+
+
+class LogCleaner:
+    """Keeps the last record of each key, in topics whose `cleanup.policy` has compact.
+
+    Not for use by two threads at once. Close it, or use it as a context manager: a round that
+    is paused holds the lock of its partition's maintenance.
+
+    Args:
+        manager: The root, open.
+        random: Draws the key of the hash; the system's own by default.
+
+    Attributes:
+        uncleanable: Partitions that this cleaner leaves alone, with the damage it has met.
+    """
+
+    def __init__(self, manager: LogManager, *, random: random_module.Random | None = None) -> None:
+        self._manager, self._fs, self._clock = manager, manager.fs, manager.clock
+        self._random = random or random_module.SystemRandom()
+        self._paused: tuple[CleaningRound, FileLock] | None = None
+        self.uncleanable: dict[TopicPartition, StreamLogError] = {}
+
+    @property
+    def paused(self) -> TopicPartition | None:
+        """The partition whose round is paused, None where none is."""
+        return None if self._paused is None else self._paused[0].report.topic_partition
+
+    # ---- what is due -------------------------------------------------------------------------
+    def cleanable(self, partition: TopicPartition, *, held_from: int = MAX_INT64) -> Cleanable:
+        """Return what of a partition may be cleaned, and whether it ought to be.
+
+        Args:
+            partition: The partition, whatever its `cleanup.policy`.
+            held_from: From which offset on recorded readers need its records.
+
+        Raises:
+            StreamLogError: It cannot be opened, or looked at.
+        """
+        log = self._manager.log(*partition)
+        log.catch_up()
+        return find_cleanable(
+            log,
+            read_cleaner_offsets(self._fs, self._manager.root).get(partition),
+            config=log.config,
+            now_ms=self._clock.now_ms(),
+            held_from=held_from,
+        )
+
+    # ---- cleaning ----------------------------------------------------------------------------
+    def clean(
+        self,
+        partition: TopicPartition,
+        *,
+        held_from: int = MAX_INT64,
+        should_pause: Callable[[], bool] = never,
+    ) -> CleanReport | None:
+        """Clean what of a partition may be cleaned, due or not; go on where that was paused.
+
+        A round that is paused in another partition is given up first.
+
+        Args:
+            partition: The partition.
+            held_from: From which offset on recorded readers need its records.
+            should_pause: Asked after each step of a few milliseconds.
+
+        Returns:
+            What was done so far; None while another process is at this partition.
+
+        Raises:
+            CorruptDataError: A batch is damaged; the partition is left alone from now on.
+            UnavailableError: A segment was deleted meanwhile, or the disk refuses: nothing is
+                lost, and the next call starts anew.
+
+        Source: LogCleaner.CleanerThread.cleanLog.
+        """
+        if self._paused is not None and self._paused[0].report.topic_partition != partition:
+            self.close()
+        if self._paused is None:
+            lock = try_maintenance_lock(self._fs, self._clock, self._manager.root, partition)
+            if lock is None:
+                return None
+            try:
+                self._paused = self._begin(partition, held_from), lock
+            except BaseException:
+                lock.release()
+                raise
+        try:
+            report = self._paused[0].go_on(should_pause)
+        except (CorruptDataError, InvalidRecordError) as error:
+            self.uncleanable[partition] = error
+            self.close()
+            raise
+        except BaseException:
+            self.close()
+            raise
+        if report.is_finished:
+            self.close()
+        return report
+
+    def _begin(self, partition: TopicPartition, held_from: int) -> CleaningRound:
+        config = self._manager.server_config
+        cleanable = self.cleanable(partition, held_from=held_from)
+        offset_map = OffsetMap(
+            memory=config.log_cleaner_dedupe_buffer_size,
+            load_factor=config.log_cleaner_io_buffer_load_factor,
+            random=self._random,
+        )
+        throttle = Throttle(self._clock, config.log_cleaner_io_max_bytes_per_second)
+        return CleaningRound(
+            self._fs,
+            self._clock,
+            self._manager.log(*partition),
+            cleanable,
+            offset_map=offset_map,
+            throttle=throttle,
+        )
+
+    def close(self) -> None:
+        """Give up a round that is paused; what it has put in place stays."""
+        paused, self._paused = self._paused, None
+        if paused is not None:
+            paused[1].release()
+
+    def __enter__(self) -> "LogCleaner":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

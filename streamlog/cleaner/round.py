@@ -1,0 +1,228 @@
+"""One round of cleaning a partition, step by step, so that it may pause after each.
+
+    keys of the dirty section → offset map → for each group of segments from the log start on:
+    read, filter, write `.cleaned`, sync → under the partition's lock: put in place → checkpoint
+
+Segments that are read are sealed: no lock is needed for them. Whether they still are what they
+were is seen under the lock, before anything is renamed. A process that dies leaves names that
+`streamlog.partition.leftovers` understands; groups that were put in place stay so.
+
+Source: org.apache.kafka.storage.internals.log.Cleaner.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+
+from streamlog.cleaner.choosing import Cleanable
+from streamlog.cleaner.grouping import group_segments
+from streamlog.cleaner.mapping import CHUNK_SIZE, map_offsets
+from streamlog.cleaner.offset_map import OffsetMap
+from streamlog.cleaner.report import CleanReport
+from streamlog.cleaner.rules import KeepRules, last_records
+from streamlog.cleaner.throttle import Throttle
+from streamlog.cleaner.transactions import CleanedTransactions
+from streamlog.clock import Clock
+from streamlog.errors import FileMissingError, StorageError, UnavailableError
+from streamlog.fs.api import FileSystem
+from streamlog.partition.checkpoints import write_cleaner_offsets
+from streamlog.partition.leftovers import remove_cleaned
+from streamlog.partition.read import aborted_between
+from streamlog.partition.segments import Segments
+from streamlog.records.filter import filter_batches, locate
+from streamlog.root.partition_log import PartitionLog
+from streamlog.segment.file_records import Chunk, FileRecords
+from streamlog.segment.filenames import SegmentSuffix
+from streamlog.segment.segment import Segment
+from streamlog.segment.walk import sound_chunks
+
+__all__ = ["CleaningRound"]
+
+_logger = logging.getLogger(__name__)
+
+
+class CleaningRound:
+    """A round; the partition's maintenance lock is held from its first step to its last.
+
+    Args:
+        fs: Where the partition lies.
+        clock: The clock.
+        log: The partition, caught up.
+        cleanable: What is to be cleaned.
+        offset_map: An empty one.
+        throttle: Says how fast.
+
+    Attributes:
+        report: What was done so far.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        clock: Clock,
+        log: PartitionLog,
+        cleanable: Cleanable,
+        *,
+        offset_map: OffsetMap,
+        throttle: Throttle,
+    ) -> None:
+        self._fs, self._clock, self._log = fs, clock, log
+        self._cleanable, self._map, self._throttle = cleanable, offset_map, throttle
+        self._segments: Segments = log.segments
+        self._transactions = CleanedTransactions()
+        self._rules = KeepRules(
+            offset_map=offset_map,
+            transactions=self._transactions,
+            last_records=last_records(log.producers),
+            round_end=cleanable.end_offset,
+            now_ms=clock.now_ms(),
+            delete_retention_ms=log.config.delete_retention_ms,
+        )
+        self._legacy_horizon_ms = self._find_legacy_horizon()
+        self.report = CleanReport(
+            topic_partition=cleanable.topic_partition,
+            first_dirty_offset=cleanable.first_dirty_offset,
+            end_offset=cleanable.end_offset,
+        )
+        self._steps = self._run()
+
+    def _find_legacy_horizon(self) -> int:
+        """Return up to which age of their segment tombstones of v0 and v1 go."""
+        first_dirty = self._cleanable.first_dirty_offset
+        clean = [each for each in self._segments if each.base_offset < first_dirty]
+        if not clean:
+            return 0
+        return self._mtime_ms(clean[-1]) - self._log.config.delete_retention_ms
+
+    def go_on(self, should_pause: Callable[[], bool]) -> CleanReport:
+        """Work until the round is done or `should_pause` answers yes.
+
+        Raises:
+            CorruptRecordError: A batch is damaged; what was put in place stays.
+            UnavailableError: A segment was deleted meanwhile, or the disk refuses.
+        """
+        started_ms = self._clock.monotonic_ms()
+        try:
+            for _ in self._steps:
+                if should_pause():
+                    break
+        except FileMissingError as error:
+            raise self._changed() from error
+        finally:
+            self.report.duration_ms += self._clock.monotonic_ms() - started_ms
+        return self.report
+
+    def _run(self) -> Iterator[None]:
+        if self._cleanable.cleanable_bytes == 0:
+            self.report.end_offset = self._cleanable.first_dirty_offset
+            self.report.is_finished = True
+            return
+        remove_cleaned(self._fs, self._log.path)  # of a process that died
+        yield from self._map_offsets()
+        end = self.report.end_offset
+        cleaned = [each for each in self._segments if each.base_offset < end]
+        groups = group_segments(cleaned, self._log.config, self._cleanable.end_offset)
+        for group in groups:
+            yield from self._clean(group)
+        marks = {self._cleanable.topic_partition: end}
+        write_cleaner_offsets(self._fs, self._clock, self._log.root, marks)
+        self.report.is_finished = True
+        _logger.info("cleaned %s", self.report)
+
+    def _map_offsets(self) -> Iterator[None]:
+        start, end = self._cleanable.first_dirty_offset, self._cleanable.end_offset
+        for size in map_offsets(self._fs, self._segments, start, end, self._map):
+            self.report.bytes_indexed += size
+            self._throttle.note(size)
+            yield
+        self.report.keys = self._map.size
+        self.report.end_offset = self._map.latest_offset + 1
+        self.report.is_map_full = self.report.end_offset < end
+
+    # ---- one group of segments ---------------------------------------------------------------
+    def _clean(self, group: Sequence[Segment]) -> Iterator[None]:
+        """Write what stays of some segments into one, and put that in their place."""
+        cleaned = Segment.create(
+            self._fs,
+            self._log.path,
+            group[0].base_offset,
+            config=self._log.config,
+            now_ms=self._rules.now_ms,
+            suffix=SegmentSuffix.CLEANED,
+        )
+        try:
+            for at, segment in enumerate(group):
+                is_last = at + 1 == len(group)
+                end = segment.next_offset() if is_last else group[at + 1].base_offset
+                yield from self._clean_into(cleaned, segment, end)
+            cleaned.seal()
+            cleaned.sync()
+            self._fs.set_mtime(cleaned.path, self._mtime_ms(group[-1]))
+            self._put_in_place(group, cleaned)
+        except StorageError:
+            cleaned.close()
+            raise
+        self.report.segments_before += len(group)
+        self.report.segments_after += 1
+        yield
+
+    def _clean_into(self, cleaned: Segment, segment: Segment, end: int) -> Iterator[None]:
+        self._transactions.add(aborted_between(self._segments, segment.base_offset, end))
+        keeps_tombstones = self._mtime_ms(segment) > self._legacy_horizon_ms
+        records = FileRecords(self._fs, segment.path, writable=False)
+        for chunk in sound_chunks(records, 0, segment.size, chunk_size=CHUNK_SIZE):
+            written = self._filter(
+                cleaned, chunk, segment.path, keeps_legacy_tombstones=keeps_tombstones
+            )
+            self.report.bytes_read += chunk.scan.consumed
+            self.report.bytes_written += written
+            self._throttle.note(chunk.scan.consumed + written)
+            yield
+        records.close()
+
+    def _filter(
+        self, cleaned: Segment, chunk: Chunk, path: str, *, keeps_legacy_tombstones: bool
+    ) -> int:
+        """Append what stays of a chunk to the cleaned segment; return how many bytes that is."""
+        size = 0
+        for run, records in locate(
+            chunk.buffer,
+            chunk.scan.table,
+            max_decompressed=self._log.config.readable_decompressed_bytes,
+            path=path,
+            position=chunk.position,
+        ):
+            selection = self._rules.select(
+                run, records, keeps_legacy_tombstones=keeps_legacy_tombstones
+            )
+            kept = filter_batches(chunk.buffer, run, records, selection)
+            if len(kept.table):
+                cleaned.append(kept.buffer, kept.table)
+            for aborted in self._transactions.take_retained():
+                cleaned.append_aborted(aborted)
+            size += len(kept.buffer)
+            self.report.records_read += len(records.slots)
+            self.report.records_written += int(kept.table.count.sum())
+        return size
+
+    def _put_in_place(self, group: Sequence[Segment], cleaned: Segment) -> None:
+        with self._log.writing():
+            found = [self._log.segments.find(segment.base_offset) for segment in group]
+            current = [each for each in found if each is not None]
+            if len(current) < len(group) or any(each.is_replaced() for each in group):
+                raise self._changed()
+            with self._log.changing() as files:
+                files.replace(current, cleaned, self._clock.now_ms())
+
+    def _mtime_ms(self, segment: Segment) -> int:
+        found = self._fs.stat(segment.path)
+        if found is None:
+            raise self._changed()
+        return found.mtime_ms
+
+    def _changed(self) -> UnavailableError:
+        return UnavailableError(
+            "segments were deleted while they were being cleaned",
+            path=self._log.path,
+            got="another list of segments",
+            hint="nothing is lost; the next round starts anew",
+        )

@@ -1,0 +1,153 @@
+"""Which records and batches stay: the rules of a round. `CLEANER.md` has them as tables.
+
+Everything is decided for all batches of a chunk at once, in arrays of one element a batch or a
+record; batches of transactions and last batches of producers are the only ones looked at singly.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlog.cleaner.offset_map import OffsetMap
+from streamlog.cleaner.transactions import CleanedTransactions
+from streamlog.partition.producer_state import ProducerState
+from streamlog.records.filter import Selection
+from streamlog.records.layout import DELETE_HORIZON_MASK
+from streamlog.records.slots import RecordSlots
+from streamlog.records.table import BatchTable
+
+__all__ = ["KeepRules", "LastRecord", "last_records"]
+
+NO_HORIZON = -1
+
+
+class LastRecord(NamedTuple):
+    """What a producer wrote last: a data batch, by its last offset, or no more than a marker.
+
+    Source: org.apache.kafka.storage.internals.log.LastRecord.
+    """
+
+    last_data_offset: int | None
+    producer_epoch: int
+
+
+def last_records(producers: Mapping[int, ProducerState]) -> dict[int, LastRecord]:
+    """Return what each producer wrote last.
+
+    Source: UnifiedLog.lastRecordsOfActiveProducers.
+    """
+    return {
+        producer_id: LastRecord(state.last_offset if state.batches else None, state.producer_epoch)
+        for producer_id, state in producers.items()
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepRules:
+    """The rules of one round.
+
+    Attributes:
+        offset_map: The last offset of each key.
+        transactions: What is aborted, and which markers may go.
+        last_records: What each producer wrote last.
+        round_end: The first offset that this round cannot clean.
+        now_ms: The time of the round.
+        delete_retention_ms: How long tombstones and markers stay (`delete.retention.ms`).
+
+    Source: Cleaner.cleanInto, Cleaner.shouldRetainRecord.
+    """
+
+    offset_map: OffsetMap
+    transactions: CleanedTransactions
+    last_records: Mapping[int, LastRecord]
+    round_end: int
+    now_ms: int
+    delete_retention_ms: int
+
+    def select(
+        self, table: BatchTable, records: RecordSlots, *, keeps_legacy_tombstones: bool
+    ) -> Selection:
+        """Decide about batches, all of v2 or all older, and about their records.
+
+        Args:
+            table: The batches.
+            records: Their records.
+            keeps_legacy_tombstones: Whether those of v0 and v1 may stay, by their segment's age.
+
+        Raises:
+            CorruptRecordError: A control record cannot be understood.
+        """
+        discardable = self.transactions.discardable(table, records)
+        is_control = table.is_control
+        has_horizon = table.attributes & DELETE_HORIZON_MASK != 0
+        is_due = has_horizon & (table.base_timestamp <= self.now_ms)
+        loses_all = discardable & (~is_control | is_due)
+        ways = self._ways(table, loses_all, is_due, keeps_legacy_tombstones=keeps_legacy_tombstones)
+        keep, counts = self.offset_map.choose(records, ways)
+        kept, tombstones = counts.T
+        gets_horizon = ((tombstones > 0) | discardable & is_control) & ~has_horizon
+        horizons = np.where(has_horizon, table.base_timestamp, NO_HORIZON)
+        horizons[gets_horizon] = self.now_ms + self.delete_retention_ms
+        is_copied = (kept == records.rows) & ~gets_horizon & (not table.is_legacy)
+        return Selection(
+            fates=self._fates(table, kept, is_copied, loses_all), horizons=horizons, keep=keep
+        )
+
+    def _ways(
+        self,
+        table: BatchTable,
+        loses_all: NDArray[np.bool_],
+        is_due: NDArray[np.bool_],
+        *,
+        keeps_legacy_tombstones: bool,
+    ) -> NDArray[np.int64]:
+        """Return what may become of each batch's records."""
+        from streamlog.cleaner import map_kernels as k
+
+        if table.is_legacy:
+            way = k.LAST_STAY if keeps_legacy_tombstones else k.LAST_VALUES_STAY
+            return np.full(len(table), way)
+        ways = np.where(is_due, k.LAST_VALUES_STAY, k.LAST_STAY)
+        ways[table.is_control] = k.ALL_STAY
+        ways[loses_all] = k.ALL_GO
+        return ways
+
+    def _fates(
+        self,
+        table: BatchTable,
+        kept: NDArray[np.int64],
+        is_copied: NDArray[np.bool_],
+        loses_all: NDArray[np.bool_],
+    ) -> NDArray[np.int64]:
+        from streamlog.records import filter_kernels as k
+
+        fates = np.where(is_copied, k.COPY, k.REWRITE)
+        is_bare = kept == 0
+        stays_empty = self._stay_when_empty(table, np.flatnonzero(is_bare))
+        fates[is_bare] = np.where(stays_empty[is_bare], k.EMPTY, k.DROP)
+        return fates.astype(np.int64)
+
+    def _stay_when_empty(
+        self, table: BatchTable, candidates: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """Tell of each of the candidates whether its header must stay."""
+        result = np.zeros(len(table), np.bool_)
+        if table.is_legacy:  # these have no producers, and no empty batches
+            return result
+        result[candidates] = table.last_offset[candidates] + 1 == self.round_end
+        produced = candidates[table.producer_id[candidates] >= 0]
+        is_control = table.is_control
+        for batch in produced.tolist():
+            last = self.last_records.get(int(table.producer_id[batch]))
+            if last is None:
+                continue
+            if last.last_data_offset is not None:
+                stays = int(table.last_offset[batch]) == last.last_data_offset
+            else:
+                epoch = int(table.producer_epoch[batch])
+                stays = bool(is_control[batch]) and epoch == last.producer_epoch
+            result[batch] |= stays
+        return result

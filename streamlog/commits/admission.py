@@ -1,0 +1,387 @@
+"""What is checked before a commit is decided: afterwards nothing may be refused.
+
+The bytes themselves are checked, not what tasks said of them: a task may have been written by
+another version, and the topic's settings may have changed since it ran.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlog.clock import Clock
+from streamlog.commits.commit_target import CommitTarget, HeldPartitions
+from streamlog.commits.decisions import DecidedExtent, DecidedFile, DecidedPart
+from streamlog.commits.extents import ExtentReader
+from streamlog.commits.fingerprint import checksum_sum
+from streamlog.commits.identity import CommitIdentity
+from streamlog.commits.staging import StagedExtent, StagedFile, is_staged_name
+from streamlog.commits.standing import Standing
+from streamlog.config.log_config import LogConfig
+from streamlog.errors import (
+    InconsistentTopicIdError,
+    InvalidRecordError,
+    InvalidRequestError,
+    InvalidTimestampError,
+    MessageTooLargeError,
+    RecordListTooLargeError,
+    UnsupportedCompressionError,
+)
+from streamlog.records.decode import PIECE_BYTES, Wanted, decode_pieces
+from streamlog.records.layout import (
+    COMPRESSION_MASK,
+    CONTROL_MASK,
+    DELETE_HORIZON_MASK,
+    MAX_INT64,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+)
+from streamlog.records.record import NO_TIMESTAMP, CompressionType
+from streamlog.records.slots import check_decompressed, naming, refusing_larger
+from streamlog.records.table import BatchTable
+from streamlog.topic import TopicPartition, parse_partition_directory
+
+__all__ = ["StagedCommit", "StagedPart", "check_part", "gather", "held_when_checked", "place_part"]
+
+CHECKS_WITHOUT_LOCKS: Final = 3
+LOG_APPEND_TIME: Final = "LogAppendTime"
+_FOREIGN_BITS: Final = TRANSACTIONAL_MASK | CONTROL_MASK | DELETE_HORIZON_MASK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedPart:
+    """What a commit has for one partition; `extents` in the order of the tasks."""
+
+    topic_partition: TopicPartition
+    topic_id: str
+    extents: tuple[DecidedExtent, ...]
+
+    @property
+    def records(self) -> int:
+        """How many records."""
+        return sum(extent.records for extent in self.extents)
+
+    @property
+    def size(self) -> int:
+        """How many bytes."""
+        return sum(extent.size for extent in self.extents)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedCommit:
+    """What all tasks of a commit staged; `parts` in the order of the partitions."""
+
+    files: tuple[DecidedFile, ...]
+    parts: tuple[StagedPart, ...]
+    rows: int
+    checksum: int | None  # None where a task did not compute one
+
+
+def gather(identity: CommitIdentity, staged: Sequence[StagedFile]) -> StagedCommit:
+    """Return what the tasks of a commit staged, by partition.
+
+    Args:
+        identity: Whose commit it is.
+        staged: What the tasks reported, in any order.
+
+    Raises:
+        InvalidRequestError: A report of another commit, two of one task, or an impossible one.
+        InconsistentTopicIdError: Two tasks saw topics of the same name and different ids.
+    """
+    files: list[DecidedFile] = []
+    parts: dict[TopicPartition, list[DecidedExtent]] = {}
+    topic_ids: dict[TopicPartition, str] = {}
+    rows, checksum = 0, 0
+    has_checksum = True
+    last_task = -1
+    for file in sorted(staged, key=lambda file: file.task):
+        _check_report(identity, file, last_task)
+        last_task = file.task
+        rows += file.rows
+        has_checksum = has_checksum and file.checksum is not None
+        checksum = checksum_sum(checksum, file.checksum or 0)
+        for extent in file.extents:
+            partition = extent.topic_partition
+            known_id = topic_ids.setdefault(partition, extent.topic_id)
+            _check_topic_id(partition, extent.topic_id, known_id)
+            parts.setdefault(partition, []).append(
+                DecidedExtent(
+                    len(files), extent.position, extent.size, extent.batches, extent.records
+                )
+            )
+        if file.extents:
+            files.append(DecidedFile(file.name, file.size))
+    return StagedCommit(
+        files=tuple(files),
+        parts=tuple(
+            StagedPart(
+                topic_partition=partition,
+                topic_id=topic_ids[partition],
+                extents=tuple(parts[partition]),
+            )
+            for partition in sorted(parts)
+        ),
+        rows=rows,
+        checksum=checksum if has_checksum else None,
+    )
+
+
+def check_part(config: LogConfig, part: StagedPart, reader: ExtentReader, now_ms: int) -> None:
+    """Check all that a partition could refuse of what is staged for it; no lock is needed.
+
+    Reading, inflating and checking gigabytes takes seconds: it is done before any partition's lock
+    is taken, or other writers would wait for it (`held_when_checked`).
+
+    Args:
+        config: The settings of the topic.
+        part: The batches staged for the partition.
+        reader: Reads them; keeps what fits for applying.
+        now_ms: The time, in ms since 1970.
+
+    Raises:
+        CorruptRecordError: The bytes are not the batches that a task reported.
+        InvalidRequestError: A batch or a record that the topic refuses (its leaves say why).
+        StorageError: The disk refuses.
+    """
+    for extent in part.extents:
+        buffer, table = reader.read(extent, keep=True)
+        where = reader.path(extent), extent.position
+        _check_sizes(table, config, where)
+        _check_attributes(table, config, where)
+        _check_decompressed(buffer, table, config, where)
+        _check_records(buffer, table, config, now_ms, where)
+
+
+@contextlib.contextmanager
+def held_when_checked(
+    logs: Sequence[CommitTarget], parts: Sequence[StagedPart], reader: ExtentReader, clock: Clock
+) -> Iterator[HeldPartitions]:
+    """Hold the locks of partitions whose parts were checked by the settings in force.
+
+    Taking a lock loads settings that have changed. The locks are given up then, and the parts
+    concerned are checked again without them. Only where the settings change each time does the
+    last check take place under the locks.
+
+    Args:
+        logs: The partitions, in the order of `parts`.
+        parts: What is staged for each of them.
+        reader: Reads the staged batches.
+        clock: Tells the time.
+
+    Raises:
+        StreamLogError: As `check_part`; or a lock cannot be had.
+    """
+    checked: list[LogConfig | None] = [None] * len(logs)
+    for _ in range(CHECKS_WITHOUT_LOCKS):
+        _check_changed(logs, parts, reader, clock, checked)
+        with HeldPartitions(logs) as held:
+            if checked == [log.config for log in logs]:
+                yield held
+                return
+    with HeldPartitions(logs) as held:
+        _check_changed(logs, parts, reader, clock, checked)
+        yield held
+
+
+def _check_changed(
+    logs: Sequence[CommitTarget],
+    parts: Sequence[StagedPart],
+    reader: ExtentReader,
+    clock: Clock,
+    checked: list[LogConfig | None],
+) -> None:
+    """Check each part whose settings are not those that it was checked by, and note them."""
+    for at, (log, part) in enumerate(zip(logs, parts, strict=True)):
+        config = log.config
+        if config != checked[at]:
+            check_part(config, part, reader, clock.now_ms())
+            checked[at] = config
+
+
+def place_part(log: CommitTarget, part: StagedPart, standing: Standing, now_ms: int) -> DecidedPart:
+    """Return what is to be done to a partition: all that depends on where its log ends.
+
+    Args:
+        log: The partition, within `writing`.
+        part: The batches staged for it, checked.
+        standing: Where the app stands.
+        now_ms: The time, in ms since 1970.
+
+    Raises:
+        InconsistentTopicIdError: The topic was deleted and made anew since the tasks ran.
+    """
+    _check_topic_id(part.topic_partition, part.topic_id, log.topic_id)
+    before = standing.find(part.topic_partition, part.topic_id)
+    base_offset = log.log_end_offset
+    return DecidedPart(
+        topic_partition=part.topic_partition,
+        topic_id=part.topic_id,
+        base_offset=base_offset,
+        last_offset=base_offset + part.records - 1,
+        leader_epoch=log.leader_epoch,
+        base_sequence=0 if before is None else before.next_sequence,
+        append_time=now_ms if log.config.message_timestamp_type == LOG_APPEND_TIME else None,
+        extents=part.extents,
+    )
+
+
+_Where = tuple[str, int]  # path of the staged file, position of the extent
+
+
+def _check_report(identity: CommitIdentity, file: StagedFile, last_task: int) -> None:
+    if (file.app, file.version) != (identity.app, identity.version):
+        raise InvalidRequestError(
+            "a staged file of another commit",
+            got=f"version {file.version} of {file.app}",
+            expected=str(identity),
+        )
+    if file.task == last_task:
+        raise InvalidRequestError(
+            "two staged files of one task",
+            got=f"task {file.task} twice in {identity}",
+            expected="the one of the attempt that won",
+        )
+    if file.extents and not is_staged_name(file.name):
+        raise InvalidRequestError("not the name of a staged file", got=repr(file.name))
+    if file.rows != sum(extent.records for extent in file.extents):
+        raise InvalidRequestError(
+            "a staged file with more or fewer records than rows", got=file.name
+        )
+    for extent in file.extents:
+        _check_extent(file, extent)
+
+
+def _check_extent(file: StagedFile, extent: StagedExtent) -> None:
+    is_named = parse_partition_directory(str(extent.topic_partition)) == extent.topic_partition
+    is_inside = extent.position >= 0 and 0 < extent.size <= file.size - extent.position
+    if not is_named or not is_inside or extent.batches < 1 or extent.records < 1:
+        raise InvalidRequestError(
+            "an impossible extent of a staged file",
+            got=str(tuple(extent)),
+            expected=f"batches of a partition within {file.size} bytes",
+        )
+
+
+def _check_topic_id(partition: TopicPartition, staged: str, now: str) -> None:
+    if staged != now:
+        raise InconsistentTopicIdError(
+            f"topic {partition.topic} was deleted and made again while rows were written for it",
+            got=f"topic id {staged}",
+            expected=now,
+            hint="run the batch again: its rows then go to the new topic",
+        )
+
+
+def _check_sizes(table: BatchTable, config: LogConfig, where: _Where) -> None:
+    largest = int(table.size.argmax())
+    size = int(table.size[largest])
+    if size > config.max_message_bytes:
+        _refuse_size(MessageTooLargeError, table, largest, where, config.max_message_bytes)
+    if size > config.effective_segment_bytes:
+        _refuse_size(RecordListTooLargeError, table, largest, where, config.effective_segment_bytes)
+
+
+def _refuse_size(
+    kind: type[InvalidRequestError], table: BatchTable, at: int, where: _Where, limit: int
+) -> NoReturn:
+    key = "max.message.bytes" if kind is MessageTooLargeError else "segment.bytes"
+    raise kind(
+        "staged batch is larger than the topic takes",
+        path=where[0],
+        position=where[1] + int(table.position[at]),
+        got=f"{int(table.size[at])} bytes",
+        expected=f"at most {limit} ({key})",
+    )
+
+
+def _check_decompressed(
+    buffer: NDArray[np.uint8], table: BatchTable, config: LogConfig, where: _Where
+) -> None:
+    """Refuse a batch that no reader would decompress; decompresses only what may be too large."""
+    limit = config.effective_max_decompressed_bytes
+    with refusing_larger(limit), naming(*where):
+        check_decompressed(buffer, table, max_decompressed=limit)
+
+
+def _check_attributes(table: BatchTable, config: LogConfig, where: _Where) -> None:
+    attributes = table.attributes
+    if (attributes & _FOREIGN_BITS).any():
+        raise InvalidRecordError(
+            "a commit takes plain batches only",
+            path=where[0],
+            position=where[1],
+            got="a transactional or control batch, or one with a delete horizon",
+        )
+    if (
+        config.message_timestamp_type != LOG_APPEND_TIME
+        and (attributes & TIMESTAMP_TYPE_MASK).any()
+    ):
+        raise InvalidTimestampError(
+            "staged batch says LogAppendTime while the topic says CreateTime",
+            path=where[0],
+            position=where[1],
+        )
+    codecs = attributes & COMPRESSION_MASK
+    if config.compression_type == "producer":
+        is_right = codecs <= max(CompressionType)
+        expected = "a codec"
+    else:
+        is_right = codecs == CompressionType.of(config.compression_type)
+        expected = f"{config.compression_type} (compression.type)"
+    if not is_right.all():
+        raise UnsupportedCompressionError(
+            "staged batch has another codec than the topic",
+            path=where[0],
+            position=where[1],
+            got=f"codec {int(codecs[~is_right][0])}",
+            expected=expected,
+            hint="compression.type was changed while rows were written: run the batch again",
+        )
+
+
+def _check_records(
+    buffer: NDArray[np.uint8], table: BatchTable, config: LogConfig, now_ms: int, where: _Where
+) -> None:
+    """Check keys and timestamps; decodes only where the headers cannot tell."""
+    keeps_times = config.message_timestamp_type != LOG_APPEND_TIME
+    earliest = max(0, now_ms - config.message_timestamp_before_max_ms)
+    latest = min(MAX_INT64, now_ms + config.message_timestamp_after_max_ms)
+    if keeps_times:
+        _check_times(table.max_timestamp, earliest, latest, where)
+    needs_keys = "compact" in config.cleanup_policy
+    if not needs_keys and not (keeps_times and earliest > 0):
+        return
+    wanted = Wanted(
+        columns={"key"} if needs_keys else (),
+        max_decompressed=config.effective_max_decompressed_bytes,
+        max_bytes=PIECE_BYTES,
+    )
+    missing = 0
+    for _, columns in decode_pieces(buffer, table, wanted, path=where[0], position=where[1]):
+        if keeps_times:
+            _check_times(columns.timestamp, earliest, latest, where)
+        missing += columns.count if columns.key is None else columns.key.null_count
+    if needs_keys and missing:
+        raise InvalidRecordError(
+            "a compacted topic needs a key in every record",
+            path=where[0],
+            position=where[1],
+            got=f"{missing} records without a key",
+            expected="none (cleanup.policy has compact)",
+        )
+
+
+def _check_times(timestamp: NDArray[np.int64], earliest: int, latest: int, where: _Where) -> None:
+    is_outside = (timestamp != NO_TIMESTAMP) & ((timestamp < earliest) | (timestamp > latest))
+    if is_outside.any():
+        raise InvalidTimestampError(
+            "a timestamp is outside the topic's bounds",
+            path=where[0],
+            position=where[1],
+            got=f"{int(timestamp[is_outside][0])} ms",
+            expected=f"{earliest} to {latest} ms (message.timestamp.before.max.ms, "
+            "message.timestamp.after.max.ms)",
+        )

@@ -1,0 +1,267 @@
+"""Applying decisions: staged batches become log, the same bytes whoever does it and how often.
+
+A staged batch is applied if and only if its last offset is below the log end. So everything a
+decision names is read in order, given its place (offset, epoch, producer, sequence, time, and with
+them the checksum), and what lies at or above the log end is appended.
+"""
+
+import logging
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlog.commits.commit_target import CommitTarget
+from streamlog.commits.decisions import DecidedPart, Decision
+from streamlog.commits.extents import ExtentReader
+from streamlog.commits.identity import producer_id_for
+from streamlog.commits.ledger import Ledgers
+from streamlog.commits.pending import PendingDecisions
+from streamlog.commits.staging import StagingArea
+from streamlog.errors import CommitMismatchError, CorruptDataError
+from streamlog.fs.api import FileSystem
+from streamlog.records.builder import patch_batches
+from streamlog.records.layout import MAX_INT32
+from streamlog.records.table import BatchTable
+
+__all__ = ["apply_part", "apply_waiting", "batches_from"]
+
+APPEND_SIZE: Final = 8 << 20  # bytes of one append, as far as batches allow
+GATHER_SIZE: Final = 1 << 20  # smaller extents are joined up to here
+PRODUCER_EPOCH: Final = 0
+
+_logger = logging.getLogger(__name__)
+
+
+def apply_waiting(
+    fs: FileSystem,
+    root: str,
+    log: CommitTarget,
+    pending: PendingDecisions,
+    ledgers: Ledgers,
+) -> None:
+    """Apply what is decided for a partition, in the order of offsets; see `CommitLog`.
+
+    Args:
+        fs: Where the root is.
+        root: The log root.
+        log: The partition, within `writing`.
+        pending: The decisions of the root.
+        ledgers: The ledgers of the root: they know which decisions are retired.
+    """
+    waiting: list[tuple[Decision, DecidedPart]] = []
+    for decision, part in pending.naming(log.topic_partition):
+        if part.topic_id != log.topic_id:
+            _logger.warning(
+                "[%s] dropped %s: the topic was deleted and made again",
+                log.topic_partition,
+                decision.identity,
+            )
+        elif part.last_offset >= log.log_end_offset and not ledgers.has_retired(decision):
+            waiting.append((decision, part))
+    if waiting:
+        pending.sync()  # who made them may have died before
+    area = StagingArea(fs, root)
+    for decision, part in waiting:
+        reader = ExtentReader(fs, area, decision.identity.app, decision.files)
+        size = apply_part(log, decision, part, reader)
+        _logger.info(
+            "[%s] applied %s, which somebody else decided: %d bytes",
+            log.topic_partition,
+            decision.identity,
+            size,
+        )
+
+
+class _Placed(NamedTuple):
+    """Batches as they are to stand in the log."""
+
+    buffer: NDArray[np.uint8]
+    table: BatchTable
+
+
+def apply_part(
+    log: CommitTarget, decision: Decision, part: DecidedPart, reader: ExtentReader
+) -> int:
+    """Append what a partition still lacks of a decision; only within `writing`.
+
+    Args:
+        log: The partition.
+        decision: The decision.
+        part: What it does to this partition.
+        reader: Reads the decision's staged files.
+
+    Returns:
+        How many bytes were appended; 0 where all was applied before.
+
+    Raises:
+        CorruptDataError: The log ends where it cannot end, or a staged file is damaged.
+        CommitMismatchError: Other bytes stand in the log where the decision's should.
+        UnavailableError: The disk refuses; some whole batches may stand.
+    """
+    start = log.log_end_offset
+    if start > part.last_offset:
+        return 0
+    if start < part.base_offset:
+        raise CorruptDataError(
+            "the log ends below a decided commit: records before it are lost",
+            path=log.path,
+            offset=start,
+            got=f"log end {start}",
+            expected=f"{part.base_offset}, where {decision.identity} begins",
+            hint="restore the partition from a copy; nothing was changed",
+        )
+    appended = 0
+    for placed in _place(decision, part, reader):
+        missing = _drop_applied(log, decision, placed)
+        for buffer, table in _cut(missing, log.config.effective_segment_bytes):
+            log.append_decided(buffer, table)
+            appended += buffer.size
+    if start > part.base_offset:
+        _logger.info(
+            "[%s] applied the rest of %s from offset %d on",
+            log.topic_partition,
+            decision.identity,
+            start,
+        )
+    return appended
+
+
+def batches_from(
+    decision: Decision, part: DecidedPart, reader: ExtentReader, *, offset: int, size: int
+) -> Iterator[NDArray[np.uint8]]:
+    """Yield the batches of a part as they stand in the log, from the one at `offset` on.
+
+    Args:
+        decision: The decision.
+        part: What it does to the partition.
+        reader: Reads the decision's staged files.
+        offset: Base offset of the first batch wanted; inside a batch there is nothing to yield.
+        size: How many bytes of whole batches at most.
+
+    Raises:
+        CorruptDataError: A staged file is damaged.
+        StorageError: The disk refuses.
+    """
+    for buffer, table in _place(decision, part, reader):
+        first = int(np.searchsorted(table.base_offset, offset))
+        if first == len(table):
+            continue
+        if int(table.base_offset[first]) > offset:
+            return
+        start = int(table.position[first])
+        ends = table.position + table.size
+        stop = int(np.searchsorted(ends, start + size, side="right"))
+        if stop > first:
+            yield buffer[start : int(ends[stop - 1])]
+        if stop < len(table):
+            return
+        size -= int(ends[-1]) - start
+        offset = int(table.last_offset[-1]) + 1
+
+
+def _place(decision: Decision, part: DecidedPart, reader: ExtentReader) -> Iterator[_Placed]:
+    """Yield the batches of a part with everything they get from the decision."""
+    producer_id = producer_id_for(decision.identity.app)
+    offset, sequence = part.base_offset, part.base_sequence
+    for buffer, table in _gather(part, reader):
+        placed = patch_batches(
+            buffer,
+            table,
+            base_offset=offset,
+            leader_epoch=part.leader_epoch,
+            producer_id=producer_id,
+            producer_epoch=PRODUCER_EPOCH,
+            base_sequence=sequence,
+            max_timestamp=part.append_time,
+        )
+        end = int(placed.last_offset[-1]) + 1
+        sequence = (sequence + end - offset) & MAX_INT32
+        offset = end
+        yield _Placed(buffer, placed)
+
+
+def _gather(part: DecidedPart, reader: ExtentReader) -> Iterator[_Placed]:
+    """Yield extents, small ones joined."""
+    waiting: list[_Placed] = []
+    size = 0
+    for extent in part.extents:
+        if waiting and size + extent.size > GATHER_SIZE:
+            yield _join(waiting)
+            waiting, size = [], 0
+        waiting.append(_Placed(*reader.read(extent)))
+        size += extent.size
+    if waiting:
+        yield _join(waiting)
+
+
+def _join(parts: list[_Placed]) -> _Placed:
+    if len(parts) == 1:
+        return parts[0]
+    tables, position = [], 0
+    for part in parts:
+        tables.append(part.table.moved(position))
+        position += part.buffer.size
+    return _Placed(np.concatenate([part.buffer for part in parts]), BatchTable.concatenate(tables))
+
+
+def _drop_applied(log: CommitTarget, decision: Decision, placed: _Placed) -> _Placed:
+    """Return the batches that the log lacks, after a look at where it ends among them."""
+    end = log.log_end_offset
+    buffer, table = placed
+    applied = int(np.searchsorted(table.last_offset, end))
+    if applied == 0 and int(table.base_offset[0]) == end:
+        return placed
+    if applied < len(table) and int(table.base_offset[applied]) < end:
+        raise CorruptDataError(
+            "the log ends inside a batch of a decided commit",
+            path=log.path,
+            offset=end,
+            got=f"log end {end}",
+            expected=f"{int(table.base_offset[applied])} or {int(table.last_offset[applied]) + 1}",
+            hint="restore the partition from a copy; nothing was changed",
+        )
+    if applied and int(table.last_offset[applied - 1]) == end - 1:
+        _check_same(log, decision, buffer, table.slice(applied - 1, applied))
+    if applied == len(table):
+        return _Placed(buffer[:0], table.slice(0, 0))
+    position = int(table.position[applied])
+    return _Placed(buffer[position:], table.slice(applied, len(table)).moved(-position))
+
+
+def _check_same(
+    log: CommitTarget, decision: Decision, buffer: NDArray[np.uint8], batch: BatchTable
+) -> None:
+    """Raise where the last applied batch stands in the log with other bytes."""
+    offset = int(batch.base_offset[0])
+    if offset < log.log_start_offset:
+        return
+    position, size = int(batch.position[0]), int(batch.size[0])
+    found = log.read(offset, 1)
+    if bytes(found.buffer[:size]) != buffer[position : position + size].tobytes():
+        raise CommitMismatchError(
+            "other records stand in the log where a decided commit belongs",
+            path=log.path,
+            offset=offset,
+            expected=f"a batch of {decision.identity}",
+            hint="somebody wrote here without regard to decided commits; nothing was changed",
+        )
+
+
+def _cut(placed: _Placed, segment_bytes: int) -> Iterator[_Placed]:
+    """Yield the batches in appends that a segment can take."""
+    buffer, table = placed
+    limit = min(APPEND_SIZE, segment_bytes)
+    if buffer.size <= limit:
+        if len(table):
+            yield placed
+        return
+    ends = table.position + table.size
+    first = 0
+    while first < len(table):
+        start = int(table.position[first])
+        last = max(first + 1, int(np.searchsorted(ends, start + limit, side="right")))
+        part = table.slice(first, last).moved(-start)
+        yield _Placed(buffer[start : int(ends[last - 1])], part)
+        first = last

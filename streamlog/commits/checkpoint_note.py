@@ -1,0 +1,158 @@
+r"""What the checkpoint of a query remembers of an app's commits: the last version.
+
+A log root that is put back from a copy knows less than it did, and nothing in it says so. A query
+that goes on would leave the batches between out, in silence where its versions may have gaps
+(`foreachBatch`). So each commit is noted beside the checkpoint as well, in a small file of ours
+which Spark does not look at:
+
+    <checkpoint>/streamlog/<app>@<root>-<place>     two lines, "<version> <crc32c>\n" each
+
+`<app>` is the app's key, `<root>` and `<place>` are hashes of the root's `directory.id` and of its
+path: a note counts where either is the same, so that neither a root put back elsewhere nor a new
+one in the same place passes for one that never had the commits.
+
+A note is written after its commit is durable, so it never knows more than the log does. It is not
+synced: only a root that was put back from an older copy is behind it, and a copy is older than the
+seconds for which a file stays in memory. The two lines are written by turns, in place: a power cut
+may tear one of them and leaves the other.
+"""
+
+import hashlib
+import logging
+import os
+import re
+from typing import Final
+
+from streamlog.binary.crc import crc32c
+from streamlog.commits.identity import app_key
+from streamlog.errors import CorruptCheckpointError, FileMissingError, StorageError
+from streamlog.fs.api import FileSystem, OpenMode
+from streamlog.fs.files import make_directories, read_file, write_file_atomically
+from streamlog.root.meta_properties import read_meta_properties
+
+__all__ = ["NOTES_DIRECTORY", "CheckpointNote"]
+
+NOTES_DIRECTORY: Final = "streamlog"
+
+_NOTE: Final = re.compile(r"(.+)@([0-9a-f]{16})-([0-9a-f]{16})", re.ASCII)
+_LINE: Final = re.compile(rb"([0-9]{20}) ([0-9a-f]{8})\n")
+_LINE_SIZE: Final = 20 + 1 + 8 + 1
+_SIZE_MAX: Final = 4096  # far more than two lines
+
+_logger = logging.getLogger(__name__)
+
+
+class CheckpointNote:
+    """What a checkpoint remembers of an app's commits to a root.
+
+    Args:
+        fs: Where the checkpoint is.
+        path: The note's file.
+        version: The last version it knows, None where there is no note yet.
+        line: Which of its two lines says so.
+
+    Attributes:
+        path: The note's file.
+        version: The last version committed, None for none.
+    """
+
+    __slots__ = ("_fs", "_line", "path", "version")
+
+    def __init__(self, fs: FileSystem, path: str, version: int | None, line: int) -> None:
+        self._fs = fs
+        self.path = path
+        self.version = version
+        self._line = line
+
+    @classmethod
+    def find(
+        cls, fs: FileSystem, checkpoint: str, *, root_fs: FileSystem, root: str, app: str
+    ) -> "CheckpointNote":
+        """Return what a checkpoint remembers of an app; of several notes, the highest version.
+
+        Args:
+            fs: Where the checkpoint is.
+            checkpoint: Its directory.
+            root_fs: Where the log root is.
+            root: The log root.
+            app: The app.
+
+        Raises:
+            CorruptCheckpointError: A note, or the root's `meta.properties`, cannot be understood.
+            StorageError: The disk refuses.
+        """
+        meta = read_meta_properties(root_fs, root)
+        place = root_fs.resolve(root)
+        own = (_hash((meta and meta.directory_id) or place), _hash(place))
+        directory = os.path.join(checkpoint, NOTES_DIRECTORY)
+        path = os.path.join(directory, f"{app_key(app)}@{own[0]}-{own[1]}")
+        found = [
+            _read(fs, os.path.join(directory, name))
+            for name in _list(fs, directory)
+            if (match := _NOTE.fullmatch(name)) is not None
+            and match[1] == app_key(app)
+            and (match[2] == own[0] or match[3] == own[1])
+        ]
+        newest = max(found, key=lambda note: note.version or 0, default=None)
+        return cls(fs, path, None, 0) if newest is None else newest
+
+    def remember(self, version: int) -> None:
+        """Note a version whose commit is durable; logs what it could not do.
+
+        The commit stands whether it is noted or not, so nothing is raised.
+        """
+        if self.version is not None and version <= self.version:
+            return
+        line = _format(version)
+        try:
+            if self.version is None:
+                make_directories(self._fs, os.path.dirname(self.path))
+                write_file_atomically(self._fs, self.path, line * 2)
+            else:
+                self._line = 1 - self._line
+                with self._fs.open(self.path, OpenMode.WRITE) as file:
+                    file.pwrite(line, self._line * _LINE_SIZE)
+        except StorageError as error:
+            _logger.warning(
+                "the checkpoint cannot remember version %d, so a log that is put back from an "
+                "older copy would not be noticed: %s",
+                version,
+                error,
+            )
+            return
+        self.version = version
+
+
+def _read(fs: FileSystem, path: str) -> CheckpointNote:
+    content = read_file(fs, path, max_size=_SIZE_MAX)
+    versions = []
+    for line in (0, 1):
+        match = _LINE.fullmatch(content[line * _LINE_SIZE : (line + 1) * _LINE_SIZE])
+        if match is not None and int(match[2], 16) == crc32c(match[1]):
+            versions.append((int(match[1]), line))
+    if not versions:
+        raise CorruptCheckpointError(
+            "the checkpoint's note of what was committed is damaged",
+            path=path,
+            got=repr(content[:80]),
+            expected="two lines with a version and its CRC-32C",
+            hint="where the log was not put back from a copy since, delete the file",
+        )
+    version, line = max(versions)
+    return CheckpointNote(fs, path, version, line)
+
+
+def _format(version: int) -> bytes:
+    text = b"%020d" % version
+    return b"%s %08x\n" % (text, crc32c(text))
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(os.fsencode(text)).hexdigest()[:16]
+
+
+def _list(fs: FileSystem, path: str) -> list[str]:
+    try:
+        return fs.list(path)
+    except FileMissingError:
+        return []

@@ -1,0 +1,482 @@
+"""Commits: what many tasks staged becomes part of many partitions at once, exactly once.
+
+`COMMITS.md` beside this file has the rules and a table of every state and what may happen in it.
+
+    lock the app → judge by its history → check → lock the partitions → place → sync what the
+    decision stands on → decide (the commit point) → apply → unlock → now and then retire
+"""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from streamlog.clock import Clock
+from streamlog.commits.admission import (
+    StagedCommit,
+    gather,
+    held_when_checked,
+    place_part,
+)
+from streamlog.commits.app_lock import locked_app, remove_unused_app_locks
+from streamlog.commits.apply import apply_part, apply_waiting
+from streamlog.commits.checkpoint_note import CheckpointNote
+from streamlog.commits.chores import Chores, at_once
+from streamlog.commits.commit_target import CommitTarget, HeldPartitions
+from streamlog.commits.decisions import Decision
+from streamlog.commits.extents import ExtentReader
+from streamlog.commits.fingerprint import BatchSource, Fingerprint
+from streamlog.commits.ground import make_ground_sure, sync_paths
+from streamlog.commits.history import History, PastCommit
+from streamlog.commits.identity import CommitIdentity, check_identity
+from streamlog.commits.inheritance import Inheritance, inheritance_of, past_of
+from streamlog.commits.ledger import Ledgers, ranges_of
+from streamlog.commits.outcome import CommitOutcome
+from streamlog.commits.pending import PendingDecisions
+from streamlog.commits.replay import OnMismatch, ReplayRule, Verdict, judge_commit
+from streamlog.commits.retirement import (
+    RETIRE_AFTER_MS,
+    DroppedPart,
+    OpenLogs,
+    Retirement,
+    RetireReport,
+    find_target,
+    is_due,
+)
+from streamlog.commits.staging import StagedFile, StagingArea
+from streamlog.commits.standing import Standing
+from streamlog.errors import (
+    FileExistsAlreadyError,
+    InvalidRequestError,
+    LockTimeoutError,
+    StreamLogError,
+    UnknownOutcomeError,
+)
+from streamlog.fs.api import FileSystem
+from streamlog.partition.partition_metadata import read_topic_id
+from streamlog.partition.waiting import DEFAULT_LOCK_TIMEOUT_MS, Patience
+from streamlog.root.root_marks import RootMarks
+from streamlog.topic import TopicPartition
+
+__all__ = ["CommitLog", "CommitOutcome"]
+
+_ATTEMPTS: Final = 3
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """What a caller of `commit` wants."""
+
+    identity: CommitIdentity
+    staged: Sequence[StagedFile]
+    commit: StagedCommit
+    fingerprint: Fingerprint
+    rule: ReplayRule
+    on_mismatch: OnMismatch
+    sync_paths: Sequence[str]
+    flush_messages: int | None
+    flush_ms: int | None
+    inheritance: Inheritance | None
+    note: CheckpointNote | None
+
+
+class CommitLog:
+    """The commits of a log root.
+
+    Args:
+        root: The log root.
+        fs: Where it is.
+        clock: Tells the time.
+        open_logs: Opens partitions for writing; raises `UnknownTopicError` where one is no more.
+            Without it, only what needs no other partitions can be done: `apply_pending`,
+            `pending`, `last_version`, `abort`.
+        marks: The recovery points of the root, shared with the partitions that are opened.
+        decisions: The decisions of the root that are not retired, shared with them as well.
+        lock_timeout_ms: How long to wait for another committer of the same app.
+        chores: Does what a commit leaves to be done: it retires.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        fs: FileSystem,
+        clock: Clock,
+        open_logs: OpenLogs | None = None,
+        marks: RootMarks | None = None,
+        decisions: PendingDecisions | None = None,
+        lock_timeout_ms: float | Patience | None = None,
+        chores: Chores = at_once,
+    ) -> None:
+        self._root = root
+        self._fs, self._clock = fs, clock
+        self._open_logs = open_logs or _cannot_open
+        self._patience = Patience.of(lock_timeout_ms, default_ms=DEFAULT_LOCK_TIMEOUT_MS)
+        self._chores = chores
+        self._turn = threading.Lock()
+        self._pending = decisions or PendingDecisions(fs, root)
+        self._ledgers = Ledgers(fs, root)
+        self._area = StagingArea(fs, root)
+        self._retirement = Retirement(
+            self._pending,
+            self._ledgers,
+            self._area,
+            marks=marks or RootMarks(fs, clock, root),
+            find_topic_id=lambda partition: read_topic_id(fs, f"{root}/{partition}"),
+            open_logs=self._open_logs,
+            apply_pending=self.apply_pending,
+        )
+
+    # ---- commit ------------------------------------------------------------------------------
+    def commit(
+        self,
+        identity: CommitIdentity,
+        staged: Sequence[StagedFile],
+        *,
+        source: BatchSource | None = None,
+        note: CheckpointNote | None = None,
+        replay_rule: ReplayRule = ReplayRule.NEXT,
+        on_mismatch: str | OnMismatch = OnMismatch.FAIL,
+        sync_paths: Sequence[str] = (),
+        flush_messages: int | None = None,
+        flush_ms: int | None = None,
+    ) -> CommitOutcome:
+        """Make staged files part of the log, all of them or none, once. Durable on return.
+
+        Args:
+            identity: Whose commit it is; the same again is a replay.
+            staged: What the winning attempt of each task reported, in any order.
+            source: What the commit is made from, beside its rows, where that is known.
+            note: What the query's checkpoint remembers of the app.
+            replay_rule: Which versions may follow the last one.
+            on_mismatch: What to do with a known version made from something else.
+            sync_paths: Files and directories that must be durable before the commit is: Spark's
+                checkpoint.
+            flush_messages: As the topic's `flush.messages`, for this committer.
+            flush_ms: As the topic's `flush.ms`, for this committer.
+
+        Returns:
+            Where the rows are.
+
+        Raises:
+            InvalidRequestError: Something in it can never be committed (its leaves say what);
+                nothing was decided.
+            CorruptRecordError: A staged file is damaged; nothing was decided.
+            InconsistentTopicIdError: A topic was made anew meanwhile; nothing was decided.
+            CommitMismatchError: The version is known with another fingerprint, does not follow
+                the last one, is forgotten, or the log lacks versions that `note` knows.
+            LockTimeoutError: Another committer or writer kept a lock; nothing was decided.
+            UnknownOutcomeError: The commit may stand or not: commit again to learn it.
+            StreamLogError: Deciding worked and applying did not: the commit stands, a log line
+                says so, and whoever writes the partition next goes on applying it.
+        """
+        check_identity(identity)
+        commit = gather(identity, staged)
+        request = _Request(
+            identity=identity,
+            staged=staged,
+            commit=commit,
+            fingerprint=Fingerprint.of(source or BatchSource(None), commit.rows, commit.checksum),
+            rule=replay_rule,
+            on_mismatch=OnMismatch.parse(on_mismatch),
+            sync_paths=sync_paths,
+            flush_messages=flush_messages,
+            flush_ms=flush_ms,
+            inheritance=inheritance_of(identity, self._pending, self._ledgers, self._app_lock),
+            note=note,
+        )
+        with self._app_lock(identity.app):
+            outcome, standing = self._commit(request)
+        if self._must_retire(request, standing):
+            # Of an app that commits once, nothing would be due again.
+            chores = at_once if identity.is_anonymous else self._chores
+            chores(lambda: self._retire_all_due(identity.app))
+        return outcome
+
+    def abort(self, identity: CommitIdentity, staged: Sequence[StagedFile]) -> None:
+        """Remove staged files, but for those that a decision names.
+
+        Args:
+            identity: Whose commit it was to be.
+            staged: What is known of its files; Spark aborts after a commit that raised as well.
+
+        Raises:
+            CorruptCheckpointError: The app's past cannot be read; nothing was removed.
+            UnavailableError: The app's lock or the disk cannot be had.
+        """
+        with self._app_lock(identity.app):
+            self._drop_files(History.load(identity.app, self._pending, self._ledgers), staged)
+
+    def _commit(self, request: _Request) -> tuple[CommitOutcome, Standing]:
+        """Judge and do it; once more where another committer was faster in spite of the lock."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            history = History.load(request.identity.app, self._pending, self._ledgers)
+            past, last_version = past_of(history, request.inheritance, request.identity.version)
+            verdict, index = judge_commit(
+                request.identity,
+                request.fingerprint,
+                [old.fingerprint for old in past],
+                last_version=last_version,
+                note=request.note,
+                rule=request.rule,
+                on_mismatch=request.on_mismatch,
+            )
+            if verdict in (Verdict.REPLAY, Verdict.SKIP):
+                return self._settle(request, history, past[index], verdict), history.standing
+            revision = past[-1].revision + 1 if past else 0
+            try:
+                return self._decide_and_apply(request, history, revision, verdict)
+            except FileExistsAlreadyError:
+                if attempt == _ATTEMPTS:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _settle(
+        self, request: _Request, history: History, past: PastCommit, verdict: Verdict
+    ) -> CommitOutcome:
+        """See to it that a commit that stands is durable and applied; drop the new files."""
+        log = _logger.warning if verdict is Verdict.SKIP else _logger.info
+        log("%s is committed already: %s", request.identity, verdict.value)
+        dropped: list[DroppedPart] = []
+        if past.decision is not None:
+            self._pending.sync()
+            for part in past.decision.parts:
+                target = find_target(self._open_logs, part.topic_partition, part.topic_id)
+                if isinstance(target, DroppedPart):
+                    dropped.append(target)
+                    _logger.warning("[%s] dropped a commit: %s", *target[::2])
+                    continue
+                with target.writing():
+                    if target.log_end_offset <= part.last_offset:
+                        self.apply_pending(target)
+        self._drop_files(history, request.staged)
+        gone = {part.topic_partition for part in dropped}
+        return CommitOutcome(
+            identity=request.identity,
+            verdict=verdict,
+            revision=past.revision,
+            parts=tuple(part for part in past.parts if part.topic_partition not in gone),
+            dropped=tuple(dropped),
+            rows=past.fingerprint.rows,
+        )
+
+    def _drop_files(self, history: History, staged: Sequence[StagedFile]) -> None:
+        named = history.named_files()
+        names = (file.name for file in staged if file.name and file.name not in named)
+        self._area.remove(history.app, names)
+
+    # ---- decide and apply --------------------------------------------------------------------
+    def _decide_and_apply(
+        self, request: _Request, history: History, revision: int, verdict: Verdict
+    ) -> tuple[CommitOutcome, Standing]:
+        identity, commit = request.identity, request.commit
+        logs = self._open_logs([part.topic_partition for part in commit.parts])
+        reader = ExtentReader(self._fs, self._area, identity.app, commit.files)
+        if commit.files:
+            self._area.sync(identity.app)
+        sync_paths(self._fs, request.sync_paths)
+        with held_when_checked(logs, commit.parts, reader, self._clock) as held:
+            now_ms = self._clock.now_ms()
+            parts = [
+                place_part(log, part, history.standing, now_ms)
+                for log, part in zip(logs, commit.parts, strict=True)
+            ]
+            decision = Decision(
+                identity=identity,
+                revision=revision,
+                fingerprint=request.fingerprint,
+                decided_ms=now_ms,
+                files=commit.files,
+                parts=tuple(parts),
+                standing=history.standing.after(
+                    identity.version, ((part.topic_partition, part.step) for part in parts), now_ms
+                ),
+            )
+            for log in logs:
+                make_ground_sure(log, history.standing, self._pending)
+            self._decide(decision, logs)
+            self._apply(decision, logs, reader, request, held)
+        outcome = CommitOutcome(
+            identity=identity,
+            verdict=verdict,
+            revision=revision,
+            parts=ranges_of(decision),
+            rows=commit.rows,
+        )
+        return outcome, decision.standing
+
+    def _decide(self, decision: Decision, logs: Sequence[CommitTarget]) -> None:
+        for log in logs:
+            log.set_pending(True)
+        try:
+            self._pending.create(decision)
+        except FileExistsAlreadyError:
+            raise
+        except StreamLogError as error:
+            if not self._pending.stands(decision):
+                for log in logs:
+                    log.set_pending(False)
+                raise
+            raise UnknownOutcomeError(
+                f"{decision.identity} is decided, but perhaps not durably",
+                path=self._pending.path,
+                got=str(error),
+                hint="mend the disk, then commit the same version again",
+            ) from error
+
+    def _apply(
+        self,
+        decision: Decision,
+        logs: Sequence[CommitTarget],
+        reader: ExtentReader,
+        request: _Request,
+        held: HeldPartitions,
+    ) -> None:
+        """Apply a decision to all its partitions; one that refuses does not stop the others."""
+        first_error: StreamLogError | None = None
+        for log, part in zip(logs, decision.parts, strict=True):
+            try:
+                apply_part(log, decision, part, reader)
+                log.set_pending(False)
+                unflushed = log.log_end_offset - log.recovery_point
+                if request.flush_messages is not None and unflushed >= request.flush_messages:
+                    log.flush()
+            except StreamLogError as error:
+                _logger.error(
+                    "[%s] %s stands and waits to be applied: %s",
+                    log.topic_partition,
+                    decision.identity,
+                    error,
+                )
+                first_error = first_error or error
+            held.let_go(log)
+        if first_error is not None:
+            raise first_error
+
+    # ---- what others left --------------------------------------------------------------------
+    def apply_pending(self, log: CommitTarget) -> None:
+        """Apply what is decided for a partition, in the order of offsets; only within `writing`.
+
+        Args:
+            log: The partition; its caller lowers the flag `pending` afterwards.
+
+        Raises:
+            CorruptDataError: A decision, a staged file or the log is damaged: the partition must
+                not be written before that is mended.
+            CommitMismatchError: Other records stand where a decision's should.
+            UnavailableError: The disk refuses; some whole batches may stand.
+        """
+        apply_waiting(self._fs, self._root, log, self._pending, self._ledgers)
+
+    # ---- retire, clean up --------------------------------------------------------------------
+    def retire(self) -> RetireReport:
+        """Retire every decision of every app: sync the logs, then remove what is not needed.
+
+        An app whose newest decision cannot be read is left as it is, with a line in the log.
+
+        Raises:
+            StreamLogError: An app's partition or past is damaged or cannot be had; the apps
+                before it are done.
+        """
+        reports = [self._retire_app(decision.identity.app) for decision in self._pending.newest()]
+        return RetireReport(
+            retired=sum(report.retired for report in reports),
+            dropped=tuple(part for report in reports for part in report.dropped),
+            removed_files=sum(report.removed_files for report in reports),
+        )
+
+    def clean(self) -> int:
+        """Remove staged files older than 7 days that no decision names; return how many.
+
+        Raises:
+            StorageError: The disk refuses.
+        """
+        remove_unused_app_locks(self._fs, self._root)
+        return self._retirement.clean(self._clock.now_ms())
+
+    def _must_retire(self, request: _Request, standing: Standing) -> bool:
+        """Tell whether it is time to retire the app's decisions."""
+        now_ms = self._clock.now_ms()
+        age_ms = now_ms - standing.unretired_since_ms
+        is_late = request.flush_ms is not None and age_ms >= request.flush_ms
+        return standing.unretired > 0 and (
+            request.identity.is_anonymous or is_late or is_due(standing, now_ms)
+        )
+
+    def _retire_all_due(self, app: str) -> None:
+        """Retire what the app decided, and what idle ones left; no lock is held."""
+        self._retire_app(app)
+        self.retire_idle()
+
+    def retire_idle(self) -> None:
+        """Retire what apps left that have not committed for a minute.
+
+        What cannot be retired is logged and left for the next time; an app that commits just now
+        is not waited for.
+
+        Raises:
+            CorruptCheckpointError: A decision cannot be read.
+            StorageError: The disk refuses.
+        """
+        now_ms = self._clock.now_ms()
+        for decision in self._pending.newest():
+            app = decision.identity.app
+            if now_ms - decision.decided_ms < RETIRE_AFTER_MS:
+                continue
+            try:
+                self._retire_app(app, timeout_ms=0)
+            except LockTimeoutError:
+                continue  # it commits just now
+            except StreamLogError as error:
+                _logger.warning("cannot retire what %s decided: %s", app, error)
+
+    def _retire_app(self, app: str, *, timeout_ms: float | None = None) -> RetireReport:
+        settled = self._retirement.settle(app)
+        with self._app_lock(app, timeout_ms=timeout_ms):
+            history = History.load(app, self._pending, self._ledgers)
+            retired = self._retirement.retire(history, settled)
+        return self._retirement.clear(retired)
+
+    # ---- what is known -----------------------------------------------------------------------
+    def pending(self, partition: TopicPartition | None = None) -> list[Decision]:
+        """Return the decisions that are not retired, all or those that name a partition.
+
+        Raises:
+            CorruptCheckpointError: A decision cannot be read.
+            StorageError: The disk refuses.
+        """
+        if partition is not None:
+            return [decision for decision, _ in self._pending.naming(partition)]
+        decisions = (self._pending.load(name) for name in self._pending.names())
+        return [decision for decision in decisions if decision is not None]
+
+    def last_version(self, app: str) -> int | None:
+        """Return the highest version that an app committed, None for none.
+
+        Raises:
+            CorruptCheckpointError: The app's past cannot be read.
+            UnavailableError: The app's lock or the disk cannot be had.
+        """
+        with self._app_lock(app):
+            standing = History.load(app, self._pending, self._ledgers).standing
+        return None if standing.number == 0 else standing.last_version
+
+    @contextlib.contextmanager
+    def _app_lock(self, app: str, *, timeout_ms: float | None = None) -> Iterator[None]:
+        """Hold an app's lock; a query and its own chores take turns without any timeout."""
+        timeout_ms = self._patience.timeout_ms if timeout_ms is None else timeout_ms
+        lock = locked_app(self._fs, self._clock, self._root, app, timeout_ms=timeout_ms)
+        with self._turn, lock:
+            yield
+
+
+def _cannot_open(partitions: Sequence[TopicPartition]) -> Sequence[CommitTarget]:
+    raise InvalidRequestError(
+        "this commit log cannot open partitions",
+        got=", ".join(map(str, partitions)),
+        hint="take LogManager.commits",
+    )

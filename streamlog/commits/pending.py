@@ -1,0 +1,278 @@
+"""The decisions that are not retired: files in `.streamlog/commits/pending`.
+
+The directory holds what is not retired and nothing older: at most some dozen decisions an app.
+A decision never changes, so each one is read once by a process and kept until it is retired.
+"""
+
+import contextlib
+import logging
+import re
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from streamlog.commits.damaged import topics_of_app
+from streamlog.commits.decisions import DecidedPart, Decision, format_decision, parse_decision
+from streamlog.commits.identity import app_key
+from streamlog.commits.sealed import MAX_SEALED_SIZE
+from streamlog.errors import (
+    CorruptCheckpointError,
+    FileMissingError,
+    LimitExceededError,
+    UnavailableError,
+)
+from streamlog.fs.api import FileSystem
+from streamlog.fs.files import create_file_atomically, make_directories, read_file
+from streamlog.topic import TopicPartition
+
+__all__ = ["PendingDecisions", "decision_key", "decision_number"]
+
+KEPT_SIZE: Final = 64 << 20  # bytes of files; parsed, they take up to three times as much memory
+_NAME: Final = re.compile(r"[^@/]+@[0-9]{20}", re.ASCII)
+
+_logger = logging.getLogger(__name__)
+
+
+def decision_key(name: str) -> str:
+    """Return the app's key (`streamlog.commits.identity.app_key`) in the name of a decision."""
+    return name.rpartition("@")[0]
+
+
+def decision_number(name: str) -> int:
+    """Return the number in the name of a decision."""
+    return int(name.rpartition("@")[2])
+
+
+class _Parsed(NamedTuple):
+    """A decision, what it does to each partition, and the size of its file."""
+
+    decision: Decision
+    parts: dict[TopicPartition, DecidedPart]
+    size: int
+
+    @classmethod
+    def of(cls, decision: Decision, size: int) -> "_Parsed":
+        return cls(decision, {part.topic_partition: part for part in decision.parts}, size)
+
+
+class _Kept:
+    """The decisions that were parsed, up to `KEPT_SIZE` bytes of files; for any number of threads.
+
+    What does not fit is parsed each time: letting go of another one for it would help nobody, as
+    all of them are looked through for each partition.
+    """
+
+    __slots__ = ("_by_name", "_guard", "_size")
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, _Parsed] = {}
+        self._size = 0
+        self._guard = threading.Lock()
+
+    def get(self, name: str) -> _Parsed | None:
+        return self._by_name.get(name)
+
+    def add(self, parsed: _Parsed) -> None:
+        with self._guard:
+            name = parsed.decision.name
+            if name not in self._by_name and self._size + parsed.size <= KEPT_SIZE:
+                self._by_name[name] = parsed
+                self._size += parsed.size
+
+    def drop(self, name: str) -> None:
+        with self._guard:
+            self._drop(name)
+
+    def drop_all_but(self, names: Iterable[str]) -> None:
+        with self._guard:
+            for gone in self._by_name.keys() - names:
+                self._drop(gone)
+
+    def _drop(self, name: str) -> None:
+        parsed = self._by_name.pop(name, None)
+        self._size -= 0 if parsed is None else parsed.size
+
+
+class PendingDecisions:
+    """The decisions of a root that are not retired.
+
+    One object serves all partitions that a process opens through one `LogManager`: opening a
+    partition looks through all decisions, and parsing them takes longer than all the rest.
+
+    Args:
+        fs: Where the root is.
+        root: The log root.
+    """
+
+    __slots__ = ("_fs", "_kept", "_root", "path")
+
+    def __init__(self, fs: FileSystem, root: str) -> None:
+        self._fs, self._root = fs, root
+        self.path = f"{root}/.streamlog/commits/pending"
+        self._kept = _Kept()
+
+    def names(self) -> list[str]:
+        """Return the names of all decisions: apps in order, each one's oldest first.
+
+        Raises:
+            StorageError: The directory cannot be read.
+        """
+        try:
+            names = [name for name in self._fs.list(self.path) if _NAME.fullmatch(name)]
+        except FileMissingError:
+            names = []
+        self._kept.drop_all_but(names)
+        return names
+
+    def load(self, name: str) -> Decision | None:
+        """Return a decision, None where it was retired meanwhile.
+
+        Raises:
+            CorruptCheckpointError: It cannot be read, so nobody knows what it names.
+            StorageError: The disk refuses.
+        """
+        parsed = self._load(name)
+        return None if parsed is None else parsed.decision
+
+    def _load(self, name: str) -> _Parsed | None:
+        parsed = self._kept.get(name)
+        if parsed is None:
+            path = f"{self.path}/{name}"
+            try:
+                content = read_file(self._fs, path, max_size=MAX_SEALED_SIZE)
+            except FileMissingError:
+                return None
+            parsed = _Parsed.of(parse_decision(content, path), len(content))
+            self._kept.add(parsed)
+        return parsed
+
+    def naming(self, partition: TopicPartition) -> list[tuple[Decision, DecidedPart]]:
+        """Return the decisions that name `partition`, in the order of their offsets there.
+
+        A decision that cannot be read and may name it (`damaged`) stops the partition; one that
+        can only be of other topics is passed over.
+
+        Raises:
+            CorruptCheckpointError: A decision that may name it cannot be read.
+            StorageError: The disk refuses.
+        """
+        found = []
+        names = self.names()
+        for name in names:
+            parsed = self._load_unless_elsewhere(name, names, partition)
+            part = None if parsed is None else parsed.parts.get(partition)
+            if parsed is not None and part is not None:
+                found.append((parsed.decision, part))
+        return sorted(found, key=lambda row: (row[1].base_offset, row[0].name))
+
+    def _load_unless_elsewhere(
+        self, name: str, names: Iterable[str], partition: TopicPartition
+    ) -> _Parsed | None:
+        """Return a decision, None where it is gone or is damaged and of other topics."""
+        try:
+            return self._load(name)
+        except CorruptCheckpointError as error:
+            key = decision_key(name)
+            others = (each for each in names if each != name and decision_key(each) == key)
+            topics = topics_of_app(self._fs, self._root, key, self._readable(others))
+            if not topics or partition.topic in topics:
+                error.hint = f"see what can be done: streamlog repair {self._root} --dry-run"
+                raise
+            _logger.warning(
+                "[%s] passed over a damaged decision of another topic (%s): %s",
+                partition,
+                ", ".join(sorted(topics)),
+                error.path,
+            )
+            return None
+
+    def newest(self) -> list[Decision]:
+        """Return the newest decision of each app that has any, unless that cannot be read.
+
+        Raises:
+            StorageError: The disk refuses.
+        """
+        names = {decision_key(name): name for name in self.names()}
+        return list(self._readable(names.values()))
+
+    def unreadable(self) -> list[CorruptCheckpointError]:
+        """Return what is wrong with each decision that cannot be read; mostly nothing.
+
+        Raises:
+            StorageError: The disk refuses.
+        """
+        errors = []
+        for name in self.names():
+            try:
+                self.load(name)
+            except CorruptCheckpointError as error:
+                errors.append(error)
+        return errors
+
+    def _readable(self, names: Iterable[str]) -> Iterator[Decision]:
+        for name in names:
+            try:
+                decision = self.load(name)
+            except CorruptCheckpointError as error:
+                _logger.warning("a decision cannot be read: %s", error)
+                continue
+            if decision is not None:
+                yield decision
+
+    def create(self, decision: Decision) -> None:
+        """Make a decision durable: the commit point.
+
+        Raises:
+            FileExistsAlreadyError: Another committer was faster; nothing was decided.
+            LimitExceededError: It is larger than a decision may be; nothing was decided.
+            UnavailableError: The disk refused. Where the error says that the outcome is unknown,
+                the decision stands for everybody who looks now, but not surely after a power cut.
+        """
+        content = format_decision(decision)
+        path = f"{self.path}/{decision.name}"
+        if len(content) > MAX_SEALED_SIZE:
+            raise LimitExceededError(
+                "the commit has too many pieces for one decision",
+                path=path,
+                got=f"{len(content)} bytes",
+                expected=f"at most {MAX_SEALED_SIZE}",
+                hint="commit less at once, or stage larger pieces",
+            )
+        if decision.number == 1:  # whoever decided before has made sure of the directory
+            make_directories(self._fs, self.path)
+        create_file_atomically(self._fs, path, content)
+        self._kept.add(_Parsed.of(decision, len(content)))
+
+    def stands(self, decision: Decision) -> bool:
+        """Tell whether a decision of that name is there; True where the disk does not say."""
+        try:
+            return self._fs.stat(f"{self.path}/{decision.name}") is not None
+        except UnavailableError:
+            return True
+
+    def sync(self) -> None:
+        """Make the names of all decisions durable, whoever made them.
+
+        Raises:
+            StorageError: It failed.
+        """
+        self._fs.sync_directory(self.path)
+
+    def remove(self, name: str) -> None:
+        """Remove a retired decision; harmless where it is gone.
+
+        Raises:
+            StorageError: It cannot be removed.
+        """
+        with contextlib.suppress(FileMissingError):
+            self._fs.remove(f"{self.path}/{name}")
+        self._kept.drop(name)
+
+    def of_app(self, app: str) -> list[str]:
+        """Return the names of an app's decisions, oldest first.
+
+        Raises:
+            StorageError: The directory cannot be read.
+        """
+        prefix = f"{app_key(app)}@"
+        return [name for name in self.names() if name.startswith(prefix)]

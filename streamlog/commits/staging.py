@@ -1,0 +1,458 @@
+"""Staged files: what the attempts of tasks write before anything is decided.
+
+A staged file is whole v2 batches and nothing else, so any tool that reads segments reads it:
+
+    ┌ extent 0 ────────┬ extent 1 ────────┬ extent 2 ────────┐
+    │ batches for a-0  │ batches for a-1  │ batches for a-0  │ …
+    └──────────────────┴──────────────────┴──────────────────┘
+
+An extent holds batches of one partition; where batches of many partitions arrive mixed, each
+partition gets several. Offsets within all extents of a partition run on from 0; epoch and
+producer are missing. The table of the extents is not in the file: it travels with the task's
+message (`StagedFile`) into the decision. A file that no decision names means nothing.
+
+It lies at `<root>/.streamlog/staging/<app>/<version>-<task>-<random>`: no two attempts share one.
+"""
+
+import contextlib
+import logging
+import random as random_module
+import re
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlog.commits.identity import CommitIdentity, app_key, check_identity
+from streamlog.errors import (
+    FileMissingError,
+    InvalidRequestError,
+    StorageError,
+    UnknownTopicError,
+)
+from streamlog.fs.api import File, FileKind, FileSystem, OpenMode
+from streamlog.fs.files import make_name_durable, remove_unused_directory
+from streamlog.partition.partition_metadata import read_topic_id
+from streamlog.records.builder import EncodedBatches
+from streamlog.records.layout import BASE_OFFSET_OFFSET, LENGTH_OFFSET
+from streamlog.topic import TopicPartition
+
+__all__ = [
+    "StagedExtent",
+    "StagedFile",
+    "Stager",
+    "StagingArea",
+    "is_staged_name",
+    "staged_version",
+]
+
+PIECE_SIZE: Final = 4 << 20  # a partition with as much waiting gets an extent
+BUFFER_SIZE: Final = 16 << 20  # with as much waiting, all partitions do
+MAX_TASK: Final = 2**31 - 1
+
+_NAME: Final = re.compile(r"([0-9]{20})-([0-9]{10})-[0-9a-f]{16}", re.ASCII)
+_CREATION_ATTEMPTS: Final = 3
+
+_logger = logging.getLogger(__name__)
+
+
+class StagedExtent(NamedTuple):
+    """Whole batches of one partition in a staged file.
+
+    Attributes:
+        topic: The topic.
+        partition: The partition.
+        topic_id: The id the topic had when the task wrote.
+        position: First byte in the file.
+        size: How many bytes.
+        batches: How many batches.
+        records: How many records.
+    """
+
+    topic: str
+    partition: int
+    topic_id: str
+    position: int
+    size: int
+    batches: int
+    records: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
+
+
+class StagedFile(NamedTuple):
+    """What a task reports to the committer: strings, numbers and tuples only.
+
+    Attributes:
+        app: Whose commit it is for.
+        version: Which commit of that app.
+        task: Index of the task; the batches of a partition are ordered by it.
+        name: Name of the file, empty where the task had no rows and made none.
+        size: Its bytes.
+        extents: Where what is.
+        rows: How many rows it holds.
+        checksum: Sum of the rows' hashes modulo 2**64; None where it was not computed.
+    """
+
+    app: str
+    version: int
+    task: int
+    name: str
+    size: int
+    extents: tuple[StagedExtent, ...]
+    rows: int
+    checksum: int | None
+
+
+def is_staged_name(name: str) -> bool:
+    """Tell whether a staged file can be called that."""
+    return _NAME.fullmatch(name) is not None
+
+
+def staged_version(name: str) -> int | None:
+    """Return the version that a staged file's name tells, None for other names."""
+    match = _NAME.fullmatch(name)
+    return None if match is None else int(match[1])
+
+
+class _Waiting:
+    """Batches of one partition that are not written yet, and how far its offsets run."""
+
+    __slots__ = ("batches", "buffers", "next_offset", "records", "size", "topic_id")
+
+    def __init__(self, topic_id: str) -> None:
+        self.topic_id = topic_id
+        self.next_offset = 0
+        self.clear()
+
+    def clear(self) -> None:
+        self.buffers: list[NDArray[np.uint8]] = []
+        self.size = self.batches = self.records = 0
+
+
+class Stager:
+    """Writes the staged file of one attempt of one task. Use it as a context manager.
+
+    Args:
+        fs: Where the root is.
+        root: The log root.
+        app: Whose commit the rows are for.
+        version: Which commit of that app.
+        task: Index of the task, at least 0.
+        random: Makes the name unlike those of other attempts. The machine's own by default:
+            forked workers would inherit the state of any other.
+
+    Raises:
+        InvalidRequestError: There can be no such app, version or task.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        root: str,
+        app: str,
+        version: int,
+        task: int,
+        *,
+        random: random_module.Random | None = None,
+    ) -> None:
+        check_identity(CommitIdentity(app, version))
+        if not 0 <= task <= MAX_TASK:
+            raise InvalidRequestError(
+                "not the index of a task", got=str(task), expected=f"0 to {MAX_TASK}"
+            )
+        self._fs, self._root = fs, root
+        self._app, self._version, self._task = app, version, task
+        self._random = random or random_module.SystemRandom()
+        self._area = StagingArea(fs, root)
+        self._waiting: dict[TopicPartition, _Waiting] = {}
+        self._waiting_size = 0
+        self._extents: list[StagedExtent] = []
+        self._file: File | None = None
+        self._size = 0
+        self._is_finished = False
+
+    def append(self, topic_partition: TopicPartition, batches: EncodedBatches) -> None:
+        """Take the next batches of a partition.
+
+        Args:
+            topic_partition: The partition.
+            batches: Whole v2 batches; from now on they belong to the stager, which writes
+                offsets into them.
+
+        Raises:
+            UnknownTopicError: There is no such partition.
+            StorageError: They cannot be written; the attempt is lost.
+        """
+        self._check_open()
+        if len(batches.table) == 0:
+            return
+        waiting = self._waiting.get(topic_partition)
+        if waiting is None:
+            waiting = _Waiting(self._find_topic_id(topic_partition))
+            self._waiting[topic_partition] = waiting
+        waiting.next_offset = _number_batches(batches, waiting.next_offset)
+        waiting.buffers.append(batches.buffer)
+        waiting.size += batches.buffer.size
+        waiting.batches += len(batches.table)
+        waiting.records += int(batches.table.count.sum())
+        self._waiting_size += batches.buffer.size
+        if waiting.size >= PIECE_SIZE:
+            self._write_extent(topic_partition, waiting)
+        elif self._waiting_size >= BUFFER_SIZE:
+            self._write_all()
+
+    def finish(self, *, rows: int, checksum: int | None) -> StagedFile:
+        """Write what waits, make the file durable, and say what it holds.
+
+        Args:
+            rows: How many rows the task had.
+            checksum: Sum of their hashes modulo 2**64, over the columns of the user; None where
+                it was not computed.
+
+        Raises:
+            InvalidRequestError: The batches hold another number of rows.
+            StorageError: It cannot be written; the attempt is lost.
+        """
+        self._check_open()
+        self._write_all()
+        records = sum(extent.records for extent in self._extents)
+        if records != rows:
+            raise InvalidRequestError(
+                "staged batches do not hold the rows of the task",
+                got=f"{records} records",
+                expected=f"{rows} rows",
+            )
+        name = ""
+        if self._file is not None:
+            self._file.sync()
+            name = self._file.path.rpartition("/")[2]
+            self._file.close()
+        self._is_finished = True
+        return StagedFile(
+            app=self._app,
+            version=self._version,
+            task=self._task,
+            name=name,
+            size=self._size,
+            extents=tuple(self._extents),
+            rows=rows,
+            checksum=checksum,
+        )
+
+    def discard(self) -> None:
+        """Remove the file, unless it was finished; nothing is left of the attempt."""
+        if self._is_finished:
+            return
+        self._is_finished = True
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+            with contextlib.suppress(FileMissingError):
+                self._fs.remove(file.path)
+
+    def __enter__(self) -> "Stager":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.discard()
+        except StorageError as failure:
+            if error is None:
+                raise
+            _logger.warning("a staged file stays until it is cleaned up: %s", failure)
+
+    def _check_open(self) -> None:
+        if self._is_finished:
+            raise InvalidRequestError("the staged file is finished")
+
+    def _find_topic_id(self, partition: TopicPartition) -> str:
+        topic_id = read_topic_id(self._fs, f"{self._root}/{partition}")
+        if topic_id is None:
+            raise UnknownTopicError(
+                "no such partition",
+                path=self._root,
+                got=str(partition),
+                hint=f"streamlog topics describe {partition.topic} --path {self._root}",
+            )
+        return topic_id
+
+    def _write_all(self) -> None:
+        for partition in sorted(self._waiting):
+            self._write_extent(partition, self._waiting[partition])
+
+    def _write_extent(self, partition: TopicPartition, waiting: _Waiting) -> None:
+        if waiting.size == 0:
+            return
+        if self._file is None:
+            self._file = self._area.create(self._app, self._new_name)
+        position = self._size
+        for buffer in waiting.buffers:  # joining them would copy megabytes
+            self._file.pwrite(buffer, self._size)
+            self._size += buffer.size
+        self._extents.append(
+            StagedExtent(
+                topic=partition.topic,
+                partition=partition.partition,
+                topic_id=waiting.topic_id,
+                position=position,
+                size=waiting.size,
+                batches=waiting.batches,
+                records=waiting.records,
+            )
+        )
+        self._waiting_size -= waiting.size
+        waiting.clear()
+
+    def _new_name(self) -> str:
+        return f"{self._version:020d}-{self._task:010d}-{self._random.getrandbits(64):016x}"
+
+
+def _number_batches(batches: EncodedBatches, offset: int) -> int:
+    """Write running base offsets into batches; return the offset behind them.
+
+    Base offsets lie outside the checksum.
+    """
+    view = batches.buffer.data
+    table = batches.table
+    counts = (table.last_offset - table.base_offset + 1).tolist()
+    for position, count in zip(table.position.tolist(), counts, strict=True):
+        field = slice(position + BASE_OFFSET_OFFSET, position + LENGTH_OFFSET)
+        view[field] = offset.to_bytes(LENGTH_OFFSET - BASE_OFFSET_OFFSET, "big")
+        offset += count
+    return offset
+
+
+class StagingArea:
+    """The staged files of a root.
+
+    Args:
+        fs: Where the root is.
+        root: The log root.
+    """
+
+    __slots__ = ("_fs", "path")
+
+    def __init__(self, fs: FileSystem, root: str) -> None:
+        self._fs = fs
+        self.path = f"{root}/.streamlog/staging"
+
+    def directory(self, app: str) -> str:
+        """Return the directory of an app's staged files."""
+        return f"{self.path}/{app_key(app)}"
+
+    def file_path(self, app: str, name: str) -> str:
+        """Return the path of one staged file."""
+        return f"{self.directory(app)}/{name}"
+
+    def create(self, app: str, new_name: Callable[[], str]) -> File:
+        """Create a staged file, and its directory where that is missing; nothing is synced.
+
+        Raises:
+            StorageError: It cannot be created.
+        """
+        directory = self.directory(app)
+        for _ in range(_CREATION_ATTEMPTS - 1):
+            with contextlib.suppress(FileMissingError):
+                return self._fs.open(f"{directory}/{new_name()}", OpenMode.CREATE)
+            # A cleaner may remove the directory again as long as it is empty.
+            for path in (self.path.rpartition("/")[0], self.path, directory):
+                self._fs.make_directory(path)
+        return self._fs.open(f"{directory}/{new_name()}", OpenMode.CREATE)
+
+    def sync(self, app: str) -> None:
+        """Make the names of an app's staged files durable, and those of the directories above.
+
+        Raises:
+            StorageError: It failed.
+        """
+        directory = self.directory(app)
+        self._fs.sync_directory(directory)
+        state = self.path.rpartition("/")[0]
+        make_name_durable(self._fs, directory, above=(self.path, state))
+
+    def names(self, app: str) -> list[str]:
+        """Return the names of an app's staged files, sorted; none where there is no directory.
+
+        Raises:
+            StorageError: The directory cannot be read.
+        """
+        return self._names(self.directory(app))
+
+    def remove(self, app: str, names: Iterable[str]) -> None:
+        """Remove staged files; harmless where they are gone.
+
+        Raises:
+            StorageError: One cannot be removed.
+        """
+        for name in names:
+            with contextlib.suppress(FileMissingError):
+                self._fs.remove(self.file_path(app, name))
+
+    def remove_file(self, key: str, name: str) -> None:
+        """Remove a staged file by the name of its directory; harmless where it is gone.
+
+        Raises:
+            StorageError: It cannot be removed.
+        """
+        with contextlib.suppress(FileMissingError):
+            self._fs.remove(f"{self.path}/{key}/{name}")
+
+    def remove_directory(self, path: str, *, unused_since_ms: int | None = None) -> None:
+        """Remove an app's directory if it holds no staged file; harmless where it is gone.
+
+        Args:
+            path: The directory.
+            unused_since_ms: Keep it if a name in it changed after that time.
+
+        Raises:
+            StorageError: It cannot be removed.
+        """
+        found = self._fs.stat(path)
+        if found is None or found.kind is not FileKind.DIRECTORY:
+            return
+        if unused_since_ms is not None and found.mtime_ms >= unused_since_ms:
+            return
+        with contextlib.suppress(FileMissingError):
+            remove_unused_directory(self._fs, path)
+
+    def app_keys(self) -> list[str]:
+        """Return the names of the apps' directories.
+
+        Raises:
+            StorageError: The directory cannot be read.
+        """
+        try:
+            return self._fs.list(self.path)
+        except FileMissingError:
+            return []
+
+    def older_than(self, time_ms: int) -> list[tuple[str, str]]:
+        """Return directory and name of every staged file last written before `time_ms`.
+
+        Raises:
+            StorageError: A directory cannot be read.
+        """
+        found = []
+        for key in self.app_keys():
+            for name in self._names(f"{self.path}/{key}"):
+                at = self._fs.stat(f"{self.path}/{key}/{name}")
+                if at is not None and at.kind is FileKind.FILE and at.mtime_ms < time_ms:
+                    found.append((key, name))
+        return found
+
+    def _names(self, directory: str) -> list[str]:
+        try:
+            return [name for name in self._fs.list(directory) if is_staged_name(name)]
+        except FileMissingError:
+            return []

@@ -1,0 +1,1 @@
+"""Kafka's configuration keys: declared once, parsed, validated, rendered."""

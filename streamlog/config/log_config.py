@@ -1,0 +1,348 @@
+"""Settings of topics, under Kafka's own keys; those of log roots are in `server_config`.
+
+Each setting stands once, as a field of `LogConfig` or `ServerConfig`: its `setting(...)` names
+Kafka's key, type, default, bounds, meaning, unit and the names a broker's file gives it.
+Reading, checking, describing and the templates in `conf/` all follow from that.
+
+A topic's value is looked for in the topic's properties, then in the root's (under the broker's
+name, such as `log.retention.hours`), and is else Kafka's default. An unknown key is refused with
+the nearest known one; a key that Kafka knows and streamlog does not support, with that word.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Final
+
+from streamlog.config.kafka_keys import is_unsupported_topic_key, unsupported_key_error
+from streamlog.config.settings import (
+    ANY,
+    BOOLEAN,
+    DOUBLE,
+    INT,
+    LIST,
+    LONG,
+    MAX_LONG,
+    STRING,
+    Setting,
+    Synonym,
+    at_least,
+    between,
+    check_settings,
+    each_of,
+    format_template,
+    one_of,
+    only,
+    setting,
+    settings_of,
+    text_of,
+    unknown_key_error,
+)
+from streamlog.errors import InvalidConfigError
+
+__all__ = [
+    "DEFAULT_MAX_DECOMPRESSED_BYTES",
+    "ConfigValue",
+    "LogConfig",
+    "broker_synonyms",
+    "check_topic_keys",
+    "is_own_key",
+    "topic_template",
+]
+
+DEFAULT_MAX_DECOMPRESSED_BYTES: Final = 64 << 20  # `max.message.bytes` is 1 MiB by default
+
+_OWN: Final = "streamlog."
+_HOUR_MS: Final = 3_600_000
+_MINUTE_MS: Final = 60_000
+
+ConfigValue = str | int | float | bool
+
+
+def _hours(name: str) -> Synonym:
+    return Synonym(f"{name}.hours", _HOUR_MS)
+
+
+def _minutes(name: str) -> Synonym:
+    return Synonym(f"{name}.minutes", _MINUTE_MS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """Settings of a topic, with Kafka's defaults and bounds; checked when made.
+
+    Args: one for each key of a topic, `segment_bytes` for `segment.bytes`.
+
+    Raises:
+        InvalidConfigError: A value is of the wrong kind or outside its bounds, or
+            `min.compaction.lag.ms` is above `max.compaction.lag.ms`.
+
+    Source: org.apache.kafka.storage.internals.log.LogConfig, TopicConfig; Kafka 4.2.
+    """
+
+    # fmt: off
+    segment_bytes: int = setting(
+        "segment.bytes", INT, at_least(1 << 20),
+        "A segment is rolled before it would grow beyond this.",
+        default=1 << 30, unit="bytes", broker="log.segment.bytes",
+    )
+    segment_ms: int = setting(
+        "segment.ms", LONG, at_least(1),
+        "A segment is rolled when a record comes that is this much younger than its first batch.",
+        default=7 * 24 * _HOUR_MS, unit="ms", broker=(Synonym("log.roll.ms"), _hours("log.roll")),
+    )
+    segment_jitter_ms: int = setting(
+        "segment.jitter.ms", LONG, at_least(0),
+        "Up to this much is taken off segment.ms by chance, so that not all partitions roll "
+        "at the same time.",
+        default=0, unit="ms", broker=(Synonym("log.roll.jitter.ms"), _hours("log.roll.jitter")),
+    )
+    segment_index_bytes: int = setting(
+        "segment.index.bytes", INT, at_least(4),
+        "A segment is rolled when one of its indexes has grown to this.",
+        default=10 << 20, unit="bytes", broker="log.index.size.max.bytes",
+    )
+    index_interval_bytes: int = setting(
+        "index.interval.bytes", INT, at_least(0),
+        "An index gets an entry after this many bytes of the log.",
+        default=4096, unit="bytes", broker="log.index.interval.bytes",
+    )
+    flush_messages: int = setting(
+        "flush.messages", LONG, at_least(1),
+        "The log is synced after this many records: so many can be lost by a power cut.",
+        default=MAX_LONG, unit="records", broker="log.flush.interval.messages",
+    )
+    flush_ms: int = setting(
+        "flush.ms", LONG, at_least(0),
+        "The log is synced after this time: what came in it can be lost by a power cut.",
+        default=MAX_LONG, unit="ms", broker="log.flush.interval.ms",
+    )
+    retention_bytes: int = setting(
+        "retention.bytes", LONG, ANY,
+        "Old segments go while more than this remains in the partition; -1: no limit.",
+        default=-1, unit="bytes", broker="log.retention.bytes",
+    )
+    retention_ms: int = setting(
+        "retention.ms", LONG, at_least(-1),
+        "Segments go whose youngest record is older than this; -1: no limit.",
+        default=7 * 24 * _HOUR_MS, unit="ms", broker=(
+            Synonym("log.retention.ms"), _minutes("log.retention"), _hours("log.retention"),
+        ),
+    )
+    cleanup_policy: frozenset[str] = setting(
+        "cleanup.policy", LIST, each_of("compact", "delete"),
+        "What becomes of old records: delete drops whole segments by retention.*, compact keeps "
+        "the last record of each key; both together, or empty for neither.",
+        default=frozenset({"delete"}), broker="log.cleanup.policy",
+    )
+    min_cleanable_dirty_ratio: float = setting(
+        "min.cleanable.dirty.ratio", DOUBLE, between(0, 1),
+        "Compaction starts when this share of the log has not been compacted yet.",
+        default=0.5, broker="log.cleaner.min.cleanable.ratio",
+    )
+    delete_retention_ms: int = setting(
+        "delete.retention.ms", LONG, at_least(0),
+        "How long compaction keeps records without a value (tombstones).",
+        default=24 * _HOUR_MS, unit="ms", broker="log.cleaner.delete.retention.ms",
+    )
+    min_compaction_lag_ms: int = setting(
+        "min.compaction.lag.ms", LONG, at_least(0),
+        "How long a record stays uncompacted at least.",
+        default=0, unit="ms", broker="log.cleaner.min.compaction.lag.ms",
+    )
+    max_compaction_lag_ms: int = setting(
+        "max.compaction.lag.ms", LONG, at_least(1),
+        "How long a record stays uncompacted at most; also rolls segments of compacted topics.",
+        default=MAX_LONG, unit="ms", broker="log.cleaner.max.compaction.lag.ms",
+    )
+    file_delete_delay_ms: int = setting(
+        "file.delete.delay.ms", LONG, at_least(0),
+        "How long the files of a deleted segment stay, for those who still read them.",
+        default=60_000, unit="ms", broker="log.segment.delete.delay.ms",
+    )
+    max_message_bytes: int = setting(
+        "max.message.bytes", INT, at_least(0),
+        "The largest batch that may be appended, after compression.",
+        default=(1 << 20) + 12, unit="bytes", broker="message.max.bytes",
+    )
+    streamlog_max_decompressed_bytes: int = setting(
+        "streamlog.max.decompressed.bytes", INT, at_least(1),
+        "The most bytes that the records of one compressed batch may decompress to, for writers "
+        "and readers; max.message.bytes where that is more. (Not a key of Kafka's.)",
+        default=DEFAULT_MAX_DECOMPRESSED_BYTES, unit="bytes",
+        broker="streamlog.max.decompressed.bytes",
+    )
+    compression_type: str = setting(
+        "compression.type", STRING,
+        one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        "The codec of the topic's batches; producer: as the writer chose.",
+        default="producer", broker="compression.type",
+    )
+    compression_gzip_level: int = setting(
+        "compression.gzip.level", INT, one_of(-1, *range(1, 10)),
+        "Level of gzip; -1: the library's own choice.",
+        default=-1, broker="compression.gzip.level",
+    )
+    compression_lz4_level: int = setting(
+        "compression.lz4.level", INT, between(1, 17),
+        "Level of lz4.",
+        default=9, broker="compression.lz4.level",
+    )
+    compression_zstd_level: int = setting(
+        "compression.zstd.level", INT, between(-131072, 22),
+        "Level of zstd.",
+        default=3, broker="compression.zstd.level",
+    )
+    message_timestamp_type: str = setting(
+        "message.timestamp.type", STRING, one_of("CreateTime", "LogAppendTime"),
+        "Whose time the records carry: the writer's, or that of the append.",
+        default="CreateTime", broker="log.message.timestamp.type",
+    )
+    message_timestamp_before_max_ms: int = setting(
+        "message.timestamp.before.max.ms", LONG, at_least(0),
+        "How much older than the append a record's timestamp may be.",
+        default=MAX_LONG, unit="ms", broker="log.message.timestamp.before.max.ms",
+    )
+    message_timestamp_after_max_ms: int = setting(
+        "message.timestamp.after.max.ms", LONG, at_least(0),
+        "How much younger than the append a record's timestamp may be.",
+        default=_HOUR_MS, unit="ms", broker="log.message.timestamp.after.max.ms",
+    )
+    preallocate: bool = setting(
+        "preallocate", BOOLEAN, only("false"),
+        "Whether new segments take their full size on the disk at once.",
+        default=False, broker="log.preallocate",
+    )
+    min_insync_replicas: int = setting(
+        "min.insync.replicas", INT, only("1"),
+        "How many replicas must have a record before acks=all is answered.",
+        default=1, broker="min.insync.replicas",
+    )
+    unclean_leader_election_enable: bool = setting(
+        "unclean.leader.election.enable", BOOLEAN, only("false"),
+        "Whether a replica that is behind may become leader.",
+        default=False, broker="unclean.leader.election.enable",
+    )
+    internal_segment_bytes: int | None = setting(
+        "internal.segment.bytes", INT, at_least(1),
+        "In place of segment.bytes and free of its lower bound, for tests.",
+        default=None, unit="bytes",
+    )
+    # fmt: on
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            raise InvalidConfigError(
+                "min.compaction.lag.ms is above max.compaction.lag.ms",
+                got=self.min_compaction_lag_ms,
+                expected=f"at most {self.max_compaction_lag_ms}",
+            )
+
+    @property
+    def effective_max_decompressed_bytes(self) -> int:
+        """What a batch may decompress to: what could be appended as it is may be compressed."""
+        return max(self.streamlog_max_decompressed_bytes, self.max_message_bytes)
+
+    @property
+    def readable_decompressed_bytes(self) -> int:
+        """What a batch that is read may decompress to: a limit that was lowered hides nothing."""
+        return max(self.effective_max_decompressed_bytes, DEFAULT_MAX_DECOMPRESSED_BYTES)
+
+    @property
+    def effective_segment_bytes(self) -> int:
+        """The size a segment may reach: `internal.segment.bytes` where it is set."""
+        if self.internal_segment_bytes is None:
+            return self.segment_bytes
+        return self.internal_segment_bytes
+
+    @property
+    def effective_segment_ms(self) -> int:
+        """The age at which a segment is rolled: what compaction must reach must be closed."""
+        if "compact" in self.cleanup_policy:
+            return min(self.segment_ms, self.max_compaction_lag_ms)
+        return self.segment_ms
+
+    @classmethod
+    def from_properties(
+        cls, properties: Mapping[str, ConfigValue], *, path: str | None = None
+    ) -> "LogConfig":
+        """Return the settings that a topic's properties stand for.
+
+        Args:
+            properties: Kafka's topic keys with their values, as text or as Python values.
+            path: Where they come from, for errors.
+
+        Raises:
+            InvalidConfigError: An unknown or unsupported key, or an impossible value.
+        """
+        return cls().with_overrides(properties, path=path)
+
+    def with_overrides(
+        self, properties: Mapping[str, ConfigValue], *, path: str | None = None
+    ) -> "LogConfig":
+        """Return these settings with those of `properties` in their place.
+
+        Raises:
+            InvalidConfigError: An unknown or unsupported key, or an impossible value.
+        """
+        check_topic_keys(properties, path=path)
+        settings = settings_of(LogConfig)
+        changes = {
+            settings[key].name: settings[key].parse(value, path=path)
+            for key, value in properties.items()
+        }
+        return replace(self, **changes) if changes else self
+
+    def to_properties(self) -> dict[str, str]:
+        """Return every setting under its key, as text; `from_properties` takes it back."""
+        values = {key: getattr(self, each.name) for key, each in settings_of(LogConfig).items()}
+        return {key: text_of(value) for key, value in values.items() if value is not None}
+
+
+# ---- names of other places ------------------------------------------------------------------
+@cache
+def broker_synonyms() -> Mapping[str, tuple[Setting, Synonym]]:
+    """Return the topic settings that a broker's file may hold, by the names it has for them."""
+    declared = settings_of(LogConfig).values()
+    return {synonym.key: (each, synonym) for each in declared for synonym in each.broker}
+
+
+def is_own_key(key: str) -> bool:
+    """Tell whether a setting is streamlog's own, of which a broker knows nothing."""
+    return key.startswith(_OWN)
+
+
+def check_topic_keys(keys: Iterable[str], *, path: str | None = None) -> None:
+    """Raise for a key that is none of a topic's.
+
+    Raises:
+        InvalidConfigError: Names the nearest key, or says whose it is.
+    """
+    for key in keys:
+        if key not in settings_of(LogConfig):
+            raise _topic_key_error(key, path)
+
+
+def _topic_key_error(key: str, path: str | None) -> InvalidConfigError:
+    if is_unsupported_topic_key(key):
+        return unsupported_key_error(key, "a topic's", path)
+    if key in broker_synonyms():
+        ours = broker_synonyms()[key][0].key
+        return InvalidConfigError(
+            f"{key} is a root's setting, not a topic's",
+            path=path, got=repr(key), expected=ours, hint=f"use {ours}",
+        )  # fmt: skip
+    return unknown_key_error(key, settings_of(LogConfig), what="topic setting", path=path)
+
+
+# ---- the template ---------------------------------------------------------------------------
+def topic_template() -> str:
+    """Return a text with every key of a topic, commented out with Kafka's default."""
+    head = (
+        "Settings of a topic. Kafka's defaults are shown. Give them to a new topic with "
+        "streamlog topics create TOPIC --config KEY=VALUE; a topic's own stand in "
+        "ROOT/.streamlog/topics/TOPIC.properties."
+    )
+    keys = [each for each in settings_of(LogConfig).items() if each[1].default is not None]
+    return format_template(head, keys)

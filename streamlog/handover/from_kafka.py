@@ -1,0 +1,343 @@
+"""A broker's log.dir that was a log root becomes one again, with all that the broker did to it.
+
+Topics that the broker made are topics of the root, those it deleted are none any more, and their
+settings are what they were set to. The partitions themselves are as the broker left them: the
+first writer of each looks at it as after a reboot, and begins a new leader epoch.
+"""
+
+import logging
+import os
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final
+
+from streamlog.clock import Clock
+from streamlog.config.log_config import LogConfig, is_own_key
+from streamlog.errors import (
+    InconsistentTopicIdError,
+    InvalidConfigError,
+    InvalidRequestError,
+)
+from streamlog.fs.api import FileSystem
+from streamlog.fs.files import make_directories, remove_tree
+from streamlog.handover.cluster_image import (
+    BOOTSTRAP_CHECKPOINT,
+    CLUSTER_METADATA,
+    ClusterImage,
+    PartitionImage,
+    TopicImage,
+    read_cluster_image,
+)
+from streamlog.handover.plan import (
+    Direction,
+    HandoverPlan,
+    PlannedPartition,
+    Step,
+    StepKind,
+    alone,
+    has_cluster_metadata,
+    is_handed_over,
+    kept_metadata_path,
+    meta_of,
+    move_state,
+    moved_state_path,
+    remove_file,
+)
+from streamlog.partition.epochs import LeaderEpochCache
+from streamlog.partition.locks import (
+    SharedState,
+    StateFlag,
+    encode_state,
+    refuse_live_broker,
+    write_state,
+)
+from streamlog.partition.partition_metadata import read_topic_id
+from streamlog.root.meta_properties import META_PROPERTIES, MetaProperties, read_meta_properties
+from streamlog.root.planted import refuse_planted
+from streamlog.root.roots import (
+    check_root,
+    is_our_root,
+    read_server_config,
+    registry_locked,
+    state_path,
+    topic_properties_path,
+    write_topic_properties,
+)
+from streamlog.root.topics import list_topics, partition_directories, read_topic_properties
+from streamlog.topic import PUT_ASIDE, parse_partition_directory
+
+__all__ = ["FromKafka"]
+
+# Of no boot, so nothing of it is believed; and whatever tail a killed broker left, readers may
+# have seen another one.
+_OF_NO_BOOT: Final = SharedState("", 0, 0, 0, 0, 0, 0, 0, StateFlag.EPOCH_DUE)
+
+_logger = logging.getLogger(__name__)
+
+
+class FromKafka:
+    """Takes a root back from a broker: make a plan, then apply it.
+
+    Args:
+        fs: Where the root is.
+        clock: Measures waits for locks.
+        root: The log root, an absolute path.
+    """
+
+    def __init__(self, fs: FileSystem, clock: Clock, root: str) -> None:
+        # Its state was moved beside it, and not beside a link to it.
+        self._fs, self._clock, self._root = fs, clock, fs.resolve(root)
+
+    # ---- planning ----------------------------------------------------------------------------
+    def plan(self) -> HandoverPlan:
+        """Look whether the root can be taken back, and say how.
+
+        Raises:
+            InvalidRequestError: This is not what was handed over; says why and what to do.
+            InconsistentTopicIdError: A partition is not the one that the broker knows.
+            CorruptDataError: The broker's metadata is damaged.
+            UnavailableError: A broker or a writer is at work there.
+        """
+        fs, root = self._fs, self._root
+        check_root(fs, root)
+        is_moved = is_handed_over(fs, root)
+        steps = tuple(self._steps(is_moved=is_moved))
+        if is_our_root(fs, root) and not steps:
+            return self._plan(meta_of(fs, root), ())
+        refuse_live_broker(fs, root)
+        refuse_planted(fs, root)
+        state = moved_state_path(root) if is_moved else state_path(root)
+        if not is_moved and not is_our_root(fs, root):
+            raise InvalidRequestError(
+                "streamlog's own state of this root is not where handing over put it",
+                path=moved_state_path(root),
+                got="no such directory",
+                hint=f"bring it back to {moved_state_path(root)}; without it nobody knows which "
+                "commits were made",
+            )
+        with alone(fs, state):
+            pass
+        meta = self._meta(state)
+        self._refuse_put_aside()
+        image = self._image()
+        partitions = tuple(self._partitions(image, meta))
+        absent = (
+            f"topic {topic} has no directory here: it is left out"
+            for topic, known in image.topics.items()
+            if known.partitions and not partition_directories(fs, root, topic)
+        )
+        return self._plan(meta, steps, partitions, (*_left_out(image), *absent))
+
+    def _steps(self, *, is_moved: bool) -> Iterator[Step]:
+        fs, root = self._fs, self._root
+        if is_moved:
+            yield Step(StepKind.START_EPOCHS, f"{moved_state_path(root)}/locks")
+            yield Step(StepKind.MOVE_IN, moved_state_path(root))
+        if has_cluster_metadata(fs, root):
+            yield Step(StepKind.ADOPT_TOPICS, state_path(root, "topics"))
+            yield Step(StepKind.KEEP_METADATA, f"{root}/{CLUSTER_METADATA}")
+        if fs.stat(f"{root}/{BOOTSTRAP_CHECKPOINT}") is not None:
+            yield Step(StepKind.FORGET_FIRST_START, f"{root}/{BOOTSTRAP_CHECKPOINT}")
+
+    def _plan(
+        self,
+        meta: MetaProperties,
+        steps: tuple[Step, ...],
+        partitions: tuple[PlannedPartition, ...] = (),
+        notes: tuple[str, ...] = (),
+    ) -> HandoverPlan:
+        return HandoverPlan(
+            direction=Direction.FROM_KAFKA,
+            root=self._root,
+            meta=meta,
+            steps=steps,
+            partitions=partitions,
+            notes=notes,
+        )
+
+    def _meta(self, state: str) -> MetaProperties:
+        """Return the cluster and node of the log.dir, which must be those handed over to."""
+        found = meta_of(self._fs, self._root)
+        wanted = read_meta_properties(self._fs, f"{state}/kafka")
+        if wanted is not None and wanted != found:
+            raise InvalidRequestError(
+                "this log.dir is of another cluster, node or directory than was handed over",
+                path=f"{self._root}/{META_PROPERTIES}",
+                got=_named(found),
+                expected=_named(wanted),
+                hint="bring back the log.dir that belongs to this state, or the state to it",
+            )
+        return found
+
+    def _refuse_put_aside(self) -> None:
+        for name in self._fs.list(self._root):
+            if name.endswith(PUT_ASIDE):
+                path = f"{self._root}/{name}"
+                raise InvalidRequestError(
+                    "the broker put a partition aside: its records would be missing here",
+                    path=path,
+                    hint=f"give it its name back or move it away: mv {path} ELSEWHERE",
+                )
+
+    def _image(self) -> ClusterImage:
+        """Return what the broker knew; nothing where none was started."""
+        if not has_cluster_metadata(self._fs, self._root):
+            return ClusterImage()
+        return read_cluster_image(self._fs, f"{self._root}/{CLUSTER_METADATA}")
+
+    def _partitions(self, image: ClusterImage, meta: MetaProperties) -> Iterator[PlannedPartition]:
+        for topic, known in image.topics.items():
+            found = partition_directories(self._fs, self._root, topic)
+            self._refuse_missing(topic, known.partitions.keys() - found.keys() if found else ())
+            for number, path in found.items():
+                partition = known.partitions.get(number)
+                if partition is not None:
+                    self._check_partition(path, known, partition, meta)
+                    yield PlannedPartition(topic, number, known.topic_id)
+
+    def _refuse_missing(self, topic: str, missing: Collection[int]) -> None:
+        """Raise where partitions that the broker knows lie elsewhere, or nowhere."""
+        if missing:
+            name = f"{topic}-{min(missing)}"
+            raise InvalidRequestError(
+                "the broker has a partition that is not in this root: its records would be missing",
+                path=f"{self._root}/{name}",
+                got="no such directory",
+                expected="a directory for each partition of a topic",
+                hint=f"if it lies in another of the broker's log.dirs: mv LOG_DIR/{name} "
+                f"{self._root}; if the broker had no time to make it, start and stop it again",
+            )
+
+    def _check_partition(
+        self, path: str, topic: TopicImage, known: PartitionImage, meta: MetaProperties
+    ) -> None:
+        topic_id = read_topic_id(self._fs, path)
+        if topic_id != topic.topic_id:
+            raise InconsistentTopicIdError(
+                "this partition is not the one that the broker knows",
+                path=path,
+                got=topic_id,
+                expected=topic.topic_id,
+                hint=f"move it away: mv {path} ELSEWHERE",
+            )
+        if known.replicas != (meta.node_id,):
+            raise InvalidRequestError(
+                "other brokers have this partition too, and its last records may be theirs",
+                path=path,
+                got=f"replicas {', '.join(map(str, known.replicas))}",
+                expected=f"{meta.node_id} alone",
+                hint="move the partition to this broker alone: kafka-reassign-partitions.sh",
+            )
+        latest = LeaderEpochCache.load(self._fs, path).latest_epoch
+        if latest is not None and latest > known.leader_epoch:
+            raise InvalidRequestError(
+                "this partition has seen a leader epoch that the broker never had",
+                path=path,
+                got=latest,
+                expected=f"at most {known.leader_epoch}",
+                hint="bring back the directory that the broker wrote",
+            )
+
+    # ---- applying ----------------------------------------------------------------------------
+    def apply(self, plan: HandoverPlan) -> None:
+        """Do what a plan of this root says; where it was cut short, plan and apply again.
+
+        Raises:
+            StreamLogError: A step failed.
+        """
+        if not plan.steps:
+            return
+        refuse_live_broker(self._fs, self._root)
+        is_moved = is_handed_over(self._fs, self._root)
+        with alone(self._fs, moved_state_path(self._root) if is_moved else state_path(self._root)):
+            for step in plan.steps:
+                self._apply(step)
+        _logger.info("took %s back from Kafka", self._root)
+
+    def _apply(self, step: Step) -> None:
+        match step.kind:
+            case StepKind.START_EPOCHS:
+                self._start_epochs(step.path)
+            case StepKind.MOVE_IN:
+                move_state(self._fs, step.path, state_path(self._root))
+            case StepKind.ADOPT_TOPICS:
+                self._adopt_topics(self._image())
+            case StepKind.KEEP_METADATA:
+                self._keep_metadata(step.path)
+            case StepKind.FORGET_FIRST_START:
+                remove_file(self._fs, step.path)
+
+    def _start_epochs(self, directory: str) -> None:
+        """Replace what the last writers knew: the broker has changed it since."""
+        names = {*self._fs.list(self._root), *self._fs.list(directory)} - {CLUSTER_METADATA}
+        for name in filter(parse_partition_directory, names):
+            lock = self._fs.try_lock(f"{directory}/{name}", shared=False)
+            assert lock is not None, "who is alone with a root can have every lock of it"
+            try:
+                write_state(lock, encode_state(_OF_NO_BOOT))
+                lock.file.sync()
+            finally:
+                lock.release()
+        self._fs.sync_directory(directory)
+
+    def _adopt_topics(self, image: ClusterImage) -> None:
+        fs, root = self._fs, self._root
+        defaults = read_server_config(fs, root).topic_defaults
+        with registry_locked(fs, self._clock, root):
+            for topic, known in image.topics.items():
+                if partition_directories(fs, root, topic):
+                    own = read_topic_properties(fs, root, topic)
+                    write_topic_properties(fs, root, topic, _own_configs(known, own, defaults))
+            for topic in list_topics(fs, root):
+                # One that the broker does not know and that has partitions was made here since.
+                if topic not in image.topics and not partition_directories(fs, root, topic):
+                    path = topic_properties_path(root, topic)
+                    fs.remove(path)
+                    fs.sync_directory(os.path.dirname(path))
+
+    def _keep_metadata(self, metadata: str) -> None:
+        kept = kept_metadata_path(self._root)
+        make_directories(self._fs, os.path.dirname(kept))
+        if self._fs.stat(kept) is not None:
+            remove_tree(self._fs, kept)
+        self._fs.rename(metadata, kept)
+        self._fs.sync_directory(os.path.dirname(kept))
+        self._fs.sync_directory(self._root)
+
+
+def _named(meta: MetaProperties) -> str:
+    return f"cluster {meta.cluster_id}, node {meta.node_id}, directory {meta.directory_id}"
+
+
+def _is_supported(key: str, value: str) -> bool:
+    try:
+        LogConfig.from_properties({key: value})
+    except InvalidConfigError:
+        return False
+    return True
+
+
+def _own_configs(
+    known: TopicImage, own: Mapping[str, str], defaults: Mapping[str, str]
+) -> dict[str, str]:
+    """Return a topic's settings, less those that only came from the root when it was handed over.
+
+    Settings that are streamlog's own did not go to the broker; they are as they were.
+
+    Args:
+        known: What the broker knew.
+        own: The topic's settings before.
+        defaults: The root's.
+    """
+    kept = {key: value for key, value in own.items() if is_own_key(key)}
+    return kept | {
+        key: value
+        for key, value in known.configs.items()
+        if _is_supported(key, value) and (key in own or defaults.get(key) != value)
+    }
+
+
+def _left_out(image: ClusterImage) -> Iterator[str]:
+    for topic, known in image.topics.items():
+        for key, value in known.configs.items():
+            if not _is_supported(key, value):
+                yield f"topic {topic} has {key}={value}, which means nothing here: it is left out"

@@ -1,0 +1,388 @@
+"""A log root becomes the log.dir of a KRaft broker, with every topic known to the broker.
+
+The broker gets a `bootstrap.checkpoint` that holds all topics, with their ids, settings and
+leader epochs: with it a controller begins that finds its own log empty. Nothing else makes a
+topic's id come out as the one in `partition.metadata`, and a broker puts aside what it does not
+know. Users, quotas and settings of a broker that had the root before go along.
+
+No recovery point and no mark of a clean shutdown are left, so that the broker looks at every
+segment and makes anew whatever it derives. It deletes what it takes for damaged: that is why a
+root with damage is refused here.
+"""
+
+import logging
+import random as random_module
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from streamlog.clock import Clock
+from streamlog.commits.identity import PRODUCER_ID_BASE
+from streamlog.commits.pending import PendingDecisions
+from streamlog.config.log_config import is_own_key
+from streamlog.config.server_config import ConfigSource
+from streamlog.errors import (
+    CorruptRecordError,
+    InconsistentTopicIdError,
+    InvalidRequestError,
+    UnavailableError,
+    command_at,
+)
+from streamlog.fs.api import FileKind, FileSystem
+from streamlog.fs.files import make_directories, write_file_atomically
+from streamlog.handover.cluster_image import (
+    BOOTSTRAP_CHECKPOINT,
+    CLUSTER_METADATA,
+    ClusterImage,
+    PartitionImage,
+    encode_bootstrap,
+    read_cluster_image,
+)
+from streamlog.handover.plan import (
+    Direction,
+    HandoverPlan,
+    PlannedPartition,
+    Step,
+    StepKind,
+    alone,
+    has_cluster_metadata,
+    is_handed_over,
+    kept_metadata_path,
+    meta_of,
+    move_state,
+    moved_state_path,
+    remove_file,
+)
+from streamlog.health.findings import Finding, Severity
+from streamlog.health.paths import verify
+from streamlog.partition.checkpoints import RECOVERY_POINT_CHECKPOINT
+from streamlog.partition.locks import refuse_live_broker
+from streamlog.partition.partition_metadata import new_topic_id, read_topic_id
+from streamlog.partition.reader import LogReader
+from streamlog.protocol.metadata_records import (
+    NO_LEADER,
+    TOPIC_RESOURCE,
+    ConfigRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    TopicRecord,
+)
+from streamlog.root.directories import stat_directory
+from streamlog.root.manager import LogManager, TopicDescription
+from streamlog.root.meta_properties import MetaProperties, write_meta_properties
+from streamlog.root.planted import refuse_planted
+from streamlog.root.roots import CLEAN_SHUTDOWN, check_root, is_our_root, state_path
+from streamlog.root.topics import list_topics, partition_directories
+from streamlog.topic import TopicPartition
+
+__all__ = ["ToKafka"]
+
+METADATA_VERSION: Final = "metadata.version"  # MetadataVersion.FEATURE_NAME
+OLDEST_BROKER: Final = 21  # 3.9-IV0: every broker since 3.9 takes it and can raise it
+_READ_SIZE: Final = 8 << 20
+_MOST_TRANSACTIONS: Final = 20  # of a partition, named one by one
+_LEAVING: Final = re.compile(r".+-[0-9]+\.[0-9a-f]{32}-delete", re.ASCII)  # a deleted partition
+
+_logger = logging.getLogger(__name__)
+
+
+class ToKafka:
+    """Hands a root over to a broker: make a plan, then apply it.
+
+    Args:
+        fs: Where the root is.
+        clock: For locks and for the time in the files.
+        random: For ids.
+        root: The log root, an absolute path.
+    """
+
+    def __init__(
+        self, fs: FileSystem, clock: Clock, random: random_module.Random, root: str
+    ) -> None:
+        root = fs.resolve(root)  # its state is moved beside it, and not beside a link to it
+        self._fs, self._clock, self._random, self._root = fs, clock, random, root
+
+    # ---- planning ----------------------------------------------------------------------------
+    def plan(self, on_progress: Callable[[int], None] = lambda size: None) -> HandoverPlan:
+        """Look whether the root can be handed over, and say how; every byte of it is read.
+
+        Args:
+            on_progress: Called with numbers of bytes that were looked at.
+
+        Raises:
+            InvalidRequestError: This root cannot be a log.dir; says why and what to do.
+            CorruptDataError: Something in it is damaged.
+            UnavailableError: A broker or a writer is at work there.
+        """
+        fs, root = self._fs, self._root
+        check_root(fs, root)
+        if is_handed_over(fs, root):
+            return self._plan(())
+        self._refuse_others()
+        with alone(fs, state_path(root)):
+            pass
+        partitions = tuple(self._partitions())
+        self._refuse_unknown_directories(partitions)
+        decisions = PendingDecisions(fs, root)
+        pending = [decisions.load(name) for name in decisions.names()]
+        self._known()
+        self._refuse_damage(on_progress)
+        notes = [
+            f"{each.identity} is decided and not retired yet: that is done first"
+            for each in pending
+            if each is not None
+        ]
+        notes += self._undecided()
+        return self._plan(_STEPS, partitions, (*notes, *self._expiring()))
+
+    def _plan(
+        self,
+        steps: tuple[tuple[StepKind, str], ...],
+        partitions: tuple[PlannedPartition, ...] = (),
+        notes: tuple[str, ...] = (),
+    ) -> HandoverPlan:
+        return HandoverPlan(
+            direction=Direction.TO_KAFKA,
+            root=self._root,
+            meta=meta_of(self._fs, self._root),
+            steps=tuple(Step(kind, f"{self._root}/{name}".rstrip("/")) for kind, name in steps),
+            partitions=partitions,
+            notes=notes,
+        )
+
+    def _refuse_others(self) -> None:
+        fs, root = self._fs, self._root
+        refuse_live_broker(fs, root)
+        refuse_planted(fs, root)
+        if not is_our_root(fs, root):
+            raise InvalidRequestError(
+                "this root was not made by streamlog",
+                path=root,
+                expected="a root with .streamlog in it",
+                hint="a log.dir of a broker needs no handover: streamlog reads it as it is",
+            )
+        if has_cluster_metadata(fs, root):
+            raise InvalidRequestError(
+                "there is cluster metadata of a broker in this root",
+                path=f"{root}/{CLUSTER_METADATA}",
+                hint=command_at(root, "handover --from-kafka"),
+            )
+
+    def _partitions(self) -> Iterator[PlannedPartition]:
+        """Return all partitions; a topic must be complete, and of one id."""
+        for topic in list_topics(self._fs, self._root):
+            found = partition_directories(self._fs, self._root, topic)
+            if not found or list(found) != list(range(len(found))):
+                raise InvalidRequestError(
+                    f"topic {topic} is not complete, and a broker would make what is missing empty",
+                    path=self._root,
+                    got=f"partitions {', '.join(map(str, found)) or 'none'}",
+                    expected=f"0 to {max(found, default=0)}",
+                    hint="bring the directories back; where their records may go, delete the topic",
+                )
+            ids = {number: read_topic_id(self._fs, path) for number, path in found.items()}
+            for number, topic_id in ids.items():
+                if topic_id is None or topic_id != ids[0]:
+                    raise InconsistentTopicIdError(
+                        f"partitions of topic {topic} do not have one topic id",
+                        path=found[number],
+                        got=topic_id,
+                        expected=ids[0],
+                    )
+                yield PlannedPartition(topic, number, topic_id)
+
+    def _refuse_unknown_directories(self, partitions: tuple[PlannedPartition, ...]) -> None:
+        known = {str(TopicPartition(each.topic, each.partition)) for each in partitions}
+        for name in self._fs.list(self._root):
+            path = f"{self._root}/{name}"
+            found = stat_directory(self._fs, path)
+            is_directory = found is not None and found.kind is FileKind.DIRECTORY
+            if is_directory and name not in {*known, ".streamlog"} and not _LEAVING.fullmatch(name):
+                raise InvalidRequestError(
+                    "this directory is no partition of a topic here: a broker would put it aside, "
+                    "or not start",
+                    path=path,
+                    hint=f"move it away: mv {path} ELSEWHERE",
+                )
+
+    def _refuse_damage(self, on_progress: Callable[[int], None]) -> None:
+        found: list[Finding] = []
+        verify(self._fs, self._root, found.append, on_progress=on_progress)
+        for finding in found:
+            if finding.severity is Severity.DAMAGE:
+                raise CorruptRecordError(
+                    f"a broker would delete what it takes for damaged: {finding.what}",
+                    path=finding.path,
+                    position=finding.position,
+                    offset=finding.offset,
+                    got=finding.got,
+                    expected=finding.expected,
+                    hint=f"see all of it: streamlog verify {self._root}",
+                )
+
+    def _undecided(self) -> Iterator[str]:
+        """Say which transactions nobody is going to end: no broker knows their coordinator."""
+        for topic in list_topics(self._fs, self._root):
+            with self._opened() as manager:
+                for number in manager.partitions(topic):
+                    yield from _how_to_end(manager.reader(topic, number))
+
+    def _expiring(self) -> Iterator[str]:
+        """Say which topics a broker is going to shorten as soon as it looks at retention."""
+        for topic in list_topics(self._fs, self._root):
+            with self._opened() as manager:
+                config = manager.topic_config(topic)
+                if "delete" not in config.cleanup_policy or config.retention_ms < 0:
+                    continue
+                oldest = self._clock.now_ms() - config.retention_ms
+                readers = [manager.reader(topic, at) for at in manager.partitions(topic)]
+                firsts = [next(iter(reader.segments), None) for reader in readers]
+                if any(first and 0 <= first.max_timestamp < oldest for first in firsts):
+                    yield (
+                        f"topic {topic} has segments older than its retention.ms of "
+                        f"{config.retention_ms}: the broker is going to delete them"
+                    )
+
+    # ---- applying ----------------------------------------------------------------------------
+    def apply(self, plan: HandoverPlan) -> None:
+        """Do what a plan of this root says; where it was cut short, plan and apply again.
+
+        Raises:
+            StreamLogError: A step failed; the root stays one unless the last step was reached.
+        """
+        if not plan.steps:
+            return
+        self._settle()
+        with alone(self._fs, state_path(self._root)):
+            if PendingDecisions(self._fs, self._root).names():
+                raise UnavailableError(
+                    "a commit was decided while the root was handed over; it is still a root",
+                    path=self._root,
+                    hint="stop the queries that write there, then do it again",
+                )
+            self._describe(plan.meta)
+            remove_file(self._fs, f"{self._root}/{RECOVERY_POINT_CHECKPOINT}")
+            remove_file(self._fs, f"{self._root}/{CLEAN_SHUTDOWN}")
+            move_state(self._fs, state_path(self._root), moved_state_path(self._root))
+        _logger.info("handed %s over to Kafka", self._root)
+
+    def _settle(self) -> None:
+        """Open every partition as a writer does, and leave all of them in order."""
+        with self._opened() as manager:
+            manager.commits.retire()
+        for topic in list_topics(self._fs, self._root):
+            with self._opened() as manager:
+                for number in manager.partitions(topic):
+                    manager.log(topic, number)
+
+    def _describe(self, meta: MetaProperties) -> None:
+        fs, root = self._fs, self._root
+        meta = meta._replace(directory_id=meta.directory_id or new_topic_id(self._random))
+        make_directories(fs, state_path(root, "kafka"))
+        for directory in (root, state_path(root, "kafka")):
+            write_meta_properties(fs, directory, meta)
+        records = list(self._records(meta))
+        data = encode_bootstrap(records, now_ms=self._clock.now_ms())
+        write_file_atomically(fs, f"{root}/{BOOTSTRAP_CHECKPOINT}", data)
+
+    def _records(self, meta: MetaProperties) -> Iterator[MetadataRecord]:
+        known = self._known()
+        for name, level in (known.features or {METADATA_VERSION: OLDEST_BROKER}).items():
+            if level > 0:  # 0: switched off
+                yield FeatureLevelRecord(name, level)
+        yield from known.carried
+        next_producer_id = known.next_producer_id
+        for topic in list_topics(self._fs, self._root):
+            with self._opened() as manager:
+                described = manager.describe(topic)
+                yield from _topic_records(described, known, meta)
+                for each in described.partitions:
+                    highest = _highest_producer_id(manager.reader(topic, each.partition))
+                    next_producer_id = max(next_producer_id, highest + 1)
+        yield ProducerIdsRecord(next_producer_id)
+
+    def _known(self) -> ClusterImage:
+        """Return what the last broker that had the root knew; nothing where none had it."""
+        path = kept_metadata_path(self._root)
+        if self._fs.stat(path) is None:
+            return ClusterImage()
+        return read_cluster_image(self._fs, path)
+
+    def _opened(self) -> LogManager:
+        """Return the root, open; for a topic at a time, so that not all files are open at once."""
+        return LogManager.open(self._root, fs=self._fs, clock=self._clock, random=self._random)
+
+
+_STEPS: Final = (
+    (StepKind.SETTLE, ""),
+    (StepKind.DESCRIBE, BOOTSTRAP_CHECKPOINT),
+    (StepKind.FORGET_RECOVERY_POINTS, RECOVERY_POINT_CHECKPOINT),
+    (StepKind.UNMARK, CLEAN_SHUTDOWN),
+    (StepKind.MOVE_OUT, ".streamlog"),
+)
+
+
+def _topic_records(
+    topic: TopicDescription, known: ClusterImage, meta: MetaProperties
+) -> Iterator[MetadataRecord]:
+    """Return what the broker must know of a topic, as a controller stands after a shutdown.
+
+    No partition has a leader: the broker is elected when it comes, in an epoch above all that the
+    log and earlier brokers have seen.
+    """
+    assert topic.topic_id is not None and meta.node_id is not None and meta.directory_id is not None
+    yield TopicRecord(topic.name, topic.topic_id)
+    for entry in topic.configs:
+        if entry.source is not ConfigSource.DEFAULT and not is_own_key(entry.key):
+            yield ConfigRecord(TOPIC_RESOURCE, topic.name, entry.key, entry.value)
+    before = known.topics.get(topic.name)
+    for each in topic.partitions:
+        seen = PartitionImage(0, ())
+        if before is not None and before.topic_id == topic.topic_id:
+            seen = before.partitions.get(each.partition, seen)
+        yield PartitionRecord(
+            topic_id=topic.topic_id,
+            partition=each.partition,
+            replicas=(meta.node_id,),
+            leader=NO_LEADER,
+            leader_epoch=max(each.leader_epoch, seen.leader_epoch),
+            directories=(meta.directory_id,),
+        )
+
+
+def _how_to_end(reader: LogReader) -> Iterator[str]:
+    """Yield what open transactions hold back, and the commands that end them.
+
+    Where one began below the log start, only the broker knows at which offset it takes it to begin.
+    """
+    begun, partition = reader.open_transactions, reader.topic_partition
+    if not begun:
+        return
+    what = "an open transaction" if len(begun) == 1 else f"{len(begun)} open transactions"
+    yield (
+        f"{partition} has {what}: consumers of read_committed stop at offset "
+        f"{reader.last_stable_offset}, until somebody has ended each:"
+    )
+    tool = "kafka-transactions.sh --bootstrap-server HOST:PORT"
+    which = f"--topic {partition.topic} --partition {partition.partition}"
+    named = [start for start in begun if start >= reader.log_start_offset][:_MOST_TRANSACTIONS]
+    for start in named:
+        yield f"  {tool} abort {which} --start-offset {start}"
+    if more := len(begun) - len(named):
+        yield f"  and {more} more, told by: {tool} describe-producers {which}"
+
+
+def _highest_producer_id(reader: LogReader) -> int:
+    """Return the highest id that a broker gave to a producer of this log, -1 without any.
+
+    The broker must not give it to another one: its first batches would pass for old ones.
+    """
+    highest, at = -1, reader.log_start_offset
+    while at < reader.log_end_offset:
+        info = reader.read(at, _READ_SIZE)
+        given = info.table.producer_id[info.table.producer_id < PRODUCER_ID_BASE]
+        highest = max(highest, int(given.max(initial=-1)))
+        at = info.next_offset
+    return highest

@@ -1,0 +1,348 @@
+"""What a path names, looked at whole: a log root, a partition's directory, one file."""
+
+import os
+import shlex
+from collections.abc import Callable
+from typing import Final
+
+from streamlog.clock import Clock, SystemClock
+from streamlog.errors import (
+    CorruptDataError,
+    FileMissingError,
+    InvalidRequestError,
+    UnknownTopicError,
+)
+from streamlog.fs.api import FileKind, FileStat, FileSystem
+from streamlog.fs.files import read_file
+from streamlog.health.checkpoints import RootFiles
+from streamlog.health.contents import Content, KnownFile, identify
+from streamlog.health.findings import Finding, FindingKind, Report, finding_of
+from streamlog.health.log_file import LogWalk, Neighbours
+from streamlog.health.partition import Circumstances, PartitionCheck
+from streamlog.health.repeated import Repeated
+from streamlog.health.state_files import StateFiles
+from streamlog.partition.checkpoints import read_offsets, read_recovery_points
+from streamlog.partition.epochs import LeaderEpochCache
+from streamlog.partition.locks import broker_lock_path
+from streamlog.partition.partition_metadata import read_topic_id
+from streamlog.partition.producer_snapshot import MAX_SNAPSHOT_SIZE, decode_snapshot
+from streamlog.root.directories import stat_directory
+from streamlog.root.meta_properties import read_meta_properties
+from streamlog.root.roots import is_log_dir, is_our_root
+from streamlog.root.topics import (
+    check_decompressed_bytes,
+    find_partitions,
+    readable_decompressed_bytes,
+)
+from streamlog.segment.file_records import FileRecords
+from streamlog.segment.filenames import (
+    SegmentSuffix,
+    parse_log_file_name,
+    parse_segment_file_name,
+)
+from streamlog.topic import TopicPartition, parse_partition_directory
+
+__all__ = ["size_of_logs", "verify", "verify_state"]
+
+OnProgress = Callable[[int], None]
+
+
+def verify(
+    fs: FileSystem,
+    path: str,
+    report: Report,
+    *,
+    is_deep: bool = False,
+    max_decompressed_bytes: int | None = None,
+    on_progress: OnProgress = lambda size: None,
+    clock: Clock | None = None,
+) -> None:
+    """Look at everything that a path names; nothing is created or changed, nobody kept waiting.
+
+    What may be somebody at work is looked at again (`streamlog.health.repeated`).
+
+    Args:
+        fs: Where it lies.
+        path: A log root, a partition's directory, or a file of one of them.
+        report: Called with each finding.
+        is_deep: Whether to decode every record, too.
+        max_decompressed_bytes: The most bytes that one batch may decompress to; None: what its
+            topic says.
+        on_progress: Called with numbers of bytes of log files that were looked at.
+        clock: Measures the time between looks; the machine's own by default.
+
+    Raises:
+        UnknownTopicError: There is nothing.
+        InvalidRequestError: A file of no kind that is known, or a directory without a log.
+        StorageError: It cannot be read.
+    """
+    if max_decompressed_bytes is not None:
+        check_decompressed_bytes(max_decompressed_bytes)
+    path = os.path.abspath(path)
+    found = _stat(fs, path)
+    if found is None:
+        raise UnknownTopicError("there is no such file or directory", path=path)
+    clock = clock or SystemClock()
+    if found.kind is FileKind.FILE:
+        root = os.path.dirname(os.path.dirname(path))
+        Repeated(fs, root, clock, report).report(
+            _once_with_progress(
+                lambda tell, progress: _verify_file(
+                    fs,
+                    path,
+                    tell,
+                    is_deep=is_deep,
+                    limit=max_decompressed_bytes,
+                    on_progress=progress,
+                ),
+                on_progress,
+            ),
+            path,
+        )
+        return
+    partitions = _partitions_at(fs, path)
+    is_partition = list(partitions.values()) == [path]
+    root = os.path.dirname(path) if is_partition else path
+    repeated = Repeated(fs, root, clock, report)
+    if not partitions:
+        _check_log_dir(fs, root)
+    if not is_partition:
+        repeated.report(lambda: _look_at_root(fs, root, is_deep=is_deep), root)
+    known = RootFiles(fs, root, lambda _: None)
+    for partition, directory in partitions.items():
+        look = _PartitionLook(fs, root, partition, directory, known, is_deep=is_deep)
+        look.is_alone, look.limit = is_partition, max_decompressed_bytes
+        repeated.report(_once_with_progress(look, on_progress), directory)
+
+
+def _check_log_dir(fs: FileSystem, path: str) -> None:
+    """Raise for a directory that holds no log: it would pass for a sound one.
+
+    Raises:
+        InvalidRequestError: It is neither a log root nor a broker's log.dir.
+    """
+    if not is_log_dir(fs, path):
+        raise InvalidRequestError(
+            "there is no log here, so there is nothing to verify",
+            path=path,
+            got="a directory without a partition",
+            expected="a log root, a broker's log.dir, a partition's directory, or a file of one",
+            hint=f"see what is there: ls -la {shlex.quote(path)}",
+        )
+
+
+class _PartitionLook:
+    """Looks at one partition; from the second time on, beside checkpoints that are read again."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        root: str,
+        partition: TopicPartition,
+        directory: str,
+        known: RootFiles,
+        *,
+        is_deep: bool,
+    ) -> None:
+        self._fs, self._root, self._is_deep = fs, root, is_deep
+        self._partition, self._directory = partition, directory
+        self._known: RootFiles | None = known
+        self.is_alone = False
+        self.limit: int | None = None
+
+    def __call__(self, tell: Report, progress: OnProgress) -> None:
+        files = self._known or RootFiles(self._fs, self._root, lambda _: None)
+        self._known = None
+        around = Circumstances(
+            log_start_offset=files.log_start_offset(self._partition),
+            durable_offset=files.recovery_point(self._partition),
+            is_live=self._fs.broker_lock_is_held(broker_lock_path(self._root)),
+            is_deep=self._is_deep,
+            max_decompressed=self.limit
+            or readable_decompressed_bytes(self._fs, self._root, self._partition.topic),
+        )
+        next_offset = PartitionCheck(self._fs, self._directory, around, tell, progress).run()
+        if not self.is_alone:
+            files.tell_of(self._partition, next_offset, tell)
+
+
+def _partitions_at(fs: FileSystem, path: str) -> dict[TopicPartition, str]:
+    return {
+        TopicPartition(topic, number): directory
+        for topic, numbers in find_partitions(fs, path).items()
+        for number, directory in numbers.items()
+    }
+
+
+def _look_at_root(fs: FileSystem, root: str, *, is_deep: bool) -> list[Finding]:
+    found: list[Finding] = []
+    RootFiles(fs, root, found.append).check_root(_partitions_at(fs, root))
+    if is_our_root(fs, root):
+        verify_state(fs, root, found.append, is_deep=is_deep)
+    return found
+
+
+def _once_with_progress(
+    look: Callable[[Report, OnProgress], None], on_progress: OnProgress
+) -> Callable[[], list[Finding]]:
+    """Return a look that tells of its progress the first time only."""
+    progress = [on_progress]
+
+    def looked() -> list[Finding]:
+        found: list[Finding] = []
+        look(found.append, progress.pop() if progress else (lambda size: None))
+        return found
+
+    return looked
+
+
+def verify_state(fs: FileSystem, root: str, report: Report, *, is_deep: bool) -> None:
+    """Look at what lies below `.streamlog` of a root that streamlog made.
+
+    Args:
+        fs: Where it lies.
+        root: The log root.
+        report: Called with each finding.
+        is_deep: Whether to read rows that are staged and not yet applied, too.
+
+    Raises:
+        StorageError: It cannot be read.
+    """
+    try:
+        durable = read_recovery_points(fs, root)
+    except CorruptDataError:  # told with the root's files
+        durable = {}
+    StateFiles(fs, root, report, is_deep=is_deep, durable=durable).run()
+
+
+def _stat(fs: FileSystem, path: str) -> FileStat | None:
+    """Return facts about what is to be looked at; links to directories alone are followed."""
+    found = fs.stat(path)
+    return found if parse_segment_file_name(os.path.basename(path)) else stat_directory(fs, path)
+
+
+# ---- one file -------------------------------------------------------------------------------
+def _verify_file(
+    fs: FileSystem,
+    path: str,
+    report: Report,
+    *,
+    is_deep: bool,
+    limit: int | None,
+    on_progress: OnProgress,
+) -> None:
+    known = identify(path)
+    directory = os.path.dirname(path)
+    if known is not None and known.kind in _PARSERS:
+        kind, parse = _PARSERS[known.kind]
+        try:
+            parse(fs, path)
+        except CorruptDataError as error:
+            report(finding_of(error, kind, path))
+        return
+    parsed = parse_segment_file_name(os.path.basename(path))
+    partition = parse_partition_directory(os.path.basename(directory))
+    topic = "" if partition is None else partition.topic
+    limit = limit or readable_decompressed_bytes(fs, os.path.dirname(directory), topic)
+    is_live_name = parsed is not None and parsed.suffix is SegmentSuffix.NONE
+    if known is not None and known.kind is Content.LOG and not is_live_name:
+        _verify_log_alone(
+            fs, path, known, report, is_deep=is_deep, limit=limit, on_progress=on_progress
+        )
+        return
+    if parsed is None or not is_live_name:
+        raise InvalidRequestError(
+            "this is no file of a partition or a log root",
+            path=path,
+            expected="a segment, an index, a snapshot, a checkpoint or a metadata file",
+            hint="streamlog verify DIRECTORY",
+        )
+    root = os.path.dirname(directory)
+    is_live = fs.broker_lock_is_held(broker_lock_path(root))
+    around = Circumstances(is_live=is_live, is_deep=is_deep, max_decompressed=limit)
+
+    def report_own(finding: Finding) -> None:
+        if finding.path == path:
+            report(finding)
+
+    check = PartitionCheck(fs, directory, around, report_own, on_progress)
+    check.run_segment(parsed.base_offset)
+
+
+def _verify_log_alone(
+    fs: FileSystem,
+    path: str,
+    known: KnownFile,
+    report: Report,
+    *,
+    is_deep: bool,
+    limit: int,
+    on_progress: OnProgress,
+) -> None:
+    """Look at batches that are no live segment's: on their way out, or a metadata snapshot's."""
+    records = FileRecords(fs, path, writable=False)
+    is_segment = known.base_offset is not None and known.epoch is None
+    base_offset = (known.base_offset or 0) if is_segment else 0
+    around = Neighbours(base_offset=base_offset, previous_offset=base_offset - 1)
+    walk = LogWalk(records, around, report, is_deep=is_deep, max_decompressed=limit)
+    try:
+        walk.run(lambda run: None, on_progress)
+    finally:
+        records.close()
+
+
+def _decode_snapshot(fs: FileSystem, path: str) -> object:
+    return decode_snapshot(read_file(fs, path, max_size=MAX_SNAPSHOT_SIZE), path)
+
+
+def _load_epochs(fs: FileSystem, path: str) -> object:
+    return LeaderEpochCache.load(fs, os.path.dirname(path))
+
+
+def _read_topic_id(fs: FileSystem, path: str) -> object:
+    return read_topic_id(fs, os.path.dirname(path))
+
+
+def _read_meta_properties(fs: FileSystem, path: str) -> object:
+    return read_meta_properties(fs, os.path.dirname(path))
+
+
+_PARSERS: Final[dict[Content, tuple[FindingKind, Callable[[FileSystem, str], object]]]] = {
+    Content.PRODUCER_SNAPSHOT: (FindingKind.SNAPSHOT, _decode_snapshot),
+    Content.OFFSETS: (FindingKind.CHECKPOINT, read_offsets),
+    Content.LEADER_EPOCHS: (FindingKind.EPOCHS, _load_epochs),
+    Content.PARTITION_METADATA: (FindingKind.METADATA, _read_topic_id),
+    Content.META_PROPERTIES: (FindingKind.METADATA, _read_meta_properties),
+}
+
+
+# ---- how much there is to do ----------------------------------------------------------------
+def size_of_logs(fs: FileSystem, path: str) -> int:
+    """Return how many bytes of log files `verify` is going to look at below a path.
+
+    Raises:
+        StreamLogError: As `verify` does.
+    """
+    path = os.path.abspath(path)
+    found = _stat(fs, path)
+    if found is None:
+        return 0
+    if found.kind is FileKind.FILE:
+        return found.size
+    directories = [
+        each for numbers in find_partitions(fs, path).values() for each in numbers.values()
+    ]
+    sizes = (
+        fs.stat(f"{directory}/{name}")
+        for directory in directories
+        for name in _names_in(fs, directory)
+        if parse_log_file_name(name) is not None
+    )
+    return sum(found.size for found in sizes if found is not None)
+
+
+def _names_in(fs: FileSystem, directory: str) -> list[str]:
+    try:
+        return fs.list(directory)
+    except FileMissingError:
+        return []  # deleted in between

@@ -1,0 +1,456 @@
+"""Putting right what can be put right without a loss, and saying first what that would be.
+
+A repair is what opening a partition for writing does, made sure of: the files that cannot be
+right are set aside, so that opening makes them anew from the log, then the partition is opened
+and closed. A torn tail is cut there and kept beside the log; damage to records that somebody was
+promised is refused there. All of it is tried out first on a file system that keeps the changes
+to itself (`streamlog.fs.overlay`): what is refused there is not begun, and what is to be done is
+told from it, whether or not it is done then.
+
+Where a person has decided to go on without what is damaged, that is left out of the log, and the
+recovery point goes down to what is left; the files as they were stay beside it.
+"""
+
+import contextlib
+import os
+import random as random_module
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from streamlog.clock import Clock
+from streamlog.config.log_config import LogConfig
+from streamlog.errors import (
+    CorruptRecordError,
+    InvalidRequestError,
+    LockTimeoutError,
+    StreamLogError,
+)
+from streamlog.fs.api import FileKind, FileSystem, OpenMode
+from streamlog.fs.overlay import Change, OverlayFileSystem
+from streamlog.health.findings import LOG_DAMAGE, LOSSES, Finding, FindingKind, Severity
+from streamlog.health.paths import verify
+from streamlog.health.repair_state import StateRepair
+from streamlog.partition import checkpoints, locks
+from streamlog.partition.epochs import LEADER_EPOCH_CHECKPOINT
+from streamlog.partition.local_log import LocalLog
+from streamlog.partition.locks import SharedState, StateFlag
+from streamlog.root.directories import stat_directory
+from streamlog.root.partition_log import PartitionLog
+from streamlog.root.planted import refuse_planted
+from streamlog.root.roots import is_our_root, read_server_config, state_path
+from streamlog.root.topics import find_partitions
+from streamlog.segment.file_records import FileRecords
+from streamlog.segment.filenames import (
+    FileSuffix,
+    SegmentSuffix,
+    base_offsets,
+    log_file_name,
+    parse_log_file_name,
+    parse_segment_file_name,
+)
+from streamlog.segment.recovery import nothing_known
+from streamlog.segment.sound_copy import skip_damage
+from streamlog.segment.walk import how_to_go_on
+from streamlog.topic import TopicPartition
+
+__all__ = ["Repair", "Step", "repair"]
+
+_SET_ASIDE: Final = ".deleted"  # a broker removes it when it starts, and so do we, after a while
+_CORRUPT: Final = ".corrupt"  # as the checkpoints of a root are kept
+_INDEX_KINDS: Final = frozenset(
+    {
+        FindingKind.OFFSET_INDEX,
+        FindingKind.TIME_INDEX,
+        FindingKind.TXN_INDEX,
+        FindingKind.MISSING_FILE,
+    }
+)
+_INDEXES: Final = (FileSuffix.OFFSET_INDEX, FileSuffix.TIME_INDEX, FileSuffix.TXN_INDEX)
+_LOCK_TIMEOUT_MS: Final = 1000
+_ROUNDS: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One change to a file.
+
+    Attributes:
+        change: Which.
+        why: What is wrong with the file; None where it follows from another step.
+    """
+
+    change: Change
+    why: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """What was done, or would be done, to one partition or to a root's own state.
+
+    Attributes:
+        partition: Which; None: what lies below `.streamlog`.
+        steps: The changes, by file; none where it is sound.
+        left: What is wrong all the same, then.
+        error: Why nothing is done, where that is so.
+    """
+
+    partition: TopicPartition | None
+    steps: Sequence[Step] = ()
+    left: Sequence[Finding] = ()
+    error: StreamLogError | None = None
+
+
+def repair(
+    fs: FileSystem,
+    clock: Clock,
+    random: random_module.Random,
+    path: str,
+    *,
+    is_dry_run: bool,
+    skips_damage: bool = False,
+) -> Iterator[Repair]:
+    """Repair the partitions that a path names, one after the other.
+
+    Args:
+        fs: Where they lie.
+        clock: The clock.
+        random: For ids and jitter.
+        path: A log root, or a partition's directory.
+        is_dry_run: Whether to change nothing.
+        skips_damage: Whether to go on without what is damaged, in roots of our own.
+
+    Yields:
+        What became of the state of a root of ours, where something is wrong with it, then of each
+        partition; one that is refused does not keep the others.
+
+    Raises:
+        UnknownTopicError: There is nothing.
+        InvalidRequestError: A file.
+        UnavailableError: A running broker owns the root.
+        LockTimeoutError: Somebody has the root open for writing.
+        StorageError: It cannot be read.
+    """
+    path = os.path.abspath(path)
+    found = stat_directory(fs, path)
+    if found is not None and found.kind is not FileKind.DIRECTORY:
+        raise InvalidRequestError(
+            "only whole partitions are repaired",
+            path=path,
+            got="a file",
+            expected="a partition's directory, or a log root",
+            hint=f"streamlog repair {os.path.dirname(path)} --dry-run",
+        )
+    if is_our_root(fs, path):
+        locks.refuse_live_broker(fs, path)
+        _refuse_open_writers(fs, path)
+        state = _repair_state(fs, clock, path, is_dry_run=is_dry_run, skips_damage=skips_damage)
+        if state != Repair(partition=None):
+            yield state
+    for topic, numbers in find_partitions(fs, path).items():
+        for number, directory in numbers.items():
+            root = os.path.dirname(directory)
+            locks.refuse_live_broker(fs, root)
+            refuse_planted(fs, root, os.path.basename(directory))
+            _refuse_open_writers(fs, root)
+            found_partition = _Partition(
+                TopicPartition(topic, number), directory, clock, random, skips_damage=skips_damage
+            )
+            yield found_partition.repair(fs, is_dry_run=is_dry_run)
+
+
+def _repair_state(
+    fs: FileSystem, clock: Clock, root: str, *, is_dry_run: bool, skips_damage: bool
+) -> Repair:
+    """Try it out on what lies below `.streamlog`; then, unless it is a dry run, do it."""
+    wrong = StateRepair(fs, clock, root).look()
+    if not wrong:
+        return Repair(partition=None)
+    trial = OverlayFileSystem(fs)
+
+    def put_right(fs: FileSystem) -> list[Finding]:
+        state = StateRepair(fs, clock, root)
+        state.mend()
+        if skips_damage:
+            state.skip_damage()
+        return state.look()
+
+    try:
+        left = put_right(trial)
+        steps = steps_of(trial, f"{root}/", wrong)
+        if steps and not is_dry_run:
+            left = put_right(fs)
+    except StreamLogError as error:
+        return Repair(partition=None, error=error)
+    return Repair(partition=None, steps=steps, left=left)
+
+
+def steps_of(trial: OverlayFileSystem, inside: str, wrong: Sequence[Finding]) -> list[Step]:
+    """Return what was changed below a directory, each file with what was wrong with it.
+
+    Args:
+        trial: The file system that has the changes.
+        inside: The directory, with a slash at its end.
+        wrong: What was found before.
+    """
+    why: dict[str, str] = {}
+    for finding in wrong:
+        loss = LOSSES.get(finding.kind) if finding.severity is Severity.DAMAGE else None
+        why.setdefault(finding.path, f"{finding.what}: {loss}" if loss else finding.what)
+    return [
+        Step(change=change, why=why.get(change.path))
+        for change in trial.changes()
+        if change.path.startswith(inside)
+    ]
+
+
+def _refuse_open_writers(fs: FileSystem, root: str) -> None:
+    """Raise while somebody has the root open for writing; a lock file is never made here."""
+    path = state_path(root, "locks", "open")
+    if fs.stat(path) is None:
+        return
+    lock = fs.try_lock(path, shared=False)
+    if lock is None:
+        raise LockTimeoutError(
+            "somebody has this log root open for writing; nothing was changed",
+            path=root,
+            hint="end what writes here, then try again",
+        )
+    lock.release()
+
+
+class _Partition:
+    """One partition that may be in need of repair."""
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        directory: str,
+        clock: Clock,
+        random: random_module.Random,
+        *,
+        skips_damage: bool,
+    ) -> None:
+        self._partition, self._directory = partition, directory
+        self._root = os.path.dirname(directory)
+        self._clock, self._random = clock, random
+        self._skips_damage = skips_damage
+
+    def repair(self, fs: FileSystem, *, is_dry_run: bool) -> Repair:
+        """Try it out; then, unless it is a dry run, do it."""
+        wrong = self._look(fs)
+        if not wrong:
+            return Repair(partition=self._partition)
+        trial = OverlayFileSystem(fs)
+        try:
+            left = self._put_right(trial, wrong)
+            _refuse_damage(left)
+            steps = steps_of(trial, f"{self._directory}/", wrong)
+            if steps and not is_dry_run:
+                self._put_right(fs, wrong)
+        except StreamLogError as error:
+            return Repair(partition=self._partition, error=error)
+        return Repair(partition=self._partition, steps=steps, left=left)
+
+    def _look(self, fs: FileSystem) -> list[Finding]:
+        """Return what is wrong with the partition."""
+        findings: list[Finding] = []
+        verify(fs, self._directory, findings.append)
+        return [each for each in findings if each.severity is not Severity.NOTE]
+
+    def _put_right(self, fs: FileSystem, wrong: list[Finding]) -> list[Finding]:
+        """Repair, without what is damaged if that is wanted; return what is left."""
+        if not self._skips_damage:
+            return self._repair_again(fs, wrong)
+        with contextlib.suppress(CorruptRecordError):  # of what can be mended, all is by then
+            left = self._repair_again(fs, wrong)
+            if not any(finding.kind in LOG_DAMAGE for finding in left):
+                return left
+        self._skip_damage(fs)
+        return self._repair_again(fs, self._look(fs))
+
+    def _repair_again(self, fs: FileSystem, wrong: list[Finding]) -> list[Finding]:
+        """Repair; again, where that brought something to light. Return what is left."""
+        for _ in range(_ROUNDS):
+            self._apply(fs, wrong)
+            before, wrong = wrong, self._look(fs)
+            if not wrong or wrong == before:
+                break
+        return wrong
+
+    def _apply(self, fs: FileSystem, wrong: Sequence[Finding]) -> None:
+        for finding in wrong:
+            self._set_aside(fs, finding)
+        if is_our_root(fs, self._root):
+            self._open_for_writing(fs)
+        else:
+            self._recover(fs)
+
+    # ---- making room for what is made anew ---------------------------------------------------
+    def _set_aside(self, fs: FileSystem, finding: Finding) -> None:
+        """Rename what cannot be right, so that recovery makes it anew."""
+        name = os.path.basename(finding.path)
+        parsed = parse_segment_file_name(name)
+        if finding.kind is FindingKind.EPOCHS or name == LEADER_EPOCH_CHECKPOINT:
+            _rename(fs, finding.path, _CORRUPT)
+            for each in fs.list(self._directory):
+                if each.endswith(FileSuffix.OFFSET_INDEX.value):  # all batches are looked at then
+                    _rename(fs, f"{self._directory}/{each}", _SET_ASIDE)
+        elif finding.kind is FindingKind.SNAPSHOT or _is_index_alone(fs, finding):
+            _rename(fs, finding.path, _SET_ASIDE)
+        elif finding.kind in _INDEX_KINDS and parsed is not None and parsed.kind in _INDEXES:
+            stem = finding.path.removesuffix(parsed.kind.value)
+            for kind in (FileSuffix.OFFSET_INDEX, FileSuffix.TIME_INDEX):
+                _rename(fs, f"{stem}{kind.value}", _SET_ASIDE)
+
+    # ---- going on without ----------------------------------------------------------------------
+    def _skip_damage(self, fs: FileSystem) -> None:
+        """Leave out what is damaged; below the recovery point nothing is missed then."""
+        if not is_our_root(fs, self._root):
+            raise InvalidRequestError(
+                "damage is skipped in log roots made by streamlog only",
+                path=self._directory,
+                hint="a broker cuts its log there when it starts; keep a copy",
+            )
+        lock = locks.take_partition_lock(
+            fs, self._clock, self._root, self._partition, timeout_ms=_LOCK_TIMEOUT_MS
+        )
+        try:
+            durable = checkpoints.read_recovery_points(fs, self._root).get(self._partition, 0)
+            # First what the last writer knew of the files: if this is killed, its handle must not
+            # believe it, and append to a file that was replaced.
+            lock.file.truncate(0)
+            end = self._leave_out_damage(fs, durable)
+            if end < durable:
+                lower = {self._partition: end}
+                checkpoints.write_recovery_points(fs, self._clock, self._root, lower)
+        finally:
+            lock.release()
+
+    def _leave_out_damage(self, fs: FileSystem, durable_offset: int) -> int:
+        """Write damaged segments anew; return the log end, which stays where all of them are gone.
+
+        No offset is given away twice then.
+        """
+        bases = base_offsets(fs.list(self._directory))
+        if not bases:
+            path = f"{self._directory}/{log_file_name(durable_offset)}"
+            fs.open(path, OpenMode.CREATE).close()
+            fs.sync_directory(self._directory)
+            return durable_offset
+        for base in bases:
+            path = f"{self._directory}/{log_file_name(base)}"
+            records = FileRecords(fs, path, writable=True)
+            try:
+                copy = skip_damage(fs, records, base)
+            finally:
+                records.close()
+            if copy.skipped_size:
+                for kind in (FileSuffix.OFFSET_INDEX, FileSuffix.TIME_INDEX):
+                    _rename(fs, path.removesuffix(FileSuffix.LOG.value) + kind.value, _SET_ASIDE)
+        return copy.next_offset
+
+    # ---- opening -----------------------------------------------------------------------------
+    def _open_for_writing(self, fs: FileSystem) -> None:
+        self._distrust_state(fs)
+        PartitionLog.open(
+            self._directory,
+            fs=fs,
+            clock=self._clock,
+            random=self._random,
+            lock_timeout_ms=_LOCK_TIMEOUT_MS,
+        ).close()
+
+    def _distrust_state(self, fs: FileSystem) -> None:
+        """Have the next opening look at the files, not believe what the last writer left."""
+        path = locks.lock_path(self._root, self._partition)
+        if fs.stat(path) is None:
+            return
+        lock = locks.take_partition_lock(
+            fs, self._clock, self._root, self._partition, timeout_ms=_LOCK_TIMEOUT_MS
+        )
+        try:
+            state = locks.decode_state(locks.read_state(lock))
+            if state is not None:
+                dirty = state._replace(flags=state.flags | StateFlag.DIRTY)
+                locks.write_state(lock, locks.encode_state(dirty))
+        finally:
+            lock.release()
+
+    def _recover(self, fs: FileSystem) -> None:
+        """Recover a partition of a root that is not ours; the root's files are left alone."""
+        log = LocalLog(
+            fs,
+            self._directory,
+            self._partition,
+            config=LogConfig(),
+            random=self._random,
+            producer_expiration_ms=read_server_config(fs, self._root).producer_id_expiration_ms,
+        )
+        now_ms = self._clock.now_ms()
+        starts = checkpoints.read_log_start_offsets(fs, self._root)
+        durable = checkpoints.read_recovery_points(fs, self._root)
+        try:
+            log.load(
+                self._state_of_a_crash(fs, now_ms),
+                log_start_offset=starts.get(self._partition, 0),
+                durable_offset=durable.get(self._partition),
+                restore=nothing_known,
+                sync_log_starts=lambda: fs.sync_directory(self._root),
+                now_ms=now_ms,
+            )
+            log.truncate_epochs()
+            log.seal(now_ms)
+        finally:
+            log.close()
+        fs.sync_directory(self._directory)
+
+    def _state_of_a_crash(self, fs: FileSystem, now_ms: int) -> SharedState:
+        """Return what a writer would have left that died: the last segment is looked at."""
+        bases = [parse_log_file_name(name) for name in fs.list(self._directory)]
+        last_base = max((base for base in bases if base is not None), default=0)
+        return SharedState(
+            boot_id=fs.boot_id(),
+            generation=0,
+            log_start_offset=0,
+            log_end_offset=last_base,
+            active_base_offset=last_base,
+            active_size=0,
+            recovery_point=last_base,
+            last_flush_ms=now_ms,
+            flags=StateFlag.DIRTY,
+        )
+
+
+def _refuse_damage(left: Sequence[Finding]) -> None:
+    """Raise where a log itself is damaged: nobody can put that right.
+
+    Raises:
+        CorruptRecordError: It is.
+    """
+    for finding in left:
+        if finding.kind in LOG_DAMAGE:
+            raise CorruptRecordError(
+                f"{finding.what}, so nothing was changed",
+                path=finding.path,
+                position=finding.position,
+                offset=finding.offset,
+                got=finding.got,
+                expected=finding.expected,
+                hint=how_to_go_on(finding.path),
+            )
+
+
+def _is_index_alone(fs: FileSystem, finding: Finding) -> bool:
+    """Tell whether a leftover is an index whose log is gone."""
+    parsed = parse_segment_file_name(os.path.basename(finding.path))
+    return (
+        finding.kind is FindingKind.LEFTOVER
+        and parsed is not None
+        and parsed.suffix is SegmentSuffix.NONE
+    )
+
+
+def _rename(fs: FileSystem, path: str, suffix: str) -> None:
+    if fs.stat(path) is not None:
+        fs.rename(path, f"{path}{suffix}")

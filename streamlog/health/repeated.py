@@ -1,0 +1,137 @@
+"""Looking again before something is called wrong that may be somebody at work.
+
+`verify` keeps nobody waiting, and nobody waits for it: while it looks, files are appended to,
+rolled, replaced and removed, and two that are read one after the other need not fit each other. So
+in a root that may be open for writing, what seems wrong is looked at again after a while, up to
+four times, and only what was there each time, at the same place of the same file, is reported. What
+was there once and is gone was in progress. Where nobody has the root open, one look is enough.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from streamlog.clock import Clock
+from streamlog.errors import FileMissingError, StorageError
+from streamlog.fs.api import FileSystem
+from streamlog.health.findings import Finding, FindingKind, Report, Severity
+from streamlog.partition.locks import broker_lock_path
+from streamlog.partition.maintenance_lock import is_being_maintained
+from streamlog.root.directories import stat_directory
+from streamlog.root.open_writers import may_be_open
+from streamlog.segment.filenames import SegmentSuffix
+from streamlog.topic import parse_partition_directory
+
+__all__ = ["Repeated"]
+
+_PAUSES_MS: Final = (10, 40, 150, 400)
+_ENOUGH_MS: Final = 2_000  # looks that far apart are far enough
+_OF_A_COMPACTION: Final = (SegmentSuffix.CLEANED.value, SegmentSuffix.SWAP.value)
+
+Look = Callable[[], Sequence[Finding]]
+
+
+class Repeated:
+    """Reports what looks at one log root find, once it is sure.
+
+    Args:
+        fs: Where the root is.
+        root: The log root.
+        clock: Measures the time between looks.
+        report: Takes what is found.
+    """
+
+    def __init__(self, fs: FileSystem, root: str, clock: Clock, report: Report) -> None:
+        self._fs, self._root, self._clock, self._report = fs, root, clock, report
+
+    def report(self, look: Look, path: str) -> None:
+        """Look, again where that may change what is found, and report.
+
+        Args:
+            look: Returns what is wrong.
+            path: What it looks at; where it is gone, nothing is wrong with it.
+
+        Raises:
+            StorageError: It cannot be read.
+        """
+        found = self._look(look)
+        if (found is None or _wrong(found)) and self._is_live():
+            found = self._confirmed(look, found, path)
+        elif found is None:
+            found = look()  # nobody is at work here: a file that is missing is an error
+        for finding in found:
+            self._report(self._or_in_progress(finding))
+
+    def _look(self, look: Look) -> Sequence[Finding] | None:
+        """Return what is found, None where a file went away meanwhile."""
+        try:
+            return look()
+        except FileMissingError:
+            return None
+
+    def _is_live(self) -> bool:
+        """Tell whether somebody may have the root open for writing."""
+        is_brokers = self._fs.broker_lock_is_held(broker_lock_path(self._root))
+        return is_brokers or may_be_open(self._fs, self._root)
+
+    def _confirmed(
+        self, look: Look, found: Sequence[Finding] | None, path: str
+    ) -> Sequence[Finding]:
+        started_ms = self._clock.monotonic_ms()
+        passing = 0 if found is None else len(_wrong(found))
+        for pause_ms in _PAUSES_MS:
+            if found is not None and not _wrong(found):
+                break
+            self._clock.sleep_ms(pause_ms)
+            if stat_directory(self._fs, path) is None:
+                return ()  # deleted meanwhile
+            later = self._look(look)
+            if later is None:
+                continue
+            passing = max(passing, len(_wrong(later)))
+            known = None if found is None else {*map(_place, found)}
+            found = [
+                each
+                for each in later
+                if known is None or each.severity is Severity.NOTE or _place(each) in known
+            ]
+            if self._clock.monotonic_ms() - started_ms >= _ENOUGH_MS:
+                break
+        if found is None:
+            return look()
+        passing -= len(_wrong(found))
+        return [*found, _in_progress(path, passing)] if passing > 0 else found
+
+    def _or_in_progress(self, finding: Finding) -> Finding:
+        """Return a finding, as a note where a compaction that is at work has made the file."""
+        if finding.kind is not FindingKind.LEFTOVER or not finding.path.endswith(_OF_A_COMPACTION):
+            return finding
+        partition = parse_partition_directory(finding.path.split("/")[-2])
+        try:
+            is_at_work = partition is not None and is_being_maintained(
+                self._fs, self._root, partition
+            )
+        except StorageError:
+            is_at_work = False  # a root that may only be read
+        if not is_at_work:
+            return finding
+        return replace(finding, what="a compaction is at work on this file", is_note=True)
+
+
+def _wrong(found: Sequence[Finding]) -> list[Finding]:
+    return [each for each in found if each.severity is not Severity.NOTE]
+
+
+def _place(finding: Finding) -> tuple[object, ...]:
+    return finding.kind, finding.path, finding.what, finding.position, finding.offset
+
+
+def _in_progress(path: str, count: int) -> Finding:
+    return Finding(
+        kind=FindingKind.IN_PROGRESS,
+        path=path,
+        what="changed while it was looked at, and is sound",
+        got=f"{count} things were in progress",
+        count=count,
+        is_note=True,
+    )

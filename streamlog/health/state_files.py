@@ -1,0 +1,277 @@
+"""What lies below `.streamlog`: settings, decisions, staged rows, ledgers, readers, book, locks.
+
+Files of running queries come and go meanwhile. Names are listed before what they are compared with
+is read, as writers make and remove them in the other order, and a file that is gone is passed over.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from streamlog.commits.decisions import DecidedPart, Decision, parse_decision
+from streamlog.commits.extents import ExtentReader
+from streamlog.commits.identity import app_key
+from streamlog.commits.ledger import Ledger, Ledgers
+from streamlog.commits.pending import PendingDecisions, decision_key, decision_number
+from streamlog.commits.sealed import MAX_SEALED_SIZE, mended, unseal
+from streamlog.commits.staging import StagingArea
+from streamlog.config.server_config import ServerConfig
+from streamlog.errors import (
+    CorruptDataError,
+    FileMissingError,
+    InvalidConfigError,
+    StorageError,
+    StreamLogError,
+)
+from streamlog.fs.api import FileKind, FileSystem, OpenMode
+from streamlog.fs.files import read_file
+from streamlog.fs.names import is_temporary
+from streamlog.health.findings import Finding, FindingKind, Report, finding_of
+from streamlog.partition import locks
+from streamlog.root.deeds import book_path, unreadable_lines
+from streamlog.root.readers import reader_names, recorded_reader
+from streamlog.root.roots import read_server_config, state_path, topic_properties_path
+from streamlog.root.topics import list_topics, partition_directories, read_topic_properties
+from streamlog.topic import TopicPartition
+
+__all__ = ["StateFiles"]
+
+_LOCK_HEAD: Final = 256  # the line about the holder, in front of the state
+
+
+class StateFiles:
+    """Looks at `.streamlog` of a root that streamlog made; nothing there is changed.
+
+    Args:
+        fs: Where the root is.
+        root: The log root.
+        report: Takes what is found.
+        is_deep: Whether to read staged rows, too.
+        durable: Up to where each partition is synced: staged rows below it are not needed any more.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        root: str,
+        report: Report,
+        *,
+        is_deep: bool,
+        durable: Mapping[TopicPartition, int],
+    ) -> None:
+        self._fs, self._root, self._report = fs, root, report
+        self._is_deep, self._durable = is_deep, durable
+        self._unreadable_ledgers: set[str] = set()
+
+    def run(self) -> None:
+        """Look at all files.
+
+        Raises:
+            StorageError: A directory cannot be read.
+        """
+        self._check_settings()
+        self._check_commits()
+        self._check_readers()
+        self._check_book()
+        self._check_locks()
+
+    # ---- settings ----------------------------------------------------------------------------
+    def _check_settings(self) -> None:
+        server = ServerConfig()
+        try:
+            server = read_server_config(self._fs, self._root)
+        except StreamLogError as error:
+            self._tell(error, FindingKind.SETTINGS, state_path(self._root, "server.properties"))
+        for topic in list_topics(self._fs, self._root):
+            path = topic_properties_path(self._root, topic)
+            try:
+                own = read_topic_properties(self._fs, self._root, topic)
+                server.log_config(own, path=path)
+            except (InvalidConfigError, CorruptDataError, StorageError) as error:
+                self._tell(error, FindingKind.SETTINGS, path)
+            if not partition_directories(self._fs, self._root, topic) and self._is_there(path):
+                self._report(
+                    Finding(
+                        kind=FindingKind.METADATA,
+                        path=path,
+                        what=f"topic {topic} has no partition's directory",
+                        expected=f"{self._root}/{topic}-0",
+                    )
+                )
+
+    def _is_there(self, path: str) -> bool:
+        return self._fs.stat(path) is not None
+
+    # ---- commits -----------------------------------------------------------------------------
+    def _check_commits(self) -> None:
+        pending = PendingDecisions(self._fs, self._root)
+        names = pending.names()
+        decisions = {name: self._decision(f"{pending.path}/{name}") for name in names}
+        ledgers = dict(self._ledgers())
+        retired = {key: ledger.standing.number for key, ledger in ledgers.items()}
+        for name, decision in decisions.items():
+            if decision is not None and decision.number > retired.get(decision_key(name), 0):
+                self._check_staged(decision)
+        self._check_gaps(pending.path, names, retired)
+
+    def _decision(self, path: str) -> Decision | None:
+        content = self._sealed(path, FindingKind.DECISION, "a decision")
+        if content is None:
+            return None
+        try:
+            return parse_decision(content, path)
+        except CorruptDataError as error:
+            self._tell(error, FindingKind.DECISION, path)
+            return None
+
+    def _ledgers(self) -> Iterator[tuple[str, Ledger]]:
+        ledgers = Ledgers(self._fs, self._root)
+        for name in self._names(ledgers.path):
+            path = f"{ledgers.path}/{name}"
+            content = self._sealed(path, FindingKind.LEDGER, "a ledger")
+            if content is None:
+                self._unreadable_ledgers.add(name)
+                continue
+            try:
+                app = unseal("ledger", content, path).text("app")
+                if app_key(app) != name:
+                    continue  # the temporary file of an earlier version
+                found = ledgers.load(app)
+            except CorruptDataError as error:
+                self._tell(error, FindingKind.LEDGER, path)
+                self._unreadable_ledgers.add(name)
+                continue
+            if found is not None:
+                yield name, found
+
+    def _sealed(self, path: str, kind: FindingKind, what: str) -> bytes | None:
+        try:
+            content = read_file(self._fs, path, max_size=MAX_SEALED_SIZE)
+        except FileMissingError:
+            return None  # retired meanwhile
+        except (CorruptDataError, StorageError) as error:
+            self._tell(error, kind, path)
+            return None
+        if mended(content) is not None:
+            self._report(
+                Finding(
+                    kind=kind,
+                    path=path,
+                    what=f"one of the two copies of {what} is damaged; the other one is whole",
+                    is_repairable=True,
+                )
+            )
+        return content
+
+    def _check_staged(self, decision: Decision) -> None:
+        """Look at the staged rows of a decision that may still have to be applied."""
+        area = StagingArea(self._fs, self._root)
+        reader = ExtentReader(self._fs, area, decision.identity.app, decision.files)
+        for part in decision.parts:
+            if part.last_offset < self._durable.get(part.topic_partition, 0):
+                continue
+            try:
+                self._check_part(decision, part, reader)
+            except (CorruptDataError, StorageError) as error:
+                path = f"{PendingDecisions(self._fs, self._root).path}/{decision.name}"
+                if self._is_there(path):  # else it was retired in between
+                    self._report(_of_staged(error, decision, part))
+
+    def _check_part(self, decision: Decision, part: DecidedPart, reader: ExtentReader) -> None:
+        for extent in part.extents:
+            if self._is_deep:
+                reader.read(extent)
+                continue
+            wanted = decision.files[extent.file].size
+            found = self._fs.stat(reader.path(extent))
+            if found is None or found.kind is not FileKind.FILE or found.size != wanted:
+                raise CorruptDataError(
+                    "a staged file is gone, or has another size",
+                    path=reader.path(extent),
+                    got="no file" if found is None else f"{found.size} bytes",
+                    expected=f"{wanted} bytes",
+                )
+
+    def _check_gaps(self, path: str, names: list[str], retired: Mapping[str, int]) -> None:
+        expected = {key: number + 1 for key, number in retired.items()}
+        for name in names:
+            key, number = decision_key(name), decision_number(name)
+            wanted = expected.get(key, number if key in self._unreadable_ledgers else 1)
+            if number < wanted:
+                continue  # retired
+            if number > wanted and self._is_there(f"{path}/{name}"):
+                self._report(
+                    Finding(
+                        kind=FindingKind.DECISION,
+                        path=f"{path}/{name}",
+                        what="a decision or the ledger in front of this one is missing",
+                        got=f"decision {number}",
+                        expected=f"decision {wanted}",
+                    )
+                )
+            expected[key] = number + 1
+
+    # ---- readers, the book, locks ------------------------------------------------------------
+    def _check_readers(self) -> None:
+        for name in reader_names(self._fs, self._root):
+            try:
+                recorded_reader(self._fs, self._root, name)
+            except FileMissingError:
+                continue  # forgotten since
+            except (CorruptDataError, StorageError) as error:
+                self._tell(error, FindingKind.READER, state_path(self._root, "readers"))
+
+    def _check_book(self) -> None:
+        bad = unreadable_lines(self._fs, self._root)
+        if bad:
+            self._report(
+                Finding(
+                    kind=FindingKind.BOOK,
+                    path=book_path(self._root),
+                    what="lines of what maintenance did cannot be understood",
+                    count=bad,
+                )
+            )
+
+    def _check_locks(self) -> None:
+        """Tell of states that nobody is going to believe; the next writer looks at the files."""
+        directory = locks.locks_directory(self._root)
+        for name in self._names(directory):
+            path = f"{directory}/{name}"
+            try:
+                with self._fs.open(path, OpenMode.READ) as file:
+                    state = file.pread(2 * _LOCK_HEAD, _LOCK_HEAD)
+                    if state and locks.decode_state(state) is None:
+                        state = file.pread(2 * _LOCK_HEAD, _LOCK_HEAD)  # it was just written
+            except StorageError:
+                continue
+            if state and locks.decode_state(state) is None:
+                self._report(
+                    Finding(
+                        kind=FindingKind.LOCK_STATE,
+                        path=path,
+                        what="what the last writer left is damaged: the next one looks at the log",
+                        is_note=True,
+                    )
+                )
+
+    def _names(self, directory: str) -> list[str]:
+        try:
+            return [name for name in self._fs.list(directory) if not is_temporary(name)]
+        except FileMissingError:
+            return []
+
+    def _tell(self, error: StreamLogError, kind: FindingKind, path: str) -> None:
+        self._report(finding_of(error, kind, path))
+
+
+def _of_staged(error: StreamLogError, decision: Decision, part: DecidedPart) -> Finding:
+    return Finding(
+        kind=FindingKind.STAGED,
+        path=error.path or decision.name,
+        what=f"rows that {decision.identity} put into {part.topic_partition}: {error.what}",
+        position=error.position,
+        offset=part.base_offset,
+        last_offset=part.last_offset,
+        got=error.got,
+        expected=error.expected,
+    )

@@ -1,1 +1,0 @@
-"""One partition: append, read, open, producers, epochs; many partitions: manager, commits."""

@@ -1,0 +1,1 @@
+"""Retention, compaction and housekeeping of a whole root, run between triggers."""

@@ -1,0 +1,485 @@
+"""Keeping the topics of a root in bounds: retention, compaction, what is left of either.
+
+    maintenance = Maintenance(root)
+    report = maintenance.run()                        # everything, now
+    report = maintenance.run_due(budget_ms=200)       # between triggers: what is due, for so long
+
+One process at a time maintains a root: whoever finds `.streamlog/locks/maintenance` taken leaves
+at once. A run that its budget ends goes on, the next time, where it stopped.
+
+Whether a partition is to be opened at all is seen from outside, without a lock: nothing goes
+unless its oldest segment goes, and of that segment and the size of the others enough is known
+since the directory changed last. Two `stat` calls tell that it did not.
+
+What was done stands in `.streamlog/maintenance.jsonl`, the newest last, see `book`.
+
+Source: org.apache.kafka.storage.internals.log.LogManager.cleanupLogs, LogCleaner.
+"""
+
+import contextlib
+import itertools
+import logging
+import os
+import random as random_module
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Final, NamedTuple
+
+from streamlog.cleaner.cleaner import LogCleaner
+from streamlog.clock import Clock, SystemClock
+from streamlog.commits.pending import PendingDecisions
+from streamlog.config.log_config import LogConfig
+from streamlog.config.server_config import ServerConfig
+from streamlog.errors import (
+    FileMissingError,
+    InvalidRequestError,
+    StreamLogError,
+    UnknownTopicError,
+)
+from streamlog.fs.api import FileSystem
+from streamlog.fs.files import write_lock_holder
+from streamlog.fs.local import LocalFileSystem
+from streamlog.maintenance.compaction import Candidate, Due, NotDue, clean_due, find_due
+from streamlog.maintenance.partition_watch import PartitionWatch
+from streamlog.maintenance.retention import Deletion, delete_old_segments, plan_deletions
+from streamlog.partition.checkpoints import read_log_start_offsets
+from streamlog.partition.locks import refuse_live_broker
+from streamlog.partition.reader import LogReader
+from streamlog.root import topics
+from streamlog.root.deeds import Deed, write_deeds
+from streamlog.root.directories import stat_directory
+from streamlog.root.holds import Held, Holds, held_from
+from streamlog.root.manager import LogManager
+from streamlog.root.planted import refuse_planted
+from streamlog.root.roots import (
+    check_root,
+    is_our_root,
+    read_server_config,
+    remove_leftovers,
+    state_path,
+)
+from streamlog.topic import TopicPartition
+
+__all__ = ["Maintenance", "MaintenanceReport"]
+
+_FOR_EVER: Final = float("inf")
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class MaintenanceReport:
+    """What a run did.
+
+    Attributes:
+        deeds: What was done, in this order; in a dry run, what would be.
+        held: What recorded readers keep of the partitions that were looked at.
+        errors: What went wrong; the other partitions were seen to nevertheless.
+        is_finished: Whether all that was due is done; if not, the next run goes on.
+        is_elsewhere: Whether another process is maintaining this root: nothing was done.
+    """
+
+    deeds: list[Deed] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
+    errors: list[StreamLogError] = field(default_factory=list)
+    is_finished: bool = True
+    is_elsewhere: bool = False
+
+
+class Maintenance:
+    """Keeps the partitions of one root in bounds; see the module.
+
+    Not for use by two threads at once. Close it, or use it as a context manager.
+
+    Args:
+        root: The log root, one of streamlog's.
+        fs: The file system; the machine's own by default.
+        clock: The clock; the machine's own by default.
+        random: For what opening a partition needs.
+
+    Raises:
+        UnknownTopicError: There is no such root.
+        InvalidRequestError: It is a foreign one.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        fs: FileSystem | None = None,
+        clock: Clock | None = None,
+        random: random_module.Random | None = None,
+    ) -> None:
+        self.root = os.path.abspath(os.fspath(root))
+        self._fs, self._clock = fs or LocalFileSystem(), clock or SystemClock()
+        self._random = random or random_module.Random()
+        check_root(self._fs, self.root)
+        if not is_our_root(self._fs, self.root):
+            raise InvalidRequestError(
+                "this root was not made by streamlog: it is only read here",
+                path=self.root,
+                hint="its broker keeps it in bounds",
+            )
+        self._manager: LogManager | None = None
+        self._configs = _Configs(self._fs, self.root)
+        self._watches: dict[str, PartitionWatch] = {}
+        self._known: list[tuple[TopicPartition, str]] = []
+        self._stamp: list[int | None] = []
+        self._left: deque[tuple[TopicPartition, str]] = deque()
+        self._next_check_ms = self._next_compaction_ms = self._clock.monotonic_ms()
+        self._must_tidy = False
+        self._not_due: dict[TopicPartition, NotDue] = {}
+        self._cleaner: LogCleaner | None = None
+        self._uncleanable: set[TopicPartition] = set()  # damaged, and left alone from then on
+
+    # ---- running -----------------------------------------------------------------------------
+    def run(self) -> MaintenanceReport:
+        """Do all there is to do, now.
+
+        Raises:
+            UnavailableError: A running broker owns the root, or it cannot be read.
+        """
+        report = MaintenanceReport()
+        with self._locked(report):
+            if not report.is_elsewhere:
+                self._left = deque(self._partitions())
+                self._not_due.clear()
+                self._go_on(report, self._books(), deadline_ms=_FOR_EVER, is_thorough=True)
+                self._tidy_commits(report)
+                self._compact(report, self._books(), deadline_ms=_FOR_EVER)
+        return report
+
+    def run_due(self, *, budget_ms: float) -> MaintenanceReport:
+        """Do what is due, for a while.
+
+        Retention is due by `log.retention.check.interval.ms`, compaction by
+        `log.cleaner.backoff.ms`.
+
+        Args:
+            budget_ms: After so long no other partition is begun, and compaction pauses; the next
+                call goes on there.
+
+        Raises:
+            UnavailableError: A running broker owns the root, or it cannot be read.
+        """
+        report = MaintenanceReport()
+        now_ms = self._clock.monotonic_ms()
+        if not self._left and now_ms < min(self._next_check_ms, self._next_compaction_ms):
+            return report
+        with self._locked(report):
+            if report.is_elsewhere:
+                return report
+            books, deadline_ms = self._books(), now_ms + budget_ms
+            is_whole = not self._left and now_ms >= self._next_check_ms
+            if is_whole:
+                self._next_check_ms = now_ms + books.server.log_retention_check_interval_ms
+                self._left = deque(self._partitions(is_thorough=False))
+                self._must_tidy = True
+            self._go_on(report, books, deadline_ms=deadline_ms)
+            if self._must_tidy and self._clock.monotonic_ms() < deadline_ms:
+                self._tidy_commits(report)
+            if report.is_finished and now_ms >= self._next_compaction_ms:
+                self._compact(report, books, deadline_ms=deadline_ms, is_looked_at=is_whole)
+                if report.is_finished:
+                    self._next_compaction_ms = now_ms + books.server.log_cleaner_backoff_ms
+        return report
+
+    def plan(self) -> MaintenanceReport:
+        """Return what `run` would do now; nothing is locked or changed.
+
+        Raises:
+            StorageError: The root cannot be read.
+        """
+        report, books = MaintenanceReport(), self._books()
+        for partition, path in self._partitions():
+            try:
+                config, watch = books.config(partition.topic), self._watch(path)
+                watch.look(is_thorough=True)
+                held = books.holds.of(partition, path, watch.bases, watch.sizes)
+                report.held += held
+                with LogReader.open(path, fs=self._fs) as log:
+                    gone = plan_deletions(
+                        tuple(log.segments),
+                        config=config,
+                        now_ms=books.now_ms,
+                        log_start_offset=log.log_start_offset,
+                        log_end_offset=log.log_end_offset,
+                        high_watermark=log.high_watermark,
+                        held_from=held_from(held),
+                    )
+                report.deeds += _deeds(partition, gone, books.now_ms)
+            except StreamLogError as error:
+                report.errors.append(error)
+        report.deeds += [each.deed for each in self._find_due(books, report)]
+        return report
+
+    @contextlib.contextmanager
+    def _locked(self, report: MaintenanceReport) -> Iterator[None]:
+        """Be the one that maintains the root, and write down what was done."""
+        refuse_live_broker(self._fs, self.root)
+        refuse_planted(self._fs, self.root)
+        lock = self._fs.try_lock(state_path(self.root, "locks", "maintenance"), shared=False)
+        if lock is None:
+            report.is_elsewhere, report.is_finished = True, False
+            yield
+            return
+        try:
+            write_lock_holder(lock, now_ms=self._clock.now_ms(), what="maintenance")
+            yield
+            if report.deeds:
+                write_deeds(self._fs, self.root, report.deeds)
+        finally:
+            lock.release()
+
+    def _go_on(
+        self,
+        report: MaintenanceReport,
+        books: "_Books",
+        *,
+        deadline_ms: float,
+        is_thorough: bool = False,
+    ) -> None:
+        """See to one partition after the other, until the time is up."""
+        while self._left:
+            partition, path = self._left.popleft()
+            try:
+                watch = self._watch(path)
+                watch.look(is_thorough=is_thorough)
+                self._retain(partition, path, watch, books, report)
+            except StreamLogError as error:
+                self._failed(report)(partition, error)
+                self.close()
+            if self._clock.monotonic_ms() >= deadline_ms:
+                break
+        report.is_finished = not self._left
+
+    # ---- one partition -----------------------------------------------------------------------
+    def _retain(
+        self,
+        partition: TopicPartition,
+        path: str,
+        watch: PartitionWatch,
+        books: "_Books",
+        report: MaintenanceReport,
+    ) -> None:
+        config = books.config(partition.topic)
+        held = books.holds.of(partition, path, watch.bases, watch.sizes)
+        report.held += held
+        reason = watch.reason_to_delete(
+            config=config,
+            now_ms=books.now_ms,
+            log_start_offset=books.log_starts.get(partition, 0),
+            held_from=held_from(held),
+        )
+        if reason is not None:
+            gone = delete_old_segments(
+                self._open().log(*partition),
+                fs=self._fs,
+                clock=self._clock,
+                held_from=held_from(held),
+            )
+            report.deeds += _deeds(partition, gone, books.now_ms)
+            watch.look(is_thorough=True)
+        watch.remove_deleted(books.now_ms, config.file_delete_delay_ms)
+
+    # ---- commits -----------------------------------------------------------------------------
+    def _tidy_commits(self, report: MaintenanceReport) -> None:
+        """Retire what idle queries decided; remove staged and temporary files of no use.
+
+        A query that runs does it for itself; one that has ended leaves its last decisions here.
+        """
+        self._must_tidy = False
+        try:
+            remove_leftovers(self._fs, self.root, now_ms=self._clock.now_ms())
+            if self._has_names("commits", "pending") or self._has_names("staging"):
+                commits = self._open().commits
+                commits.retire_idle()
+                commits.clean()
+                report.errors += PendingDecisions(self._fs, self.root).unreadable()
+        except StreamLogError as error:
+            _logger.warning("commits are left alone by maintenance for now: %s", error)
+            report.errors.append(error)
+
+    def _has_names(self, *parts: str) -> bool:
+        try:
+            return bool(self._fs.list(state_path(self.root, *parts)))
+        except FileMissingError:
+            return False
+
+    # ---- compaction --------------------------------------------------------------------------
+    def _compact(
+        self,
+        report: MaintenanceReport,
+        books: "_Books",
+        *,
+        deadline_ms: float,
+        is_looked_at: bool = False,
+    ) -> None:
+        """Clean what is due, the filthiest first, until the time is up.
+
+        Args:
+            report: What was done.
+            books: What this run has read.
+            deadline_ms: When the time is up, on the clock that only goes forward.
+            is_looked_at: Whether this run has just looked at each partition's files.
+        """
+        due = self._find_due(books, report, is_looked_at=is_looked_at)
+        errors = len(report.errors)
+        if not due:
+            return
+        if self._cleaner is None:
+            self._cleaner = LogCleaner(self._open(), random=self._random)
+        report.is_finished = clean_due(
+            self._cleaner,
+            due,
+            clock=self._clock,
+            deadline_ms=deadline_ms,
+            done=report.deeds.append,
+            failed=self._failed(report),
+        )
+        if len(report.errors) > errors:
+            self._uncleanable.update(self._cleaner.uncleanable)
+            self.close()
+
+    def _find_due(
+        self, books: "_Books", report: MaintenanceReport, *, is_looked_at: bool = False
+    ) -> list[Due]:
+        failed, candidates = self._failed(report), []
+        if not books.server.log_cleaner_enable:
+            return []
+        for partition, path in self._partitions(is_thorough=False):
+            try:
+                config = books.config(partition.topic)
+                if "compact" not in config.cleanup_policy or partition in self._uncleanable:
+                    continue
+                watch = self._watch(path)
+                if not is_looked_at:
+                    watch.look()
+                if len(watch.bases) > 1:  # the active segment is never cleaned
+                    held = books.holds.of(partition, path, watch.bases, watch.sizes)
+                    state = books.log_starts.get(partition, 0), *watch.files
+                    candidates.append(Candidate(partition, path, config, held_from(held), state))
+            except StreamLogError as error:
+                failed(partition, error)
+        return find_due(
+            candidates,
+            fs=self._fs,
+            root=self.root,
+            now_ms=books.now_ms,
+            not_due=self._not_due,
+            failed=failed,
+        )
+
+    def _failed(
+        self, report: MaintenanceReport
+    ) -> Callable[[TopicPartition, StreamLogError], None]:
+        def note(partition: TopicPartition, error: StreamLogError) -> None:
+            if not isinstance(error, UnknownTopicError | FileMissingError):  # deleted meanwhile
+                _logger.warning("[%s] left alone by maintenance for now: %s", partition, error)
+                report.errors.append(error)
+
+        return note
+
+    def _watch(self, path: str) -> PartitionWatch:
+        found = self._watches.get(path)
+        if found is None:
+            found = self._watches[path] = PartitionWatch(self._fs, path)
+        return found
+
+    # ---- the root ----------------------------------------------------------------------------
+    def _partitions(self, *, is_thorough: bool = True) -> list[tuple[TopicPartition, str]]:
+        """Return the partitions there are; listed anew where one may have come or gone."""
+        names = (self.root, state_path(self.root, "topics"))
+        stats = [stat_directory(self._fs, path) for path in names]
+        stamp = [each and each.mtime_ns for each in stats]
+        if is_thorough or stamp != self._stamp:
+            self._known = [
+                (TopicPartition(topic, number), path)
+                for topic, numbers in topics.find_partitions(self._fs, self.root).items()
+                for number, path in numbers.items()
+            ]
+            there = {path for _, path in self._known}
+            self._watches = {path: watch for path, watch in self._watches.items() if path in there}
+            self._stamp = stamp
+        return self._known
+
+    def _books(self) -> "_Books":
+        return _Books(
+            self._clock.now_ms(),
+            read_log_start_offsets(self._fs, self.root),
+            Holds.read(self._fs, self._clock, self.root),
+            cache(self._configs.of),
+            read_server_config(self._fs, self.root),
+        )
+
+    def _open(self) -> LogManager:
+        if self._manager is None:
+            self._manager = LogManager.open(
+                self.root, fs=self._fs, clock=self._clock, random=self._random
+            )
+        return self._manager
+
+    def close(self) -> None:
+        """Release the partitions that were opened; a later run opens them again."""
+        cleaner, self._cleaner = self._cleaner, None
+        if cleaner is not None:
+            cleaner.close()
+        manager, self._manager = self._manager, None
+        if manager is not None:
+            with contextlib.suppress(StreamLogError):  # whoever comes next looks again
+                manager.close()
+
+    def __enter__(self) -> "Maintenance":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Books(NamedTuple):
+    """What a run reads once."""
+
+    now_ms: int
+    log_starts: Mapping[TopicPartition, int]
+    holds: Holds
+    config: Callable[[str], LogConfig]
+    server: ServerConfig
+
+
+class _Configs:
+    """The settings of the topics, read again where a file changed."""
+
+    def __init__(self, fs: FileSystem, root: str) -> None:
+        self._fs, self._root = fs, root
+        self._known: dict[str, tuple[topics.ConfigFiles, LogConfig]] = {}
+
+    def of(self, topic: str) -> LogConfig:
+        """Return what is in force for a topic."""
+        files, config = self._known.get(topic, (None, None))
+        if files is None or config is None or files.has_changed():
+            files = topics.ConfigFiles(self._fs, self._root, topic)
+            config = files.load()
+            self._known[topic] = files, config
+        return config
+
+
+def _deeds(partition: TopicPartition, gone: Sequence[Deletion], now_ms: int) -> list[Deed]:
+    """Return a deed for each reason."""
+    deeds = []
+    for reason, group in itertools.groupby(gone, key=lambda each: each.reason):
+        segments = list(group)
+        deeds.append(
+            Deed(
+                ms=now_ms,
+                topic=partition.topic,
+                partition=partition.partition,
+                action="retention",
+                reason=reason,
+                segments=len(segments),
+                bytes=sum(each.size for each in segments),
+                log_start_offset=segments[-1].end_offset,
+            )
+        )
+    return deeds

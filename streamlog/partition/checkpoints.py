@@ -1,0 +1,286 @@
+"""The checkpoint files of a log root: an offset for each partition.
+
+    recovery-point-offset-checkpoint    everything below it is synced
+    log-start-offset-checkpoint         the first offset that may be read, where a segment has more
+    replication-offset-checkpoint       the high watermark
+    cleaner-offset-checkpoint           the first offset that compaction has not seen
+
+Each has rows of `topic partition offset` (`checkpoint_file` has the format). All writers of a
+root share the files: one changes the rows of its own partitions and keeps the others, under the
+lock `.streamlog/locks/root`, and replaces the file as a whole. A partition without a row is
+unknown, never zero.
+
+A file that cannot be understood is treated as missing, as Kafka does, with a warning: what its
+rows say can be learnt from the logs themselves, at the price of a scan. The next update keeps it
+beside the new one as `NAME.corrupt`.
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from streamlog.clock import Clock
+from streamlog.errors import CorruptCheckpointError, FileMissingError, LimitExceededError
+from streamlog.fs.api import FileStat, FileSystem
+from streamlog.fs.files import acquire_lock, read_file, write_file_atomically
+from streamlog.partition.checkpoint_file import (
+    MAX_CHECKPOINT_SIZE,
+    format_checkpoint,
+    parse_checkpoint,
+    parse_number,
+)
+from streamlog.topic import MAX_PARTITION, TopicPartition, parse_partition_directory
+
+__all__ = [
+    "CLEANER_OFFSET_CHECKPOINT",
+    "HIGH_WATERMARK_CHECKPOINT",
+    "LOG_START_OFFSET_CHECKPOINT",
+    "RECOVERY_POINT_CHECKPOINT",
+    "Written",
+    "read_cleaner_offsets",
+    "read_high_watermarks",
+    "read_log_start_offsets",
+    "read_offsets",
+    "read_recovery_points",
+    "remove_topic",
+    "root_lock_path",
+    "root_locked",
+    "update_offsets",
+    "write_cleaner_offsets",
+    "write_high_watermarks",
+    "write_log_start_offsets",
+    "write_recovery_points",
+]
+
+RECOVERY_POINT_CHECKPOINT: Final = "recovery-point-offset-checkpoint"  # LogManager
+LOG_START_OFFSET_CHECKPOINT: Final = "log-start-offset-checkpoint"  # LogManager
+HIGH_WATERMARK_CHECKPOINT: Final = "replication-offset-checkpoint"  # ReplicaManager
+CLEANER_OFFSET_CHECKPOINT: Final = "cleaner-offset-checkpoint"  # LogCleanerManager
+
+_ALL: Final = (
+    RECOVERY_POINT_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    CLEANER_OFFSET_CHECKPOINT,
+)
+_LOCK_TIMEOUT_MS: Final = 30_000
+
+_logger = logging.getLogger(__name__)
+
+Offsets = dict[TopicPartition, int]
+
+
+def root_lock_path(root: str) -> str:
+    """Return the path of the lock under which a root's files are changed."""
+    return f"{root}/.streamlog/locks/root"
+
+
+@contextlib.contextmanager
+def root_locked(fs: FileSystem, clock: Clock, root: str) -> Iterator[None]:
+    """Hold the lock under which a root's files are changed; nothing else is taken within it.
+
+    Raises:
+        LockTimeoutError: Another process kept the lock.
+        StorageError: The lock file cannot be opened.
+    """
+    lock = acquire_lock(
+        fs,
+        clock,
+        root_lock_path(root),
+        shared=False,
+        timeout_ms=_LOCK_TIMEOUT_MS,
+        what=f"the checkpoint files of {root}",
+    )
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+# ---- reading --------------------------------------------------------------------------------
+def read_offsets(fs: FileSystem, path: str) -> Offsets:
+    """Return the rows of one checkpoint file; none where there is no file.
+
+    Raises:
+        CorruptCheckpointError: The file cannot be understood.
+        StorageError: The file cannot be read.
+
+    Source: org.apache.kafka.storage.internals.checkpoint.OffsetCheckpointFile.read.
+    """
+    try:
+        data = read_file(fs, path, max_size=MAX_CHECKPOINT_SIZE)
+    except FileMissingError:
+        return {}
+    except LimitExceededError as error:
+        raise CorruptCheckpointError(
+            "checkpoint file is too large", path=path, got=error.got, expected=error.expected
+        ) from error
+    offsets: Offsets = {}
+    for line, (topic, partition, offset) in parse_checkpoint(data, path, columns=3):
+        number = parse_number(partition, path, line, limit=MAX_PARTITION)
+        name = topic.decode("ascii", "backslashreplace")
+        found = parse_partition_directory(f"{name}-{number}")
+        if found is None or found in offsets:
+            raise CorruptCheckpointError(
+                "malformed row in a checkpoint file",
+                path=path,
+                got=f"topic {name[:80]!r}, partition {number} in line {line}",
+                expected="each partition once, and names a topic may have",
+            )
+        offsets[found] = parse_number(offset, path, line)
+    return offsets
+
+
+def read_recovery_points(fs: FileSystem, root: str) -> Offsets:
+    """Return up to where each partition is known to be synced.
+
+    Raises:
+        StorageError: The file cannot be read.
+    """
+    return _read_or_warn(fs, f"{root}/{RECOVERY_POINT_CHECKPOINT}")
+
+
+def read_log_start_offsets(fs: FileSystem, root: str) -> Offsets:
+    """Return the log start offsets of partitions that begin behind their first record.
+
+    Raises:
+        StorageError: The file cannot be read.
+    """
+    return _read_or_warn(fs, f"{root}/{LOG_START_OFFSET_CHECKPOINT}")
+
+
+def read_high_watermarks(fs: FileSystem, root: str) -> Offsets:
+    """Return the high watermarks as of the last time somebody wrote them down.
+
+    Raises:
+        StorageError: The file cannot be read.
+    """
+    return _read_or_warn(fs, f"{root}/{HIGH_WATERMARK_CHECKPOINT}")
+
+
+def read_cleaner_offsets(fs: FileSystem, root: str) -> Offsets:
+    """Return the first offset of each partition that compaction has not seen.
+
+    Raises:
+        StorageError: The file cannot be read.
+    """
+    return _read_or_warn(fs, f"{root}/{CLEANER_OFFSET_CHECKPOINT}")
+
+
+# ---- writing --------------------------------------------------------------------------------
+class Written(NamedTuple):
+    """A checkpoint file as it was written: facts about it, and all its rows."""
+
+    stat: FileStat | None
+    offsets: Offsets
+
+
+def update_offsets(
+    fs: FileSystem,
+    clock: Clock,
+    root: str,
+    name: str,
+    offsets: Mapping[TopicPartition, int],
+    *,
+    keeps_known: bool = False,
+) -> Written:
+    """Set the rows of some partitions in a checkpoint file and keep all others; durable.
+
+    Args:
+        fs: Where the root is.
+        clock: Measures the wait for the lock.
+        root: The log root.
+        name: The file, one of this module's constants.
+        offsets: The partitions to set.
+        keeps_known: Whether a row that is there already stands.
+
+    Returns:
+        The file that stands now.
+
+    Raises:
+        LockTimeoutError: Another process kept the lock.
+        StorageError: It failed; the old file stands.
+    """
+
+    def changed(known: Offsets) -> Offsets:
+        return {**offsets, **known} if keeps_known else {**known, **offsets}
+
+    with root_locked(fs, clock, root):
+        rows = _rewrite(fs, f"{root}/{name}", changed)
+        return Written(fs.stat(f"{root}/{name}"), rows)
+
+
+def write_recovery_points(
+    fs: FileSystem, clock: Clock, root: str, offsets: Mapping[TopicPartition, int]
+) -> None:
+    """Note up to where partitions are synced; see `update_offsets`."""
+    update_offsets(fs, clock, root, RECOVERY_POINT_CHECKPOINT, offsets)
+
+
+def write_log_start_offsets(
+    fs: FileSystem, clock: Clock, root: str, offsets: Mapping[TopicPartition, int]
+) -> None:
+    """Note where partitions begin; see `update_offsets`."""
+    update_offsets(fs, clock, root, LOG_START_OFFSET_CHECKPOINT, offsets)
+
+
+def write_cleaner_offsets(
+    fs: FileSystem, clock: Clock, root: str, offsets: Mapping[TopicPartition, int]
+) -> None:
+    """Note how far compaction has come; see `update_offsets`."""
+    update_offsets(fs, clock, root, CLEANER_OFFSET_CHECKPOINT, offsets)
+
+
+def write_high_watermarks(
+    fs: FileSystem, clock: Clock, root: str, offsets: Mapping[TopicPartition, int]
+) -> None:
+    """Note the high watermarks of partitions; see `update_offsets`."""
+    update_offsets(fs, clock, root, HIGH_WATERMARK_CHECKPOINT, offsets)
+
+
+def remove_topic(fs: FileSystem, clock: Clock, root: str, topic: str) -> None:
+    """Remove the rows of a topic from every checkpoint file of a root; durable.
+
+    Raises:
+        LockTimeoutError: Another process kept the lock.
+        StorageError: It failed; some files may have been changed.
+    """
+
+    def others(known: Offsets) -> Offsets:
+        return {each: known[each] for each in known if each.topic != topic}
+
+    with root_locked(fs, clock, root):
+        for name in _ALL:
+            _rewrite(fs, f"{root}/{name}", others)
+
+
+def _rewrite(fs: FileSystem, path: str, change: Callable[[Offsets], Offsets]) -> Offsets:
+    """Change the rows of a checkpoint file; durable also where they stand there already."""
+    is_sound = True
+    try:
+        known = read_offsets(fs, path)
+    except CorruptCheckpointError as error:
+        _logger.warning("%s; it is kept as %s.corrupt and written anew", error, path)
+        known, is_sound = {}, False
+    changed = change(known)
+    if not is_sound:
+        fs.rename(path, f"{path}.corrupt")
+    elif changed == known:
+        fs.sync_directory(os.path.dirname(path))  # who wrote them may have died, or failed, at it
+        return changed
+    write_file_atomically(fs, path, format_checkpoint(_rows(changed)))
+    return changed
+
+
+def _rows(offsets: Offsets) -> Iterable[str]:
+    return (f"{each.topic} {each.partition} {offsets[each]}" for each in sorted(offsets))
+
+
+def _read_or_warn(fs: FileSystem, path: str) -> Offsets:
+    try:
+        return read_offsets(fs, path)
+    except CorruptCheckpointError as error:
+        _logger.warning("%s; treated as missing: the logs are scanned instead", error)
+        return {}

@@ -1,0 +1,232 @@
+"""What a process that died left half done in a partition's directory: files between two names.
+
+Compaction, and the splitting of a segment, write what comes out as `.cleaned` and sync it. All of
+it is renamed to `.swap`, the highest base first; what it replaces is renamed to `.deleted`; and
+the suffix `.swap` is taken away. Names alone tell how far that came:
+
+    a `.cleaned`      not everything is `.swap` yet: the `.swap` at or above the lowest `.cleaned`
+                      are part of it. All of these go: what they were to replace still stands.
+    only `.swap`      everything is written and durable. It takes the place of every segment from
+                      the first one's base up to the end of the last one.
+    a `.deleted`      was replaced, or lay below the log start: see `deletion`.
+    a temporary file  of a snapshot, a checkpoint or a log's copy was not put in place: it goes.
+                      One of `partition.metadata`, which is written without the partition's lock,
+                      goes when it is an hour old.
+
+Whoever renames holds the partition's lock. A reader, who never does, sees the log as it is going
+to be: `live_logs`.
+
+Source: LogLoader.removeTempFilesAndCollectSwapFiles, LogLoader.load.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from streamlog.config.log_config import LogConfig
+from streamlog.errors import CorruptRecordError
+from streamlog.fs.api import FileSystem
+from streamlog.fs.names import TEMPORARY_SUFFIX, remove_stale_temporaries, temporary_base
+from streamlog.partition.deletion import remove_due, set_aside_file
+from streamlog.partition.epochs import LEADER_EPOCH_CHECKPOINT
+from streamlog.partition.partition_metadata import PARTITION_METADATA
+from streamlog.segment.filenames import (
+    FileSuffix,
+    SegmentFileName,
+    SegmentSuffix,
+    base_offsets,
+    parse_segment_file_name,
+    segment_file_name,
+)
+from streamlog.segment.segment import Segment
+
+__all__ = ["LogFile", "finish", "has_swaps", "live_logs", "remove_cleaned"]
+
+_OF_A_SEGMENT: Final = frozenset(FileSuffix) - {FileSuffix.PRODUCER_SNAPSHOT}
+
+_logger = logging.getLogger(__name__)
+
+
+class LogFile(NamedTuple):
+    """A log file that counts: its base offset, and the suffix it still has."""
+
+    base_offset: int
+    suffix: SegmentSuffix = SegmentSuffix.NONE
+
+
+def live_logs(fs: FileSystem, directory: str, config: LogConfig) -> list[LogFile]:
+    """Return the log files that make up a log, ascending; nothing is changed.
+
+    Args:
+        fs: Where they lie.
+        directory: The partition's directory.
+        config: The topic's settings.
+
+    Raises:
+        CorruptRecordError: A log that is to be swapped in is damaged.
+        StorageError: The directory or a file cannot be read.
+    """
+    names = fs.list(directory)
+    plain = base_offsets(names)
+    swaps = _complete_swaps(_parse(names)) if has_swaps(names) else []
+    if not swaps:
+        return [LogFile(base) for base in plain]
+    end = _end_of_swaps(fs, directory, swaps, config)
+    kept = [LogFile(base) for base in plain if not swaps[0] <= base < end]
+    return sorted([*kept, *(LogFile(base, SegmentSuffix.SWAP) for base in swaps)])
+
+
+def has_swaps(names: Iterable[str]) -> bool:
+    """Tell whether files wait to be swapped in."""
+    swaps = (name for name in names if name.endswith(SegmentSuffix.SWAP.value))
+    return any(parse_segment_file_name(name) is not None for name in swaps)
+
+
+def finish(
+    fs: FileSystem,
+    directory: str,
+    config: LogConfig,
+    now_ms: int,
+    *,
+    is_being_cleaned: bool = False,
+) -> None:
+    """Finish what was left half done, or take it back; the partition's lock is held.
+
+    A crash in the middle leaves names that say as much as those before.
+
+    Args:
+        fs: Where the partition lies.
+        directory: Its directory.
+        config: The topic's settings.
+        now_ms: The time.
+        is_being_cleaned: Whether a living process is at it now: what it has written stays.
+
+    Raises:
+        CorruptRecordError: A log that is to be swapped in is damaged; nothing was replaced.
+        StorageError: A file cannot be read, renamed or removed.
+    """
+    names = fs.list(directory)
+    _remove_temporaries(fs, directory, names, now_ms)
+    files = [file for file in _parse(names) if file.suffix is not SegmentSuffix.NONE]
+    if not files:
+        return
+    remove_due(fs, directory, names, now_ms=now_ms, delay_ms=config.file_delete_delay_ms)
+    swaps = _complete_swaps(files)
+    lowest = _lowest_cleaned(files)
+    swapped = [file for file in files if file.suffix is SegmentSuffix.SWAP]
+    # Swaps first: without a `.cleaned` beside them they would pass for a finished compaction.
+    _remove(fs, directory, [file for file in swapped if file.base_offset >= lowest])
+    if not is_being_cleaned:
+        remove_cleaned(fs, directory)
+    if swaps:
+        _replace(fs, directory, swaps, _end_of_swaps(fs, directory, swaps, config), now_ms)
+    for file in swapped:
+        if file.base_offset < lowest:
+            _put_in_place(fs, directory, file)
+    fs.sync_directory(directory)
+
+
+def remove_cleaned(fs: FileSystem, directory: str) -> None:
+    """Remove what a compaction wrote that never came to its end.
+
+    Raises:
+        StorageError: A file cannot be removed.
+    """
+    files = _parse(fs.list(directory))
+    _remove(fs, directory, [file for file in files if file.suffix is SegmentSuffix.CLEANED])
+
+
+def _remove_temporaries(fs: FileSystem, directory: str, names: Iterable[str], now_ms: int) -> None:
+    """Remove what was to become a snapshot, a checkpoint, or the copy of a log."""
+    for name in names:
+        base = temporary_base(name)
+        if base is None and name.endswith(TEMPORARY_SUFFIX):  # as they were called once
+            base = name.removesuffix(TEMPORARY_SUFFIX)
+        if base is None:
+            continue
+        file = parse_segment_file_name(base)
+        is_ours = base == LEADER_EPOCH_CHECKPOINT or (
+            file is not None and file.kind in (FileSuffix.PRODUCER_SNAPSHOT, FileSuffix.LOG)
+        )
+        if is_ours:
+            fs.remove(f"{directory}/{name}")
+        elif base == PARTITION_METADATA:
+            remove_stale_temporaries(fs, directory, now_ms=now_ms)
+
+
+def _remove(fs: FileSystem, directory: str, files: Sequence[SegmentFileName]) -> None:
+    """Remove files of a compaction that is not going to be finished, durably."""
+    for file in files:
+        _logger.warning("[%s] removed %s: it was not finished", directory, segment_file_name(*file))
+        fs.remove(f"{directory}/{segment_file_name(*file)}")
+    if files:
+        fs.sync_directory(directory)
+
+
+def _parse(names: Iterable[str]) -> list[SegmentFileName]:
+    """Return the files of segments, the log of each base behind its indexes."""
+    parsed = [file for name in names if (file := parse_segment_file_name(name)) is not None]
+    return sorted(parsed, key=lambda file: (file.base_offset, file.kind is FileSuffix.LOG))
+
+
+def _is_log(file: SegmentFileName, suffix: SegmentSuffix) -> bool:
+    return file.kind is FileSuffix.LOG and file.suffix is suffix
+
+
+def _lowest_cleaned(files: Sequence[SegmentFileName]) -> float:
+    cleaned = (file.base_offset for file in files if file.suffix is SegmentSuffix.CLEANED)
+    return min(cleaned, default=float("inf"))
+
+
+def _complete_swaps(files: Sequence[SegmentFileName]) -> list[int]:
+    """Return the base offsets of the logs that are to be swapped in, ascending."""
+    limit = _lowest_cleaned(files)
+    return [
+        file.base_offset
+        for file in files
+        if _is_log(file, SegmentSuffix.SWAP) and file.base_offset < limit
+    ]
+
+
+def _end_of_swaps(fs: FileSystem, directory: str, swaps: Sequence[int], config: LogConfig) -> int:
+    """Return the offset behind the last log to be swapped in; all of them must be sound."""
+    end = 0
+    for base in swaps:
+        segment = Segment.open(
+            fs, directory, base, config=config, writable=False, suffix=SegmentSuffix.SWAP
+        )
+        size = segment.size
+        segment.extend()
+        if segment.size != size:
+            raise CorruptRecordError(
+                "a log that compaction was about to swap in is damaged",
+                path=segment.path,
+                position=segment.size,
+                offset=segment.next_offset(),
+                expected=f"{size} bytes of whole batches",
+                hint="where the segments that it replaces are still there, remove it",
+            )
+        end = max(end, segment.next_offset(), base + 1)  # an empty one replaces its namesake
+        segment.close()
+    return end
+
+
+def _replace(fs: FileSystem, directory: str, swaps: Sequence[int], end: int, now_ms: int) -> None:
+    """Set aside the segments whose records the logs to be swapped in hold."""
+    _logger.warning(
+        "[%s] finished a compaction: segments from %d up to %d are replaced by %s",
+        directory,
+        swaps[0],
+        end,
+        ", ".join(map(str, swaps)),
+    )
+    for file in _parse(fs.list(directory)):
+        is_replaced = file.suffix is SegmentSuffix.NONE and file.kind in _OF_A_SEGMENT
+        if is_replaced and swaps[0] <= file.base_offset < end:
+            set_aside_file(fs, directory, file, now_ms=now_ms)
+    fs.sync_directory(directory)
+
+
+def _put_in_place(fs: FileSystem, directory: str, file: SegmentFileName) -> None:
+    target = segment_file_name(*file._replace(suffix=SegmentSuffix.NONE))
+    fs.rename(f"{directory}/{segment_file_name(*file)}", f"{directory}/{target}")

@@ -1,0 +1,333 @@
+"""Opening a partition's directory for writing: adopt what the last writer left, or recover.
+
+*Adopt*: the lock file's shared state is of this boot and not dirty, and the directory looks as it
+says. Nothing is scanned; opening costs the same for a byte and for a gigabyte.
+
+*Recover*: everything else. Segments from the recovery point on are scanned batch by batch, torn
+tails are cut (and kept aside), damage is refused, indexes are rebuilt, and the epochs are made
+to fit. What was scanned already in this boot (a writer died in the act) is not scanned again.
+
+Nothing here ever deletes a record that was acknowledged and lies above the log start. Source:
+LogLoader.load, with the differences that `streamlog/SKIPPED.md` lists.
+"""
+
+import itertools
+import logging
+import os
+from collections.abc import Collection
+from typing import NamedTuple
+
+from streamlog.config.log_config import LogConfig
+from streamlog.errors import CorruptDataError, CorruptRecordError, StorageError
+from streamlog.fs.api import FileKind, FileSystem
+from streamlog.partition import deletion, leftovers
+from streamlog.partition.epochs import LeaderEpochCache
+from streamlog.partition.locks import SharedState, StateFlag
+from streamlog.partition.maintenance_lock import is_being_maintained
+from streamlog.partition.partition_metadata import PARTITION_METADATA
+from streamlog.partition.producers import ProducerStateManager
+from streamlog.partition.segments import Segments
+from streamlog.records.batch import BatchTable
+from streamlog.records.layout import NO_PARTITION_LEADER_EPOCH
+from streamlog.segment.filenames import (
+    FileSuffix,
+    base_offsets,
+    log_file_name,
+    segment_file_name,
+)
+from streamlog.segment.recovery import Restore
+from streamlog.segment.segment import Segment
+from streamlog.segment.walk import how_to_go_on
+from streamlog.topic import TopicPartition
+
+__all__ = ["LoadedLog", "adopt", "recover"]
+
+_logger = logging.getLogger(__name__)
+
+
+class LoadedLog(NamedTuple):
+    """A partition as it was found."""
+
+    segments: Segments
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    epochs: LeaderEpochCache
+    tail_was_cut: bool
+
+
+class Directory(NamedTuple):
+    """Where a partition lies and how it is to be opened."""
+
+    fs: FileSystem
+    path: str
+    partition: TopicPartition
+    config: LogConfig
+
+
+def adopt(directory: Directory, state: SharedState, known: Segments) -> LoadedLog | None:
+    """Take over what the last writer of this boot left, None where it does not fit.
+
+    Args:
+        directory: The partition.
+        state: The shared state, of this boot and clean.
+        known: Segments this process has open already; sealed ones are used again.
+    """
+    fs, path = directory.fs, directory.path
+    names = fs.list(path)
+    bases = base_offsets(names)
+    if not bases or bases[-1] != state.active_base_offset or leftovers.has_swaps(names):
+        return None
+    found = fs.stat(f"{path}/{log_file_name(bases[-1])}")
+    if found is None or found.kind is not FileKind.FILE or found.size != state.active_size:
+        return None
+    segments = Segments(
+        (None if base == bases[-1] else known.find_current(base))
+        or Segment.open(fs, path, base, config=directory.config, writable=True)
+        for base in bases
+    )
+    for segment in list(segments)[:-1]:
+        if known.find(segment.base_offset) is not segment:
+            _complete_indexes(fs, segment, names)
+    close_replaced(known, segments)
+    return LoadedLog(
+        segments=segments,
+        log_start_offset=state.log_start_offset,
+        log_end_offset=state.log_end_offset,
+        recovery_point=state.recovery_point,
+        epochs=LeaderEpochCache.load(fs, path),
+        tail_was_cut=False,
+    )
+
+
+def _complete_indexes(fs: FileSystem, segment: Segment, names: Collection[str]) -> None:
+    """Make the index files that a sealed segment lacks, as where the disk was full at the roll.
+
+    They are hints: where that fails the segment is read without them, and nothing fails for it.
+    """
+    wanted = [
+        segment_file_name(segment.base_offset, kind)
+        for kind in (FileSuffix.OFFSET_INDEX, FileSuffix.TIME_INDEX)
+    ]
+    if segment.is_empty or all(name in names for name in wanted):
+        return
+    _logger.warning("an index of %s is missing and is rebuilt", segment.path)
+    try:
+        segment.seal()
+        segment.offset_index.file.sync()
+        segment.time_index.file.sync()
+        fs.sync_directory(segment.directory)
+    except (CorruptDataError, StorageError) as error:
+        _logger.warning("an index of %s cannot be rebuilt for now: %s", segment.path, error)
+
+
+def recover(
+    directory: Directory,
+    *,
+    log_start_offset: int,
+    durable_offset: int | None,
+    scanned: SharedState | None,
+    lost_power: bool,
+    restore: Restore,
+    now_ms: int,
+) -> LoadedLog:
+    """Scan a partition from its recovery point on, cut a torn tail, refuse damage.
+
+    Args:
+        directory: The partition.
+        log_start_offset: What the checkpoint says, 0 where it says nothing.
+        durable_offset: The recovery point: everything below it was synced. None: unknown.
+        scanned: A shared state of this boot whose writer died in the act: what lies before its
+            active size was sound then, and no power cut has come between.
+        lost_power: Whether the machine went down since the last writer.
+        restore: Knows the batches of decided commits. The caller applies again what is missing of
+            them at the end.
+        now_ms: The time.
+
+    Returns:
+        The partition; epochs that start above its end are still known, and nothing of them is
+        stored: a new epoch must be above them.
+
+    Raises:
+        CorruptRecordError: Acknowledged bytes are damaged; names file, position and offset.
+        StorageError: A file cannot be read, cut or written.
+    """
+    fs, path = directory.fs, directory.path
+    if any(name != PARTITION_METADATA for name in fs.list(path)):
+        fs.sync_directory(path)  # a process that rolled may have died
+    is_being_cleaned = is_being_maintained(fs, os.path.dirname(path), directory.partition)
+    leftovers.finish(fs, path, directory.config, now_ms, is_being_cleaned=is_being_cleaned)
+    bases = base_offsets(fs.list(path))
+    if bases:
+        deletion.set_aside_below(fs, path, bases[0], now_ms=now_ms)
+    elif durable_offset is not None and durable_offset > log_start_offset:
+        raise _all_gone(path, log_start_offset, durable_offset)
+    epochs = LeaderEpochCache.load(fs, path)
+    opened = [Segment.open(fs, path, b, config=directory.config, writable=True) for b in bases]
+    first = _first_to_scan(bases, durable_offset, scanned)
+    scan = _Scan(
+        directory,
+        opened,
+        epochs,
+        durable_offset,
+        lost_power=lost_power,
+        restore=restore,
+        now_ms=now_ms,
+    )
+    for at, segment in enumerate(opened):
+        if at >= first or segment.needs_recovery:
+            scan.recover(at)
+    _check_order(opened)
+    if not opened or opened[-1].next_offset() < log_start_offset:
+        opened = [_start_anew(directory, opened, log_start_offset, now_ms)]
+    segments = Segments(opened)
+    log_end = segments.active.next_offset()
+    epochs.truncate_from_start(log_start_offset)
+    return LoadedLog(
+        segments=segments,
+        log_start_offset=max(log_start_offset, segments[0].base_offset),
+        log_end_offset=log_end,
+        recovery_point=min(durable_offset or 0, log_end),
+        epochs=epochs,
+        tail_was_cut=scan.tail_was_cut,
+    )
+
+
+def _all_gone(path: str, log_start_offset: int, durable_offset: int) -> CorruptRecordError:
+    return CorruptRecordError(
+        "synced records are lost, so nothing was made anew",
+        path=path,
+        offset=log_start_offset,
+        got="a partition without any segment",
+        expected=f"records up to offset {durable_offset}, as the recovery point says",
+        hint=how_to_go_on(f"{path}/{log_file_name(log_start_offset)}"),
+    )
+
+
+def _start_anew(
+    directory: Directory, segments: list[Segment], log_start_offset: int, now_ms: int
+) -> Segment:
+    """Return a new, empty first segment; what lies below the log start is set aside."""
+    fs, path = directory.fs, directory.path
+    for segment in segments:
+        _logger.warning("[%s] %s lies below the log start", directory.partition, segment.path)
+        segment.close()
+    deletion.set_aside(fs, segments, now_ms=now_ms)
+    fresh = Segment.create(fs, path, log_start_offset, config=directory.config, now_ms=now_ms)
+    fresh.sync_names()
+    return fresh
+
+
+def close_replaced(old: Segments, new: Segments) -> None:
+    """Close the segments of `old` that `new` does not hold."""
+    for segment in old:
+        if new.find(segment.base_offset) is not segment:
+            segment.close()
+
+
+def _first_to_scan(
+    bases: list[int], durable_offset: int | None, scanned: SharedState | None
+) -> int:
+    """Return the index of the first segment whose bytes may differ from what was written."""
+    start = durable_offset or 0
+    if scanned is not None and not scanned.flags & StateFlag.DISTRUSTED:
+        start = max(start, scanned.active_base_offset)
+    return max(0, sum(base <= start for base in bases) - 1)
+
+
+class _Scan:
+    """Recovers segments one after the other, with what the ones before have told."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        segments: list[Segment],
+        epochs: LeaderEpochCache,
+        durable_offset: int | None,
+        *,
+        lost_power: bool,
+        restore: Restore,
+        now_ms: int,
+    ) -> None:
+        self._directory, self._segments, self._epochs = directory, segments, epochs
+        self._durable_offset, self._lost_power = durable_offset, lost_power
+        self._restore = restore
+        self._now_ms = now_ms
+        self._previous_epoch = NO_PARTITION_LEADER_EPOCH
+        self._recovered: tuple[int, ProducerStateManager] | None = None
+        self.tail_was_cut = False
+
+    def recover(self, at: int) -> None:
+        """Recover segment `at`: log, indexes, its part of epochs and aborted transactions."""
+        segment = self._segments[at]
+        producers = self._producers_before(at)
+        segment.reset_aborted()
+
+        def on_batch(table: BatchTable) -> None:
+            self._epochs.assign_from(table)
+            for aborted in producers.update(segment.read, table):
+                segment.append_aborted(aborted)
+
+        report = segment.recover(
+            durable_offset=self._durable_offset,
+            is_last=at == len(self._segments) - 1,
+            on_batch=on_batch,
+            previous_epoch=self._previous_epoch,
+            lost_power=self._lost_power,
+            restore=self._restore,
+        )
+        self._recovered = (at, producers)
+        self._previous_epoch = max(self._previous_epoch, report.leader_epoch)
+        if report.restored_size:
+            _logger.warning(
+                "[%s] wrote %d bytes of decided commits again, which were lost in %s",
+                self._directory.partition,
+                report.restored_size,
+                segment.path,
+            )
+        if report.cut_size:
+            self.tail_was_cut = True
+            _logger.warning(
+                "[%s] cut %d bytes of a torn tail at byte %d of %s; they are kept in %s",
+                self._directory.partition,
+                report.cut_size,
+                report.size,
+                segment.path,
+                report.kept_path or "no file: all of them were zeros",
+            )
+
+    def _producers_before(self, at: int) -> ProducerStateManager:
+        """Return what was known of producers where segment `at` begins."""
+        base_offset = self._segments[at].base_offset
+        if self._recovered is not None and self._recovered[0] == at - 1:
+            producers = self._recovered[1]  # from the log itself: no snapshot knows better
+            producers.on_high_watermark(base_offset)
+            return producers
+        return ProducerStateManager.load(
+            self._directory.fs,
+            self._directory.path,
+            segments=self._segments[:at],
+            log_start_offset=self._segments[0].base_offset,
+            log_end_offset=base_offset,
+            now_ms=self._now_ms,
+        )
+
+
+def _check_order(segments: list[Segment]) -> None:
+    """Raise where a segment holds offsets that belong to the next one.
+
+    Raises:
+        CorruptRecordError: Two segments overlap.
+    """
+    for before, after in itertools.pairwise(segments):
+        end = before.next_offset()
+        found = before.translate_offset(after.base_offset)
+        if found is not None:
+            raise CorruptRecordError(
+                "segments overlap",
+                path=before.path,
+                position=found.position,
+                offset=after.base_offset,
+                got=f"records up to offset {end - 1}",
+                expected=f"none at or above {after.base_offset}, where the next segment starts",
+            )

@@ -1,0 +1,435 @@
+"""Reading by offset: from an immutable list of segments to whole, checked batches.
+
+A read finds the segment by binary search, the place in it by the sparse index, reads from there,
+and keeps the whole batches whose checksums are right. It begins with the batch that holds the
+offset, so the first records may lie below it; `FetchInfo.records` and `FetchInfo.columns` drop
+those. The last offset may be bounded by an isolation level.
+"""
+
+import itertools
+import struct
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlog.binary.arrays import as_source
+from streamlog.config.log_config import DEFAULT_MAX_DECOMPRESSED_BYTES
+from streamlog.errors import CorruptRecordError, OffsetOutOfRangeError
+from streamlog.partition.segments import Segments
+from streamlog.records.batch import (
+    BatchTable,
+    LegacyRecordBatch,
+    RecordBatch,
+    ScanStop,
+    batch_of,
+)
+from streamlog.records.columns import COLUMNS, RecordColumns
+from streamlog.records.decode import PIECE_BYTES, Wanted, decode_columns, decode_pieces
+from streamlog.records.layout import HEADER_SIZE_UP_TO_MAGIC, MAX_INT64
+from streamlog.records.record import Record
+from streamlog.records.table import LAST_OFFSET, POSITION, SIZE
+from streamlog.segment.segment import Segment
+from streamlog.segment.txn_index import AbortedTxn
+
+__all__ = [
+    "READ_BEYOND",
+    "Bounds",
+    "FetchInfo",
+    "aborted_between",
+    "fetch",
+    "size_between",
+    "split",
+]
+
+_OFFSET: Final = struct.Struct(">q")  # a batch begins with its offset
+READ_BEYOND: Final = _OFFSET.size  # bytes read behind those asked for: what comes next is looked at
+
+
+class Bounds(NamedTuple):
+    """The offsets a log had at one moment, taken together."""
+
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+    last_stable_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchInfo:
+    """Whole, checked batches, and what the log's offsets were when they were read.
+
+    Attributes:
+        offset: The offset that was asked for.
+        buffer: The batches, byte for byte as on the disk; read-only.
+        table: Their headers; positions are relative to `buffer`.
+        next_offset: Where to read on: behind the last batch; where there was none below the bound,
+            the bound, for compaction may have left nothing up to there.
+        end_offset: Records at or above it were not asked for (a batch may hold some).
+        bounds: Log start, log end, high watermark and last stable offset.
+        path: The segment file the batches came from, empty when there were none.
+        position: Where in that file `buffer` starts.
+        aborted: For `read_committed`: the aborted transactions that touch these batches.
+        max_decompressed: The most bytes that the records of one batch may decompress to.
+
+    Source: org.apache.kafka.storage.internals.log.FetchDataInfo.
+    """
+
+    offset: int
+    buffer: memoryview
+    table: BatchTable
+    next_offset: int
+    end_offset: int
+    bounds: Bounds
+    path: str = ""
+    position: int = 0
+    aborted: tuple[AbortedTxn, ...] = ()
+    max_decompressed: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset the log had."""
+        return self.bounds.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset the next record was to get."""
+        return self.bounds.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """Where `read_uncommitted` ended."""
+        return self.bounds.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where `read_committed` ended."""
+        return self.bounds.last_stable_offset
+
+    def batches(self) -> Iterator[RecordBatch | LegacyRecordBatch]:
+        """Yield the batches, control batches and those of aborted transactions included."""
+        for position, size in zip(self.table.position, self.table.size, strict=True):
+            yield batch_of(self.buffer[position : position + size])
+
+    def columns(self, *, columns: Collection[str] = COLUMNS) -> RecordColumns:
+        """Return the wanted records as flat arrays, all of them; see `pieces`.
+
+        Args:
+            columns: Which of `key`, `value`, `headers` to decode.
+
+        Returns:
+            Records from `offset` up to `end_offset`, no control records, nothing of an aborted
+            transaction.
+
+        Raises:
+            CorruptRecordError: A batch's checksum is right and its structure is not.
+            LimitExceededError: A batch decompresses to more than allowed, or all to 2 GiB.
+        """
+        return decode_columns(
+            self.buffer,
+            self._visible(),
+            columns=frozenset(columns),
+            start_offset=self.offset,
+            end_offset=self.end_offset,
+            max_decompressed=self.max_decompressed,
+            path=self.path or None,
+            position=self.position,
+        )
+
+    def pieces(
+        self,
+        *,
+        columns: Collection[str] = COLUMNS,
+        max_rows: int = MAX_INT64,
+        max_bytes: int = PIECE_BYTES,
+    ) -> Iterator[tuple[BatchTable, RecordColumns]]:
+        """Yield the wanted records as flat arrays of bounded size, decoded as they are asked for.
+
+        Args:
+            columns: Which of `key`, `value`, `headers` to decode.
+            max_rows: About the most records of a piece.
+            max_bytes: About the most decompressed bytes of a piece; one batch at least.
+
+        Yields:
+            Batches, and the wanted records that they hold.
+
+        Raises:
+            CorruptRecordError: A batch's checksum is right and its structure is not.
+            LimitExceededError: A batch decompresses to more than allowed.
+        """
+        wanted = Wanted(
+            columns=frozenset(columns),
+            start_offset=self.offset,
+            end_offset=self.end_offset,
+            max_decompressed=self.max_decompressed,
+            max_rows=max_rows,
+            max_bytes=max_bytes,
+        )
+        path, position = self.path or None, self.position
+        return decode_pieces(self.buffer, self._visible(), wanted, path=path, position=position)
+
+    def records(self) -> Iterator[Record]:
+        """Yield the wanted records one by one; see `columns` for the fast way."""
+        for _, piece in self.pieces():
+            yield from piece.records()
+
+    def _visible(self) -> BatchTable:
+        if not self.aborted:
+            return self.table
+        table = self.table
+        dropped = np.zeros(len(table), np.bool_)
+        for txn in self.aborted:
+            inside = (table.base_offset >= txn.first_offset) & (
+                table.base_offset <= txn.last_offset
+            )
+            dropped |= inside & (table.producer_id == txn.producer_id)
+        return table.select(~(dropped & table.is_transactional))
+
+
+def fetch(
+    segments: Segments,
+    offset: int,
+    *,
+    bounds: Bounds,
+    upper: int,
+    end_offset: int = MAX_INT64,
+    max_bytes: int,
+    is_committed: bool = False,
+    unindexed_aborts: Sequence[AbortedTxn] = (),
+    into: NDArray[np.uint8] | None = None,
+    max_decompressed: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+) -> FetchInfo:
+    """Read batches from the one that holds `offset` on.
+
+    Args:
+        segments: The log's segments at one moment.
+        offset: The first offset wanted.
+        bounds: The log's offsets at that moment.
+        upper: No batch from this offset on is returned (the isolation level's bound).
+        end_offset: Nor one from here on (what the caller wants).
+        max_bytes: About how much to read; the first batch comes whole however large it is.
+        is_committed: Whether records of aborted transactions are to be left out.
+        unindexed_aborts: Aborted transactions that the transaction indexes may lack.
+        into: Memory for the batches, which is used where it is large enough.
+        max_decompressed: The most bytes that the records of one batch may decompress to.
+
+    Returns:
+        The batches; none where `offset` is at the bound.
+
+    Raises:
+        OffsetOutOfRangeError: `offset` below the log start or above the log end.
+        CorruptRecordError: A checksum or a header is wrong; names file, position and offset.
+
+    Source: UnifiedLog.read, LocalLog.read.
+    """
+    if offset < bounds.log_start_offset or offset > bounds.log_end_offset:
+        raise OffsetOutOfRangeError(
+            "offset is outside the log",
+            path=segments[0].directory if len(segments) else None,
+            got=str(offset),
+            expected=f"{bounds.log_start_offset} to {bounds.log_end_offset}",
+        )
+    upper = min(upper, end_offset)
+    if offset < upper:
+        following = segments.starting_at(offset)
+        for segment, behind in itertools.zip_longest(following, following[1:]):
+            if segment.base_offset >= upper:
+                break
+            batches = _batches_from(segment, behind, offset, upper, max_bytes=max_bytes, into=into)
+            if batches is not None:
+                info = FetchInfo(
+                    offset=offset,
+                    buffer=batches.buffer[: batches.table.end],
+                    table=batches.table,
+                    next_offset=int(batches.table.last_offset[-1]) + 1,
+                    end_offset=end_offset,
+                    bounds=bounds,
+                    path=batches.path,
+                    position=batches.position,
+                    max_decompressed=max_decompressed,
+                )
+                return _without_aborted(info, segments, unindexed_aborts) if is_committed else info
+    return FetchInfo(
+        offset=offset,
+        buffer=memoryview(b""),
+        table=BatchTable.empty(),
+        next_offset=max(offset, min(upper, bounds.log_end_offset)) if offset < upper else offset,
+        end_offset=end_offset,
+        bounds=bounds,
+    )
+
+
+def _without_aborted(
+    info: FetchInfo, segments: Segments, unindexed: Sequence[AbortedTxn]
+) -> FetchInfo:
+    """Note the aborted transactions that touch what was read."""
+    if not info.table.is_transactional.any():
+        return info
+    start, end = info.offset, info.next_offset
+    aborted = aborted_between(segments, start, end)
+    aborted += (txn for txn in unindexed if txn.last_offset >= start and txn.first_offset < end)
+    return replace(info, aborted=tuple(aborted))
+
+
+def aborted_between(segments: Segments, start_offset: int, end_offset: int) -> list[AbortedTxn]:
+    """Return the aborted transactions that may touch offsets from `start` up to `end`.
+
+    Raises:
+        CorruptIndexError: A transaction index is damaged.
+
+    Source: UnifiedLog.collectAbortedTransactions.
+    """
+    aborted: list[AbortedTxn] = []
+    for segment in segments.starting_at(start_offset):
+        search = segment.aborted_transactions(start_offset, end_offset)
+        aborted += search.aborted
+        if search.is_complete:
+            break
+    return aborted
+
+
+class _Batches(NamedTuple):
+    """Batches of a segment: where they lie, their bytes and some behind them, their headers."""
+
+    path: str
+    position: int
+    buffer: memoryview
+    table: BatchTable
+
+
+def _batches_from(
+    segment: Segment,
+    behind: Segment | None,
+    offset: int,
+    upper: int,
+    *,
+    max_bytes: int,
+    into: NDArray[np.uint8] | None,
+) -> _Batches | None:
+    """Return what `segment`, in front of another, has from `offset` on, checked; None: nothing."""
+    start = segment.translate_offset(offset, is_whole=True)
+    if start is None:
+        return None
+    size = max(max_bytes, start.size)
+    chunk = segment.read_checked(start.position, size, beyond=READ_BEYOND, into=into)
+    read, scan = memoryview(as_source(chunk.buffer)), chunk.scan
+    if scan.stop not in (ScanStop.END, ScanStop.PARTIAL) or len(scan.table) == 0:
+        raise CorruptRecordError(
+            f"not a record batch ({scan.stop.name.lower()})",
+            path=segment.path,
+            position=start.position + scan.consumed,
+            offset=offset,
+            got=read[scan.consumed : scan.consumed + HEADER_SIZE_UP_TO_MAGIC].hex(),
+            expected="the header of a batch",
+        )
+    wanted = scan.table.count_before(upper)
+    table = scan.table.slice(0, max(wanted, 1))
+    batches = _Batches(segment.path, start.position, read, table)
+    if chunk.sound < len(table):
+        raise _bad_checksum(batches, chunk.sound)
+    _check_order(batches, segment.size, behind)
+    return batches if wanted else None  # compaction left nothing below the bound
+
+
+def _bad_checksum(batches: _Batches, row: int) -> CorruptRecordError:
+    table = batches.table
+    return CorruptRecordError(
+        "record batch fails its checksum",
+        path=batches.path,
+        position=batches.position + int(table.position[row]),
+        offset=int(table.base_offset[row]),
+        got="another checksum over its bytes",
+        expected=f"{int(table.crc[row]):#010x}",
+    )
+
+
+def _check_order(batches: _Batches, segment_size: int, behind: Segment | None) -> None:
+    """Check that each batch begins above the one before it, and what comes behind them, too.
+
+    Base offsets have no checksum: where one was raised, what comes next would be passed over.
+
+    Raises:
+        CorruptRecordError: Two batches claim the same offsets.
+    """
+    table = batches.table
+    rising = table.count_rising()
+    row = table.fields[rising - 1].tolist()
+    last, end = row[LAST_OFFSET], row[POSITION] + row[SIZE]
+    if len(batches.buffer) >= end + _OFFSET.size:
+        (begins,) = _OFFSET.unpack_from(batches.buffer, end)
+    elif behind is not None and batches.position + end == segment_size:
+        begins = behind.base_offset
+    else:
+        return
+    if begins <= last:
+        raise CorruptRecordError(
+            "offsets of two batches overlap",
+            path=batches.path,
+            position=batches.position + end,
+            offset=last,
+            got=f"what comes next begins at offset {begins}",
+            expected=f"an offset above {last}",
+        )
+
+
+def size_between(segments: Segments, start_offset: int, end_offset: int) -> int:
+    """Return about how many bytes lie between two offsets, as the indexes tell."""
+    if end_offset <= start_offset:
+        return 0
+    total = 0
+    for segment in segments.starting_at(start_offset):
+        if segment.base_offset >= end_offset:
+            break
+        total += _position_in(segment, end_offset) - _position_in(segment, start_offset)
+    return max(total, 0)
+
+
+def _position_in(segment: Segment, offset: int) -> int:
+    """Return about where `offset` lies in a segment: 0 below it, its size above."""
+    if offset <= segment.base_offset:
+        return 0
+    return segment.approximate_position(offset)
+
+
+def split(
+    segments: Segments, start_offset: int, end_offset: int, parts: int
+) -> list[tuple[int, int]]:
+    """Cut a range of offsets into at most `parts` ranges of about equal bytes.
+
+    Cuts lie on offsets that the sparse indexes hold, that is at ends of batches; a range that
+    fits between two index entries stays whole.
+
+    Args:
+        segments: The log's segments.
+        start_offset: The first offset.
+        end_offset: The offset behind the last.
+        parts: How many ranges at most, 1 or more.
+
+    Returns:
+        Ranges that touch each other and together are the given one; none is empty.
+    """
+    total = size_between(segments, start_offset, end_offset)
+    if parts <= 1 or total == 0:
+        return [(start_offset, end_offset)] if end_offset > start_offset else []
+    cuts: list[int] = []
+    passed = 0
+    for segment in segments.starting_at(start_offset):
+        if segment.base_offset >= end_offset:
+            break
+        begin = _position_in(segment, start_offset)
+        end = _position_in(segment, end_offset)
+        while len(cuts) < parts - 1:
+            goal = begin + (len(cuts) + 1) * total // parts - passed
+            if goal >= end:
+                break
+            cut = segment.offset_at(goal)
+            if cut is None:
+                break
+            cuts.append(cut)
+        passed += end - begin
+    borders = [start_offset]
+    borders += sorted({cut for cut in cuts if start_offset < cut < end_offset})
+    borders.append(end_offset)
+    return list(itertools.pairwise(borders))

@@ -1,0 +1,497 @@
+"""One partition, read without a lock: any directory, whoever wrote it, and nothing in it changes.
+
+A reader finds the end of the log by scanning whole batches with right checksums from its last
+position on; it never trusts a file's size. Bytes behind them are somebody's append, or a torn
+tail, unless the recovery point says that records were synced there: then the log ends with those,
+and reading them is an error. `refresh` is a poll: where nothing happened it costs five `stat`
+calls.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlog.config.log_config import LogConfig
+from streamlog.errors import (
+    CorruptDataError,
+    CorruptRecordError,
+    FileMissingError,
+    UnknownTopicError,
+)
+from streamlog.fs.api import FileKind, FileStat, FileSystem
+from streamlog.fs.local import LocalFileSystem
+from streamlog.partition import checkpoints, partition_metadata
+from streamlog.partition.append import OffsetAndTimestamp
+from streamlog.partition.epochs import LeaderEpochCache
+from streamlog.partition.iteration import IterableLog
+from streamlog.partition.leftovers import LogFile, live_logs
+from streamlog.partition.producers import ProducerStateManager
+from streamlog.partition.read import Bounds, FetchInfo, fetch, size_between, split
+from streamlog.partition.scope import one_thread_at_a_time
+from streamlog.partition.segments import Segments
+from streamlog.partition.time_search import max_timestamp, offset_for_timestamp
+from streamlog.records.layout import COMPRESSION_MASK, MAX_INT64
+from streamlog.records.record import IsolationLevel
+from streamlog.root.directories import stat_directory
+from streamlog.root.topics import check_decompressed_bytes, readable_decompressed_bytes
+from streamlog.segment.filenames import (
+    FileSuffix,
+    log_file_name,
+    parse_log_file_name,
+    segment_file_name,
+)
+from streamlog.segment.segment import Segment
+from streamlog.segment.txn_index import AbortedTxn
+from streamlog.segment.walk import how_to_go_on
+from streamlog.topic import TopicPartition, check_partition_directory
+
+__all__ = ["LogReader"]
+
+T = TypeVar("T")
+
+_ATTEMPTS: Final = 10  # at listing a directory that changes
+
+
+class LogReader(IterableLog):
+    """A partition open for reading only; see `LogReader.open`. Iterating yields its records.
+
+    Threads that share one take turns; to read at the same time, each opens its own.
+
+    Attributes:
+        path: Its directory.
+        topic_partition: What the directory is named after.
+    """
+
+    def __init__(self, path: str, fs: FileSystem, max_decompressed_bytes: int | None) -> None:
+        self._only_base = parse_log_file_name(os.path.basename(path))
+        self.path = path if self._only_base is None else os.path.dirname(path)
+        self.topic_partition: TopicPartition = check_partition_directory(self.path)
+        self._fs = fs
+        self._guard = threading.RLock()
+        self._root = os.path.dirname(self.path)
+        self._config = LogConfig()
+        self._limit = max_decompressed_bytes  # None: not known before it is needed
+        self._segments = Segments()
+        self._sound_end_offset = 0
+        self._synced_end_offset = 0  # above the one before: of damage at the end
+        self._checkpointed_start = 0
+        self._directory_mtime_ns = -1
+        self._checkpoint_stamp: tuple[int, int, int] | None = None
+        self._epochs: LeaderEpochCache | None = None
+        self._epochs_stamp: tuple[int, int, int] | None = None
+        self._producers: ProducerStateManager | None = None
+        self._unindexed: list[AbortedTxn] = []
+        self.topic_id = self._read_topic_id()
+        self.refresh()
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        fs: FileSystem | None = None,
+        max_decompressed_bytes: int | None = None,
+    ) -> "LogReader":
+        """Open a partition's directory for reading, or one `.log` file in it as if it were all.
+
+        Args:
+            path: The directory, `…/TOPIC-PARTITION`, or the file, `…/TOPIC-PARTITION/….log`.
+            fs: The file system; the machine's own by default.
+            max_decompressed_bytes: The most bytes that the records of one compressed batch may
+                decompress to; None: what its topic says, but no less than the default.
+
+        Raises:
+            UnknownTopicError: There is no such directory, or no such segment.
+            InvalidOptionError: The limit is not 1 to 2^31 - 1.
+            InvalidTopicError: It is not named after a partition.
+            StorageError: It cannot be read.
+        """
+        fs = fs or LocalFileSystem()
+        name = os.path.abspath(path)  # also right where the process changes its directory later
+        is_segment = parse_log_file_name(os.path.basename(name)) is not None
+        found = fs.stat(name) if is_segment else stat_directory(fs, name)
+        if found is None or found.kind is not (FileKind.FILE if is_segment else FileKind.DIRECTORY):
+            raise UnknownTopicError(
+                "no such partition",
+                path=os.fspath(path),
+                got="nothing" if found is None else found.kind.value,
+                expected="a directory, or a .log file named after its base offset",
+            )
+        if max_decompressed_bytes is not None:
+            check_decompressed_bytes(max_decompressed_bytes)
+        return cls(name, fs, max_decompressed_bytes)
+
+    # ---- what it knows -----------------------------------------------------------------------
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that may be read."""
+        first = self._segments[0].base_offset if len(self._segments) else 0
+        return max(self._checkpointed_start, first)
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset behind the last whole batch, or behind records that were synced there."""
+        return max(self._sound_end_offset, self._synced_end_offset, self.log_start_offset)
+
+    @property
+    def high_watermark(self) -> int:
+        """Up to where records are committed; the log end while a topic has one replica."""
+        return self.log_end_offset
+
+    @property
+    @one_thread_at_a_time
+    def last_stable_offset(self) -> int:
+        """Below it no transaction is open."""
+        unstable = self._asked(self._transactions).first_unstable_offset
+        if unstable is None:
+            return self.high_watermark
+        return max(self.log_start_offset, min(unstable, self.high_watermark))
+
+    @property
+    @one_thread_at_a_time
+    def unindexed_aborts(self) -> tuple[AbortedTxn, ...]:
+        """The aborted transactions below the last stable offset that no transaction index has.
+
+        A broker appends an abort marker to the log file first and its index entry afterwards. A
+        reader that falls between the two, or meets a broker that died there, knows of them from
+        the markers alone.
+        """
+        self._asked(self._transactions)
+        return tuple(self._unindexed)
+
+    @property
+    @one_thread_at_a_time
+    def open_transactions(self) -> list[int]:
+        """The first offset of each transaction that is open, ascending."""
+        return self._asked(self._transactions).open_transactions
+
+    @property
+    def max_decompressed_bytes(self) -> int:
+        """What the records of one batch may decompress to, in bytes.
+
+        The topic's settings are looked at when this is first asked for: most logs are read without.
+        """
+        if self._limit is None:
+            self._limit = readable_decompressed_bytes(
+                self._fs, self._root, self.topic_partition.topic
+            )
+        return self._limit
+
+    @property
+    def segments(self) -> Segments:
+        """The segments as of the last refresh."""
+        return self._segments
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return self._segments.size
+
+    @property
+    @one_thread_at_a_time
+    def leader_epochs(self) -> LeaderEpochCache:
+        """Which epoch starts where, as its file says now."""
+        stamp = _stamp(self._fs.stat(f"{self.path}/leader-epoch-checkpoint"))
+        if self._epochs is None or stamp != self._epochs_stamp:
+            self._epochs = LeaderEpochCache.load(self._fs, self.path)
+            self._epochs_stamp = stamp
+        return self._epochs
+
+    @property
+    def leader_epoch(self) -> int:
+        """The latest epoch, -1 where none is known."""
+        latest = self.leader_epochs.latest_epoch
+        return -1 if latest is None else latest
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """Return the largest epoch that is at most `epoch`, and the offset where it ends.
+
+        Source: LeaderEpochFileCache.endOffsetFor.
+        """
+        return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """Return the epoch that `offset` was or will be written in, -1 where none is known."""
+        epoch = self.leader_epochs.epoch_for_offset(offset)
+        return -1 if epoch is None else epoch
+
+    # ---- the poll ----------------------------------------------------------------------------
+    @one_thread_at_a_time
+    def refresh(self) -> None:
+        """Learn what was written, rolled or deleted since.
+
+        Raises:
+            UnknownTopicError: The directory is gone.
+            CorruptDataError: A file that had to be looked at is damaged.
+        """
+        directory = stat_directory(self._fs, self.path)
+        if directory is None:
+            raise UnknownTopicError(
+                "the partition's directory is gone", path=self.path, expected="a directory"
+            )
+        self._refresh_log_start()
+        if len(self._segments):
+            self._follow_tail()
+        has_moved = directory.mtime_ns != self._directory_mtime_ns
+        if has_moved or self._has_rolled() or self._is_replaced():
+            self._relist()
+            self._directory_mtime_ns = directory.mtime_ns  # of before: what came since is seen
+
+    _learn = refresh  # what an iteration does before it reads on
+
+    def _has_rolled(self) -> bool:
+        """Tell whether the next segment is there; a directory's time may not have moved by then."""
+        if len(self._segments) and self._sound_end_offset == self._segments.active.base_offset:
+            return False
+        return self._fs.stat(f"{self.path}/{log_file_name(self.log_end_offset)}") is not None
+
+    def _is_replaced(self) -> bool:
+        """Tell whether a copy took the place of the tail, in the same tick of the clock or not."""
+        return len(self._segments) > 0 and self._segments.active.is_replaced(grows=True)
+
+    def _follow_tail(self) -> None:
+        active = self._segments.active
+        active.extend()
+        self._sound_end_offset = active.next_offset()
+        self._synced_end_offset = self._lost_up_to(active) if active.tail_size else 0
+
+    def _lost_up_to(self, active: Segment) -> int:
+        """Return up to where records were synced that no sound batch holds now; 0 if all are."""
+        if self._only_base is not None:
+            return 0
+        synced = checkpoints.read_recovery_points(self._fs, self._root).get(self.topic_partition, 0)
+        if synced <= self._sound_end_offset:
+            return 0
+        active.extend()  # what was being written is whole by the time it is synced
+        self._sound_end_offset = active.next_offset()
+        return synced if active.tail_size and synced > self._sound_end_offset else 0
+
+    def _relist(self) -> None:
+        """Take the segments that the directory has now; those already open are used again.
+
+        Raises:
+            FileMissingError: Files go as fast as they can be listed.
+            CorruptRecordError: What a compaction left cannot be used.
+        """
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                self._take(live_logs(self._fs, self.path, self._config))
+            except FileMissingError:  # renamed or removed since it was listed
+                if attempt == _ATTEMPTS:
+                    raise
+            else:
+                return
+
+    def _take(self, files: list[LogFile]) -> None:
+        known = self._segments
+        files = [file for file in files if self._only_base in (None, file.base_offset)]
+        paths = [f"{self.path}/{segment_file_name(base, FileSuffix.LOG, suffix)}"
+                 for base, suffix in files]  # fmt: skip
+        usable = {
+            segment.path: segment
+            for at, segment in enumerate(known, 1)
+            if not segment.is_replaced(grows=at == len(known))
+        }
+        if paths == list(usable) and len(usable) == len(known):
+            return
+        opened = [
+            usable.get(path)
+            or Segment.open(
+                self._fs, self.path, base, config=self._config, writable=False, suffix=suffix
+            )
+            for path, (base, suffix) in zip(paths, files, strict=True)
+        ]
+        if len(known) and opened:
+            # What the former tail got before the roll is whole now.
+            former = known.active
+            if former in opened[:-1]:
+                former.extend()
+        self._segments = Segments(opened)
+        for segment in known:
+            if self._segments.find(segment.base_offset) is not segment:
+                segment.close()
+        self._producers = None
+        if opened:
+            self._follow_tail()
+
+    def _refresh_log_start(self) -> None:
+        stamp = _stamp(self._fs.stat(f"{self._root}/{checkpoints.LOG_START_OFFSET_CHECKPOINT}"))
+        if stamp == self._checkpoint_stamp:
+            return
+        self._checkpoint_stamp = stamp
+        offsets = checkpoints.read_log_start_offsets(self._fs, self._root)
+        self._checkpointed_start = offsets.get(self.topic_partition, 0)
+
+    def _read_topic_id(self) -> str | None:
+        try:
+            return partition_metadata.read_topic_id(self._fs, self.path)
+        except (FileMissingError, CorruptDataError):
+            return None
+
+    # ---- read --------------------------------------------------------------------------------
+    @one_thread_at_a_time
+    def read(
+        self,
+        offset: int,
+        max_bytes: int = 1 << 20,
+        *,
+        isolation: str | IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        end_offset: int = MAX_INT64,
+        end_is_stable: bool = False,
+        unindexed_aborts: Sequence[AbortedTxn] = (),
+        into: NDArray[np.uint8] | None = None,
+    ) -> FetchInfo:
+        """Read whole batches from the one that holds `offset` on: one read, and not all there is.
+
+        It ends after about `max_bytes`, and at the end of a segment; `next_offset` of what it
+        returns says where. `records` iterates over everything.
+
+        Args:
+            offset: The first offset wanted; the log end itself gives nothing.
+            max_bytes: About how much; the first batch comes whole however large it is.
+            isolation: Read to the high watermark, or to the last stable offset and without
+                aborted transactions; a level or its name.
+            end_offset: Where to stop; records from it on are left out.
+            end_is_stable: Whether the caller knows that `end_offset` was not above the last
+                stable offset; this reader then need not find out where that is.
+            unindexed_aborts: What `unindexed_aborts` was when the caller asked for the last
+                stable offset; only with `end_is_stable`.
+            into: Memory for the batches, used where it has `max_bytes` and `READ_BEYOND` more.
+                Whoever gives it again for the next read is done with those batches.
+
+        Returns:
+            The batches, checked.
+
+        Raises:
+            OffsetOutOfRangeError: Below the log start or above the log end.
+            CorruptRecordError: A batch is damaged; names file, position and offset.
+        """
+        if offset >= self._sound_end_offset:
+            self.refresh()
+        if self._sound_end_offset <= offset < min(self._synced_end_offset, end_offset):
+            raise self._lost(offset)
+        committed = IsolationLevel.of(isolation) is IsolationLevel.READ_COMMITTED
+
+        def fetch_now() -> FetchInfo:
+            knows_stable = end_is_stable or not committed
+            stable = self.high_watermark if knows_stable else self.last_stable_offset
+            unindexed = unindexed_aborts if knows_stable else self.unindexed_aborts
+            bounds = Bounds(self.log_start_offset, self.log_end_offset, self.high_watermark, stable)
+            return fetch(
+                self._segments,
+                offset,
+                bounds=bounds,
+                upper=min(stable, self._sound_end_offset),
+                end_offset=end_offset,
+                max_bytes=max_bytes,
+                is_committed=committed,
+                unindexed_aborts=unindexed,
+                into=into,
+            )
+
+        info = self._asked(fetch_now)
+        if (info.table.attributes & COMPRESSION_MASK).any():
+            return replace(info, max_decompressed=self.max_decompressed_bytes)
+        return info
+
+    def _lost(self, offset: int) -> CorruptRecordError:
+        active = self._segments.active
+        return CorruptRecordError(
+            "synced records are damaged",
+            path=active.path,
+            position=active.size,
+            offset=offset,
+            got=f"{active.tail_size} bytes that are no sound batch",
+            expected=f"records up to offset {self._synced_end_offset}, as the recovery point says",
+            hint=how_to_go_on(active.path),
+        )
+
+    @one_thread_at_a_time
+    def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:
+        """Return the first record whose timestamp is at least `timestamp` (ms), or None."""
+        self._allow_decompressing()
+        return self._asked(
+            lambda: offset_for_timestamp(self._segments, timestamp, self.log_start_offset)
+        )
+
+    @one_thread_at_a_time
+    def max_timestamp(self) -> OffsetAndTimestamp | None:
+        """Return the first record of the largest timestamp, or None."""
+        self._allow_decompressing()
+        return self._asked(lambda: max_timestamp(self._segments, self.log_start_offset))
+
+    def _allow_decompressing(self) -> None:
+        """Let the segments decompress what this reader may, as a search by time does."""
+        limit = self.max_decompressed_bytes
+        if limit != self._config.streamlog_max_decompressed_bytes:
+            self._config = LogConfig(streamlog_max_decompressed_bytes=limit)
+            for segment in self._segments:
+                segment.config = self._config
+
+    @one_thread_at_a_time
+    def split(self, start_offset: int, end_offset: int, parts: int) -> list[tuple[int, int]]:
+        """Cut a range of offsets into at most `parts` ranges of about equal bytes."""
+        return self._asked(lambda: split(self._segments, start_offset, end_offset, parts))
+
+    @one_thread_at_a_time
+    def size_between(self, start_offset: int, end_offset: int) -> int:
+        """Return about how many bytes lie between two offsets."""
+        return self._asked(lambda: size_between(self._segments, start_offset, end_offset))
+
+    def _asked(self, ask: Callable[[], T]) -> T:
+        """Return what `ask` answers; anew where a file went before this reader first opened it."""
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return ask()
+            except FileMissingError:  # renamed or removed since it was listed
+                self._relist()
+        return ask()
+
+    def _transactions(self) -> ProducerStateManager:
+        end = max(self._sound_end_offset, self.log_start_offset)
+        if self._producers is None:
+            self._unindexed = []
+            self._producers = ProducerStateManager.at_snapshot(
+                self._fs,
+                self.path,
+                log_start_offset=self.log_start_offset,
+                log_end_offset=end,
+                now_ms=0,
+            )
+        if self._producers.map_end_offset < end:
+            self._unindexed += self._producers.replay(self._segments, end)
+        if self._unindexed:
+            self._drop_indexed_aborts()
+        self._producers.on_high_watermark(end)
+        return self._producers
+
+    def _drop_indexed_aborts(self) -> None:
+        """Keep the aborts that no index has; the index of a sealed segment has all of its own."""
+        active = self._segments.active
+        indexed = active.aborted_transactions(active.base_offset, MAX_INT64).aborted
+        last = indexed[-1].last_offset if indexed else active.base_offset - 1
+        self._unindexed = [txn for txn in self._unindexed if txn.last_offset > last]
+
+    @one_thread_at_a_time
+    def close(self) -> None:
+        """Release the files; closing twice does no harm."""
+        for segment in self._segments:
+            segment.close()
+
+    def __enter__(self) -> "LogReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<LogReader {self.path} {self.log_start_offset}..{self.log_end_offset}>"
+
+
+def _stamp(found: FileStat | None) -> tuple[int, int, int] | None:
+    return None if found is None else (found.mtime_ns, found.inode, found.size)

@@ -1,0 +1,1 @@
+"""Kafka's schema-driven message codec and the records of its internal topics."""

@@ -1,0 +1,1 @@
+"""What a streaming query of Spark keeps in its checkpoint, read without pyspark."""

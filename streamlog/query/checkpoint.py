@@ -1,0 +1,396 @@
+"""The checkpoint of a streaming query, as far as an exactly-once sink has to know it.
+
+Spark keeps a query's progress in a directory of small files:
+
+    metadata        {"id":"<query id>"}, written once
+    offsets/<N>     what batch N reads: "v1", a line of settings, one line a source; written
+                    before the batch runs
+    commits/<N>     batch N is done
+    sources/<i>/<n> what a file source remembers of its own
+    streamlog/…     what our sinks have committed, written by us (`checkpoint_note`)
+
+A batch that runs again has the same number; whether it is the same batch is told by the source
+lines of `offsets/<N>` and by the files that `sources` names, which a commit therefore has in its
+fingerprint (`BatchSource`). Spark never syncs any of these files. A sink that made batch N durable
+while a power cut took `offsets/<N>` away would later meet another batch N, so a commit syncs
+`paths_to_sync` first.
+
+Only checkpoints in the local file system can be read and synced here; of others a warning says so.
+"""
+
+import functools
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from streamlog.commits.checkpoint_note import CheckpointNote
+from streamlog.commits.fingerprint import (
+    BatchSource,
+    Naming,
+    logged_files,
+    naming_of,
+    weakest,
+)
+from streamlog.errors import CorruptCheckpointError, FileMissingError, StorageError
+from streamlog.fs.api import FileKind, FileSystem, OpenMode
+from streamlog.fs.files import read_file
+
+__all__ = ["FinishedBatch", "QueryCheckpoint", "local_path"]
+
+_logger = logging.getLogger(__name__)
+
+_METADATA_SIZE_MAX: Final = 1 << 16
+_OFFSETS_SIZE_MAX: Final = 1 << 26  # 64 MiB: over a million partitions
+_LINES_BEFORE_SOURCES: Final = 2  # version and settings
+_LOG_TAIL_SIZE: Final = 1 << 22  # of a file source's log that is looked at: some 20,000 files
+_LOG_STEPS_MAX: Final = 1000  # entries of it that one batch may have
+_QUERY_ID: Final = re.compile(r"[0-9A-Za-z-]{1,64}", re.ASCII)
+_BATCH: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
+_LOG_ENTRY: Final = re.compile(r"([0-9]{1,19})(\.compact)?", re.ASCII)
+
+
+def local_path(location: str) -> str | None:
+    """Return the local path a Hadoop path stands for, None where it names another file system.
+
+    Args:
+        location: `checkpointLocation` as the user gave it: `/a/b`, `a/b`, `file:/a/b`,
+            `file:///a/b`. A path without a scheme is taken as local.
+
+    Returns:
+        An absolute path. Percent signs mean themselves, as in Hadoop's `Path`.
+    """
+    scheme, colon, rest = location.partition(":")
+    if not colon or "/" in scheme:
+        return os.path.abspath(location)
+    if scheme.lower() != "file":
+        return None
+    if rest.startswith("//"):
+        authority, slash, path = rest[2:].partition("/")
+        return None if authority or not slash else os.path.normpath("/" + path)
+    return os.path.normpath(rest) if rest.startswith("/") else None
+
+
+@functools.cache
+def _warn_once(location: str) -> None:
+    """Say, once a process, what a checkpoint on another file system means."""
+    _logger.warning(
+        "checkpoint %s is not a local directory, so commits cannot make it durable: after a power "
+        "cut that takes a batch from it, Spark may plan that batch again with other rows. Its rows "
+        "and checksum show that then, and the query stops (option onReplayMismatch). A log that is "
+        "put back from an older copy is not noticed in foreachBatch",
+        location,
+    )
+
+
+_known_checkpoints: Final[dict[tuple[str, str], str]] = {}  # of a location and a query id
+
+
+class FinishedBatch(NamedTuple):
+    """A batch that is done, and when."""
+
+    batch_id: int
+    committed_ms: int
+
+
+class QueryCheckpoint:
+    """The checkpoint directory of one streaming query; what Spark keeps in it is only read.
+
+    Args:
+        fs: Where it is.
+        path: Its directory.
+    """
+
+    __slots__ = ("_fs", "path")
+
+    def __init__(self, fs: FileSystem, path: str) -> None:
+        self._fs = fs
+        self.path = path
+
+    @classmethod
+    def find(cls, fs: FileSystem, location: str | None) -> "QueryCheckpoint | None":
+        """Return the checkpoint at `location`; None where it is unknown, remote, or not there.
+
+        A path without a scheme may belong to another file system, by Spark's configuration:
+        Spark writes `metadata` before the first batch, so its absence tells.
+        """
+        path = local_path(location) if location else None
+        if path is not None:
+            path = os.path.realpath(path)  # a link to a directory cannot be synced
+            found = fs.stat(os.path.join(path, "metadata"))
+            if found is not None and found.kind is FileKind.FILE:
+                return cls(fs, path)
+        if location:
+            _warn_once(location)
+        return None
+
+    @classmethod
+    def below(
+        cls, fs: FileSystem, top: str, *, query_name: str | None, query_id: str
+    ) -> "QueryCheckpoint | None":
+        """Return the checkpoint that Spark made for a query below the session's location.
+
+        A query without an own checkpointLocation gets a directory of its own below
+        `spark.sql.streaming.checkpointLocation`: called after the query, or, where that has no
+        name, by a random UUID which Spark shows to nobody. So it is known by the query's id.
+
+        Args:
+            fs: Where it is.
+            top: The session's location.
+            query_name: The query's name, None for none.
+            query_id: The query's id.
+
+        Returns:
+            The checkpoint; None where no local directory below `top` is that query's.
+
+        Raises:
+            StorageError: A directory cannot be read.
+
+        Source: org.apache.spark.sql.classic.StreamingQueryManager, ResolveWriteToStream.
+        """
+        path = local_path(top)
+        if path is not None:
+            path = os.path.realpath(path)
+            for each in _candidates(fs, path, query_name, query_id):
+                checkpoint = cls(fs, each)
+                try:
+                    found_id = checkpoint.query_id()
+                except (CorruptCheckpointError, StorageError):  # another query's, or no query's
+                    continue
+                if found_id == query_id:
+                    _known_checkpoints[path, query_id] = each
+                    return checkpoint
+        _warn_once(top)
+        return None
+
+    def query_id(self) -> str:
+        """Return the id of the query, which stays the same over restarts.
+
+        Raises:
+            CorruptCheckpointError: `metadata` does not hold one.
+            StorageError: `metadata` cannot be read.
+        """
+        path = os.path.join(self.path, "metadata")
+        content = read_file(self._fs, path, max_size=_METADATA_SIZE_MAX)
+        try:
+            query_id = json.loads(content)["id"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            query_id = None
+        if not isinstance(query_id, str) or not _QUERY_ID.fullmatch(query_id):
+            raise CorruptCheckpointError(
+                "the query's metadata holds no query id",
+                path=path,
+                got=repr(content[:80]),
+                expected='{"id":"…"}',
+            )
+        return query_id
+
+    def source_lines(self, batch_id: int) -> str | None:
+        """Return what tells this batch from another one of the same number.
+
+        Args:
+            batch_id: The batch.
+
+        Returns:
+            The lines of `offsets/<batch_id>` that say up to where each source is read; None where
+            the file is not there.
+
+        Raises:
+            CorruptCheckpointError: The file is not what Spark writes.
+            StorageError: The file cannot be read.
+        """
+        path = self._numbered("offsets", batch_id)
+        try:
+            content = read_file(self._fs, path, max_size=_OFFSETS_SIZE_MAX)
+        except FileMissingError:
+            return None
+        try:
+            lines = content.decode("utf-8").splitlines()
+        except UnicodeDecodeError:
+            lines = []
+        sources = lines[_LINES_BEFORE_SOURCES:]
+        if not sources or not re.fullmatch(r"v[0-9]{1,3}", lines[0]):
+            raise CorruptCheckpointError(
+                "the offsets of the batch cannot be read",
+                path=path,
+                got=repr(content[:80]),
+                expected="a version line, a line of settings, and a line for each source",
+            )
+        return "\n".join(sources)
+
+    def batch_source(self, batch_id: int) -> BatchSource | None:
+        """Return what a batch is made from; None where `offsets/<batch_id>` is not there.
+
+        Args:
+            batch_id: The batch.
+
+        Raises:
+            CorruptCheckpointError: A file is not what Spark writes.
+            StorageError: A file cannot be read.
+        """
+        text = self.source_lines(batch_id)
+        if text is None:
+            return None
+        lines = text.splitlines()
+        before = self._lines_before(batch_id)
+        digest, count = hashlib.sha256(), 0
+        namings = []
+        for source, line in enumerate(lines):
+            end = logged_files(line)
+            if end is None:
+                named = naming_of(line)
+                is_whole = named is Naming.END and before is not None
+                namings.append(Naming.BATCH if is_whole else named)
+                continue
+            entries = self._entries(source, _start(before, source, batch_id), end)
+            namings.append(Naming.NOTHING if entries is None else Naming.BATCH)
+            for entry in entries or ():
+                digest.update(b"%d %d %s\n" % (source, len(entry), entry))
+                count += 1
+        has_files = any(logged_files(line) is not None for line in lines)
+        naming = weakest(*namings)
+        is_known = has_files and naming is not Naming.NOTHING
+        files = f"{count}, sha256 {digest.hexdigest()[:32]}" if is_known else None
+        return BatchSource(text, self.query_id(), naming, files)
+
+    def _lines_before(self, batch_id: int) -> list[str] | None:
+        """Return the source lines of the batch before, None where nobody knows them any more."""
+        try:
+            lines = self.source_lines(batch_id - 1) if batch_id > 0 else None
+        except CorruptCheckpointError:  # it may never have been synced; it is not ours to judge
+            lines = None
+        return None if lines is None else lines.splitlines()
+
+    def _entries(self, source: int, start: int | None, end: int) -> list[bytes] | None:
+        """Return what a file source noted of its reads after `start` up to `end`, None: unknown."""
+        if start is None or not 0 <= end - start <= _LOG_STEPS_MAX:
+            return None
+        found: list[bytes] = []
+        for number in range(start + 1, end + 1):
+            entries = self._entries_of(os.path.join(self.path, "sources", str(source)), number)
+            if entries is None:
+                return None
+            found += entries
+        return found
+
+    def _entries_of(self, log: str, number: int) -> list[bytes] | None:
+        """Return one entry's lines; of a compacted log it is looked for at the end."""
+        for name in (str(number), f"{number}.compact"):
+            try:
+                with self._fs.open(os.path.join(log, name), OpenMode.READ) as file:
+                    size = file.stat().size
+                    content = file.pread(min(size, _LOG_TAIL_SIZE), max(0, size - _LOG_TAIL_SIZE))
+            except FileMissingError:
+                continue
+            lines = content.splitlines()[int(size > len(content)) :]  # the first may be torn
+            mark = b'"batchId":%d' % number  # most lines of a long log are older
+            own = [line for line in lines if mark in line and _batch_of(line) == number]
+            # An entry is never empty, and where it fills all that was looked at, it began before.
+            return own if 0 < len(own) < len(lines) else None
+        return None
+
+    def last_commit(self) -> "FinishedBatch | None":
+        """Return the newest batch that Spark has written down as done, None where none is.
+
+        Raises:
+            StorageError: The directory cannot be read.
+        """
+        numbers = [int(name) for name in _list(self._fs, os.path.join(self.path, "commits"))
+                   if _BATCH.fullmatch(name)]  # fmt: skip
+        for batch_id in sorted(numbers, reverse=True):
+            found = self._fs.stat(self._numbered("commits", batch_id))
+            if found is not None:
+                return FinishedBatch(batch_id, found.mtime_ms)
+        return None
+
+    def paths_to_sync(self, batch_id: int) -> tuple[str, ...]:
+        """Return the files, then the directories, that must be durable before this batch is.
+
+        Args:
+            batch_id: The batch about to be committed.
+
+        Returns:
+            Absolute paths of what is there: the metadata, this batch's offsets, the commit of
+            the batch before, the newest file of each source's own log.
+        """
+        files = [
+            os.path.join(self.path, "metadata"),
+            self._numbered("offsets", batch_id),
+            self._numbered("commits", batch_id - 1),
+        ]
+        directories = [self.path, os.path.join(self.path, "offsets")]
+        directories.append(os.path.join(self.path, "commits"))
+        if batch_id == 0:  # the checkpoint itself is new
+            directories.append(os.path.dirname(self.path))
+        for log in self._source_logs():
+            directories.append(log)
+            files += self._newest(log)
+        return (
+            *(path for path in files if self._is(FileKind.FILE, path)),
+            *(path for path in directories if self._is(FileKind.DIRECTORY, path)),
+        )
+
+    def note(self, root_fs: FileSystem, root: str, app: str) -> CheckpointNote:
+        """Return what this checkpoint remembers of an app's commits to a root.
+
+        Raises:
+            CorruptCheckpointError: The note, or the root's `meta.properties`, is damaged.
+            StorageError: The disk refuses.
+        """
+        return CheckpointNote.find(self._fs, self.path, root_fs=root_fs, root=root, app=app)
+
+    def _numbered(self, kind: str, batch_id: int) -> str:
+        return os.path.join(self.path, kind, str(batch_id))
+
+    def _is(self, kind: FileKind, path: str) -> bool:
+        found = self._fs.stat(path)
+        return found is not None and found.kind is kind
+
+    def _source_logs(self) -> list[str]:
+        top = os.path.join(self.path, "sources")
+        if not self._is(FileKind.DIRECTORY, top):
+            return []
+        logs = [os.path.join(top, name) for name in _list(self._fs, top)]
+        return [top, *(log for log in logs if self._is(FileKind.DIRECTORY, log))]
+
+    def _newest(self, log: str) -> list[str]:
+        entries = [match for name in _list(self._fs, log) if (match := _LOG_ENTRY.fullmatch(name))]
+        newest = max((int(entry[1]) for entry in entries), default=None)
+        return [os.path.join(log, entry[0]) for entry in entries if int(entry[1]) == newest]
+
+
+def _candidates(fs: FileSystem, top: str, query_name: str | None, query_id: str) -> Iterator[str]:
+    """Yield the directories that may be a query's; where it was found before comes first."""
+    known = _known_checkpoints.get((top, query_id))
+    if known is not None:
+        yield known
+    for name in [query_name] if query_name else _list(fs, top):
+        yield os.path.join(top, name)
+
+
+def _list(fs: FileSystem, path: str) -> list[str]:
+    try:
+        return fs.list(path)
+    except FileMissingError:  # Spark cleans up while we look
+        return []
+
+
+def _start(before: list[str] | None, source: int, batch_id: int) -> int | None:
+    """Return the last entry of a file source's log that the batch before had read."""
+    if batch_id == 0:
+        return -1  # FileStreamSource: none
+    if before is None or source >= len(before):
+        return None
+    return -1 if before[source] == "-" else logged_files(before[source])
+
+
+def _batch_of(line: bytes) -> int | None:
+    """Return the entry that a line of a file source's log belongs to."""
+    try:
+        number = json.loads(line)["batchId"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return number if type(number) is int else None

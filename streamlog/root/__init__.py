@@ -1,0 +1,1 @@
+"""Log roots: topics, registry, manager, readers, and a partition opened within its root."""

@@ -1,0 +1,129 @@
+"""What maintenance did to a root: `.streamlog/maintenance.jsonl`, a line a deed, the newest last.
+
+    {"ms":1700000000000,"topic":"orders","partition":0,"action":"retention",
+     "reason":"retention.ms","segments":3,"bytes":3145728,"logStartOffset":5120}
+
+The file is for people: nothing depends on it, so it is not synced. Where it has grown beyond
+1 MiB the older half goes. Whoever writes holds the root's maintenance lock.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from streamlog.errors import FileMissingError
+from streamlog.fs.api import FileSystem, OpenMode
+from streamlog.fs.files import write_file_atomically
+from streamlog.root.roots import state_path
+
+__all__ = ["Deed", "book_path", "mend_book", "read_deeds", "unreadable_lines", "write_deeds"]
+
+MAX_BOOK_SIZE: Final = 1 << 20
+_NAMES: Final = {"log_start_offset": "logStartOffset"}
+_FIELDS: Final = {"logStartOffset": "log_start_offset"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deed:
+    """One thing that maintenance did to a partition.
+
+    Attributes:
+        ms: When, in milliseconds since 1970.
+        topic: The topic.
+        partition: The partition.
+        action: `retention` or `compaction`.
+        reason: Why: what Kafka would name, such as `retention.ms`.
+        segments: How many segments went.
+        bytes: How many bytes went with them.
+        log_start_offset: Where the log begins since.
+    """
+
+    ms: int
+    topic: str
+    partition: int
+    action: str
+    reason: str
+    segments: int
+    bytes: int
+    log_start_offset: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a line of the book has it."""
+        return {_NAMES.get(name, name): value for name, value in asdict(self).items()}
+
+
+def book_path(root: str) -> str:
+    """Return where the book of a root is."""
+    return state_path(root, "maintenance.jsonl")
+
+
+def write_deeds(fs: FileSystem, root: str, deeds: Sequence[Deed]) -> None:
+    """Add deeds to the book; only under the root's maintenance lock.
+
+    Raises:
+        StorageError: The disk refuses.
+    """
+    lines = b"".join(_line(each) for each in deeds)
+    with fs.open(book_path(root), OpenMode.CREATE_OR_WRITE) as file:
+        size = file.stat().size
+        if size + len(lines) <= MAX_BOOK_SIZE:
+            file.pwrite(lines, size)
+            return
+        kept = file.pread(MAX_BOOK_SIZE // 2, max(0, size - MAX_BOOK_SIZE // 2))
+    write_file_atomically(fs, book_path(root), kept[kept.find(b"\n") + 1 :] + lines)
+
+
+def read_deeds(fs: FileSystem, root: str, *, topic: str | None = None) -> list[Deed]:
+    """Return what the book has, the oldest first; lines that cannot be understood are left out.
+
+    Raises:
+        StorageError: It cannot be read.
+    """
+    try:
+        with fs.open(book_path(root), OpenMode.READ) as file:
+            data = file.pread(2 * MAX_BOOK_SIZE, 0)
+    except FileMissingError:
+        return []
+    deeds = [_deed(line) for line in data.splitlines()]
+    return [each for each in deeds if each is not None and topic in (None, each.topic)]
+
+
+def unreadable_lines(fs: FileSystem, root: str) -> int:
+    """Return how many whole lines of the book cannot be understood.
+
+    Raises:
+        StorageError: It cannot be read.
+    """
+    return sum(_deed(line) is None for line in _whole_lines(fs, root))
+
+
+def mend_book(fs: FileSystem, root: str) -> None:
+    """Leave out the lines that cannot be understood; only under the root's maintenance lock.
+
+    Raises:
+        StorageError: The disk refuses.
+    """
+    lines = [line for line in _whole_lines(fs, root) if _deed(line) is not None]
+    write_file_atomically(fs, book_path(root), b"".join(line + b"\n" for line in lines))
+
+
+def _whole_lines(fs: FileSystem, root: str) -> list[bytes]:
+    try:
+        with fs.open(book_path(root), OpenMode.READ) as file:
+            data = file.pread(2 * MAX_BOOK_SIZE, 0)
+    except FileMissingError:
+        return []
+    return data.split(b"\n")[:-1]  # behind the last line's end a write may be under way
+
+
+def _line(deed: Deed) -> bytes:
+    return json.dumps(deed.to_json(), separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def _deed(line: bytes) -> Deed | None:
+    try:
+        fields = json.loads(line)
+        return Deed(**{_FIELDS.get(name, name): value for name, value in fields.items()})
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return None

@@ -1,0 +1,474 @@
+"""A log root with all its topics: the object that opens, makes, describes and deletes them.
+
+Opening a root for reading changes nothing in it, whoever made it. The first call that writes
+(`create_topic`, `delete_topic`, `log`, `commits`) enters the root as a writer (`open_writers`);
+`close` leaves it.
+"""
+
+import contextlib
+import os
+import random as random_module
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+from streamlog.clock import Clock, SystemClock
+from streamlog.commits.chores import Chores, at_once
+from streamlog.commits.pending import PendingDecisions
+from streamlog.config.log_config import ConfigValue, LogConfig
+from streamlog.config.server_config import ServerConfig
+from streamlog.errors import InvalidRequestError, UnknownTopicError
+from streamlog.fs.api import FileSystem
+from streamlog.fs.local import LocalFileSystem
+from streamlog.partition.checkpoints import write_high_watermarks
+from streamlog.partition.locks import refuse_live_broker
+from streamlog.partition.waiting import Patience
+from streamlog.root import registry, roots, topics
+from streamlog.root.deeds import read_deeds
+from streamlog.root.description import (
+    PartitionDescription,
+    TopicDescription,
+    describe_partition,
+)
+from streamlog.root.handles import close_together, open_together
+from streamlog.root.holds import Holds
+from streamlog.root.meta_properties import read_meta_properties
+from streamlog.root.open_writers import OpenWriter
+from streamlog.root.planted import refuse_planted
+from streamlog.root.root_marks import RootMarks
+from streamlog.root.roots import check_root, is_our_root, make_root, read_server_config
+from streamlog.topic import TopicPartition, check_topic_name
+
+if TYPE_CHECKING:
+    from streamlog.commits.commit_log import CommitLog
+    from streamlog.partition.reader import LogReader
+    from streamlog.root.partition_log import PartitionLog
+
+__all__ = ["LogManager", "PartitionDescription", "TopicDescription"]
+
+_DEEDS_TOLD: Final = 5
+
+
+class LogManager:
+    """A log root; see `LogManager.open`.
+
+    Attributes:
+        root: Its directory, absolute.
+        fs: The file system it lies in.
+        clock: The clock it goes by.
+        marks: The recovery points and log starts of its partitions.
+        patience: How long to wait for other writers.
+
+    Source: org.apache.kafka.storage.internals.log.LogManager.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        fs: FileSystem,
+        clock: Clock,
+        random: random_module.Random,
+        chores: Chores,
+        lock_timeout_ms: float | None,
+    ) -> None:
+        self.root = root
+        self.fs, self.clock, self._random, self._chores = fs, clock, random, chores
+        self.marks = RootMarks(fs, clock, root)
+        self._decisions = PendingDecisions(fs, root)
+        self.patience = Patience()
+        self._lock_timeout_ms = lock_timeout_ms
+        self._guard = threading.RLock()
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._readers: dict[TopicPartition, LogReader] = {}
+        self._commits: CommitLog | None = None
+        self._writer: OpenWriter | None = None
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls,
+        root: str | os.PathLike[str],
+        *,
+        create: bool = False,
+        adopt: bool = False,
+        fs: FileSystem | None = None,
+        clock: Clock | None = None,
+        random: random_module.Random | None = None,
+        chores: Chores = at_once,
+        lock_timeout_ms: float | None = None,
+    ) -> "LogManager":
+        """Open a log root.
+
+        Args:
+            root: The directory; also a broker's log.dir, for reading.
+            create: Make it where it is missing; an empty directory will do.
+            adopt: Make it of a directory that holds files, too: logs in it become topics, and
+                nothing else is touched.
+            fs: The file system; the machine's own by default.
+            clock: The clock; the machine's own by default.
+            random: For ids.
+            chores: Does what commits leave to be done; at once by default.
+            lock_timeout_ms: How long to wait for other writers; `streamlog.lock.timeout.ms` of
+                the root by default.
+
+        Returns:
+            The open root; close it, or use it as a context manager.
+
+        Raises:
+            UnknownTopicError: There is no such root.
+            InvalidRequestError: It is not a directory, or cannot be a root.
+            StorageError: It cannot be read.
+        """
+        fs, clock = fs or LocalFileSystem(), clock or SystemClock()
+        random = random or random_module.Random()
+        path = os.path.abspath(os.fspath(root))
+        if create:
+            make_root(fs, clock, path, random=random, adopt=adopt)
+        check_root(fs, path)
+        return cls(
+            path,
+            fs=fs,
+            clock=clock,
+            random=random,
+            chores=chores,
+            lock_timeout_ms=lock_timeout_ms,
+        )
+
+    # ---- topics ------------------------------------------------------------------------------
+    @property
+    def server_config(self) -> ServerConfig:
+        """The root's settings, as its file says now."""
+        return read_server_config(self.fs, self.root)
+
+    def topic_config(self, name: str) -> LogConfig:
+        """Return the settings in force for a topic: its own over the root's over Kafka's.
+
+        Raises:
+            UnknownTopicError: There is no such topic.
+            InvalidConfigError: A file has a key or value that cannot be.
+        """
+        self._check_exists(name)
+        return topics.ConfigFiles(self.fs, self.root, name).load()
+
+    def topics(self) -> list[str]:
+        """Return the names of the topics, sorted."""
+        self._check_open()
+        return topics.list_topics(self.fs, self.root)
+
+    def partitions(self, name: str) -> list[int]:
+        """Return the numbers of a topic's partitions, ascending.
+
+        Raises:
+            UnknownTopicError: There is no such topic.
+        """
+        self._check_exists(name)
+        return list(topics.partition_directories(self.fs, self.root, name))
+
+    def describe(self, name: str) -> TopicDescription:
+        """Return the facts about a topic, its partitions and settings; nothing is locked.
+
+        Raises:
+            UnknownTopicError: There is no such topic.
+            CorruptDataError: A file that has to be looked at is damaged.
+        """
+        self._check_exists(name)
+        meta = read_meta_properties(self.fs, self.root)
+        leader = 0 if meta is None or meta.node_id is None else meta.node_id
+        directories = topics.partition_directories(self.fs, self.root, name)
+        holds = Holds.read(self.fs, self.clock, self.root)
+        described, held, topic_id = [], [], None
+        for number, path in directories.items():
+            reader = self.reader(name, number)
+            reader.refresh()
+            topic_id = topic_id or reader.topic_id
+            described.append(describe_partition(reader, number, path, leader))
+            sizes = [segment.size for segment in reader.segments]
+            partition = TopicPartition(name, number)
+            held += holds.of(partition, path, reader.segments.base_offsets, sizes)
+        own = topics.read_topic_properties(self.fs, self.root, name)
+        return TopicDescription(
+            name=name,
+            topic_id=topic_id,
+            partitions=tuple(described),
+            configs=tuple(self.server_config.describe(own)),
+            held=tuple(held),
+            deeds=tuple(read_deeds(self.fs, self.root, topic=name)[-_DEEDS_TOLD:]),
+        )
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        configs: Mapping[str, ConfigValue] | None = None,
+        *,
+        if_not_exists: bool = False,
+    ) -> TopicDescription:
+        """Make a topic; durable.
+
+        Args:
+            name: Its name.
+            partitions: How many partitions; `num.partitions` of the root by default.
+            configs: Its own settings, by Kafka's topic keys.
+            if_not_exists: Leave a topic of this name as it is.
+
+        Raises:
+            TopicExistsError: It is there already.
+            InvalidTopicError: Not a name for a topic, or one that collides with another's.
+            InvalidPartitionsError: An impossible number of partitions.
+            InvalidConfigError: An unknown key, or an impossible value.
+            UnavailableError: A lock, a running broker or the disk is in the way.
+        """
+        self._check_open()
+        check_topic_name(name)
+        if if_not_exists and topics.topic_exists(self.fs, self.root, name):
+            roots.sync_names(self.fs, self.root, name)  # another process may have died at it
+        else:
+            self._enter()
+            registry.create_topic(
+                self.fs,
+                self.clock,
+                self.root,
+                name,
+                partitions=self.server_config.num_partitions if partitions is None else partitions,
+                configs=configs or {},
+                random=self._random,
+            )
+        return self.describe(name)
+
+    def alter_topic(
+        self,
+        name: str,
+        *,
+        configs: Mapping[str, ConfigValue] | None = None,
+        delete_configs: Collection[str] = (),
+        partitions: int | None = None,
+    ) -> TopicDescription:
+        """Change a topic's settings, add partitions; durable, in force for everybody at once.
+
+        Args:
+            name: Its name.
+            configs: Settings it gets, by Kafka's topic keys.
+            delete_configs: Keys of settings of its own that it is to have no more.
+            partitions: How many partitions it is to have; they can only become more.
+
+        Raises:
+            UnknownTopicError: There is no such topic.
+            InvalidPartitionsError: Not more partitions than there are.
+            InvalidConfigError: An unknown key, an impossible value, nothing to delete.
+            UnavailableError: A lock, a running broker or the disk is in the way.
+        """
+        self._check_exists(name)
+        self._enter()
+        registry.alter_topic(
+            self.fs,
+            self.clock,
+            self.root,
+            name,
+            configs=configs or {},
+            delete_configs=delete_configs,
+            partitions=partitions,
+            random=self._random,
+        )
+        return self.describe(name)
+
+    def ensure_topic(self, name: str) -> None:
+        """See that a topic exists that is going to be written.
+
+        Raises:
+            UnknownTopicError: It does not, and `auto.create.topics.enable` is false.
+        """
+        if not topics.topic_exists(self.fs, self.root, name):
+            if not self.server_config.auto_create_topics_enable:
+                self._check_exists(name)
+            self.create_topic(name, if_not_exists=True)
+
+    def delete_topic(self, name: str) -> list[str]:
+        """Delete a topic with all its records; durable.
+
+        Returns:
+            The paths of files in its directories that no log has, and that were left.
+
+        Raises:
+            UnknownTopicError: There is no such topic.
+            UnavailableError: A writer kept a partition's lock, or the disk refuses.
+        """
+        self._check_open()
+        check_topic_name(name)
+        with self._guard:
+            self._enter()
+            for partition in [each for each in self._logs if each.topic == name]:
+                self._logs.pop(partition).close()
+            for partition in [each for each in self._readers if each.topic == name]:
+                self._readers.pop(partition).close()
+            return registry.delete_topic(self.fs, self.clock, self.root, name)
+
+    def delete_records(
+        self, topic: str, partition: int, offset: int, *, force: bool = False
+    ) -> int:
+        """Delete the records of a partition below an offset; see `PartitionLog.delete_records`."""
+        return self.log(topic, partition).delete_records(offset, force=force)
+
+    # ---- partitions --------------------------------------------------------------------------
+    def log(self, topic: str, partition: int) -> "PartitionLog":
+        """Return a partition open for writing; the same object each time until `close`.
+
+        Raises:
+            UnknownTopicError: There is no such topic or partition.
+            CorruptDataError: Acknowledged bytes are damaged.
+            UnavailableError: A lock, a running broker or the disk is in the way.
+        """
+        return self.logs([TopicPartition(topic, partition)])[0]
+
+    def logs(self, wanted: Sequence[TopicPartition]) -> "list[PartitionLog]":
+        """Return partitions open for writing, in the order given; see `log`.
+
+        Opened together, they cost the root's checkpoint one write.
+        """
+        with self._guard:
+            self._check_open()
+            missing = [each for each in dict.fromkeys(wanted) if each not in self._logs]
+            if missing:
+                self._logs.update(open_together(missing, self._open_log, self.marks))
+            return [self._logs[each] for each in wanted]
+
+    def _open_log(self, wanted: TopicPartition) -> "PartitionLog":
+        from streamlog.root.partition_log import PartitionLog
+
+        path = self._path(wanted)
+        self._enter()
+        return PartitionLog.open(
+            path,
+            fs=self.fs,
+            clock=self.clock,
+            random=self._random,
+            lock_timeout_ms=self.patience,
+            marks=self.marks,
+            decisions=self._decisions,
+        )
+
+    def reader(self, topic: str, partition: int) -> "LogReader":
+        """Return a partition open for reading; the same object each time until `close`.
+
+        Raises:
+            UnknownTopicError: There is no such topic or partition.
+            CorruptDataError: A file that has to be looked at is damaged.
+        """
+        from streamlog.partition.reader import LogReader
+
+        wanted = TopicPartition(topic, partition)
+        with self._guard:
+            self._check_open()
+            found = self._readers.get(wanted)
+            if found is None:
+                found = LogReader.open(self._path(wanted), fs=self.fs)
+                self._readers[wanted] = found
+            return found
+
+    @property
+    def commits(self) -> "CommitLog":
+        """The root's transactional commits."""
+        with self._guard:
+            self._check_open()
+            if self._commits is None:
+                self._enter()
+                self._commits = topics.commit_log(
+                    self.fs,
+                    self.clock,
+                    self.root,
+                    open_logs=self.logs,
+                    marks=self.marks,
+                    decisions=self._decisions,
+                    lock_timeout_ms=self.patience,
+                    chores=self._chores,
+                )
+            return self._commits
+
+    # ---- closing -----------------------------------------------------------------------------
+    def close(self) -> None:
+        """Close what is open, note the high watermarks, leave the root; twice does no harm.
+
+        Raises:
+            StorageError: Something could not be made durable; all is closed nevertheless.
+        """
+        with self._guard:
+            if self._closed:
+                return
+            self._closed = True
+            with contextlib.ExitStack() as stack:
+                if self._writer is not None:
+                    stack.push(self._leave)
+                for reader in self._readers.values():
+                    stack.callback(reader.close)
+                stack.callback(self._note_high_watermarks)
+                stack.callback(
+                    lambda: close_together(list(self._logs.values()), self.marks, self.clock)
+                )
+
+    def _leave(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._writer is not None
+        self._writer.leave(in_order=error is None)
+
+    def _note_high_watermarks(self) -> None:
+        if self._logs:
+            known = {each: log.high_watermark for each, log in self._logs.items()}
+            write_high_watermarks(self.fs, self.clock, self.root, known)
+
+    def _enter(self) -> None:
+        """Become one of the root's writers, once."""
+        with self._guard:
+            self._check_open()
+            if self._writer is not None:
+                return
+            refuse_live_broker(self.fs, self.root)
+            refuse_planted(self.fs, self.root)
+            if not is_our_root(self.fs, self.root):
+                make_root(self.fs, self.clock, self.root, random=self._random)
+            timeout_ms = self._lock_timeout_ms
+            default_ms = self.server_config.streamlog_lock_timeout_ms
+            self.patience.timeout_ms = default_ms if timeout_ms is None else timeout_ms
+            self._writer = OpenWriter.enter(self.fs, self.clock, self.root)
+
+    def _path(self, wanted: TopicPartition) -> str:
+        self._check_exists(wanted.topic)
+        path = f"{self.root}/{wanted}"
+        is_ours = is_our_root(self.fs, self.root)
+        if wanted.partition >= 0 and topics.is_partition(self.fs, path, is_registered=is_ours):
+            return path
+        numbers = list(topics.partition_directories(self.fs, self.root, wanted.topic))
+        raise UnknownTopicError(
+            f"topic {wanted.topic} has no such partition",
+            path=self.root,
+            got=wanted.partition,
+            expected=f"0 to {numbers[-1]}" if numbers else "none: its directories are gone",
+        )
+
+    def _check_exists(self, name: str) -> None:
+        self._check_open()
+        if not topics.topic_exists(self.fs, self.root, name):
+            known = topics.list_topics(self.fs, self.root)
+            raise topics.unknown_topic_error(self.root, name, known)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidRequestError("the log root has been closed", path=self.root)
+
+    def __enter__(self) -> "LogManager":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<LogManager {self.root}{' closed' if self._closed else ''}>"

@@ -1,0 +1,329 @@
+"""A producer for programs without Spark: records in, batches in the log.
+
+Records are gathered for `linger_ms`, or until a batch for each partition is together, and encoded
+in one compiled pass. No thread runs: what waits is appended by the next call.
+"""
+
+import os
+import random as random_module
+import threading
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Final, cast
+
+import numpy as np
+
+from streamlog.clock import Clock, SystemClock
+from streamlog.errors import (
+    InvalidOptionError,
+    InvalidRecordError,
+    InvalidRequestError,
+    InvalidTimestampError,
+)
+from streamlog.fs.api import FileSystem
+from streamlog.records.builder import DEFAULT_BATCH_SIZE
+from streamlog.records.columns import BinaryColumn, HeaderColumn, InputColumns, timestamps_of
+from streamlog.records.layout import MAX_INT64
+from streamlog.records.partitioner import NO_PARTITION
+from streamlog.records.record import NO_TIMESTAMP, CompressionType, Header, Record, checked_record
+from streamlog.root.manager import LogManager
+from streamlog.root.topic_appender import TopicAppender
+
+__all__ = ["Producer"]
+
+_RECORD_SIZE: Final = 32  # more than a record takes besides its bytes
+_HEADER_SIZE: Final = 10  # the same of one of its headers
+_BATCH_SIZE: Final = 61  # of a batch without records
+_PLAIN: Final = frozenset({bytes, type(None)})
+
+
+class Producer:
+    """Sends records to the topics of a log root; close it, or use it as a context manager.
+
+    A record's partition is the one it asks for, else murmur2 of its key as in Kafka's Java client,
+    else, without a key, one partition for about 16 KiB and then another one. Each record is
+    appended once; there is no producer id, so a program that sends again after a crash repeats
+    what it had sent. `write_table` with `txn_app_id` does not.
+
+    Args:
+        root: The log root; its topics are created beforehand, unless the root's
+            `auto.create.topics.enable` is true.
+        compression_type: `none`, `gzip`, `snappy`, `lz4` or `zstd`, where the topic's
+            `compression.type` leaves that to the producer.
+        batch_size: Bytes; a topic's records are appended when so many are together for each of
+            its partitions, and no batch is larger.
+        linger_ms: A record is appended by the first call of `send` that comes this long after
+            the record did, at the latest. 0 appends each record at once.
+        fs: The file system; the machine's own by default.
+        clock: Gives timestamps and measures `linger_ms`; the machine's own by default.
+        random: Spreads records without a key.
+
+    Raises:
+        UnknownTopicError: There is no such root.
+        InvalidOptionError: A setting is impossible.
+
+    Source: org.apache.kafka.clients.producer.KafkaProducer; the defaults of batch.size and
+    linger.ms are ours and Kafka 4.0's.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        compression_type: str | CompressionType = CompressionType.NONE,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+        linger_ms: float = 5,
+        fs: FileSystem | None = None,
+        clock: Clock | None = None,
+        random: random_module.Random | None = None,
+    ) -> None:
+        if batch_size < 1 or linger_ms < 0:
+            raise InvalidOptionError(
+                "a producer's batch_size or linger_ms is impossible",
+                got=f"batch_size={batch_size}, linger_ms={linger_ms}",
+                expected="batch_size of 1 or more bytes, linger_ms of 0 or more",
+            )
+        self._compression = CompressionType.of(compression_type)
+        self._batch_size, self._linger_ms = batch_size, linger_ms
+        self._clock = clock or SystemClock()
+        self._random = random or random_module.Random()
+        self._manager = LogManager.open(root, fs=fs, clock=self._clock, random=self._random)
+        self._waiting: dict[str, _Waiting] = {}
+        self._guard = threading.RLock()
+        self._failure: BaseException | None = None
+        self._is_closed = False
+        self._is_stopped = False  # closed, or failed
+
+    @property
+    def pending(self) -> int:
+        """How many records were sent and are not in the log yet."""
+        return sum(each.count for each in self._waiting.values())
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        *,
+        key: bytes | None = None,
+        headers: Iterable[tuple[str, bytes | None]] = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> None:
+        """Send one record; it is in the log after `linger_ms`, a full batch, `flush` or `close`.
+
+        Args:
+            topic: Its topic.
+            value: Its value; None is a tombstone where the topic is compacted.
+            key: Its key.
+            headers: Its headers, pairs of name and value.
+            partition: Its partition; by its key, or spread, where None.
+            timestamp: ms since 1970; None: the time of this call.
+
+        Raises:
+            UnknownTopicError: There is no such topic or partition.
+            InvalidRecordError: A field has a wrong type, or the topic is compacted and there is
+                no key. This record was not sent; the producer goes on.
+            MessageTooLargeError: It exceeds the topic's `max.message.bytes`; likewise.
+            StreamLogError: Records that waited could not be appended: this producer has failed,
+                and says how many were not appended.
+
+        Source: KafkaProducer.send.
+        """
+        with self._guard:
+            if self._is_stopped:
+                self._check_usable()
+            waiting = self._waiting.get(topic)
+            if waiting is None:
+                waiting = self._open(topic)
+            if timestamp is None:
+                timestamp = self._clock.now_ms()
+            pairs: tuple[Header, ...] = ()
+            if (
+                headers
+                or type(key) not in _PLAIN
+                or type(value) not in _PLAIN
+                or type(timestamp) is not int
+            ):
+                fields = Record(key, value, cast("tuple[Header, ...]", tuple(headers)), timestamp)
+                key, value, pairs, time = checked_record(fields, waiting.count)[:4]
+                timestamp = self._clock.now_ms() if time is None else time
+            waiting.check(key, timestamp, partition)
+            size = _RECORD_SIZE + (len(key) if key else 0) + (len(value) if value else 0)
+            if pairs:
+                size += sum(_HEADER_SIZE + len(n.encode()) + len(v or b"") for n, v in pairs)
+            if size + _BATCH_SIZE > waiting.appender.batch_size:
+                self._drain(waiting)  # what was sent before comes before
+                waiting.append_alone(Record(key, value, pairs, timestamp), partition)
+                return
+            now_ms = self._clock.monotonic_ms()
+            waiting.add(key, value, timestamp, size, now_ms)
+            if pairs or partition is not None:
+                waiting.add_rarities(pairs, partition)
+            if waiting.size >= waiting.size_max or now_ms - waiting.since_ms >= self._linger_ms:
+                self._drain(waiting)
+
+    def flush(self) -> None:
+        """Append all records sent so far and sync them to the disk.
+
+        Raises:
+            StreamLogError: Records could not be appended, or not be synced: the producer has
+                failed.
+        """
+        with self._guard:
+            self._check_usable()
+            for waiting in self._waiting.values():
+                self._drain(waiting)
+            try:
+                for waiting in self._waiting.values():
+                    waiting.appender.flush()
+            except BaseException as error:
+                self._fail(error)
+                raise
+
+    def close(self) -> None:
+        """Append all records sent so far, sync them, and leave; twice does no harm.
+
+        Raises:
+            StreamLogError: Records could not be appended or synced; all is closed nevertheless.
+        """
+        with self._guard:
+            if self._is_closed:
+                return
+            try:
+                if self._failure is None:
+                    self.flush()
+            finally:
+                self._is_closed = self._is_stopped = True
+                self._manager.close()
+
+    def __enter__(self) -> "Producer":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _open(self, topic: str) -> "_Waiting":
+        appender = TopicAppender(
+            self._manager,
+            topic,
+            compression=self._compression,
+            batch_size=self._batch_size,
+            random=self._random,
+        )
+        is_compacted = "compact" in self._manager.topic_config(topic).cleanup_policy
+        waiting = _Waiting(appender, self._batch_size, is_compacted=is_compacted)
+        self._waiting[topic] = waiting
+        return waiting
+
+    def _drain(self, waiting: "_Waiting") -> None:
+        try:
+            waiting.drain()
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure, self._is_stopped = error, True
+
+    def _check_usable(self) -> None:
+        if self._is_closed:
+            raise InvalidRequestError("the producer has been closed", path=self._manager.root)
+        if self._failure is not None:
+            raise InvalidRequestError(
+                "the producer has failed before",
+                path=self._manager.root,
+                got=f"{type(self._failure).__name__}: {self._failure}",
+                expected="a new producer",
+                hint=f"up to {self.pending} records were not appended; read the topic's end to"
+                " see which were",
+            ) from self._failure
+
+
+class _Waiting:
+    """The records of one topic that are not in the log yet, a list a field."""
+
+    __slots__ = (
+        *("appender", "count", "since_ms", "size", "size_max"),
+        *("_asked", "_headers", "_is_compacted", "_keys", "_times", "_values"),
+    )
+
+    def __init__(self, appender: TopicAppender, batch_size: int, *, is_compacted: bool) -> None:
+        self.appender = appender
+        self.size_max = batch_size * appender.partitions
+        self._is_compacted = is_compacted
+        self._clear()
+
+    def _clear(self) -> None:
+        self.count = 0
+        self.size = 0
+        self.since_ms = 0.0
+        self._keys: list[bytes | None] = []
+        self._values: list[bytes | None] = []
+        self._times: list[int] = []
+        self._headers: dict[int, tuple[Header, ...]] = {}  # by row; most have none
+        self._asked: dict[int, int] = {}  # likewise the partition
+
+    def check(self, key: bytes | None, timestamp: int, partition: int | None) -> None:
+        """Refuse a record that the topic cannot take."""
+        if not NO_TIMESTAMP <= timestamp <= MAX_INT64:
+            raise InvalidTimestampError(
+                "not a timestamp", got=timestamp, expected="0 or more milliseconds since 1970"
+            )
+        if key is None and self._is_compacted:
+            raise InvalidRecordError(
+                f"topic {self.appender.topic} is compacted, and this record has no key",
+                got="null",
+                expected="a key",
+            )
+        if partition is not None:
+            self.appender.check_partition(partition)
+
+    def add(
+        self, key: bytes | None, value: bytes | None, timestamp: int, size: int, now_ms: float
+    ) -> None:
+        """Keep a record for later."""
+        if not self.count:
+            self.since_ms = now_ms
+        self._keys.append(key)
+        self._values.append(value)
+        self._times.append(timestamp)
+        self.count += 1
+        self.size += size
+
+    def add_rarities(self, headers: tuple[Header, ...], partition: int | None) -> None:
+        """Keep what few records have of the last one that was added."""
+        if headers:
+            self._headers[self.count - 1] = headers
+        if partition is not None:
+            self._asked[self.count - 1] = partition
+
+    def append_alone(self, record: Record, partition: int | None) -> None:
+        """Append a large record by itself."""
+        asked = None if partition is None else np.array([partition], np.int32)
+        self.appender.append(InputColumns.from_records([record]), asked)
+
+    def drain(self) -> None:
+        """Append what waits."""
+        if not self.count:
+            return
+        headers = None
+        if self._headers:
+            rows = (self._headers.get(row, ()) for row in range(self.count))
+            headers = HeaderColumn.from_values(rows)
+        asked = None
+        if self._asked:
+            asked = np.full(self.count, NO_PARTITION, np.int32)
+            asked[list(self._asked)] = list(self._asked.values())
+        columns = InputColumns(
+            timestamps_of(self._times),
+            BinaryColumn.from_values(self._keys),
+            BinaryColumn.from_values(self._values),
+            headers,
+        )
+        self.appender.append(columns, asked)
+        self._clear()

@@ -1,0 +1,484 @@
+"""Topics come and go: making, altering, deleting them; every step survives a crash.
+
+A topic exists once `.streamlog/topics/NAME.properties` does: that file is written last when the
+topic is made and goes first when it is deleted. A crash in between leaves
+
+    directories NAME-0, NAME-1 … without a properties file     made halfway: the next creation
+                                                               removes the empty ones
+    NAME-0.ID-delete                                           its files go; what is no file of a
+                                                               log stays, under its old name
+    NAME.deleted beside the other properties files             deleted halfway: the next creation
+                                                               or deletion of NAME finishes that
+
+All partitions of a topic hold the same topic id in their `partition.metadata`.
+"""
+
+import logging
+import os
+import random as random_module
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from streamlog.clock import Clock
+from streamlog.config.log_config import ConfigValue, check_topic_keys
+from streamlog.config.settings import text_of
+from streamlog.errors import (
+    InvalidConfigError,
+    InvalidPartitionsError,
+    InvalidRequestError,
+    InvalidTopicError,
+    TopicExistsError,
+    UnknownTopicError,
+    command_at,
+)
+from streamlog.fs.api import FileKind, FileSystem
+from streamlog.fs.names import temporary_base
+from streamlog.partition.locks import refuse_live_broker
+from streamlog.partition.partition_metadata import (
+    PARTITION_METADATA,
+    new_topic_id,
+    read_topic_id,
+    write_topic_id,
+)
+from streamlog.root.directories import refuse_strangers, remove_log_files, stat_directory
+from streamlog.root.meta_properties import META_PROPERTIES
+from streamlog.root.planted import refuse_planted
+from streamlog.root.roots import (
+    check_root,
+    is_our_root,
+    make_root,
+    read_properties,
+    read_server_config,
+    registry_locked,
+    server_properties_path,
+    sync_names,
+    topic_properties_path,
+    write_topic_properties,
+)
+from streamlog.root.topic_deletion import deletion_path, finish_deletion
+from streamlog.root.topics import (
+    directories_named,
+    list_topics,
+    partition_directories,
+    read_topic_properties,
+    topic_exists,
+    unknown_topic_error,
+)
+from streamlog.topic import (
+    TopicPartition,
+    check_new_topic_name,
+    check_topic_name,
+    parse_partition_directory,
+)
+
+__all__ = ["alter_topic", "create_topic", "delete_topic", "ensure_partition"]
+
+MAX_PARTITIONS: Final = 100_000  # of one topic; more than a directory's listing would bear
+
+_AUTO_CREATE: Final = "auto.create.topics.enable"
+
+_logger = logging.getLogger(__name__)
+
+
+# ---- making ---------------------------------------------------------------------------------
+def create_topic(
+    fs: FileSystem,
+    clock: Clock,
+    root: str,
+    topic: str,
+    *,
+    partitions: int,
+    configs: Mapping[str, ConfigValue],
+    random: random_module.Random,
+) -> str:
+    """Make a topic with empty partitions; durable.
+
+    Args:
+        fs: Where the root is.
+        clock: Measures waits for locks.
+        root: A log root made by `make_root`.
+        topic: The new topic's name.
+        partitions: How many partitions it gets.
+        configs: Its own settings, by Kafka's topic keys.
+        random: For the topic id.
+
+    Returns:
+        The topic id.
+
+    Raises:
+        InvalidTopicError: Not a name for a topic, or one that collides with another's.
+        InvalidPartitionsError: An impossible number of partitions.
+        InvalidConfigError: An unknown key, or an impossible value.
+        TopicExistsError: It is there already.
+        InvalidRequestError: Directories of its name hold records of something else.
+        UnavailableError: A lock or the disk; doing it again goes on where it stopped.
+    """
+    check_new_topic_name(topic)
+    _check_partitions(topic, partitions)
+    read_server_config(fs, root).log_config(configs)
+    refuse_live_broker(fs, root)
+    refuse_planted(fs, root)
+    with registry_locked(fs, clock, root):
+        known = list_topics(fs, root)
+        if topic in known:  # the process that made it may have died before it was durable
+            sync_names(fs, root, topic)
+        _refuse_taken_name(root, topic, known)
+        finish_deletion(fs, clock, root, topic)
+        _remove_half_made(fs, root, topic)
+        topic_id = new_topic_id(random)
+        for number in range(partitions):
+            _make_partition(fs, f"{root}/{TopicPartition(topic, number)}", topic_id)
+        fs.sync_directory(root)
+        own = {key: text_of(value) for key, value in configs.items()}
+        write_topic_properties(fs, root, topic, own)
+    _logger.info("made topic %s with %d partitions in %s", topic, partitions, root)
+    return topic_id
+
+
+def ensure_partition(
+    fs: FileSystem,
+    clock: Clock,
+    root: str,
+    partition: TopicPartition,
+    *,
+    random: random_module.Random,
+) -> str:
+    """See that a partition is there; make its topic and its root where they are missing.
+
+    A topic that is missing is made with `num.partitions` partitions, unless the root's settings say
+    `auto.create.topics.enable=false`: to open a partition by its path is to ask for it, so their
+    silence is no refusal here. A topic that exists gets no partition by being opened: that would
+    leave gaps in their numbers. A partition's directory that somebody copied here becomes a
+    partition of the root, if it holds a log or nothing.
+
+    Args:
+        fs: Where the root is.
+        clock: Measures waits for locks.
+        root: The log root; made where it is missing.
+        partition: The partition.
+        random: For ids.
+
+    Returns:
+        The topic id.
+
+    Raises:
+        UnknownTopicError: The topic has no such partition, a new one would have none, or none may
+            be made by being opened.
+        InvalidTopicError: Not a name for a topic, or one that collides with another's.
+        InvalidRequestError: The directory holds no log but other files, the partition belongs to
+            another root, or no root can be made there.
+        CorruptCheckpointError: The `partition.metadata` that is there cannot be understood.
+        UnavailableError: A lock or the disk.
+    """
+    check_topic_name(partition.topic)
+    path = f"{root}/{partition}"
+    _refuse_another_roots(fs, root, partition)
+    if is_our_root(fs, root) and fs.stat(topic_properties_path(root, partition.topic)):
+        topic_id = _topic_id_if_there(fs, path)
+        if topic_id is not None:
+            return topic_id
+    refuse_strangers(fs, path)
+    _numbers_to_make(fs, root, partition)  # before anything is made
+    make_root(fs, clock, root, random=random, named=partition)
+    with registry_locked(fs, clock, root):
+        is_known = topic_exists(fs, root, partition.topic)
+        if not is_known:
+            check_new_topic_name(partition.topic)
+            _refuse_taken_name(root, partition.topic, list_topics(fs, root))
+            finish_deletion(fs, clock, root, partition.topic)
+        numbers = _numbers_to_make(fs, root, partition)
+        topic_id = _topic_id(fs, root, partition, random)
+        for number in numbers:
+            _make_partition(fs, f"{root}/{TopicPartition(partition.topic, number)}", topic_id)
+        fs.sync_directory(root)
+        if not is_known:
+            write_topic_properties(fs, root, partition.topic, {})
+    return topic_id
+
+
+def _numbers_to_make(fs: FileSystem, root: str, wanted: TopicPartition) -> Iterable[int]:
+    """Return the partitions that are made where one of them is opened.
+
+    Raises:
+        UnknownTopicError: None are, and it is not there.
+    """
+    topic, number = wanted
+    if fs.stat(f"{root}/{wanted}") is not None:
+        return (number,)  # copied here, or made by somebody who died in the act
+    there: Collection[int] = ()
+    known: list[str] = []
+    if fs.stat(root) is not None:
+        there, known = partition_directories(fs, root, topic), list_topics(fs, root)
+    if topic in known:
+        raise UnknownTopicError(
+            f"topic {topic} has no such partition",
+            path=root,
+            got=number,
+            expected=f"0 to {max(there)}" if there else "none: its directories are gone",
+            hint=f"add it: {command_at(root, f'topics alter {topic} --partitions {number + 1}')}",
+        )
+    server = read_server_config(fs, root)
+    said = read_properties(fs, server_properties_path(root)) or {}
+    if _AUTO_CREATE in said and not server.auto_create_topics_enable:
+        raise unknown_topic_error(root, topic, known)
+    if number >= server.num_partitions:
+        make = f"topics create {topic} --partitions {number + 1}"
+        raise UnknownTopicError(
+            f"there is no topic {topic}, and a new one has no such partition",
+            path=root,
+            got=number,
+            expected=f"below {server.num_partitions}, as num.partitions says",
+            hint=f"make the topic first: {command_at(root, make)}",
+        )
+    return range(server.num_partitions)
+
+
+def _topic_id_if_there(fs: FileSystem, path: str) -> str | None:
+    found = stat_directory(fs, path)
+    return None if found is None else read_topic_id(fs, path)
+
+
+def _refuse_another_roots(fs: FileSystem, root: str, partition: TopicPartition) -> None:
+    """Raise for a link to a directory that somebody else writes: under another lock, or none.
+
+    Raises:
+        InvalidRequestError: It leads into another log root, or where another link leads.
+    """
+    path = f"{root}/{partition}"
+    found = fs.stat(path)
+    if found is None or found.kind is not FileKind.SYMLINK:
+        return
+    target = fs.resolve(path)
+    parent = os.path.dirname(target)
+    if fs.stat(f"{parent}/{META_PROPERTIES}") is not None or is_our_root(fs, parent):
+        raise InvalidRequestError(
+            "this partition is a link into another log root, and is only read here",
+            path=path,
+            got=f"a link to {target}",
+            expected="a directory that no other log root has",
+            hint=f"move the directory out of {parent} first",
+        )
+    for name in fs.list(root):
+        other = f"{root}/{name}"
+        if other != path and parse_partition_directory(name) and fs.resolve(other) == target:
+            raise InvalidRequestError(
+                "two partitions are links to one directory",
+                path=path,
+                got=f"{name} leads there as well",
+                expected="a directory for each",
+                hint=f"remove the link that should not be: ls -l {root}",
+            )
+
+
+def _topic_id(
+    fs: FileSystem, root: str, partition: TopicPartition, random: random_module.Random
+) -> str:
+    """Return the id that a partition has, that its siblings have, or a fresh one."""
+    siblings = partition_directories(fs, root, partition.topic)
+    own = siblings.pop(partition.partition, None)
+    for path in ([own] if own else []) + list(siblings.values()):
+        topic_id = read_topic_id(fs, path)
+        if topic_id is not None:
+            return topic_id
+    return new_topic_id(random)
+
+
+def _make_partition(fs: FileSystem, path: str, topic_id: str) -> None:
+    fs.make_directory(path)
+    root, _, name = path.rpartition("/")
+    refuse_planted(fs, root, name)  # it may have been there before
+    if fs.stat(f"{path}/{PARTITION_METADATA}") is None:
+        write_topic_id(fs, path, topic_id)
+
+
+def _check_partitions(topic: str, partitions: int) -> None:
+    # The longest topic's name of 249 characters leaves room for five digits in a file's name.
+    if not isinstance(partitions, int) or not 1 <= partitions <= MAX_PARTITIONS:
+        raise InvalidPartitionsError(
+            f"topic {topic} cannot have this number of partitions",
+            got=repr(partitions),
+            expected=f"1 to {MAX_PARTITIONS}",
+        )
+
+
+def _refuse_taken_name(root: str, topic: str, known: list[str]) -> None:
+    """Raise for a name that a topic has, maybe but for '.' and '_'.
+
+    Source: org.apache.kafka.common.internals.Topic.hasCollision; metrics take both for the same.
+    """
+    if topic in known:
+        raise TopicExistsError(
+            f"topic {topic} exists already",
+            path=root,
+            hint=f"see it: {command_at(root, f'topics describe {topic}')}",
+        )
+    for other in known:
+        if other.replace(".", "_") == topic.replace(".", "_"):
+            raise InvalidTopicError(
+                f"topic {topic} would differ from {other} only in '.' and '_', which Kafka's "
+                "metrics take for the same",
+                got=repr(topic),
+                expected=f"a name unlike {other}",
+            )
+
+
+def _remove_half_made(fs: FileSystem, root: str, topic: str) -> None:
+    """Remove the empty directories of a creation that was cut short."""
+    leftovers = directories_named(fs, root, topic)
+    for path in leftovers.values():
+        refuse_strangers(fs, path)
+        kept = [name for name in fs.list(path) if _holds_something(fs, path, name)]
+        if kept:
+            raise InvalidRequestError(
+                f"a directory of the new topic {topic} exists and holds files",
+                path=path,
+                got=", ".join(kept[:5]),
+                expected="no directory, or an empty one",
+                hint=f"move it away first: mv {path} {path}.kept",
+            )
+    for path in leftovers.values():
+        remove_log_files(fs, path)
+
+
+def _holds_something(fs: FileSystem, directory: str, name: str) -> bool:
+    """Tell whether a file is more than creation itself leaves behind."""
+    if name.startswith(PARTITION_METADATA) or temporary_base(name) == PARTITION_METADATA:
+        return False
+    found = fs.stat(f"{directory}/{name}")
+    return found is not None and (found.kind is not FileKind.FILE or found.size > 0)
+
+
+# ---- altering -------------------------------------------------------------------------------
+def alter_topic(
+    fs: FileSystem,
+    clock: Clock,
+    root: str,
+    topic: str,
+    *,
+    configs: Mapping[str, ConfigValue],
+    delete_configs: Collection[str],
+    partitions: int | None,
+    random: random_module.Random,
+) -> None:
+    """Change a topic's settings, add partitions to it; durable.
+
+    Everybody who has the topic open goes by the new settings from the next append, or the next
+    maintenance, on. New partitions are empty; readers find them by themselves.
+
+    Args:
+        fs: Where the root is.
+        clock: Measures waits for locks.
+        root: A log root made by `make_root`.
+        topic: The topic.
+        configs: Settings it gets, by Kafka's topic keys.
+        delete_configs: Keys it is to have no setting of its own for any more.
+        partitions: How many partitions it is to have; None: as many as it has.
+        random: For a topic id, should no partition have one.
+
+    Raises:
+        UnknownTopicError: There is no such topic.
+        InvalidRequestError: The root is a foreign one.
+        InvalidPartitionsError: Not more partitions than there are.
+        InvalidConfigError: An unknown key, an impossible value, or a key to delete that the
+            topic has no setting for. Nothing was changed.
+        UnavailableError: A lock or the disk; doing it again goes on where it stopped.
+
+    Source: ConfigurationControlManager.incrementalAlterConfigs,
+        ReplicationControlManager.createPartitions; kafka-configs, kafka-topics.
+    """
+    _check_ours(fs, root, topic)
+    with registry_locked(fs, clock, root):
+        if not topic_exists(fs, root, topic):
+            raise unknown_topic_error(root, topic, list_topics(fs, root))
+        own = read_topic_properties(fs, root, topic)
+        changed = _changed_configs(own, configs, delete_configs)
+        read_server_config(fs, root).log_config(changed)
+        added = _partitions_to_add(fs, root, topic, partitions)
+        for number in added:
+            refuse_strangers(fs, f"{root}/{TopicPartition(topic, number)}")
+        if added:
+            topic_id = _topic_id(fs, root, TopicPartition(topic, added[0]), random)
+            for number in added:
+                _make_partition(fs, f"{root}/{TopicPartition(topic, number)}", topic_id)
+            fs.sync_directory(root)
+        if changed != own:
+            write_topic_properties(fs, root, topic, changed)
+    _logger.info("altered topic %s in %s", topic, root)
+
+
+def _changed_configs(
+    own: Mapping[str, str], configs: Mapping[str, ConfigValue], delete_configs: Collection[str]
+) -> dict[str, str]:
+    check_topic_keys([*configs, *delete_configs])
+    for key in delete_configs:
+        if key in configs:
+            raise InvalidConfigError("a setting cannot be both given and deleted", got=repr(key))
+        if key not in own:
+            raise InvalidConfigError(
+                f"the topic has no {key} of its own to delete",
+                got=repr(key),
+                expected=f"one of {', '.join(own)}" if own else "none: it has no settings",
+            )
+    kept = {key: value for key, value in own.items() if key not in delete_configs}
+    return {**kept, **{key: text_of(value) for key, value in configs.items()}}
+
+
+def _partitions_to_add(fs: FileSystem, root: str, topic: str, partitions: int | None) -> list[int]:
+    """Return the numbers of the partitions that are missing of so many; None: of none."""
+    if partitions is None:
+        return []
+    _check_partitions(topic, partitions)
+    there = partition_directories(fs, root, topic)
+    missing = [number for number in range(partitions) if number not in there]
+    if not missing or len(there) >= partitions:
+        raise InvalidPartitionsError(
+            f"topic {topic} has {len(there)} partitions: they can only become more",
+            got=partitions,
+            expected=f"at least {len(there) + 1}",
+        )
+    return missing
+
+
+# ---- deleting -------------------------------------------------------------------------------
+def delete_topic(fs: FileSystem, clock: Clock, root: str, topic: str) -> list[str]:
+    """Delete a topic with all its records; durable.
+
+    Only files of logs are removed. A directory that holds something else keeps that, and its name.
+
+    Args:
+        fs: Where the root is.
+        clock: Measures waits for locks.
+        root: A log root made by `make_root`.
+        topic: The topic.
+
+    Returns:
+        The paths of files that were left because no log has such files; mostly none.
+
+    Raises:
+        UnknownTopicError: There is no such topic.
+        InvalidRequestError: The root is a foreign one.
+        UnavailableError: A writer kept a partition's lock, or the disk refuses. Once the topic
+            is gone from the list the rest is finished by the next creation or deletion of it.
+    """
+    _check_ours(fs, root, topic)
+    with registry_locked(fs, clock, root):
+        is_there = topic_exists(fs, root, topic)
+        if not is_there and fs.stat(deletion_path(root, topic)) is None:
+            raise unknown_topic_error(root, topic, list_topics(fs, root), is_wanted=False)
+        if is_there:
+            fs.rename(topic_properties_path(root, topic), deletion_path(root, topic))
+        left = finish_deletion(fs, clock, root, topic)
+    _logger.info("deleted topic %s in %s", topic, root)
+    return left
+
+
+def _check_ours(fs: FileSystem, root: str, topic: str) -> None:
+    check_root(fs, root)
+    if not is_our_root(fs, root):
+        raise InvalidRequestError(
+            f"this root was not made by streamlog: topic {topic} is only read here",
+            path=root,
+            hint="change the topic with the tools of its broker",
+        )
+    refuse_live_broker(fs, root)
+    refuse_planted(fs, root)

@@ -1,0 +1,177 @@
+"""The recovery points and log starts of a root's partitions, as one process reads and writes them.
+
+All partitions of a root share two checkpoint files. Reading and rewriting both for each partition
+costs the square of their number, so the handles of one `LogManager` share this object: within
+`together` a file is read again only when another one has taken its name, and the recovery points
+noted there become one write.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from streamlog.clock import Clock
+from streamlog.fs.api import FileStat, FileSystem
+from streamlog.partition import checkpoints
+from streamlog.root.roots import sync_names
+from streamlog.topic import TopicPartition
+
+__all__ = ["RootMarks"]
+
+_Stamp = tuple[int, int, int]  # inode, time and size of a file
+_NO_FILE: Final = (0, 0, 0)
+
+
+class _Known(NamedTuple):
+    """What a checkpoint file held when it had these inode, time and size."""
+
+    stamp: _Stamp
+    offsets: Mapping[TopicPartition, int]
+
+
+class RootMarks:
+    """The recovery points and log starts of one root; safe for several threads.
+
+    Args:
+        fs: Where the root is.
+        clock: Measures waits for the root's lock.
+        root: The log root.
+    """
+
+    def __init__(self, fs: FileSystem, clock: Clock, root: str) -> None:
+        self._fs, self._clock, self._root = fs, clock, root
+        self._starts: _Known | None = None
+        self._points: _Known | None = None
+        self._durable: _Stamp | None = None  # the recovery points that this wrote
+        self._synced_starts: _Stamp | None = None
+        self._gathering: int | None = None  # the thread within `together`
+        self._gathered: list[TopicPartition] = []
+
+    def log_start_offset(self, partition: TopicPartition) -> int:
+        """Return where a partition begins, 0 where the checkpoint does not say.
+
+        Raises:
+            StorageError: The file cannot be read.
+        """
+        self._starts = self._look(
+            checkpoints.LOG_START_OFFSET_CHECKPOINT,
+            self._starts,
+            checkpoints.read_log_start_offsets,
+        )
+        return self._starts.offsets.get(partition, 0)
+
+    def recovery_point(self, partition: TopicPartition) -> int | None:
+        """Return up to where a partition is known to be synced, None where it is not known.
+
+        Raises:
+            StorageError: The file cannot be read.
+        """
+        self._points = self._look(
+            checkpoints.RECOVERY_POINT_CHECKPOINT, self._points, checkpoints.read_recovery_points
+        )
+        return self._points.offsets.get(partition)
+
+    def sync_log_starts(self) -> None:
+        """Make the log starts durable that were read last; a dead process may have moved them.
+
+        Raises:
+            StorageError: The root cannot be synced.
+        """
+        stamp = None if self._starts is None else self._starts.stamp
+        if stamp is None or stamp != self._synced_starts or not self._is_gathering:
+            self._fs.sync_directory(self._root)
+            self._synced_starts = stamp
+
+    def note_first_use(self, partition: TopicPartition, offset: int) -> None:
+        """Write the recovery point of a partition that has none, once its names are durable.
+
+        A process that died in the act may have made the topic: what is appended must not go with
+        it. And from the first record on a mark is to be known, by which what a power cut tears can
+        be told from damage. Within `together` both are done at its end.
+
+        Raises:
+            LockTimeoutError: Another process kept the root's lock.
+            StorageError: It failed.
+        """
+        if self._is_gathering and offset == 0:
+            self._gathered.append(partition)
+            return
+        sync_names(self._fs, self._root, [partition.topic])
+        self.write_recovery_points({partition: offset})
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Gather what this thread notes by `note_first_use`, and write all of it at the end.
+
+        Where the block raises nothing is written: the caller gives up the handles it opened.
+
+        Raises:
+            LockTimeoutError: Another process kept the root's lock.
+            StorageError: It failed; none of the partitions may be appended to.
+        """
+        if self._gathering is not None:
+            yield  # an outer block of this thread: the manager's guard keeps others out
+            return
+        self._gathering = threading.get_ident()
+        try:
+            yield
+            if self._gathered:
+                sync_names(self._fs, self._root, {each.topic for each in self._gathered})
+                # Their locks are free again: a mark that another writer has set meanwhile stands.
+                self._write(dict.fromkeys(self._gathered, 0), keeps_known=True)
+        finally:
+            self._gathering = None
+            self._gathered = []
+
+    def write_recovery_points(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Write recovery points; durable. Nothing is done where this process wrote the same last.
+
+        Args:
+            offsets: The partitions to set; the caller holds their locks.
+
+        Raises:
+            LockTimeoutError: Another process kept the root's lock.
+            StorageError: It failed; the old ones stand.
+        """
+        name = checkpoints.RECOVERY_POINT_CHECKPOINT
+        known = self._points
+        is_current = known is not None and known.stamp == self._durable == self._stamp_of(name)
+        rows = known.offsets if known is not None and is_current else {}
+        if all(rows.get(each) == offset for each, offset in offsets.items()):
+            return
+        self._write(offsets, keeps_known=False)
+
+    def _write(self, offsets: Mapping[TopicPartition, int], *, keeps_known: bool) -> None:
+        written = checkpoints.update_offsets(
+            self._fs,
+            self._clock,
+            self._root,
+            checkpoints.RECOVERY_POINT_CHECKPOINT,
+            offsets,
+            keeps_known=keeps_known,
+        )
+        self._points = _Known(_stamp(written.stat), written.offsets)
+        self._durable = self._points.stamp
+
+    def _look(
+        self,
+        name: str,
+        known: _Known | None,
+        read: Callable[[FileSystem, str], Mapping[TopicPartition, int]],
+    ) -> _Known:
+        stamp = self._stamp_of(name)
+        if known is not None and known.stamp == stamp and self._is_gathering:
+            return known
+        return _Known(stamp, read(self._fs, self._root))
+
+    def _stamp_of(self, name: str) -> _Stamp:
+        return _stamp(self._fs.stat(f"{self._root}/{name}"))
+
+    @property
+    def _is_gathering(self) -> bool:
+        return self._gathering == threading.get_ident()
+
+
+def _stamp(found: FileStat | None) -> _Stamp:
+    return _NO_FILE if found is None else (found.inode, found.mtime_ns, found.size)

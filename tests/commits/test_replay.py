@@ -1,0 +1,83 @@
+"""The table of verdicts, walked completely."""
+
+from itertools import product
+
+import pytest
+
+from streamlog.commits.fingerprint import Fingerprint, Likeness
+from streamlog.commits.identity import CommitIdentity
+from streamlog.commits.replay import (
+    CASES,
+    OnMismatch,
+    Place,
+    ReplayRule,
+    Verdict,
+    judge,
+    place_of,
+    refuse,
+)
+
+EVERYTHING = list(product(Place, ReplayRule, OnMismatch))
+
+
+@pytest.mark.parametrize(("place", "rule", "on_mismatch"), EVERYTHING)
+def test_every_combination_meets_exactly_one_case(
+    place: Place, rule: ReplayRule, on_mismatch: OnMismatch
+) -> None:
+    fitting = [
+        case
+        for case in CASES
+        if case.place is place
+        and case.rule in (None, rule)
+        and case.on_mismatch in (None, on_mismatch)
+    ]
+    assert [case.verdict for case in fitting] == [judge(place, rule, on_mismatch)]
+
+
+def test_every_case_is_reachable() -> None:
+    verdicts = {judge(*facts) for facts in EVERYTHING}
+    assert verdicts == set(Verdict)
+
+
+@pytest.mark.parametrize(
+    ("version", "last_version", "known", "place"),
+    [
+        (7, -1, [], Place.FIRST),
+        (0, -1, [], Place.FIRST),
+        (8, 7, [], Place.NEXT),
+        (9, 7, [], Place.LATER),
+        (7, 7, [Likeness.SAME], Place.SAME),
+        (7, 7, [Likeness.OTHER], Place.OTHER),
+        (7, 7, [Likeness.OTHER, Likeness.SAME], Place.SAME),
+        (3, 7, [Likeness.OTHER, Likeness.OTHER], Place.OTHER),
+        (7, 7, [Likeness.ANOTHER_QUERY], Place.ANOTHER_QUERY),
+        (7, 7, [Likeness.ANOTHER_QUERY, Likeness.OTHER], Place.OTHER),
+        (7, 7, [Likeness.ANOTHER_QUERY, Likeness.SAME], Place.SAME),
+        (3, 7, [], Place.FORGOTTEN),
+    ],
+)
+def test_place_of_a_version(
+    version: int, last_version: int, known: list[Likeness], place: Place
+) -> None:
+    assert place_of(version, last_version=last_version, known=known) is place
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        (Place.OTHER, ["made from other rows", '{"t":{"0":60}}', '{"t":{"0":107}}', "append"]),
+        (Place.ANOTHER_QUERY, ["by another query", "query one", "query two", "txnAppId"]),
+        (Place.LATER, ["does not follow", "version 9", "8, or 7 again", "checkpoint"]),
+        (Place.FORGOTTEN, ["older than what is remembered", "last 100", "txnAppId"]),
+    ],
+)
+def test_a_refusal_says_what_was_expected_and_what_to_do(place: Place, words: list[str]) -> None:
+    error = refuse(
+        CommitIdentity("q/t", 9),
+        place,
+        last_version=7,
+        fingerprint=Fingerprint('{"t":{"0":107}}', 77, 1, "one"),
+        known=[Fingerprint('{"t":{"0":60}}', 30, 2, "two")],
+    )
+    text = f"{error} {error.hint}"
+    assert all(word in text for word in words), text

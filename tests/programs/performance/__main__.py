@@ -1,0 +1,56 @@
+"""`python -m tests.performance [NAME…] [--json]`: run benchmarks, print a table or JSON lines."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import iter_modules
+
+import tests.programs.performance
+from tests.programs.performance.comparison import Comparison
+
+HELPERS = ("commit_width", "comparison", "partitions", "peers", "queries")
+
+
+def names() -> list[str]:
+    """Return the benchmarks there are: one module each, with a function `compare`."""
+    found = (module.name for module in iter_modules(tests.programs.performance.__path__))
+    return sorted(name for name in found if name not in HELPERS and not name.startswith("_"))
+
+
+def run(chosen: list[str]) -> Iterator[Comparison]:
+    """Yield the results of the chosen benchmarks as they come."""
+    for name in chosen:
+        yield from import_module(f"tests.programs.performance.{name}").compare()
+
+
+def line(result: Comparison) -> str:
+    """Return one row of the table."""
+    goal = ""
+    if result.goal is not None:
+        sign = ">=" if result.higher_is_better else "<="
+        goal = f"{sign} {result.goal:g} {'ok' if result.is_reached else 'MISSED'}"
+    return (
+        f"{result.bench:32} {result.ours:14,.1f} {result.peer:14,.1f} {result.unit:12} "
+        f"{result.ratio:6.2f} {goal:14} beside {result.peer_name}"
+    )
+
+
+def main() -> int:
+    """Run what the command line names; 1 where a goal is missed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.performance", description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[[], *names()], metavar="NAME", default=[])
+    parser.add_argument("--json", action="store_true", help="one object a line")
+    arguments = parser.parse_args()
+    if not arguments.json:
+        print(f"{'bench':32} {'ours':>14} {'peer':>14} {'unit':12} {'ratio':>6} goal")
+    missed = 0
+    for result in run(arguments.names or names()):
+        print(json.dumps(result.to_json()) if arguments.json else line(result), flush=True)
+        missed += not result.is_reached
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""A run of the campaign: which kinds on which workloads, until when, and what came out.
+
+Each kind gets its share of the time and goes through the named workloads first, then through the
+short sequences of operations, then through random ones, and stops when its time is up. What it
+went through is counted and reported: time buys more cases, never other rules.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final, NamedTuple
+
+from tests.programs.reliability.invariants import Harm, Violation
+from tests.programs.reliability.kinds import CI, KINDS
+from tests.programs.reliability.workloads import NAMED, Workload, drawn, short
+
+BUDGETS: Final = {"ci": 110.0, "full": 3600.0, "night": 8 * 3600.0}  # seconds
+SHORT_LENGTH: Final = 3
+
+
+def chosen_kinds(budget: str) -> list[str]:
+    """Return the kinds that a budget has time and rights for."""
+    return list(CI if budget == "ci" else KINDS)
+
+
+class Finding(NamedTuple):
+    """A case in which something did not hold, and how to see it again."""
+
+    kind: str
+    workload: Workload
+    seed: int
+    description: str
+    violations: list[Violation]
+
+    @property
+    def command(self) -> str:
+        """The line that replays the workload under this kind of trouble."""
+        operations = ", ".join(self.workload.operations)
+        return (
+            f'python -m tests.reliability --only "{self.kind}" --seed {self.seed}'
+            f' --operations "{operations}"{" --on-nothing" if self.workload.on_nothing else ""}'
+        )
+
+
+@dataclass
+class Tally:
+    """What one kind went through."""
+
+    kind: str
+    workloads: int = 0
+    cases: int = 0
+    seconds: float = 0.0
+    findings: list[Finding] = field(default_factory=list)
+    missing: str | None = None  # what this machine lacks for it
+
+    @property
+    def harms(self) -> Counter[Harm]:
+        """How many violations there were of each sort."""
+        return Counter(each.harm for found in self.findings for each in found.violations)
+
+
+def workloads(random: Random) -> Iterator[Workload]:
+    """Yield the workloads in the order in which they are tried, without end."""
+    yield from NAMED
+    yield from short(SHORT_LENGTH)
+    while True:
+        yield drawn(random)
+
+
+def run_kind(
+    kind: str,
+    chosen: Iterator[Workload],
+    *,
+    seed: int,
+    seconds: float,
+    clock: Callable[[], float] = time.monotonic,
+    most_findings: int = 3,
+) -> Tally:
+    """Go through workloads until the time is up or enough was found.
+
+    Args:
+        kind: A name in `KINDS`.
+        chosen: The workloads; a kind sees each with a random generator of its own.
+        seed: What that generator is drawn from.
+        seconds: How long.
+        clock: Seconds that pass.
+        most_findings: After how many cases with violations to stop.
+
+    Returns:
+        What was gone through and what was found.
+    """
+    tally = Tally(kind)
+    start = clock()
+    times: Counter[str] = Counter()  # each workload was seen; a replay sees it for the first time
+    for workload in chosen:
+        if tally.seconds > seconds:
+            return tally
+        name = ", ".join(workload.operations)
+        times[name] += 1
+        tally.workloads += 1
+        for case in KINDS[kind].run(workload, Random(f"{seed} {name} {times[name]}")):
+            tally.cases += case.count
+            tally.seconds = clock() - start
+            if case.violations:
+                found = Finding(kind, workload, seed, case.description, case.violations)
+                tally.findings.append(found)
+            if len(tally.findings) >= most_findings:
+                return tally
+            if tally.seconds > seconds and tally.workloads > KINDS[kind].least:
+                return tally
+    return tally
+
+
+def run(
+    kinds: list[str],
+    *,
+    seed: int,
+    seconds: float,
+    only: Workload | None = None,
+) -> Iterator[Tally]:
+    """Run kinds one after the other, each for its share of the time."""
+    lacks = {kind: KINDS[kind].missing() for kind in kinds}
+    whole = sum(KINDS[kind].share for kind in kinds if lacks[kind] is None)
+    for kind in kinds:
+        if lacks[kind] is not None:
+            yield Tally(kind, missing=lacks[kind])
+            continue
+        chosen = iter([only]) if only else workloads(Random(seed))
+        share = seconds * KINDS[kind].share / whole
+        yield run_kind(kind, chosen, seed=seed, seconds=share)

@@ -1,0 +1,78 @@
+"""The kinds of trouble: each breaks a workload in every way it knows and asks the checker.
+
+A kind yields one `Case` for each state it has brought about, with what the checker says of it, so
+that whoever runs it can stop at any time. Exhaustive means: each operation of the file system.
+"""
+
+import functools
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Final, NamedTuple
+
+from tests.programs.reliability.kinds import disks, pipelines
+from tests.programs.reliability.kinds.clocks import clocks
+from tests.programs.reliability.kinds.crashes import crashes, double_crashes, kills_and_power_cuts
+from tests.programs.reliability.kinds.damage import flips, mutations
+from tests.programs.reliability.kinds.failures import (
+    errors,
+    rare_errors,
+    reading_errors,
+    short_transfers,
+)
+from tests.programs.reliability.kinds.races import races
+from tests.programs.reliability.kinds.survival import Case
+from tests.programs.reliability.workloads import Workload
+
+__all__ = ["CI", "KINDS", "Case", "Kind"]
+
+
+def nothing() -> str | None:
+    """Any machine will do."""
+    return None
+
+
+class Kind(NamedTuple):
+    """One kind of trouble.
+
+    `run`: Brings it about.
+    `share`: Of the time, compared with the others; together they let each through all named
+        workloads in the time that `full` has.
+    `is_for_ci`: Whether it needs nothing that a machine for tests lacks.
+    `missing`: Says what this machine lacks for it.
+    `least`: How many workloads it goes through whatever the time.
+    """
+
+    run: Callable[[Workload, Random], Iterable[Case]]
+    share: int
+    is_for_ci: bool = True
+    missing: Callable[[], str | None] = nothing
+    least: int = 0
+
+
+KINDS: Final[dict[str, Kind]] = {
+    "crashes": Kind(crashes, 6),
+    "double crashes": Kind(double_crashes, 8),
+    "kills, then power cuts": Kind(kills_and_power_cuts, 4),
+    "errors": Kind(errors, 28),
+    "rare errors": Kind(rare_errors, 20),
+    "reading errors": Kind(reading_errors, 4),
+    "short transfers": Kind(short_transfers, 2),
+    "flips": Kind(flips, 2),
+    "clocks": Kind(clocks, 2),
+    "races": Kind(races, 2),
+    "mutations": Kind(mutations, 1),
+    "power cuts of ext4": Kind(
+        disks.power_cuts("ext4"), 5, False, functools.partial(disks.missing, "ext4")
+    ),
+    "power cuts of xfs": Kind(
+        disks.power_cuts("xfs"), 4, False, functools.partial(disks.missing, "xfs")
+    ),
+    "refused writes to ext4": Kind(
+        disks.refused_writes("ext4"), 7, False, functools.partial(disks.missing_below, "ext4")
+    ),
+    "refused writes to xfs": Kind(
+        disks.refused_writes("xfs"), 7, False, functools.partial(disks.missing_below, "xfs")
+    ),
+    "pipelines": Kind(pipelines.pipelines, 6, False, pipelines.missing, least=1),
+}
+CI: Final = [name for name, kind in KINDS.items() if kind.is_for_ci]

@@ -1,0 +1,151 @@
+"""What every kind of trouble does: work, leave something behind, let another process go on.
+
+Whoever comes after a crash looks at what is left, goes on as Spark would, and looks again. All
+that was promised before must hold then, and nothing may be in the way of going on.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+from streamlog.errors import StreamLogError
+from streamlog.fs.api import FileSystem
+from streamlog.fs.memory import MemoryFileSystem
+from streamlog.partition import checkpoints
+from streamlog.root.roots import CLEAN_SHUTDOWN
+from streamlog.topic import TopicPartition
+from tests.programs.reliability.history import Crashed, Event, History, Outcome, Raised, Wrote
+from tests.programs.reliability.independent import read_partition
+from tests.programs.reliability.invariants import Harm, Violation, check
+from tests.programs.reliability.subject import APP, PARTITIONS, ROOT, TOPIC, Subject
+from tests.programs.reliability.workloads import Workload
+
+FIRST_LIFE, SECOND_LIFE, THIRD_LIFE = 1, 2, 3
+
+
+class Case(NamedTuple):
+    """One state, or several of a kind, and what does not hold there."""
+
+    description: str
+    violations: list[Violation]
+    count: int = 1
+
+
+@functools.cache
+def _prepared_root() -> MemoryFileSystem:
+    memory = MemoryFileSystem()
+    Subject(memory, []).close()
+    return memory
+
+
+def ground(workload: Workload) -> MemoryFileSystem:
+    """Return a copy of what a workload starts from."""
+    prepared = MemoryFileSystem() if workload.on_nothing else _prepared_root()
+    return prepared.crash_clone(Random(0), power=False)
+
+
+def perform(
+    workload: Workload,
+    fs: FileSystem,
+    history: list[Any],
+    *,
+    root: str = ROOT,
+    on_trouble: Callable[[], None] = lambda: None,
+) -> Subject:
+    """Do the operations of a workload.
+
+    Args:
+        workload: Which.
+        fs: Where.
+        history: What happens is added.
+        root: The root.
+        on_trouble: Called where the unbroken ones are done.
+
+    Returns:
+        Who did them, still open.
+    """
+    if not workload.unbroken:
+        on_trouble()
+    subject = Subject(fs, history, life=FIRST_LIFE, root=root)
+    for number, operation in enumerate(workload.operations, 1):
+        subject.perform(operation)
+        if number == workload.unbroken:
+            on_trouble()
+    return subject
+
+
+def survive(
+    fs: FileSystem, before: Sequence[Event], *, life: int, root: str = ROOT
+) -> list[Violation]:
+    """Let another process look at what is left, go on as Spark would, and look again.
+
+    Returns:
+        What does not hold; that nothing can be opened, or that nothing more can be written, is a
+        violation like any other.
+    """
+    history: History = list(before)
+    return [*the_clean_mark_is_true(fs, root), *go_on(fs, history, life=life, root=root)]
+
+
+def go_on(
+    fs: FileSystem,
+    history: History,
+    *,
+    life: int,
+    root: str = ROOT,
+    finally_do: Sequence[str] = (),
+) -> list[Violation]:
+    """Do what `survive` does, note in `history` what came of it, and do something more."""
+    raised = len([each for each in history if isinstance(each, Raised)])
+    try:
+        subject = Subject(fs, history, life=life, root=root)
+        subject.see()
+        if any(_is_open_commit(each) for each in history):
+            subject.perform("commit again")
+        for operation in ("append", "append other", "commit", *finally_do):
+            subject.perform(operation)
+        subject.see()
+    except StreamLogError as error:
+        history.append(Raised("opening", repr(error), is_typed=True))
+    except Exception as error:  # noqa: BLE001 - any error that is not ours is a finding
+        history.append(Raised("opening", repr(error), is_typed=False))
+    later = [each for each in history if isinstance(each, Raised)][raised:]
+    return check(history) + [
+        Violation("it_goes_on", Harm.OTHER, f"{each.operation}: {each.error}") for each in later
+    ]
+
+
+def survive_and_lose_power(left: MemoryFileSystem, before: Sequence[Event]) -> list[Violation]:
+    """Let another process go on, flush, and lose all that is not synced then.
+
+    What the first one saw fail, or left halfway, is there for the second one, and not on the disk.
+
+    Returns:
+        What does not hold, before the power cut or after it.
+    """
+    history: History = list(before)
+    found = the_clean_mark_is_true(left, ROOT)
+    found += go_on(left, history, life=SECOND_LIFE, finally_do=("flush",))
+    lost = left.crash_clone(Random(0), power=True, loss="everything")
+    return found + survive(lost, [*history, Crashed(lost_power=True)], life=THIRD_LIFE)
+
+
+def _is_open_commit(event: Event) -> bool:
+    return isinstance(event, Wrote) and event.writer == APP and event.outcome is Outcome.UNKNOWN
+
+
+def the_clean_mark_is_true(fs: FileSystem, root: str) -> list[Violation]:
+    """KAFKA-10471: where a broker is told that all was left in order, all is synced."""
+    if fs.stat(f"{root}/{CLEAN_SHUTDOWN}") is None:
+        return []
+    marks = checkpoints.read_recovery_points(fs, root)
+    violations = []
+    for number in range(PARTITIONS):
+        partition = TopicPartition(TOPIC, number)
+        directory = f"{root}/{partition}"
+        found = [] if fs.stat(directory) is None else [*read_partition(fs, directory)]
+        if found and found[-1].last_offset >= marks.get(partition, 0):
+            detail = f"{partition} reaches {found[-1].last_offset}, synced: {marks.get(partition)}"
+            violations.append(Violation("the_clean_mark_is_true", Harm.LOST, detail))
+    return violations

@@ -1,0 +1,42 @@
+"""The bugs have their places, are really put in, and a bug that is found is told."""
+
+import sys
+
+import pytest
+
+from tests.programs.reliability import teeth
+from tests.programs.reliability.bugs.catalogue import BUGS, FAKE
+from tests.programs.reliability.bugs.patching import Edit, StaleBugError, edited_source, install
+from tests.programs.reliability.kinds import KINDS
+from tests.programs.reliability.subject import OPERATIONS
+
+
+@pytest.mark.parametrize("bug", [FAKE, *BUGS], ids=lambda bug: bug.name)
+def test_every_bug_still_has_its_place(bug: teeth.Bug) -> None:
+    for module in {edit.module for edit in bug.edits}:
+        compile(edited_source(module, bug.edits), module, "exec")
+    if bug.kind != "pytest":
+        assert bug.kind in KINDS
+        assert set(bug.operations) <= {*OPERATIONS, teeth.TROUBLE}
+
+
+def test_no_bug_stands_twice() -> None:
+    assert len({bug.name[:2] for bug in BUGS}) == len(BUGS)
+
+
+def test_a_bug_whose_place_is_gone_is_told() -> None:
+    with pytest.raises(StaleBugError, match="0 times"):
+        edited_source("streamlog.clock", [Edit("streamlog.clock", "no such text", "")])
+    with pytest.raises(StaleBugError, match="no module"):
+        edited_source("streamlog.nothing", [])
+
+
+def test_a_bug_is_not_put_in_too_late() -> None:
+    assert "streamlog.clock" in sys.modules
+    with pytest.raises(StaleBugError, match="imported already"):
+        install([Edit("streamlog.clock", "Clock", "Glock")])
+
+
+def test_a_bug_that_nobody_can_overlook_is_found() -> None:
+    found = teeth.hunt(FAKE.name, seconds=5)
+    assert found.is_found and found.sign == "acknowledged_is_there"

@@ -1,0 +1,187 @@
+"""What must hold when the soak is over, each check with what it counts.
+
+events, copies   what the collecting query saw of the copies is what producers wrote: every
+                 acknowledged append once and whole, of each life at most one that was not
+                 acknowledged
+state            the collecting query saw each acknowledged record at its offset, once; what
+                 it saw last of each key is what the log has, and what the tailing reader has
+disk             within what the settings say, and nothing in it that is nobody's
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from streamlog.fs.files import NAME_IS_DURABLE
+from streamlog.fs.local import LocalFileSystem
+from streamlog.health.findings import Finding
+from streamlog.health.paths import verify
+from streamlog.partition.reader import LogReader
+from tests.programs.soak.records import (
+    COPIES,
+    EVENTS,
+    PARTITIONS,
+    STATE,
+    VALUE_SIZE,
+    Name,
+    records_of,
+)
+from tests.programs.soak.workers import Acknowledged, acknowledged_by, root_of
+
+LEFTOVERS: Final = (".deleted", ".cleaned", ".swap", ".tmp")
+
+Last = dict[str, str | None]
+
+
+class BrokenError(AssertionError):
+    """A promise was not kept."""
+
+
+class Seen(NamedTuple):
+    """A record as the collecting query saw it."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: str | None
+    value: str | None
+
+
+def check(directory: Path, producers: int) -> int:
+    """Check what was read; return how many records that were.
+
+    Raises:
+        BrokenError: A promise was not kept.
+    """
+    seen = list(read_seen(directory / "seen"))
+    places = {(each.topic, each.partition, each.offset) for each in seen}
+    if len(places) != len(seen):
+        raise BrokenError(f"{len(seen) - len(places)} records were seen twice")
+    acknowledged = [each for one in range(producers) for each in acknowledged_by(directory, one)]
+    check_events(
+        [each.value or "" for each in seen if each.topic == COPIES],
+        [each.name for each in acknowledged if each.topic == EVENTS],
+    )
+    state = {(each.partition, each.offset): each for each in seen if each.topic == STATE}
+    check_state(state, [each for each in acknowledged if each.topic == STATE])
+    check_last(directory, state.values())
+    return len(seen)
+
+
+def read_seen(directory: Path) -> Iterator[Seen]:
+    """Yield what the collecting query saw, batch by batch."""
+    for path in sorted(directory.glob("*.json"), key=lambda path: int(path.stem)):
+        with path.open() as lines:
+            for line in lines:
+                yield Seen(*json.loads(line))
+
+
+def check_events(values: list[str], acknowledged: list[Name]) -> None:
+    """Raise unless the copies are what producers appended, each append once and whole."""
+    rows: dict[Name, list[str]] = defaultdict(list)
+    for value in values:
+        rows[Name.parse(value.split(maxsplit=1)[0])].append(value)
+    for name, found in rows.items():
+        expected = [(record.value or b"").decode() for record in records_of(EVENTS, name)]
+        if sorted(found) != sorted(expected):
+            raise BrokenError(f"append {name}: {len(found)} of {len(expected)} rows were copied")
+    lost = set(acknowledged) - rows.keys()
+    if lost:
+        raise BrokenError(f"{len(lost)} acknowledged appends were not copied: {min(lost)}")
+    refuse_many_unknown(rows.keys() - set(acknowledged))
+
+
+def check_state(state: dict[tuple[int, int], Seen], acknowledged: list[Acknowledged]) -> None:
+    """Raise unless each acknowledged record of the compacted topic was seen at its offset."""
+    known = set()
+    for append in acknowledged:
+        for row, record in enumerate(records_of(STATE, append.name)):
+            place = append.partition, append.base_offset + row
+            texts = [None if each is None else each.decode() for each in (record.key, record.value)]
+            found = state.get(place)
+            if found is None or [found.key, found.value] != texts:
+                raise BrokenError(f"{append}, row {row}: seen was {found}, written {texts}")
+            known.add(place)
+    values = (state[place].value for place in state.keys() - known)
+    refuse_many_unknown({Name.parse(each.split(maxsplit=1)[0]) for each in values if each})
+
+
+def refuse_many_unknown(names: Iterable[Name]) -> None:
+    """Raise where a life has more than the one append that it died in."""
+    lives = [(name.producer, name.life) for name in names]
+    if len(set(lives)) != len(lives):
+        raise BrokenError(f"appends that nobody acknowledged: {sorted(names)}")
+
+
+def check_last(directory: Path, state: Iterable[Seen]) -> None:
+    """Raise unless log and tailing reader have the value of each key that was seen last."""
+    expected: list[Last] = [{} for _ in range(PARTITIONS)]
+    for each in sorted(state, key=lambda seen: seen.offset):
+        expected[each.partition][each.key or ""] = each.value
+    tailed: list[Last] = json.loads((directory / "tail.json").read_text())
+    for partition in range(PARTITIONS):
+        found = last_values(root_of(directory) / f"{STATE}-{partition}")
+        for whose, there in ("log", found), ("tailing reader", tailed[partition]):
+            if alive(there) != alive(expected[partition]):
+                wrong = sorted(alive(there).items() ^ alive(expected[partition]).items())
+                raise BrokenError(f"the {whose} has another last value: {wrong[:4]}")
+
+
+def alive(last: Last) -> dict[str, str]:
+    """Return the keys that have a value: tombstones go in time."""
+    return {key: value for key, value in last.items() if value is not None}
+
+
+def last_values(path: Path) -> Last:
+    """Return the last value of each key that a partition has, tombstones included."""
+    last: Last = {}
+    with LogReader.open(path) as log:
+        at = log.log_start_offset
+        while at < log.log_end_offset:
+            info = log.read(at)
+            for record in info.records():
+                value = None if record.value is None else record.value.decode()
+                last[(record.key or b"").decode()] = value
+            at = info.next_offset
+    return last
+
+
+# ---- the disk ------------------------------------------------------------------------------------
+def check_disk(directory: Path, bound: int) -> int:
+    """Raise unless the root is sound, has no leftovers, and is no larger than it may be.
+
+    Returns:
+        Its bytes.
+    """
+    root, findings = root_of(directory), list[Finding]()
+    verify(LocalFileSystem(), str(root), findings.append)
+    if findings:
+        raise BrokenError(f"{len(findings)} findings: {findings[0]}")
+    left = [path.name for path in root.rglob("*") if path.name.endswith(LEFTOVERS)]
+    for parts in (".streamlog", "staging"), (".streamlog", "commits", "pending"):
+        found = root.joinpath(*parts).rglob("*")
+        left += [path.name for path in found if path.is_file() and path.name != NAME_IS_DURABLE]
+    if left:
+        raise BrokenError(f"{len(left)} leftovers: {sorted(left)[:4]}")
+    size = logs_size(root)
+    if size > bound:
+        raise BrokenError(f"{size} bytes on disk, at most {bound} expected")
+    return size
+
+
+def logs_size(root: Path) -> int:
+    """Return the bytes of all log files, those that wait for their removal too."""
+    size = 0
+    for path in root.glob("*-*/*.log*"):
+        try:
+            size += path.stat().st_size
+        except FileNotFoundError:  # just removed or renamed
+            continue
+    return size
+
+
+def live_size(keys: int) -> int:
+    """Return about how many bytes one record of each key takes, headers of batches included."""
+    return keys * 2 * VALUE_SIZE
