@@ -1,4 +1,4 @@
-"""Documents stay true: what they name exists, and what they tell to type works."""
+"""Documents stay true: paths, modules and links in them exist, and their blocks run."""
 
 import importlib.util
 import os
@@ -20,9 +20,13 @@ from tests.meta.repository import ROOT, files, name
 DOCUMENTS = [path for path in files(".md") if "decisions" not in path.parts]
 # a key of ours looks like a module
 SETTINGS = {**ServerConfig().to_properties(), **LogConfig().to_properties()}
-TOP_LEVEL = ("streamlog/", "streaming_jobs/", "tests/", "conf/", "examples/", ".ci/")
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]  # their blocks are run
+TOP_LEVEL = ("streamlog/", "streaming_jobs/", "tests/", "conf/", "examples/", "docs/", ".ci/")
 
 _CODE = re.compile(r"`([^`\n]+)`")
+_LINK = re.compile(r"\]\((?!https?:)(?P<path>[^)#\s]*)(?:#(?P<anchor>[^)\s]+))?\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.M)
 _BLOCK = re.compile(
     r"(?P<comment><!-- not run: (?P<reason>[^\n]+?) -->\n+)?"
     r"^```(?P<language>bash|python)\n(?P<code>.*?)^```$"
@@ -55,10 +59,28 @@ def blocks(path: Path) -> list[Block]:
     ]
 
 
+def prose(path: Path) -> str:
+    """Return a document without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
+
+
+def links(path: Path) -> list[tuple[Path, str | None]]:
+    """Return the files that a document links to, each with the anchor if there is one."""
+    return [
+        ((path.parent / match["path"]).resolve() if match["path"] else path, match["anchor"])
+        for match in _LINK.finditer(prose(path))
+    ]
+
+
+def anchors(path: Path) -> set[str]:
+    """Return the anchors of a document's headings, spelled as GitHub does."""
+    kept = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in _HEADING.findall(prose(path)))
+    return {heading.replace(" ", "-") for heading in kept}
+
+
 def mentioned(path: Path) -> list[str]:
     """Return what stands between single backticks, outside blocks of code."""
-    text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
-    return _CODE.findall(text)
+    return _CODE.findall(prose(path))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name)
@@ -82,6 +104,20 @@ def test_every_module_a_document_names_exists(document: Path) -> None:
         if (match := dotted.fullmatch(text)) and not _resolves(match[1]) and text not in SETTINGS
     ]
     assert missing == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_every_link_of_a_document_leads_somewhere(document: Path) -> None:
+    broken = [
+        (target, anchor)
+        for target, anchor in links(document)
+        if not target.exists() or (anchor is not None and anchor not in anchors(target))
+    ]
+    assert broken == []
+
+
+def test_the_readme_links_to_every_page() -> None:
+    assert set(PAGES) - {README} <= {target for target, _ in links(README)}
 
 
 def test_the_page_of_options_says_what_the_format_goes_by() -> None:
@@ -113,7 +149,7 @@ def _resolves(dotted: str) -> bool:
 
 
 def test_readme_and_design_are_there() -> None:
-    assert (ROOT / "README.md").exists()
+    assert README.exists()
     assert (ROOT / "streamlog" / "DESIGN.md").exists()
 
 
@@ -132,15 +168,17 @@ def test_the_file_map_names_each_module_in_its_row() -> None:
         assert named[where] == there - {"__init__", "__main__"}, where
 
 
-def test_a_block_that_is_not_run_says_why() -> None:
-    marked = re.findall(r"<!-- not run(.*?)-->", (ROOT / "README.md").read_text("utf-8"))
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_a_block_that_is_not_run_says_why(page: Path) -> None:
+    marked = re.findall(r"<!-- not run(.*?)-->", page.read_text("utf-8"))
     assert all(text.startswith(": ") and len(text) > 6 for text in marked)
 
 
-def test_what_a_spark_example_prints_is_shown_below_it() -> None:
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_what_a_spark_example_prints_is_shown_below_it(page: Path) -> None:
     silent = [
         block.line
-        for block in blocks(ROOT / "README.md")
+        for block in blocks(page)
         if "streamlog.spark" in block.code
         and block.reason is None
         and not (block.output and ("print(" in block.code or ".show()" in block.code))
@@ -162,8 +200,19 @@ exec python "$STATE/block.py"
 """
 
 
-@pytest.mark.spark
-def test_every_block_of_the_readme_runs(tmp_path: Path) -> None:
+def _needs_spark(page: Path) -> bool:
+    return any("streamlog.spark" in block.code for block in blocks(page) if block.reason is None)
+
+
+RUN_PAGES = [
+    pytest.param(page, id=name(page), marks=[pytest.mark.spark] if _needs_spark(page) else [])
+    for page in PAGES
+    if any(block.reason is None for block in blocks(page))
+]
+
+
+@pytest.mark.parametrize("page", RUN_PAGES)
+def test_every_block_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     state, place = tmp_path / "state", tmp_path / "place"
     state.mkdir()
     place.mkdir()
@@ -176,7 +225,7 @@ def test_every_block_of_the_readme_runs(tmp_path: Path) -> None:
         "TMPDIR": str(tmp_path),
     }
     ran = 0
-    for block in [Block("bash", ":", 0, None), *blocks(ROOT / "README.md")]:
+    for block in [Block("bash", ":", 0, None), *blocks(page)]:
         if block.reason is not None:
             continue
         (state / "block.py").write_text(block.code, encoding="utf-8")
@@ -190,7 +239,7 @@ def test_every_block_of_the_readme_runs(tmp_path: Path) -> None:
             text=True,
             check=False,
         )
-        told = f"README.md:{block.line}\n{block.code}\n{done.stdout}"
+        told = f"{name(page)}:{block.line}\n{block.code}\n{done.stdout}"
         assert done.returncode == 0, told + done.stderr
         if block.output is not None:
             shown = re.escape(block.output.strip()).replace("…", ".*")

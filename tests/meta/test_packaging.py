@@ -1,14 +1,16 @@
-"""What is in the wheel: the package, the module Spark looks for, what help names; no more."""
+"""The wheel holds the package, Spark's module and the documents that help names; no more."""
 
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from tests.meta.repository import PACKAGE, ROOT, modules
+from tests.meta.test_documents import PAGES, links
 
 DOCUMENTS = {
     "streamlog/cli/JSON.md",
@@ -19,15 +21,16 @@ DOCUMENTS = {
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    target = tmp_path_factory.mktemp("wheel")
-    subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", target, ROOT],
-        check=True,
-        capture_output=True,
-    )
-    (path,) = target.iterdir()
+    path = build("--wheel", tmp_path_factory.mktemp("wheel"))
     assert path.name.startswith("pyspark_streamlog-")
     return zipfile.ZipFile(path)
+
+
+def build(what: str, target: Path) -> Path:
+    command = [sys.executable, "-m", "build", what, "--no-isolation", "--outdir", target, ROOT]
+    subprocess.run(command, check=True, capture_output=True)
+    (path,) = target.iterdir()
+    return path
 
 
 def members(wheel: zipfile.ZipFile) -> set[str]:
@@ -62,6 +65,14 @@ def test_wheel_has_the_documents_that_help_names(wheel: zipfile.ZipFile) -> None
 def test_wheel_makes_the_command(wheel: zipfile.ZipFile) -> None:
     (entry_points,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
     assert "streamlog = streamlog.cli.main:main" in wheel.read(entry_points).decode()
+
+
+def test_source_archive_has_the_pages_their_links_and_what_make_needs(tmp_path: Path) -> None:
+    with tarfile.open(build("--sdist", tmp_path)) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    wanted = {*PAGES, *(target for page in PAGES for target, _ in links(page))}
+    wanted |= {ROOT / "Makefile", ROOT / ".ci" / "set-up", ROOT / ".ci" / "environment"}
+    assert {path.relative_to(ROOT).as_posix() for path in wanted} <= packed
 
 
 def test_pins_come_with_hashes_and_without_an_index() -> None:

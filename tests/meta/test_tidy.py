@@ -213,5 +213,5 @@ def test_type_checkers_are_silenced_only_with_a_code() -> None:
 def test_top_level_holds_what_it_should() -> None:
     known = {"README.md", "Makefile", "pyproject.toml", "LICENSE"}
     tops = {path.relative_to(ROOT).parts[0] for path in files() if not path.name.startswith(".")}
-    folders = {"streamlog", "streaming_jobs", "examples", "conf", "tests", ".ci", ".github"}
+    folders = {"streamlog", "streaming_jobs", "examples", "conf", "docs", "tests", ".ci", ".github"}
     assert tops <= known | folders

@@ -1,4 +1,4 @@
-"""What README.md says of testing, and `examples/`, as somebody runs them who has just installed it.
+"""The examples of docs/testing-pipelines.md and of `examples/`, run from a fresh installation.
 
 One run of pytest, in a directory with nothing else in it: the plugin is found by its entry point.
 """
@@ -12,17 +12,19 @@ from tests.meta.repository import ROOT
 from tests.meta.test_documents import blocks
 from tests.support.projects import install, run_pytest
 
+PAGE = ROOT / "docs" / "testing-pipelines.md"
+
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory):
-    """What pytest prints: README's example, the same with the cure, and the file in examples/."""
+    """What pytest prints for the page's example, for its cured version, and for examples/."""
     project, installed = (tmp_path_factory.mktemp(name) for name in ("project", "installed"))
     path = install(installed)
     buggy, cure = (
         block.code
-        for block in blocks(ROOT / "README.md")
+        for block in blocks(PAGE)
         if block.language == "python" and "def write(rows, batch, table)" in block.code
     )
     assert buggy.startswith("# test_orders.py\n")
@@ -36,8 +38,8 @@ def test_only_the_buggy_sink_fails_and_only_where_it_writes_twice(printed):
     assert "1 failed, 11 passed" in printed.splitlines()[-1], printed
 
 
-def test_the_failure_is_the_one_that_the_readme_shows(printed):
-    (shown,) = re.findall(r"```text\n(FAILED .*?)```", (ROOT / "README.md").read_text(), re.S)
+def test_the_failure_is_the_one_that_the_page_shows(printed):
+    (shown,) = re.findall(r"```text\n(FAILED .*?)```", PAGE.read_text(), re.S)
     name, _, message = shown.partition(" - AssertionError: ")
 
     assert name in printed
