@@ -156,7 +156,7 @@ def _by_partition(
 
 def _impossible(name: str, got: object) -> InvalidOptionError:
     return InvalidOptionError(
-        f"{name} has an impossible value",
+        f"invalid value for {name}",
         got=repr(got),
         expected="'earliest', 'latest', an offset, or offsets by topic and partition:"
         " {'orders': {0: 5, 1: 7}}",

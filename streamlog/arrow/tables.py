@@ -204,7 +204,7 @@ class _Plan:
         )
         if invalid_timestamps not in ("error", "null"):
             raise InvalidOptionError(
-                "invalid_timestamps has an impossible value",
+                "invalid value for invalid_timestamps",
                 got=repr(invalid_timestamps),
                 expected="error or null",
             )

@@ -102,7 +102,7 @@ class IsolationLevel(Enum):
             return cls(level)
         except ValueError:
             raise InvalidOptionError(
-                "isolation has an impossible value",
+                "invalid value for isolation",
                 got=repr(level),
                 expected=" or ".join(each.value for each in cls),
             ) from None

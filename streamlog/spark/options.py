@@ -1,9 +1,9 @@
 """The options of `format("streamlog")`: one table for both directions, batch and streaming.
 
-Spark hands options over with lower-cased names and text values. `check_options` finds each in
-the table, gives it its real spelling, refuses what nobody knows or what makes no sense in that
-place, and says once which options of Kafka's clients have no meaning without a broker. What the
-values mean is read by `streamlog.spark.source_options` and by the sink.
+Spark passes options with lower-cased names and text values. `check_options` looks each one up in
+the table, restores its spelling, and refuses options that are unknown or not valid in that place.
+Options of Kafka's clients that have no meaning without a broker get one warning per call.
+`streamlog.spark.source_options` and the sink interpret the values.
 """
 
 import difflib
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class Use(Flag):
-    """Where an option may stand."""
+    """Where an option is valid."""
 
     BATCH_READ = auto()
     STREAM_READ = auto()
@@ -45,10 +45,10 @@ class Option(NamedTuple):
 
     Attributes:
         name: Its spelling; Spark ignores the case.
-        use: Where it has a meaning.
-        default: What holds without it, as text; None where there is nothing to say.
-        doc: What it does, in one sentence.
-        ignored_in: Where it is passed over with a warning, as Spark's Kafka source does.
+        use: Where it is valid.
+        default: Its default as text for the documentation; None leaves the cell empty.
+        doc: Its description, one or two sentences.
+        ignored_in: Where it is ignored with a warning, as Spark's Kafka source does.
     """
 
     name: str
@@ -60,14 +60,19 @@ class Option(NamedTuple):
 
 OPTIONS: Final = (
     # ---- both directions ----------------------------------------------------------------------
-    Option("path", Use.ANY, None, "The log root; for reading also a partition directory or file."),
+    Option(
+        "path",
+        Use.ANY,
+        None,
+        "Log root. A reader also accepts a partition directory or a single file.",
+    ),
     # ---- which topics to read -----------------------------------------------------------------
     Option("subscribe", Use.READ, None, "Topics to read, separated by commas."),
     Option(
         "subscribePattern",
         Use.READ,
         None,
-        "A regular expression of Java's over whole topic names.",
+        "Java regular expression that must match the whole topic name.",
     ),
     Option("assign", Use.READ, None, 'Partitions to read: {"orders": [0, 1]}.'),
     # ---- from where to where ------------------------------------------------------------------
@@ -75,14 +80,14 @@ OPTIONS: Final = (
         "startingOffsets",
         Use.READ,
         "latest (stream), earliest (batch)",
-        'earliest, latest, or {"orders": {"0": 23, "1": -2}} with -2 earliest and -1 latest; '
-        "new queries only.",
+        'earliest, latest, or {"orders": {"0": 23, "1": -2}}, where -2 is earliest and -1 '
+        "latest. New queries only.",
     ),
     Option(
         "startingTimestamp",
         Use.READ,
         None,
-        "Starts every partition at its first record of this time (ms) or later.",
+        "Start every partition at its first record with this timestamp (ms) or a later one.",
     ),
     Option(
         "startingOffsetsByTimestamp",
@@ -94,131 +99,148 @@ OPTIONS: Final = (
         "startingOffsetsByTimestampStrategy",
         Use.READ,
         "error",
-        "Where no record is that young: error, or latest to start at the end.",
+        "If a partition has no such record: error, or latest to start at its end.",
     ),
-    Option("endingOffsets", Use.BATCH_READ, "latest", "Where to end, spelled as startingOffsets."),
+    Option(
+        "endingOffsets",
+        Use.BATCH_READ,
+        "latest",
+        "Where to stop, in the format of startingOffsets.",
+    ),
     Option(
         "endingTimestamp",
         Use.BATCH_READ,
         None,
-        "Ends every partition before its first record of this time (ms) or later.",
+        "Stop every partition before its first record with this timestamp (ms) or a later one.",
     ),
     Option(
-        "endingOffsetsByTimestamp", Use.BATCH_READ, None, "The same per partition, as for starting."
+        "endingOffsetsByTimestamp",
+        Use.BATCH_READ,
+        None,
+        "The same per partition, in the format of startingOffsetsByTimestamp.",
     ),
     Option(
         "failOnDataLoss",
         Use.READ,
         "true",
-        "Fails when planned records are gone; false warns and goes on with what is there.",
+        "true: fail if planned records are gone. false: warn and continue with the rest.",
     ),
     # ---- how much at a time -------------------------------------------------------------------
     Option(
         "maxOffsetsPerTrigger",
         Use.STREAM_READ,
         None,
-        "At most so many offsets a trigger, shared out by backlog.",
+        "Maximum offsets per trigger, split in proportion to backlog.",
         ignored_in=Use.BATCH_READ,
     ),
     Option(
         "minOffsetsPerTrigger",
         Use.STREAM_READ,
         None,
-        "Waits for so many new offsets, but not longer than maxTriggerDelay.",
+        "Minimum new offsets per trigger. maxTriggerDelay limits the wait.",
         ignored_in=Use.BATCH_READ,
     ),
     Option(
         "maxTriggerDelay",
         Use.STREAM_READ,
         "15m",
-        "The longest wait for minOffsetsPerTrigger: a number with ms, s, m, h or d.",
+        "Maximum wait for minOffsetsPerTrigger: a number with ms, s, m, h or d.",
         ignored_in=Use.BATCH_READ,
     ),
     Option(
         "maxBytesPerTrigger",
         Use.STREAM_READ,
         None,
-        "About so many stored bytes a trigger, at least one batch of records.",
+        "Approximate maximum of stored bytes per trigger, but at least one batch of records.",
         ignored_in=Use.BATCH_READ,
     ),
-    Option("minPartitions", Use.READ, None, "Cuts the work into at least about so many tasks."),
-    Option("maxRecordsPerPartition", Use.READ, None, "At most so many offsets for one task."),
+    Option("minPartitions", Use.READ, None, "Approximate minimum number of tasks."),
+    Option("maxRecordsPerPartition", Use.READ, None, "Maximum offsets per task."),
     Option(
         "parallelism",
         Use.READ,
         "the CPUs of the driver's machine",
-        "Into how many tasks large ranges are cut when there are fewer partitions.",
+        "Number of tasks to split large ranges into when there are fewer partitions.",
     ),
     # ---- what to read of a record -------------------------------------------------------------
-    Option("includeHeaders", Use.READ, "false", "Adds the column headers."),
-    Option("columns", Use.READ, "all", "Reads only the named columns: value,offset."),
+    Option("includeHeaders", Use.READ, "false", "Add the column headers."),
+    Option("columns", Use.READ, "all", "Read only the named columns: value,offset."),
     Option(
         "invalidTimestamps",
         Use.READ,
         "error",
-        "For times that a Spark timestamp cannot hold: error, or null.",
+        "If a Spark timestamp cannot hold a record's time: error, or null.",
     ),
     Option(
         "maxDecompressedBytes",
         Use.READ,
-        "the topic's streamlog.max.decompressed.bytes, 64 MiB at least",
-        "The most bytes that one compressed batch may unfold to; a larger one is an error.",
+        "the topic's streamlog.max.decompressed.bytes, at least 64 MiB",
+        "Maximum decompressed size of one compressed batch. A larger batch is an error.",
     ),
     Option(
         "kafka.isolation.level",
         Use.READ,
         "read_committed",
-        "read_committed, or read_uncommitted to see open and aborted transactions.",
+        "read_committed, or read_uncommitted to include open and aborted transactions.",
     ),
     Option(
         "kafka.group.id",
         Use.STREAM_READ,
         None,
-        "Records what the query has finished in <root>/.streamlog/readers/<group>.json, from its "
-        "start on: maintenance keeps the rest. One query for each group.",
+        "Record the query's finished offsets in <root>/.streamlog/readers/<group>.json, from "
+        "its start. Maintenance keeps all records that are not finished. One query per group.",
         ignored_in=Use.BATCH_READ,
     ),
     # ---- writing ------------------------------------------------------------------------------
-    Option("topic", Use.WRITE, None, "The topic to write to; without it the column topic says."),
+    Option(
+        "topic",
+        Use.WRITE,
+        None,
+        "Topic to write to. Without it, the column topic names the topic of each row.",
+    ),
     Option("kafka.compression.type", Use.WRITE, "none", "none, gzip, snappy, lz4 or zstd."),
-    Option("kafka.acks", Use.WRITE, "all", "0, 1 or all; all is 1 while there is one replica."),
-    Option("flush.messages", Use.WRITE, "the topic's", "Overrides flush.messages of the topic."),
-    Option("flush.ms", Use.WRITE, "the topic's", "Overrides flush.ms of the topic."),
+    Option(
+        "kafka.acks", Use.WRITE, "all", "0, 1 or all. all means 1 while a topic has one replica."
+    ),
+    Option("flush.messages", Use.WRITE, "the topic's", "Overrides the topic's flush.messages."),
+    Option("flush.ms", Use.WRITE, "the topic's", "Overrides the topic's flush.ms."),
     Option(
         "lock.timeout.ms",
         Use.WRITE,
         "600000",
-        "How long to wait for other writers of a partition; every 10 s a warning names the holder.",
+        "Maximum wait for other writers of a partition. A warning names the holder every 10 s.",
     ),
     Option(
         "txnAppId",
         Use.WRITE,
         "the query's id",
-        "Who writes, for exactly once; each topic written under it counts its own versions.",
+        "Identity of the writer for exactly-once writes. Each topic written under it has "
+        "versions of its own.",
     ),
-    Option("txnVersion", Use.WRITE, "the batch's id", "Which of its writes this is."),
+    Option("txnVersion", Use.WRITE, "the batch's id", "Version of this write under txnAppId."),
     Option(
         "onReplayMismatch",
         Use.WRITE,
         "fail",
-        "When a repeated write has other rows than the first: fail, skip or append.",
+        "If a repeated write has different rows than the first: fail, skip or append.",
     ),
     Option(
         "maintenance",
         Use.WRITE,
         "off",
-        "auto keeps the root in bounds between triggers: retention and compaction as they are due.",
+        "auto: run retention and compaction between triggers when they are due.",
     ),
     Option(
         "checkpointLocation",
         Use.STREAM_WRITE,
         "below the session's",
-        "Spark's own; the sink syncs it, and notes in its folder streamlog what is committed.",
+        "Spark's own option. The sink syncs the checkpoint and records its commits in the "
+        "subdirectory streamlog.",
     ),
-    Option("queryName", Use.STREAM_WRITE, None, "Spark's own."),
+    Option("queryName", Use.STREAM_WRITE, None, "Spark's own option."),
 )
 
-# Spark's Kafka source takes these; without a broker there is nothing that they could change.
+# Spark's Kafka source accepts these; without a broker they would have no effect.
 _WITHOUT_MEANING: Final = frozenset(
     {
         "fetchoffset.numretries",
@@ -227,13 +249,13 @@ _WITHOUT_MEANING: Final = frozenset(
         "groupidprefix",
     }
 )
-# KafkaSourceProvider.validateGeneralOptions refuses these: another option says it, or Spark does it
+# KafkaSourceProvider.validateGeneralOptions refuses these; each value names the alternative.
 _REFUSED: Final = {
-    "kafka.auto.offset.reset": "use startingOffsets, which says where a new query starts",
-    "kafka.key.deserializer": "keys come as binary; cast the column",
-    "kafka.value.deserializer": "values come as binary; cast the column",
-    "kafka.key.serializer": "give the column key as string or binary",
-    "kafka.value.serializer": "give the column value as string or binary",
+    "kafka.auto.offset.reset": "use startingOffsets to set where a new query starts",
+    "kafka.key.deserializer": "keys are binary; cast the column",
+    "kafka.value.deserializer": "values are binary; cast the column",
+    "kafka.key.serializer": "provide the column key as string or binary",
+    "kafka.value.serializer": "provide the column value as string or binary",
     "kafka.enable.auto.commit": "the query's checkpoint keeps the offsets",
     "kafka.interceptor.classes": "there are no clients to intercept",
 }
@@ -250,18 +272,15 @@ _PLACES: Final = {
 
 
 def check_options(options: Mapping[str, str], use: Use) -> dict[str, str]:
-    """Return the options that have a meaning here, by their real names.
+    """Return the options that are valid in `use`, under the names of the table.
 
     Args:
-        options: What the user set, as Spark hands it over; names in any case.
-        use: Where. A union (`Use.READ`) lets pass what has a meaning in any of its places, and
-            leaves the warnings about ignored options to the call that knows the place.
-
-    Returns:
-        Text values by the names of the table.
+        options: The user's options as Spark passes them; names in any case.
+        use: The place. A union (`Use.READ`) accepts options that are valid in any of its places,
+            and leaves warnings about ignored options to the call for the exact place.
 
     Raises:
-        InvalidOptionError: Nobody knows the option, or it makes no sense here.
+        InvalidOptionError: An option is unknown, or not valid in `use`.
     """
     checked: dict[str, str] = {}
     without_meaning: list[str] = []
@@ -281,7 +300,7 @@ def check_options(options: Mapping[str, str], use: Use) -> dict[str, str]:
             raise _unknown(name, use)
     if without_meaning:
         _log.warning(
-            "options without a meaning here, as there is no broker to talk to: %s",
+            "options ignored because there is no broker: %s",
             ", ".join(sorted(without_meaning)),
         )
     return checked
@@ -296,7 +315,7 @@ def _is_meant(option: Option, use: Use) -> bool:
     if option.name.startswith("ending") and use is Use.STREAM_READ:
         raise InvalidOptionError(
             f"option {option.name}: an ending offset is not valid in streaming queries",
-            hint="leave it out, or use spark.read",
+            hint="remove it, or use spark.read",
         )
     places = [text for place, text in _PLACES.items() if place is option.use]
     raise InvalidOptionError(
@@ -321,26 +340,18 @@ def _nearest(key: str, cutoff: float, use: Use = Use.ANY) -> str | None:
 
 
 def parse_boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    """Return the option `name` as true or false.
-
-    Raises:
-        InvalidOptionError: It is neither.
-    """
+    """Return the option `name` as true or false."""
     return parse_choice(options, name, ("true", "false"), default=str(default).lower()) == "true"
 
 
 def parse_choice(
     options: Mapping[str, str], name: str, choices: Iterable[str], *, default: str
 ) -> str:
-    """Return the option `name`, which must be one of `choices` in any case.
-
-    Raises:
-        InvalidOptionError: It is none of them.
-    """
+    """Return the option `name`, which must be one of `choices` in any case."""
     value = options.get(name, default).strip().lower()
     if value not in choices:
         raise InvalidOptionError(
-            f"option {name} has an impossible value",
+            f"invalid value for option {name}",
             got=repr(options[name]),
             expected=" or ".join(choices),
         )
@@ -355,11 +366,7 @@ def parse_integer(
     minimum: int = 1,
     maximum: int = 2**63 - 1,
 ) -> int | None:
-    """Return the option `name` as an integer, or `default` where it is not set.
-
-    Raises:
-        InvalidOptionError: It is no integer, or outside of `minimum` to `maximum`.
-    """
+    """Return the option `name` as an integer from `minimum` to `maximum`, or `default` if unset."""
     text = options.get(name)
     if text is None:
         return default
@@ -369,7 +376,7 @@ def parse_integer(
         value = None
     if value is None or not minimum <= value <= maximum:
         raise InvalidOptionError(
-            f"option {name} has an impossible value",
+            f"invalid value for option {name}",
             got=repr(text),
             expected=f"an integer from {minimum} to {maximum}",
         )
@@ -382,9 +389,6 @@ _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_0
 def parse_duration_ms(options: Mapping[str, str], name: str, *, default: str) -> int:
     """Return the option `name`, a duration such as `15m`, in milliseconds.
 
-    Raises:
-        InvalidOptionError: It is no duration.
-
     Source: org.apache.spark.network.util.JavaUtils.timeStringAs; no unit means milliseconds.
     """
     text = options.get(name, default)
@@ -393,7 +397,7 @@ def parse_duration_ms(options: Mapping[str, str], name: str, *, default: str) ->
     unit = digits[len(number) :] or "ms"
     if not number.strip().isdecimal() or unit not in _UNITS_MS:
         raise InvalidOptionError(
-            f"option {name} has an impossible value",
+            f"invalid value for option {name}",
             got=repr(text),
             expected="a number with ms, s, m, h or d, such as 15m",
         )

@@ -122,7 +122,7 @@ def _compression(options: Mapping[str, str]) -> CompressionType:
         return CompressionType.of(options.get("kafka.compression.type"))
     except UnsupportedCompressionError as error:
         raise InvalidOptionError(
-            "option kafka.compression.type has an impossible value",
+            "invalid value for option kafka.compression.type",
             got=error.got,
             expected=error.expected,
         ) from None

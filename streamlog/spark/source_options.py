@@ -300,7 +300,7 @@ def _parse_offsets(option: str, text: str) -> OffsetRule:
     """Return the rule of `{"orders": {"0": 23}, "clicks": "earliest"}`."""
     if not text.startswith("{"):
         raise InvalidOptionError(
-            f"option {option} has an impossible value",
+            f"invalid value for option {option}",
             got=repr(text[:200]),
             expected='earliest, latest, or JSON such as {"orders": {"0": 23, "1": -2}}',
         )
