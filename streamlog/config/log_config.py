@@ -1,12 +1,13 @@
 """Settings of topics, under Kafka's own keys; those of log roots are in `server_config`.
 
-Each setting stands once, as a field of `LogConfig` or `ServerConfig`: its `setting(...)` names
-Kafka's key, type, default, bounds, meaning, unit and the names a broker's file gives it.
-Reading, checking, describing and the templates in `conf/` all follow from that.
+Each setting is declared once, as a field of `LogConfig` or `ServerConfig`: its `setting(...)` holds
+Kafka's key, type, default, bounds, description, unit, and its names in a broker's file. Reading,
+checking, describing and the templates in `conf/` all derive from that.
 
-A topic's value is looked for in the topic's properties, then in the root's (under the broker's
-name, such as `log.retention.hours`), and is else Kafka's default. An unknown key is refused with
-the nearest known one; a key that Kafka knows and streamlog does not support, with that word.
+The effective value of a topic setting comes from the topic's properties, else from the root's
+(under the broker's name, such as `log.retention.hours`), else from Kafka's default. The error for
+an unknown key suggests the nearest known one; a Kafka key that streamlog does not support is
+reported as such.
 """
 
 from collections.abc import Iterable, Mapping
@@ -83,149 +84,150 @@ class LogConfig:
     # fmt: off
     segment_bytes: int = setting(
         "segment.bytes", INT, at_least(1 << 20),
-        "A segment is rolled before it would grow beyond this.",
+        "A segment rolls before it would exceed this size.",
         default=1 << 30, unit="bytes", broker="log.segment.bytes",
     )
     segment_ms: int = setting(
         "segment.ms", LONG, at_least(1),
-        "A segment is rolled when a record comes that is this much younger than its first batch.",
+        "A segment rolls when a new record is this much later than the segment's first batch.",
         default=7 * 24 * _HOUR_MS, unit="ms", broker=(Synonym("log.roll.ms"), _hours("log.roll")),
     )
     segment_jitter_ms: int = setting(
         "segment.jitter.ms", LONG, at_least(0),
-        "Up to this much is taken off segment.ms by chance, so that not all partitions roll "
-        "at the same time.",
+        "Maximum random reduction of segment.ms, so that partitions do not all roll at the same "
+        "time.",
         default=0, unit="ms", broker=(Synonym("log.roll.jitter.ms"), _hours("log.roll.jitter")),
     )
     segment_index_bytes: int = setting(
         "segment.index.bytes", INT, at_least(4),
-        "A segment is rolled when one of its indexes has grown to this.",
+        "A segment rolls when one of its indexes reaches this size.",
         default=10 << 20, unit="bytes", broker="log.index.size.max.bytes",
     )
     index_interval_bytes: int = setting(
         "index.interval.bytes", INT, at_least(0),
-        "An index gets an entry after this many bytes of the log.",
+        "An index gets an entry after this much of the log.",
         default=4096, unit="bytes", broker="log.index.interval.bytes",
     )
     flush_messages: int = setting(
         "flush.messages", LONG, at_least(1),
-        "The log is synced after this many records: so many can be lost by a power cut.",
+        "The log is synced after this many records. A power cut can lose records after the last "
+        "sync.",
         default=MAX_LONG, unit="records", broker="log.flush.interval.messages",
     )
     flush_ms: int = setting(
         "flush.ms", LONG, at_least(0),
-        "The log is synced after this time: what came in it can be lost by a power cut.",
+        "The log is synced after this time. A power cut can lose records after the last sync.",
         default=MAX_LONG, unit="ms", broker="log.flush.interval.ms",
     )
     retention_bytes: int = setting(
         "retention.bytes", LONG, ANY,
-        "Old segments go while more than this remains in the partition; -1: no limit.",
+        "Old segments are deleted while at least this much remains; -1: no limit.",
         default=-1, unit="bytes", broker="log.retention.bytes",
     )
     retention_ms: int = setting(
         "retention.ms", LONG, at_least(-1),
-        "Segments go whose youngest record is older than this; -1: no limit.",
+        "Segments are deleted when their newest record is older than this; -1: no limit.",
         default=7 * 24 * _HOUR_MS, unit="ms", broker=(
             Synonym("log.retention.ms"), _minutes("log.retention"), _hours("log.retention"),
         ),
     )
     cleanup_policy: frozenset[str] = setting(
         "cleanup.policy", LIST, each_of("compact", "delete"),
-        "What becomes of old records: delete drops whole segments by retention.*, compact keeps "
-        "the last record of each key; both together, or empty for neither.",
+        "Fate of old records: delete removes whole segments according to retention.*, compact "
+        "keeps the last record of each key; set both, or leave it empty for neither.",
         default=frozenset({"delete"}), broker="log.cleanup.policy",
     )
     min_cleanable_dirty_ratio: float = setting(
         "min.cleanable.dirty.ratio", DOUBLE, between(0, 1),
-        "Compaction starts when this share of the log has not been compacted yet.",
+        "Minimum dirty ratio: compaction starts when this share of the log is not compacted yet.",
         default=0.5, broker="log.cleaner.min.cleanable.ratio",
     )
     delete_retention_ms: int = setting(
         "delete.retention.ms", LONG, at_least(0),
-        "How long compaction keeps records without a value (tombstones).",
+        "How long compaction keeps tombstones (records without a value).",
         default=24 * _HOUR_MS, unit="ms", broker="log.cleaner.delete.retention.ms",
     )
     min_compaction_lag_ms: int = setting(
         "min.compaction.lag.ms", LONG, at_least(0),
-        "How long a record stays uncompacted at least.",
+        "Minimum time that a record stays uncompacted.",
         default=0, unit="ms", broker="log.cleaner.min.compaction.lag.ms",
     )
     max_compaction_lag_ms: int = setting(
         "max.compaction.lag.ms", LONG, at_least(1),
-        "How long a record stays uncompacted at most; also rolls segments of compacted topics.",
+        "Maximum time that a record stays uncompacted; also rolls segments of compacted topics.",
         default=MAX_LONG, unit="ms", broker="log.cleaner.max.compaction.lag.ms",
     )
     file_delete_delay_ms: int = setting(
         "file.delete.delay.ms", LONG, at_least(0),
-        "How long the files of a deleted segment stay, for those who still read them.",
+        "How long the files of a deleted segment stay, for readers that still use them.",
         default=60_000, unit="ms", broker="log.segment.delete.delay.ms",
     )
     max_message_bytes: int = setting(
         "max.message.bytes", INT, at_least(0),
-        "The largest batch that may be appended, after compression.",
+        "Maximum size of an appended batch, after compression.",
         default=(1 << 20) + 12, unit="bytes", broker="message.max.bytes",
     )
     streamlog_max_decompressed_bytes: int = setting(
         "streamlog.max.decompressed.bytes", INT, at_least(1),
-        "The most bytes that the records of one compressed batch may decompress to, for writers "
-        "and readers; max.message.bytes where that is more. (Not a key of Kafka's.)",
+        "Maximum decompressed size of one compressed batch, for writers and readers; "
+        "max.message.bytes if that is larger. (Not a Kafka key.)",
         default=DEFAULT_MAX_DECOMPRESSED_BYTES, unit="bytes",
         broker="streamlog.max.decompressed.bytes",
     )
     compression_type: str = setting(
         "compression.type", STRING,
         one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
-        "The codec of the topic's batches; producer: as the writer chose.",
+        "Codec of the topic's batches; producer: the writer's choice.",
         default="producer", broker="compression.type",
     )
     compression_gzip_level: int = setting(
         "compression.gzip.level", INT, one_of(-1, *range(1, 10)),
-        "Level of gzip; -1: the library's own choice.",
+        "gzip level; -1: the library's default.",
         default=-1, broker="compression.gzip.level",
     )
     compression_lz4_level: int = setting(
         "compression.lz4.level", INT, between(1, 17),
-        "Level of lz4.",
+        "lz4 level.",
         default=9, broker="compression.lz4.level",
     )
     compression_zstd_level: int = setting(
         "compression.zstd.level", INT, between(-131072, 22),
-        "Level of zstd.",
+        "zstd level.",
         default=3, broker="compression.zstd.level",
     )
     message_timestamp_type: str = setting(
         "message.timestamp.type", STRING, one_of("CreateTime", "LogAppendTime"),
-        "Whose time the records carry: the writer's, or that of the append.",
+        "Timestamp of a record: CreateTime is set by the writer, LogAppendTime at the append.",
         default="CreateTime", broker="log.message.timestamp.type",
     )
     message_timestamp_before_max_ms: int = setting(
         "message.timestamp.before.max.ms", LONG, at_least(0),
-        "How much older than the append a record's timestamp may be.",
+        "How far a record's timestamp may lie before the time of the append.",
         default=MAX_LONG, unit="ms", broker="log.message.timestamp.before.max.ms",
     )
     message_timestamp_after_max_ms: int = setting(
         "message.timestamp.after.max.ms", LONG, at_least(0),
-        "How much younger than the append a record's timestamp may be.",
+        "How far a record's timestamp may lie after the time of the append.",
         default=_HOUR_MS, unit="ms", broker="log.message.timestamp.after.max.ms",
     )
     preallocate: bool = setting(
         "preallocate", BOOLEAN, only("false"),
-        "Whether new segments take their full size on the disk at once.",
+        "Whether new segments are allocated at full size.",
         default=False, broker="log.preallocate",
     )
     min_insync_replicas: int = setting(
         "min.insync.replicas", INT, only("1"),
-        "How many replicas must have a record before acks=all is answered.",
+        "Number of replicas that must have a record before acks=all is acknowledged.",
         default=1, broker="min.insync.replicas",
     )
     unclean_leader_election_enable: bool = setting(
         "unclean.leader.election.enable", BOOLEAN, only("false"),
-        "Whether a replica that is behind may become leader.",
+        "Whether an out-of-sync replica may become leader.",
         default=False, broker="unclean.leader.election.enable",
     )
     internal_segment_bytes: int | None = setting(
         "internal.segment.bytes", INT, at_least(1),
-        "In place of segment.bytes and free of its lower bound, for tests.",
+        "Replaces segment.bytes without its lower bound, for tests.",
         default=None, unit="bytes",
     )
     # fmt: on
@@ -340,8 +342,8 @@ def _topic_key_error(key: str, path: str | None) -> InvalidConfigError:
 def topic_template() -> str:
     """Return a text with every key of a topic, commented out with Kafka's default."""
     head = (
-        "Settings of a topic. Kafka's defaults are shown. Give them to a new topic with "
-        "streamlog topics create TOPIC --config KEY=VALUE; a topic's own stand in "
+        "Topic settings with Kafka's defaults. Set them on a new topic with streamlog topics "
+        "create TOPIC --config KEY=VALUE; the settings of a topic are stored in "
         "ROOT/.streamlog/topics/TOPIC.properties."
     )
     keys = [each for each in settings_of(LogConfig).items() if each[1].default is not None]

@@ -1,8 +1,8 @@
-"""Settings of log roots, and the defaults these have for their topics, under a broker's keys.
+"""Settings of log roots and their defaults for topics, under a broker's keys.
 
-Declared like those of topics, see `streamlog.config.log_config`. A key in a root's file is one of
-its own or a broker's name for a topic's setting (`log.retention.hours`); where several keys set the
-same value, the finest unit wins.
+They are declared like topic settings, see `streamlog.config.log_config`. A key in a root's file is
+a root setting or a broker's name for a topic setting (`log.retention.hours`). If several keys set
+the same value, the one with the finest unit wins.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ _NO_LIMIT: Final = 1.7976931348623157e308  # java.lang.Double.MAX_VALUE
 
 
 class ConfigSource(Enum):
-    """Where a setting in force comes from; each gives way to those before it."""
+    """Origin of an effective setting; each is overridden by those listed before it."""
 
     TOPIC = "topic"
     SERVER = "server"
@@ -45,7 +45,7 @@ class ConfigSource(Enum):
 
 
 class ConfigEntry(NamedTuple):
-    """A setting in force, as text, and where it comes from."""
+    """An effective setting, as text, and its origin."""
 
     key: str
     value: str
@@ -54,25 +54,13 @@ class ConfigEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """Settings of a log root, and the defaults it has for its topics; checked when made.
+    """Settings of a log root and its defaults for topics; checked on creation.
 
-    Args:
-        num_partitions: Of topics made without a number.
-        auto_create_topics_enable: Whether writing to a missing topic makes it.
-        producer_id_expiration_ms: When an idle producer's sequence is forgotten.
-        log_retention_check_interval_ms: How often maintenance looks for what may go.
-        log_cleaner_enable: Whether maintenance compacts.
-        log_cleaner_backoff_ms: How often it looks for what may be compacted.
-        log_cleaner_dedupe_buffer_size: Memory for the keys of one round of compaction.
-        log_cleaner_io_buffer_load_factor: How full that may get.
-        log_cleaner_io_max_bytes_per_second: How fast compaction reads and writes.
-        offsets_retention_minutes: When a reader that is silent counts no more.
-        streamlog_lock_timeout_ms: How long a writer waits for another one.
-        streamlog_readers_max_bytes: How much of a partition readers may hold back; -1: no limit.
-        topic_defaults: Topic keys that the root sets, as text.
+    Args: one for each key of a root, `num_partitions` for `num.partitions`; and `topic_defaults`,
+        the topic keys that the root sets, as text.
 
     Raises:
-        InvalidConfigError: A value is of the wrong kind or outside its bounds.
+        InvalidConfigError: A value has the wrong type or is out of bounds.
 
     Source: org.apache.kafka.server.config.ServerConfigs, ServerLogConfigs; Kafka 4.2.
     """
@@ -80,64 +68,64 @@ class ServerConfig:
     # fmt: off
     num_partitions: int = setting(
         "num.partitions", INT, at_least(1),
-        "How many partitions a topic gets that is made without saying so.",
+        "Number of partitions of a topic that is created without a number.",
         default=1,
     )
     auto_create_topics_enable: bool = setting(
         "auto.create.topics.enable", BOOLEAN, ANY,
-        "Whether writing to a missing topic makes it (Kafka's default is true).",
+        "Whether writing to a missing topic creates it (Kafka's default is true).",
         default=False,
     )
     producer_id_expiration_ms: int = setting(
         "producer.id.expiration.ms", INT, at_least(1),
-        "How long after its last append a producer's sequence is remembered.",
+        "How long the sequence of a producer is kept after its last append.",
         default=24 * _HOUR_MS, unit="ms",
     )
     log_retention_check_interval_ms: int = setting(
         "log.retention.check.interval.ms", LONG, at_least(1),
-        "How often maintenance between triggers looks for records that may go.",
+        "Interval at which maintenance between triggers checks for records to delete.",
         default=5 * _MINUTE_MS, unit="ms",
     )
     log_cleaner_enable: bool = setting(
         "log.cleaner.enable", BOOLEAN, ANY,
-        "Whether maintenance compacts topics whose cleanup.policy has compact.",
+        "Whether maintenance compacts topics whose cleanup.policy contains compact.",
         default=True,
     )
     log_cleaner_backoff_ms: int = setting(
         "log.cleaner.backoff.ms", LONG, at_least(0),
-        "How often maintenance between triggers looks for topics to compact.",
+        "Interval at which maintenance between triggers checks for topics to compact.",
         default=15_000, unit="ms",
     )
     log_cleaner_dedupe_buffer_size: int = setting(
         "log.cleaner.dedupe.buffer.size", LONG, at_least(1 << 20),
-        "Memory for the keys of one round of compaction; more keys take more rounds.",
+        "Memory for the keys of one compaction round; more keys take more rounds.",
         default=128 << 20, unit="bytes",
     )
     log_cleaner_io_buffer_load_factor: float = setting(
         "log.cleaner.io.buffer.load.factor", DOUBLE, between(0, 1),
-        "How full that memory may get: the fuller, the slower is a search in it.",
+        "Maximum fill ratio of that memory; a higher ratio makes lookups slower.",
         default=0.9,
     )
     log_cleaner_io_max_bytes_per_second: float = setting(
         "log.cleaner.io.max.bytes.per.second", DOUBLE, at_least(0),
-        "How fast compaction reads and writes at most.",
+        "Maximum rate at which compaction reads and writes.",
         default=_NO_LIMIT, unit="bytes per second",
     )
     offsets_retention_minutes: int = setting(
         "offsets.retention.minutes", INT, at_least(1),
-        "A reader that has not moved for this long counts no more: nothing is kept for it.",
+        "A reader that has not advanced for this long expires: maintenance keeps nothing for it.",
         default=7 * 24 * 60, unit="minutes",
     )
     streamlog_lock_timeout_ms: int = setting(
         "streamlog.lock.timeout.ms", LONG, at_least(0),
-        "How long a writer waits for a lock that another one holds, a partition's or that of the "
-        "commits of an app. Spark's writers have an option of their own. (Not a key of Kafka's.)",
+        "How long a writer waits for a lock that another writer holds, of a partition or of an "
+        "app's commits. Spark's writers have their own option. (Not a Kafka key.)",
         default=30_000, unit="ms",
     )
     streamlog_readers_max_bytes: int = setting(
         "streamlog.readers.max.bytes", LONG, at_least(-1),
-        "How many bytes of a partition recorded readers may keep from being deleted, counted from "
-        "the log end; -1: no limit. (Not a key of Kafka's.)",
+        "Maximum bytes of a partition that recorded readers may protect from deletion, counted "
+        "from the log end; -1: no limit. (Not a Kafka key.)",
         default=-1, unit="bytes",
     )
     # fmt: on
@@ -242,9 +230,9 @@ def _topic_defaults(properties: Mapping[str, ConfigValue], path: str | None) -> 
 def server_template() -> str:
     """Return the text of a new root's `server.properties`: every key, commented out."""
     head = (
-        "Settings of this log root, and the defaults it has for its topics, under the names that "
-        "Kafka's brokers use. Kafka's defaults are shown; take a # away to change one. A topic's "
-        "own settings come first: streamlog topics describe TOPIC shows what is in force."
+        "Settings of this log root and its defaults for topics, under the names that Kafka's "
+        "brokers use. Kafka's defaults are shown; remove a # to change one. Topic settings "
+        "override them: streamlog topics describe TOPIC shows the effective values."
     )
     own = settings_of(ServerConfig).items()
     topics = [

@@ -202,7 +202,7 @@ def format_template(head: str, keys: Iterable[tuple[str, Setting]]) -> str:
     """
     blocks = [_comment(head)]
     for key, each in keys:
-        unit = f" In {each.unit}." if each.unit else ""
+        unit = f" Unit: {each.unit}." if each.unit else ""
         blocks.append(f"{_comment(each.doc + unit)}#{key}={text_of(each.default)}\n")
     return "\n".join(blocks)
 
