@@ -37,8 +37,9 @@ from streamlog.records.layout import (
 )
 from streamlog.records.legacy_layout import MIN_MESSAGE_SIZE
 from streamlog.records.scanner import PIECE_SIZE, BatchScanner, claimed_size
-from streamlog.segment.header_walk import CONTINUE, FOUND, NO_PROMISE, UNSOUND, walk
+from streamlog.segment.header_walk import walk
 from streamlog.segment.offset_index import IndexEntry
+from streamlog.segment.walk_layout import CONTINUE, FOUND, NO_PROMISE, UNSOUND
 
 __all__ = [
     "CHUNK_SIZE",

@@ -14,24 +14,15 @@ from streamlog.records.layout import (
 )
 from streamlog.records.legacy_layout import MIN_MESSAGE_SIZE
 from streamlog.records.plain_headers import FEW, MIN_LENGTHS, numba_is_loaded
+from streamlog.segment.walk_layout import (
+    CONTINUE,
+    FOUND,
+    NO_PROMISE,
+    WALK_PROMISED,
+    WALK_WIDTH,
+)
 
-__all__ = ["CONTINUE", "ENTRY_MISSED", "FOUND", "NO_PROMISE", "UNSOUND", "HeaderWalk", "walk"]
-
-# How a walk ends; `kernels.find_batch` returns these.
-FOUND: Final = 0
-CONTINUE: Final = -1  # the batch is not among those whose headers are in the buffer
-UNSOUND: Final = -2  # no batch of any format can start there
-ENTRY_MISSED: Final = -3  # the batch that the index promised is not there
-
-NO_PROMISE: Final = -1
-
-# Places in what `kernels.find_batch` fills.
-WALK_POSITION: Final = 0
-WALK_PROMISED: Final = 1
-WALK_BASE_OFFSET: Final = 2
-WALK_LAST_OFFSET: Final = 3
-WALK_SIZE: Final = 4
-WALK_WIDTH: Final = 5
+__all__ = ["HeaderWalk", "walk"]
 
 _PREFIX: Final = struct.Struct(">qiiB")  # base offset, length, epoch or CRC-32, magic
 _DELTA: Final = struct.Struct(">i")

@@ -41,7 +41,7 @@ from streamlog.records.table import (
     POSITION,
     SIZE,
 )
-from streamlog.segment.header_walk import (
+from streamlog.segment.walk_layout import (
     CONTINUE,
     ENTRY_MISSED,
     FOUND,

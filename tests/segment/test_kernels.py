@@ -10,17 +10,17 @@ from streamlog.records.batch import scan_batches
 from streamlog.records.record import Record
 from streamlog.records.table import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, WIDTH
 from streamlog.segment import kernels, reference
-from streamlog.segment.header_walk import (
+from streamlog.segment.header_walk import walk
+from streamlog.segment.indexes import IndexState, choose_entries
+from streamlog.segment.walk import plain_count_in_order
+from streamlog.segment.walk_layout import (
     CONTINUE,
     ENTRY_MISSED,
     FOUND,
     NO_PROMISE,
     UNSOUND,
     WALK_WIDTH,
-    walk,
 )
-from streamlog.segment.indexes import IndexState, choose_entries
-from streamlog.segment.walk import plain_count_in_order
 from tests.support.messages import message_set
 from tests.support.segments import BatchPlan, make_batches
 
