@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
+from streamlog.arrow.log_view import OffsetRange, PartitionBounds, TopicChoice
 from streamlog.clock import Clock, SystemClock
 from streamlog.errors import UnknownTopicError
 from streamlog.fs.api import FileSystem
@@ -22,8 +23,6 @@ from streamlog.root.directories import stat_directory
 from streamlog.root.topics import find_partitions, unknown_topic_error
 from streamlog.segment.filenames import parse_log_file_name
 from streamlog.segment.txn_index import AbortedTxn
-from streamlog.spark.planning import OffsetRange, PartitionBounds
-from streamlog.spark.source_options import TopicChoice
 from streamlog.topic import TopicPartition
 
 __all__ = ["Subscription", "check_topics"]

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
+from streamlog.arrow.log_view import EARLIEST, LATEST, OffsetRange, PartitionBounds
 from streamlog.arrow.subscription import Subscription
 from streamlog.clock import epoch_ms
 from streamlog.errors import InvalidOptionError, OffsetOutOfRangeError
-from streamlog.spark.planning import OffsetRange, PartitionBounds
-from streamlog.spark.source_options import EARLIEST, LATEST
 from streamlog.topic import TopicPartition
 
 __all__ = ["Offsets", "TableRange"]

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from streamlog.arrow.decoder import ArrowDecoder
+from streamlog.arrow.log_view import TopicChoice
 from streamlog.arrow.reading import PlannedRange, read_ranges
 from streamlog.arrow.schema import choose_columns
 from streamlog.arrow.subscription import Subscription
@@ -33,7 +34,6 @@ from streamlog.partition.reader import LogReader
 from streamlog.records.layout import MAX_INT32
 from streamlog.records.record import IsolationLevel
 from streamlog.root.topics import check_decompressed_bytes, find_partitions
-from streamlog.spark.source_options import TopicChoice
 from streamlog.topic import TopicPartition, check_topic_name
 
 __all__ = ["read_arrow", "read_table"]

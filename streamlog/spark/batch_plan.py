@@ -2,10 +2,11 @@
 
 import logging
 
+from streamlog.arrow.log_view import OffsetRange
 from streamlog.arrow.losses import LossReporter
 from streamlog.arrow.subscription import Subscription
 from streamlog.errors import OffsetOutOfRangeError
-from streamlog.spark.planning import OffsetRange, resolve_rule
+from streamlog.spark.planning import resolve_rule
 from streamlog.spark.source_options import SourceOptions
 
 __all__ = ["plan_batch"]

@@ -11,18 +11,22 @@ bounds of each partition, taken together, and questions that its indexes answer.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
-from streamlog.arrow.losses import DataLoss, range_losses
+from streamlog.arrow.log_view import EARLIEST, LATEST, LogView, OffsetRange, PartitionBounds
+from streamlog.arrow.losses import (
+    DataLoss,
+    made_again,
+    partitions_deleted,
+    start_reset,
+    unreadable,
+)
 from streamlog.errors import InvalidOptionError, OffsetOutOfRangeError
 from streamlog.query.offsets import SourceOffset
-from streamlog.spark.source_options import EARLIEST, LATEST, OffsetRule
+from streamlog.spark.source_options import OffsetRule
 from streamlog.topic import TopicPartition
 
 __all__ = [
-    "LogView",
-    "OffsetRange",
-    "PartitionBounds",
     "ResolvedOffsets",
     "begin_of",
     "describe_offsets",
@@ -31,6 +35,7 @@ __all__ = [
     "plan_ranges",
     "plan_tasks",
     "resolve_rule",
+    "start_losses",
 ]
 
 # A task costs Spark 25 to 50 ms, as long as some 8 MiB of records take: measured on 2 cores.
@@ -40,66 +45,6 @@ LARGE_TASK_BYTES: Final = 256 << 20
 # What an offset weighs at least, however well its record is compressed: Spark's own share.
 OFFSET_WEIGHT: Final = 64
 _MAX_PARTS: Final = 1000
-
-
-class PartitionBounds(NamedTuple):
-    """The offsets of one partition at one moment.
-
-    Attributes:
-        log_start_offset: The first record there is.
-        end_offset: How far the isolation level lets read.
-        log_end_offset: Behind the last record.
-    """
-
-    log_start_offset: int
-    end_offset: int
-    log_end_offset: int
-
-
-class OffsetRange(NamedTuple):
-    """A part of one partition: from an offset up to another one, which is not in it."""
-
-    topic: str
-    partition: int
-    start_offset: int
-    end_offset: int
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """The partition it is a part of."""
-        return TopicPartition(self.topic, self.partition)
-
-    @property
-    def length(self) -> int:
-        """How many offsets it has; records may be fewer."""
-        return self.end_offset - self.start_offset
-
-
-class LogView(Protocol):
-    """The wanted partitions as they were at one moment, and what their indexes can tell."""
-
-    bounds: Mapping[TopicPartition, PartitionBounds]
-    topic_ids: Mapping[str, str]
-
-    def epoch_before(self, partition: TopicPartition, offset: int) -> int:
-        """Return the leader epoch of the record before `offset`, -1 where none is known."""
-        ...
-
-    def end_of_epoch(self, partition: TopicPartition, epoch: int) -> int | None:
-        """Return where a leader epoch ends: 0 for one the log never had, None for unknown."""
-        ...
-
-    def offset_for_timestamp(self, partition: TopicPartition, timestamp: int) -> int | None:
-        """Return the first offset whose timestamp (ms) is at least `timestamp`, or None."""
-        ...
-
-    def size_of(self, part: OffsetRange) -> int:
-        """Return about how many bytes a range has."""
-        ...
-
-    def split(self, part: OffsetRange, parts: int) -> list[OffsetRange]:
-        """Cut a range at ends of batches into at most `parts` of about equal bytes."""
-        ...
 
 
 # ---- where to start, where to end ---------------------------------------------------------------
@@ -273,11 +218,11 @@ def plan_ranges(
 
     Source: KafkaOffsetReaderAdmin.getOffsetRangesFromResolvedOffsets.
     """
-    losses = range_losses(view, start, end)
+    losses = _range_losses(view, start, end)
     ranges = []
     for partition, stop in sorted(end.offsets.items()):
         bounds = view.bounds.get(partition)
-        if bounds is None or _is_other_topic(view, partition, end):
+        if bounds is None or _is_other_topic(view, partition.topic, end):
             continue
         begin = begin_of(view, partition, start)
         part = OffsetRange(
@@ -291,13 +236,13 @@ def plan_ranges(
 def begin_of(view: LogView, partition: TopicPartition, start: SourceOffset) -> int:
     """Return where a partition is read from: `start`, or its beginning where that is another."""
     offset = start.offsets.get(partition)
-    if offset is None or _is_other_topic(view, partition, start):
+    if offset is None or _is_other_topic(view, partition.topic, start):
         return view.bounds[partition].log_start_offset
     return offset
 
 
-def _is_other_topic(view: LogView, partition: TopicPartition, offset: SourceOffset) -> bool:
-    before, now = offset.topic_ids.get(partition.topic), view.topic_ids.get(partition.topic)
+def _is_other_topic(view: LogView, topic: str, offset: SourceOffset) -> bool:
+    before, now = offset.topic_ids.get(topic), view.topic_ids.get(topic)
     return before is not None and now is not None and before != now
 
 
@@ -311,6 +256,99 @@ def describe_offsets(view: LogView, offsets: Mapping[TopicPartition, int]) -> So
         offsets=dict(offsets),
         leader_epochs={partition: epoch for partition, epoch in epochs.items() if epoch >= 0},
         topic_ids={topic: view.topic_ids[topic] for topic in topics if topic in view.topic_ids},
+    )
+
+
+# ---- losses ----------------------------------------------------------------------------------
+def start_losses(view: LogView, start: SourceOffset) -> list[DataLoss]:
+    """Return what is gone since a query stopped at `start`, the records behind it included."""
+    losses = _lost_partitions(view, start)
+    for partition, offset in sorted(start.offsets.items()):
+        bounds = view.bounds.get(partition)
+        if bounds is None or _is_other_topic(view, partition.topic, start):
+            continue
+        if offset > bounds.log_end_offset:
+            losses.append(_went_back(partition, offset, bounds.log_end_offset))
+        elif (loss := _lost_by_epoch(view, partition, start)) is not None:
+            losses.append(loss)
+        elif offset < bounds.log_start_offset:
+            losses.append(start_reset(partition, offset, bounds.log_start_offset))
+    for partition in sorted(set(view.bounds) - set(start.offsets)):
+        first = view.bounds[partition].log_start_offset
+        if first > 0:
+            losses.append(_added_late(partition, first))
+    return losses
+
+
+def _range_losses(view: LogView, start: SourceOffset, end: SourceOffset) -> list[DataLoss]:
+    """Return what is gone of the records between two offsets that were planned together."""
+    gone = sorted(set(start.offsets) - set(end.offsets))
+    losses = [partitions_deleted(gone)] if gone else []
+    losses += _lost_partitions(view, end)
+    for partition, stop in sorted(end.offsets.items()):
+        bounds = view.bounds.get(partition)
+        if bounds is None or _is_other_topic(view, partition.topic, end):
+            continue
+        begin = start.offsets.get(partition)
+        if begin is None:
+            if bounds.log_start_offset > 0:
+                losses.append(_added_late(partition, bounds.log_start_offset))
+        elif _is_other_topic(view, partition.topic, start):
+            losses.append(made_again(partition.topic))
+        elif stop < begin:
+            losses.append(_went_back(partition, begin, stop))
+        elif begin < bounds.log_start_offset and begin < stop:
+            losses.append(start_reset(partition, begin, bounds.log_start_offset))
+        elif (loss := _lost_by_epoch(view, partition, start)) is not None:
+            losses.append(loss)
+        if stop > bounds.log_end_offset:
+            losses.append(unreadable(partition, bounds.log_end_offset, stop))
+        elif (loss := _lost_by_epoch(view, partition, end)) is not None:
+            losses.append(loss)
+    return list(dict.fromkeys(losses))
+
+
+def _lost_partitions(view: LogView, offset: SourceOffset) -> list[DataLoss]:
+    losses = []
+    gone = sorted(set(offset.offsets) - set(view.bounds))
+    if gone:
+        losses.append(partitions_deleted(gone))
+    topics = {partition.topic for partition in offset.offsets if partition in view.bounds}
+    losses += [
+        made_again(topic) for topic in sorted(topics) if _is_other_topic(view, topic, offset)
+    ]
+    return losses
+
+
+def _lost_by_epoch(
+    view: LogView, partition: TopicPartition, position: SourceOffset
+) -> DataLoss | None:
+    """Tell whether the records before an offset are others than those that were read."""
+    epoch = position.leader_epochs.get(partition)
+    if epoch is None:
+        return None
+    end = view.end_of_epoch(partition, epoch)
+    offset = position.offsets[partition]
+    if end is None or end >= offset:
+        return None
+    return DataLoss(
+        "LOG_TRUNCATED",
+        f"Partition {partition} was read up to offset {offset} in leader epoch {epoch}, which now "
+        f"ends at {end}: a power cut or a truncation took the records between.",
+    )
+
+
+def _went_back(partition: TopicPartition, before: int, now: int) -> DataLoss:
+    return DataLoss(
+        "PARTITION_OFFSET_CHANGED",
+        f"Partition {partition} offset was changed from {before} to {now}.",
+    )
+
+
+def _added_late(partition: TopicPartition, first: int) -> DataLoss:
+    return DataLoss(
+        "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
+        f"Added partition {partition} starts from {first} instead of 0.",
     )
 
 

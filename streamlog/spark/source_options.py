@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from streamlog.arrow.log_view import EARLIEST, LATEST, TopicChoice
 from streamlog.arrow.schema import choose_columns
 from streamlog.config.settings import MAX_INT
 from streamlog.errors import InvalidOptionError
@@ -29,45 +30,11 @@ from streamlog.spark.options import (
 )
 from streamlog.topic import TopicPartition, check_topic_name, parse_partition_directory
 
-__all__ = ["EARLIEST", "LATEST", "OffsetRule", "SourceOptions", "TopicChoice", "TriggerLimits"]
+__all__ = ["OffsetRule", "SourceOptions", "TriggerLimits"]
 
-LATEST: Final = -1  # KafkaOffsetRangeLimit.LATEST
-EARLIEST: Final = -2  # KafkaOffsetRangeLimit.EARLIEST
 _NAMED: Final = {"latest": LATEST, "earliest": EARLIEST}
 _STRATEGIES: Final = ("subscribe", "subscribePattern", "assign")
-# Topic.INTERNAL_TOPICS: a pattern does not match them, as in Kafka's clients; nor the controller's
-# log on a broker's disk (Topic.CLUSTER_METADATA_TOPIC_NAME), which no client ever sees
-_INTERNAL: Final = frozenset(
-    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
-)
 _GROUP: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicChoice:
-    """Which topics and partitions to read: one of three ways to say it is set.
-
-    Attributes:
-        topics: Names (`subscribe`).
-        pattern: A regular expression of Java's over whole names (`subscribePattern`).
-        partitions: Partitions (`assign`).
-    """
-
-    topics: tuple[str, ...] = ()
-    pattern: str | None = None
-    partitions: tuple[TopicPartition, ...] = ()
-
-    def wants(self, topic: str, partition: int) -> bool:
-        """Tell whether a partition that is there is to be read."""
-        if self.pattern is not None:
-            from streamlog.spark.java_pattern import matches_topic
-
-            return topic not in _INTERNAL and matches_topic(self.pattern, topic)
-        return topic in self.topics or (topic, partition) in self.partitions
-
-    def required(self) -> tuple[str, ...]:
-        """Return the topics that must be there; none where a pattern decides."""
-        return self.topics or tuple(dict.fromkeys(topic for topic, _ in self.partitions))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +198,7 @@ def _parse_choice_of_topics(given: Mapping[str, str], path: str) -> TopicChoice:
         return TopicChoice(topics=tuple(check_topic_name(topic) for topic in topics))
     if named[0] == "assign":
         return TopicChoice(partitions=_parse_assign(text))
-    from streamlog.spark.java_pattern import JavaPattern
+    from streamlog.arrow.java_pattern import JavaPattern
 
     JavaPattern.parse(text)
     return TopicChoice(pattern=text)

@@ -29,7 +29,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from streamlog.arrow.losses import LossReporter, start_losses
+from streamlog.arrow.losses import LossReporter
 from streamlog.clock import Clock, SystemClock
 from streamlog.query.offsets import (
     SourceOffset,
@@ -44,6 +44,7 @@ from streamlog.spark.planning import (
     limit_offsets,
     plan_ranges,
     resolve_rule,
+    start_losses,
 )
 from streamlog.spark.source_options import SourceOptions
 from streamlog.spark.tasks import pack_tasks, read_task

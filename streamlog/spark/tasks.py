@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from streamlog.spark.planning import OffsetRange, plan_tasks
+from streamlog.arrow.log_view import OffsetRange
+from streamlog.spark.planning import plan_tasks
 from streamlog.spark.source_options import SourceOptions
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 
+from streamlog.arrow.log_view import OffsetRange, PartitionBounds, TopicChoice
 from streamlog.arrow.subscription import IDLE_PART, LOOK_EVERY_MS, Subscription
 from streamlog.arrow.tables import read_table
 from streamlog.clock import ManualClock
@@ -12,8 +13,6 @@ from streamlog.fs.local import LocalFileSystem
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.control import ControlRecordType, EndTransactionMarker, build_marker
 from streamlog.records.record import IsolationLevel, Record
-from streamlog.spark.planning import OffsetRange, PartitionBounds
-from streamlog.spark.source_options import TopicChoice
 from streamlog.topic import TopicPartition
 
 P0 = TopicPartition("orders", 0)

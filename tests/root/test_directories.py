@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from streamlog import read_table
+from streamlog.arrow.log_view import TopicChoice
 from streamlog.arrow.subscription import Subscription
 from streamlog.clock import ManualClock, SystemClock
 from streamlog.errors import InvalidRequestError, StorageError, StreamLogError
@@ -25,7 +26,6 @@ from streamlog.root.partition_log import PartitionLog
 from streamlog.root.registry import alter_topic, create_topic, delete_topic, ensure_partition
 from streamlog.root.roots import make_root
 from streamlog.root.topics import find_partitions, partition_directories
-from streamlog.spark.source_options import TopicChoice
 from streamlog.topic import TopicPartition
 from tests.support.crash import every_crash_point
 

@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamlog.arrow.log_view import EARLIEST, LATEST, OffsetRange, PartitionBounds
 from streamlog.errors import InvalidOptionError, OffsetOutOfRangeError
 from streamlog.query.offsets import SourceOffset
 from streamlog.spark.planning import (
     LARGE_TASK_BYTES,
     OFFSET_WEIGHT,
     SMALL_TASK_BYTES,
-    OffsetRange,
-    PartitionBounds,
     describe_offsets,
     limit_bytes,
     limit_offsets,
@@ -22,7 +21,7 @@ from streamlog.spark.planning import (
     plan_tasks,
     resolve_rule,
 )
-from streamlog.spark.source_options import EARLIEST, LATEST, OffsetRule
+from streamlog.spark.source_options import OffsetRule
 from streamlog.topic import TopicPartition
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)

@@ -4,10 +4,11 @@ import os
 
 import pytest
 
+from streamlog.arrow.log_view import EARLIEST, LATEST
 from streamlog.errors import InvalidOptionError, InvalidTopicError
 from streamlog.records.record import IsolationLevel
 from streamlog.spark.options import Use
-from streamlog.spark.source_options import EARLIEST, LATEST, SourceOptions, TriggerLimits
+from streamlog.spark.source_options import SourceOptions, TriggerLimits
 from streamlog.topic import TopicPartition
 
 

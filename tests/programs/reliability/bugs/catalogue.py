@@ -175,7 +175,7 @@ BUGS: Final = (
              "Place.OTHER,          _,                  OnMismatch.FAIL,   Verdict.SKIP"),
     ), "crashes", ("commit", "commit other", TROUBLE, "append")),
     Bug("31 a source goes back with the end of the log", (
-        Edit("streamlog.arrow.losses",
+        Edit("streamlog.spark.planning",
              "        if offset > bounds.log_end_offset:\n", "        if False:\n"),
     ), "pytest", ("tests/spark/test_stream_reader.py::test_end_that_went_back",)),
     Bug("32 a number is read past the end of its record", (

@@ -5,8 +5,8 @@ import time
 import pytest
 from pyspark.errors import IllegalArgumentException
 
+from streamlog.arrow.java_pattern import JavaPattern, matches_topic
 from streamlog.errors import InvalidOptionError
-from streamlog.spark.java_pattern import JavaPattern, matches_topic
 
 NAMES = [
     *(
