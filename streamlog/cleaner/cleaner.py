@@ -17,9 +17,7 @@ from collections.abc import Callable
 
 from streamlog.cleaner.choosing import Cleanable, find_cleanable
 from streamlog.cleaner.offset_map import OffsetMap
-from streamlog.cleaner.report import CleanReport
-from streamlog.cleaner.round import CleaningRound
-from streamlog.cleaner.throttle import Throttle
+from streamlog.cleaner.round import CleaningRound, CleanReport, Throttle
 from streamlog.errors import CorruptDataError, InvalidRecordError, StreamLogError
 from streamlog.fs.api import FileLock
 from streamlog.partition.checkpoints import read_cleaner_offsets

@@ -11,17 +11,18 @@ Source: org.apache.kafka.storage.internals.log.Cleaner.
 """
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
 
-from streamlog.cleaner.choosing import Cleanable
-from streamlog.cleaner.grouping import group_segments
-from streamlog.cleaner.mapping import CHUNK_SIZE, map_offsets
+import numpy as np
+
+from streamlog.cleaner.choosing import Cleanable, segments_between
 from streamlog.cleaner.offset_map import OffsetMap
-from streamlog.cleaner.report import CleanReport
-from streamlog.cleaner.rules import KeepRules, last_records
-from streamlog.cleaner.throttle import Throttle
-from streamlog.cleaner.transactions import CleanedTransactions
+from streamlog.cleaner.rules import CleanedTransactions, KeepRules, last_records
 from streamlog.clock import Clock
+from streamlog.config.log_config import LogConfig
 from streamlog.errors import FileMissingError, StorageError, UnavailableError
 from streamlog.fs.api import FileSystem
 from streamlog.partition.checkpoints import write_cleaner_offsets
@@ -29,15 +30,211 @@ from streamlog.partition.leftovers import remove_cleaned
 from streamlog.partition.read import aborted_between
 from streamlog.partition.segments import Segments
 from streamlog.records.filter import filter_batches, locate
+from streamlog.records.layout import MAX_INT32
+from streamlog.records.slots import RecordSlots
+from streamlog.records.table import BatchTable
 from streamlog.root.partition_log import PartitionLog
 from streamlog.segment.file_records import Chunk, FileRecords
 from streamlog.segment.filenames import SegmentSuffix
+from streamlog.segment.offset_index import OFFSET_ENTRY_SIZE
 from streamlog.segment.segment import Segment
+from streamlog.segment.time_index import TIME_ENTRY_SIZE
 from streamlog.segment.walk import sound_chunks
+from streamlog.topic import TopicPartition
 
-__all__ = ["CleaningRound"]
+__all__ = ["CleanReport", "CleaningRound", "Throttle"]
+
+CHUNK_SIZE: Final = 1 << 20  # of a log file, read at a time
+_WORTH_WAITING_MS: Final = 10  # sleeping has a grain
 
 _logger = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True, slots=True)
+class CleanReport:
+    """What a round of cleaning did, or has done so far.
+
+    Attributes:
+        topic_partition: The partition.
+        first_dirty_offset: Where the dirty section started.
+        end_offset: Where the next one starts: all before it is cleaned. Before the keys are all
+            known, where this one ends at the latest.
+        is_finished: Whether the round came to its end.
+        keys: How many keys the dirty section has.
+        is_map_full: Whether they did not all fit, so that another round is due.
+        bytes_indexed: Bytes read to learn the keys.
+        bytes_read: Bytes of the segments that were cleaned.
+        bytes_written: Bytes they have now.
+        records_read: Records in them, control records too.
+        records_written: Records in them now.
+        segments_before: How many segments those were.
+        segments_after: How many they are now.
+        duration_ms: How long it took, pauses left out.
+
+    Source: org.apache.kafka.storage.internals.log.CleanerStats.
+    """
+
+    topic_partition: TopicPartition
+    first_dirty_offset: int
+    end_offset: int
+    is_finished: bool = False
+    keys: int = 0
+    is_map_full: bool = False
+    bytes_indexed: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    records_read: int = 0
+    records_written: int = 0
+    segments_before: int = 0
+    segments_after: int = 0
+    duration_ms: float = 0.0
+
+
+class Throttle:
+    """Waits where more was read and written than the time since allows.
+
+    Args:
+        clock: Measures, and waits.
+        bytes_per_second: `log.cleaner.io.max.bytes.per.second`; infinite for no limit.
+
+    Source: org.apache.kafka.storage.internals.utils.Throttler.
+    """
+
+    __slots__ = ("_bytes_per_ms", "_clock", "_due_ms")
+
+    def __init__(self, clock: Clock, bytes_per_second: float) -> None:
+        self._clock = clock
+        self._bytes_per_ms = max(bytes_per_second, 1.0) / 1000.0
+        self._due_ms = -math.inf  # when what was noted may be done with
+
+    def note(self, size: int) -> None:
+        """Take note of `size` bytes read or written; wait where that was too fast."""
+        if math.isinf(self._bytes_per_ms):
+            return
+        now_ms = self._clock.monotonic_ms()
+        self._due_ms = max(self._due_ms, now_ms) + size / self._bytes_per_ms
+        if self._due_ms - now_ms >= _WORTH_WAITING_MS:
+            self._clock.sleep_ms(self._due_ms - now_ms)
+
+
+def group_segments(
+    segments: Sequence[Segment], config: LogConfig, end_offset: int
+) -> list[list[Segment]]:
+    """Put neighbours together while all that they hold now fits into one segment.
+
+    Args:
+        segments: What is going to be cleaned, ascending.
+        config: The topic's settings: `segment.bytes`, `segment.index.bytes`.
+        end_offset: The first offset that cannot be cleaned.
+
+    Source: Cleaner.groupSegmentsBySize.
+    """
+    groups: list[list[Segment]] = []
+    sizes = [0, 0, 0]
+    limits = (config.effective_segment_bytes, config.segment_index_bytes)
+    for at, segment in enumerate(segments):
+        own = _sizes(segment)
+        behind = segments[at + 1].base_offset if at + 1 < len(segments) else end_offset
+        total = [before + more for before, more in zip(sizes, own, strict=True)]
+        if (
+            groups
+            and total[0] <= limits[0]
+            and max(total[1:]) <= limits[1]
+            and (own[0] == 0 or behind - 1 - groups[-1][0].base_offset <= MAX_INT32)
+        ):
+            groups[-1].append(segment)
+            sizes = total
+        else:
+            groups.append([segment])
+            sizes = own
+    return groups
+
+
+def _sizes(segment: Segment) -> list[int]:
+    """Return the bytes of the log, its offset index and its time index."""
+    return [
+        segment.size,
+        len(segment.offset_index) * OFFSET_ENTRY_SIZE,
+        len(segment.time_index) * TIME_ENTRY_SIZE,
+    ]
+
+
+def map_offsets(
+    fs: FileSystem, segments: Segments, start: int, end: int, offset_map: OffsetMap
+) -> Iterator[int]:
+    """Put the keys of the dirty section into the map, until it is full.
+
+    Args:
+        fs: Where the segments lie.
+        segments: The log's.
+        start: Where the dirty section starts.
+        end: Where it ends.
+        offset_map: An empty one.
+
+    Yields:
+        How many bytes were read, piece by piece.
+
+    Raises:
+        CorruptRecordError: A batch is damaged.
+        StorageError: A file cannot be read.
+
+    Source: Cleaner.buildOffsetMap.
+    """
+    dirty = segments_between(segments, start, end)
+    transactions = CleanedTransactions()
+    transactions.add(aborted_between(segments, start, end))
+    ends = [*(segment.base_offset for segment in dirty[1:]), end]
+    for segment, segment_end in zip(dirty, ends, strict=True):
+        for size, is_full in _map_segment(fs, segment, start, offset_map, transactions):
+            yield size
+            if is_full:
+                return
+        offset_map.update_latest_offset(segment_end - 1)
+
+
+def _map_segment(
+    fs: FileSystem,
+    segment: Segment,
+    start: int,
+    offset_map: OffsetMap,
+    transactions: CleanedTransactions,
+) -> Iterator[tuple[int, bool]]:
+    """Put the keys of one segment into the map; yields bytes read, and whether it is full."""
+    found = segment.translate_offset(start)
+    position = segment.size if found is None else found.position
+    records = FileRecords(fs, segment.path, writable=False)
+    for chunk in sound_chunks(records, position, segment.size, chunk_size=CHUNK_SIZE):
+        for run, slots in locate(
+            chunk.buffer,
+            chunk.scan.table,
+            max_decompressed=segment.config.readable_decompressed_bytes,
+            path=segment.path,
+            position=chunk.position,
+        ):
+            if not _put(run, slots, start, offset_map, transactions):
+                yield chunk.scan.consumed, True
+                return
+        yield chunk.scan.consumed, False
+    records.close()
+
+
+def _put(
+    table: BatchTable,
+    records: RecordSlots,
+    start: int,
+    offset_map: OffsetMap,
+    transactions: CleanedTransactions,
+) -> bool:
+    """Put the keys of batches into the map; False where it got full."""
+    left_out = transactions.discardable(table, records) | table.is_control
+    done = offset_map.put(records, ~left_out, start)
+    is_whole = done == len(records.slots)
+    count = len(table)
+    if not is_whole:
+        count = int(np.searchsorted(np.cumsum(records.rows), done, side="right"))
+    if count and int(table.last_offset[count - 1]) >= start:
+        offset_map.update_latest_offset(int(table.last_offset[count - 1]))
+    return is_whole
 
 
 class CleaningRound:

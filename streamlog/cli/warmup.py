@@ -11,8 +11,7 @@ from random import Random
 
 from streamlog.cleaner.choosing import find_cleanable
 from streamlog.cleaner.offset_map import OffsetMap
-from streamlog.cleaner.round import CleaningRound
-from streamlog.cleaner.throttle import Throttle
+from streamlog.cleaner.round import CleaningRound, Throttle
 from streamlog.clock import SystemClock
 from streamlog.config.log_config import LogConfig
 from streamlog.fs.memory import MemoryFileSystem

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from streamlog.cleaner.choosing import Cleanable, Reason, find_cleanable, segments_between
 from streamlog.cleaner.cleaner import LogCleaner
-from streamlog.cleaner.report import CleanReport
+from streamlog.cleaner.round import CleanReport
 from streamlog.clock import Clock
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import StreamLogError

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from streamlog.cleaner.choosing import find_cleanable
-from streamlog.cleaner.report import CleanReport
+from streamlog.cleaner.round import CleanReport
 from streamlog.clock import ManualClock
 from streamlog.config.log_config import LogConfig
 from streamlog.fs.files import make_directories, read_file

@@ -5,9 +5,7 @@ from random import Random
 from streamlog.binary.compression import decompress
 from streamlog.cleaner.choosing import Cleanable, find_cleanable
 from streamlog.cleaner.offset_map import OffsetMap
-from streamlog.cleaner.report import CleanReport
-from streamlog.cleaner.round import CleaningRound
-from streamlog.cleaner.throttle import Throttle
+from streamlog.cleaner.round import CleaningRound, CleanReport, Throttle
 from streamlog.clock import Clock
 from streamlog.fs.api import FileSystem
 from streamlog.records.batch import read_batches, scan_batches
