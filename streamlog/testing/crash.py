@@ -26,9 +26,9 @@ from streamlog.clock import Clock, SystemClock
 from streamlog.errors import InvalidRequestError
 from streamlog.fs.faults import Fault, Moment
 from streamlog.testing.checkpoint import Checkpoint
-from streamlog.testing.disk import Disk
+from streamlog.testing.disk import disk_with
 from streamlog.testing.frames import hides_helper
-from streamlog.testing.queries import Start, started_through
+from streamlog.testing.queries import KilledError, Start, started_through
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -86,7 +86,8 @@ def crash_after(
         if at in _DEATHS:
             from streamlog.testing.sinks import DiskSink, changed_sinks
 
-            stack.enter_context(changed_sinks(DiskSink(Disk((_DEATHS[at],)), batch)))
+            sink = DiskSink(disk_with(_DEATHS[at]), batch, is_deadly=True)
+            stack.enter_context(changed_sinks(sink))
         try:
             yield
             crash.wait()
@@ -220,7 +221,5 @@ def _forget_partitions(writer: "DataStreamWriter") -> None:
 
 
 def _die(frame: "DataFrame", batch_id: int) -> None:
-    from streamlog.testing.sinks import KilledError
-
     del frame
     raise KilledError(f"batch {batch_id} is planned, and a test ends the query here")

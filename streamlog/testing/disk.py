@@ -8,19 +8,20 @@ block, wherever their workers run. Spark's own files and other sinks are not.
     job()                         # goes on from the checkpoint
 """
 
-import contextlib
 import errno
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Final, NamedTuple
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Final
 
 from streamlog.clock import SystemClock
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.fs.faults import Fault, FaultyFileSystem, Moment, Operation
 from streamlog.fs.local import LocalFileSystem
 from streamlog.testing.frames import hides_helper
+from streamlog.testing.queries import DiskFactory
 
-__all__ = ["Disk", "current_disk", "failed_fsync", "full_disk", "slow_disk"]
+__all__ = ["current_disk", "disk_with", "failed_fsync", "full_disk", "slow_disk"]
 __tracebackhide__ = hides_helper
 
 _SYNCS: Final = ("sync", "sync_directory")
@@ -45,7 +46,7 @@ def full_disk(*, after: int = 0, files: str = "") -> Iterator[None]:
         moment=Moment.TORN,
         is_lasting=True,
     )
-    with _installed(Disk((full,))):
+    with _installed(disk_with(full)):
         yield
 
 
@@ -61,7 +62,7 @@ def failed_fsync(*, after: int = 0, files: str = "") -> Iterator[None]:
         files: Only files whose path ends like this.
     """
     failed = Fault(at=after + 1, operation="sync", path_suffix=files, errno=errno.EIO)
-    with _installed(Disk((failed,))):
+    with _installed(disk_with(failed)):
         yield
 
 
@@ -75,50 +76,42 @@ def slow_disk(delay_ms: float = 200) -> Iterator[None]:
     Args:
         delay_ms: How much longer.
     """
-    with _installed(Disk(delay_ms=delay_ms)):
+    with _installed(disk_with(delay_ms=delay_ms)):
         yield
 
 
-class Disk(NamedTuple):
-    """What is wrong with a disk; small and picklable.
+def disk_with(*faults: Fault, delay_ms: float = 0.0) -> DiskFactory:
+    """Return what makes the machine's file system with faults; picklable, as Spark needs it.
 
-    Attributes:
-        faults: What fails.
-        delay_ms: How much longer an fsync takes.
+    Args:
+        *faults: The operations that fail.
+        delay_ms: Added to each fsync, in milliseconds.
     """
+    return partial(_faulty_file_system, faults, delay_ms)
 
-    faults: tuple[Fault, ...] = ()
-    delay_ms: float = 0.0
 
-    @property
-    def is_deadly(self) -> bool:
-        """Whether a process that meets it dies."""
-        return any(fault.errno is None for fault in self.faults)
-
-    def file_system(self) -> FileSystem:
-        """Return the machine's file system, as it is on such a disk."""
-        return FaultyFileSystem(LocalFileSystem(), *self.faults, observe=self._delay)
-
-    def _delay(self, operation: Operation, source: Buffer) -> None:
+def _faulty_file_system(faults: tuple[Fault, ...], delay_ms: float) -> FileSystem:
+    def delay(operation: Operation, source: Buffer) -> None:
         del source
-        if self.delay_ms and operation.name in _SYNCS:
-            SystemClock().sleep_ms(self.delay_ms)
+        if delay_ms and operation.name in _SYNCS:
+            SystemClock().sleep_ms(delay_ms)
+
+    return FaultyFileSystem(LocalFileSystem(), *faults, observe=delay)
 
 
 class _Machine:
-    """The disk that this process believes in."""
+    """The disk of this process while a block lasts; None: the real one."""
 
-    disk: Disk | None = None
+    disk: DiskFactory | None = None
 
 
 def current_disk() -> FileSystem:
-    """Return the machine's file system, with what the block we are in has done to its disk."""
-    disk = _Machine.disk
-    return LocalFileSystem() if disk is None else disk.file_system()
+    """Return the machine's file system, with the faults of the enclosing block."""
+    return LocalFileSystem() if _Machine.disk is None else _Machine.disk()
 
 
 @contextmanager
-def _installed(disk: Disk) -> Iterator[None]:
+def _installed(disk: DiskFactory) -> Iterator[None]:
     before, _Machine.disk = _Machine.disk, disk
     try:
         with _changed_sinks(disk):
@@ -127,10 +120,10 @@ def _installed(disk: Disk) -> Iterator[None]:
         _Machine.disk = before
 
 
-def _changed_sinks(disk: Disk) -> contextlib.AbstractContextManager[None]:
-    """Have sinks use the disk, where there is a Spark to have any."""
+def _changed_sinks(disk: DiskFactory) -> AbstractContextManager[None]:
+    """Put the sinks on the disk if Spark is installed."""
     try:
         from streamlog.testing.sinks import DiskSink, changed_sinks
-    except ImportError:
-        return contextlib.nullcontext()
+    except ImportError:  # no pyspark: only a `Topic` can meet the disk
+        return nullcontext()
     return changed_sinks(DiskSink(disk))

@@ -9,13 +9,19 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from streamlog.errors import InvalidRequestError
+from streamlog.fs.api import FileSystem
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
-__all__ = ["Start", "replaced", "started_through"]
+__all__ = ["DiskFactory", "KilledError", "Start", "replaced", "started_through"]
 
 Start = Callable[[], "StreamingQuery"]
+DiskFactory = Callable[[], FileSystem]
+
+
+class KilledError(Exception):
+    """A test ended the query here, as the end of its process would."""
 
 
 @contextmanager

@@ -23,18 +23,13 @@ from streamlog.spark.sink_options import SinkOptions
 from streamlog.spark.source import StreamLogSource
 from streamlog.spark.spark_session import register
 from streamlog.spark.writer import BATCH_ID_PROPERTY, StreamWriter, stream_writer
-from streamlog.testing.disk import Disk
-from streamlog.testing.queries import Start, replaced, started_through
+from streamlog.testing.queries import DiskFactory, KilledError, Start, replaced, started_through
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
-__all__ = ["DiskSink", "KilledError", "SinkChange", "changed_sinks", "running_batch"]
-
-
-class KilledError(Exception):
-    """A test ended the query here, as the end of its process would."""
+__all__ = ["DiskSink", "SinkChange", "changed_sinks", "running_batch"]
 
 
 class SinkChange(Protocol):
@@ -112,12 +107,14 @@ class DiskSink(NamedTuple):
     """Sinks over a disk with faults.
 
     Attributes:
-        disk: The disk.
+        disk: Makes the file system with the faults.
         batch: The batch that meets it; None for all.
+        is_deadly: Whether the process that meets a fault dies.
     """
 
-    disk: Disk
+    disk: DiskFactory
     batch: int | None = None
+    is_deadly: bool = False
 
     def change_writer(self, writer: StreamWriter, root: str) -> DataSourceStreamArrowWriter:
         """Return a writer over the disk."""
@@ -136,7 +133,7 @@ class DiskSink(NamedTuple):
 
     def file_system(self, batch_id: int) -> FileSystem | None:
         """Return what a batch works on; None for the machine's own."""
-        return self.disk.file_system() if self.batch in (None, batch_id) else None
+        return self.disk() if self.batch in (None, batch_id) else None
 
 
 class _WriterOverDisk(DataSourceStreamArrowWriter):
@@ -157,5 +154,5 @@ class _WriterOverDisk(DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Abort; where the process is dead, nobody does."""
-        if not (self._sink.disk.is_deadly and self._sink.batch == batchId):
+        if not (self._sink.is_deadly and self._sink.batch == batchId):
             self._writer.abort(messages, batchId)
