@@ -86,10 +86,10 @@ def writes(directory: Path, random: Random) -> Iterator[Figure]:
         for start in blocks:
             os.pwrite(descriptor, bytes(BLOCK), start * BLOCK)
         os.fsync(descriptor)  # both orders find every block allocated
-        for order, chosen in (("linear", blocks), ("random", shuffled)):
+        for order, chosen in (("sequential", blocks), ("random", shuffled)):
             for syncs_each in (False, True):
                 rate = _write(descriptor, chosen, syncs_each=syncs_each)
-                when = "a sync each" if syncs_each else "one sync at the end"
+                when = "a sync after each block" if syncs_each else "one sync at the end"
                 yield Figure("writes", f"{order}, {when}", {"MB/s": rate})
 
 
@@ -120,7 +120,7 @@ def write_back(longest: float) -> Iterator[Figure]:
                 time.sleep(0.05)
             seconds = time.monotonic() - start
             took = f"{seconds:.1f}" if seconds < longest else f"more than {longest:.0f}"
-            yield Figure("write-back", what or f"as it is set up ({_set_up()})", {"seconds": took})
+            yield Figure("write-back", what or f"as configured ({_set_up()})", {"seconds": took})
 
 
 def _set_up() -> str:

@@ -42,7 +42,7 @@ def text_of(campaign: list[Line], bugs: list[Line], disk: list[Line]) -> str:
 def test_a_run_without_findings_says_how_sure_that_is() -> None:
     text = text_of([FACTS, GOOD], [FACTS, BUG], [FACTS, LOSS, COST])
     assert "**3,000 cases: 0 lost" in text
-    assert "below 1.0e-03 a case" in text
+    assert "below 1.0e-03 per case" in text
     assert "Found 1 of 1." in text
 
 
@@ -50,7 +50,7 @@ def test_what_was_run_at_which_commit_and_when_is_told() -> None:
     later = {**FACTS, "commit": "def", "began": "2026-01-01 12:00 UTC"}
     text = text_of([FACTS, GOOD, FACTS], [later, BUG], [])
     assert "Commit abc, Linux 6, Python 3.11, 2 CPUs, seed 7." in text
-    assert "given 120 seconds of work, from 2026-01-01 10:00 UTC to 2026-01-01 11:00 UTC." in text
+    assert "full, 120 seconds of work, from 2026-01-01 10:00 UTC to 2026-01-01 11:00 UTC." in text
     assert "Commit def, 2026-01-01 12:00 UTC." in text
     assert "Commit abc, def, Linux" in text_of([FACTS, GOOD, later], [], [])
 
@@ -71,7 +71,7 @@ def test_what_was_not_done_is_told() -> None:
     text = text_of([FACTS, GOOD, lacking], [FACTS, BUG], [FACTS, LOSS, COST])
     assert "- power cuts of xfs: the machine lacked mkfs.xfs" in text
     assert "- flips: not part of this run" in text
-    assert f"Not looked for: {BUGS[1].name}." in text
+    assert f"Not tested: {BUGS[1].name}." in text
 
 
 def test_a_part_that_was_ended_or_died_is_told_and_no_rate_is_claimed() -> None:
@@ -87,11 +87,11 @@ def test_empty_files_are_told_as_what_was_not_run() -> None:
     assert "No campaign was run." in text
     assert "95 %" not in text
     assert text.count("Not part of this run.") == 2
-    assert "whose losses this run did not measure" in text
+    assert "Losses in power cuts, which this run did not measure" in text
 
 
 def test_each_promise_stands_beside_what_was_measured() -> None:
     text = text_of([FACTS, GOOD], [FACTS, BUG], [FACTS, LOSS, COST])
-    assert "| all that was answered | nothing | 0 in 4 cuts (500) |" in text
+    assert "| all acknowledged records | nothing | 0 in 4 cuts (500) |" in text
     assert "| flush.ms=100 | 33,085 |" in text
     assert "| crashes | 1 | 2 | 3,000 |" in text
