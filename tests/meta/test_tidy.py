@@ -29,6 +29,22 @@ OS_FILE_CALLS = re.compile(
 )
 FILE_MODULES = {"shutil", "mmap", "fcntl", "tempfile", "glob", "pickle", "sqlite3"}
 
+# `LogRoot` spells the paths of a root.
+SPELLS_PATHS = "streamlog/fs/log_root.py"
+STATE_PATH = re.compile(r"(\S*/)?\.streamlog(/\S*)?")
+STILL_SPELL_PATHS = {
+    "streamlog/commits/ledger.py",
+    "streamlog/commits/pending.py",
+    "streamlog/commits/staging.py",
+    "streamlog/handover/to_kafka.py",
+    "streamlog/health/findings.py",
+    "streamlog/partition/checkpoints.py",
+    "streamlog/partition/locks.py",
+    "streamlog/root/planted.py",
+    "streamlog/root/roots.py",
+    "streamlog/arrow/subscription.py",
+}
+
 NAMES_OF_NOTHING = {"utils", "util", "common", "core", "base", "helpers", "misc"}
 
 
@@ -105,6 +121,19 @@ def test_only_the_seam_touches_the_disk() -> None:
         if not name(path).startswith(MAY_TOUCH_DISK) and (calls := list(disk_calls(path)))
     }
     assert found == {}
+
+
+def test_paths_of_a_root_are_spelled_in_one_module() -> None:
+    """A string that holds a space is a sentence: messages may name the directory."""
+    found = {
+        name(path)
+        for path in modules()
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and STATE_PATH.fullmatch(node.value)
+    }
+    assert found == {SPELLS_PATHS, *STILL_SPELL_PATHS}
 
 
 def test_every_kernel_says_what_it_does() -> None:
