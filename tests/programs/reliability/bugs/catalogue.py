@@ -44,12 +44,12 @@ BUGS: Final = (
              "                pass\n        except StorageError as error:\n"
              "            raise PoisonedError("),
     ), "crashes", ("append", TROUBLE, "append", "flush")),
-    Bug("02 an append is answered before the sync that its topic asks for", (
+    Bug("02 an append is acknowledged before the sync that its topic requires", (
         Edit("streamlog.partition.session",
              "                self.sync(now_ms)\n            except PoisonedError:\n",
              "                pass\n            except PoisonedError:\n"),
     ), "crashes", ("append", "alter config", TROUBLE, "append")),
-    Bug("03 the directory is not synced when a segment is made", (
+    Bug("03 the directory is not synced after a segment is created", (
         Edit(LOCAL_LOG,
              "        segment.sync()\n        self._fs.sync_directory(self._path)\n"
              "        self.segments = to",
@@ -65,12 +65,12 @@ BUGS: Final = (
     Bug("05 a compacted segment is swapped in before it is synced", (
         Edit("streamlog.cleaner.round", "            cleaned.sync()\n", ""),
     ), "crashes", ("append", "append", "roll", TROUBLE, "clean")),
-    Bug("06 old segments go before the new one is durable", (
+    Bug("06 old segments are removed before the new one is durable", (
         Edit(LOCAL_LOG,
              "SegmentSuffix.SWAP)\n        self._fs.sync_directory(directory)\n        deletion",
              "SegmentSuffix.SWAP)\n        deletion"),
     ), "crashes", ("append", "append", "roll", TROUBLE, "clean")),
-    Bug("07 a failed sync is tried again", (
+    Bug("07 a failed sync is retried", (
         Edit(LOCAL_LOG,
              "                segment.sync(leave_names=leave_names and is_active)\n"
              "        except StorageError as error:\n"
@@ -80,20 +80,20 @@ BUGS: Final = (
              "                    segment.close()\n                    segment.sync()\n"
              "        except StorageError as error:\n            raise PoisonedError("),
     ), "errors", ("append", TROUBLE, "append", "flush")),
-    Bug("08 what the cache holds after a failed sync is taken for durable", (
+    Bug("08 cached data counts as durable after a failed sync", (
         Edit(LOCAL_LOG, "                segment.copy_afresh()\n", "                pass\n"),
     ), "errors", ("append", "append", "append", "append", "append", TROUBLE, "flush")),
-    Bug("09 a short write is taken for a whole one", (
+    Bug("09 a short write counts as complete", (
         Edit("streamlog.fs.local", "            if count < size:\n", "            if False:\n"),
     ), "short transfers"),
-    Bug("10 a short read is taken for a whole one", (
+    Bug("10 a short read counts as complete", (
         Edit("streamlog.fs.local",
              "            if len(found) == size or not found:\n", "            if True:\n"),
     ), "short transfers"),
-    Bug("11 a torn tail is not cut", (
+    Bug("11 a torn tail is not truncated", (
         Edit(RECOVERY, "        records.file.truncate(place.position)\n", ""),
     ), "crashes", ("append", TROUBLE, "append")),
-    Bug("12 recovery goes on behind a hole", (
+    Bug("12 recovery continues after a hole", (
         Edit(RECOVERY,
              "    case, known = _judge(log, place, around, restore)\n    restored_size = 0\n",
              "    hole = _next_sound(log.records, log.base_offset, place, end)\n"
@@ -101,11 +101,11 @@ BUGS: Final = (
              "        place = _walk(log, place._replace(position=hole), end, on_batch)[0]\n"
              "    case, known = _judge(log, place, around, restore)\n    restored_size = 0\n"),
     ), "pytest", ("tests/segment/test_recovery_power.py",)),
-    Bug("13 damage below the recovery point is cut off", (
+    Bug("13 damage below the recovery point is truncated", (
         Edit("streamlog.segment.recovery_table",
              '_REFUSE, "synced records are damaged"', '_CUT, "synced records are damaged"'),
     ), "flips", ("append", "append batches", "append")),
-    Bug("14 the mark of a clean shutdown stays while a writer is at work", (
+    Bug("14 the clean-shutdown marker stays while a writer is active", (
         Edit("streamlog.root.open_writers",
              "is_clean = fs.stat(mark) is not None\n", "is_clean = False\n"),
     ), "crashes", ("append", "reopen", TROUBLE, "append")),
@@ -120,22 +120,22 @@ BUGS: Final = (
              "write_recovery_point(min(log.recovery_point, log.end_before(offset)))",
              "write_recovery_point(log.recovery_point)"),
     ), "crashes", ("append", "append", "flush", TROUBLE, "truncate")),
-    Bug("17 an index is believed blindly", (
+    Bug("17 an index is trusted without checks", (
         Edit("streamlog.segment.file_records",
              "NO_PROMISE) if entry is None else (entry.position, entry.offset)",
              "NO_PROMISE) if entry is None else (entry.position, NO_PROMISE)"),
     ), "flips", ("append batches", "append batches", "append batches", "append batches")),
-    Bug("18 a time index keeps what a truncation removed", (
+    Bug("18 a time index keeps truncated entries", (
         Edit("streamlog.segment.indexes",
              "        self.offset.truncate_to(offset)\n        self.time.truncate_to(offset)\n",
              "        self.offset.truncate_to(offset)\n"),
     ), "pytest", ("tests/segment/test_segment.py",)),
-    Bug("22 epochs stay that a truncation removed", (
+    Bug("22 truncated leader epochs are kept", (
         Edit(LOCAL_LOG,
              "        self.log_end_offset = end\n        self.truncate_epochs()\n",
              "        self.log_end_offset = end\n"),
     ), "crashes", ("append", "append batches", "append batches", TROUBLE, "truncate")),
-    Bug("24 another writer is looked for only when a handle is opened", (
+    Bug("24 other writers are detected only when a handle is opened", (
         Edit("streamlog.partition.writer_lock",
              "if data != self._left or self.flags & _LOOK_AT:", "if self._left is None:"),
     ), "crashes", ("append", "append elsewhere", TROUBLE, "append")),
@@ -157,7 +157,7 @@ BUGS: Final = (
              "    end = segments[segments.floor_index(end)].base_offset if end > "
              "segments[0].base_offset else end\n", ""),
     ), "crashes", ("append", "roll", "append batches", "append", "clean", TROUBLE, "append")),
-    Bug("28 retention goes by the age of files", (
+    Bug("28 retention uses the age of files", (
         Edit("streamlog.maintenance.retention",
              "each.segment.largest_timestamp > limit", "each.segment.created_ms > limit"),
     ), "clocks", ("append", "roll", "append", "reopen", "retain")),
@@ -169,12 +169,12 @@ BUGS: Final = (
              "            self._decide(decision, logs)\n"),
         Edit(f"{COMMITS}.commit_log", "            held.let_go(log)\n", ""),
     ), "crashes", ("append", TROUBLE, "commit")),
-    Bug("30 a version that stands is taken for the same whatever its rows", (
+    Bug("30 a committed version counts as a replay whatever its rows", (
         Edit(f"{COMMITS}.replay",
              "Place.OTHER,          _,                  OnMismatch.FAIL,   Verdict.REFUSE",
              "Place.OTHER,          _,                  OnMismatch.FAIL,   Verdict.SKIP"),
     ), "crashes", ("commit", "commit other", TROUBLE, "append")),
-    Bug("31 a source goes back with the end of the log", (
+    Bug("31 a source goes back with the log end", (
         Edit("streamlog.spark.planning",
              "        if offset > bounds.log_end_offset:\n", "        if False:\n"),
     ), "pytest", ("tests/spark/test_stream_reader.py::test_end_that_went_back",)),
@@ -186,16 +186,16 @@ BUGS: Final = (
         Edit("streamlog.records.batch_kernels",
              "+= crc_of_batch(buffer, position, size) == out_fields[count, CRC]\n", "+= 1\n"),
     ), "flips", ("append", "append batches", "append"), compiles=False),
-    Bug("34 a sync that fails can only be noted after it", (
+    Bug("34 a failing sync can be recorded only afterwards", (
         Edit("streamlog.partition.session",
              "        log.before_sync = lock.mark_distrusted\n", ""),
     ), "errors", ("append", "append", "append", "append", "append", TROUBLE, "flush")),
-    Bug("35 a recovery leaves the names of a dead writer as they are", (
+    Bug("35 recovery does not sync the names left by a dead writer", (
         Edit("streamlog.partition.loader",
              "        fs.sync_directory(path)  # a process that rolled may have died\n",
              "        pass\n"),
     ), "pytest", ("tests/commits/test_half_done.py",)),
-    Bug("36 what a failed sync left undone is written again where it stands", (
+    Bug("36 data left unwritten by a failed sync is rewritten in place", (
         Edit(LOCAL_LOG,
              "                segment.copy_afresh()\n",
              "                segment._log.records.append(segment.read(0, segment.size), 0)\n"
@@ -205,25 +205,25 @@ BUGS: Final = (
         Edit(LOCAL_LOG,
              "            sync_log_starts()  # a process that moved it may have died\n", ""),
     ), "errors", ("append", "roll", "append", TROUBLE, "retain", "wait", "retain", "append")),
-    Bug("38 what was cut when its writer died comes back", (
+    Bug("38 a tail truncated when its writer died comes back", (
         Edit(LOCAL_LOG,
              "            self.before_sync()  # or a power cut could undo what others have seen\n",
              ""),
     ), "pytest", ("tests/commits/test_half_done.py",)),
-    Bug("39 a log start is written before what lies below it is synced", (
+    Bug("39 a log start is written before the data below it is synced", (
         Edit("streamlog.maintenance.retention",
              "            files.sync(clock.now_ms())\n", "            pass\n"),
     ), "crashes", ("commit", "delete records")),
-    Bug("40 an offset that a power cut took along is taken for damage", (
+    Bug("40 an offset lost in a power cut counts as damage", (
         Edit("streamlog.segment.search", "    if size >= LOG_OVERHEAD:\n", "    if size > 0:\n"),
     ), "pytest", ("tests/segment/test_recovery_power.py",)),
-    Bug("50 a temporary file has a name that something else may have", (
+    Bug("50 a temporary file has a name that another file may have", (
         Edit("streamlog.fs.names",
              '    temporary = f".{base}~{os.getpid()}-{next(_numbers)}{TEMPORARY_SUFFIX}"\n',
              '    temporary = f"{base}{TEMPORARY_SUFFIX}"\n'),
     ), "pytest", ("tests/root/test_names.py::"
                   "test_no_ledger_is_destroyed_by_the_temporary_file_of_another_app",)),
-    Bug("51 a directory is taken for durable because it is there", (
+    Bug("51 a directory counts as durable because it exists", (
         Edit("streamlog.fs.files",
              "    if fs.stat(mark) is not None:\n        return\n", "    return\n"),
     ), "pytest", ("tests/crash/test_name_crash.py::"
@@ -241,7 +241,7 @@ BUGS: Final = (
              "            if not topics or partition.topic in topics:\n", "            if True:\n"),
     ), "pytest", ("tests/commits/test_commits.py::"
                   "test_a_decision_without_a_whole_copy_stops_the_topics_of_its_app",)),
-    Bug("78 what lies below .streamlog is not looked at", (
+    Bug("78 files below .streamlog are not checked", (
         Edit("streamlog.health.paths",
              "    if is_our_root(fs, root):\n        verify_state(",
              "    if False:\n        verify_state("),
@@ -251,7 +251,7 @@ BUGS: Final = (
              "            _fill(log, part.last_offset + 1, part.leader_epoch)\n", ""),
     ), "pytest", ("tests/health/test_repair_state.py::"
                   "test_going_on_without_staged_rows_keeps_the_commit_and_its_other_partition",)),
-    Bug("80 verify believes its first look beside writers", (
+    Bug("80 verify trusts its first pass beside active writers", (
         Edit("streamlog.health.repeated",
              "        return is_brokers or may_be_open(self._fs, self._root)\n",
              "        return False\n"),
@@ -267,60 +267,60 @@ BUGS: Final = (
              'that follows."""\n',
              "        self._record(end)\n"),
     ), "pytest", ("tests/spark/test_stream_reader.py",)),
-    Bug("95 an abort marker without an index entry yet is not seen", (
+    Bug("95 an abort marker without an index entry is not seen", (
         Edit("streamlog.partition.read", "in unindexed if", "in () if"),
     ), "pytest", ("tests/partition/test_isolation.py",)),
-    Bug("41 the target of a txnAppId is no part of the identity", (
+    Bug("41 the target of a txnAppId is not part of the identity", (
         Edit(f"{COMMITS}.identity",
              'return cls(f"{writer}/{topic or _ROWS_NAME_TOPICS}", version, former=former)',
              'app = txn_app_id or f"{writer}/{topic or _ROWS_NAME_TOPICS}"\n'
              "        return cls(app, version)"),
     ), "pytest", ("tests/spark/test_sink_commit.py::"
                   "test_one_version_of_one_writer_goes_to_two_topics",)),
-    Bug("42 the run of a query is known by a job group that its function may change", (
+    Bug("42 a run is identified by a job group that its function may change", (
         Edit("streamlog.spark.foreach_batch",
              "return cls(query_id, str(query.runId()),",
              'run_id = context.getLocalProperty("spark.jobGroup.id")\n'
              "        return cls(query_id, run_id,"),
     ), "pytest", ("tests/spark/test_foreach_batch.py::"
                   "test_a_job_group_of_the_users_does_not_hide_a_second_append",)),
-    Bug("47 a log put back from an older copy is not noticed", (
+    Bug("47 a log restored from an older copy is not detected", (
         Edit(f"{COMMITS}.replay",
              "    if noted is not None and last_version < noted and last_version + 1 < version:\n",
              "    if False:\n"),
     ), "pytest", ("tests/commits/test_checkpoint_note.py",)),
-    Bug("48 the session's location for checkpoints is not looked at", (
+    Bug("48 the session's checkpoint location is ignored", (
         Edit("streamlog.spark.writer",
              "    if told.session_location is None:\n", "    if True:\n"),
     ), "pytest", ("tests/spark/test_sink_commit.py",)),
-    Bug("44 rows are not compared where the source line names nothing", (
+    Bug("44 rows are not compared although the source line identifies nothing", (
         Edit(f"{COMMITS}.fingerprint",
              "            Naming.NOTHING: same_rows,\n", "            Naming.NOTHING: True,\n"),
     ), "pytest", ("tests/commits/test_fingerprint.py",)),
-    Bug("45 a commit of another query passes for a replay", (
+    Bug("45 a commit of another query counts as a replay", (
         Edit(f"{COMMITS}.fingerprint",
              "        if _differ(self.query_id, other.query_id):\n", "        if False:\n"),
     ), "pytest", ("tests/spark/test_sink_commit.py",)),
-    Bug("46 a file source is known by its running number, not by what it read", (
+    Bug("46 a file source is identified by its running number, not by its input", (
         Edit("streamlog.query.checkpoint",
              "            namings.append(Naming.NOTHING if entries is None else Naming.BATCH)\n",
              "            namings.append(Naming.BATCH)\n            continue\n"),
     ), "pytest", ("tests/query/test_checkpoint.py",)),
-    Bug("43 a commit under the name without its target is made again after an upgrade", (
+    Bug("43 a commit under the name without a target is repeated after an upgrade", (
         Edit(f"{COMMITS}.inheritance",
              "    if history.is_new and inheritance is not None:\n", "    if False:\n"),
     ), "pytest", ("tests/commits/test_inheritance.py",)),
-    Bug("64 an append fails with the checkpoint that is due after it", (
+    Bug("64 an append fails with the checkpoint due after it", (
         Edit("streamlog.partition.session",
              "            except UnavailableError as error:\n                _logger",
              "            except KeyError as error:\n                _logger"),
     ), "pytest", ("tests/partition/test_append_faults.py",)),
-    Bug("65 a log that was cut ends above its last batch", (
+    Bug("65 a truncated log ends above its last batch", (
         Edit(LOCAL_LOG,
              "        end = max(self.segments.active.next_offset(), self.log_start_offset)\n",
              "        end = offset\n"),
     ), "pytest", ("tests/commits/test_decided_holes.py",)),
-    Bug("66 a deleted topic's directory goes before the state of its last writer", (
+    Bug("66 a deleted topic's directory is removed before its last writer's state", (
         Edit("streamlog.root.topic_deletion",
              "        lock.file.truncate(0)\n        fs.rename(path, f\"{root}/{name}\")\n",
              "        fs.rename(path, f\"{root}/{name}\")\n        lock.file.truncate(0)\n"),
@@ -329,7 +329,7 @@ BUGS: Final = (
         Edit(f"{COMMITS}.retirement",
              "                log.sync()\n", "                log.flush()\n"),
     ), "pytest", ("tests/commits/test_commit_cost.py",)),
-    Bug("57 a retirement syncs the logs of an app under its lock", (
+    Bug("57 a retirement syncs an app's logs under its lock", (
         Edit(f"{COMMITS}.commit_log",
              "        settled = self._retirement.settle(app)\n"
              "        with self._app_lock(app, timeout_ms=timeout_ms):\n",
@@ -341,44 +341,44 @@ BUGS: Final = (
              "            )\n        offset = info.next_offset\n",
              "            )\n        return\n"),
     ), "pytest", ("tests/partition/test_iteration.py",)),
-    Bug("91 a consumer passes over records that retention took", (
+    Bug("91 a consumer skips records removed by retention", (
         Edit("streamlog.root.consumer",
              "        if not reader.log_start_offset <= self.position",
              "        self.position = max(self.position, reader.log_start_offset)\n"
              "        if not reader.log_start_offset <= self.position"),
     ), "pytest", ("tests/root/test_consumer.py",)),
-    Bug("92 a producer closes without what it holds back", (
+    Bug("92 a producer closes without its buffered records", (
         Edit("streamlog.root.producer",
              "                if self._failure is None:\n                    self.flush()\n",
              "                pass\n"),
     ), "pytest", ("tests/root/test_producer.py",)),
-    Bug("58 what is staged is checked while its partitions are locked", (
+    Bug("58 staged data is checked while its partitions are locked", (
         Edit(f"{COMMITS}.admission",
              "range(CHECKS_WITHOUT_LOCKS)", "range(0)"),
     ), "pytest", ("tests/partition/test_lock_waits.py",)),
-    Bug("59 the locks of apps lie among those of partitions", (
+    Bug("59 app locks share a directory with partition locks", (
         Edit(f"{COMMITS}.app_lock",
              'return f"{locks_directory(root)}/apps"', "return locks_directory(root)"),
     ), "pytest", ("tests/partition/test_lock_waits.py",)),
-    Bug("60 an app remembers the partitions of deleted topics for ever", (
+    Bug("60 an app remembers the partitions of deleted topics forever", (
         Edit(f"{COMMITS}.retirement",
              "            gone |= self._of_deleted_topics(standing)\n", ""),
     ), "pytest", ("tests/commits/test_commit_growth.py",)),
-    Bug("61 what was retired during a commit counts as unretired for ever", (
+    Bug("61 decisions retired during a commit count as unretired forever", (
         Edit(f"{COMMITS}.history",
              "    if standing.unretired == len(live):\n", "    if True:\n"),
     ), "pytest", ("tests/commits/test_commit_growth.py",)),
-    Bug("67 records are called durable in a file that has lost its name", (
+    Bug("67 records count as durable in a file that lost its name", (
         Edit(LOCAL_LOG,
              "        self.check_named()  # or what is called durable",
              "        # or what is called durable"),
     ), "pytest", ("tests/partition/test_replaced_files.py",)),
-    Bug("68 threads that share a reader get into each other's way", (
+    Bug("68 threads that share a reader interfere with each other", (
         Edit("streamlog.partition.scope",
              "        with self._guard:\n            return",
              "        if True:\n            return"),
     ), "pytest", ("tests/partition/test_shared_reader.py",)),
-    Bug("69 a lock stays held where Ctrl-C strikes on the way in or out", (
+    Bug("69 Ctrl-C while taking or releasing a lock leaves it held", (
         Edit("streamlog.partition.writer_lock",
              "            self._lock.settle(self._depth)\n", "            pass\n"),
     ), "pytest", ("tests/partition/test_interrupts.py",)),
@@ -389,26 +389,26 @@ BUGS: Final = (
         "tests/spark/test_foreach_batch.py::"
         "test_a_large_batch_after_a_small_one_is_not_collected",
     )),
-    Bug("71 rows that are too many for the driver are left out", (
+    Bug("71 rows beyond the driver's capacity are omitted", (
         Edit("streamlog.spark.small_batch",
              "    if whole < table.num_rows:\n", "    if not whole:\n"),
     ), "pytest", (
         "tests/spark/test_foreach_batch.py::"
         "test_a_large_batch_after_a_small_one_is_not_collected",
     )),
-    Bug("72 what is decoded at once is bounded by compressed bytes alone", (
+    Bug("72 decoding is limited by compressed size alone", (
         Edit("streamlog.records.decode", "        enough=wanted.max_bytes,\n", ""),
     ), "pytest", ("tests/records/test_pieces.py",)),
-    Bug("73 the sink builds batches that decompress to more than is read", (
+    Bug("73 the sink builds batches too large to decompress on reading", (
         Edit("streamlog.spark.encode",
              "                        max_decompressed=target.config."
              "effective_max_decompressed_bytes,\n", ""),
     ), "pytest", ("tests/spark/test_encode.py",)),
-    Bug("74 a commit is decided that nobody can decompress", (
+    Bug("74 a commit is decided that no reader can decompress", (
         Edit(f"{COMMITS}.admission",
              "        _check_decompressed(buffer, table, config, where)\n", ""),
     ), "pytest", ("tests/commits/test_admission.py",)),
-    Bug("62 whatever was opened stays open", (
+    Bug("62 opened objects stay open", (
         Edit("streamlog.fs.open_files",
              "                    is_kept = not keeper.release_file()\n",
              "                    is_kept = False\n"),
@@ -416,10 +416,10 @@ BUGS: Final = (
 )
 
 WITHOUT_A_BUG: Final = {  # each is one of replication between roots, which does not exist
-    "19": "the high watermark of the one copy of a log is its end",
-    "20": "so none is loaded that could lie above it",
-    "21": "no log follows another one, and none is cut to be like it",
-    "23": "there are no replicas to choose a leader from",
+    "19": "the high watermark of an unreplicated log is its end",
+    "20": "no high watermark is loaded that could lie above the end",
+    "21": "no log follows another one or is truncated to match it",
+    "23": "there are no replicas to elect a leader from",
 }
 NO_BUG: Final = "no bug"
 FAKE: Final = Bug("00 an append writes nothing", (
