@@ -313,7 +313,7 @@ def _check_broker(fs: FileSystem, root: str) -> Iterator[Finding]:
 def _check_state(fs: FileSystem, root: str) -> Iterator[Finding]:
     """Look whether settings, decisions, ledgers and readers can be read."""
     from streamlog.health.findings import Severity
-    from streamlog.health.paths import verify_state
+    from streamlog.health.verify import verify_state
 
     found: list[Any] = []
     try:

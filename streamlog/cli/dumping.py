@@ -26,7 +26,7 @@ from streamlog.fs.files import read_file
 from streamlog.fs.local import LocalFileSystem
 from streamlog.health.contents import Content, KnownFile, identify
 from streamlog.health.findings import Finding, Severity, as_error
-from streamlog.health.paths import verify
+from streamlog.health.verify import verify
 from streamlog.partition.checkpoints import read_offsets
 from streamlog.partition.epochs import LeaderEpochCache
 from streamlog.partition.partition_metadata import read_topic_id

@@ -42,7 +42,7 @@ def handover(settings: Settings, *, to_kafka: bool, from_kafka: bool, dry_run: b
     from streamlog.fs.local import LocalFileSystem
     from streamlog.handover.from_kafka import FromKafka
     from streamlog.handover.to_kafka import ToKafka
-    from streamlog.health.paths import size_of_logs
+    from streamlog.health.verify import size_of_logs
 
     fs, clock, root = LocalFileSystem(), SystemClock(), os.path.abspath(settings.root)
     way: ToKafka | FromKafka

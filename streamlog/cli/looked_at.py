@@ -3,7 +3,7 @@
 from streamlog.cli.output import human_size
 from streamlog.errors import StreamLogError
 from streamlog.fs.api import FileKind, FileSystem
-from streamlog.health.paths import size_of_logs
+from streamlog.health.verify import size_of_logs
 from streamlog.root.topics import find_partitions
 
 __all__ = ["counted", "looked_at"]

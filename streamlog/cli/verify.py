@@ -45,8 +45,8 @@ def verify(
     from streamlog.errors import StreamLogError
     from streamlog.fs.local import LocalFileSystem
     from streamlog.health.findings import Severity
-    from streamlog.health.paths import size_of_logs
-    from streamlog.health.paths import verify as look
+    from streamlog.health.verify import size_of_logs
+    from streamlog.health.verify import verify as look
 
     fs = LocalFileSystem()
     findings: list[Finding] = []

@@ -54,7 +54,7 @@ from streamlog.handover.plan import (
     remove_file,
 )
 from streamlog.health.findings import Finding, Severity
-from streamlog.health.paths import verify
+from streamlog.health.verify import verify
 from streamlog.partition.checkpoints import RECOVERY_POINT_CHECKPOINT
 from streamlog.partition.locks import refuse_live_broker
 from streamlog.partition.partition_metadata import new_topic_id, read_topic_id

@@ -13,11 +13,10 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.files import read_file
-from streamlog.health.epochs import EpochsCheck
 from streamlog.health.findings import Finding, FindingKind, Report, finding_of
 from streamlog.health.index_files import OffsetIndexCheck, TimeIndexCheck
 from streamlog.health.log_file import LogEnd, LogWalk, Neighbours, Run
-from streamlog.health.producer_files import ProducersCheck
+from streamlog.health.replayed_files import EpochsCheck, ProducersCheck
 from streamlog.partition.epochs import LEADER_EPOCH_CHECKPOINT, LeaderEpochCache
 from streamlog.partition.partition_metadata import read_topic_id
 from streamlog.partition.producer_snapshot import MAX_SNAPSHOT_SIZE, decode_snapshot

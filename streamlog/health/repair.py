@@ -29,8 +29,8 @@ from streamlog.errors import (
 from streamlog.fs.api import FileKind, FileSystem, OpenMode
 from streamlog.fs.overlay import Change, OverlayFileSystem
 from streamlog.health.findings import LOG_DAMAGE, LOSSES, Finding, FindingKind, Severity
-from streamlog.health.paths import verify
 from streamlog.health.repair_state import StateRepair
+from streamlog.health.verify import verify
 from streamlog.partition import checkpoints, locks
 from streamlog.partition.epochs import LEADER_EPOCH_CHECKPOINT
 from streamlog.partition.local_log import LocalLog

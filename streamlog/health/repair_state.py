@@ -44,7 +44,7 @@ from streamlog.errors import CorruptDataError, InvalidConfigError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.files import make_directories, read_file, write_file_atomically
 from streamlog.health.findings import STATE_KINDS, Finding, FindingKind, Severity
-from streamlog.health.paths import verify_state
+from streamlog.health.verify import verify_state
 from streamlog.partition.partition_metadata import read_topic_id
 from streamlog.records.batch import scan_batches
 from streamlog.records.layout import (

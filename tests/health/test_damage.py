@@ -11,7 +11,7 @@ from streamlog.errors import InvalidRequestError, UnknownTopicError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.health.findings import Finding, FindingKind, Severity
-from streamlog.health.paths import verify
+from streamlog.health.verify import verify
 from streamlog.partition.producer_snapshot import encode_snapshot
 from streamlog.partition.producer_state import BatchMetadata, ProducerState
 from streamlog.records.batch import scan_batches

@@ -23,7 +23,7 @@ from streamlog.commits.staging import Stager
 from streamlog.errors import StreamLogError
 from streamlog.fs.local import LocalFileSystem
 from streamlog.health.findings import Finding, FindingKind, Severity
-from streamlog.health.paths import verify
+from streamlog.health.verify import verify
 from streamlog.maintenance.runner import Maintenance
 from streamlog.records.record import Record
 from streamlog.root.manager import LogManager

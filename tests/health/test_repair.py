@@ -18,8 +18,8 @@ from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.overlay import ChangeKind
 from streamlog.health.findings import Finding, FindingKind, Severity
-from streamlog.health.paths import verify
 from streamlog.health.repair import Repair, repair
+from streamlog.health.verify import verify
 from streamlog.partition.reader import LogReader
 from streamlog.records.record import IsolationLevel, Record
 from streamlog.root.manager import LogManager

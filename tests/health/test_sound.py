@@ -9,7 +9,7 @@ import pytest
 
 from streamlog.fs.local import LocalFileSystem
 from streamlog.health.findings import Finding, Severity
-from streamlog.health.paths import size_of_logs, verify
+from streamlog.health.verify import size_of_logs, verify
 from streamlog.partition.producer_snapshot import encode_snapshot
 from streamlog.partition.producer_state import BatchMetadata, ProducerState
 from streamlog.records.builder import BatchBuilder

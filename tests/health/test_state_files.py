@@ -6,7 +6,7 @@ from streamlog.cli.checkup import _check_state
 from streamlog.cli.checkup_findings import FAIL, OK, WARN
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.health.findings import Finding, FindingKind, Severity
-from streamlog.health.paths import verify
+from streamlog.health.verify import verify
 from streamlog.root.deeds import Deed, write_deeds
 from streamlog.root.readers import write_progress
 from tests.support.commits import NOW, ROOT, Scene

@@ -13,7 +13,7 @@ import pytest
 from streamlog.errors import InvalidOptionError, LimitExceededError, MessageTooLargeError
 from streamlog.fs.local import LocalFileSystem
 from streamlog.health.findings import Finding, FindingKind
-from streamlog.health.paths import verify
+from streamlog.health.verify import verify
 from streamlog.partition.reader import LogReader
 from streamlog.records.record import Record
 from streamlog.root.manager import LogManager

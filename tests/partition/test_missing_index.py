@@ -13,7 +13,7 @@ from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.faults import Fault, FaultyFileSystem, Moment
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.health.findings import Finding
-from streamlog.health.paths import verify
+from streamlog.health.verify import verify
 from streamlog.records.record import Record
 from streamlog.root.partition_log import PartitionLog
 

@@ -15,8 +15,8 @@ from streamlog.fs.files import make_directories, read_file
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.health.findings import Finding, Severity
-from streamlog.health.paths import verify
 from streamlog.health.repair import repair
+from streamlog.health.verify import verify
 from streamlog.maintenance.runner import Maintenance
 from streamlog.partition.reader import LogReader
 from streamlog.records.record import IsolationLevel, Record

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from streamlog.fs.local import LocalFileSystem
 from streamlog.health.findings import Finding
-from streamlog.health.paths import verify
+from streamlog.health.verify import verify
 from tests.programs.performance.comparison import Comparison, interleaved
 from tests.programs.performance.partitions import batch_of, fill
 from tests.programs.performance.recovery import checksum, size_of

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from streamlog.fs.files import NAME_IS_DURABLE
 from streamlog.fs.local import LocalFileSystem
 from streamlog.health.findings import Finding
-from streamlog.health.paths import verify
+from streamlog.health.verify import verify
 from streamlog.partition.reader import LogReader
 from tests.programs.soak.records import (
     COPIES,

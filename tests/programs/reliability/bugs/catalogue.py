@@ -242,7 +242,7 @@ BUGS: Final = (
     ), "pytest", ("tests/commits/test_commits.py::"
                   "test_a_decision_without_a_whole_copy_stops_the_topics_of_its_app",)),
     Bug("78 files below .streamlog are not checked", (
-        Edit("streamlog.health.paths",
+        Edit("streamlog.health.verify",
              "    if is_our_root(fs, root):\n        verify_state(",
              "    if False:\n        verify_state("),
     ), "pytest", ("tests/health/test_state_files.py",)),
