@@ -1,10 +1,10 @@
-"""A sink that loses nothing and writes twice, caught; and its cure.
+"""A sink that loses nothing but writes rows twice: how a test finds the bug, and the fix.
 
     pytest examples/test_order_sink.py
 
-`append` is what most people write first. It is right until the driver dies between the sink's
-last write and Spark's note that the batch is done: then Spark runs the batch again, and `append`
-appends it again.
+`append` is the usual first version. It is correct until the driver dies between the sink's last
+write and Spark's record that the batch is done. Then Spark runs the batch again, and `append`
+appends its rows again.
 """
 
 import pytest
@@ -15,12 +15,12 @@ CRASHES = ["offsets", "applied", "commits"]
 
 
 def append(rows, batch, table):
-    """The bug: whoever writes a batch again has it twice."""
+    """The bug: a batch that runs again is in the table twice."""
     rows.write.mode("append").parquet(table)
 
 
 def replace(rows, batch, table):
-    """The cure: a batch has one place, whoever writes it, and however often."""
+    """The fix: each batch has its own directory, so a second run replaces the first."""
     rows.write.mode("overwrite").parquet(f"{table}/batch={batch}")
 
 
@@ -38,7 +38,7 @@ def copy(orders, table, checkpoint, write):
 
 @pytest.fixture
 def survives(streamlog_spark, streamlog_topic, checkpoint, crash, tmp_path):
-    """Crashes the pipeline in its second batch, starts it again, and compares."""
+    """Crashes the pipeline in its second batch, restarts it, and compares."""
     orders = streamlog_topic("orders", [f"order {number}" for number in range(6)])
     table = str(tmp_path / "table")
 

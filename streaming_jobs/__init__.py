@@ -1,1 +1,1 @@
-"""Jobs that really run: each is importable (`build`), a script, and works under `spark-submit`."""
+"""The jobs of the demo: each is importable (`build`), a script, and runs under `spark-submit`."""

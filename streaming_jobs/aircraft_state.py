@@ -1,8 +1,8 @@
 """Topic `flights` → topic `aircraft`: the latest known flight of each aircraft.
 
 Each micro-batch keeps the last record of every tail number and appends it through `foreachBatch`
-with `streamlog.spark.append_batch`, exactly once. The topic has `cleanup.policy=compact`: what
-counts is the last record of a key. Flights without a tail number stay out.
+with `streamlog.spark.append_batch`, exactly once. The topic has `cleanup.policy=compact`, so only
+the last record of a key counts. Flights without a tail number are left out.
 
     python -m streaming_jobs.aircraft_state --path demo/root
     spark-submit streaming_jobs/aircraft_state.py --path demo/root
@@ -19,7 +19,7 @@ import streamlog.spark
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Return the job's settings."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--path", required=True, help="log root")
     parser.add_argument("--topic", default="flights")
@@ -31,7 +31,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def latest_per_key(records: DataFrame) -> DataFrame:
-    """Return the last record of each key: by time, then by place in the log."""
+    """Return the last record of each key, by timestamp and then by offset."""
     last = F.max_by(F.struct("value", "timestamp"), F.struct("timestamp", "offset"))
     return (
         records.where("key is not null")
@@ -68,7 +68,7 @@ def build(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run until the log is read (or for ever)."""
+    """Run until the end of the log, or forever with `--forever`."""
     args = parse_arguments(arguments)
     build(streamlog.spark.session(), args).awaitTermination()
 

@@ -1,10 +1,10 @@
 """Topic `flights` → Delta table: mean departure delay per carrier and hour, exactly once.
 
-Windows of an hour by the time of the flight, with a watermark: a window is written once, when
-the watermark has passed it. The last windows therefore wait for a later record; the demo sends
-one. The partitions of one commit become visible one after another, so the watermark has to allow
-for all the time that one micro-batch of the writer spans: here 11 days of flights. Where Delta's
-jars are not to be had, `--format parquet` writes Parquet instead.
+Flights are grouped into windows of one hour with a watermark. A window is written once, after the
+watermark has passed it, so the last windows wait for a later record; the demo sends one. The
+partitions of one commit become visible one after another, so the watermark must allow for the
+event time that one micro-batch of the writer spans: 11 days of flights here. Without Delta's jars,
+use `--format parquet`.
 
     python -m streaming_jobs.carrier_delays --path demo/root --output demo/delays
     spark-submit --jars … streaming_jobs/carrier_delays.py --path demo/root --output demo/delays
@@ -21,14 +21,14 @@ VALUE = "row long, time_hour timestamp, carrier string, dep_delay double"
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Return the job's settings."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--path", required=True, help="log root")
     parser.add_argument("--topic", default="flights")
     parser.add_argument("--output", required=True, help="directory of the table")
     parser.add_argument("--format", default="delta", choices=("delta", "parquet"))
     parser.add_argument("--checkpoint", help="default: PATH/../checkpoints/carrier_delays")
-    parser.add_argument("--watermark", default="30 days", help="how late a flight may come")
+    parser.add_argument("--watermark", default="30 days", help="maximum lateness of a flight")
     parser.add_argument("--offsets-per-trigger", type=int, default=40_000)
     parser.add_argument("--forever", action="store_true", help="do not stop at the end of the log")
     return parser.parse_args(arguments)
@@ -71,7 +71,7 @@ def build(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run until the log is read (or for ever)."""
+    """Run until the end of the log, or forever with `--forever`."""
     import streamlog.spark
 
     args = parse_arguments(arguments)

@@ -1,14 +1,14 @@
-"""The main job on real data, killed in the middle: nothing lost, nothing twice.
+"""The main job on real data, killed in the middle: nothing lost, nothing duplicated.
 
-1. Flights are streamed into the topic `flights` and from there, per carrier and hour, into a
-   Delta table, both queries in one driver. In the middle of both its JVM is killed (SIGKILL).
-2. A new driver restarts both from their checkpoints and lets them finish; a third query keeps the
-   latest flight of every aircraft in the compacted topic `aircraft`.
-3. Everything is counted and compared with a plain aggregation of the input.
+1. One driver runs two queries: flights into the topic `flights`, and from there, per carrier and
+   hour, into a Delta table. In the middle of both, its JVM is killed (SIGKILL).
+2. A new driver restarts both queries from their checkpoints and lets them finish. A third query
+   keeps the latest flight of every aircraft in the compacted topic `aircraft`.
+3. The rows are counted and compared with a plain aggregation of the input.
 
     python -m streaming_jobs.demo [--directory DIR] [--kill-after RECORDS] [--seed N]
 
-Exits 1 when a flight is missing or doubled, or a delay differs.
+Exits with 1 if a flight is missing or duplicated, or a delay differs.
 """
 
 import argparse
@@ -28,26 +28,28 @@ from streaming_jobs.flights import ROWS, write_flights
 PARTITIONS = 4
 ROOT, TABLE, CHECKPOINTS = "root", "carrier_delays", "checkpoints"
 CLOSING_ROW = -1
-STARTS = 3  # of each driver: what a crash can do to it, a busy machine can, too
+STARTS = 3  # attempts per driver: on a busy machine Spark may fail by itself
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Return the demo's settings."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--directory", type=Path, default=Path(".cache/demo"))
-    parser.add_argument("--kill-after", type=int, help="records in the log before the kill")
-    parser.add_argument("--seed", type=int, help="for the moment of the kill")
+    parser.add_argument(
+        "--kill-after", type=int, help="number of records in the log before the kill"
+    )
+    parser.add_argument("--seed", type=int, help="random seed for the moment of the kill")
     parser.add_argument("--phase", choices=("until-killed", "finish"), help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 
 def delta_jars() -> list[Path]:
-    """Return Delta's jars where the set-up has fetched them."""
+    """Return Delta's jars; empty if the set-up could not fetch them."""
     return sorted(Path(".cache/jars/delta").glob("*.jar"))
 
 
 def start_session() -> Any:
-    """Return a Spark session that knows Delta where its jars are there."""
+    """Return a Spark session, with Delta if its jars are present."""
     from pyspark.sql import SparkSession
 
     import streamlog.spark
@@ -78,7 +80,7 @@ def start_session() -> Any:
 
 
 def job_arguments(directory: Path, *more: str) -> list[str]:
-    """Return the arguments both phases give to both jobs."""
+    """Return the arguments that both phases pass to the jobs."""
     return ["--path", str(directory / ROOT), *more]
 
 
@@ -99,7 +101,7 @@ def start_jobs(spark: Any, directory: Path, *more: str) -> list[Any]:
 
 
 def run_until_killed(directory: Path) -> None:
-    """Run both jobs for ever; the parent kills the JVM."""
+    """Run both jobs forever; the parent kills the JVM."""
     spark = start_session()
     jvm = spark._jvm.java.lang.ProcessHandle.current().pid()
     (directory / "jvm.pid").write_text(str(jvm))
@@ -108,7 +110,7 @@ def run_until_killed(directory: Path) -> None:
 
 
 def finish(directory: Path) -> None:
-    """Let both jobs finish from their checkpoints, close the last windows, then run the third."""
+    """Finish both jobs from their checkpoints, close the last windows, then run the third job."""
     from streaming_jobs import aircraft_state
 
     spark = start_session()
@@ -126,7 +128,7 @@ def finish(directory: Path) -> None:
 
 
 def send_closing_record(root: Path) -> None:
-    """Append one record that lies behind the last flight by more than the watermark of 30 days."""
+    """Append one record that is more than the watermark of 30 days after the last flight."""
     from streamlog import PartitionLog, Record
 
     with PartitionLog.open(root / "flights-0") as log:
@@ -136,7 +138,7 @@ def send_closing_record(root: Path) -> None:
 
 
 def create_topics(root: Path) -> None:
-    """Make the root and both topics; the flights are of 2013, so nothing may expire."""
+    """Create the root and both topics; retention is off because the flights are from 2013."""
     from streamlog import LogManager
 
     with LogManager.open(root, create=True) as manager:
@@ -146,7 +148,7 @@ def create_topics(root: Path) -> None:
 
 
 def records_in_log(root: Path) -> int:
-    """Return how many records the topic has now."""
+    """Return the current number of records in the topic."""
     from streamlog.partition.reader import LogReader
 
     total = 0
@@ -157,24 +159,28 @@ def records_in_log(root: Path) -> int:
 
 
 def table_commits(directory: Path) -> int:
-    """Return how many micro-batches the second job has committed."""
+    """Return the number of micro-batches that the second job has committed."""
     commits = directory / CHECKPOINTS / "carrier_delays" / "commits"
     return len([name for name in commits.glob("*") if name.name.isdigit()])
 
 
 def kill_in_the_middle(directory: Path, kill_after: int) -> tuple[int, int]:
-    """Run both jobs in a driver of their own and kill its JVM; return what was there then."""
+    """Run both jobs in their own driver and kill its JVM.
+
+    Returns:
+        Records in the log and committed batches of the table at the time of the kill.
+    """
     for _ in range(STARTS):
         with (directory / "driver.log").open("w") as log:
             found = run_and_kill(directory, kill_after, log)
         if found is not None:
             return found
-        say_it_failed(log.name)
-    raise SystemExit(f"the driver ended by itself {STARTS} times; see {log.name}")
+        report_failure(log.name)
+    raise SystemExit(f"the driver exited by itself {STARTS} times; see {log.name}")
 
 
 def run_and_kill(directory: Path, kill_after: int, log: TextIO) -> tuple[int, int] | None:
-    """Run both jobs once and kill their JVM; return what was there then, None if they failed."""
+    """Run both jobs once and kill their JVM; return None if they failed before the kill."""
     pid = directory / "jvm.pid"
     pid.unlink(missing_ok=True)
     driver = subprocess.Popen(
@@ -196,19 +202,19 @@ def run_and_kill(directory: Path, kill_after: int, log: TextIO) -> tuple[int, in
     return None
 
 
-def say_it_failed(log: str) -> None:
-    """Tell that Spark failed by itself: on a busy machine its workers miss a time limit."""
-    print(f"Spark failed by itself (see {log}): starting again from the checkpoints …")
+def report_failure(log: str) -> None:
+    """Report a failure of Spark itself: on a busy machine its workers miss a time limit."""
+    print(f"Spark failed by itself (see {log}): restarting from the checkpoints …")
 
 
 def phase_command(directory: Path, phase: str) -> list[str]:
-    """Return how to run a phase in a process of its own."""
+    """Return the command that runs a phase in its own process."""
     command = [sys.executable, "-m", "streaming_jobs.demo"]
     return [*command, "--phase", phase, "--directory", str(directory)]
 
 
 def run_phase(directory: Path, phase: str) -> None:
-    """Run a phase in a driver of its own, its output in a file."""
+    """Run a phase in its own driver, with its output in a file."""
     path = directory / f"{phase}.log"
     for _ in range(STARTS):
         with path.open("w") as log:
@@ -217,12 +223,12 @@ def run_phase(directory: Path, phase: str) -> None:
             )
         if done.returncode == 0:
             return
-        say_it_failed(str(path))
+        report_failure(str(path))
     raise SystemExit(f"{phase} failed {STARTS} times; see {path}")
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the demo; see the module's docstring."""
+    """Run the demo; see the module docstring."""
     args = parse_arguments(arguments)
     directory = args.directory
     if args.phase == "until-killed":
@@ -238,7 +244,7 @@ def main(arguments: list[str] | None = None) -> None:
     for name in (ROOT, TABLE, CHECKPOINTS):
         shutil.rmtree(directory / name, ignore_errors=True)
     if not delta_jars():
-        print("Delta's jars could not be had: the table is written as Parquet instead.")
+        print("Delta's jars are not available: writing the table as Parquet instead.")
     write_flights(directory / "flights")
     create_topics(directory / ROOT)
     kill_after = args.kill_after
@@ -246,7 +252,7 @@ def main(arguments: list[str] | None = None) -> None:
         kill_after = random.Random(args.seed).randrange(ROWS // 6, ROWS // 2)
     print(f"streaming {ROWS:,} flights → topic → table; killing the JVM after {kill_after:,} …")
     there, commits = kill_in_the_middle(directory, kill_after)
-    print(f"killed with {there:,} records in the log and {commits} batches of the table committed")
+    print(f"killed with {there:,} records in the log and {commits} committed batches of the table")
     print("restarting from the checkpoints …")
     run_phase(directory, "finish")
     seconds = time.monotonic() - started

@@ -1,4 +1,4 @@
-"""What the demo counts when all is done: rows, duplicates, losses, and the delays of carriers."""
+"""The report at the end of the demo: rows, duplicates, losses, and the carriers' delays."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from streaming_jobs.flights import ROWS, read_flights
 
 
 def rows_in_log(root: Path) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the row number of every flight in the topic, in no order."""
+    """Return the row number of every flight in the topic, in no particular order."""
     numbers = []
     for batch in streamlog.read_arrow(root, topic="flights", columns=["value"]):
         values = batch.column("value").to_pylist()
@@ -24,7 +24,7 @@ def rows_in_log(root: Path) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def expected_delays() -> pd.DataFrame:
-    """Return flights, departures and total delay per carrier, from the input alone."""
+    """Return flights, departures and total delay per carrier, computed from the input."""
     grouped = read_flights().groupby("carrier")
     return pd.DataFrame(
         {
@@ -36,18 +36,18 @@ def expected_delays() -> pd.DataFrame:
 
 
 def expected_windows() -> int:
-    """Return how many (hour, carrier) pairs the input has."""
+    """Return the number of (hour, carrier) pairs in the input."""
     return len(read_flights()[["time_hour", "carrier"]].drop_duplicates())
 
 
 def latest_aircraft(root: Path) -> tuple[int, int]:
-    """Return how many aircraft the topic `aircraft` knows, and how many it should."""
+    """Return the number of aircraft in the topic `aircraft`, and the expected number."""
     table = streamlog.read_table(root / "aircraft-0", columns=["key"])
     return len(table.column("key").unique()), read_flights().tailnum.nunique()
 
 
 def check_and_print(directory: Path, *, seconds: float, killed_at: int) -> bool:
-    """Count, compare, print; return whether all is as it should be."""
+    """Count, compare and print; return whether everything matches."""
     root = directory / "root"
     rows = rows_in_log(root)
     distinct = np.unique(rows)
@@ -76,7 +76,7 @@ def check_and_print(directory: Path, *, seconds: float, killed_at: int) -> bool:
     facts.add_row("aircraft with a latest flight", f"{known:,} of {known_expected:,}")
     facts.add_row("time taken", f"{seconds:.0f} s")
     console.print(facts)
-    print("Look further:")
+    print("Explore the result:")
     for command in (
         f"streamlog --path {root} topics describe flights",
         f"streamlog --path {root} cat flights --count 3",

