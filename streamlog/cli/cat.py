@@ -91,7 +91,7 @@ def cat(
         raise click.UsageError("--output-format and --format exclude each other")
     if follow and settings.format == "json":
         raise click.UsageError("--follow never ends, and a JSON list must; use --format ndjson")
-    from streamlog.cli.moments import Place, parse_offsets
+    from streamlog.cli.moments import OffsetSpec, parse_offsets
     from streamlog.cli.output import Output
     from streamlog.cli.reading import Reading, read_all
     from streamlog.cli.record_writers import JsonWriter, TableWriter, TextWriter
@@ -109,7 +109,7 @@ def cat(
         writer = JsonWriter(output, encoding, is_list=output.format == "json")
     clock = SystemClock()
     span = parse_offsets(offsets, clock.now_ms())
-    if follow and span.end != Place("end"):
+    if follow and span.end != OffsetSpec("end"):
         raise click.UsageError("--follow has no end; leave the end out of --offset")
     reading = Reading(span, count, follow, IsolationLevel(isolation_level))
     limit = max_decompressed_bytes

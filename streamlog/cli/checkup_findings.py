@@ -2,14 +2,14 @@
 
 from typing import Final, NamedTuple
 
-__all__ = ["FAIL", "OK", "WARN", "Finding"]
+__all__ = ["FAIL", "OK", "WARN", "CheckupFinding"]
 
 OK: Final = "ok"
 WARN: Final = "warning"
 FAIL: Final = "failure"
 
 
-class Finding(NamedTuple):
+class CheckupFinding(NamedTuple):
     """What a check found, and the line that cures it."""
 
     check: str

@@ -7,7 +7,7 @@ import click
 from streamlog.cli.settings import JSON_SHAPES, Settings, reading_verb
 
 if TYPE_CHECKING:
-    from streamlog.handover.plan import HandoverPlan, Step
+    from streamlog.handover.plan import HandoverPlan, HandoverStep
 
 __all__ = ["handover"]
 
@@ -94,7 +94,7 @@ def _what_went(plan: "HandoverPlan") -> str:
     return f"{topics} topics with {len(plan.partitions)} partitions"
 
 
-def _row(number: int, step: "Step", *, is_done: bool) -> dict[str, Any]:
+def _row(number: int, step: "HandoverStep", *, is_done: bool) -> dict[str, Any]:
     return {"step": number, "what": step.kind.value, "path": step.path, "done": is_done}
 
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from streamlog.clock import epoch_ms
 from streamlog.errors import InvalidOptionError
 
-__all__ = ["Place", "Span", "parse_moment", "parse_offsets"]
+__all__ = ["OffsetSpec", "Span", "parse_moment", "parse_offsets"]
 
 _WORDS: Final = {"beginning": "beginning", "earliest": "beginning", "end": "end", "latest": "end"}
 _NUMBER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
@@ -20,7 +20,7 @@ _EXPECTED: Final = (
 )
 
 
-class Place(NamedTuple):
+class OffsetSpec(NamedTuple):
     """A place in a partition.
 
     Attributes:
@@ -36,8 +36,8 @@ class Place(NamedTuple):
 class Span(NamedTuple):
     """From where to where to read, as `--offset` says it; the end is not in it."""
 
-    start: Place = Place("beginning")
-    end: Place = Place("end")
+    start: OffsetSpec = OffsetSpec("beginning")
+    end: OffsetSpec = OffsetSpec("end")
 
 
 def parse_moment(text: str, now_ms: int) -> int | None:
@@ -68,8 +68,8 @@ def parse_offsets(texts: tuple[str, ...], now_ms: int) -> Span:
     Raises:
         InvalidOptionError: Not an offset, or two starts or ends.
     """
-    starts: list[Place | None] = []
-    ends: list[Place | None] = []
+    starts: list[OffsetSpec | None] = []
+    ends: list[OffsetSpec | None] = []
     for text in texts:
         if ".." in text:
             start, _, end = text.partition("..")
@@ -95,13 +95,13 @@ def parse_offsets(texts: tuple[str, ...], now_ms: int) -> Span:
     return span
 
 
-def _place(text: str, now_ms: int) -> Place | None:
+def _place(text: str, now_ms: int) -> OffsetSpec | None:
     if text in _WORDS:
-        return Place(_WORDS[text])
+        return OffsetSpec(_WORDS[text])
     if text[:2] in ("s@", "e@"):
         moment = parse_moment(text[2:], now_ms)
-        return None if moment is None else Place("time", moment)
+        return None if moment is None else OffsetSpec("time", moment)
     if _NUMBER.fullmatch(text) is not None:
-        return Place("tail" if text.startswith("-") else "offset", abs(int(text)))
+        return OffsetSpec("tail" if text.startswith("-") else "offset", abs(int(text)))
     moment = parse_moment(text, now_ms)
-    return None if moment is None else Place("time", moment)
+    return None if moment is None else OffsetSpec("time", moment)

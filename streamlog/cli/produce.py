@@ -118,7 +118,7 @@ def produce(
     """
     parser = _parser(**parsing)
     from streamlog.cli.output import Column, Kind, Output, remark
-    from streamlog.cli.producing import AtomicProducer, Producer, produce_all
+    from streamlog.cli.producing import AtomicProducer, LineProducer, produce_all
     from streamlog.records.record import CompressionType
     from streamlog.root.manager import LogManager
     from streamlog.root.topic_appender import TopicAppender
@@ -136,7 +136,7 @@ def produce(
         kind = AtomicProducer if atomic else TopicAppender
         codec = CompressionType.of(compression_type)
         appender = kind(manager, topic, partition=partition, compression=codec)
-        producer = Producer(appender, ignore_partition=ignore_partition)
+        producer = LineProducer(appender, ignore_partition=ignore_partition)
         try:
             produce_all(settings, producer, parser, file)
         finally:

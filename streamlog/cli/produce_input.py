@@ -23,7 +23,7 @@ from streamlog.records.columns import BinaryColumn, HeaderColumn
 from streamlog.records.layout import MAX_INT64
 from streamlog.records.record import NO_TIMESTAMP, Header
 
-__all__ = ["BadLineError", "Chunk", "Input", "LineParser", "NdjsonParser", "read_chunks"]
+__all__ = ["BadLineError", "InputChunk", "Input", "LineParser", "NdjsonParser", "read_chunks"]
 
 CHUNK_SIZE: Final = 4 << 20
 PAUSE_S: Final = 0.05
@@ -38,7 +38,7 @@ _FIELDS: Final = (
 _HEADER_FIELDS: Final = ("key", "value", "valueBase64")
 
 
-class Chunk(NamedTuple):
+class InputChunk(NamedTuple):
     """Whole lines of the input.
 
     Attributes:
@@ -70,7 +70,7 @@ class BadLineError(InvalidRecordError):
     before: Input | None = None
 
 
-def read_chunks(stream: IO[bytes]) -> Iterator[Chunk]:
+def read_chunks(stream: IO[bytes]) -> Iterator[InputChunk]:
     """Yield the lines of a stream, as many at a time as there are without waiting long.
 
     Raises:
@@ -93,12 +93,12 @@ def read_chunks(stream: IO[bytes]) -> Iterator[Chunk]:
             continue
         whole = b"".join(parts)
         end = whole.rfind(b"\n") + 1
-        chunk = Chunk(whole[:end], line)
+        chunk = InputChunk(whole[:end], line)
         line += chunk.data.count(b"\n")
         yield chunk
         parts, size, has_end = [whole[end:]], len(whole) - end, False
     if rest := b"".join(parts):
-        yield Chunk(rest, line)
+        yield InputChunk(rest, line)
 
 
 def _read_some(stream: IO[bytes]) -> bytes:
@@ -130,7 +130,7 @@ class LineParser:
         self._decode = _DECODERS[encoding]
         self._now_ms = now_ms
 
-    def parse(self, chunk: Chunk) -> Input:
+    def parse(self, chunk: InputChunk) -> Input:
         """Return the records of some lines.
 
         Raises:
@@ -160,7 +160,7 @@ class LineParser:
 
     def _keyed(
         self,
-        chunk: Chunk,
+        chunk: InputChunk,
         data: NDArray[np.uint8],
         starts: NDArray[np.int64],
         ends: NDArray[np.int64],
@@ -172,7 +172,7 @@ class LineParser:
         return self._input(chunk, len(ends), keys, values)
 
     def _input(
-        self, chunk: Chunk, count: int, keys: BinaryColumn | None, values: BinaryColumn
+        self, chunk: InputChunk, count: int, keys: BinaryColumn | None, values: BinaryColumn
     ) -> Input:
         timestamp = np.full(count, self._now_ms(), np.int64)
         return Input(
@@ -181,7 +181,7 @@ class LineParser:
             range(chunk.first_line, chunk.first_line + count),
         )
 
-    def _decoded(self, chunk: Chunk, column: BinaryColumn | None) -> BinaryColumn | None:
+    def _decoded(self, chunk: InputChunk, column: BinaryColumn | None) -> BinaryColumn | None:
         if self._decode is None or column is None:
             return column
         decoded = []
@@ -245,7 +245,7 @@ class NdjsonParser:
         self._now_ms = now_ms
         self._scan = json.JSONDecoder().raw_decode
 
-    def parse(self, chunk: Chunk) -> Input:
+    def parse(self, chunk: InputChunk) -> Input:
         """Return the records of some lines; blank lines are none.
 
         Raises:

@@ -6,7 +6,7 @@ from typing import IO, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from streamlog.cli.produce_input import BadLineError, Chunk, Input, read_chunks
+from streamlog.cli.produce_input import BadLineError, Input, InputChunk, read_chunks
 from streamlog.cli.progress import Progress
 from streamlog.cli.settings import Settings
 from streamlog.commits.identity import CommitIdentity
@@ -18,13 +18,13 @@ from streamlog.root.manager import LogManager
 from streamlog.root.topic_appender import Appended, InputLines, TopicAppender
 from streamlog.topic import TopicPartition
 
-__all__ = ["AtomicProducer", "Dressing", "DressingParser", "Parser", "Producer", "produce_all"]
+__all__ = ["AtomicProducer", "Dressing", "DressingParser", "Parser", "LineProducer", "produce_all"]
 
 
 class Parser(Protocol):
     """Makes records of input."""
 
-    def parse(self, chunk: Chunk) -> Input:
+    def parse(self, chunk: InputChunk) -> Input:
         """Return the records of some lines."""
         ...
 
@@ -51,7 +51,7 @@ class DressingParser:
     def __init__(self, parser: Parser, dressing: Dressing) -> None:
         self._parser, self._dressing = parser, dressing
 
-    def parse(self, chunk: Chunk) -> Input:
+    def parse(self, chunk: InputChunk) -> Input:
         """Return the records of some lines.
 
         Raises:
@@ -141,7 +141,7 @@ class AtomicProducer(TopicAppender):
         self._stager.discard()
 
 
-class Producer:
+class LineProducer:
     """Appends what was parsed to the partitions of a topic, and reports it.
 
     Args:
@@ -186,7 +186,9 @@ class Producer:
         ]
 
 
-def produce_all(settings: Settings, producer: Producer, parser: Parser, stream: IO[bytes]) -> None:
+def produce_all(
+    settings: Settings, producer: LineProducer, parser: Parser, stream: IO[bytes]
+) -> None:
     """Append all of `stream`; what was appended is durable however this ends.
 
     An atomic producer appends all of it at the end, or nothing.

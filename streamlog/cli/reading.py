@@ -4,7 +4,7 @@ import sys
 from typing import Final, NamedTuple, Protocol
 
 from streamlog.cli.failures import Findings
-from streamlog.cli.moments import Place, Span
+from streamlog.cli.moments import OffsetSpec, Span
 from streamlog.cli.output import remark
 from streamlog.cli.progress import Progress
 from streamlog.cli.settings import Settings
@@ -112,7 +112,7 @@ def _places(sources: Sources, reading: Reading, errors: list[StreamLogError]) ->
     return places
 
 
-def _start_offset(source: Source, place: Place, end: int, isolation: IsolationLevel) -> int:
+def _start_offset(source: Source, place: OffsetSpec, end: int, isolation: IsolationLevel) -> int:
     if place.kind == "end":
         return end
     if place.kind == "tail":
@@ -133,7 +133,7 @@ def _start_offset(source: Source, place: Place, end: int, isolation: IsolationLe
     return source.start_offset
 
 
-def _end_offset(source: Source, place: Place, end: int) -> int:
+def _end_offset(source: Source, place: OffsetSpec, end: int) -> int:
     if place.kind == "time":
         found = source.reader.offset_for_timestamp(place.value)
         return end if found is None else min(end, found.offset)

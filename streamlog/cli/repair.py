@@ -7,7 +7,7 @@ import click
 from streamlog.cli.settings import JSON_SHAPES, Settings, reading_verb
 
 if TYPE_CHECKING:
-    from streamlog.health.repair import Step
+    from streamlog.health.repair import RepairStep
     from streamlog.topic import TopicPartition
 
 __all__ = ["repair"]
@@ -86,7 +86,9 @@ def repair(settings: Settings, *, directory: str, dry_run: bool, skip_damage: bo
         raise Findings(errors)
 
 
-def _row(partition: "TopicPartition | None", step: "Step", *, is_done: bool) -> dict[str, Any]:
+def _row(
+    partition: "TopicPartition | None", step: "RepairStep", *, is_done: bool
+) -> dict[str, Any]:
     change = step.change
     return {
         "topic": None if partition is None else partition.topic,

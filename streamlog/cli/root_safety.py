@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from streamlog.cli.checkup_findings import FAIL, OK, WARN, Finding
+from streamlog.cli.checkup_findings import FAIL, OK, WARN, CheckupFinding
 from streamlog.clock import Clock, SystemClock
 from streamlog.errors import StreamLogError
 from streamlog.fs.api import FileKind, FileStat, FileSystem, OpenMode
@@ -38,7 +38,7 @@ _PARTITION_LIKE: Final = re.compile(r".+-\W?\d+", re.DOTALL)  # to an eye, so di
 
 
 # ---- who may change it --------------------------------------------------------------------------
-def check_access(fs: FileSystem, root: str) -> Iterator[Finding]:
+def check_access(fs: FileSystem, root: str) -> Iterator[CheckupFinding]:
     """Yield what is unsafe about modes, owners, links and kinds of what lies below a root.
 
     Args:
@@ -88,7 +88,7 @@ def _is_linked_partition(fs: FileSystem, root: str, path: str) -> bool:
     return False
 
 
-def check_look_alikes(fs: FileSystem, root: str, topics: Iterable[str]) -> Iterator[Finding]:
+def check_look_alikes(fs: FileSystem, root: str, topics: Iterable[str]) -> Iterator[CheckupFinding]:
     """Yield which names in a root a person would take for something else.
 
     Args:
@@ -111,7 +111,7 @@ def check_look_alikes(fs: FileSystem, root: str, topics: Iterable[str]) -> Itera
         if len(names) > 1:
             found = f"topics that differ only in case, or in . and _: {', '.join(names)}"
             cure = "take care to name the right one; a broker reports both as one in its metrics"
-            yield Finding("look-alikes", WARN, found, cure)
+            yield CheckupFinding("look-alikes", WARN, found, cure)
 
 
 def _is_partition_of(name: str, topics: set[str]) -> bool:
@@ -130,16 +130,20 @@ def _below(fs: FileSystem, root: str) -> Iterator[tuple[str, FileStat]]:
             yield from _below(fs, os.path.join(root, name))
 
 
-def _some(check: str, status: str, paths: list[str], root: str, what: str, cure: str) -> Finding:
+def _some(
+    check: str, status: str, paths: list[str], root: str, what: str, cure: str
+) -> CheckupFinding:
     if not paths:
-        return Finding(check, OK, "nothing unusual")
+        return CheckupFinding(check, OK, "nothing unusual")
     named = ", ".join(os.path.relpath(path, root) for path in sorted(paths)[:NAMED_MAX])
     more = ", …" if len(paths) > NAMED_MAX else ""
-    return Finding(check, status, f"{what}: {len(paths)} ({named}{more})", cure)
+    return CheckupFinding(check, status, f"{what}: {len(paths)} ({named}{more})", cure)
 
 
 # ---- what the disk keeps ------------------------------------------------------------------------
-def check_promises(fs: FileSystem, root: str, *, clock: Clock | None = None) -> Iterator[Finding]:
+def check_promises(
+    fs: FileSystem, root: str, *, clock: Clock | None = None
+) -> Iterator[CheckupFinding]:
     """Try in a root of ours what every commit relies on; leaves nothing behind.
 
     Args:
@@ -152,7 +156,7 @@ def check_promises(fs: FileSystem, root: str, *, clock: Clock | None = None) -> 
     yield from _check_syncs(fs, root, clock or SystemClock())
 
 
-def _check_names(fs: FileSystem, root: str) -> Iterator[Finding]:
+def _check_names(fs: FileSystem, root: str) -> Iterator[CheckupFinding]:
     """Decisions are made with links, checkpoints with renames over what stands."""
     one = temporary_path(state_path(root, "doctor"))
     other = temporary_path(state_path(root, "doctor"))
@@ -167,18 +171,20 @@ def _check_names(fs: FileSystem, root: str) -> Iterator[Finding]:
             is_kept = file.pread(4, 0) == b"two" and fs.stat(one) is None
     except StreamLogError as error:
         cure = "use a file system with hard links and atomic renames: ext4, XFS, btrfs"
-        yield Finding("names", FAIL, str(error), cure)
+        yield CheckupFinding("names", FAIL, str(error), cure)
         return
     finally:
         with contextlib.suppress(StreamLogError):
             _remove(fs, one, other)
     if is_kept:
-        yield Finding("names", OK, "links, and renames over what stands")
+        yield CheckupFinding("names", OK, "links, and renames over what stands")
     else:
-        yield Finding("names", FAIL, "a rename did not put one file in place of another", None)
+        yield CheckupFinding(
+            "names", FAIL, "a rename did not put one file in place of another", None
+        )
 
 
-def _check_locks(fs: FileSystem, root: str) -> Iterator[Finding]:
+def _check_locks(fs: FileSystem, root: str) -> Iterator[CheckupFinding]:
     path = temporary_path(state_path(root, "doctor"))
     try:
         lock = fs.try_lock(path, shared=False)
@@ -188,38 +194,40 @@ def _check_locks(fs: FileSystem, root: str) -> Iterator[Finding]:
                 each.release()
         _remove(fs, path)
     except StreamLogError as error:
-        yield Finding("locks", FAIL, str(error), "mount it with locks (NFS: version 4)")
+        yield CheckupFinding("locks", FAIL, str(error), "mount it with locks (NFS: version 4)")
         return
     if lock is None or second is not None:
         cure = "mount it with locks; until then let a single process write"
-        yield Finding("locks", FAIL, "two handles hold the same exclusive lock", cure)
+        yield CheckupFinding("locks", FAIL, "two handles hold the same exclusive lock", cure)
     else:
-        yield Finding("locks", OK, "an exclusive lock keeps others out")
+        yield CheckupFinding("locks", OK, "an exclusive lock keeps others out")
 
 
-def _check_syncs(fs: FileSystem, root: str, clock: Clock) -> Iterator[Finding]:
+def _check_syncs(fs: FileSystem, root: str, clock: Clock) -> Iterator[CheckupFinding]:
     """Tell of what makes a sync a lie, as far as that can be seen from here."""
     preloaded = os.environ.get("LD_PRELOAD", "")
     if any(name in preloaded for name in _PRELOADED):
         found = f"LD_PRELOAD={preloaded}: a sync does nothing in this process"
-        yield Finding("sync", FAIL, found, "unset LD_PRELOAD")
+        yield CheckupFinding("sync", FAIL, found, "unset LD_PRELOAD")
         return
     kind, options = _mount_of(root)
     careless = sorted(_CARELESS.intersection(options))
     if careless:
         cure = f"mount it without: mount -o remount,barrier=1 {shlex.quote(root)}"
-        yield Finding("sync", WARN, f"mounted with {', '.join(careless)}", cure)
+        yield CheckupFinding("sync", WARN, f"mounted with {', '.join(careless)}", cure)
         return
     try:
         fastest_ms = _fastest_sync(fs, root, clock)
     except StreamLogError as error:
-        yield Finding("sync", FAIL, str(error), f"dmesg | tail; df -h {shlex.quote(root)}")
+        yield CheckupFinding("sync", FAIL, str(error), f"dmesg | tail; df -h {shlex.quote(root)}")
         return
     if fastest_ms < IMPOSSIBLE_SYNC_MS and kind not in ("tmpfs", "ramfs"):
         found = f"{fastest_ms * 1000:.0f} µs for {PROBE_SIZE} bytes: nothing can have been written"
-        yield Finding("sync", FAIL, found, "see what is between here and the disk")
+        yield CheckupFinding("sync", FAIL, found, "see what is between here and the disk")
     else:
-        yield Finding("sync", OK, f"{fastest_ms:.2f} ms; that the disk keeps it cannot be seen")
+        yield CheckupFinding(
+            "sync", OK, f"{fastest_ms:.2f} ms; that the disk keeps it cannot be seen"
+        )
 
 
 def _fastest_sync(fs: FileSystem, root: str, clock: Clock) -> float:

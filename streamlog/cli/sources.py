@@ -14,7 +14,7 @@ from streamlog.cli.settings import Settings, is_path
 from streamlog.errors import StorageError, StreamLogError, UnknownTopicError
 from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.local import LocalFileSystem
-from streamlog.partition.iteration import Standing
+from streamlog.partition.iteration import DirectoryWatch
 from streamlog.partition.reader import LogReader
 from streamlog.records.record import IsolationLevel
 from streamlog.root.directories import Holding, holding_of
@@ -44,7 +44,7 @@ class Source:
         directory = path if self._base_offset is None else os.path.dirname(path)
         limit = max_decompressed_bytes
         self.reader = LogReader.open(directory, max_decompressed_bytes=limit)
-        self._standing = Standing(LocalFileSystem(), directory)
+        self._standing = DirectoryWatch(LocalFileSystem(), directory)
 
     def check(self) -> None:
         """Raise if the partition was deleted, or deleted and created again.

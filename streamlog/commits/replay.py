@@ -16,7 +16,7 @@ from streamlog.errors import CommitMismatchError, InvalidOptionError
 __all__ = [
     "CASES",
     "OnMismatch",
-    "Place",
+    "VersionPlace",
     "ReplayRule",
     "Verdict",
     "judge",
@@ -56,7 +56,7 @@ class OnMismatch(Enum):
             ) from None
 
 
-class Place(Enum):
+class VersionPlace(Enum):
     """Where a version lies in the history of its app."""
 
     FIRST = "the app never committed"
@@ -79,10 +79,10 @@ class Verdict(Enum):
     REFUSE = "stop"
 
 
-class Case(NamedTuple):
+class ReplayCase(NamedTuple):
     """One row of the table; None fits anything."""
 
-    place: Place
+    place: VersionPlace
     rule: ReplayRule | None
     on_mismatch: OnMismatch | None
     verdict: Verdict
@@ -91,19 +91,19 @@ class Case(NamedTuple):
 _: Final = None
 # fmt: off
 CASES: Final = (
-    Case(Place.FIRST,          _,                  _,                 Verdict.COMMIT),
-    Case(Place.NEXT,           _,                  _,                 Verdict.COMMIT),
-    Case(Place.LATER,          ReplayRule.GREATER, _,                 Verdict.COMMIT),
-    Case(Place.LATER,          ReplayRule.NEXT,    _,                 Verdict.REFUSE),
-    Case(Place.SAME,           _,                  _,                 Verdict.REPLAY),
-    Case(Place.OTHER,          _,                  OnMismatch.FAIL,   Verdict.REFUSE),
-    Case(Place.OTHER,          _,                  OnMismatch.SKIP,   Verdict.SKIP),
-    Case(Place.OTHER,          _,                  OnMismatch.APPEND, Verdict.APPEND),
-    Case(Place.ANOTHER_QUERY,  _,                  OnMismatch.FAIL,   Verdict.REFUSE),
-    Case(Place.ANOTHER_QUERY,  _,                  OnMismatch.SKIP,   Verdict.REFUSE),
-    Case(Place.ANOTHER_QUERY,  _,                  OnMismatch.APPEND, Verdict.APPEND),
-    Case(Place.FORGOTTEN,      _,                  _,                 Verdict.REFUSE),
-    Case(Place.LOST,           _,                  _,                 Verdict.REFUSE),
+    ReplayCase(VersionPlace.FIRST,          _,                  _,                 Verdict.COMMIT),
+    ReplayCase(VersionPlace.NEXT,           _,                  _,                 Verdict.COMMIT),
+    ReplayCase(VersionPlace.LATER,          ReplayRule.GREATER, _,                 Verdict.COMMIT),
+    ReplayCase(VersionPlace.LATER,          ReplayRule.NEXT,    _,                 Verdict.REFUSE),
+    ReplayCase(VersionPlace.SAME,           _,                  _,                 Verdict.REPLAY),
+    ReplayCase(VersionPlace.OTHER,          _,                  OnMismatch.FAIL,   Verdict.REFUSE),
+    ReplayCase(VersionPlace.OTHER,          _,                  OnMismatch.SKIP,   Verdict.SKIP),
+    ReplayCase(VersionPlace.OTHER,          _,                  OnMismatch.APPEND, Verdict.APPEND),
+    ReplayCase(VersionPlace.ANOTHER_QUERY,  _,                  OnMismatch.FAIL,   Verdict.REFUSE),
+    ReplayCase(VersionPlace.ANOTHER_QUERY,  _,                  OnMismatch.SKIP,   Verdict.REFUSE),
+    ReplayCase(VersionPlace.ANOTHER_QUERY,  _,                  OnMismatch.APPEND, Verdict.APPEND),
+    ReplayCase(VersionPlace.FORGOTTEN,      _,                  _,                 Verdict.REFUSE),
+    ReplayCase(VersionPlace.LOST,           _,                  _,                 Verdict.REFUSE),
 )
 # fmt: on
 
@@ -137,7 +137,7 @@ def judge_commit(
     noted = None if note is None else note.version
     place = place_of(identity.version, last_version=last_version, known=alike, noted=noted)
     verdict = judge(place, rule, on_mismatch)
-    if place is Place.LOST and note is not None:
+    if place is VersionPlace.LOST and note is not None:
         raise _refuse_lost(identity, note, last_version)
     if verdict is Verdict.REFUSE:
         raise refuse(
@@ -152,7 +152,7 @@ def judge_commit(
 
 def place_of(
     version: int, *, last_version: int, known: Sequence[Likeness], noted: int | None = None
-) -> Place:
+) -> VersionPlace:
     """Return where a version lies.
 
     Args:
@@ -162,19 +162,19 @@ def place_of(
         noted: The highest version that the query's checkpoint remembers, None for none.
     """
     if noted is not None and last_version < noted and last_version + 1 < version:
-        return Place.LOST  # a batch between the last one and this one may be missing
+        return VersionPlace.LOST  # a batch between the last one and this one may be missing
     if last_version < 0:
-        return Place.FIRST
+        return VersionPlace.FIRST
     if Likeness.SAME in known:
-        return Place.SAME
+        return VersionPlace.SAME
     if known:
-        return Place.OTHER if Likeness.OTHER in known else Place.ANOTHER_QUERY
+        return VersionPlace.OTHER if Likeness.OTHER in known else VersionPlace.ANOTHER_QUERY
     if version <= last_version:
-        return Place.FORGOTTEN
-    return Place.NEXT if version == last_version + 1 else Place.LATER
+        return VersionPlace.FORGOTTEN
+    return VersionPlace.NEXT if version == last_version + 1 else VersionPlace.LATER
 
 
-def judge(place: Place, rule: ReplayRule, on_mismatch: OnMismatch) -> Verdict:
+def judge(place: VersionPlace, rule: ReplayRule, on_mismatch: OnMismatch) -> Verdict:
     """Return what is to be done with a commit."""
     for case in CASES:
         if (
@@ -188,7 +188,7 @@ def judge(place: Place, rule: ReplayRule, on_mismatch: OnMismatch) -> Verdict:
 
 def refuse(
     identity: CommitIdentity,
-    place: Place,
+    place: VersionPlace,
     *,
     last_version: int,
     fingerprint: Fingerprint,
@@ -203,7 +203,7 @@ def refuse(
         fingerprint: What the commit was made from.
         known: What the version was made from when it was committed, by revision.
     """
-    if place is Place.OTHER:
+    if place is VersionPlace.OTHER:
         return CommitMismatchError(
             f"{identity} is committed already, made from other rows",
             got=str(fingerprint),
@@ -211,7 +211,7 @@ def refuse(
             hint="the checkpoint was lost or put back: restore the one that belongs to this log, "
             "or choose with onReplayMismatch=skip (keep the old rows) or append (keep both)",
         )
-    if place is Place.ANOTHER_QUERY:
+    if place is VersionPlace.ANOTHER_QUERY:
         return CommitMismatchError(
             f"{identity} is committed already, by another query",
             got=str(fingerprint),
@@ -220,7 +220,7 @@ def refuse(
             "restore the checkpoint of the query that wrote before; onReplayMismatch=append "
             "writes the rows of both",
         )
-    if place is Place.LATER:
+    if place is VersionPlace.LATER:
         return CommitMismatchError(
             f"{identity} does not follow the last one",
             got=f"version {identity.version}",

@@ -25,8 +25,8 @@ __all__ = [
     "MAX_INT",
     "MAX_LONG",
     "STRING",
-    "Bounds",
-    "Kind",
+    "AllowedValues",
+    "ValueKind",
     "Setting",
     "Synonym",
     "at_least",
@@ -49,7 +49,7 @@ _DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,
 _BOOLEANS: Final = {"true": True, "false": False}
 
 
-class Kind(NamedTuple):
+class ValueKind(NamedTuple):
     """A type of values: how it is called, what it is in Python, how its text reads.
 
     `parse` gets text without white space around it and raises `ValueError` for what is not of
@@ -61,7 +61,7 @@ class Kind(NamedTuple):
     is_kind: Callable[[object], bool]
 
 
-class Bounds(NamedTuple):
+class AllowedValues(NamedTuple):
     """Which values of a kind are allowed, and how to say so."""
 
     expected: str
@@ -79,9 +79,9 @@ class Setting(NamedTuple):
     """The declaration of one setting."""
 
     key: str
-    kind: Kind
+    kind: ValueKind
     default: Any
-    bounds: Bounds
+    bounds: AllowedValues
     doc: str
     unit: str
     broker: tuple[Synonym, ...]  # the first one that is present counts
@@ -129,8 +129,8 @@ class Setting(NamedTuple):
 
 def setting(
     key: str,
-    kind: Kind,
-    bounds: Bounds,
+    kind: ValueKind,
+    bounds: AllowedValues,
     doc: str,
     *,
     default: Any,
@@ -242,41 +242,49 @@ def _is_integer(limit: int) -> Callable[[object], bool]:
     return lambda value: type(value) is int and -limit - 1 <= value <= limit
 
 
-INT: Final = Kind("a whole number of 32 bits", _parse_integer, _is_integer(MAX_INT))
-LONG: Final = Kind("a whole number of 64 bits", _parse_integer, _is_integer(MAX_LONG))
-DOUBLE: Final = Kind("a decimal number", _parse_double, lambda value: type(value) in (int, float))
-BOOLEAN: Final = Kind("true or false", _parse_boolean, lambda value: type(value) is bool)
-STRING: Final = Kind("a word", str, lambda value: type(value) is str)
-LIST: Final = Kind("words parted by commas", _parse_list, lambda value: type(value) is frozenset)
+INT: Final = ValueKind("a whole number of 32 bits", _parse_integer, _is_integer(MAX_INT))
+LONG: Final = ValueKind("a whole number of 64 bits", _parse_integer, _is_integer(MAX_LONG))
+DOUBLE: Final = ValueKind(
+    "a decimal number", _parse_double, lambda value: type(value) in (int, float)
+)
+BOOLEAN: Final = ValueKind("true or false", _parse_boolean, lambda value: type(value) is bool)
+STRING: Final = ValueKind("a word", str, lambda value: type(value) is str)
+LIST: Final = ValueKind(
+    "words parted by commas", _parse_list, lambda value: type(value) is frozenset
+)
 
 
 # ---- bounds ---------------------------------------------------------------------------------
-ANY: Final = Bounds("any", lambda value: True)
+ANY: Final = AllowedValues("any", lambda value: True)
 
 
-def at_least(low: int) -> Bounds:
+def at_least(low: int) -> AllowedValues:
     """Allow numbers from `low` on."""
-    return Bounds(f"at least {low}", lambda value: value >= low)
+    return AllowedValues(f"at least {low}", lambda value: value >= low)
 
 
-def between(low: float, high: float) -> Bounds:
+def between(low: float, high: float) -> AllowedValues:
     """Allow numbers from `low` to `high`, both included."""
-    return Bounds(f"from {low} to {high}", lambda value: low <= value <= high)
+    return AllowedValues(f"from {low} to {high}", lambda value: low <= value <= high)
 
 
-def one_of(*allowed: object) -> Bounds:
+def one_of(*allowed: object) -> AllowedValues:
     """Allow the values named."""
-    return Bounds(f"one of {', '.join(map(text_of, allowed))}", lambda value: value in allowed)
+    return AllowedValues(
+        f"one of {', '.join(map(text_of, allowed))}", lambda value: value in allowed
+    )
 
 
-def each_of(*allowed: str) -> Bounds:
+def each_of(*allowed: str) -> AllowedValues:
     """Allow sets of the words named, the empty one too."""
-    return Bounds(f"each one of {', '.join(allowed)}", lambda value: value <= frozenset(allowed))
+    return AllowedValues(
+        f"each one of {', '.join(allowed)}", lambda value: value <= frozenset(allowed)
+    )
 
 
-def only(supported: str) -> Bounds:
+def only(supported: str) -> AllowedValues:
     """Allow just one value, given as text, of a key whose others only Kafka supports."""
-    return Bounds(
+    return AllowedValues(
         f"only {supported}: Kafka's other values are not supported by streamlog",
         lambda value: text_of(value) == supported,
     )

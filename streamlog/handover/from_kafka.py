@@ -30,8 +30,8 @@ from streamlog.handover.cluster_image import (
 from streamlog.handover.plan import (
     Direction,
     HandoverPlan,
+    HandoverStep,
     PlannedPartition,
-    Step,
     StepKind,
     alone,
     has_cluster_metadata,
@@ -127,21 +127,21 @@ class FromKafka:
         )
         return self._plan(meta, steps, partitions, (*_left_out(image), *absent))
 
-    def _steps(self, *, is_moved: bool) -> Iterator[Step]:
+    def _steps(self, *, is_moved: bool) -> Iterator[HandoverStep]:
         fs, root = self._fs, self._root
         if is_moved:
-            yield Step(StepKind.START_EPOCHS, f"{moved_state_path(root)}/locks")
-            yield Step(StepKind.MOVE_IN, moved_state_path(root))
+            yield HandoverStep(StepKind.START_EPOCHS, f"{moved_state_path(root)}/locks")
+            yield HandoverStep(StepKind.MOVE_IN, moved_state_path(root))
         if has_cluster_metadata(fs, root):
-            yield Step(StepKind.ADOPT_TOPICS, state_path(root, "topics"))
-            yield Step(StepKind.KEEP_METADATA, f"{root}/{CLUSTER_METADATA}")
+            yield HandoverStep(StepKind.ADOPT_TOPICS, state_path(root, "topics"))
+            yield HandoverStep(StepKind.KEEP_METADATA, f"{root}/{CLUSTER_METADATA}")
         if fs.stat(f"{root}/{BOOTSTRAP_CHECKPOINT}") is not None:
-            yield Step(StepKind.FORGET_FIRST_START, f"{root}/{BOOTSTRAP_CHECKPOINT}")
+            yield HandoverStep(StepKind.FORGET_FIRST_START, f"{root}/{BOOTSTRAP_CHECKPOINT}")
 
     def _plan(
         self,
         meta: MetaProperties,
-        steps: tuple[Step, ...],
+        steps: tuple[HandoverStep, ...],
         partitions: tuple[PlannedPartition, ...] = (),
         notes: tuple[str, ...] = (),
     ) -> HandoverPlan:
@@ -253,7 +253,7 @@ class FromKafka:
                 self._apply(step)
         _logger.info("took %s back from Kafka", self._root)
 
-    def _apply(self, step: Step) -> None:
+    def _apply(self, step: HandoverStep) -> None:
         match step.kind:
             case StepKind.START_EPOCHS:
                 self._start_epochs(step.path)

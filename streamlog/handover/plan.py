@@ -35,7 +35,7 @@ __all__ = [
     "Direction",
     "HandoverPlan",
     "PlannedPartition",
-    "Step",
+    "HandoverStep",
     "StepKind",
     "alone",
     "has_cluster_metadata",
@@ -72,7 +72,7 @@ class StepKind(Enum):
     FORGET_FIRST_START = "remove what was written down for the broker's first start"
 
 
-class Step(NamedTuple):
+class HandoverStep(NamedTuple):
     """One step of a plan: what is done, and the file or directory that it is done to."""
 
     kind: StepKind
@@ -103,7 +103,7 @@ class HandoverPlan:
     direction: Direction
     root: str
     meta: MetaProperties
-    steps: tuple[Step, ...]
+    steps: tuple[HandoverStep, ...]
     partitions: tuple[PlannedPartition, ...] = ()
     notes: tuple[str, ...] = ()
 

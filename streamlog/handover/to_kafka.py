@@ -41,8 +41,8 @@ from streamlog.handover.cluster_image import (
 from streamlog.handover.plan import (
     Direction,
     HandoverPlan,
+    HandoverStep,
     PlannedPartition,
-    Step,
     StepKind,
     alone,
     has_cluster_metadata,
@@ -147,7 +147,9 @@ class ToKafka:
             direction=Direction.TO_KAFKA,
             root=self._root,
             meta=meta_of(self._fs, self._root),
-            steps=tuple(Step(kind, f"{self._root}/{name}".rstrip("/")) for kind, name in steps),
+            steps=tuple(
+                HandoverStep(kind, f"{self._root}/{name}".rstrip("/")) for kind, name in steps
+            ),
             partitions=partitions,
             notes=notes,
         )

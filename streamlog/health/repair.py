@@ -54,7 +54,7 @@ from streamlog.segment.sound_copy import skip_damage
 from streamlog.segment.walk import how_to_go_on
 from streamlog.topic import TopicPartition
 
-__all__ = ["Repair", "Step", "repair"]
+__all__ = ["Repair", "RepairStep", "repair"]
 
 _SET_ASIDE: Final = ".deleted"  # a broker removes it when it starts, and so do we, after a while
 _CORRUPT: Final = ".corrupt"  # as the checkpoints of a root are kept
@@ -72,7 +72,7 @@ _ROUNDS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class RepairStep:
     """One change to a file.
 
     Attributes:
@@ -96,7 +96,7 @@ class Repair:
     """
 
     partition: TopicPartition | None
-    steps: Sequence[Step] = ()
+    steps: Sequence[RepairStep] = ()
     left: Sequence[Finding] = ()
     error: StreamLogError | None = None
 
@@ -185,7 +185,7 @@ def _repair_state(
     return Repair(partition=None, steps=steps, left=left)
 
 
-def steps_of(trial: OverlayFileSystem, inside: str, wrong: Sequence[Finding]) -> list[Step]:
+def steps_of(trial: OverlayFileSystem, inside: str, wrong: Sequence[Finding]) -> list[RepairStep]:
     """Return what was changed below a directory, each file with what was wrong with it.
 
     Args:
@@ -198,7 +198,7 @@ def steps_of(trial: OverlayFileSystem, inside: str, wrong: Sequence[Finding]) ->
         loss = LOSSES.get(finding.kind) if finding.severity is Severity.DAMAGE else None
         why.setdefault(finding.path, f"{finding.what}: {loss}" if loss else finding.what)
     return [
-        Step(change=change, why=why.get(change.path))
+        RepairStep(change=change, why=why.get(change.path))
         for change in trial.changes()
         if change.path.startswith(inside)
     ]

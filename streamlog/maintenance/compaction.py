@@ -23,12 +23,12 @@ from streamlog.partition.reader import LogReader
 from streamlog.root.deeds import Deed
 from streamlog.topic import TopicPartition
 
-__all__ = ["Candidate", "Due", "NotDue", "clean_due", "find_due"]
+__all__ = ["CompactedPartition", "Due", "NotDue", "clean_due", "find_due"]
 
 _KEYS: Final = {Reason.DIRTY: "min.cleanable.dirty.ratio", Reason.OLD: "max.compaction.lag.ms"}
 
 
-class Candidate(NamedTuple):
+class CompactedPartition(NamedTuple):
     """A partition of a compacted topic."""
 
     partition: TopicPartition
@@ -41,12 +41,12 @@ class Candidate(NamedTuple):
 class NotDue(NamedTuple):
     """A candidate that was looked at and is not due, with its checkpoint, and how long."""
 
-    candidate: Candidate
+    candidate: CompactedPartition
     checkpoint: int | None
     from_ms: int
     until_ms: int
 
-    def holds(self, candidate: Candidate, checkpoint: int | None, now_ms: int) -> bool:
+    def holds(self, candidate: CompactedPartition, checkpoint: int | None, now_ms: int) -> bool:
         """Tell whether that is still so; of a clock that went back nothing is known."""
         is_same = (candidate, checkpoint) == (self.candidate, self.checkpoint)
         return is_same and self.from_ms <= now_ms < self.until_ms
@@ -58,13 +58,13 @@ class Due(NamedTuple):
     How much goes is known only when it is done, so the deed counts the dirty section.
     """
 
-    candidate: Candidate
+    candidate: CompactedPartition
     cleanable: Cleanable
     deed: Deed
 
 
 def find_due(
-    candidates: list[Candidate],
+    candidates: list[CompactedPartition],
     *,
     fs: FileSystem,
     root: str,
@@ -108,7 +108,7 @@ def find_due(
 
 
 def _look(
-    candidate: Candidate, checkpoint: int | None, fs: FileSystem, now_ms: int
+    candidate: CompactedPartition, checkpoint: int | None, fs: FileSystem, now_ms: int
 ) -> Due | NotDue:
     with LogReader.open(candidate.path, fs=fs) as log:
         cleanable = find_cleanable(

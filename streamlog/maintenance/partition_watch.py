@@ -7,7 +7,7 @@ again, under the partition's lock.
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import FileMissingError, UnknownTopicError
 from streamlog.fs.api import FileSystem
-from streamlog.maintenance.retention import Candidate, RetainedLog, reason_to_delete
+from streamlog.maintenance.retention import RetainedLog, RetentionCandidate, reason_to_delete
 from streamlog.partition import deletion
 from streamlog.records.layout import MAX_INT64
 from streamlog.root.directories import stat_directory
@@ -135,7 +135,7 @@ class PartitionWatch:
         end = MAX_INT64 - 1 if is_active else self.bases[1]
         try:
             return reason_to_delete(
-                Candidate(oldest, end, is_active=is_active),
+                RetentionCandidate(oldest, end, is_active=is_active),
                 RetainedLog(config, now_ms, log_start_offset, self.size),
                 high_watermark=MAX_INT64,
                 held_from=held_from,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from streamlog.root.partition_log import PartitionLog
 
 __all__ = [
-    "Candidate",
+    "RetentionCandidate",
     "Deletion",
     "RetainedLog",
     "RetentionPolicy",
@@ -68,7 +68,7 @@ class SegmentFacts(Protocol):
         ...
 
 
-class Candidate(NamedTuple):
+class RetentionCandidate(NamedTuple):
     """A segment that may go.
 
     Attributes:
@@ -101,7 +101,7 @@ class RetainedLog(NamedTuple):
 class RetentionPolicy(Protocol):
     """Decides about the segments of a log, one after the other."""
 
-    def __call__(self, log: RetainedLog) -> Callable[[Candidate], bool] | None:
+    def __call__(self, log: RetainedLog) -> Callable[[RetentionCandidate], bool] | None:
         """Return what tells of each segment, the oldest first, whether it goes.
 
         It is asked until it says no. None: this log is none of the policy's business.
@@ -110,19 +110,19 @@ class RetentionPolicy(Protocol):
 
 
 # ---- Kafka's policies ---------------------------------------------------------------------------
-def _log_start_breached(log: RetainedLog) -> Callable[[Candidate], bool]:
+def _log_start_breached(log: RetainedLog) -> Callable[[RetentionCandidate], bool]:
     """Source: UnifiedLog.deleteLogStartOffsetBreachedSegments."""
     return lambda each: not each.is_active and each.end_offset <= log.log_start_offset
 
 
-def _size_breached(log: RetainedLog) -> Callable[[Candidate], bool] | None:
+def _size_breached(log: RetainedLog) -> Callable[[RetentionCandidate], bool] | None:
     """Source: UnifiedLog.deleteRetentionSizeBreachedSegments."""
     limit = log.config.retention_bytes
     if "delete" not in log.config.cleanup_policy or limit < 0 or log.size < limit:
         return None
     excess = log.size - limit
 
-    def goes(each: Candidate) -> bool:
+    def goes(each: RetentionCandidate) -> bool:
         nonlocal excess
         excess -= each.segment.size
         return excess >= 0
@@ -130,7 +130,7 @@ def _size_breached(log: RetainedLog) -> Callable[[Candidate], bool] | None:
     return goes
 
 
-def _time_breached(log: RetainedLog) -> Callable[[Candidate], bool] | None:
+def _time_breached(log: RetainedLog) -> Callable[[RetentionCandidate], bool] | None:
     """Source: UnifiedLog.deleteRetentionMsBreachedSegments."""
     limit = log.config.retention_ms
     if "delete" not in log.config.cleanup_policy or limit < 0:
@@ -158,7 +158,7 @@ def register_retention_policy(name: str, policy: RetentionPolicy) -> None:
 
 # ---- deciding -----------------------------------------------------------------------------------
 def reason_to_delete(
-    oldest: Candidate, log: RetainedLog, *, high_watermark: int, held_from: int
+    oldest: RetentionCandidate, log: RetainedLog, *, high_watermark: int, held_from: int
 ) -> str | None:
     """Return why the oldest segment of a log goes, None where it stays, and so do all others."""
     for reason, policy in _policies.items():
@@ -169,7 +169,7 @@ def reason_to_delete(
     return None
 
 
-def _may_go(oldest: Candidate, reason: str, high_watermark: int, held_from: int) -> bool:
+def _may_go(oldest: RetentionCandidate, reason: str, high_watermark: int, held_from: int) -> bool:
     if oldest.is_active and oldest.segment.size == 0:
         return False
     bound = high_watermark if reason == _LOG_START else min(high_watermark, held_from)
@@ -212,7 +212,7 @@ def plan_deletions(
         return []
     ends = [*(each.base_offset for each in segments[1:]), log_end_offset]
     left = [
-        Candidate(segment, end, is_active=at == len(segments) - 1)
+        RetentionCandidate(segment, end, is_active=at == len(segments) - 1)
         for at, (segment, end) in enumerate(zip(segments, ends, strict=True))
     ]
     gone: list[Deletion] = []

@@ -41,7 +41,7 @@ from streamlog.errors import (
 from streamlog.fs.api import FileSystem
 from streamlog.fs.files import write_lock_holder
 from streamlog.fs.local import LocalFileSystem
-from streamlog.maintenance.compaction import Candidate, Due, NotDue, clean_due, find_due
+from streamlog.maintenance.compaction import CompactedPartition, Due, NotDue, clean_due, find_due
 from streamlog.maintenance.partition_watch import PartitionWatch
 from streamlog.maintenance.retention import Deletion, delete_old_segments, plan_deletions
 from streamlog.partition.checkpoints import read_log_start_offsets
@@ -360,7 +360,9 @@ class Maintenance:
                 if len(watch.bases) > 1:  # the active segment is never cleaned
                     held = books.holds.of(partition, path, watch.bases, watch.sizes)
                     state = books.log_starts.get(partition, 0), *watch.files
-                    candidates.append(Candidate(partition, path, config, held_from(held), state))
+                    candidates.append(
+                        CompactedPartition(partition, path, config, held_from(held), state)
+                    )
             except StreamLogError as error:
                 failed(partition, error)
         return find_due(

@@ -26,7 +26,7 @@ from streamlog.records.layout import MAX_INT64
 from streamlog.records.record import IsolationLevel, Record
 from streamlog.records.table import BatchTable
 
-__all__ = ["FETCH_BYTES", "POLL_MS", "IterableLog", "Readable", "Standing", "read_columns"]
+__all__ = ["FETCH_BYTES", "POLL_MS", "IterableLog", "Readable", "DirectoryWatch", "read_columns"]
 
 FETCH_BYTES: Final = 1 << 20
 POLL_MS: Final = 100
@@ -130,7 +130,7 @@ def _steps(info: FetchInfo, columns: Collection[str]) -> Iterator[tuple[FetchInf
         yield rest, rest.columns(columns=columns)
 
 
-class Standing:
+class DirectoryWatch:
     """Tells whether a partition's directory still is the one it was: not deleted, not recreated.
 
     Args:
@@ -219,7 +219,7 @@ class IterableLog:
                 got="follow and end_timestamp" if follow else "timeout_ms without follow",
                 expected="follow=True with timeout_ms or end_offset",
             )
-        standing = Standing(self._fs, self.path)
+        standing = DirectoryWatch(self._fs, self.path)
         self._learn()
         end = readable_end(self, level)
         start = _start(self, start_offset, start_timestamp, end)
@@ -296,7 +296,7 @@ def _followed(
     isolation: IsolationLevel,
     timeout_ms: float | None,
     clock: Clock,
-    standing: Standing,
+    standing: DirectoryWatch,
 ) -> Iterator[RecordColumns]:
     """Yield records up to `last` as they come; see `IterableLog.records`."""
     idle_since = clock.monotonic_ms()

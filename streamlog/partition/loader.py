@@ -56,7 +56,7 @@ class LoadedLog(NamedTuple):
     tail_was_cut: bool
 
 
-class Directory(NamedTuple):
+class PartitionDirectory(NamedTuple):
     """Where a partition lies and how it is to be opened."""
 
     fs: FileSystem
@@ -65,7 +65,7 @@ class Directory(NamedTuple):
     config: LogConfig
 
 
-def adopt(directory: Directory, state: SharedState, known: Segments) -> LoadedLog | None:
+def adopt(directory: PartitionDirectory, state: SharedState, known: Segments) -> LoadedLog | None:
     """Take over what the last writer of this boot left, None where it does not fit.
 
     Args:
@@ -122,7 +122,7 @@ def _complete_indexes(fs: FileSystem, segment: Segment, names: Collection[str]) 
 
 
 def recover(
-    directory: Directory,
+    directory: PartitionDirectory,
     *,
     log_start_offset: int,
     durable_offset: int | None,
@@ -205,7 +205,7 @@ def _all_gone(path: str, log_start_offset: int, durable_offset: int) -> CorruptR
 
 
 def _start_anew(
-    directory: Directory, segments: list[Segment], log_start_offset: int, now_ms: int
+    directory: PartitionDirectory, segments: list[Segment], log_start_offset: int, now_ms: int
 ) -> Segment:
     """Return a new, empty first segment; what lies below the log start is set aside."""
     fs, path = directory.fs, directory.path
@@ -240,7 +240,7 @@ class _Scan:
 
     def __init__(
         self,
-        directory: Directory,
+        directory: PartitionDirectory,
         segments: list[Segment],
         epochs: LeaderEpochCache,
         durable_offset: int | None,

@@ -123,7 +123,7 @@ class LocalLog:
             CorruptRecordError: Acknowledged bytes are damaged; nothing was cut.
             StorageError: A file cannot be read, cut or written.
         """
-        directory = loader.Directory(self._fs, self._path, self._partition, self.config)
+        directory = loader.PartitionDirectory(self._fs, self._path, self._partition, self.config)
         mine = state if state is not None and state.boot_id == self._fs.boot_id() else None
         loaded = None
         if mine is not None and not mine.flags & (StateFlag.DIRTY | StateFlag.DISTRUSTED):

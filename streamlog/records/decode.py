@@ -23,7 +23,7 @@ from streamlog.records.columns import (
 )
 from streamlog.records.layout import CONTROL_MASK, MAX_INT32, MAX_INT64, MIN_INT64
 from streamlog.records.legacy import IN_ANY_ORDER, IN_ORDER, messages_of
-from streamlog.records.slots import EVERYTHING, Found, check_status, naming, records_of
+from streamlog.records.slots import EVERYTHING, LocatedRecords, check_status, naming, records_of
 from streamlog.records.table import UNKNOWN_COUNT, BatchTable
 
 __all__ = ["PIECE_BYTES", "Wanted", "decode_columns", "decode_pieces", "decode_produced"]
@@ -193,7 +193,7 @@ def decode_produced(buffer: Buffer, table: BatchTable, *, max_decompressed: int)
 
 
 def _decode(
-    found: Found,
+    found: LocatedRecords,
     limits: NDArray[np.int64],
     totals: NDArray[np.int64],
     columns: Collection[str],

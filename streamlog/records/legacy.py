@@ -32,7 +32,7 @@ from streamlog.records.layout import (
     MAGIC_OFFSET,
 )
 from streamlog.records.plain_headers import FEW, numba_is_loaded
-from streamlog.records.slots import EVERYTHING, Found, check_arena, check_status, inflate
+from streamlog.records.slots import EVERYTHING, LocatedRecords, check_arena, check_status, inflate
 from streamlog.records.table import CRC, MAGIC, POSITION, SIZE, BatchTable
 
 __all__ = ["IN_ANY_ORDER", "IN_ORDER", "find_bad_message", "messages_of"]
@@ -77,7 +77,7 @@ def messages_of(
     totals: NDArray[np.int64],
     max_decompressed: int,
     enough: int = EVERYTHING,
-) -> Found:
+) -> LocatedRecords:
     """Return the bytes that the messages lie in, those of wrappers decompressed, and where.
 
     Args:
@@ -110,7 +110,7 @@ def messages_of(
         table, spans = table.slice(0, taken), spans[:taken]
     status = kernels.survey_sets(source, table.fields, limits, spans, totals)
     check_status(status, table, totals)
-    return Found(source, spans, table)
+    return LocatedRecords(source, spans, table)
 
 
 def _decompress(

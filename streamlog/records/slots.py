@@ -34,7 +34,7 @@ from streamlog.records.table import COUNT, UNKNOWN_COUNT, BatchTable
 __all__ = [
     "EVERYTHING",
     "HOW_TO_ALLOW",
-    "Found",
+    "LocatedRecords",
     "RecordSlots",
     "check_arena",
     "check_decompressed",
@@ -81,7 +81,7 @@ WHAT_IS_WRONG: Final = {
 }
 
 
-class Found(NamedTuple):
+class LocatedRecords(NamedTuple):
     """Where the records of batches lie, before they are looked at.
 
     Attributes:
@@ -183,7 +183,7 @@ def records_of(
     totals: NDArray[np.int64],
     max_decompressed: int,
     enough: int = EVERYTHING,
-) -> Found:
+) -> LocatedRecords:
     """Return the bytes that the records of the batches lie in, decompressed, and where.
 
     They are 8 at least where there is a record, as the kernels need them.
@@ -212,14 +212,14 @@ def records_of(
     check_status(kernels.choose_batches(table.fields, limits, spans, totals), table, totals)
     source = as_source(buffer)
     if not int(totals[s.ALL_ATTRIBUTES]) & COMPRESSION_MASK:
-        return Found(source, spans, table)
+        return LocatedRecords(source, spans, table)
     source, taken = _decompress(source, table, spans, max_decompressed, enough)
     if taken < len(table):
         table, spans = table.slice(0, taken), spans[:taken]
         totals[:] = 0
         kernels.choose_batches(table.fields, limits, np.empty_like(spans), totals)
     totals[s.TOTAL_BYTES] = source.size
-    return Found(source, spans, table)
+    return LocatedRecords(source, spans, table)
 
 
 def check_status(status: int, table: BatchTable, totals: NDArray[np.int64] | list[int]) -> None:

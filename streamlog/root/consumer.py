@@ -16,7 +16,7 @@ from streamlog.errors import InvalidRequestError, OffsetOutOfRangeError, Unknown
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.partition.append import OffsetAndTimestamp
-from streamlog.partition.iteration import POLL_MS, Standing, read_columns, readable_end
+from streamlog.partition.iteration import POLL_MS, DirectoryWatch, read_columns, readable_end
 from streamlog.partition.reader import LogReader
 from streamlog.records.record import IsolationLevel, Record
 from streamlog.root.topics import find_partitions, unknown_topic_error
@@ -283,7 +283,7 @@ class _Assigned:
     def __init__(self, fs: FileSystem, path: str, isolation: IsolationLevel) -> None:
         self._isolation = isolation
         self._reader = LogReader.open(path, fs=fs)
-        self._standing = Standing(fs, path)
+        self._standing = DirectoryWatch(fs, path)
         self.seek(self._reader.log_start_offset)
 
     def seek(self, offset: int) -> None:

@@ -46,7 +46,7 @@ __all__ = [
     "MAX_SEGMENT_SIZE",
     "Chunk",
     "FileRecords",
-    "OffsetAndTimestamp",
+    "TimestampAndOffset",
     "OffsetPosition",
 ]
 
@@ -67,7 +67,7 @@ class OffsetPosition(NamedTuple):
     last_offset: int
 
 
-class OffsetAndTimestamp(NamedTuple):
+class TimestampAndOffset(NamedTuple):
     """A record found by its time.
 
     Source: org.apache.kafka.common.record.FileRecords.TimestampAndOffset.

@@ -34,8 +34,8 @@ from streamlog.records.table import LAST_OFFSET, LEADER_EPOCH, POSITION, SIZE
 from streamlog.segment.file_records import (
     MAX_SEGMENT_SIZE,
     FileRecords,
-    OffsetAndTimestamp,
     OffsetPosition,
+    TimestampAndOffset,
 )
 from streamlog.segment.filenames import FileSuffix, SegmentSuffix, segment_file_name
 from streamlog.segment.index_file import IndexFile
@@ -200,7 +200,7 @@ class IndexedRecords:
             return self.records.find(offset, entry, self.size, is_whole=is_whole)
 
     # ---- by time -----------------------------------------------------------------------------
-    def offset_for_timestamp(self, timestamp: int, start_offset: int) -> OffsetAndTimestamp | None:
+    def offset_for_timestamp(self, timestamp: int, start_offset: int) -> TimestampAndOffset | None:
         """Find the first record from `start_offset` on whose timestamp is at least `timestamp`.
 
         Control records count, as in Kafka.
@@ -238,7 +238,7 @@ class IndexedRecords:
             raise self.unsound(end)
         return None
 
-    def latest(self, start_offset: int) -> OffsetAndTimestamp | None:
+    def latest(self, start_offset: int) -> TimestampAndOffset | None:
         """Find the first record from `start_offset` on that none there is younger than.
 
         Raises:

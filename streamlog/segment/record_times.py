@@ -8,7 +8,7 @@ from streamlog.records.batch import BatchTable
 from streamlog.records.columns import RecordColumns
 from streamlog.records.decode import decode_columns
 from streamlog.records.record import NO_TIMESTAMP
-from streamlog.segment.file_records import Chunk, FileRecords, OffsetAndTimestamp
+from streamlog.segment.file_records import Chunk, FileRecords, TimestampAndOffset
 from streamlog.segment.walk import sound_chunks
 
 __all__ = ["SEARCH_SIZE", "first_of", "largest_from"]
@@ -24,7 +24,7 @@ def first_of(
     *,
     path: str,
     max_decompressed: int,
-) -> OffsetAndTimestamp | None:
+) -> TimestampAndOffset | None:
     """Find the first record of a batch, from an offset on, that is not older than a time.
 
     Args:
@@ -44,7 +44,7 @@ def first_of(
         return None
     at = int(hits[0])
     epoch = int(batch.leader_epoch[0])
-    return OffsetAndTimestamp(int(records.offset[at]), int(records.timestamp[at]), epoch)
+    return TimestampAndOffset(int(records.offset[at]), int(records.timestamp[at]), epoch)
 
 
 def largest_from(

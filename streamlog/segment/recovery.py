@@ -23,7 +23,7 @@ from streamlog.records.plain_headers import MIN_LENGTHS, read_header, read_messa
 from streamlog.records.table import BASE_OFFSET, CRC, LAST_OFFSET, LEADER_EPOCH
 from streamlog.segment.file_records import FileRecords
 from streamlog.segment.indexed_records import IndexedRecords
-from streamlog.segment.recovery_table import Case, Facts, Verdict, decide
+from streamlog.segment.recovery_table import Case, Facts, RecoveryVerdict, decide
 from streamlog.segment.search import find_sound, fits_checksum, has_lost_block, has_lost_offset
 from streamlog.segment.torn_tail import keep_tail
 from streamlog.segment.walk import Place, how_to_go_on, walk_headers
@@ -115,17 +115,17 @@ def recover(
     place, batches = _walk(log, start, end, on_batch)
     case, known = _judge(log, place, around, restore)
     restored_size = 0
-    while case.verdict is Verdict.MEND:
+    while case.verdict is RecoveryVerdict.MEND:
         restored_size += _write_known(fs, records, place, end, known)
         restored, (place, count) = place, _walk(log, place, end, on_batch)
         batches += count
         has_moved = place.position > restored.position
         case, known = _judge(log, place, around, restore if has_moved else nothing_known)
-    if case.verdict is Verdict.REFUSE:
+    if case.verdict is RecoveryVerdict.REFUSE:
         raise _refusal(records, place, case, durable_offset)
-    assert case.verdict is not Verdict.KEEP, "the walk stopped in front of a sound batch"
+    assert case.verdict is not RecoveryVerdict.KEEP, "the walk stopped in front of a sound batch"
     kept_path = None
-    if case.verdict is Verdict.CUT:
+    if case.verdict is RecoveryVerdict.CUT:
         kept_path = keep_tail(fs, records, place.position, end)
         records.file.truncate(place.position)
         records.file.sync()

@@ -18,10 +18,10 @@ checksum; here they are facts like the others. Source: LogSegment.recover.
 from enum import Enum
 from typing import Final, NamedTuple
 
-__all__ = ["CASES", "Case", "Facts", "Verdict", "decide"]
+__all__ = ["CASES", "Case", "Facts", "RecoveryVerdict", "decide"]
 
 
-class Verdict(Enum):
+class RecoveryVerdict(Enum):
     """What to do at a place in the segment."""
 
     DONE = "the end: nothing to do"
@@ -65,13 +65,18 @@ class Case(NamedTuple):
 
     name: str
     facts: tuple[bool | None, ...]
-    verdict: Verdict
+    verdict: RecoveryVerdict
     reason: str
 
 
 X, Y, N = None, True, False  # does not matter, yes, no
-_DONE, _KEEP, _CUT, _REFUSE = Verdict.DONE, Verdict.KEEP, Verdict.CUT, Verdict.REFUSE
-_MEND = Verdict.MEND
+_DONE, _KEEP, _CUT, _REFUSE = (
+    RecoveryVerdict.DONE,
+    RecoveryVerdict.KEEP,
+    RecoveryVerdict.CUT,
+    RecoveryVerdict.REFUSE,
+)
+_MEND = RecoveryVerdict.MEND
 # fmt: off
 CASES: Final = (
     #      end, whole, crc, magic, order, epoch, copy, below the mark, more behind, known

@@ -17,7 +17,7 @@ from streamlog.records.layout import NO_PARTITION_LEADER_EPOCH, RECORD_BATCH_OVE
 from streamlog.records.plain_headers import max_timestamp_of
 from streamlog.records.table import BatchOutline
 from streamlog.segment import recovery
-from streamlog.segment.file_records import Chunk, OffsetAndTimestamp, OffsetPosition
+from streamlog.segment.file_records import Chunk, OffsetPosition, TimestampAndOffset
 from streamlog.segment.filenames import SegmentSuffix
 from streamlog.segment.fresh_copy import replace_by_copy
 from streamlog.segment.indexed_records import IndexedRecords
@@ -268,7 +268,7 @@ class Segment:
         entry = self._log.indexes.offset.lookup_position(position)
         return None if entry is None else entry.offset + 1
 
-    def offset_for_timestamp(self, timestamp: int, start_offset: int) -> OffsetAndTimestamp | None:
+    def offset_for_timestamp(self, timestamp: int, start_offset: int) -> TimestampAndOffset | None:
         """Find the first record from `start_offset` on whose timestamp is at least `timestamp`.
 
         Raises:
@@ -276,7 +276,7 @@ class Segment:
         """
         return self._log.offset_for_timestamp(timestamp, start_offset)
 
-    def latest(self, start_offset: int) -> OffsetAndTimestamp | None:
+    def latest(self, start_offset: int) -> TimestampAndOffset | None:
         """Find the first record from `start_offset` on that none there is younger than."""
         return self._log.latest(start_offset)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from streamlog.cli import checkup, root_safety
-from streamlog.cli.checkup_findings import FAIL, OK, WARN, Finding
+from streamlog.cli.checkup_findings import FAIL, OK, WARN, CheckupFinding
 from streamlog.cli.root_safety import check_access, check_look_alikes, check_promises
 from streamlog.clock import ManualClock
 from streamlog.fs.faults import Fault, FaultyFileSystem
@@ -18,7 +18,7 @@ from streamlog.fs.local import LocalFileSystem
 from tests.support.cli import streamlog
 
 
-def root_findings(root: Path) -> dict[str, Finding]:
+def root_findings(root: Path) -> dict[str, CheckupFinding]:
     found = list(checkup.check_root_at(LocalFileSystem(), str(root)))
     return {finding.check: finding for finding in found}
 
@@ -33,7 +33,7 @@ def make_python(directory: Path, answer: dict[str, object]) -> str:
 
 def python_findings(
     monkeypatch: pytest.MonkeyPatch, directory: Path, **facts: object
-) -> dict[str, Finding]:
+) -> dict[str, CheckupFinding]:
     answer = {
         "executable": "/opt/python3",
         "version": list(sys.version_info[:3]),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streamlog.cli import produce_input
 from streamlog.cli.produce_input import (
     BadLineError,
-    Chunk,
+    InputChunk,
     LineParser,
     NdjsonParser,
     read_chunks,
@@ -30,7 +30,7 @@ def now_ms() -> int:
 def parse_lines(
     data: bytes, separator: bytes | None = None, encoding: str = "utf8"
 ) -> list[tuple[bytes | None, bytes | None]]:
-    columns = LineParser(separator, encoding, now_ms).parse(Chunk(data, 1)).columns
+    columns = LineParser(separator, encoding, now_ms).parse(InputChunk(data, 1)).columns
     values = list(columns.value or [])
     keys = [None] * len(values) if columns.key is None else list(columns.key)
     assert columns.timestamp.tolist() == [NOW] * len(values)
@@ -60,7 +60,7 @@ def test_the_first_separator_of_a_line_cuts_it(lines: list[bytes], separator: by
 def test_a_line_without_separator_is_refused_by_number_and_those_before_are_kept() -> None:
     parser = LineParser(b":", "utf8", now_ms)
     with pytest.raises(BadLineError, match="line 12 has no key separator") as caught:
-        parser.parse(Chunk(b"a:1\nb:2\nnothing\nc:3\n", 10))
+        parser.parse(InputChunk(b"a:1\nb:2\nnothing\nc:3\n", 10))
     before = caught.value.before
     assert before is not None
     assert list(before.columns.value or []) == [b"1", b"2"]
@@ -87,7 +87,7 @@ def test_lines_that_are_not_in_the_encoding_are_refused(encoding: str, text: byt
 # ---- ndjson -----------------------------------------------------------------------------------
 def parse_json(*lines: str, encoding: str = "utf8") -> NdjsonParser:
     parser = NdjsonParser(encoding, now_ms)
-    return parser.parse(Chunk("\n".join(lines).encode() + b"\n", 1))
+    return parser.parse(InputChunk("\n".join(lines).encode() + b"\n", 1))
 
 
 def test_an_object_with_all_fields_keeps_them() -> None:
@@ -192,10 +192,10 @@ def test_lines_are_handed_over_when_the_input_pauses() -> None:
     with os.fdopen(reader, "rb") as stream, os.fdopen(writer, "wb", buffering=0) as feed:
         chunks = read_chunks(stream)
         feed.write(b"one\ntwo\nthr")
-        assert next(chunks) == Chunk(b"one\ntwo\n", 1)
+        assert next(chunks) == InputChunk(b"one\ntwo\n", 1)
         feed.write(b"ee\n")
-        assert next(chunks) == Chunk(b"three\n", 3)
+        assert next(chunks) == InputChunk(b"three\n", 3)
         feed.write(b"end")
         feed.close()
-        assert next(chunks) == Chunk(b"end", 4)
+        assert next(chunks) == InputChunk(b"end", 4)
         assert list(chunks) == []

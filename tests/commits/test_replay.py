@@ -9,20 +9,20 @@ from streamlog.commits.identity import CommitIdentity
 from streamlog.commits.replay import (
     CASES,
     OnMismatch,
-    Place,
     ReplayRule,
     Verdict,
+    VersionPlace,
     judge,
     place_of,
     refuse,
 )
 
-EVERYTHING = list(product(Place, ReplayRule, OnMismatch))
+EVERYTHING = list(product(VersionPlace, ReplayRule, OnMismatch))
 
 
 @pytest.mark.parametrize(("place", "rule", "on_mismatch"), EVERYTHING)
 def test_every_combination_meets_exactly_one_case(
-    place: Place, rule: ReplayRule, on_mismatch: OnMismatch
+    place: VersionPlace, rule: ReplayRule, on_mismatch: OnMismatch
 ) -> None:
     fitting = [
         case
@@ -42,22 +42,22 @@ def test_every_case_is_reachable() -> None:
 @pytest.mark.parametrize(
     ("version", "last_version", "known", "place"),
     [
-        (7, -1, [], Place.FIRST),
-        (0, -1, [], Place.FIRST),
-        (8, 7, [], Place.NEXT),
-        (9, 7, [], Place.LATER),
-        (7, 7, [Likeness.SAME], Place.SAME),
-        (7, 7, [Likeness.OTHER], Place.OTHER),
-        (7, 7, [Likeness.OTHER, Likeness.SAME], Place.SAME),
-        (3, 7, [Likeness.OTHER, Likeness.OTHER], Place.OTHER),
-        (7, 7, [Likeness.ANOTHER_QUERY], Place.ANOTHER_QUERY),
-        (7, 7, [Likeness.ANOTHER_QUERY, Likeness.OTHER], Place.OTHER),
-        (7, 7, [Likeness.ANOTHER_QUERY, Likeness.SAME], Place.SAME),
-        (3, 7, [], Place.FORGOTTEN),
+        (7, -1, [], VersionPlace.FIRST),
+        (0, -1, [], VersionPlace.FIRST),
+        (8, 7, [], VersionPlace.NEXT),
+        (9, 7, [], VersionPlace.LATER),
+        (7, 7, [Likeness.SAME], VersionPlace.SAME),
+        (7, 7, [Likeness.OTHER], VersionPlace.OTHER),
+        (7, 7, [Likeness.OTHER, Likeness.SAME], VersionPlace.SAME),
+        (3, 7, [Likeness.OTHER, Likeness.OTHER], VersionPlace.OTHER),
+        (7, 7, [Likeness.ANOTHER_QUERY], VersionPlace.ANOTHER_QUERY),
+        (7, 7, [Likeness.ANOTHER_QUERY, Likeness.OTHER], VersionPlace.OTHER),
+        (7, 7, [Likeness.ANOTHER_QUERY, Likeness.SAME], VersionPlace.SAME),
+        (3, 7, [], VersionPlace.FORGOTTEN),
     ],
 )
 def test_place_of_a_version(
-    version: int, last_version: int, known: list[Likeness], place: Place
+    version: int, last_version: int, known: list[Likeness], place: VersionPlace
 ) -> None:
     assert place_of(version, last_version=last_version, known=known) is place
 
@@ -65,13 +65,18 @@ def test_place_of_a_version(
 @pytest.mark.parametrize(
     ("place", "words"),
     [
-        (Place.OTHER, ["made from other rows", '{"t":{"0":60}}', '{"t":{"0":107}}', "append"]),
-        (Place.ANOTHER_QUERY, ["by another query", "query one", "query two", "txnAppId"]),
-        (Place.LATER, ["does not follow", "version 9", "8, or 7 again", "checkpoint"]),
-        (Place.FORGOTTEN, ["older than what is remembered", "last 100", "txnAppId"]),
+        (
+            VersionPlace.OTHER,
+            ["made from other rows", '{"t":{"0":60}}', '{"t":{"0":107}}', "append"],
+        ),
+        (VersionPlace.ANOTHER_QUERY, ["by another query", "query one", "query two", "txnAppId"]),
+        (VersionPlace.LATER, ["does not follow", "version 9", "8, or 7 again", "checkpoint"]),
+        (VersionPlace.FORGOTTEN, ["older than what is remembered", "last 100", "txnAppId"]),
     ],
 )
-def test_a_refusal_says_what_was_expected_and_what_to_do(place: Place, words: list[str]) -> None:
+def test_a_refusal_says_what_was_expected_and_what_to_do(
+    place: VersionPlace, words: list[str]
+) -> None:
     error = refuse(
         CommitIdentity("q/t", 9),
         place,

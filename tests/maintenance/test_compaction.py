@@ -121,7 +121,9 @@ def looks(
         root.alter_topic("states", configs=lags | {"cleanup.policy": "compact,delete"})
     look, looked = compaction._look, list[TopicPartition]()
 
-    def noted(candidate: compaction.Candidate, *others: Any) -> compaction.Due | compaction.NotDue:
+    def noted(
+        candidate: compaction.CompactedPartition, *others: Any
+    ) -> compaction.Due | compaction.NotDue:
         looked.append(candidate.partition)
         return look(candidate, *others)
 

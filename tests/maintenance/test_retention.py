@@ -13,8 +13,8 @@ from streamlog.errors import InvalidTimestampError, OffsetOutOfRangeError, Polic
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.maintenance import retention
 from streamlog.maintenance.retention import (
-    Candidate,
     RetainedLog,
+    RetentionCandidate,
     delete_old_segments,
     plan_deletions,
 )
@@ -101,7 +101,7 @@ def test_a_clock_that_was_set_back_deletes_nothing() -> None:
 
 
 def test_a_registered_policy_is_asked_behind_kafkas(monkeypatch: pytest.MonkeyPatch) -> None:
-    def at_most_three(log: RetainedLog) -> Callable[[Candidate], bool]:
+    def at_most_three(log: RetainedLog) -> Callable[[RetentionCandidate], bool]:
         spare = math.ceil(log.size / 10) - 3
         return lambda each: each.segment.base_offset < spare + 1
 

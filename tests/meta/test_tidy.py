@@ -99,6 +99,15 @@ def test_every_package_and_module_says_what_it_is() -> None:
     assert [name(path) for path in modules() if not ast.get_docstring(parse(path))] == []
 
 
+def test_no_two_public_classes_share_a_name() -> None:
+    places: dict[str, list[str]] = {}
+    for path in modules():
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(f"{name(path)}:{node.lineno}")
+    assert {each: where for each, where in places.items() if len(where) > 1} == {}
+
+
 def disk_calls(path: Path) -> Iterator[str]:
     for node in ast.walk(parse(path)):
         if isinstance(node, ast.Import | ast.ImportFrom):

@@ -2,7 +2,7 @@ from itertools import product
 
 import pytest
 
-from streamlog.segment.recovery_table import CASES, Case, Facts, Verdict, decide
+from streamlog.segment.recovery_table import CASES, Case, Facts, RecoveryVerdict, decide
 
 EVERY_COMBINATION = [Facts(*values) for values in product((False, True), repeat=10)]
 
@@ -28,19 +28,19 @@ def test_names_are_in_order_and_unique() -> None:
 
 def test_what_was_synced_or_is_followed_by_something_sound_is_never_cut() -> None:
     for facts in EVERY_COMBINATION:
-        if decide(facts).verdict is Verdict.CUT:
+        if decide(facts).verdict is RecoveryVerdict.CUT:
             assert not (facts.is_end or facts.is_below_mark or facts.is_followed), facts
 
 
 def test_only_bad_bytes_are_written_over_and_only_where_it_is_known_by_what() -> None:
     for facts in EVERY_COMBINATION:
         is_bad = not (facts.is_end or (facts.is_whole and facts.is_unharmed))
-        assert (decide(facts).verdict is Verdict.MEND) == (is_bad and facts.is_known), facts
+        assert (decide(facts).verdict is RecoveryVerdict.MEND) == (is_bad and facts.is_known), facts
 
 
 def test_whole_unharmed_batches_are_cut_only_where_they_are_copies() -> None:
     for facts in EVERY_COMBINATION:
-        if decide(facts).verdict is Verdict.CUT and facts.is_whole and facts.is_unharmed:
+        if decide(facts).verdict is RecoveryVerdict.CUT and facts.is_whole and facts.is_unharmed:
             assert facts.is_repeated and not facts.follows, facts
 
 
@@ -48,5 +48,5 @@ def test_the_walk_and_the_table_agree_on_what_a_sound_batch_is() -> None:
     for facts in EVERY_COMBINATION:
         is_sound = facts.is_whole and facts.is_unharmed and facts.is_readable
         goes_on = is_sound and facts.follows and facts.keeps_epoch and not facts.is_end
-        assert (decide(facts).verdict is Verdict.KEEP) == goes_on, facts
-        assert (decide(facts).verdict is Verdict.DONE) <= facts.is_end, facts
+        assert (decide(facts).verdict is RecoveryVerdict.KEEP) == goes_on, facts
+        assert (decide(facts).verdict is RecoveryVerdict.DONE) <= facts.is_end, facts
