@@ -1,7 +1,7 @@
 """Big-endian two's complement integers inside byte arrays, as Java writes them.
 
 The kernels check nothing but the array's bounds: the caller has made sure that the field is
-there. `plain_…` functions do the same for the tests, by other means.
+there. Twins: `tests.twins.binary`.
 """
 
 import numpy as np
@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from streamlog.binary.jit import int64, kernel
 
 __all__ = [
-    "plain_read_int",
-    "plain_write_int",
     "read_int8",
     "read_int16",
     "read_int32",
@@ -74,13 +72,3 @@ def write_int64(buffer: NDArray[np.uint8], position: int, value: int) -> None:
     """Write `value` at `position`."""
     write_int32(buffer, position, value >> 32)
     write_int32(buffer, position + 4, value)
-
-
-def plain_read_int(buffer: bytes, position: int, size: int) -> int:
-    """Return the signed integer of `size` bytes at `position`."""
-    return int.from_bytes(buffer[position : position + size], "big", signed=True)
-
-
-def plain_write_int(buffer: bytearray, position: int, size: int, value: int) -> None:
-    """Write the low `size` bytes of `value` at `position`."""
-    buffer[position : position + size] = (value % (1 << 8 * size)).to_bytes(size, "big")

@@ -13,7 +13,7 @@ from typing import Final
 from streamlog.binary.arrays import Buffer
 from streamlog.binary.lz4_frame import CONTENT_SIZE, CONTENT_SIZE_BYTES, MAGIC, header_checksum
 
-__all__ = ["with_right_checksum", "with_wrong_checksum"]
+__all__ = ["with_right_checksum"]
 
 _FLAGS_PLACE: Final = len(MAGIC)
 _CHECKSUM_PLACE: Final = len(MAGIC) + 2  # behind FLG and BD, where there is no content size
@@ -25,12 +25,6 @@ def with_right_checksum(frame: Buffer) -> Buffer:
     if len(frame) <= place:
         return frame
     return _with_checksum(frame, place, header_checksum(bytes(frame[_FLAGS_PLACE:place])))
-
-
-def with_wrong_checksum(frame: bytes) -> bytes:
-    """Return a frame, without content size, with the checksum that v0 has."""
-    descriptor = frame[:_CHECKSUM_PLACE]
-    return _with_checksum(frame, _CHECKSUM_PLACE, header_checksum(descriptor))
 
 
 def _checksum_place(frame: Buffer) -> int:

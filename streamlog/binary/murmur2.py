@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from streamlog.binary.jit import int64, kernel
 
-__all__ = ["murmur2", "plain_murmur2"]
+__all__ = ["murmur2"]
 
 SEED: Final = 0x9747B28C
 FACTOR: Final = 0x5BD1E995
@@ -33,17 +33,4 @@ def murmur2(data: NDArray[np.uint8], start: int, end: int) -> int:
             state ^= int64(data[position]) << 8 * (position - tail)
         state = state * FACTOR & MASK
     state = (state ^ state >> 13) * FACTOR & MASK
-    return state ^ state >> 15
-
-
-def plain_murmur2(data: bytes) -> int:
-    """Return the 32-bit hash of `data`, unsigned."""
-    state = SEED ^ len(data)
-    whole = len(data) // 4 * 4
-    for start in range(0, whole, 4):
-        word = int.from_bytes(data[start : start + 4], "little") * FACTOR % 2**32
-        state = state * FACTOR % 2**32 ^ (word ^ word >> 24) * FACTOR % 2**32
-    if data[whole:]:
-        state = (state ^ int.from_bytes(data[whole:], "little")) * FACTOR % 2**32
-    state = (state ^ state >> 13) * FACTOR % 2**32
     return state ^ state >> 15

@@ -16,13 +16,12 @@ from streamlog.binary.arrays import WORD_SIZE
 from streamlog.binary.jit import inlined
 from streamlog.binary.varint import word_at
 
-__all__ = ["KEY_SIZE", "plain_siphash", "siphash"]
+__all__ = ["KEY_SIZE", "siphash"]
 
 KEY_SIZE: Final = 16  # bytes
 STATE: Final = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
 MARK_LONG: Final = 0xEE  # what tells the variant of 128 bits from that of 64
 MARK_SECOND_HALF: Final = 0xDD
-WORDS: Final = 1 << 64
 
 
 @inlined
@@ -83,37 +82,3 @@ def siphash(data: NDArray[np.uint8], start: int, end: int, low: int, high: int) 
     for _ in range(4):
         v0, v1, v2, v3 = stir(v0, v1, v2, v3)
     return first, v0 ^ v1 ^ v2 ^ v3
-
-
-def plain_siphash(data: bytes, key: bytes) -> bytes:
-    """Return the 16 bytes of the hash of `data` under a key of 16 bytes."""
-    low, high = (int.from_bytes(half, "little") for half in (key[:8], key[8:]))
-    state = [start ^ half for start, half in zip(STATE, (low, high, low, high), strict=True)]
-    state[1] ^= MARK_LONG
-    whole = len(data) // WORD_SIZE * WORD_SIZE
-    last = data[whole:].ljust(WORD_SIZE - 1, b"\0") + bytes([len(data) % 256])
-    for block in [*(data[at : at + WORD_SIZE] for at in range(0, whole, WORD_SIZE)), last]:
-        word = int.from_bytes(block, "little")
-        state[3] ^= word
-        state = _stirred(state, 2)
-        state[0] ^= word
-    halves = b""
-    for place, mark in ((2, MARK_LONG), (1, MARK_SECOND_HALF)):
-        state[place] ^= mark
-        state = _stirred(state, 4)
-        halves += (state[0] ^ state[1] ^ state[2] ^ state[3]).to_bytes(WORD_SIZE, "little")
-    return halves
-
-
-def _stirred(state: list[int], times: int) -> list[int]:
-    def turned(word: int, bits: int) -> int:
-        return (word << bits | word >> 64 - bits) % WORDS
-
-    v0, v1, v2, v3 = state
-    for _ in range(times):
-        v0, v2 = (v0 + v1) % WORDS, (v2 + v3) % WORDS
-        v1, v3 = turned(v1, 13) ^ v0, turned(v3, 16) ^ v2
-        v0, v2 = (turned(v0, 32) + v3) % WORDS, (v2 + v1) % WORDS
-        v1, v3 = turned(v1, 17) ^ v2, turned(v3, 21) ^ v0
-        v2 = turned(v2, 32)
-    return [v0, v1, v2, v3]

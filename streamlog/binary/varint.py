@@ -27,8 +27,6 @@ from streamlog.binary.jit import inlined, int64, load_word, store
 __all__ = [
     "SIZE_BITS",
     "SIZE_MASK",
-    "plain_read_varint",
-    "plain_write_varlong",
     "read_short_size",
     "read_short_varint",
     "read_varint",
@@ -183,28 +181,3 @@ def write_varlong(buffer: NDArray[np.uint8], position: int, value: int) -> int:
         position += 1
     store(buffer, position, bits)
     return position + 1
-
-
-def plain_read_varint(buffer: bytes, position: int, *, width: int) -> tuple[int, int] | None:
-    """Read a varint (`width` 32) or varlong (64); return value and size, or None."""
-    groups = bytearray()
-    while len(groups) < -(-width // 7):
-        chunk = buffer[position + len(groups) :][:1]
-        if not chunk:
-            return None
-        groups += chunk
-        if chunk[0] < 128:
-            bits = sum((group % 128) * 128**place for place, group in enumerate(groups))
-            half, odd = divmod(bits % 2**width, 2)
-            return (-half - 1 if odd else half), len(groups)
-    return None
-
-
-def plain_write_varlong(value: int) -> bytes:
-    """Return `value`, an int64, as varlong."""
-    bits = 2 * value if value >= 0 else -2 * value - 1
-    groups = []
-    while bits >= 128:
-        bits, group = divmod(bits, 128)
-        groups.append(group + 128)
-    return bytes([*groups, bits])

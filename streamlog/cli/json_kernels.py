@@ -3,7 +3,7 @@
 Every writer takes the output and a position in it, and returns the position behind what it wrote;
 the caller has made room for the worst case, six bytes for each byte of text. Columns are triples
 (offsets, data, validity) in Arrow's layout, validity empty where nothing is null. The twin in
-plain Python is `streamlog.cli.json_records.plain_format_records`.
+plain Python is `tests.twins.json_records`.
 """
 
 from typing import Final

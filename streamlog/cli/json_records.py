@@ -15,12 +15,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.cli.output import ESCAPED
 from streamlog.records.columns import BinaryColumn, HeaderColumn, RecordColumns
 from streamlog.records.record import Header, Record
 from streamlog.topic import TopicPartition
 
-__all__ = ["ENCODINGS", "format_records", "plain_format_records", "record_object", "text_field"]
+__all__ = ["ENCODINGS", "format_records", "record_object", "text_field"]
 
 ENCODINGS: Final = ("utf8", "base64", "hex")
 
@@ -68,24 +67,6 @@ def format_records(
         ENCODINGS.index(encoding),
     )
     return out[:written].data
-
-
-def plain_format_records(
-    columns: RecordColumns,
-    partition: TopicPartition,
-    *,
-    encoding: str = "utf8",
-    before: bytes = b"",
-    after: bytes = b"\n",
-) -> bytes:
-    """Return what `format_records` does, in plain Python: its twin in tests."""
-    out = []
-    for record in columns.records():
-        text = json.dumps(
-            record_object(record, partition, encoding), ensure_ascii=False, separators=(",", ":")
-        )
-        out.append(before + text.translate(ESCAPED).encode() + after)
-    return b"".join(out)
 
 
 def record_object(

@@ -1,4 +1,4 @@
-"""Compiled loops over the headers of batches. Twins: `streamlog.records.reference`."""
+"""Compiled loops over the headers of batches. Twins: `tests.twins.records`."""
 
 from typing import Final
 

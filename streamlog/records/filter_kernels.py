@@ -2,7 +2,7 @@
 
 What becomes of each batch has been decided (`streamlog.records.filter`); here its bytes are put
 behind those of the ones before, without an object per record. Twin in plain Python:
-`streamlog.records.reference`.
+`tests.twins.records`.
 """
 
 from typing import Final

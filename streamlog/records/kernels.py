@@ -1,4 +1,4 @@
-"""Compiled loops that read records. Twins in plain Python: `streamlog.records.reference`.
+"""Compiled loops that read records. Twins in plain Python: `tests.twins.records`.
 
 `choose_batches` says how much there may be, so that the caller can make arrays that suffice. Then
 one pass looks at every length and every varint of every record before it uses it

@@ -1,7 +1,7 @@
 """Compiled loops over the headers of messages of formats v0 and v1, and over their checksums.
 
 Twins: `scan_batches` of `streamlog.records.plain_headers`, which reads all formats, and
-`streamlog.records.legacy_reference`.
+`tests.twins.legacy`.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""Compiled loops over messages of formats v0 and v1. Twins: `streamlog.records.legacy_reference`.
+"""Compiled loops over messages of formats v0 and v1. Twins: `tests.twins.legacy`.
 
 A *message* stands by itself in the log, or it is a *wrapper*: its value is a compressed message
 set. So a row of the table comes with a span of bytes, the message itself or the decompressed

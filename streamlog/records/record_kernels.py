@@ -1,4 +1,4 @@
-"""Compiled reading of one record, complete checks included. Twin: `streamlog.records.reference`."""
+"""Compiled reading of one record, complete checks included. Twin: `tests.twins.records`."""
 
 from typing import Final, NamedTuple
 

@@ -1,4 +1,4 @@
-"""The compiled loops that look at batches on append. Twins: `streamlog.records.reference`.
+"""The compiled loops that look at batches on append. Twins: `tests.twins.records`.
 
 A leader wants to know of records only whether they are sound and what the rules ask; their fields
 stay where they are. So there is a row of facts for each batch here, and no slot for each record.

@@ -1,4 +1,4 @@
-"""Compiled loops that write records. Twins in plain Python: `streamlog.records.reference`.
+"""Compiled loops that write records. Twins in plain Python: `tests.twins.records`.
 
 Records come as columns in Arrow's layout. Headers are written first, for all records, one behind
 the other (`write_header_fields`); then the records, cut into batches (`write_records`; the

@@ -1,4 +1,4 @@
-"""Compiled loops over a segment's bytes. Twins in plain Python: `streamlog.segment.reference`.
+"""Compiled loops over a segment's bytes. Twins in plain Python: `tests.twins.segment`.
 
 None of them copies or checks a record: they walk headers (`find_batch`), look for headers where
 none is expected (`find_candidate`), and decide which batches get an index entry

@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 
 from streamlog.binary.arrays import WORD_SIZE, read_only
 from streamlog.binary.jit import inlined, int64, kernel, load_word
-from streamlog.commits.fingerprint import checksum_sum
 from streamlog.errors import InvalidRecordError
 from streamlog.records.columns import BinaryColumn, HeaderColumn
 from streamlog.spark.sink_columns import DECIDED_BY_PARTITIONER, TIME_OF_BATCH, SinkColumns
 
-__all__ = ["checksum_rows", "plain_checksum_rows"]
+__all__ = ["checksum_rows"]
 
 _MASK: Final = 0xFFFFFFFF
 _BASIS: Final = 0x811C9DC5
@@ -202,29 +201,7 @@ def _sum_mixed(hashes: NDArray[np.int64], out_sums: NDArray[np.int64]) -> int:
     return len(hashes)
 
 
-# ---- the plain twin --------------------------------------------------------------------------
-def plain_checksum_rows(columns: SinkColumns) -> int:
-    """Return what `checksum_rows` returns, in plain Python."""
-    keys = [None] * columns.count if columns.key is None else list(columns.key)
-    values = list(columns.value)
-    headers = [()] * columns.count if columns.headers is None else list(columns.headers)
-    numbers = np.stack(_numbers(columns), axis=1)
-    total = 0
-    for row in range(columns.count):
-        hashes = _plain_add_string((_BASIS, 0), keys[row])
-        hashes = _plain_add_string(hashes, values[row])
-        hashes = _plain_add_word(hashes, len(headers[row]))
-        for header in headers[row]:
-            pair = _plain_add_string((_BASIS, 0), header.key.encode())
-            for lane in _plain_add_string(pair, header.value):
-                hashes = _plain_add_word(hashes, lane)
-        for number in numbers[row].tolist():
-            hashes = _plain_add_word(hashes, number)
-        first, second = hashes
-        total = checksum_sum(total, _join(_plain_mix(first), _plain_mix(second)))
-    return total
-
-
+# ---- names of topics, few enough for plain Python --------------------------------------------
 def _plain_add_string(hashes: tuple[int, int], text: bytes | None) -> tuple[int, int]:
     if text is None:
         return _plain_add_word(hashes, _NULL)
@@ -245,9 +222,3 @@ def _plain_add_word(hashes: tuple[int, int], word: int) -> tuple[int, int]:
     mixed = (low * _LOW_2) ^ (high * _HIGH_2)
     second = ((hashes[1] ^ (mixed & _MASK) ^ (mixed >> 32)) * _CHAIN_2 + 1) & _MASK
     return first ^ (first >> 15), second ^ (second >> 13)
-
-
-def _plain_mix(value: int) -> int:
-    value ^= value >> 16
-    value = value * _MIX & _MASK
-    return value ^ value >> 16

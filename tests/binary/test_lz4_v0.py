@@ -3,8 +3,9 @@
 import pytest
 
 from streamlog.binary.lz4_frame import CONTENT_SIZE, compress, decompress, header_checksum
-from streamlog.binary.lz4_v0 import with_right_checksum, with_wrong_checksum
+from streamlog.binary.lz4_v0 import with_right_checksum
 from streamlog.errors import CorruptRecordError
+from tests.twins.legacy_builder import with_wrong_checksum
 
 DATA = b"a message set" * 20
 FRAME = compress(DATA, 9)

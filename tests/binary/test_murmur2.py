@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlog.binary.arrays import as_source
-from streamlog.binary.murmur2 import murmur2, plain_murmur2
+from streamlog.binary.murmur2 import murmur2
 from tests.support.golden import GOLDEN
+from tests.twins.binary import plain_murmur2
 
 
 def test_hashes_are_kafkas() -> None:

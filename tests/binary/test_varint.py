@@ -10,8 +10,6 @@ from streamlog.binary.jit import kernel
 from streamlog.binary.varint import (
     SIZE_BITS,
     SIZE_MASK,
-    plain_read_varint,
-    plain_write_varlong,
     read_short_size,
     read_short_varint,
     read_varint,
@@ -19,6 +17,7 @@ from streamlog.binary.varint import (
     size_of_varlong,
     write_varlong,
 )
+from tests.twins.binary import plain_read_varint, plain_write_varlong
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)

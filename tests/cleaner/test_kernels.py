@@ -18,7 +18,6 @@ from streamlog.records.builder import BatchBuilder
 from streamlog.records.filter import Selection, filter_batches, locate
 from streamlog.records.layout import RECORD_BATCH_OVERHEAD
 from streamlog.records.record import Header, Record
-from streamlog.records.reference import Batch, Kept, Plain, rewrite_batches
 from streamlog.records.slot import (
     SLOT_KEY,
     SLOT_KEY_SIZE,
@@ -27,6 +26,8 @@ from streamlog.records.slot import (
     SLOT_WIDTH,
 )
 from streamlog.records.slots import RecordSlots, decode_slots
+from tests.twins.offset_map import plain_choose_records, plain_put_keys
+from tests.twins.records import Batch, Kept, Plain, rewrite_batches
 
 KEYS = st.lists(st.none() | st.binary(max_size=3), max_size=40)
 
@@ -84,12 +85,12 @@ def test_the_map_chooses_as_a_dictionary_does(
         )
     known: dict[bytes, int] = {}
     wanted = [(at, key if at >= start else None) for at, key in enumerate(keys)]
-    assert put(offset_map, records, start) == k.plain_put_keys(known, wanted, capacity)
+    assert put(offset_map, records, start) == plain_put_keys(known, wanted, capacity)
     assert (offset_map.size, offset_map.is_full) == (len(known), len(known) == capacity)
     latest = max(known.values(), default=-1)
     assert offset_map.latest_offset == latest
     plain = list(zip(range(len(keys)), keys, has_value, strict=True))
-    assert stay(offset_map, records, way) == k.plain_choose_records(known, latest, plain, way)
+    assert stay(offset_map, records, way) == plain_choose_records(known, latest, plain, way)
 
 
 def test_a_batch_that_is_left_out_puts_nothing() -> None:

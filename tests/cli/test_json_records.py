@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.cli.json_records import ENCODINGS, format_records, plain_format_records
+from streamlog.cli.json_records import ENCODINGS, format_records
 from streamlog.records.columns import BinaryColumn, HeaderColumn, RecordColumns
 from streamlog.records.record import Header, Record
 from streamlog.topic import TopicPartition
+from tests.twins.json_records import plain_format_records
 
 PARTITION = TopicPartition("orders", 3)
 INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -17,7 +17,8 @@ STEPS = {
     "streamlog/records/write_kernels.py:size_of_rows",  # write_records
     "streamlog/records/write_kernels.py:write_header_fields",  # write_record
 }
-TWINS = ("reference.py", "legacy_reference.py", "plain_headers.py")
+TWINS = ROOT / "tests" / "twins"
+TWINS_IN_USE = PACKAGE / "records" / "plain_headers.py"  # what runs until numba is loaded
 LONG_MODULES: set[str] = set()
 
 # Only the file-system seam touches the disk; the door to numba makes its private cache.
@@ -176,16 +177,13 @@ def names_used_by(user: ast.Module, module: Path) -> set[str]:
 
 
 def test_every_kernel_that_plain_code_calls_has_a_twin() -> None:
-    """The twin is `NAME` in a module of twins, or `plain_NAME` anywhere.
+    """The twin is `NAME` or `plain_NAME` in `tests/twins`, or a function that production code uses.
 
     Kernels that only kernels call are tested by way of those.
     """
     trees = {path: parse(path) for path in modules()}
-    twins: set[str] = set()
-    for path, tree in trees.items():
-        plain = {function.name for function in functions(tree)}
-        twins |= plain if path.name in TWINS else set()
-        twins |= {each.removeprefix("plain_") for each in plain if each.startswith("plain_")}
+    twins = {each.name for path in TWINS.glob("*.py") for each in functions(parse(path))}
+    twins |= {each.name for each in functions(trees[TWINS_IN_USE])} | plain_functions(trees)
     callers = [tree for tree in trees.values() if not kernels(tree)]
     alone = {
         f"{name(path)}:{kernel.name}"
@@ -193,9 +191,38 @@ def test_every_kernel_that_plain_code_calls_has_a_twin() -> None:
         if (own := kernels(tree))
         for used in [set().union(*(names_used_by(caller, path) for caller in callers))]
         for kernel in own
-        if kernel.name in used and kernel.name not in twins
+        if kernel.name in used and not {kernel.name, f"plain_{kernel.name}"} & twins
     }
     assert alone == STEPS
+
+
+def plain_functions(trees: dict[Path, ast.Module]) -> set[str]:
+    found = {each.name for tree in trees.values() for each in functions(tree)}
+    return {each for each in found if each.startswith("plain_")}
+
+
+def test_the_package_holds_no_twin_that_only_tests_use() -> None:
+    trees = {path: parse(path) for path in modules()}
+    assert plain_functions(trees) - set().union(*map(names_read, trees.values())) == set()
+
+
+def test_every_twin_is_used() -> None:
+    """By a test, or by another twin of its module."""
+    tests = {path: parse(path) for path in files(".py") if name(path).startswith("tests/")}
+    idle = {
+        f"{name(twins)}:{function.name}"
+        for twins in TWINS.glob("*.py")
+        for used in [{found for tree in tests.values() for found in names_used_by(tree, twins)}]
+        for function in parse(twins).body
+        if isinstance(function, ast.FunctionDef)
+        and function.name not in used | names_read(tests[twins])
+    }
+    assert idle == set()
+
+
+def names_read(tree: ast.Module) -> set[str]:
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Name))
+    return {node.id for node in nodes if isinstance(node.ctx, ast.Load)}
 
 
 def test_every_constant_of_the_layout_names_its_source() -> None:

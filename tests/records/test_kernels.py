@@ -10,14 +10,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from streamlog.binary.arrays import as_source, read_only
-from streamlog.binary.varint import plain_write_varlong
 from streamlog.errors import InvalidRequestError
 from streamlog.records import (
     batch_kernels,
     kernels,
     plain_headers,
     record_kernels,
-    reference,
     write_kernels,
 )
 from streamlog.records import slot as s
@@ -35,6 +33,8 @@ from streamlog.records.table import (
     BatchTable,
     ScanStop,
 )
+from tests.twins import records as twins
+from tests.twins.binary import plain_write_varlong
 
 BYTES = st.binary(max_size=12) | st.binary(min_size=60, max_size=140)
 NULLABLE = st.none() | BYTES
@@ -72,18 +72,18 @@ def damaged(draw: st.DrawFn) -> bytes:
     return bytes(buffer[: draw(st.integers(0, len(buffer)) | st.just(len(buffer)))])
 
 
-def rows_of(table: BatchTable) -> list[reference.Batch]:
-    return [reference.Batch(*row) for row in table.fields.tolist()]
+def rows_of(table: BatchTable) -> list[twins.Batch]:
+    return [twins.Batch(*row) for row in table.fields.tolist()]
 
 
-def slots_of(array: NDArray[np.int64]) -> list[reference.Slot]:
+def slots_of(array: NDArray[np.int64]) -> list[twins.Slot]:
     return [
-        reference.Slot(
+        twins.Slot(
             row[s.SLOT_OFFSET],
             row[s.SLOT_TIMESTAMP],
-            reference.Field(row[s.SLOT_KEY], row[s.SLOT_KEY_SIZE]),
-            reference.Field(row[s.SLOT_VALUE], row[s.SLOT_VALUE_SIZE]),
-            reference.Field(row[s.SLOT_HEADERS], row[s.SLOT_HEADERS_SIZE]),
+            twins.Field(row[s.SLOT_KEY], row[s.SLOT_KEY_SIZE]),
+            twins.Field(row[s.SLOT_VALUE], row[s.SLOT_VALUE_SIZE]),
+            twins.Field(row[s.SLOT_HEADERS], row[s.SLOT_HEADERS_SIZE]),
             row[s.SLOT_HEADER_COUNT],
         )
         for row in array.tolist()
@@ -181,9 +181,9 @@ def locate(buffer: bytes, behind: bytes = b"") -> Any:
 def plain_locate(buffer: bytes, limits: Limits = EVERYTHING) -> Any:
     table = rows_of(scan_batches(buffer).table)
     try:
-        spans = reference.choose_batches(table, limits)
-        batches = reference.locate_records(buffer, table, spans, limits)
-    except reference.BadRecordError as error:
+        spans = twins.choose_batches(table, limits)
+        batches = twins.locate_records(buffer, table, spans, limits)
+    except twins.BadRecordError as error:
         return error.args[0]
     return [slot for batch in batches for slot in batch]
 
@@ -316,8 +316,8 @@ def decoded_by(
 def plain_decode(buffer: bytes, limits: Limits) -> Decoded | int:
     table = rows_of(scan_batches(buffer).table)
     try:
-        return Decoded(*reference.decode_records(buffer, table, limits))
-    except reference.BadRecordError as error:
+        return Decoded(*twins.decode_records(buffer, table, limits))
+    except twins.BadRecordError as error:
         return int(error.args[0])
 
 
@@ -362,17 +362,17 @@ def test_records_outside_their_source_are_refused(span: tuple[int, int]) -> None
 
 # ---- columns -----------------------------------------------------------------------------------
 @st.composite
-def fields_of(draw: st.DrawFn) -> tuple[bytes, list[reference.Field]]:
+def fields_of(draw: st.DrawFn) -> tuple[bytes, list[twins.Field]]:
     source = draw(st.binary(max_size=50))
     fields = []
     for _ in range(draw(st.integers(0, 20))):
         start = draw(st.integers(0, len(source)))
         size = draw(st.just(-1) | st.integers(0, len(source) - start))
-        fields.append(reference.Field(start, size))
+        fields.append(twins.Field(start, size))
     return source, fields
 
 
-def slots_with(fields: list[reference.Field], place: int) -> NDArray[np.int64]:
+def slots_with(fields: list[twins.Field], place: int) -> NDArray[np.int64]:
     slots = np.zeros((len(fields), s.SLOT_WIDTH), np.int64)
     if fields:
         slots[:, place : place + 2] = fields
@@ -380,9 +380,9 @@ def slots_with(fields: list[reference.Field], place: int) -> NDArray[np.int64]:
 
 
 # ---- writing -----------------------------------------------------------------------------------
-def plain_of(record: Record) -> reference.Plain:
+def plain_of(record: Record) -> twins.Plain:
     headers = [(header.key.encode(), header.value) for header in record.headers]
-    return reference.Plain(record.timestamp or 0, record.key, record.value, headers)
+    return twins.Plain(record.timestamp or 0, record.key, record.value, headers)
 
 
 @given(st.lists(RECORDS, max_size=12), st.integers(61, 700), st.data())
@@ -396,7 +396,7 @@ def test_writing_records_agrees_with_the_plain_twin(
         chosen = [records[row] for row in rows.tolist()]
     columns = InputColumns.from_records(records)
     buffer, table = encode_columns(columns, rows=rows, batch_size=batch_size)
-    wanted = reference.write_records([plain_of(record) for record in chosen], batch_size)
+    wanted = twins.write_records([plain_of(record) for record in chosen], batch_size)
     position = offset = 0
     for batch, (members, written) in zip(rows_of(table), wanted, strict=True):
         assert (batch.position, batch.size) == (position, 61 + len(written))
@@ -461,4 +461,4 @@ def test_partitions_of_keys_agree_with_the_plain_twin(
 
     column = BinaryColumn.from_values(keys)
     found = partition_for_keys(column, partitions).tolist()
-    assert found == reference.partition_keys(keys, partitions)
+    assert found == twins.partition_keys(keys, partitions)

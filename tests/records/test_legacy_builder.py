@@ -14,9 +14,9 @@ from streamlog.errors import (
 )
 from streamlog.records.batch import check_crc, scan_batches
 from streamlog.records.decode import decode_columns
-from streamlog.records.legacy_builder import LegacyBuilder
 from streamlog.records.record import CompressionType, Header, Record
 from tests.support.messages import message_set
+from tests.twins.legacy_builder import LegacyBuilder
 
 T0 = 1_700_000_000_000
 R1 = Record(b"k1", b"v1", (), T0)

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from streamlog.binary.arrays import as_source
 from streamlog.records import legacy_header_kernels as header_kernels
 from streamlog.records import legacy_kernels as kernels
-from streamlog.records import legacy_reference as reference
 from streamlog.records import plain_headers
 from streamlog.records import slot as s
 from streamlog.records.batch import scan_batches
 from streamlog.records.layout import COMPRESSION_MASK
 from streamlog.records.record import Record
-from streamlog.records.reference import BadRecordError, Batch
 from streamlog.records.table import WIDTH
 from tests.records.test_kernels import Decoded, decoded_by
 from tests.support.messages import message_set
+from tests.twins import legacy as twins
+from tests.twins.records import BadRecordError, Batch
 
 FIELDS = st.none() | st.binary(max_size=6) | st.binary(min_size=30, max_size=60)
 TIMESTAMPS = st.integers(-1, 2**63 - 1)
@@ -75,7 +75,7 @@ def assert_same_slots(
     totals = np.zeros(s.TOTALS_WIDTH, np.int64)
     status = kernels.survey_sets(as_source(source), fields, np.array(limits), places, totals)
     try:
-        surveyed = reference.survey_sets(source, batches, spans, limits)
+        surveyed = twins.survey_sets(source, batches, spans, limits)
     except BadRecordError as error:
         assert status == error.args[0]
         return
@@ -88,7 +88,7 @@ def assert_same_slots(
 
 def plain_decode(*arguments: Any) -> Decoded | int:
     try:
-        return Decoded(*reference.decode_messages(*arguments))
+        return Decoded(*twins.decode_messages(*arguments))
     except BadRecordError as error:
         return int(error.args[0])
 
@@ -127,7 +127,7 @@ def test_headers_and_choice_agree_with_the_plain_twins(
     totals = np.zeros(s.TOTALS_WIDTH, np.int64)
     status = kernels.choose_messages(as_source(buffer), fields, np.array(limits), spans, totals)
     try:
-        wanted = reference.choose_messages(buffer, batches, limits)
+        wanted = twins.choose_messages(buffer, batches, limits)
     except BadRecordError as error:
         assert status == error.args[0]
         return
@@ -149,14 +149,14 @@ def test_headers_and_choice_agree_with_the_plain_twins(
 def test_finding_a_bad_checksum_agrees_with_the_plain_twin(messages: list[bytes]) -> None:
     buffer, batches, fields = rows_of(messages)
     found = header_kernels.find_bad_checksum(as_source(buffer), fields)
-    assert found == reference.find_bad_checksum(buffer, batches)
+    assert found == twins.find_bad_checksum(buffer, batches)
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 100, 1999])
 def test_checksums_of_any_length_are_those_of_zlib(size: int) -> None:
     buffer = message_set(1, [Record(None, bytes(place % 251 for place in range(size)))])
     _, batches, fields = rows_of([buffer])
-    assert reference.find_bad_checksum(buffer, batches) == 1
+    assert twins.find_bad_checksum(buffer, batches) == 1
     assert header_kernels.find_bad_checksum(as_source(buffer), fields) == 1
 
 

@@ -10,8 +10,8 @@ from streamlog.records.builder import encode_columns
 from streamlog.records.columns import InputColumns, RecordColumns
 from streamlog.records.decode import Wanted, decode_columns, decode_pieces
 from streamlog.records.filter import locate
-from streamlog.records.legacy_builder import LegacyBuilder
 from streamlog.records.record import CompressionType, Record
+from tests.twins.legacy_builder import LegacyBuilder
 
 MIB = 1 << 20
 

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from streamlog.binary.arrays import as_source
 from streamlog.binary.crc import crc32c
-from streamlog.records import batch_kernels, kernels, reference, validate_kernels
+from streamlog.records import batch_kernels, kernels, validate_kernels
 from streamlog.records import slot as s
 from streamlog.records.batch import scan_batches
 from streamlog.records.table import WIDTH, BatchTable
 from tests.records.test_kernels import damaged, rows_of, without_codec
+from tests.twins import records as twins
 
 
 def resealed(buffer: bytes) -> bytes:
@@ -25,7 +26,7 @@ def resealed(buffer: bytes) -> bytes:
     return bytes(sealed)
 
 
-def counted(found: list[reference.Found]) -> list[int]:
+def counted(found: list[twins.Found]) -> list[int]:
     """Return the facts about records that count all batches together."""
     return [
         sum(facts.gaps for facts in found),
@@ -45,7 +46,7 @@ def test_inspecting_batches_agrees_with_the_plain_twin(buffer: bytes, low: int, 
     fields = np.empty((batch_kernels.count_batches(source), WIDTH), np.int64)
     stop = batch_kernels.scan_batches(source, fields, scanned := np.zeros(2, np.int64))
     rows = rows_of(BatchTable(fields[: scanned[0]]))
-    plain, expected = reference.inspect_batches(buffer, rows, stop, range(low, high + 1))
+    plain, expected = twins.inspect_batches(buffer, rows, stop, range(low, high + 1))
 
     fields[:] = -1
     found = np.empty((len(fields), s.FOUND_WIDTH), np.int64)
@@ -80,10 +81,10 @@ def test_inspecting_records_agrees_with_the_plain_twin(buffer: bytes, low: int, 
         as_source(buffer), table.fields, spans, low, high, found, seen
     )
     rows = rows_of(table)
-    chosen = reference.choose_batches(rows, limits)
+    chosen = twins.choose_batches(rows, limits)
     try:
-        plain = reference.inspect_records(buffer, rows, chosen, range(low, high + 1))
-    except reference.BadRecordError as error:
+        plain = twins.inspect_records(buffer, rows, chosen, range(low, high + 1))
+    except twins.BadRecordError as error:
         assert status == error.args[0]
     else:
         assert status == s.OK

@@ -9,7 +9,7 @@ from streamlog.binary.arrays import as_source, read_only
 from streamlog.records.batch import scan_batches
 from streamlog.records.record import Record
 from streamlog.records.table import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, WIDTH
-from streamlog.segment import kernels, reference
+from streamlog.segment import kernels
 from streamlog.segment.header_walk import walk
 from streamlog.segment.indexes import IndexState, choose_entries
 from streamlog.segment.walk import plain_count_in_order
@@ -23,6 +23,7 @@ from streamlog.segment.walk_layout import (
 )
 from tests.support.messages import message_set
 from tests.support.segments import BatchPlan, make_batches
+from tests.twins import segment as twins
 
 NAMES = {
     FOUND: "found",
@@ -68,7 +69,7 @@ def test_find_batch_is_its_twin(
     state = np.zeros(WALK_WIDTH, np.int64)
     state[0], state[1] = start, NO_PROMISE if promised is None else promised
     status = kernels.find_batch(as_source(buffer), offset, state)
-    expected = reference.find_batch(buffer, offset, start, promised)
+    expected = twins.find_batch(buffer, offset, start, promised)
     position, open_promise, base, last, size = state.tolist()
     assert NAMES[status] == expected.status
     assert position == expected.position
@@ -86,7 +87,7 @@ def test_a_walk_with_its_short_cut_ends_where_the_twin_ends(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("streamlog.segment.header_walk.numba_is_loaded", lambda: has_numba)
         found = walk(buffer, offset, NO_PROMISE if promised is None else promised)
-    expected = reference.find_batch(buffer, offset, 0, promised)
+    expected = twins.find_batch(buffer, offset, 0, promised)
     assert NAMES[found.status] == expected.status
     assert found.position == expected.position
     assert (None if found.promised == NO_PROMISE else found.promised) == expected.promised
@@ -101,7 +102,7 @@ def test_find_candidate_is_its_twin(
 ) -> None:
     left = len(buffer) + more
     found = kernels.find_candidate(as_source(buffer), start, left, first, last)
-    assert found == reference.find_candidate(buffer, start, left, first, last)
+    assert found == twins.find_candidate(buffer, start, left, first, last)
 
 
 @settings(deadline=None)  # kernels are compiled at first use
@@ -112,7 +113,7 @@ def test_index_entries_are_their_twin_however_the_batches_come(
     table = scan_batches(make_batches(planned)).table
     columns = (table.position, table.size, table.last_offset, table.max_timestamp)
     batches = list(zip(*(column.tolist() for column in columns), strict=True))
-    expected = reference.index_entries(batches, interval)
+    expected = twins.index_entries(batches, interval)
     first, state = choose_entries(table.slice(0, border), 0, interval, IndexState())
     if batches[:border] and not len(first):
         assert IndexState().after(table.slice(0, border)) == state

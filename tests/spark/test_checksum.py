@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.commits.fingerprint import checksum_sum
-from streamlog.spark.checksum import checksum_rows, plain_checksum_rows
+from streamlog.spark.checksum import checksum_rows
 from streamlog.spark.sink_columns import SinkColumns, read_columns
 from streamlog.spark.sink_schema import SinkSchema
+from tests.twins.checksum import plain_checksum_rows
 
 SCHEMA = pa.schema(
     [

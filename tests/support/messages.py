@@ -1,7 +1,7 @@
 """Messages of formats v0 and v1 for tests."""
 
-from streamlog.records.legacy_builder import LegacyBuilder
 from streamlog.records.record import CompressionType, Record
+from tests.twins.legacy_builder import LegacyBuilder
 
 
 def message_set(

@@ -23,9 +23,9 @@ from streamlog.records.batch import check_crc, scan_batches
 from streamlog.records.builder import encode_columns
 from streamlog.records.columns import BinaryColumn, InputColumns
 from streamlog.records.decode import decode_columns
-from streamlog.records.legacy_builder import LegacyBuilder
 from streamlog.records.record import Record
 from tests.programs.performance.comparison import Comparison, interleaved
+from tests.twins.legacy_builder import LegacyBuilder
 
 RECORDS = 1_000
 START_MS = 1_700_000_000_000

@@ -1,9 +1,9 @@
-"""The kernels again, in plain Python: slow, and written to be read.
+"""The kernels of `streamlog.records` in plain Python: slow, and written to be read.
 
-Each function has the name of the kernel it stands beside, does the same by other means, and takes
-and returns plain values: bytes for arrays of bytes, lists of tuples for tables and slots, None for
-a null field. Tests hold one against the other on arbitrary bytes. Nothing else uses this module.
-The twins of `batch_kernels` are in `plain_headers`.
+Each function has the name of its kernel, does the same by other means, and takes and returns plain
+values: bytes for arrays of bytes, lists of tuples for tables and slots, None for a null field.
+Tests compare the two on arbitrary bytes. The twins of `batch_kernels` are in
+`streamlog.records.plain_headers`, which production code uses before numba is loaded.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,8 +11,6 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from streamlog.binary.crc import crc32c
-from streamlog.binary.murmur2 import plain_murmur2
-from streamlog.binary.varint import plain_read_varint, plain_write_varlong
 from streamlog.records import filter_kernels as f
 from streamlog.records import slot as s
 from streamlog.records.layout import (
@@ -26,6 +24,7 @@ from streamlog.records.layout import (
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
 )
+from tests.twins.binary import plain_murmur2, plain_read_varint, plain_write_varlong
 
 
 class Batch(NamedTuple):

@@ -1,4 +1,4 @@
-"""The kernels of `legacy_kernels` again, in plain Python; see `streamlog.records.reference`."""
+"""The kernels of `legacy_kernels` again, in plain Python; see `tests.twins.records`."""
 
 import zlib
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from streamlog.records.layout import (
     TIMESTAMP_TYPE_MASK,
 )
 from streamlog.records.record import NO_TIMESTAMP, CompressionType
-from streamlog.records.reference import BadRecordError, Batch, Decoded, Field, Slot, as_columns
+from tests.twins.records import BadRecordError, Batch, Decoded, Field, Slot, as_columns
 
 
 def find_bad_checksum(buffer: bytes, batches: Sequence[Batch]) -> int:

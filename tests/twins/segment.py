@@ -1,7 +1,7 @@
-"""The kernels of `streamlog.segment.kernels` once more, in plain Python, for the tests.
+"""The kernels of `streamlog.segment.kernels` in plain Python.
 
-Written from the description, with the header read by `struct` and without shared helpers, so
-that a mistake in one is a difference between both.
+Written from the description, with `struct` for the header and no shared functions, so that a
+mistake in one is a difference between the two.
 """
 
 import struct

@@ -7,9 +7,9 @@ They are built for old readers, and to test what reads them.
 import struct
 from typing import Final
 
-from streamlog.binary import lz4_v0
 from streamlog.binary.compression import compress
 from streamlog.binary.crc import crc32
+from streamlog.binary.lz4_frame import MAGIC, header_checksum
 from streamlog.errors import (
     InvalidRecordError,
     InvalidRequestError,
@@ -22,7 +22,7 @@ from streamlog.records.layout import LOG_OVERHEAD, MAX_INT32, MAX_INT64, TIMESTA
 from streamlog.records.legacy_layout import MAGIC_V0, MAGIC_V1
 from streamlog.records.record import NO_TIMESTAMP, CompressionType, Record
 
-__all__ = ["LegacyBuilder"]
+__all__ = ["LegacyBuilder", "with_wrong_checksum"]
 
 START: Final = struct.Struct(">qiI")  # offset, length, CRC-32
 FIXED: Final = struct.Struct(">bb")  # magic, attributes
@@ -125,7 +125,7 @@ class LegacyBuilder:
             return messages
         packed = compress(self._compression, messages, level=self._level)
         if self._magic == MAGIC_V0 and self._compression is CompressionType.LZ4:
-            packed = lz4_v0.with_wrong_checksum(packed)
+            packed = with_wrong_checksum(packed)
         return self._message(
             self._next_offset - 1, self._max_timestamp, None, packed, codec=self._compression
         )
@@ -150,3 +150,9 @@ class LegacyBuilder:
         if len(body) > MAX_INT32 - LOG_OVERHEAD:
             raise MessageTooLargeError("message would reach 2 GiB", got=len(body))
         return START.pack(offset, 4 + len(body), crc32(body)) + body
+
+
+def with_wrong_checksum(frame: bytes) -> bytes:
+    """Return an LZ4 frame, without content size, with the header checksum that v0 has."""
+    place = len(MAGIC) + 2  # after FLG and BD
+    return frame[:place] + bytes((header_checksum(frame[:place]),)) + frame[place + 1 :]

@@ -1,0 +1,1 @@
+"""Each kernel that plain code calls, again in plain Python; and builders only tests need."""
