@@ -33,7 +33,7 @@ def test_a_bug_whose_place_is_gone_is_told() -> None:
 
 def test_a_bug_is_not_put_in_too_late() -> None:
     assert "streamlog.clock" in sys.modules
-    with pytest.raises(StaleBugError, match="imported already"):
+    with pytest.raises(StaleBugError, match="already imported"):
         install([Edit("streamlog.clock", "Clock", "Glock")])
 
 

@@ -1,1 +1,1 @@
-"""Bugs on purpose: what the campaign must find, or it is not worth its time."""
+"""Seeded bugs, which show that the campaign detects faults."""

@@ -1,9 +1,9 @@
-"""The bugs that the campaign must find, each as a change of source and who finds it.
+"""The seeded bugs: each an edit of source text, with the kind of fault or the test that detects it.
 
-Nothing here imports the package: a bug is put in while that is imported. Numbers from 33 on are
-bugs that only this package can have, or had. Two bugs change no answer of a log, so they are looked
-for where they are: what a time index keeps of a truncation (18) is proven each time it is used, and
-one comparison of lengths less in the parser of records (32) leaves three others that see the same.
+This module must not import the package, because a bug is seeded while the package is imported. Bugs
+from 33 on are specific to this package. Two bugs change no answer of a log, so unit tests look for
+them: an entry that a time index keeps after a truncation (18) is verified on each use, and without
+one length check in the record parser (32) three other checks still reject the same input.
 """
 
 from typing import Final, NamedTuple
@@ -14,12 +14,12 @@ from tests.programs.reliability.bugs.patching import Edit
 class Bug(NamedTuple):
     """A bug.
 
-    `name`: What is wrong.
-    `edits`: How it comes about.
-    `kind`: The kind of trouble that shows it; for `pytest`, the test that does.
-    `operations`: The workload; empty for all named ones, one after the other. What stands before
-        `TROUBLE` is done first and left alone.
-    `compiles`: Whether kernels run compiled; a changed kernel runs as Python.
+    `name`: The wrong behaviour.
+    `edits`: The changes that cause it.
+    `kind`: The kind of fault that exposes it; for `pytest`, a test does.
+    `operations`: The workload, or the tests. Empty: all named workloads in turn. Operations before
+        `TROUBLE` run undisturbed.
+    `compiles`: Whether kernels are compiled. A bug in a kernel needs them to run as Python.
     """
 
     name: str
@@ -415,7 +415,7 @@ BUGS: Final = (
     ), "pytest", ("tests/partition/test_open_files.py",)),
 )
 
-WITHOUT_A_BUG: Final = {  # each is one of replication between roots, which does not exist
+WITHOUT_A_BUG: Final = {  # all concern replication between roots, which does not exist
     "19": "the high watermark of an unreplicated log is its end",
     "20": "no high watermark is loaded that could lie above the end",
     "21": "no log follows another one or is truncated to match it",

@@ -1,4 +1,4 @@
-"""Puts a bug into a module while it is imported: into a copy of its source, never into the file."""
+"""Seeds a bug into a module during import: edits a copy of its source, never the file."""
 
 import importlib.abc
 import importlib.machinery
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Edit(NamedTuple):
-    """One change of a module's source; `old` must stand there exactly once."""
+    """One change of a module's source; `old` must occur in it exactly once."""
 
     module: str
     old: str
@@ -18,27 +18,27 @@ class Edit(NamedTuple):
 
 
 class StaleBugError(Exception):
-    """The text that a bug changes is not there any more: the bug must be written anew."""
+    """The text that a bug replaces has changed, so the bug must be adapted."""
 
 
 def install(edits: Sequence[Edit]) -> None:
-    """Have modules that are imported from now on changed.
+    """Apply edits to modules that are imported from now on.
 
     Raises:
-        StaleBugError: A text is not there once, or a module is imported already.
+        StaleBugError: A text does not occur exactly once, or a module is already imported.
     """
     for module in {edit.module for edit in edits}:
         if module in sys.modules:
-            raise StaleBugError(f"{module} is imported already")
+            raise StaleBugError(f"{module} is already imported")
         edited_source(module, edits)
     sys.meta_path.insert(0, _Finder(edits))
 
 
 def edited_source(module: str, edits: Sequence[Edit]) -> str:
-    """Return the source of a module with its edits.
+    """Return the source of a module with its edits applied.
 
     Raises:
-        StaleBugError: A text is not there once.
+        StaleBugError: A text does not occur exactly once.
     """
     with open(_origin(module), encoding="utf-8") as file:
         source = file.read()
@@ -46,13 +46,13 @@ def edited_source(module: str, edits: Sequence[Edit]) -> str:
         if edit.module == module:
             if source.count(edit.old) != 1:
                 times = source.count(edit.old)
-                raise StaleBugError(f"{module} has {times} times what a bug changes:\n{edit.old}")
+                raise StaleBugError(f"{module}: found {times} times, not once:\n{edit.old}")
             source = source.replace(edit.old, edit.new)
     return source
 
 
 def _origin(module: str) -> str:
-    # The packages above hold no code, so importing them changes nothing.
+    # The parent packages hold no code, so importing them changes nothing.
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
         raise StaleBugError(f"there is no module {module}")
@@ -81,6 +81,6 @@ class _Loader(importlib.machinery.SourceFileLoader):
         self._edits = edits
 
     def get_code(self, fullname: str) -> CodeType:
-        """Compile the edited source, past every cache."""
+        """Compile the edited source without reading or writing a bytecode cache."""
         source = edited_source(fullname, self._edits)
         return compile(source, self.path, "exec", dont_inherit=True)
