@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from streamlog.arrow.table_writer import write_table
     from streamlog.arrow.tables import read_arrow, read_table
     from streamlog.cleaner.cleaner import LogCleaner
     from streamlog.config.log_config import LogConfig
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from streamlog.root.manager import LogManager
     from streamlog.root.partition_log import PartitionLog
     from streamlog.root.producer import Producer
-    from streamlog.spark.table_writer import write_table
     from streamlog.topic import TopicPartition
 
 __version__ = "0.1.0"
@@ -60,7 +60,7 @@ _HOME = {
     "FetchInfo": "partition.read",
     "read_table": "arrow.tables",
     "read_arrow": "arrow.tables",
-    "write_table": "spark.table_writer",
+    "write_table": "arrow.table_writer",
     "StreamLogError": "errors",
     "InvalidRequestError": "errors",
     "CorruptDataError": "errors",

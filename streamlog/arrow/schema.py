@@ -13,9 +13,18 @@ from streamlog.errors import InvalidOptionError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["COLUMN_NAMES", "HEADERS", "arrow_schema", "choose_columns", "spark_schema"]
+__all__ = [
+    "COLUMN_NAMES",
+    "HEADERS",
+    "HEADERS_TYPE",
+    "SinkSchema",
+    "arrow_schema",
+    "choose_columns",
+    "spark_schema",
+]
 
 HEADERS: Final = "headers"
+HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
 
 
 class _Column(NamedTuple):
@@ -32,7 +41,7 @@ _COLUMNS: Final = (
     _Column("offset", "bigint"),
     _Column("timestamp", "timestamp"),
     _Column("timestampType", "int"),
-    _Column(HEADERS, "array<struct<key:string,value:binary>>"),
+    _Column(HEADERS, HEADERS_TYPE),
 )
 COLUMN_NAMES: Final = tuple(column.name for column in _COLUMNS)
 
@@ -88,3 +97,30 @@ def arrow_schema(columns: tuple[str, ...]) -> "pa.Schema":
         HEADERS: pa.list_(pa.field("element", header)),
     }
     return pa.schema([(name, types[name]) for name in COLUMN_NAMES if name in columns])
+
+
+class SinkSchema(NamedTuple):
+    """Which columns of a DataFrame the sink takes, by position; None where there is none."""
+
+    value: int
+    key: int | None
+    headers: int | None
+    topic: int | None
+    partition: int | None
+    timestamp: int | None
+
+    def indices(self) -> list[int]:
+        """Return the positions of the columns that are read, ascending."""
+        return sorted(index for index in self if index is not None)
+
+    def packed(self) -> "SinkSchema":
+        """Return where the columns are once only `indices` are selected."""
+        places = {index: place for place, index in enumerate(self.indices())}
+        return SinkSchema(
+            value=places[self.value],
+            key=None if self.key is None else places[self.key],
+            headers=None if self.headers is None else places[self.headers],
+            topic=None if self.topic is None else places[self.topic],
+            partition=None if self.partition is None else places[self.partition],
+            timestamp=None if self.timestamp is None else places[self.timestamp],
+        )

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from streamlog.clock import SystemClock
+from streamlog.arrow.stage import StagePlan
 from streamlog.commits.identity import CommitIdentity
 from streamlog.commits.replay import ReplayRule
 from streamlog.commits.staging import StagedExtent, StagedFile
@@ -27,9 +27,9 @@ from streamlog.query.checkpoint import QueryCheckpoint
 from streamlog.spark.options import Use
 from streamlog.spark.sink_commit import commit_staged, discard_staged
 from streamlog.spark.sink_options import SinkOptions
-from streamlog.spark.sink_schema import SinkSchema
+from streamlog.spark.sink_schema import sink_schema_of
 from streamlog.spark.small_batch import MAX_BYTES, MAX_ROWS, collect_small
-from streamlog.spark.stage import StagePlan, stage_rows
+from streamlog.spark.tasks import stage_plan, stage_task
 from streamlog.spark.writer import BATCH_ID_PROPERTY, QUERY_ID_PROPERTY
 
 if TYPE_CHECKING:
@@ -144,9 +144,9 @@ class BatchAppender:
         checkpoint = QueryCheckpoint.find(
             LocalFileSystem(), self._options.checkpoint_location or query.checkpoint_location
         )
-        plan = StagePlan.of(
+        plan = stage_plan(
             self._options,
-            SinkSchema.of(df.schema, topic=self._options.topic),
+            sink_schema_of(df.schema, topic=self._options.topic),
             has_checksum=True,
         )
         staged = self._stage(df, plan, identity)
@@ -184,15 +184,7 @@ def _stage_here(
     identity: CommitIdentity,
     fs: FileSystem | None,
 ) -> StagedFile:
-    return stage_rows(
-        fs or LocalFileSystem(),
-        SystemClock(),
-        plan,
-        batches,
-        app=identity.app,
-        version=identity.version,
-        task=0,
-    )
+    return stage_task(plan, batches, app=identity.app, version=identity.version, fs=fs)
 
 
 def _stage_in_tasks(df: "DataFrame", plan: StagePlan, identity: CommitIdentity) -> list[StagedFile]:
@@ -204,25 +196,10 @@ def _stage_in_tasks(df: "DataFrame", plan: StagePlan, identity: CommitIdentity) 
 def _stage_task(
     plan: StagePlan, app: str, version: int, batches: "Iterator[pa.RecordBatch]"
 ) -> "Iterator[pa.RecordBatch]":
-    """Stage the rows of a task of `mapInArrow`, and yield one row that says where."""
-    import os
-
+    """Stage the rows of a task of `mapInArrow`, and yield one row that names the staged file."""
     import pyarrow as pa
-    from pyspark import TaskContext
 
-    from streamlog.spark.worker import settle
-
-    context = TaskContext.get()
-    staged = stage_rows(
-        LocalFileSystem(),
-        SystemClock(),
-        plan,
-        batches,
-        app=app,
-        version=version,
-        task=0 if context is None else context.partitionId(),
-    )
-    settle(os.getpid())
+    staged = stage_task(plan, batches, app=app, version=version)
     yield pa.RecordBatch.from_pylist([{_STAGED_COLUMN: json.dumps(staged)}])
 
 

@@ -14,87 +14,65 @@ row is looked at.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from streamlog.arrow.schema import HEADERS_TYPE, SinkSchema
 from streamlog.errors import InvalidRequestError
 
-if TYPE_CHECKING:  # `write_table` uses this module where no Spark is installed
-    from pyspark.sql.types import DataType, StructType
-
-__all__ = ["HEADERS_TYPE", "SinkSchema"]
-
-HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
+__all__ = ["sink_schema_of"]
 
 
-class SinkSchema(NamedTuple):
-    """Which columns of a DataFrame the sink takes, by position; None where there is none."""
+def sink_schema_of(schema: StructType, *, topic: str | None) -> SinkSchema:
+    """Find and check the sink's columns in a DataFrame's schema.
 
-    value: int
-    key: int | None
-    headers: int | None
-    topic: int | None
-    partition: int | None
-    timestamp: int | None
+    Args:
+        schema: The DataFrame's schema.
+        topic: The option `topic`; where it is given a column of that name is not read.
 
-    @classmethod
-    def of(cls, schema: "StructType", *, topic: str | None) -> "SinkSchema":
-        """Find and check the sink's columns in a DataFrame's schema.
+    Returns:
+        Their positions.
 
-        Args:
-            schema: The DataFrame's schema.
-            topic: The option `topic`; where it is given a column of that name is not read.
+    Raises:
+        InvalidRequestError: A column is missing, there twice, or of an unsupported type.
 
-        Returns:
-            Their positions.
-
-        Raises:
-            InvalidRequestError: A column is missing, there twice, or of an unsupported type.
-
-        Source: org.apache.spark.sql.kafka010.KafkaWriter.validateQuery; the texts begin as its own.
-        """
-        value = _find(schema, "value", "string or binary", _is_text_or_bytes)
-        if value is None:
+    Source: org.apache.spark.sql.kafka010.KafkaWriter.validateQuery; the texts begin as its own.
+    """
+    value = _find(schema, "value", "string or binary", _is_text_or_bytes)
+    if value is None:
+        raise InvalidRequestError(
+            "Required attribute 'value' not found",
+            got=f"columns {', '.join(schema.names) or '(none)'}",
+            hint="df.selectExpr('to_json(struct(*)) AS value')",
+        )
+    topic_index = None
+    if topic is None:
+        topic_index = _find(schema, "topic", "string", _is_text)
+        if topic_index is None:
             raise InvalidRequestError(
-                "Required attribute 'value' not found",
-                got=f"columns {', '.join(schema.names) or '(none)'}",
-                hint="df.selectExpr('to_json(struct(*)) AS value')",
+                "topic option required when no 'topic' attribute is present",
+                hint='.option("topic", "NAME")',
             )
-        topic_index = None
-        if topic is None:
-            topic_index = _find(schema, "topic", "string", _is_text)
-            if topic_index is None:
-                raise InvalidRequestError(
-                    "topic option required when no 'topic' attribute is present",
-                    hint='.option("topic", "NAME")',
-                )
-        return cls(
-            value=value,
-            key=_find(schema, "key", "string or binary", _is_text_or_bytes),
-            headers=_find(schema, "headers", HEADERS_TYPE, _is_headers),
-            topic=topic_index,
-            partition=_find(schema, "partition", "int", _is_int),
-            timestamp=_find(schema, "timestamp", "timestamp", _is_timestamp),
-        )
-
-    def indices(self) -> list[int]:
-        """Return the positions of the columns that are read, ascending."""
-        return sorted(index for index in self if index is not None)
-
-    def packed(self) -> "SinkSchema":
-        """Return where the columns are once only `indices` are selected."""
-        places = {index: place for place, index in enumerate(self.indices())}
-        return SinkSchema(
-            value=places[self.value],
-            key=None if self.key is None else places[self.key],
-            headers=None if self.headers is None else places[self.headers],
-            topic=None if self.topic is None else places[self.topic],
-            partition=None if self.partition is None else places[self.partition],
-            timestamp=None if self.timestamp is None else places[self.timestamp],
-        )
+    return SinkSchema(
+        value=value,
+        key=_find(schema, "key", "string or binary", _is_text_or_bytes),
+        headers=_find(schema, "headers", HEADERS_TYPE, _is_headers),
+        topic=topic_index,
+        partition=_find(schema, "partition", "int", _is_int),
+        timestamp=_find(schema, "timestamp", "timestamp", _is_timestamp),
+    )
 
 
 def _find(
-    schema: "StructType", name: str, expected: str, is_supported: "Callable[[DataType], bool]"
+    schema: StructType, name: str, expected: str, is_supported: Callable[[DataType], bool]
 ) -> int | None:
     found = [index for index, field in enumerate(schema.fields) if field.name == name]
     if not found:
@@ -112,33 +90,23 @@ def _find(
     return found[0]
 
 
-def _is_text(kind: "DataType") -> bool:
-    from pyspark.sql.types import StringType
-
+def _is_text(kind: DataType) -> bool:
     return isinstance(kind, StringType)
 
 
-def _is_text_or_bytes(kind: "DataType") -> bool:
-    from pyspark.sql.types import BinaryType, StringType
-
+def _is_text_or_bytes(kind: DataType) -> bool:
     return isinstance(kind, StringType | BinaryType)
 
 
-def _is_int(kind: "DataType") -> bool:
-    from pyspark.sql.types import IntegerType
-
+def _is_int(kind: DataType) -> bool:
     return isinstance(kind, IntegerType)
 
 
-def _is_timestamp(kind: "DataType") -> bool:
-    from pyspark.sql.types import TimestampType
-
+def _is_timestamp(kind: DataType) -> bool:
     return isinstance(kind, TimestampType)
 
 
-def _is_headers(kind: "DataType") -> bool:
-    from pyspark.sql.types import ArrayType, BinaryType, StringType, StructType
-
+def _is_headers(kind: DataType) -> bool:
     if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
         return False
     fields = kind.elementType.fields

@@ -20,7 +20,7 @@ worker for a few rows.
 import logging
 from typing import TYPE_CHECKING, Final
 
-from streamlog.spark.sink_schema import SinkSchema
+from streamlog.arrow.schema import SinkSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -36,6 +36,7 @@ from streamlog.query.offsets import (
     is_reserved,
     parse_source_offset,
 )
+from streamlog.spark.batch_reader import pack_tasks
 from streamlog.spark.options import Use
 from streamlog.spark.planning import (
     begin_of,
@@ -47,7 +48,7 @@ from streamlog.spark.planning import (
     start_losses,
 )
 from streamlog.spark.source_options import SourceOptions
-from streamlog.spark.tasks import pack_tasks, read_task
+from streamlog.spark.tasks import read_task
 from streamlog.topic import TopicPartition
 
 if TYPE_CHECKING:

@@ -1,65 +1,48 @@
-"""Tasks on their way from the planner to a worker: plain tuples of text and numbers."""
+"""What runs in Spark's Python workers: reading planned ranges, staging rows.
 
+Heavy imports (numba, Arrow) stay inside the functions: the planning and committing processes
+import this module and need neither.
+"""
+
+import gc
 import os
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
-from streamlog.arrow.log_view import OffsetRange
-from streamlog.spark.planning import plan_tasks
-from streamlog.spark.source_options import SourceOptions
+from streamlog.clock import SystemClock
+from streamlog.commits.staging import StagedFile
+from streamlog.fs.api import FileSystem
+from streamlog.fs.local import LocalFileSystem
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streamlog.arrow.subscription import Subscription
+    from streamlog.arrow.schema import SinkSchema
+    from streamlog.arrow.stage import StagePlan
+    from streamlog.spark.sink_options import SinkOptions
+    from streamlog.spark.source_options import SourceOptions
 
-__all__ = ["pack_tasks", "read_task"]
+__all__ = ["read_task", "settle", "stage_plan", "stage_task"]
 
+# A worker imports in two steps: ours during its first task, Spark's own Arrow code after it.
+_TIMES: Final = 2
 
-def pack_tasks(
-    view: "Subscription", ranges: Sequence[OffsetRange], options: SourceOptions
-) -> list[InputPartition]:
-    """Return the tasks that read `ranges`; each holds the tuple of a `PlannedRange` for each."""
-    tasks = plan_tasks(
-        view,
-        ranges,
-        parallelism=options.parallelism,
-        min_partitions=options.min_partitions,
-        max_records=options.max_records_per_partition,
-    )
-    aborts = {
-        part.topic_partition: tuple(map(tuple, view.unindexed_aborts(part.topic_partition)))
-        for part in ranges
-    }
-    return [
-        InputPartition(
-            tuple(
-                (
-                    view.directories[part.topic_partition],
-                    view.topic_ids.get(part.topic, ""),
-                    *part,
-                    aborts[part.topic_partition],
-                )
-                for part in task
-            )
-        )
-        for task in tasks
-    ]
+_calls: dict[int, int] = {}
 
 
-def read_task(partition: InputPartition, options: SourceOptions) -> "Iterator[pa.RecordBatch]":
+def read_task(partition: InputPartition, options: "SourceOptions") -> "Iterator[pa.RecordBatch]":
     """Yield the records of one task.
 
     Args:
-        partition: What `pack_tasks` made. Spark plans a batch without tasks as one that holds
-            None.
-        options: Those of the query.
+        partition: A task of `pack_tasks`. Spark plans a batch without tasks as one task that
+            holds None.
+        options: The options of the query.
     """
     from streamlog.arrow.decoder import ArrowDecoder
     from streamlog.arrow.reading import PlannedRange, read_ranges
-    from streamlog.spark.worker import settle
 
     yield from read_ranges(
         [PlannedRange.unpack(fields) for fields in partition.value or ()],
@@ -69,3 +52,64 @@ def read_task(partition: InputPartition, options: SourceOptions) -> "Iterator[pa
         max_decompressed_bytes=options.max_decompressed_bytes,
     )
     settle(os.getpid())
+
+
+def stage_plan(options: "SinkOptions", schema: "SinkSchema", *, has_checksum: bool) -> "StagePlan":
+    """Return the part of a sink's options that its tasks need."""
+    from streamlog.arrow.stage import StagePlan
+
+    return StagePlan(
+        root=options.root,
+        schema=schema,
+        topic=options.topic,
+        compression=options.compression,
+        has_checksum=has_checksum,
+    )
+
+
+def stage_task(
+    plan: "StagePlan",
+    batches: "Iterable[pa.RecordBatch]",
+    *,
+    app: str,
+    version: int,
+    fs: FileSystem | None = None,
+) -> StagedFile:
+    """Stage the rows of the Spark task that runs here; see `stage_rows`.
+
+    Outside of a task, on the driver, the rows count as task 0 and nothing is settled: the driver's
+    objects are the user's.
+    """
+    from streamlog.arrow.stage import stage_rows
+
+    context = TaskContext.get()
+    staged = stage_rows(
+        fs or LocalFileSystem(),
+        SystemClock(),
+        plan,
+        batches,
+        app=app,
+        version=version,
+        task=0 if context is None else context.partitionId(),
+    )
+    if context is not None:
+        settle(os.getpid())
+    return staged
+
+
+def settle(pid: int) -> None:
+    """Exclude all live objects from later garbage collections; has an effect twice per process.
+
+    Spark's daemon runs a full collection after every task of a worker, including the planning and
+    committing of a trigger. With the tens of thousands of objects that imports create, that takes
+    longer (45 ms) than a small task. Call this at the end of a task, when all imports are done.
+
+    Args:
+        pid: This process. A forked child has a pid of its own and starts counting again.
+    """
+    done = _calls.get(pid, 0)
+    if done < _TIMES:
+        _calls.clear()
+        _calls[pid] = done + 1
+        gc.collect()
+        gc.freeze()

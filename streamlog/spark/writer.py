@@ -23,6 +23,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from streamlog.arrow.schema import SinkSchema
+from streamlog.arrow.sink_topics import SinkTopics
 from streamlog.clock import SystemClock
 from streamlog.commits.identity import CommitIdentity
 from streamlog.commits.replay import ReplayRule
@@ -34,9 +36,8 @@ from streamlog.query.checkpoint import QueryCheckpoint
 from streamlog.spark.options import Use
 from streamlog.spark.sink_commit import commit_staged, discard_staged
 from streamlog.spark.sink_options import SinkOptions
-from streamlog.spark.sink_schema import SinkSchema
-from streamlog.spark.sink_topics import SinkTopics
-from streamlog.spark.worker import settle
+from streamlog.spark.sink_schema import sink_schema_of
+from streamlog.spark.tasks import settle, stage_plan, stage_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,7 +119,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.fs: FileSystem | None = None
         self._options = options
-        self._schema = SinkSchema.of(schema, topic=options.topic)
+        self._schema = sink_schema_of(schema, topic=options.topic)
         _check_topic(options)
         checkpoint = _find_checkpoint(options)
         self._query_id = checkpoint and checkpoint.query_id()
@@ -164,7 +165,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
-        self._schema = SinkSchema.of(schema, topic=options.topic)
+        self._schema = sink_schema_of(schema, topic=options.topic)
         _check_topic(options)
         if options.app_id is None or options.version is None:
             self._identity = CommitIdentity.anonymous(random_module.SystemRandom())
@@ -253,17 +254,5 @@ def _stage_task(
     has_checksum: bool,
     fs: FileSystem | None = None,
 ) -> StagedFile:
-    from streamlog.spark.stage import StagePlan, stage_rows
-
-    context = TaskContext.get()
-    staged = stage_rows(
-        fs or LocalFileSystem(),
-        SystemClock(),
-        StagePlan.of(options, schema, has_checksum=has_checksum),
-        batches,
-        app=identity.app,
-        version=identity.version,
-        task=0 if context is None else context.partitionId(),
-    )
-    settle(os.getpid())
-    return staged
+    plan = stage_plan(options, schema, has_checksum=has_checksum)
+    return stage_task(plan, batches, app=identity.app, version=identity.version, fs=fs)

@@ -8,7 +8,7 @@ from streamlog.errors import InvalidOptionError, InvalidRequestError
 from streamlog.root.manager import LogManager
 from streamlog.spark import foreach_batch
 from streamlog.spark.foreach_batch import append_batch
-from streamlog.spark.sink_schema import SinkSchema
+from streamlog.spark.sink_schema import sink_schema_of
 from streamlog.spark.small_batch import MAX_BYTES, MAX_ROWS, collect_small
 from tests.support.sink import (
     Checkpoint,
@@ -110,7 +110,7 @@ def test_what_is_collected_of_a_large_batch_is_bounded(spark):
     skewed = spark.range(0, 400, 1, 2).selectExpr(
         "repeat('x', IF(id % 7 = 0, 1 << 20, 1 << 10)) AS value", "string(id) AS key"
     )
-    schema = SinkSchema.of(skewed.schema, topic="out")
+    schema = sink_schema_of(skewed.schema, topic="out")
     seen = []
 
     class Frame:
@@ -132,7 +132,7 @@ def test_what_is_collected_of_a_large_batch_is_bounded(spark):
 
 
 def test_a_batch_as_large_as_a_small_one_may_be_is_collected(spark):
-    schema = SinkSchema.of(spark.range(1).selectExpr("string(id) AS value").schema, topic="out")
+    schema = sink_schema_of(spark.range(1).selectExpr("string(id) AS value").schema, topic="out")
     frame = spark.range(0, MAX_ROWS, 1, 1).selectExpr("string(id) AS value")
     more = spark.range(0, MAX_ROWS + 1, 1, 1).selectExpr("string(id) AS value")
 
@@ -151,7 +151,7 @@ def test_every_column_of_the_sink_is_collected_as_it_is(spark):
            'out' AS topic, CAST(id % 2 AS INT) AS `partition`,
            timestamp_millis(id) AS `timestamp` FROM range(0, 50, 1, 4)"""
     )
-    schema = SinkSchema.of(frame.schema, topic=None)
+    schema = sink_schema_of(frame.schema, topic=None)
 
     table = collect_small(frame, schema)
 

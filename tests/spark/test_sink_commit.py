@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from streamlog.arrow.schema import SinkSchema
+from streamlog.arrow.stage import stage_rows
 from streamlog.clock import SystemClock
 from streamlog.commits.identity import CommitIdentity
 from streamlog.commits.replay import ReplayRule
@@ -23,8 +25,7 @@ from streamlog.query.checkpoint import QueryCheckpoint
 from streamlog.root.manager import LogManager
 from streamlog.spark.sink_commit import commit_staged, discard_staged
 from streamlog.spark.sink_options import SinkOptions
-from streamlog.spark.sink_schema import SinkSchema
-from streamlog.spark.stage import StagePlan, stage_rows
+from streamlog.spark.tasks import stage_plan
 from streamlog.spark.writer import StagedRows, StreamWriter
 from tests.support.child import run_in_child
 from tests.support.sink import values_of
@@ -44,7 +45,7 @@ class Sink:
         return stage_rows(
             LocalFileSystem(),
             SystemClock(),
-            StagePlan.of(self.options, SCHEMA, has_checksum=True),
+            stage_plan(self.options, SCHEMA, has_checksum=True),
             [rows],
             app=self.app,
             version=version,

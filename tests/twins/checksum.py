@@ -1,10 +1,10 @@
-"""The kernel of `streamlog.spark.checksum` in plain Python."""
+"""The kernel of `streamlog.arrow.checksum` in plain Python."""
 
 import numpy as np
 
+from streamlog.arrow import checksum
+from streamlog.arrow.sink_columns import SinkColumns
 from streamlog.commits.fingerprint import checksum_sum
-from streamlog.spark import checksum
-from streamlog.spark.sink_columns import SinkColumns
 
 
 def plain_checksum_rows(columns: SinkColumns) -> int:

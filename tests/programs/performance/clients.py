@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from streamlog.arrow.table_writer import write_table
 from streamlog.errors import UnknownTopicError
 from streamlog.partition.reader import LogReader
 from streamlog.records.record import Record
 from streamlog.root.manager import LogManager
 from streamlog.root.partition_log import PartitionLog
 from streamlog.root.producer import Producer
-from streamlog.spark.table_writer import write_table
 from tests.programs.performance.codec import (
     KEYS,
     RECORDS,

@@ -1,7 +1,7 @@
 """Data sources that do nothing but what Spark makes every Python source and sink do.
 
 They are the ceilings: Arrow batches made once and handed on again and again, and a sink that
-lets them fall. Their processes spare themselves what ours do (`streamlog.spark.worker`).
+lets them fall. Their processes spare themselves what ours do (`streamlog.spark.tasks`).
 """
 
 import os
@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAv
 from streamlog.arrow.decoder import ArrowDecoder
 from streamlog.arrow.schema import COLUMN_NAMES, spark_schema
 from streamlog.records.columns import BinaryColumn, RecordColumns
-from streamlog.spark.worker import settle
+from streamlog.spark.tasks import settle
 from streamlog.topic import TopicPartition
 
 COLUMNS = COLUMN_NAMES[:-1]

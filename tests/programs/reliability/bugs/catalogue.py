@@ -400,10 +400,10 @@ BUGS: Final = (
         Edit("streamlog.records.decode", "        enough=wanted.max_bytes,\n", ""),
     ), "pytest", ("tests/records/test_pieces.py",)),
     Bug("73 the sink builds batches too large to decompress on reading", (
-        Edit("streamlog.spark.encode",
+        Edit("streamlog.arrow.encoder",
              "                        max_decompressed=target.config."
              "effective_max_decompressed_bytes,\n", ""),
-    ), "pytest", ("tests/spark/test_encode.py",)),
+    ), "pytest", ("tests/arrow/test_encoder.py",)),
     Bug("74 a commit is decided that no reader can decompress", (
         Edit(f"{COMMITS}.admission",
              "        _check_decompressed(buffer, table, config, where)\n", ""),

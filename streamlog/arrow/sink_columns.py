@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streamlog.arrow.schema import HEADERS_TYPE, SinkSchema
 from streamlog.errors import InvalidRecordError, InvalidRequestError, InvalidTimestampError
 from streamlog.records.columns import BinaryColumn, HeaderColumn
 from streamlog.records.record import NO_TIMESTAMP
-from streamlog.spark.sink_schema import HEADERS_TYPE, SinkSchema
 
 __all__ = ["DECIDED_BY_PARTITIONER", "TIME_OF_BATCH", "SinkColumns", "read_columns"]
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import streamlog
+from streamlog.arrow.table_writer import write_table
 from streamlog.arrow.tables import read_table
 from streamlog.clock import ManualClock
 from streamlog.errors import (
@@ -22,7 +23,6 @@ from streamlog.fs.memory import MemoryFileSystem
 from streamlog.records.record import Header
 from streamlog.root.consumer import Consumer
 from streamlog.root.manager import LogManager
-from streamlog.spark.table_writer import write_table
 from tests.meta.repository import ROOT as REPOSITORY
 from tests.records.test_partitioner import FACTS, KEYS
 

@@ -13,6 +13,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamlog.arrow.schema import SinkSchema
+from streamlog.arrow.sink_topics import SinkTopics
+from streamlog.arrow.stage import StagePlan, stage_rows
 from streamlog.clock import Clock, SystemClock
 from streamlog.commits.commit_log import CommitOutcome
 from streamlog.commits.identity import CommitIdentity, check_identity
@@ -23,9 +26,6 @@ from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.records.record import CompressionType
 from streamlog.root.manager import LogManager
-from streamlog.spark.sink_schema import SinkSchema
-from streamlog.spark.sink_topics import SinkTopics
-from streamlog.spark.stage import StagePlan, stage_rows
 from streamlog.topic import check_topic_name
 
 __all__ = ["write_table"]

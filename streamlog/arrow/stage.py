@@ -9,16 +9,15 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from streamlog.arrow.encoder import RowEncoder
+from streamlog.arrow.schema import SinkSchema
+from streamlog.arrow.sink_columns import SinkColumns
+from streamlog.arrow.sink_topics import SinkTopics
 from streamlog.clock import Clock
 from streamlog.commits.fingerprint import checksum_sum
 from streamlog.commits.staging import StagedFile, Stager
 from streamlog.fs.api import FileSystem
 from streamlog.records.record import CompressionType
-from streamlog.spark.encode import RowEncoder
-from streamlog.spark.sink_columns import SinkColumns
-from streamlog.spark.sink_options import SinkOptions
-from streamlog.spark.sink_schema import SinkSchema
-from streamlog.spark.sink_topics import SinkTopics
 
 __all__ = ["StagePlan", "stage_rows"]
 
@@ -40,17 +39,6 @@ class StagePlan:
     topic: str | None
     compression: CompressionType
     has_checksum: bool
-
-    @classmethod
-    def of(cls, options: SinkOptions, schema: SinkSchema, *, has_checksum: bool) -> "StagePlan":
-        """Return the plan that a sink's options stand for."""
-        return cls(
-            root=options.root,
-            schema=schema,
-            topic=options.topic,
-            compression=options.compression,
-            has_checksum=has_checksum,
-        )
 
 
 def stage_rows(
@@ -109,6 +97,6 @@ class _Checksum:
 
     def add(self, columns: SinkColumns) -> None:
         """Add some rows."""
-        from streamlog.spark.checksum import checksum_rows
+        from streamlog.arrow.checksum import checksum_rows
 
         self.total = checksum_sum(self.total, checksum_rows(columns))

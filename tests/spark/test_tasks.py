@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamlog.spark.worker import settle
+from streamlog.spark.tasks import settle
 
 pids = itertools.count(-1, -1)
 

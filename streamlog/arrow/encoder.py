@@ -20,20 +20,21 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streamlog.arrow.row_check import RowCheck
+from streamlog.arrow.schema import SinkSchema
+from streamlog.arrow.sink_columns import (
+    DECIDED_BY_PARTITIONER,
+    TIME_OF_BATCH,
+    SinkColumns,
+    read_columns,
+)
+from streamlog.arrow.sink_topics import TopicTarget
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import MessageTooLargeError
 from streamlog.records.builder import EncodedBatches, encode_columns
 from streamlog.records.columns import InputColumns
 from streamlog.records.partitioner import partition_for_keys
 from streamlog.records.record import CompressionType
-from streamlog.spark.row_check import RowCheck, TopicTarget
-from streamlog.spark.sink_columns import (
-    DECIDED_BY_PARTITIONER,
-    TIME_OF_BATCH,
-    SinkColumns,
-    read_columns,
-)
-from streamlog.spark.sink_schema import SinkSchema
 from streamlog.topic import TopicPartition
 
 __all__ = ["BATCH_SIZE", "BUFFER_SIZE", "BatchSink", "RowEncoder"]

@@ -17,11 +17,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlog.arrow.sink_columns import DECIDED_BY_PARTITIONER, TIME_OF_BATCH, SinkColumns
 from streamlog.binary.arrays import WORD_SIZE, read_only
 from streamlog.binary.jit import inlined, int64, kernel, load_word
 from streamlog.errors import InvalidRecordError
 from streamlog.records.columns import BinaryColumn, HeaderColumn
-from streamlog.spark.sink_columns import DECIDED_BY_PARTITIONER, TIME_OF_BATCH, SinkColumns
 
 __all__ = ["checksum_rows"]
 

@@ -3,12 +3,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from streamlog.arrow.sink_topics import SinkTopics
 from streamlog.clock import SystemClock
 from streamlog.errors import InvalidTopicError, UnknownTopicError
 from streamlog.fs.local import LocalFileSystem
 from streamlog.root.manager import LogManager
 from streamlog.root.roots import server_properties_path
-from streamlog.spark.sink_topics import SinkTopics
 
 
 def topics_of(path):

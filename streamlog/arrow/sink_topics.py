@@ -1,14 +1,29 @@
 """The topics a sink writes to, as one task or one trigger finds them."""
 
 import contextlib
+from typing import NamedTuple
 
 from streamlog.clock import Clock
+from streamlog.config.log_config import LogConfig
 from streamlog.errors import TopicExistsError, UnknownTopicError, command_at
 from streamlog.fs.api import FileSystem
 from streamlog.root.manager import LogManager
-from streamlog.spark.row_check import TopicTarget
 
-__all__ = ["SinkTopics"]
+__all__ = ["SinkTopics", "TopicTarget"]
+
+
+class TopicTarget(NamedTuple):
+    """What the encoder has to know of a topic.
+
+    Attributes:
+        topic: Its name.
+        partitions: How many partitions it has.
+        config: Its settings.
+    """
+
+    topic: str
+    partitions: int
+    config: LogConfig
 
 
 class SinkTopics:

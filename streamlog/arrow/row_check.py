@@ -4,12 +4,10 @@ A leader (`streamlog.records.validate`) sees batches and can only name offsets; 
 still known.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.config.log_config import LogConfig
+from streamlog.arrow.sink_topics import TopicTarget
 from streamlog.errors import (
     InvalidRecordError,
     InvalidTimestampError,
@@ -20,21 +18,7 @@ from streamlog.records.columns import BinaryColumn
 from streamlog.records.record import NO_TIMESTAMP
 from streamlog.records.table import BatchTable
 
-__all__ = ["RowCheck", "TopicTarget"]
-
-
-class TopicTarget(NamedTuple):
-    """What the encoder has to know of a topic.
-
-    Attributes:
-        topic: Its name.
-        partitions: How many partitions it has.
-        config: Its settings.
-    """
-
-    topic: str
-    partitions: int
-    config: LogConfig
+__all__ = ["RowCheck"]
 
 
 class RowCheck:

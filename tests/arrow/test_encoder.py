@@ -7,6 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamlog.arrow.encoder import BATCH_SIZE, BUFFER_SIZE, RowEncoder
+from streamlog.arrow.schema import SinkSchema
+from streamlog.arrow.sink_topics import TopicTarget
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import (
     InvalidRecordError,
@@ -19,9 +22,6 @@ from streamlog.records.builder import EncodedBatches
 from streamlog.records.partitioner import murmur2
 from streamlog.records.record import CompressionType, Header, Record
 from streamlog.records.slots import check_decompressed
-from streamlog.spark.encode import BATCH_SIZE, BUFFER_SIZE, RowEncoder
-from streamlog.spark.row_check import TopicTarget
-from streamlog.spark.sink_schema import SinkSchema
 from streamlog.topic import TopicPartition
 
 SCHEMA = pa.schema(

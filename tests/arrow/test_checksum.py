@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamlog.arrow.checksum import checksum_rows
+from streamlog.arrow.schema import SinkSchema
+from streamlog.arrow.sink_columns import SinkColumns, read_columns
 from streamlog.commits.fingerprint import checksum_sum
-from streamlog.spark.checksum import checksum_rows
-from streamlog.spark.sink_columns import SinkColumns, read_columns
-from streamlog.spark.sink_schema import SinkSchema
 from tests.twins.checksum import plain_checksum_rows
 
 SCHEMA = pa.schema(
