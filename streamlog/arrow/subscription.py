@@ -16,10 +16,10 @@ from streamlog.arrow.log_view import OffsetRange, PartitionBounds, TopicChoice
 from streamlog.clock import Clock, SystemClock
 from streamlog.errors import UnknownTopicError
 from streamlog.fs.api import FileSystem
+from streamlog.fs.files import stat_directory
 from streamlog.fs.local import LocalFileSystem
 from streamlog.partition.reader import LogReader
 from streamlog.records.record import IsolationLevel
-from streamlog.root.directories import stat_directory
 from streamlog.root.topics import find_partitions, unknown_topic_error
 from streamlog.segment.filenames import parse_log_file_name
 from streamlog.segment.txn_index import AbortedTxn

@@ -31,9 +31,10 @@ from streamlog.errors import (
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.partition.reader import LogReader
+from streamlog.partition.topic_config import check_decompressed_bytes
 from streamlog.records.layout import MAX_INT32
 from streamlog.records.record import IsolationLevel
-from streamlog.root.topics import check_decompressed_bytes, find_partitions
+from streamlog.root.topics import find_partitions
 from streamlog.topic import TopicPartition, check_topic_name
 
 __all__ = ["read_arrow", "read_table"]

@@ -407,8 +407,7 @@ class CleaningRound:
             current = [each for each in found if each is not None]
             if len(current) < len(group) or any(each.is_replaced() for each in group):
                 raise self._changed()
-            with self._log.changing() as files:
-                files.replace(current, cleaned, self._clock.now_ms())
+            self._log.replace_segments(current, cleaned)
 
     def _mtime_ms(self, segment: Segment) -> int:
         found = self._fs.stat(segment.path)

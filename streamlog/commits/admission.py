@@ -5,7 +5,8 @@ another version, and the topic's settings may have changed since it ran.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
@@ -13,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.clock import Clock
-from streamlog.commits.commit_target import CommitTarget, HeldPartitions
 from streamlog.commits.decisions import DecidedExtent, DecidedFile, DecidedPart
 from streamlog.commits.extents import ExtentReader
 from streamlog.commits.fingerprint import checksum_sum
@@ -30,6 +30,7 @@ from streamlog.errors import (
     RecordListTooLargeError,
     UnsupportedCompressionError,
 )
+from streamlog.partition.log import Log
 from streamlog.records.decode import PIECE_BYTES, Wanted, decode_pieces
 from streamlog.records.layout import (
     COMPRESSION_MASK,
@@ -44,7 +45,15 @@ from streamlog.records.slots import check_decompressed, naming, refusing_larger
 from streamlog.records.table import BatchTable
 from streamlog.topic import TopicPartition, parse_partition_directory
 
-__all__ = ["StagedCommit", "StagedPart", "check_part", "gather", "held_when_checked", "place_part"]
+__all__ = [
+    "HeldPartitions",
+    "StagedCommit",
+    "StagedPart",
+    "check_part",
+    "gather",
+    "held_when_checked",
+    "place_part",
+]
 
 CHECKS_WITHOUT_LOCKS: Final = 3
 LOG_APPEND_TIME: Final = "LogAppendTime"
@@ -155,9 +164,40 @@ def check_part(config: LogConfig, part: StagedPart, reader: ExtentReader, now_ms
         _check_records(buffer, table, config, now_ms, where)
 
 
+class HeldPartitions:
+    """The locks of the partitions of a commit, taken in order and each one let go when it is done.
+
+    Args:
+        logs: The partitions, in the order that all committers take them in.
+    """
+
+    def __init__(self, logs: Iterable[Log]) -> None:
+        self._logs = tuple(logs)
+        self._held: dict[TopicPartition, ExitStack] = {}
+
+    def let_go(self, log: Log) -> None:
+        """Give up the lock of one partition: nothing is left to be done there."""
+        self._held.pop(log.topic_partition).close()
+
+    def __enter__(self) -> "HeldPartitions":
+        with ExitStack() as undo:
+            for log in self._logs:
+                held = ExitStack()
+                held.enter_context(log.writing())
+                undo.push(held)
+                self._held[log.topic_partition] = held
+            undo.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with ExitStack() as rest:
+            for held in self._held.values():
+                rest.push(held)
+
+
 @contextlib.contextmanager
 def held_when_checked(
-    logs: Sequence[CommitTarget], parts: Sequence[StagedPart], reader: ExtentReader, clock: Clock
+    logs: Sequence[Log], parts: Sequence[StagedPart], reader: ExtentReader, clock: Clock
 ) -> Iterator[HeldPartitions]:
     """Hold the locks of partitions whose parts were checked by the settings in force.
 
@@ -187,7 +227,7 @@ def held_when_checked(
 
 
 def _check_changed(
-    logs: Sequence[CommitTarget],
+    logs: Sequence[Log],
     parts: Sequence[StagedPart],
     reader: ExtentReader,
     clock: Clock,
@@ -201,7 +241,7 @@ def _check_changed(
             checked[at] = config
 
 
-def place_part(log: CommitTarget, part: StagedPart, standing: Standing, now_ms: int) -> DecidedPart:
+def place_part(log: Log, part: StagedPart, standing: Standing, now_ms: int) -> DecidedPart:
     """Return what is to be done to a partition: all that depends on where its log ends.
 
     Args:

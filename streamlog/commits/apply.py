@@ -5,6 +5,7 @@ decision names is read in order, given its place (offset, epoch, producer, seque
 them the checksum), and what lies at or above the log end is appended.
 """
 
+import contextlib
 import logging
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -12,20 +13,21 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.commits.commit_target import CommitTarget
 from streamlog.commits.decisions import DecidedPart, Decision
 from streamlog.commits.extents import ExtentReader
 from streamlog.commits.identity import producer_id_for
 from streamlog.commits.ledger import Ledgers
 from streamlog.commits.pending import PendingDecisions
 from streamlog.commits.staging import StagingArea
-from streamlog.errors import CommitMismatchError, CorruptDataError
+from streamlog.errors import CommitMismatchError, CorruptDataError, FileMissingError
 from streamlog.fs.api import FileSystem
+from streamlog.partition.log import Log
 from streamlog.records.builder import patch_batches
 from streamlog.records.layout import MAX_INT32
 from streamlog.records.table import BatchTable
+from streamlog.topic import TopicPartition
 
-__all__ = ["apply_part", "apply_waiting", "batches_from"]
+__all__ = ["DecidedRecords", "apply_part", "batches_from"]
 
 APPEND_SIZE: Final = 8 << 20  # bytes of one append, as far as batches allow
 GATHER_SIZE: Final = 1 << 20  # smaller extents are joined up to here
@@ -34,44 +36,104 @@ PRODUCER_EPOCH: Final = 0
 _logger = logging.getLogger(__name__)
 
 
-def apply_waiting(
-    fs: FileSystem,
-    root: str,
-    log: CommitTarget,
-    pending: PendingDecisions,
-    ledgers: Ledgers,
-) -> None:
-    """Apply what is decided for a partition, in the order of offsets; see `CommitLog`.
+class DecidedRecords:
+    """The decisions for one partition that are not retired; see `partition.log.Decided`.
 
     Args:
         fs: Where the root is.
         root: The log root.
-        log: The partition, within `writing`.
+        partition: The partition.
+        topic_id: The id of its topic.
         pending: The decisions of the root.
-        ledgers: The ledgers of the root: they know which decisions are retired.
     """
-    waiting: list[tuple[Decision, DecidedPart]] = []
-    for decision, part in pending.naming(log.topic_partition):
-        if part.topic_id != log.topic_id:
-            _logger.warning(
-                "[%s] dropped %s: the topic was deleted and made again",
-                log.topic_partition,
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        root: str,
+        partition: TopicPartition,
+        topic_id: str,
+        pending: PendingDecisions,
+    ) -> None:
+        self._fs = fs
+        self._partition, self._topic_id = partition, topic_id
+        self._pending = pending
+        self._ledgers = Ledgers(fs, root)
+        self._area = StagingArea(fs, root)
+
+    def waits(self) -> bool:
+        """Whether the root has any decision; lists one directory."""
+        return self._pending.any()
+
+    def apply(self, log: Log) -> None:
+        """Apply what is decided for the partition, in the order of offsets; see `CommitLog`.
+
+        Args:
+            log: The partition, within `writing`.
+        """
+        waiting: list[tuple[Decision, DecidedPart]] = []
+        for decision, part in self._pending.naming(self._partition):
+            if part.topic_id != self._topic_id:
+                _logger.warning(
+                    "[%s] dropped %s: the topic was deleted and made again",
+                    self._partition,
+                    decision.identity,
+                )
+            elif part.last_offset >= log.log_end_offset and not self._ledgers.has_retired(decision):
+                waiting.append((decision, part))
+        if waiting:
+            self._pending.sync()  # the process that created them may have died before its sync
+        for decision, part in waiting:
+            size = apply_part(log, decision, part, self._reader(decision))
+            _logger.info(
+                "[%s] applied %s, which somebody else decided: %d bytes",
+                self._partition,
                 decision.identity,
+                size,
             )
-        elif part.last_offset >= log.log_end_offset and not ledgers.has_retired(decision):
-            waiting.append((decision, part))
-    if waiting:
-        pending.sync()  # who made them may have died before
-    area = StagingArea(fs, root)
-    for decision, part in waiting:
-        reader = ExtentReader(fs, area, decision.identity.app, decision.files)
-        size = apply_part(log, decision, part, reader)
-        _logger.info(
-            "[%s] applied %s, which somebody else decided: %d bytes",
-            log.topic_partition,
-            decision.identity,
-            size,
-        )
+
+    def batches(self, offset: int, size: int) -> Iterator[NDArray[np.uint8]]:
+        """Yield their batches as they stand in the log, from the one at `offset` on.
+
+        Args:
+            offset: Where a batch belongs; nothing is yielded where no decision has one.
+            size: How many bytes of whole batches at most.
+
+        Raises:
+            CorruptDataError: A decision, a ledger or a staged file cannot be read.
+            StorageError: The disk refuses.
+        """
+        for decision, part in self._parts():
+            if part.base_offset <= offset <= part.last_offset:
+                self._pending.sync()  # the process that created it may have died before its sync
+                reader = self._reader(decision)
+                yield from batches_from(decision, part, reader, offset=offset, size=size)
+
+    def end_offset(self) -> int:
+        """Return the offset after the last of them, 0 where there is none.
+
+        Raises:
+            CorruptCheckpointError: A decision or a ledger cannot be read.
+            StorageError: The disk refuses.
+        """
+        return max((part.last_offset + 1 for _, part in self._parts()), default=0)
+
+    def sync(self) -> None:
+        """Make durable which decisions there are; nothing where there never was one.
+
+        Raises:
+            StorageError: It failed.
+        """
+        with contextlib.suppress(FileMissingError):
+            self._pending.sync()
+
+    def _parts(self) -> Iterator[tuple[Decision, DecidedPart]]:
+        for decision, part in self._pending.naming(self._partition):
+            if part.topic_id == self._topic_id and not self._ledgers.has_retired(decision):
+                yield decision, part
+
+    def _reader(self, decision: Decision) -> ExtentReader:
+        return ExtentReader(self._fs, self._area, decision.identity.app, decision.files)
 
 
 class _Placed(NamedTuple):
@@ -81,9 +143,7 @@ class _Placed(NamedTuple):
     table: BatchTable
 
 
-def apply_part(
-    log: CommitTarget, decision: Decision, part: DecidedPart, reader: ExtentReader
-) -> int:
+def apply_part(log: Log, decision: Decision, part: DecidedPart, reader: ExtentReader) -> int:
     """Append what a partition still lacks of a decision; only within `writing`.
 
     Args:
@@ -206,7 +266,7 @@ def _join(parts: list[_Placed]) -> _Placed:
     return _Placed(np.concatenate([part.buffer for part in parts]), BatchTable.concatenate(tables))
 
 
-def _drop_applied(log: CommitTarget, decision: Decision, placed: _Placed) -> _Placed:
+def _drop_applied(log: Log, decision: Decision, placed: _Placed) -> _Placed:
     """Return the batches that the log lacks, after a look at where it ends among them."""
     end = log.log_end_offset
     buffer, table = placed
@@ -230,9 +290,7 @@ def _drop_applied(log: CommitTarget, decision: Decision, placed: _Placed) -> _Pl
     return _Placed(buffer[position:], table.slice(applied, len(table)).moved(-position))
 
 
-def _check_same(
-    log: CommitTarget, decision: Decision, buffer: NDArray[np.uint8], batch: BatchTable
-) -> None:
+def _check_same(log: Log, decision: Decision, buffer: NDArray[np.uint8], batch: BatchTable) -> None:
     """Raise where the last applied batch stands in the log with other bytes."""
     offset = int(batch.base_offset[0])
     if offset < log.log_start_offset:

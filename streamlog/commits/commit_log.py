@@ -15,19 +15,18 @@ from typing import Final
 
 from streamlog.clock import Clock
 from streamlog.commits.admission import (
+    HeldPartitions,
     StagedCommit,
     gather,
     held_when_checked,
     place_part,
 )
 from streamlog.commits.app_lock import locked_app, remove_unused_app_locks
-from streamlog.commits.apply import apply_part, apply_waiting
-from streamlog.commits.checkpoint_note import CheckpointNote
+from streamlog.commits.apply import apply_part
 from streamlog.commits.chores import Chores, at_once
-from streamlog.commits.commit_target import CommitTarget, HeldPartitions
 from streamlog.commits.decisions import Decision
 from streamlog.commits.extents import ExtentReader
-from streamlog.commits.fingerprint import BatchSource, Fingerprint
+from streamlog.commits.fingerprint import Fingerprint
 from streamlog.commits.ground import make_ground_sure, sync_paths
 from streamlog.commits.history import History, PastCommit
 from streamlog.commits.identity import CommitIdentity, check_identity
@@ -55,9 +54,12 @@ from streamlog.errors import (
     UnknownOutcomeError,
 )
 from streamlog.fs.api import FileSystem
+from streamlog.partition.log import Log
 from streamlog.partition.partition_metadata import read_topic_id
+from streamlog.partition.root_marks import RootMarks
 from streamlog.partition.waiting import DEFAULT_LOCK_TIMEOUT_MS, Patience
-from streamlog.root.root_marks import RootMarks
+from streamlog.query.batch_source import BatchSource
+from streamlog.query.checkpoint_note import CheckpointNote
 from streamlog.topic import TopicPartition
 
 __all__ = ["CommitLog", "CommitOutcome"]
@@ -92,8 +94,8 @@ class CommitLog:
         fs: Where it is.
         clock: Tells the time.
         open_logs: Opens partitions for writing; raises `UnknownTopicError` where one is no more.
-            Without it, only what needs no other partitions can be done: `apply_pending`,
-            `pending`, `last_version`, `abort`.
+            Without it, only what needs no other partitions can be done: `pending`,
+            `last_version`, `abort`.
         marks: The recovery points of the root, shared with the partitions that are opened.
         decisions: The decisions of the root that are not retired, shared with them as well.
         lock_timeout_ms: How long to wait for another committer of the same app.
@@ -128,7 +130,6 @@ class CommitLog:
             marks=marks or RootMarks(fs, clock, root),
             find_topic_id=lambda partition: read_topic_id(fs, f"{root}/{partition}"),
             open_logs=self._open_logs,
-            apply_pending=self.apply_pending,
         )
 
     # ---- commit ------------------------------------------------------------------------------
@@ -252,7 +253,7 @@ class CommitLog:
                     continue
                 with target.writing():
                     if target.log_end_offset <= part.last_offset:
-                        self.apply_pending(target)
+                        target.apply_decided()
         self._drop_files(history, request.staged)
         gone = {part.topic_partition for part in dropped}
         return CommitOutcome(
@@ -309,7 +310,7 @@ class CommitLog:
         )
         return outcome, decision.standing
 
-    def _decide(self, decision: Decision, logs: Sequence[CommitTarget]) -> None:
+    def _decide(self, decision: Decision, logs: Sequence[Log]) -> None:
         for log in logs:
             log.set_pending(True)
         try:
@@ -331,7 +332,7 @@ class CommitLog:
     def _apply(
         self,
         decision: Decision,
-        logs: Sequence[CommitTarget],
+        logs: Sequence[Log],
         reader: ExtentReader,
         request: _Request,
         held: HeldPartitions,
@@ -356,21 +357,6 @@ class CommitLog:
             held.let_go(log)
         if first_error is not None:
             raise first_error
-
-    # ---- what others left --------------------------------------------------------------------
-    def apply_pending(self, log: CommitTarget) -> None:
-        """Apply what is decided for a partition, in the order of offsets; only within `writing`.
-
-        Args:
-            log: The partition; its caller lowers the flag `pending` afterwards.
-
-        Raises:
-            CorruptDataError: A decision, a staged file or the log is damaged: the partition must
-                not be written before that is mended.
-            CommitMismatchError: Other records stand where a decision's should.
-            UnavailableError: The disk refuses; some whole batches may stand.
-        """
-        apply_waiting(self._fs, self._root, log, self._pending, self._ledgers)
 
     # ---- retire, clean up --------------------------------------------------------------------
     def retire(self) -> RetireReport:
@@ -474,7 +460,7 @@ class CommitLog:
             yield
 
 
-def _cannot_open(partitions: Sequence[TopicPartition]) -> Sequence[CommitTarget]:
+def _cannot_open(partitions: Sequence[TopicPartition]) -> Sequence[Log]:
     raise InvalidRequestError(
         "this commit log cannot open partitions",
         got=", ".join(map(str, partitions)),

@@ -18,7 +18,7 @@ from streamlog.commits.standing import Standing, parse_standing
 from streamlog.errors import CorruptCheckpointError, FileMissingError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.files import read_file
-from streamlog.root.roots import state_path
+from streamlog.partition.topic_config import state_path
 
 __all__ = ["topics_of_app"]
 

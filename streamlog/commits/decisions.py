@@ -19,7 +19,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from streamlog.commits.fingerprint import Fingerprint, Naming
+from streamlog.commits.fingerprint import Fingerprint
 from streamlog.commits.identity import CommitIdentity, app_key, check_identity
 from streamlog.commits.sealed import SealedValues, seal, unseal
 from streamlog.commits.staging import is_staged_name
@@ -32,6 +32,7 @@ from streamlog.commits.standing import (
 )
 from streamlog.errors import InvalidRequestError
 from streamlog.partition.partition_metadata import parse_topic_id
+from streamlog.query.batch_source import Naming
 from streamlog.records.layout import MAX_INT32
 from streamlog.topic import TopicPartition
 

@@ -6,10 +6,10 @@ the records below its offsets while the decision stays, and those offsets would 
 
 from collections.abc import Iterable
 
-from streamlog.commits.commit_target import CommitTarget
 from streamlog.commits.pending import PendingDecisions
 from streamlog.commits.standing import Standing
 from streamlog.fs.api import FileKind, FileSystem, OpenMode
+from streamlog.partition.log import Log
 
 __all__ = ["make_ground_sure", "sync_paths"]
 
@@ -29,7 +29,7 @@ def sync_paths(fs: FileSystem, paths: Iterable[str]) -> None:
                 file.sync()
 
 
-def make_ground_sure(log: CommitTarget, standing: Standing, pending: PendingDecisions) -> None:
+def make_ground_sure(log: Log, standing: Standing, pending: PendingDecisions) -> None:
     """Sync a log unless its end lies on bytes that are synced or decided.
 
     Args:

@@ -23,6 +23,7 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileSystem
 from streamlog.fs.files import create_file_atomically, make_directories, read_file
+from streamlog.fs.names import is_temporary
 from streamlog.topic import TopicPartition
 
 __all__ = ["PendingDecisions", "decision_key", "decision_number"]
@@ -123,6 +124,13 @@ class PendingDecisions:
             names = []
         self._kept.drop_all_but(names)
         return names
+
+    def any(self) -> bool:
+        """Tell whether there is a decision; most openings need to know no more."""
+        try:
+            return any(not is_temporary(name) for name in self._fs.list(self.path))
+        except FileMissingError:
+            return False
 
     def load(self, name: str) -> Decision | None:
         """Return a decision, None where it was retired meanwhile.

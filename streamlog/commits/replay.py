@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
-from streamlog.commits.checkpoint_note import CheckpointNote
 from streamlog.commits.fingerprint import Fingerprint, Likeness
 from streamlog.commits.identity import CommitIdentity
 from streamlog.commits.ledger import KEPT_FINGERPRINTS
 from streamlog.errors import CommitMismatchError, InvalidOptionError
+from streamlog.query.checkpoint_note import CheckpointNote
 
 __all__ = [
     "CASES",

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from streamlog.commits.commit_target import CommitTarget
 from streamlog.commits.decisions import Decision
 from streamlog.commits.history import History
 from streamlog.commits.ledger import Ledgers
@@ -28,8 +27,8 @@ from streamlog.errors import (
     StreamLogError,
     UnknownTopicError,
 )
-from streamlog.root.handles import write_recovery_points
-from streamlog.root.root_marks import RootMarks
+from streamlog.partition.log import Log, write_recovery_points
+from streamlog.partition.root_marks import RootMarks
 from streamlog.topic import TopicPartition
 
 __all__ = [
@@ -51,7 +50,7 @@ STAGED_FILE_AGE_MS: Final = 7 * 24 * 3600 * 1000
 
 _logger = logging.getLogger(__name__)
 
-OpenLogs = Callable[[Sequence[TopicPartition]], Sequence[CommitTarget]]
+OpenLogs = Callable[[Sequence[TopicPartition]], Sequence[Log]]
 _Part = tuple[TopicPartition, str]  # with the id of its topic
 
 
@@ -130,9 +129,7 @@ def is_due(standing: Standing, now_ms: int) -> bool:
     )
 
 
-def find_target(
-    open_logs: OpenLogs, partition: TopicPartition, topic_id: str
-) -> CommitTarget | DroppedPart:
+def find_target(open_logs: OpenLogs, partition: TopicPartition, topic_id: str) -> Log | DroppedPart:
     """Return the partition a decision means, or why there is none.
 
     Raises:
@@ -157,7 +154,6 @@ class Retirement:
         marks: The recovery points of the root.
         find_topic_id: Returns the id of a partition's topic, None where there is no such partition.
         open_logs: Opens partitions for writing; raises `UnknownTopicError` where one is no more.
-        apply_pending: Applies what is decided for a partition.
     """
 
     def __init__(
@@ -169,10 +165,9 @@ class Retirement:
         marks: RootMarks,
         find_topic_id: Callable[[TopicPartition], str | None],
         open_logs: OpenLogs,
-        apply_pending: Callable[[CommitTarget], None],
     ) -> None:
         self._pending, self._ledgers, self._area = pending, ledgers, area
-        self._marks, self._open_logs, self._apply_pending = marks, open_logs, apply_pending
+        self._marks, self._open_logs = marks, open_logs
         self._find_topic_id = find_topic_id
 
     def settle(self, app: str) -> Settled:
@@ -300,7 +295,7 @@ class Retirement:
                 ends[key] = max(part.last_offset + 1, ends.get(key, 0))
         dropped: list[DroppedPart] = []
         failed: dict[_Part, StreamLogError] = {}
-        synced: list[CommitTarget] = []
+        synced: list[Log] = []
         for (partition, topic_id), end in sorted(ends.items()):
             try:
                 log = find_target(self._open_logs, partition, topic_id)
@@ -318,10 +313,10 @@ class Retirement:
         failed |= {part: unwritten[part[0]] for part in ends if part[0] in unwritten}
         return dropped, failed
 
-    def _settle(self, log: CommitTarget, end: int) -> None:
+    def _settle(self, log: Log, end: int) -> None:
         with log.writing():
             if log.log_end_offset < end:
-                self._apply_pending(log)
+                log.apply_decided()
             if log.recovery_point < end:
                 log.sync()
 

@@ -42,6 +42,7 @@ __all__ = [
     "read_lock_holder",
     "remove_tree",
     "remove_unused_directory",
+    "stat_directory",
     "temporary_copy",
     "write_file_atomically",
     "write_lock_holder",
@@ -147,6 +148,36 @@ def temporary_copy(fs: FileSystem, path: str) -> Iterator[File]:
         with contextlib.suppress(StorageError):  # what failed first is what is told
             fs.remove(file.path)
         raise
+
+
+def stat_directory(fs: FileSystem, path: str) -> FileStat | None:
+    """Return facts about a log root or a partition's directory; a link to it is followed.
+
+    Args:
+        fs: Where it is.
+        path: The directory, or a symbolic link to it.
+
+    Returns:
+        Facts about the directory itself, None where there is no such name.
+
+    Raises:
+        StorageError: It cannot be looked at, or a link leads nowhere: a disk is not mounted,
+            perhaps. This is no `FileMissingError`, by which a file tells that it was deleted.
+    """
+    found = fs.stat(path)
+    if found is None or found.kind is not FileKind.SYMLINK:
+        return found
+    target = fs.resolve(path)
+    followed = fs.stat(target)
+    if followed is None or followed.kind is FileKind.SYMLINK:
+        raise StorageError(
+            "a symbolic link leads nowhere",
+            path=path,
+            got=f"a link to {target}",
+            expected="a directory there",
+            hint=f"mount the disk that {target} is on, or put the directory back there",
+        )
+    return followed
 
 
 def make_directories(fs: FileSystem, path: str) -> None:

@@ -29,7 +29,7 @@ from streamlog.errors import (
     command_at,
 )
 from streamlog.fs.api import FileKind, FileSystem
-from streamlog.fs.files import make_directories, write_file_atomically
+from streamlog.fs.files import make_directories, stat_directory, write_file_atomically
 from streamlog.handover.cluster_image import (
     BOOTSTRAP_CHECKPOINT,
     CLUSTER_METADATA,
@@ -69,7 +69,6 @@ from streamlog.protocol.metadata_records import (
     ProducerIdsRecord,
     TopicRecord,
 )
-from streamlog.root.directories import stat_directory
 from streamlog.root.manager import LogManager, TopicDescription
 from streamlog.root.meta_properties import MetaProperties, write_meta_properties
 from streamlog.root.planted import refuse_planted

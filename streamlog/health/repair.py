@@ -27,6 +27,7 @@ from streamlog.errors import (
     StreamLogError,
 )
 from streamlog.fs.api import FileKind, FileSystem, OpenMode
+from streamlog.fs.files import stat_directory
 from streamlog.fs.overlay import Change, OverlayFileSystem
 from streamlog.health.findings import LOG_DAMAGE, LOSSES, Finding, FindingKind, Severity
 from streamlog.health.repair_state import StateRepair
@@ -35,7 +36,6 @@ from streamlog.partition import checkpoints, locks
 from streamlog.partition.epochs import LEADER_EPOCH_CHECKPOINT
 from streamlog.partition.local_log import LocalLog
 from streamlog.partition.locks import SharedState, StateFlag
-from streamlog.root.directories import stat_directory
 from streamlog.root.partition_log import PartitionLog
 from streamlog.root.planted import refuse_planted
 from streamlog.root.roots import is_our_root, read_server_config, state_path

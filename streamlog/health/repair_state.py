@@ -261,7 +261,7 @@ class StateRepair:
                 self._apply(log, decision, part)
 
         class Waiting(PartitionLog):
-            def _apply_pending(self) -> None:
+            def apply_decided(self) -> None:
                 apply(self)
 
         with Waiting.open(path, fs=self._fs, clock=self._clock) as log, log.writing():

@@ -14,10 +14,10 @@ from typing import Final
 from streamlog.clock import Clock
 from streamlog.errors import FileMissingError, StorageError
 from streamlog.fs.api import FileSystem
+from streamlog.fs.files import stat_directory
 from streamlog.health.findings import Finding, FindingKind, Report, Severity
 from streamlog.partition.locks import broker_lock_path
 from streamlog.partition.maintenance_lock import is_being_maintained
-from streamlog.root.directories import stat_directory
 from streamlog.root.open_writers import may_be_open
 from streamlog.segment.filenames import SegmentSuffix
 from streamlog.topic import parse_partition_directory

@@ -14,7 +14,7 @@ from streamlog.errors import (
     UnknownTopicError,
 )
 from streamlog.fs.api import FileKind, FileStat, FileSystem
-from streamlog.fs.files import read_file
+from streamlog.fs.files import read_file, stat_directory
 from streamlog.health.contents import Content, KnownFile, identify
 from streamlog.health.findings import Finding, FindingKind, Report, finding_of
 from streamlog.health.log_file import LogWalk, Neighbours
@@ -33,14 +33,14 @@ from streamlog.partition.epochs import LeaderEpochCache
 from streamlog.partition.locks import broker_lock_path
 from streamlog.partition.partition_metadata import PARTITION_METADATA, read_topic_id
 from streamlog.partition.producer_snapshot import MAX_SNAPSHOT_SIZE, decode_snapshot
-from streamlog.root.directories import Holding, holding_of, stat_directory
-from streamlog.root.meta_properties import read_meta_properties
-from streamlog.root.roots import CLEAN_SHUTDOWN, is_log_dir, is_our_root
-from streamlog.root.topics import (
+from streamlog.partition.topic_config import (
     check_decompressed_bytes,
-    find_partitions,
     readable_decompressed_bytes,
 )
+from streamlog.root.directories import Holding, holding_of
+from streamlog.root.meta_properties import read_meta_properties
+from streamlog.root.roots import CLEAN_SHUTDOWN, is_log_dir, is_our_root
+from streamlog.root.topics import find_partitions
 from streamlog.segment.file_records import FileRecords
 from streamlog.segment.filenames import (
     SegmentSuffix,

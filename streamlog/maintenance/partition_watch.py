@@ -7,10 +7,10 @@ again, under the partition's lock.
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import FileMissingError, UnknownTopicError
 from streamlog.fs.api import FileSystem
+from streamlog.fs.files import stat_directory
 from streamlog.maintenance.retention import RetainedLog, RetentionCandidate, reason_to_delete
 from streamlog.partition import deletion
 from streamlog.records.layout import MAX_INT64
-from streamlog.root.directories import stat_directory
 from streamlog.segment.filenames import base_offsets, log_file_name
 from streamlog.segment.segment import Segment
 

@@ -20,17 +20,12 @@ Source: UnifiedLog.deleteOldSegments.
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from streamlog.clock import Clock
 from streamlog.config.log_config import LogConfig
-from streamlog.fs.api import FileSystem
-from streamlog.partition.checkpoints import write_log_start_offsets
+from streamlog.partition.log import Log
 from streamlog.records.layout import MAX_INT64
-
-if TYPE_CHECKING:
-    from streamlog.partition.local_log import LocalLog
-    from streamlog.root.partition_log import PartitionLog
 
 __all__ = [
     "RetentionCandidate",
@@ -40,7 +35,6 @@ __all__ = [
     "SegmentFacts",
     "delete_old_segments",
     "plan_deletions",
-    "raise_log_start",
     "reason_to_delete",
     "register_retention_policy",
 ]
@@ -230,14 +224,11 @@ def plan_deletions(
 
 
 # ---- deleting -----------------------------------------------------------------------------------
-def delete_old_segments(
-    log: "PartitionLog", *, fs: FileSystem, clock: Clock, held_from: int = MAX_INT64
-) -> list[Deletion]:
+def delete_old_segments(log: Log, clock: Clock, *, held_from: int = MAX_INT64) -> list[Deletion]:
     """Delete what retention lets go of a partition; durable.
 
     Args:
         log: The partition.
-        fs: Where it lies.
         clock: The clock.
         held_from: Recorded readers need what lies from here on.
 
@@ -260,32 +251,7 @@ def delete_old_segments(
             held_from=held_from,
         )
         if gone:
-            with log.changing() as files:
-                if len(gone) == len(files.segments):
-                    files.roll(files.log_end_offset, now_ms)
-                start = max(log.log_start_offset, gone[-1].end_offset)
-                raise_log_start(log, files, start, fs=fs, clock=clock)
-                files.drop_below(gone[-1].end_offset, now_ms)
+            log.drop_segments(gone[-1].end_offset)
     for each in gone:
         _logger.info("[%s] segment %d goes: %s", log.topic_partition, each.base_offset, each.reason)
     return gone
-
-
-def raise_log_start(
-    log: "PartitionLog", files: "LocalLog", offset: int, *, fs: FileSystem, clock: Clock
-) -> None:
-    """Let a log begin at `offset`, durably; only within `PartitionLog.changing`.
-
-    What lies below is synced first. A log that a power cut has emptied begins at its log start, and
-    were that inside a batch of a commit, the commit could not be applied again.
-
-    Raises:
-        PoisonedError: An fsync failed; the log begins where it did.
-
-    Source: UnifiedLog.maybeIncrementLogStartOffset.
-    """
-    if offset > files.log_start_offset:
-        if offset > files.recovery_point:
-            files.sync(clock.now_ms())
-        write_log_start_offsets(fs, clock, log.root, {log.topic_partition: offset})
-        files.raise_log_start(offset)

@@ -39,7 +39,7 @@ from streamlog.errors import (
     UnknownTopicError,
 )
 from streamlog.fs.api import FileSystem
-from streamlog.fs.files import write_lock_holder
+from streamlog.fs.files import stat_directory, write_lock_holder
 from streamlog.fs.local import LocalFileSystem
 from streamlog.maintenance.compaction import CompactedPartition, Due, NotDue, clean_due, find_due
 from streamlog.maintenance.partition_watch import PartitionWatch
@@ -47,9 +47,9 @@ from streamlog.maintenance.retention import Deletion, delete_old_segments, plan_
 from streamlog.partition.checkpoints import read_log_start_offsets
 from streamlog.partition.locks import refuse_live_broker
 from streamlog.partition.reader import LogReader
+from streamlog.partition.topic_config import ConfigFiles
 from streamlog.root import topics
 from streamlog.root.deeds import Deed, write_deeds
-from streamlog.root.directories import stat_directory
 from streamlog.root.holds import Held, Holds, held_from
 from streamlog.root.manager import LogManager
 from streamlog.root.planted import refuse_planted
@@ -275,10 +275,7 @@ class Maintenance:
         )
         if reason is not None:
             gone = delete_old_segments(
-                self._open().log(*partition),
-                fs=self._fs,
-                clock=self._clock,
-                held_from=held_from(held),
+                self._open().log(*partition), self._clock, held_from=held_from(held)
             )
             report.deeds += _deeds(partition, gone, books.now_ms)
             watch.look(is_thorough=True)
@@ -455,13 +452,13 @@ class _Configs:
 
     def __init__(self, fs: FileSystem, root: str) -> None:
         self._fs, self._root = fs, root
-        self._known: dict[str, tuple[topics.ConfigFiles, LogConfig]] = {}
+        self._known: dict[str, tuple[ConfigFiles, LogConfig]] = {}
 
     def of(self, topic: str) -> LogConfig:
         """Return what is in force for a topic."""
         files, config = self._known.get(topic, (None, None))
         if files is None or config is None or files.has_changed():
-            files = topics.ConfigFiles(self._fs, self._root, topic)
+            files = ConfigFiles(self._fs, self._root, topic)
             config = files.load()
             self._known[topic] = files, config
         return config

@@ -24,6 +24,7 @@ from streamlog.errors import (
     UnknownTopicError,
 )
 from streamlog.fs.api import FileKind, FileStat, FileSystem
+from streamlog.fs.files import stat_directory
 from streamlog.fs.local import LocalFileSystem
 from streamlog.partition import checkpoints, partition_metadata
 from streamlog.partition.append import OffsetAndTimestamp
@@ -35,10 +36,12 @@ from streamlog.partition.read import Bounds, FetchInfo, fetch, size_between, spl
 from streamlog.partition.scope import one_thread_at_a_time
 from streamlog.partition.segments import Segments
 from streamlog.partition.time_search import max_timestamp, offset_for_timestamp
+from streamlog.partition.topic_config import (
+    check_decompressed_bytes,
+    readable_decompressed_bytes,
+)
 from streamlog.records.layout import COMPRESSION_MASK, MAX_INT64
 from streamlog.records.record import IsolationLevel
-from streamlog.root.directories import stat_directory
-from streamlog.root.topics import check_decompressed_bytes, readable_decompressed_bytes
 from streamlog.segment.filenames import (
     FileSuffix,
     log_file_name,

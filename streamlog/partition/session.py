@@ -9,18 +9,14 @@ What other writers did is learnt from the state in the lock file; where that can
 (another boot, a holder that died in the act), the log is recovered.
 """
 
-import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 from streamlog.clock import Clock
-from streamlog.commits.decided import DecidedRecords, retire_commits
-from streamlog.commits.pending import PendingDecisions
 from streamlog.errors import (
     InconsistentTopicIdError,
     InvalidRequestError,
-    LockTimeoutError,
     PoisonedError,
     StorageError,
     StreamLogError,
@@ -28,22 +24,21 @@ from streamlog.errors import (
     UnknownOutcomeError,
     UnknownTopicError,
 )
-from streamlog.fs.api import Buffer, FileSystem
+from streamlog.fs.api import FileSystem
 from streamlog.partition import checkpoints
 from streamlog.partition.flush import FlushTimer
 from streamlog.partition.local_log import LocalLog
 from streamlog.partition.locks import SharedState, StateFlag
 from streamlog.partition.partition_metadata import read_topic_id
+from streamlog.partition.root_marks import RootMarks
 from streamlog.partition.scope import Scope
+from streamlog.partition.topic_config import ConfigFiles, topic_properties_path
 from streamlog.partition.writer_lock import Guard, WriterLock
-from streamlog.root import topics
-from streamlog.root.root_marks import RootMarks
-from streamlog.root.roots import topic_properties_path
+from streamlog.segment.recovery import Restore
 from streamlog.topic import TopicPartition
 
 __all__ = ["WriterSession"]
 
-_RETIRE_ATTEMPTS: Final = 3
 _NAME_STANDS_MS: Final = 1.0
 _CHECKPOINT_INTERVAL_MS: Final = 60_000  # log.flush.offset.checkpoint.interval.ms
 
@@ -63,9 +58,9 @@ class WriterSession:
         partition: What the partition is called.
         topic_id: The id of the topic the handle was opened for.
         marks: The recovery points and log starts of the root.
-        decisions: What commits of the root have decided and not retired.
         config_source: Where the settings come from; None: they are fixed.
-        apply_pending: Applies the decided commits that wait for this partition.
+        restore: Returns the batches of decided commits; recovery fills holes with them.
+        apply_decided: Applies the decided commits that wait for this partition.
 
     Attributes:
         writing: Holds the partition's lock, caught up with other writers; may be nested. Entering
@@ -88,16 +83,15 @@ class WriterSession:
         partition: TopicPartition,
         topic_id: str,
         marks: RootMarks,
-        decisions: PendingDecisions,
-        config_source: topics.ConfigFiles | None,
-        apply_pending: Callable[[], None],
+        config_source: ConfigFiles | None,
+        restore: Restore,
+        apply_decided: Callable[[], None],
     ) -> None:
         self._fs, self._clock, self._log, self._lock = fs, clock, log, lock
         self._path, self._root = path, root
         self._partition, self._topic_id, self._marks = partition, topic_id, marks
-        self._decided = DecidedRecords(fs, root, partition, topic_id, decisions)
         self._config_source = config_source
-        self._apply_pending = apply_pending
+        self._restore, self._apply_decided = restore, apply_decided
         self._timer = FlushTimer(self._flush_by_timer)
         self._poison: StorageError | None = None
         self._is_closed = False
@@ -112,6 +106,11 @@ class WriterSession:
     def is_writing(self) -> bool:
         """Whether the lock is held now."""
         return self._lock.is_held
+
+    @property
+    def depth(self) -> int:
+        """How often this thread has entered `writing` and not left it."""
+        return self._lock.depth
 
     @property
     def is_closed(self) -> bool:
@@ -176,41 +175,6 @@ class WriterSession:
             log = self._log
             self._timer.arm(log.config.flush_ms, unflushed=log.log_end_offset > log.recovery_point)
 
-    @contextlib.contextmanager
-    def _writing_undecided(self, offset: int) -> Iterator[None]:
-        """Hold the lock while no decision that waits has records at or above `offset`.
-
-        Those that have are retired first: they would bring back what the caller is to remove.
-
-        Raises:
-            LockTimeoutError: Commits come faster than they can be retired.
-            InvalidRequestError: The lock is held, but to retire them it must be free.
-            StreamLogError: As `writing`; or a commit cannot be retired.
-        """
-        is_nested = self._lock.depth > 0
-        for _ in range(_RETIRE_ATTEMPTS):
-            with self.guard(), self.writing:
-                if self._decided.end_offset() <= offset:
-                    # Retired ones have lost their names, but maybe not durably: one that no ledger
-                    # knows would come back to a log that ends below it.
-                    self._decided.sync()
-                    yield
-                    return
-            if is_nested:
-                raise InvalidRequestError(
-                    "commits that are not retired reach above this offset",
-                    path=self._path,
-                    offset=offset,
-                    hint="call this outside of writing(): retiring them takes the lock",
-                )
-            retire_commits(self._fs, self._clock, self._root)
-        raise LockTimeoutError(
-            "commits come faster than they can be retired",
-            path=self._path,
-            offset=offset,
-            hint="stop the queries that write this topic, then try again",
-        )
-
     def _unusable(self) -> InvalidRequestError | PoisonedError:
         if self._is_closed:
             return InvalidRequestError("the partition's handle is closed", path=self._path)
@@ -228,8 +192,7 @@ class WriterSession:
         self._check_topic()
         self._load(state)
         if self._lock.flags & StateFlag.PENDING:
-            if topics.has_pending(self._fs, self._root):
-                self._apply_pending()
+            self._apply_decided()
             self.set_pending(False)
         if self._lock.flags & StateFlag.EPOCH_DUE:
             self._log.raise_epoch()
@@ -264,7 +227,7 @@ class WriterSession:
             state,
             log_start_offset=self._marks.log_start_offset(self._partition),
             durable_offset=durable,
-            restore=self._decided_batches,
+            restore=self._restore,
             sync_log_starts=self._marks.sync_log_starts,
             now_ms=self._clock.now_ms(),
         )
@@ -278,10 +241,6 @@ class WriterSession:
         if self._log.is_epoch_due:
             flags |= StateFlag.EPOCH_DUE
         self._leave(flags)
-
-    def _decided_batches(self, offset: int, size: int) -> Iterable[Buffer]:
-        """Return what decided commits have from an offset on: recovery mends holes with it."""
-        return self._decided.batches(offset, size)
 
     # ---- changing ----------------------------------------------------------------------------
     def _begin_change(self) -> None:
@@ -323,20 +282,37 @@ class WriterSession:
             self._lock.distrust()
 
     def truncate(self, offset: int) -> None:
-        """Cut the log at `offset`; see `PartitionLog.truncate_to`."""
+        """Truncate the log to `offset`; only within `writing`. See `Log.truncate_undecided`."""
         log = self._log
-        with self._writing_undecided(offset):
-            if offset >= log.log_end_offset:
-                log.truncate_epochs()
-                return
-            self.write_recovery_point(min(log.recovery_point, log.end_before(offset)))
-            self.lower_cleaner_offset(offset)
-            start = log.log_start_offset
-            with self.changing:
-                log.truncate(max(offset, 0), self._clock.now_ms())
-                if log.log_start_offset < start:  # later: what is deleted must not come back
-                    self.write_log_start(log.log_start_offset)
-            self.lower_cleaner_offset(log.log_end_offset)
+        if offset >= log.log_end_offset:
+            log.truncate_epochs()
+            return
+        self.write_recovery_point(min(log.recovery_point, log.end_before(offset)))
+        self.lower_cleaner_offset(offset)
+        start = log.log_start_offset
+        with self.changing:
+            log.truncate(max(offset, 0), self._clock.now_ms())
+            if log.log_start_offset < start:  # later: what is deleted must not come back
+                self.write_log_start(log.log_start_offset)
+        self.lower_cleaner_offset(log.log_end_offset)
+
+    def raise_log_start(self, offset: int) -> None:
+        """Let the log begin at `offset`, durably; only within `changing`.
+
+        What lies below is synced first. A log that a power cut has emptied begins at its log start,
+        and were that inside a batch of a commit, the commit could not be applied again.
+
+        Raises:
+            PoisonedError: An fsync failed; the log begins where it did.
+
+        Source: UnifiedLog.maybeIncrementLogStartOffset.
+        """
+        log = self._log
+        if offset > log.log_start_offset:
+            if offset > log.recovery_point:
+                log.sync(self._clock.now_ms())
+            self.write_log_start(offset)
+            log.raise_log_start(offset)
 
     def set_pending(self, pending: bool) -> None:  # noqa: FBT001 - says what it sets
         """Tell the next holders of the lock whether a decision may name this partition.
@@ -434,7 +410,7 @@ class WriterSession:
             checkpoints.write_cleaner_offsets(self._fs, self._clock, self._root, marks)
 
     def write_log_start(self, offset: int) -> None:
-        """Note durably where the log begins, once it was cut in front of where it began."""
+        """Write the log start to the root's checkpoint; durable."""
         marks = {self._partition: offset}
         checkpoints.write_log_start_offsets(self._fs, self._clock, self._root, marks)
 

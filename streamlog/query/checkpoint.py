@@ -27,17 +27,11 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from streamlog.commits.checkpoint_note import CheckpointNote
-from streamlog.commits.fingerprint import (
-    BatchSource,
-    Naming,
-    logged_files,
-    naming_of,
-    weakest,
-)
 from streamlog.errors import CorruptCheckpointError, FileMissingError, StorageError
 from streamlog.fs.api import FileKind, FileSystem, OpenMode
 from streamlog.fs.files import read_file
+from streamlog.query.batch_source import BatchSource, Naming, logged_files, naming_of, weakest
+from streamlog.query.checkpoint_note import CheckpointNote
 
 __all__ = ["FinishedBatch", "QueryCheckpoint", "local_path"]
 
@@ -333,14 +327,11 @@ class QueryCheckpoint:
             *(path for path in directories if self._is(FileKind.DIRECTORY, path)),
         )
 
-    def note(self, root_fs: FileSystem, root: str, app: str) -> CheckpointNote:
-        """Return what this checkpoint remembers of an app's commits to a root.
-
-        Raises:
-            CorruptCheckpointError: The note, or the root's `meta.properties`, is damaged.
-            StorageError: The disk refuses.
-        """
-        return CheckpointNote.find(self._fs, self.path, root_fs=root_fs, root=root, app=app)
+    def note(self, key: str, *, directory_id: str | None, place: str) -> CheckpointNote:
+        """Return what this checkpoint remembers of an app's commits; see `CheckpointNote.find`."""
+        return CheckpointNote.find(
+            self._fs, self.path, key=key, directory_id=directory_id, place=place
+        )
 
     def _numbered(self, kind: str, batch_id: int) -> str:
         return os.path.join(self.path, kind, str(batch_id))

@@ -19,7 +19,8 @@ from enum import Enum
 from typing import Final
 
 from streamlog.errors import FileMissingError, InvalidRequestError, StorageError
-from streamlog.fs.api import FileKind, FileStat, FileSystem
+from streamlog.fs.api import FileKind, FileSystem
+from streamlog.fs.files import stat_directory
 from streamlog.fs.names import temporary_base
 from streamlog.partition.epochs import LEADER_EPOCH_CHECKPOINT
 from streamlog.partition.partition_metadata import PARTITION_METADATA
@@ -31,7 +32,6 @@ __all__ = [
     "is_file_of_a_log",
     "refuse_strangers",
     "remove_log_files",
-    "stat_directory",
 ]
 
 _WHOLE_FILES: Final = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA)
@@ -47,36 +47,6 @@ class Holding(Enum):
     EMPTY = "an empty directory"
     STRANGE = "a directory without a log"
     NO_DIRECTORY = "no directory"
-
-
-def stat_directory(fs: FileSystem, path: str) -> FileStat | None:
-    """Return facts about a log root or a partition's directory; a link to it is followed.
-
-    Args:
-        fs: Where it is.
-        path: The directory, or a symbolic link to it.
-
-    Returns:
-        Facts about the directory itself, None where there is no such name.
-
-    Raises:
-        StorageError: It cannot be looked at, or a link leads nowhere: a disk is not mounted,
-            perhaps. This is no `FileMissingError`, by which a file tells that it was deleted.
-    """
-    found = fs.stat(path)
-    if found is None or found.kind is not FileKind.SYMLINK:
-        return found
-    target = fs.resolve(path)
-    followed = fs.stat(target)
-    if followed is None or followed.kind is FileKind.SYMLINK:
-        raise StorageError(
-            "a symbolic link leads nowhere",
-            path=path,
-            got=f"a link to {target}",
-            expected="a directory there",
-            hint=f"mount the disk that {target} is on, or put the directory back there",
-        )
-    return followed
 
 
 def holding_of(fs: FileSystem, path: str) -> Holding:

@@ -11,18 +11,19 @@ import random as random_module
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from streamlog.clock import Clock, SystemClock
 from streamlog.commits.chores import Chores, at_once
-from streamlog.commits.pending import PendingDecisions
+from streamlog.commits.commit_log import CommitLog
 from streamlog.config.log_config import ConfigValue, LogConfig
 from streamlog.config.server_config import ServerConfig
-from streamlog.errors import InvalidRequestError, UnknownTopicError
+from streamlog.errors import InvalidRequestError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
-from streamlog.partition.checkpoints import write_high_watermarks
 from streamlog.partition.locks import refuse_live_broker
+from streamlog.partition.reader import LogReader
+from streamlog.partition.topic_config import ConfigFiles
 from streamlog.partition.waiting import Patience
 from streamlog.root import registry, roots, topics
 from streamlog.root.deeds import read_deeds
@@ -31,19 +32,13 @@ from streamlog.root.description import (
     TopicDescription,
     describe_partition,
 )
-from streamlog.root.handles import close_together, open_together
 from streamlog.root.holds import Holds
 from streamlog.root.meta_properties import read_meta_properties
 from streamlog.root.open_writers import OpenWriter
+from streamlog.root.partition_log import OpenPartitions, PartitionLog
 from streamlog.root.planted import refuse_planted
-from streamlog.root.root_marks import RootMarks
 from streamlog.root.roots import check_root, is_our_root, make_root, read_server_config
 from streamlog.topic import TopicPartition, check_topic_name
-
-if TYPE_CHECKING:
-    from streamlog.commits.commit_log import CommitLog
-    from streamlog.partition.reader import LogReader
-    from streamlog.root.partition_log import PartitionLog
 
 __all__ = ["LogManager", "PartitionDescription", "TopicDescription"]
 
@@ -75,12 +70,13 @@ class LogManager:
     ) -> None:
         self.root = root
         self.fs, self.clock, self._random, self._chores = fs, clock, random, chores
-        self.marks = RootMarks(fs, clock, root)
-        self._decisions = PendingDecisions(fs, root)
         self.patience = Patience()
         self._lock_timeout_ms = lock_timeout_ms
         self._guard = threading.RLock()
-        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._partitions = OpenPartitions(
+            root, fs=fs, clock=clock, random=random, patience=self.patience, enter=self._enter
+        )
+        self.marks = self._partitions.marks
         self._readers: dict[TopicPartition, LogReader] = {}
         self._commits: CommitLog | None = None
         self._writer: OpenWriter | None = None
@@ -150,7 +146,7 @@ class LogManager:
             InvalidConfigError: A file has a key or value that cannot be.
         """
         self._check_exists(name)
-        return topics.ConfigFiles(self.fs, self.root, name).load()
+        return ConfigFiles(self.fs, self.root, name).load()
 
     def topics(self) -> list[str]:
         """Return the names of the topics, sorted."""
@@ -298,8 +294,7 @@ class LogManager:
         check_topic_name(name)
         with self._guard:
             self._enter()
-            for partition in [each for each in self._logs if each.topic == name]:
-                self._logs.pop(partition).close()
+            self._partitions.close_topic(name)
             for partition in [each for each in self._readers if each.topic == name]:
                 self._readers.pop(partition).close()
             return registry.delete_topic(self.fs, self.clock, self.root, name)
@@ -311,7 +306,7 @@ class LogManager:
         return self.log(topic, partition).delete_records(offset, force=force)
 
     # ---- partitions --------------------------------------------------------------------------
-    def log(self, topic: str, partition: int) -> "PartitionLog":
+    def log(self, topic: str, partition: int) -> PartitionLog:
         """Return a partition open for writing; the same object each time until `close`.
 
         Raises:
@@ -321,67 +316,42 @@ class LogManager:
         """
         return self.logs([TopicPartition(topic, partition)])[0]
 
-    def logs(self, wanted: Sequence[TopicPartition]) -> "list[PartitionLog]":
+    def logs(self, wanted: Sequence[TopicPartition]) -> list[PartitionLog]:
         """Return partitions open for writing, in the order given; see `log`.
 
         Opened together, they cost the root's checkpoint one write.
         """
         with self._guard:
             self._check_open()
-            missing = [each for each in dict.fromkeys(wanted) if each not in self._logs]
-            if missing:
-                self._logs.update(open_together(missing, self._open_log, self.marks))
-            return [self._logs[each] for each in wanted]
+            return self._partitions.get(wanted)
 
-    def _open_log(self, wanted: TopicPartition) -> "PartitionLog":
-        from streamlog.root.partition_log import PartitionLog
-
-        path = self._path(wanted)
-        self._enter()
-        return PartitionLog.open(
-            path,
-            fs=self.fs,
-            clock=self.clock,
-            random=self._random,
-            lock_timeout_ms=self.patience,
-            marks=self.marks,
-            decisions=self._decisions,
-        )
-
-    def reader(self, topic: str, partition: int) -> "LogReader":
+    def reader(self, topic: str, partition: int) -> LogReader:
         """Return a partition open for reading; the same object each time until `close`.
 
         Raises:
             UnknownTopicError: There is no such topic or partition.
             CorruptDataError: A file that has to be looked at is damaged.
         """
-        from streamlog.partition.reader import LogReader
-
         wanted = TopicPartition(topic, partition)
         with self._guard:
             self._check_open()
             found = self._readers.get(wanted)
             if found is None:
-                found = LogReader.open(self._path(wanted), fs=self.fs)
+                found = LogReader.open(
+                    topics.partition_path(self.fs, self.root, wanted), fs=self.fs
+                )
                 self._readers[wanted] = found
             return found
 
     @property
-    def commits(self) -> "CommitLog":
+    def commits(self) -> CommitLog:
         """The root's transactional commits."""
         with self._guard:
             self._check_open()
             if self._commits is None:
                 self._enter()
-                self._commits = topics.commit_log(
-                    self.fs,
-                    self.clock,
-                    self.root,
-                    open_logs=self.logs,
-                    marks=self.marks,
-                    decisions=self._decisions,
-                    lock_timeout_ms=self.patience,
-                    chores=self._chores,
+                self._commits = self._partitions.commit_log(
+                    open_logs=self.logs, chores=self._chores
                 )
             return self._commits
 
@@ -401,10 +371,7 @@ class LogManager:
                     stack.push(self._leave)
                 for reader in self._readers.values():
                     stack.callback(reader.close)
-                stack.callback(self._note_high_watermarks)
-                stack.callback(
-                    lambda: close_together(list(self._logs.values()), self.marks, self.clock)
-                )
+                stack.callback(self._partitions.close)
 
     def _leave(
         self,
@@ -414,11 +381,6 @@ class LogManager:
     ) -> None:
         assert self._writer is not None
         self._writer.leave(in_order=error is None)
-
-    def _note_high_watermarks(self) -> None:
-        if self._logs:
-            known = {each: log.high_watermark for each, log in self._logs.items()}
-            write_high_watermarks(self.fs, self.clock, self.root, known)
 
     def _enter(self) -> None:
         """Become one of the root's writers, once."""
@@ -434,20 +396,6 @@ class LogManager:
             default_ms = self.server_config.streamlog_lock_timeout_ms
             self.patience.timeout_ms = default_ms if timeout_ms is None else timeout_ms
             self._writer = OpenWriter.enter(self.fs, self.clock, self.root)
-
-    def _path(self, wanted: TopicPartition) -> str:
-        self._check_exists(wanted.topic)
-        path = f"{self.root}/{wanted}"
-        is_ours = is_our_root(self.fs, self.root)
-        if wanted.partition >= 0 and topics.is_partition(self.fs, path, is_registered=is_ours):
-            return path
-        numbers = list(topics.partition_directories(self.fs, self.root, wanted.topic))
-        raise UnknownTopicError(
-            f"topic {wanted.topic} has no such partition",
-            path=self.root,
-            got=wanted.partition,
-            expected=f"0 to {numbers[-1]}" if numbers else "none: its directories are gone",
-        )
 
     def _check_exists(self, name: str) -> None:
         self._check_open()

@@ -14,8 +14,8 @@ from typing import Final
 
 from streamlog.errors import InvalidRequestError
 from streamlog.fs.api import FileSystem
+from streamlog.fs.files import stat_directory
 from streamlog.partition import checkpoints
-from streamlog.root.directories import stat_directory
 from streamlog.root.meta_properties import META_PROPERTIES
 
 __all__ = ["refuse_planted"]

@@ -32,6 +32,7 @@ from streamlog.errors import (
     command_at,
 )
 from streamlog.fs.api import FileKind, FileSystem
+from streamlog.fs.files import stat_directory
 from streamlog.fs.names import temporary_base
 from streamlog.partition.locks import refuse_live_broker
 from streamlog.partition.partition_metadata import (
@@ -40,7 +41,7 @@ from streamlog.partition.partition_metadata import (
     read_topic_id,
     write_topic_id,
 )
-from streamlog.root.directories import refuse_strangers, remove_log_files, stat_directory
+from streamlog.root.directories import refuse_strangers, remove_log_files
 from streamlog.root.meta_properties import META_PROPERTIES
 from streamlog.root.planted import refuse_planted
 from streamlog.root.roots import (

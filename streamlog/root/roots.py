@@ -26,27 +26,40 @@ import os
 import random as random_module
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Final
 
 from streamlog.clock import Clock
-from streamlog.config.properties import format_properties, parse_properties
-from streamlog.config.server_config import ServerConfig, server_template
+from streamlog.config.properties import format_properties
+from streamlog.config.server_config import server_template
 from streamlog.errors import (
-    FileMissingError,
-    InvalidConfigError,
     InvalidRequestError,
     StorageError,
     UnknownTopicError,
     command_at,
 )
 from streamlog.fs.api import FileKind, FileStat, FileSystem
-from streamlog.fs.files import acquire_lock, make_directories, read_file, write_file_atomically
+from streamlog.fs.files import (
+    acquire_lock,
+    make_directories,
+    stat_directory,
+    write_file_atomically,
+)
 from streamlog.fs.names import remove_stale_temporaries
 from streamlog.partition.locks import refuse_live_broker
-from streamlog.root.directories import Holding, holding_of, stat_directory
+from streamlog.partition.root_marks import sync_names
+from streamlog.partition.topic_config import (
+    STATE_DIRECTORY,
+    read_properties,
+    read_server_config,
+    server_properties_path,
+    state_path,
+    topic_of_properties,
+    topic_properties_path,
+)
+from streamlog.root.directories import Holding, holding_of
 from streamlog.root.meta_properties import (
     META_PROPERTIES,
     MetaProperties,
@@ -74,13 +87,10 @@ __all__ = [
     "write_topic_properties",
 ]
 
-STATE_DIRECTORY: Final = ".streamlog"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"  # CleanShutdownFileHandler.CLEAN_SHUTDOWN_FILE_NAME
 CLEAN_SHUTDOWN_CONTENT: Final = b'{"version":0,"brokerEpoch":-1}'
 _SUBDIRECTORIES: Final = ("locks", "topics", "staging", "commits", "readers")
-_LONGEST_PART: Final = 200  # characters of a topic's name in one file name; NAME_MAX is 255
 _LOCK_TIMEOUT_MS: Final = 30_000
-_MAX_PROPERTIES_SIZE: Final = 1 << 20
 _LOST_AND_FOUND: Final = "lost+found"  # at the top of every ext4 file system
 # Beside the partitions of a copied log.dir: checkpoints, the broker's lock, its mark.
 _OF_A_LOG_DIR: Final = re.compile(
@@ -107,40 +117,6 @@ _OF_THE_SYSTEM: Final = frozenset(
 _OF_THE_KERNEL: Final = ("/proc/", "/sys/")
 
 _logger = logging.getLogger(__name__)
-
-
-def state_path(root: str, *names: str) -> str:
-    """Return a path below a root's `.streamlog`."""
-    return "/".join((root, STATE_DIRECTORY, *names))
-
-
-def server_properties_path(root: str) -> str:
-    """Return the path of a root's settings."""
-    return state_path(root, "server.properties")
-
-
-def topic_properties_path(root: str, topic: str) -> str:
-    """Return the path of a topic's settings; the topic exists once the file does.
-
-    A name of more than 200 characters is parted, for with `.properties` it would be too long for
-    a file: the first 200 and a `~` name a directory, the rest the file in it.
-    """
-    head, rest = topic[:_LONGEST_PART], topic[_LONGEST_PART:]
-    names = [f"{head}~", f"{rest}.properties"] if rest else [f"{head}.properties"]
-    return state_path(root, "topics", *names)
-
-
-def topic_of_properties(directory: str, name: str) -> str | None:
-    """Return the topic whose settings a file below `topics/` holds, None for other files.
-
-    Args:
-        directory: Empty, or the `HEAD~` it lies in.
-        name: The file's name.
-    """
-    head = directory.removesuffix("~")
-    topic = head + name.removesuffix(".properties")
-    is_one = name.endswith(".properties") and bool(head) == (len(topic) > _LONGEST_PART)
-    return topic if is_one and parse_partition_directory(f"{topic}-0") else None
 
 
 def is_our_root(fs: FileSystem, root: str) -> bool:
@@ -182,36 +158,6 @@ def check_root(fs: FileSystem, root: str) -> None:
     except StorageError as error:
         error.hint = f"see who may read it: ls -ld {root}"
         raise
-
-
-def read_server_config(fs: FileSystem, root: str) -> ServerConfig:
-    """Return a root's settings; Kafka's defaults where it is a foreign one.
-
-    Raises:
-        InvalidConfigError: A key or value that cannot be.
-        StorageError: The file cannot be read.
-    """
-    path = server_properties_path(root)
-    return ServerConfig.from_properties(read_properties(fs, path) or {}, path=path)
-
-
-def read_properties(fs: FileSystem, path: str) -> dict[str, str] | None:
-    """Return the keys and values of a `.properties` file, None where there is no file.
-
-    Raises:
-        InvalidConfigError: The file is not such a text.
-        StorageError: The file cannot be read.
-    """
-    try:
-        data = read_file(fs, path, max_size=_MAX_PROPERTIES_SIZE)
-    except FileMissingError:
-        return None
-    try:
-        return parse_properties(data.decode("utf-8"), path)
-    except UnicodeDecodeError as error:
-        raise InvalidConfigError(
-            "settings file is not UTF-8", path=path, position=error.start
-        ) from error
 
 
 # ---- making a root --------------------------------------------------------------------------
@@ -312,17 +258,6 @@ def write_topic_properties(
     path = topic_properties_path(root, topic)
     make_directories(fs, os.path.dirname(path))
     write_file_atomically(fs, path, format_properties(properties).encode("ascii"))
-
-
-def sync_names(fs: FileSystem, root: str, topics: Iterable[str]) -> None:
-    """Make it durable that topics and their partitions are there, whatever process made them.
-
-    Raises:
-        StorageError: A directory cannot be synced.
-    """
-    fs.sync_directory(root)
-    for path in sorted({os.path.dirname(topic_properties_path(root, topic)) for topic in topics}):
-        fs.sync_directory(path)
 
 
 def remove_leftovers(fs: FileSystem, root: str, *, now_ms: int) -> int:

@@ -8,17 +8,8 @@ of these hold a log, and which links are followed, says `streamlog.root.director
 import difflib
 import os
 import shlex
-from typing import TYPE_CHECKING
 
-from streamlog.clock import Clock
-from streamlog.commits.chores import Chores, at_once
-from streamlog.config.log_config import DEFAULT_MAX_DECOMPRESSED_BYTES, LogConfig
-from streamlog.config.settings import MAX_INT
 from streamlog.errors import (
-    CorruptDataError,
-    FileMissingError,
-    InvalidConfigError,
-    InvalidOptionError,
     InvalidRequestError,
     InvalidTopicError,
     StorageError,
@@ -26,40 +17,29 @@ from streamlog.errors import (
     command_at,
 )
 from streamlog.fs.api import FileKind, FileSystem
-from streamlog.fs.names import is_temporary
+from streamlog.fs.files import stat_directory
 from streamlog.partition.partition_metadata import PARTITION_METADATA
-from streamlog.root.directories import Holding, holding_of, stat_directory
+from streamlog.partition.topic_config import read_topic_properties
+from streamlog.root.directories import Holding, holding_of
 from streamlog.root.roots import (
     STATE_DIRECTORY,
     check_root,
     is_our_root,
-    read_properties,
-    read_server_config,
     state_path,
     topic_of_properties,
     topic_properties_path,
 )
 from streamlog.segment.filenames import parse_log_file_name
-from streamlog.topic import check_topic_name, parse_partition_directory
-
-if TYPE_CHECKING:
-    from streamlog.commits.commit_log import CommitLog
-    from streamlog.commits.pending import PendingDecisions
-    from streamlog.commits.retirement import OpenLogs
-    from streamlog.partition.waiting import Patience
-    from streamlog.root.root_marks import RootMarks
+from streamlog.topic import TopicPartition, check_topic_name, parse_partition_directory
 
 __all__ = [
-    "ConfigFiles",
-    "check_decompressed_bytes",
-    "commit_log",
     "directories_named",
     "find_partitions",
     "is_partition",
     "list_topics",
     "partition_directories",
+    "partition_path",
     "read_topic_properties",
-    "readable_decompressed_bytes",
     "topic_exists",
     "unknown_topic_error",
 ]
@@ -120,16 +100,6 @@ def directories_named(fs: FileSystem, root: str, topic: str) -> dict[int, str]:
     return {number: f"{root}/{topic}-{number}" for number in numbers}
 
 
-def read_topic_properties(fs: FileSystem, root: str, topic: str) -> dict[str, str]:
-    """Return the settings that a topic has of its own; none in a foreign root.
-
-    Raises:
-        InvalidConfigError: The file cannot be understood.
-        StorageError: The file cannot be read.
-    """
-    return read_properties(fs, topic_properties_path(root, topic)) or {}
-
-
 def unknown_topic_error(
     root: str, topic: str, known: list[str], *, is_wanted: bool = True
 ) -> UnknownTopicError:
@@ -175,6 +145,28 @@ def _directories_by_topic(
         if is_partition(fs, path, is_registered=registered[topic]):
             topics.setdefault(topic, {})[partition.partition] = path
     return topics
+
+
+def partition_path(fs: FileSystem, root: str, partition: TopicPartition) -> str:
+    """Return the directory of a partition that exists.
+
+    Raises:
+        UnknownTopicError: There is no such topic or partition.
+        StorageError: The root cannot be read.
+    """
+    topic = partition.topic
+    if not topic_exists(fs, root, topic):
+        raise unknown_topic_error(root, topic, list_topics(fs, root))
+    path = f"{root}/{partition}"
+    if partition.partition >= 0 and is_partition(fs, path, is_registered=is_our_root(fs, root)):
+        return path
+    numbers = list(partition_directories(fs, root, topic))
+    raise UnknownTopicError(
+        f"topic {topic} has no such partition",
+        path=root,
+        got=partition.partition,
+        expected=f"0 to {numbers[-1]}" if numbers else "none: its directories are gone",
+    )
 
 
 def is_partition(fs: FileSystem, path: str, *, is_registered: bool) -> bool:
@@ -261,110 +253,3 @@ def _named_after(directory: str, path: str) -> dict[str, dict[int, str]]:
             hint=f"make a copy of it: cp -r {shlex.quote(directory)} topic-0",
         )
     return {partition.topic: {partition.partition: path}}
-
-
-# ---- settings -------------------------------------------------------------------------------
-class ConfigFiles:
-    """The settings in force for one topic, read again when a file changes.
-
-    Args:
-        fs: Where the root is.
-        root: The log root.
-        topic: The topic; it need not have a file.
-    """
-
-    __slots__ = ("_fs", "_paths", "_root", "_stamps", "_topic")
-
-    def __init__(self, fs: FileSystem, root: str, topic: str) -> None:
-        self._fs, self._root, self._topic = fs, root, topic
-        self._paths = (state_path(root, "server.properties"), topic_properties_path(root, topic))
-        self._stamps: list[tuple[int, int, int] | None] | None = None
-
-    def has_changed(self) -> bool:
-        """Tell whether a file is another one than at the last `load`; two `stat` calls."""
-        return self._stamps != self._look()
-
-    def load(self) -> LogConfig:
-        """Return the settings in force now.
-
-        Raises:
-            InvalidConfigError: A file has a key or value that cannot be.
-            StorageError: A file cannot be read.
-        """
-        stamps = self._look()
-        properties = read_topic_properties(self._fs, self._root, self._topic)
-        server = read_server_config(self._fs, self._root)
-        config = server.log_config(properties, path=self._paths[1])
-        self._stamps = stamps
-        return config
-
-    def _look(self) -> list[tuple[int, int, int] | None]:
-        stats = [self._fs.stat(path) for path in self._paths]
-        return [each and (each.mtime_ns, each.inode, each.size) for each in stats]
-
-
-def check_decompressed_bytes(limit: int) -> int:
-    """Return what a reader asks that a batch may decompress to, in bytes, if that can be.
-
-    Raises:
-        InvalidOptionError: It is not 1 to 2^31 - 1.
-    """
-    if not 1 <= limit <= MAX_INT:
-        raise InvalidOptionError(
-            "impossible limit of what a batch may decompress to",
-            got=limit,
-            expected=f"1 to {MAX_INT} bytes",
-        )
-    return limit
-
-
-def readable_decompressed_bytes(fs: FileSystem, root: str, topic: str) -> int:
-    """Return what a batch of a topic may decompress to when it is read, in bytes.
-
-    That is the topic's `streamlog.max.decompressed.bytes`, but no less than its default. Reading
-    needs no settings: those that cannot be understood count as none.
-
-    Args:
-        fs: Where the root is.
-        root: The log root, or any other directory: that has no settings.
-        topic: The topic.
-    """
-    try:
-        return ConfigFiles(fs, root, topic).load().readable_decompressed_bytes
-    except (InvalidConfigError, CorruptDataError, StorageError):
-        return DEFAULT_MAX_DECOMPRESSED_BYTES
-
-
-def has_pending(fs: FileSystem, root: str) -> bool:
-    """Tell whether a decision waits in this root; most openings need to know no more."""
-    try:
-        names = fs.list(state_path(root, "commits", "pending"))
-        return any(not is_temporary(name) for name in names)
-    except FileMissingError:
-        return False
-
-
-def commit_log(
-    fs: FileSystem,
-    clock: Clock,
-    root: str,
-    *,
-    open_logs: "OpenLogs | None" = None,
-    marks: "RootMarks | None" = None,
-    decisions: "PendingDecisions | None" = None,
-    lock_timeout_ms: "float | Patience | None" = None,
-    chores: Chores = at_once,
-) -> "CommitLog":
-    """Return the commits of a root; imported late, for it uses partitions itself."""
-    from streamlog.commits.commit_log import CommitLog
-
-    return CommitLog(
-        root,
-        fs=fs,
-        clock=clock,
-        open_logs=open_logs,
-        marks=marks,
-        decisions=decisions,
-        lock_timeout_ms=lock_timeout_ms,
-        chores=chores,
-    )

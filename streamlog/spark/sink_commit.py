@@ -14,11 +14,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from streamlog.clock import SystemClock
-from streamlog.commits.checkpoint_note import CheckpointNote
 from streamlog.commits.chores import BackgroundChores
 from streamlog.commits.commit_log import CommitOutcome
-from streamlog.commits.fingerprint import BatchSource
-from streamlog.commits.identity import CommitIdentity
+from streamlog.commits.identity import CommitIdentity, app_key
 from streamlog.commits.replay import ReplayRule
 from streamlog.commits.staging import StagedFile
 from streamlog.errors import (
@@ -30,8 +28,11 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
+from streamlog.query.batch_source import BatchSource
 from streamlog.query.checkpoint import QueryCheckpoint
+from streamlog.query.checkpoint_note import CheckpointNote
 from streamlog.root.manager import LogManager
+from streamlog.root.meta_properties import read_meta_properties
 from streamlog.spark.sink_options import SinkOptions
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def commit_staged(
     if checkpoint is not None:
         source = _source_of(checkpoint, identity.version)
         paths = checkpoint.paths_to_sync(identity.version)
-        note = checkpoint.note(fs or LocalFileSystem(), options.root, identity.app)
+        note = _note_of(checkpoint, fs or LocalFileSystem(), options.root, identity.app)
     with _opened(options.root, fs) as root:
         outcome = root.commit(
             identity, staged, options, rule=rule, source=source, note=note, sync_paths=paths
@@ -131,6 +132,12 @@ def _source_of(checkpoint: QueryCheckpoint, batch_id: int) -> BatchSource:
             hint="is this the checkpointLocation the query really uses?",
         )
     return source
+
+
+def _note_of(checkpoint: QueryCheckpoint, fs: FileSystem, root: str, app: str) -> CheckpointNote:
+    meta = read_meta_properties(fs, root)
+    directory_id = None if meta is None else meta.directory_id
+    return checkpoint.note(app_key(app), directory_id=directory_id, place=fs.resolve(root))
 
 
 class _OpenRoot:

@@ -3,10 +3,10 @@
 import pytest
 
 from streamlog.commits.commit_log import CommitOutcome
-from streamlog.commits.fingerprint import BatchSource, Naming
 from streamlog.commits.identity import CommitIdentity
 from streamlog.commits.replay import OnMismatch, ReplayRule, Verdict
 from streamlog.errors import CommitMismatchError
+from streamlog.query.batch_source import BatchSource, Naming
 from tests.support.commits import Scene, rows_of
 
 OLD = "etl"

@@ -48,7 +48,7 @@ def prepared() -> MemoryFileSystem:
 
 
 def run_retention(fs: FileSystem, log: PartitionLog, clock: ManualClock) -> None:
-    delete_old_segments(log, fs=fs, clock=clock)
+    delete_old_segments(log, clock)
 
 
 def delete_three(fs: FileSystem, log: PartitionLog, clock: ManualClock) -> None:
@@ -83,7 +83,7 @@ def check_log(fs: MemoryFileSystem, time: int, starts: Sequence[int]) -> None:
 def check_nothing_stays(fs: MemoryFileSystem) -> None:
     clock = ManualClock(NOW + 100_000)
     with open_log(fs, clock) as log:
-        delete_old_segments(log, fs=fs, clock=clock)
+        delete_old_segments(log, clock)
         assert (log.log_start_offset, log.segments.base_offsets) == (COUNT, [COUNT])
     clock.advance(60_001)
     open_log(fs, clock).close()

@@ -156,10 +156,10 @@ def test_by_size_whole_segments_go_and_the_log_starts_behind_them(
         fill(log, 5)
         size = log.segments[0].size
     with open_log(fs, clock, retention_bytes=2 * size) as log:
-        gone = delete_old_segments(log, fs=fs, clock=clock)
+        gone = delete_old_segments(log, clock)
         assert [each.base_offset for each in gone] == [0, 1, 2]
         assert (log.log_start_offset, log.segments.base_offsets) == (3, [3, 4])
-        assert delete_old_segments(log, fs=fs, clock=clock) == []
+        assert delete_old_segments(log, clock) == []
     assert log.leader_epochs.entries[0].start_offset == 3
     left = {name for name in fs.list(PATH) if name.endswith((".log", ".snapshot"))}
     assert left == {f"{3:020d}.log", f"{4:020d}.log", f"{4:020d}.snapshot", f"{5:020d}.snapshot"}
@@ -171,14 +171,12 @@ def test_when_all_are_too_old_a_new_segment_takes_over_where_the_log_ended(
     with open_log(fs, clock, retention_ms=1000) as log:
         fill(log, 3)
         clock.advance(1003)
-        assert [each.reason for each in delete_old_segments(log, fs=fs, clock=clock)] == [
-            *["retention.ms"] * 3
-        ]
+        assert [each.reason for each in delete_old_segments(log, clock)] == [*["retention.ms"] * 3]
         assert log.segments.base_offsets == [3]
         assert (log.log_start_offset, log.log_end_offset) == (3, 3)
         assert log.append([Record(None, b"x", (), clock.now_ms())]).base_offset == 3
         clock.advance(1)
-        assert delete_old_segments(log, fs=fs, clock=clock) == []
+        assert delete_old_segments(log, clock) == []
 
 
 def test_the_time_of_the_file_counts_only_where_no_record_has_one(
@@ -189,7 +187,7 @@ def test_the_time_of_the_file_counts_only_where_no_record_has_one(
         clock.advance(500)
         fill(log, 1, timestamp=-1)
         clock.advance(501)
-        assert [each.base_offset for each in delete_old_segments(log, fs=fs, clock=clock)] == [0, 1]
+        assert [each.base_offset for each in delete_old_segments(log, clock)] == [0, 1]
 
 
 def test_a_timestamp_of_the_far_future_cannot_block_retention(
@@ -207,7 +205,7 @@ def test_a_reader_goes_on_in_a_segment_that_goes_and_then_learns_where_the_log_b
         with LogReader.open(PATH, fs=fs) as reader:
             assert reader.read(1, 1).next_offset == 2
             log.delete_records(3)
-            delete_old_segments(log, fs=fs, clock=clock)
+            delete_old_segments(log, clock)
             assert reader.read(1, 1).next_offset == 2  # it had this file open
             with pytest.raises(OffsetOutOfRangeError):
                 reader.read(2, 1)
@@ -222,7 +220,7 @@ def test_another_writer_catches_up_with_the_deletion(
         fill(one, 5)
         other.catch_up()
         one.delete_records(4)
-        delete_old_segments(one, fs=fs, clock=clock)
+        delete_old_segments(one, clock)
         fill(other, 1)
         assert other.log_start_offset == 4
         assert other.segments.base_offsets == [4, 5]
@@ -294,7 +292,7 @@ def test_deleted_files_are_removed_when_a_writer_comes_after_their_delay(
         fill(log, 3)
         log.delete_records(2)
         clock.advance(10)
-        delete_old_segments(log, fs=fs, clock=clock)
+        delete_old_segments(log, clock)
     clock.advance(59_999)
     open_log(fs, clock).close()
     assert len(deleted()) == 6

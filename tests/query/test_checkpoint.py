@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from streamlog.commits.fingerprint import BatchSource, Naming
 from streamlog.errors import CorruptCheckpointError, LimitExceededError
 from streamlog.fs.local import LocalFileSystem
+from streamlog.query.batch_source import BatchSource, Naming
 from streamlog.query.checkpoint import QueryCheckpoint, local_path
 
 FS = LocalFileSystem()

@@ -16,10 +16,10 @@ from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.faults import FaultyFileSystem
 from streamlog.fs.files import make_directories, write_file_atomically
 from streamlog.fs.memory import MemoryFileSystem
+from streamlog.partition.topic_config import ConfigFiles
 from streamlog.root.registry import create_topic
 from streamlog.root.roots import make_root, server_properties_path, topic_properties_path
 from streamlog.root.topics import (
-    ConfigFiles,
     find_partitions,
     list_topics,
     partition_directories,

@@ -9,13 +9,13 @@ from typing import Any
 
 from streamlog.clock import Clock, ManualClock
 from streamlog.commits.commit_log import CommitLog, CommitOutcome
-from streamlog.commits.fingerprint import BatchSource, Naming
 from streamlog.commits.identity import CommitIdentity
 from streamlog.commits.staging import StagedFile, Stager, is_staged_name
 from streamlog.fs.api import FileSystem
 from streamlog.fs.faults import Fault, FaultyFileSystem, Moment, SimulatedCrash
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition.reader import LogReader
+from streamlog.query.batch_source import BatchSource, Naming
 from streamlog.records.builder import EncodedBatches, InputColumns, encode_columns
 from streamlog.records.record import CompressionType, Record
 from streamlog.root.manager import LogManager

@@ -11,7 +11,6 @@ import pytest
 
 from streamlog.clock import ManualClock
 from streamlog.config.log_config import LogConfig
-from streamlog.fs.local import LocalFileSystem
 from streamlog.maintenance.retention import delete_old_segments, plan_deletions
 from streamlog.partition.reader import LogReader
 from streamlog.records.record import Record
@@ -75,13 +74,13 @@ def decided(path: Path, question: dict[str, Any]) -> tuple[int, int]:
 
 def done(path: Path, question: dict[str, Any]) -> dict[str, Any]:
     """Do it, and return what is left in the oracle's words."""
-    clock, fs = ManualClock(question["now"]), LocalFileSystem()
+    clock = ManualClock(question["now"])
     config = LogConfig.from_properties({**question["config"], "cleanup.policy": "delete"})
     with PartitionLog.open(path, config=config, clock=clock, random=Random(1)) as log:
         log.delete_records(question["logStartOffset"])
     config = LogConfig.from_properties(question["config"])
     with PartitionLog.open(path, config=config, clock=clock, random=Random(1)) as log:
-        gone = delete_old_segments(log, fs=fs, clock=clock)
+        gone = delete_old_segments(log, clock)
         return {
             "deleted": len(gone),
             "logStartOffset": log.log_start_offset,

@@ -222,7 +222,7 @@ class Subject:
     def retain(self) -> None:
         """Delete what retention lets go."""
         self.history.append(Retained(0, self.clock.now_ms()))
-        delete_old_segments(self._log(0), fs=self.fs, clock=self.clock)
+        delete_old_segments(self._log(0), self.clock)
 
     def delete_records(self) -> None:
         """Delete the records of the first third."""

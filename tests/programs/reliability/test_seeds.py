@@ -81,7 +81,7 @@ def test_kafka_6324_files_that_are_gone_do_not_stop_a_deletion() -> None:
     log = manager.log("t", 0)
     fs.remove(f"{PARTITION}/{0:020}.timeindex")
     log.delete_records(2)
-    gone = delete_old_segments(log, fs=fs, clock=ManualClock(NOW))
+    gone = delete_old_segments(log, ManualClock(NOW))
     assert [each.base_offset for each in gone] == [0, 1]
 
 
@@ -148,8 +148,8 @@ def test_kafka_12177_retention_that_runs_again_deletes_nothing_more() -> None:
     fs, clock = MemoryFileSystem(), ManualClock(NOW)
     log = filled(fs).log("t", 0)
     clock.advance(8 * DAY_MS)
-    assert delete_old_segments(log, fs=fs, clock=clock)
-    assert delete_old_segments(log, fs=fs, clock=clock) == []
+    assert delete_old_segments(log, clock)
+    assert delete_old_segments(log, clock) == []
     assert log.log_start_offset == log.log_end_offset == 3
 
 

@@ -113,7 +113,7 @@ class Life:
                 self._checkpoint = min(self._checkpoint, step["offset"])
             case "delete":
                 self._log.delete_records(step["offset"])
-                delete_old_segments(self._log, fs=LocalFileSystem(), clock=self._clock)
+                delete_old_segments(self._log, self._clock)
                 return self._log.log_start_offset
             case "clean":
                 return self._clean(step)

@@ -110,7 +110,7 @@ BUGS: Final = (
              "is_clean = fs.stat(mark) is not None\n", "is_clean = False\n"),
     ), "crashes", ("append", "reopen", TROUBLE, "append")),
     Bug("15 the recovery point is written before the sync", (
-        Edit("streamlog.root.partition_log",
+        Edit("streamlog.partition.log",
              "            self._session.sync(self._clock.now_ms())\n",
              "            self._session.write_recovery_point(self.log_end_offset)\n"
              "            self._session.sync(self._clock.now_ms())\n"),

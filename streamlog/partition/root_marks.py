@@ -7,17 +7,18 @@ noted there become one write.
 """
 
 import contextlib
+import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from streamlog.clock import Clock
 from streamlog.fs.api import FileStat, FileSystem
 from streamlog.partition import checkpoints
-from streamlog.root.roots import sync_names
+from streamlog.partition.topic_config import topic_properties_path
 from streamlog.topic import TopicPartition
 
-__all__ = ["RootMarks"]
+__all__ = ["RootMarks", "sync_names"]
 
 _Stamp = tuple[int, int, int]  # inode, time and size of a file
 _NO_FILE: Final = (0, 0, 0)
@@ -28,6 +29,17 @@ class _Known(NamedTuple):
 
     stamp: _Stamp
     offsets: Mapping[TopicPartition, int]
+
+
+def sync_names(fs: FileSystem, root: str, topics: Iterable[str]) -> None:
+    """Make it durable that topics and their partitions are there, whatever process made them.
+
+    Raises:
+        StorageError: A directory cannot be synced.
+    """
+    fs.sync_directory(root)
+    for path in sorted({os.path.dirname(topic_properties_path(root, topic)) for topic in topics}):
+        fs.sync_directory(path)
 
 
 class RootMarks:

@@ -6,14 +6,16 @@ from random import Random
 
 import pytest
 
-from streamlog.commits.checkpoint_note import CheckpointNote
+from streamlog.commits.identity import app_key
 from streamlog.commits.replay import OnMismatch, ReplayRule, Verdict
 from streamlog.errors import CommitMismatchError, CorruptCheckpointError
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.faults import Fault, FaultyFileSystem
 from streamlog.fs.files import make_directories
 from streamlog.fs.memory import MemoryFileSystem
+from streamlog.query.checkpoint_note import CheckpointNote
 from streamlog.root.manager import LogManager
+from streamlog.root.meta_properties import read_meta_properties
 from tests.support.commits import APP, ROOT, Scene
 
 CHECKPOINT = "/cp"
@@ -28,7 +30,14 @@ def scene() -> Scene:
 
 
 def note_of(fs: FileSystem, *, root: str = ROOT, app: str = APP) -> CheckpointNote:
-    return CheckpointNote.find(fs, CHECKPOINT, root_fs=fs, root=root, app=app)
+    meta = read_meta_properties(fs, root)
+    return CheckpointNote.find(
+        fs,
+        CHECKPOINT,
+        key=app_key(app),
+        directory_id=meta.directory_id if meta else None,
+        place=fs.resolve(root),
+    )
 
 
 def other_root(fs: FileSystem, path: str) -> str:

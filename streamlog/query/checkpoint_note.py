@@ -24,11 +24,9 @@ import re
 from typing import Final
 
 from streamlog.binary.crc import crc32c
-from streamlog.commits.identity import app_key
 from streamlog.errors import CorruptCheckpointError, FileMissingError, StorageError
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.files import make_directories, read_file, write_file_atomically
-from streamlog.root.meta_properties import read_meta_properties
 
 __all__ = ["NOTES_DIRECTORY", "CheckpointNote"]
 
@@ -66,31 +64,29 @@ class CheckpointNote:
 
     @classmethod
     def find(
-        cls, fs: FileSystem, checkpoint: str, *, root_fs: FileSystem, root: str, app: str
+        cls, fs: FileSystem, checkpoint: str, *, key: str, directory_id: str | None, place: str
     ) -> "CheckpointNote":
         """Return what a checkpoint remembers of an app; of several notes, the highest version.
 
         Args:
             fs: Where the checkpoint is.
             checkpoint: Its directory.
-            root_fs: Where the log root is.
-            root: The log root.
-            app: The app.
+            key: The app's key (`streamlog.commits.identity.app_key`).
+            directory_id: The id in the log root's `meta.properties`, None without one.
+            place: The log root's path, links resolved.
 
         Raises:
-            CorruptCheckpointError: A note, or the root's `meta.properties`, cannot be understood.
+            CorruptCheckpointError: A note cannot be understood.
             StorageError: The disk refuses.
         """
-        meta = read_meta_properties(root_fs, root)
-        place = root_fs.resolve(root)
-        own = (_hash((meta and meta.directory_id) or place), _hash(place))
+        own = (_hash(directory_id or place), _hash(place))
         directory = os.path.join(checkpoint, NOTES_DIRECTORY)
-        path = os.path.join(directory, f"{app_key(app)}@{own[0]}-{own[1]}")
+        path = os.path.join(directory, f"{key}@{own[0]}-{own[1]}")
         found = [
             _read(fs, os.path.join(directory, name))
             for name in _list(fs, directory)
             if (match := _NOTE.fullmatch(name)) is not None
-            and match[1] == app_key(app)
+            and match[1] == key
             and (match[2] == own[0] or match[3] == own[1])
         ]
         newest = max(found, key=lambda note: note.version or 0, default=None)

@@ -1,0 +1,531 @@
+"""One partition, open for writing: append, read, truncate, under the partition's lock.
+
+Several processes may have the same partition open. Each append or commit takes the partition's
+lock and first catches up with other writers (`writing`). Reading takes no lock: it works on the
+immutable list of segments and the offsets that this handle knows.
+
+    append:  lock, catch up → validate, assign offsets and epoch → producer state → roll if due →
+             write → index → flush if due → unlock
+
+A `Log` knows its log root's checkpoints and settings, but neither topics nor commits:
+`root.partition_log.PartitionLog` adds the former, an implementation of `Decided` the latter.
+"""
+
+import contextlib
+import os
+import random as random_module
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Final, Protocol, TypeVar
+
+from streamlog.clock import Clock
+from streamlog.config.log_config import LogConfig
+from streamlog.config.server_config import ServerConfig
+from streamlog.errors import FileMissingError, StreamLogError, UnknownTopicError
+from streamlog.fs.api import Buffer, FileSystem
+from streamlog.fs.open_files import open_files
+from streamlog.partition.append import AppendInfo, OffsetAndTimestamp, whole_batches
+from streamlog.partition.iteration import IterableLog
+from streamlog.partition.local_log import LocalLog
+from streamlog.partition.log_facts import LogFacts
+from streamlog.partition.read import Bounds, FetchInfo, fetch
+from streamlog.partition.root_marks import RootMarks
+from streamlog.partition.session import WriterSession
+from streamlog.partition.time_search import offset_for_timestamp
+from streamlog.partition.topic_config import ConfigFiles
+from streamlog.partition.waiting import Patience
+from streamlog.partition.writer_lock import WriterLock
+from streamlog.records.batch import BatchTable
+from streamlog.records.builder import InputColumns, encode_columns
+from streamlog.records.record import NO_TIMESTAMP, CompressionType, IsolationLevel, Record
+from streamlog.records.validate import AppendOrigin, validate_append
+from streamlog.segment.segment import Segment
+from streamlog.topic import TopicPartition, check_partition_directory
+
+__all__ = ["Decided", "Log", "write_recovery_points"]
+
+L = TypeVar("L", bound="Log")
+
+LOCKED_AT_ONCE: Final = 256  # partitions; each holds a file descriptor while it is locked
+
+
+class Decided(Protocol):
+    """The commits that are decided for one partition and not retired."""
+
+    def waits(self) -> bool:
+        """Whether the root has any decision; cheap, and False for most openings."""
+        ...
+
+    def apply(self, log: "Log") -> None:
+        """Append what the log lacks of them; only within `writing`."""
+        ...
+
+    def batches(self, offset: int, size: int) -> Iterable[Buffer]:
+        """Return up to `size` bytes of their batches from `offset` on; recovery fills holes."""
+        ...
+
+    def end_offset(self) -> int:
+        """Return the offset after their last record, 0 without any."""
+        ...
+
+    def sync(self) -> None:
+        """Make durable which decisions there are."""
+        ...
+
+
+class Log(LogFacts, IterableLog):
+    """A partition open for writing. Iterating yields its records.
+
+    Args:
+        path: Its directory, absolute.
+        topic_id: The id of its topic, 22 characters of base64.
+        config: Fixed settings; None: those of the topic's files, read again when they change.
+        server: The settings of the root.
+        fs: The file system.
+        clock: The clock.
+        random: For jitter and generations of the lock file.
+        patience: How long to wait for other writers.
+        marks: The recovery points and log starts of the root.
+        decided: The commits that are decided for this partition.
+
+    Attributes:
+        path: Its directory.
+        root: The log root the directory lies in.
+        topic_partition: What the directory is named after.
+        topic_id: The id of its topic.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        topic_id: str,
+        config: LogConfig | None,
+        server: ServerConfig,
+        fs: FileSystem,
+        clock: Clock,
+        random: random_module.Random,
+        patience: Patience,
+        marks: RootMarks,
+        decided: Decided,
+    ) -> None:
+        self.path, self.root = path, os.path.dirname(path)
+        self.topic_partition: TopicPartition = check_partition_directory(path)
+        self.topic_id = topic_id
+        self._fs, self._clock, self._random = fs, clock, random
+        self._decided = decided
+        source = ConfigFiles(fs, self.root, self.topic_partition.topic)
+        self._log = LocalLog(
+            fs,
+            path,
+            self.topic_partition,
+            config=config or source.load(),
+            random=random,
+            producer_expiration_ms=server.producer_id_expiration_ms,
+        )
+        lock = WriterLock(
+            fs, clock, random, root=self.root, partition=self.topic_partition, patience=patience
+        )
+        self._session = WriterSession(
+            fs,
+            clock,
+            self._log,
+            lock,
+            path=path,
+            root=self.root,
+            partition=self.topic_partition,
+            topic_id=topic_id,
+            marks=marks,
+            config_source=source if config is None else None,
+            restore=decided.batches,
+            apply_decided=self._apply_decided,
+        )
+        self._begin()
+
+    def _begin(self) -> None:
+        """Look at the files for the first time; where that fails, release everything."""
+        try:
+            self.catch_up()
+            self._log.remove_deleted(self._clock.now_ms())
+        except BaseException:  # the caller gets no handle that it could close
+            self._session.close(lambda: None)
+            self._leave(in_order=False)
+            raise
+
+    # ---- the lock ----------------------------------------------------------------------------
+    def writing(self) -> AbstractContextManager[None]:
+        """Hold the partition's lock, caught up with other writers; may be nested.
+
+        Raises: As `WriterSession.writing` says.
+        """
+        return self._writing()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._session.guard(), self._session.writing:
+            yield
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[LocalLog]:
+        """Hold the lock with the log marked dirty, and give out its files to be changed."""
+        with self._session.guard(), self._session.writing, self._session.changing:
+            yield self._log
+
+    def catch_up(self) -> None:
+        """Learn what other writers did, and apply decided commits that wait for this partition."""
+        with self._session.guard(), self._session.writing:
+            pass
+
+    def _learn(self) -> None:
+        if not self._session.is_writing:
+            self.catch_up()
+
+    def set_pending(self, pending: bool) -> None:  # noqa: FBT001 - says what it sets
+        """Raise or lower the flag `pending`; see `WriterSession.set_pending`."""
+        self._session.set_pending(pending)
+
+    def apply_decided(self) -> None:
+        """Append what the log lacks of decided commits; only within `writing`.
+
+        Raises:
+            CorruptDataError: A decision, a staged file or the log is damaged: the partition must
+                not be written before that is repaired.
+            CommitMismatchError: Other records stand where a decision's should.
+            UnavailableError: The disk refuses; some whole batches may stand.
+        """
+        self._decided.apply(self)
+
+    def _apply_decided(self) -> None:
+        if self._decided.waits():
+            self.apply_decided()
+
+    # ---- append ------------------------------------------------------------------------------
+    def append(
+        self,
+        records: Iterable[Record],
+        *,
+        compression: str | CompressionType | None = None,
+    ) -> AppendInfo:
+        """Append records as one batch, or as several where one would be too large.
+
+        Args:
+            records: One or more; a missing timestamp becomes the time of this call.
+            compression: A codec's name; the topic's `compression.type` may override it.
+
+        Returns:
+            Where they went; durable as `flush.messages` and `flush.ms` say.
+
+        Raises:
+            InvalidRecordError: No record, or one that the topic refuses.
+            MessageTooLargeError: A record above `max.message.bytes`.
+            UnknownOutcomeError: The disk failed in the act; some whole batches may stand.
+        """
+        columns = InputColumns.from_records(records, now_ms=self._clock.now_ms())
+        codec, size = CompressionType.of(compression), self.config.max_message_bytes
+        batches = encode_columns(columns, compression=codec, batch_size=size)
+        return self.append_as_leader(batches.buffer, origin=AppendOrigin.COORDINATOR)
+
+    def append_as_leader(
+        self, batches: Buffer, *, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> AppendInfo:
+        """Append ready batches; their offsets, epoch and (if need be) timestamps are assigned.
+
+        Args:
+            batches: Whole record batches, base offsets from 0; left as they are.
+            origin: Who sends them; decides how strictly they are checked.
+
+        Returns:
+            Where they went. For an idempotent producer's repetition: where they went then.
+
+        Raises:
+            InvalidRequestError: A batch or record that a leader refuses; nothing was written.
+            CorruptRecordError: A checksum is wrong; nothing was written.
+            FencedError: An idempotent producer out of order; nothing was written.
+            UnknownOutcomeError: The disk failed in the act; some whole batches may stand.
+
+        Source: UnifiedLog.appendAsLeader.
+        """
+        with self._session.guard(), self._session.writing:
+            now_ms, config = self._clock.now_ms(), self._log.config
+            ready = validate_append(
+                batches,
+                base_offset=self._log.log_end_offset,
+                leader_epoch=self._log.leader_epoch,
+                config=config,
+                now_ms=now_ms,
+                origin=origin,
+            )
+            stamped = config.message_timestamp_type == "LogAppendTime"
+            time_ms = now_ms if stamped else NO_TIMESTAMP
+            return self._append(
+                ready.buffer, ready.table, origin=origin, now_ms=now_ms, log_append_time=time_ms
+            )
+
+    def append_as_follower(self, batches: Buffer) -> AppendInfo:
+        """Append batches with the offsets and epochs they carry; gaps upwards are fine.
+
+        Raises:
+            UnexpectedAppendOffsetError: They start below the log end, or go back.
+            InvalidRecordError: They are not whole batches, or a leader epoch goes back.
+            CorruptRecordError: A checksum is wrong.
+
+        Source: UnifiedLog.appendAsFollower.
+        """
+        table = whole_batches(batches)
+        with self._session.guard(), self._session.writing:
+            self._log.check_follows(table)
+            return self._append(
+                batches, table, origin=AppendOrigin.REPLICATION, now_ms=self._clock.now_ms()
+            )
+
+    def append_decided(self, buffer: Buffer, table: BatchTable) -> None:
+        """Append batches of a decided commit, byte for byte; only within `writing`.
+
+        Raises:
+            UnexpectedAppendOffsetError: They start below the log end.
+            UnknownOutcomeError: The disk failed in the act; some whole batches may stand.
+        """
+        self._log.check_follows(table)
+        self._append(buffer, table, origin=AppendOrigin.COMMIT, now_ms=self._clock.now_ms())
+
+    def _append(
+        self,
+        buffer: Buffer,
+        table: BatchTable,
+        *,
+        origin: AppendOrigin,
+        now_ms: int,
+        log_append_time: int = NO_TIMESTAMP,
+    ) -> AppendInfo:
+        outline = table.outline()
+        if outline.has_producer and origin is not AppendOrigin.COMMIT:
+            repeated = self._log.producer_state(now_ms).check(
+                buffer, table, origin=origin, now_ms=now_ms
+            )
+            if repeated is not None:
+                return AppendInfo.of_repeated(repeated, leader_epoch=self.leader_epoch)
+        with self._session.changing:
+            self._log.append(buffer, table, outline, now_ms=now_ms)
+            self._session.sync_if_due(now_ms)
+        return AppendInfo.of(outline, log_append_time=log_append_time)
+
+    # ---- roll --------------------------------------------------------------------------------
+    def roll(self) -> int:
+        """Close the active segment, start a new one at the log end, return its base offset."""
+        with self._session.guard(), self._session.writing:
+            with self._session.changing:
+                self._log.roll(self._log.log_end_offset, self._clock.now_ms())
+            return self._log.segments.active.base_offset
+
+    # ---- flush -------------------------------------------------------------------------------
+    def flush(self) -> None:
+        """Make everything appended so far durable.
+
+        Raises:
+            PoisonedError: The disk refused; nothing this handle says can be believed any more.
+        """
+        with self._session.guard(), self._session.writing:
+            self._session.sync(self._clock.now_ms())
+            self._session.checkpoint()
+
+    def sync(self) -> None:
+        """Flush, but leave it to the caller to write the recovery points of many partitions."""
+        with self._session.guard(), self._session.writing:
+            self._session.sync_records(self._clock.now_ms())
+
+    # ---- read --------------------------------------------------------------------------------
+    def read(
+        self,
+        offset: int,
+        max_bytes: int = 1 << 20,
+        *,
+        isolation: str | IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> FetchInfo:
+        """Read whole batches from the one that holds `offset` on: one read, and not all there is.
+
+        It ends after about `max_bytes`, and at the end of a segment; `next_offset` of what it
+        returns says where. `records` iterates over everything.
+
+        Args:
+            offset: The first offset wanted; the log end itself gives nothing.
+            max_bytes: About how much; the first batch comes whole however large it is.
+            isolation: Read to the high watermark, or to the last stable offset and without
+                aborted transactions; a level or its name.
+
+        Returns:
+            The batches, checked.
+
+        Raises:
+            InvalidRequestError: The handle is closed, or no isolation level has this name.
+            OffsetOutOfRangeError: Below the log start or above the log end.
+            CorruptRecordError: A batch is damaged; names file, position and offset.
+
+        Source: UnifiedLog.read.
+        """
+        self._session.check_open()
+        level = IsolationLevel.of(isolation)
+        if offset >= self.log_end_offset:
+            self._learn()
+        try:
+            return self._fetch(offset, max_bytes, level)
+        except FileMissingError:  # compaction replaced it before this handle first opened it
+            self.catch_up()
+            return self._fetch(offset, max_bytes, level)
+        self.catch_up()
+        return self._fetch(offset, max_bytes, level)
+
+    def _fetch(self, offset: int, max_bytes: int, isolation: IsolationLevel) -> FetchInfo:
+        committed = isolation is IsolationLevel.READ_COMMITTED
+        end, high = self.log_end_offset, self.high_watermark
+        stable = self.last_stable_offset if committed else end
+        return fetch(
+            self._log.segments,
+            offset,
+            bounds=Bounds(self.log_start_offset, end, high, stable),
+            upper=stable if committed else high,
+            max_bytes=max_bytes,
+            is_committed=committed,
+            max_decompressed=self.config.readable_decompressed_bytes,
+        )
+
+    def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:
+        """Return the first record whose timestamp is at least `timestamp`, None where none is.
+
+        Args:
+            timestamp: Milliseconds since 1970.
+
+        Source: UnifiedLog.fetchOffsetByTimestamp.
+        """
+        self._session.check_open()
+        return offset_for_timestamp(self._log.segments, timestamp, self.log_start_offset)
+
+    # ---- roll, retain, compact, truncate -------------------------------------------------------
+    def raise_log_start(self, offset: int) -> None:
+        """Let the log begin at `offset`, or where it does if that is above; durable.
+
+        Segments below the log start stay until `drop_segments`.
+
+        Raises:
+            PoisonedError: An fsync failed; the log begins where it did.
+
+        Source: UnifiedLog.maybeIncrementLogStartOffset.
+        """
+        with self._changing():
+            self._session.raise_log_start(offset)
+
+    def drop_segments(self, end_offset: int) -> None:
+        """Delete the segments below `end_offset`, and let the log begin there; durable.
+
+        Args:
+            end_offset: A base offset of a segment, or the log end: then a new segment is started.
+
+        Raises:
+            StorageError: A file cannot be renamed; the next call finishes it.
+        """
+        with self._changing() as files:
+            now_ms = self._clock.now_ms()
+            if files.segments.active.base_offset < end_offset:
+                files.roll(files.log_end_offset, now_ms)
+            self._session.raise_log_start(end_offset)
+            files.drop_below(end_offset, now_ms)
+
+    def replace_segments(self, replaced: Sequence[Segment], by: Segment) -> None:
+        """Put a cleaned segment, synced, in the place of one or more sealed ones; durable.
+
+        Source: UnifiedLog.replaceSegments.
+        """
+        with self._changing() as files:
+            files.replace(replaced, by, self._clock.now_ms())
+
+    def truncate_undecided(self, offset: int) -> bool:
+        """Truncate the log to `offset` unless decided commits reach above it.
+
+        Batches go whole, so the log may end below `offset` then: where its last batch does. (A
+        running broker keeps `offset` for its log end until it restarts.) A log that is truncated
+        below its start begins at `offset` from then on.
+
+        Args:
+            offset: No record from here on stays; at or above the log end nothing is removed.
+
+        Returns:
+            False where decided commits would bring back what was removed; nothing was changed.
+
+        Source: UnifiedLog.truncateTo.
+        """
+        with self._session.guard(), self._session.writing:
+            if self._decided.end_offset() > offset:
+                return False
+            # Retired decisions have lost their names, but maybe not durably: one that no ledger
+            # knows would come back to a log that ends below it.
+            self._decided.sync()
+            self._session.truncate(offset)
+            return True
+
+    # ---- close ---------------------------------------------------------------------------------
+    def seal(self) -> None:
+        """Sync, write final index entries and a producer snapshot, as a clean shutdown does."""
+        with self._changing() as files:
+            files.seal(self._clock.now_ms())
+
+    def close(self) -> None:
+        """Make everything durable, leave the marks the next opening wants, release the files."""
+        is_in_order = False
+        try:
+            if not self._session.is_closed:
+                is_in_order = self._session.close(self._leave_in_order)
+        finally:
+            self._leave(in_order=is_in_order)
+
+    def _leave(self, *, in_order: bool) -> None:
+        """Release the files; `in_order`: everything is durable and the marks are left."""
+        self._log.close()
+
+    def _leave_in_order(self) -> None:
+        """Sync, snapshot the producers and write the recovery point, all of it up to the end."""
+        gone = (FileMissingError, UnknownTopicError)  # nothing is left of a deleted topic
+        with contextlib.suppress(*gone), self._session.guard(), self._session.writing:
+            self.seal()
+            self._session.checkpoint()
+
+    def __enter__(self: L) -> L:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        closed = " closed" if self._session.is_closed else ""
+        name = type(self).__name__
+        return f"<{name} {self.path} {self.log_start_offset}..{self.log_end_offset}{closed}>"
+
+
+def write_recovery_points(
+    logs: Iterable[Log], marks: RootMarks
+) -> dict[TopicPartition, StreamLogError]:
+    """Write the recovery points of partitions, a few hundred at once, under their locks.
+
+    Without the locks a partition that is truncated, or deleted, meanwhile would get a mark above
+    its end: records would be missed that nobody was promised.
+
+    Returns:
+        The partitions whose lock, or whose files, could not be had: theirs are not written.
+
+    Raises:
+        StreamLogError: The checkpoint cannot be written.
+    """
+    ordered = sorted(logs, key=lambda log: log.topic_partition)
+    failed: dict[TopicPartition, StreamLogError] = {}
+    at_once = max(1, min(LOCKED_AT_ONCE, open_files.limit // 2))
+    for first in range(0, len(ordered), at_once):
+        with contextlib.ExitStack() as held:
+            points: dict[TopicPartition, int] = {}
+            for log in ordered[first : first + at_once]:
+                try:
+                    held.enter_context(log.writing())
+                except StreamLogError as error:
+                    failed[log.topic_partition] = error
+                else:
+                    points[log.topic_partition] = log.recovery_point
+            if points:
+                marks.write_recovery_points(points)
+    return failed

@@ -1,0 +1,186 @@
+"""The settings in force for a topic: its own file over the root's over Kafka's defaults.
+
+A log root keeps both files below `.streamlog`; any other directory has neither.
+"""
+
+from typing import Final
+
+from streamlog.config.log_config import DEFAULT_MAX_DECOMPRESSED_BYTES, LogConfig
+from streamlog.config.properties import parse_properties
+from streamlog.config.server_config import ServerConfig
+from streamlog.config.settings import MAX_INT
+from streamlog.errors import (
+    CorruptDataError,
+    FileMissingError,
+    InvalidConfigError,
+    InvalidOptionError,
+    StorageError,
+)
+from streamlog.fs.api import FileSystem
+from streamlog.fs.files import read_file
+from streamlog.topic import parse_partition_directory
+
+__all__ = [
+    "STATE_DIRECTORY",
+    "ConfigFiles",
+    "check_decompressed_bytes",
+    "read_properties",
+    "read_server_config",
+    "read_topic_properties",
+    "readable_decompressed_bytes",
+    "server_properties_path",
+    "state_path",
+    "topic_of_properties",
+    "topic_properties_path",
+]
+
+STATE_DIRECTORY: Final = ".streamlog"
+_LONGEST_PART: Final = 200  # characters of a topic's name in one file name; NAME_MAX is 255
+_MAX_PROPERTIES_SIZE: Final = 1 << 20
+
+
+# ---- where the files lie -------------------------------------------------------------------
+def state_path(root: str, *names: str) -> str:
+    """Return a path below a root's `.streamlog`."""
+    return "/".join((root, STATE_DIRECTORY, *names))
+
+
+def server_properties_path(root: str) -> str:
+    """Return the path of a root's settings."""
+    return state_path(root, "server.properties")
+
+
+def topic_properties_path(root: str, topic: str) -> str:
+    """Return the path of a topic's settings; the topic exists once the file does.
+
+    A name of more than 200 characters is parted, for with `.properties` it would be too long for
+    a file: the first 200 and a `~` name a directory, the rest the file in it.
+    """
+    head, rest = topic[:_LONGEST_PART], topic[_LONGEST_PART:]
+    names = [f"{head}~", f"{rest}.properties"] if rest else [f"{head}.properties"]
+    return state_path(root, "topics", *names)
+
+
+def topic_of_properties(directory: str, name: str) -> str | None:
+    """Return the topic whose settings a file below `topics/` holds, None for other files.
+
+    Args:
+        directory: Empty, or the `HEAD~` it lies in.
+        name: The file's name.
+    """
+    head = directory.removesuffix("~")
+    topic = head + name.removesuffix(".properties")
+    is_one = name.endswith(".properties") and bool(head) == (len(topic) > _LONGEST_PART)
+    return topic if is_one and parse_partition_directory(f"{topic}-0") else None
+
+
+# ---- what they say --------------------------------------------------------------------------
+def read_server_config(fs: FileSystem, root: str) -> ServerConfig:
+    """Return a root's settings; Kafka's defaults where it is a foreign one.
+
+    Raises:
+        InvalidConfigError: A key or value that cannot be.
+        StorageError: The file cannot be read.
+    """
+    path = server_properties_path(root)
+    return ServerConfig.from_properties(read_properties(fs, path) or {}, path=path)
+
+
+def read_properties(fs: FileSystem, path: str) -> dict[str, str] | None:
+    """Return the keys and values of a `.properties` file, None where there is no file.
+
+    Raises:
+        InvalidConfigError: The file is not such a text.
+        StorageError: The file cannot be read.
+    """
+    try:
+        data = read_file(fs, path, max_size=_MAX_PROPERTIES_SIZE)
+    except FileMissingError:
+        return None
+    try:
+        return parse_properties(data.decode("utf-8"), path)
+    except UnicodeDecodeError as error:
+        raise InvalidConfigError(
+            "settings file is not UTF-8", path=path, position=error.start
+        ) from error
+
+
+def read_topic_properties(fs: FileSystem, root: str, topic: str) -> dict[str, str]:
+    """Return the settings that a topic has of its own; none in a foreign root.
+
+    Raises:
+        InvalidConfigError: The file cannot be understood.
+        StorageError: The file cannot be read.
+    """
+    return read_properties(fs, topic_properties_path(root, topic)) or {}
+
+
+class ConfigFiles:
+    """The settings in force for one topic, read again when a file changes.
+
+    Args:
+        fs: Where the root is.
+        root: The log root.
+        topic: The topic; it need not have a file.
+    """
+
+    __slots__ = ("_fs", "_paths", "_root", "_stamps", "_topic")
+
+    def __init__(self, fs: FileSystem, root: str, topic: str) -> None:
+        self._fs, self._root, self._topic = fs, root, topic
+        self._paths = (state_path(root, "server.properties"), topic_properties_path(root, topic))
+        self._stamps: list[tuple[int, int, int] | None] | None = None
+
+    def has_changed(self) -> bool:
+        """Tell whether a file is another one than at the last `load`; two `stat` calls."""
+        return self._stamps != self._look()
+
+    def load(self) -> LogConfig:
+        """Return the settings in force now.
+
+        Raises:
+            InvalidConfigError: A file has a key or value that cannot be.
+            StorageError: A file cannot be read.
+        """
+        stamps = self._look()
+        properties = read_topic_properties(self._fs, self._root, self._topic)
+        server = read_server_config(self._fs, self._root)
+        config = server.log_config(properties, path=self._paths[1])
+        self._stamps = stamps
+        return config
+
+    def _look(self) -> list[tuple[int, int, int] | None]:
+        stats = [self._fs.stat(path) for path in self._paths]
+        return [each and (each.mtime_ns, each.inode, each.size) for each in stats]
+
+
+def check_decompressed_bytes(limit: int) -> int:
+    """Return what a reader asks that a batch may decompress to, in bytes, if that can be.
+
+    Raises:
+        InvalidOptionError: It is not 1 to 2^31 - 1.
+    """
+    if not 1 <= limit <= MAX_INT:
+        raise InvalidOptionError(
+            "impossible limit of what a batch may decompress to",
+            got=limit,
+            expected=f"1 to {MAX_INT} bytes",
+        )
+    return limit
+
+
+def readable_decompressed_bytes(fs: FileSystem, root: str, topic: str) -> int:
+    """Return what a batch of a topic may decompress to when it is read, in bytes.
+
+    That is the topic's `streamlog.max.decompressed.bytes`, but no less than its default. Reading
+    needs no settings: those that cannot be understood count as none.
+
+    Args:
+        fs: Where the root is.
+        root: The log root, or any other directory: that has no settings.
+        topic: The topic.
+    """
+    try:
+        return ConfigFiles(fs, root, topic).load().readable_decompressed_bytes
+    except (InvalidConfigError, CorruptDataError, StorageError):
+        return DEFAULT_MAX_DECOMPRESSED_BYTES
