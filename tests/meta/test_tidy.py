@@ -42,7 +42,7 @@ STILL_SPELL_PATHS = {
     "streamlog/partition/checkpoints.py",
     "streamlog/partition/locks.py",
     "streamlog/root/planted.py",
-    "streamlog/root/roots.py",
+    "streamlog/partition/topic_config.py",
     "streamlog/arrow/subscription.py",
 }
 
