@@ -211,8 +211,9 @@ BUGS: Final = (
              ""),
     ), "pytest", ("tests/commits/test_half_done.py",)),
     Bug("39 a log start is written before the data below it is synced", (
-        Edit("streamlog.maintenance.retention",
-             "            files.sync(clock.now_ms())\n", "            pass\n"),
+        Edit("streamlog.partition.session",
+             "                log.sync(self._clock.now_ms())\n",
+             "                pass\n"),
     ), "crashes", ("commit", "delete records")),
     Bug("40 an offset lost in a power cut counts as damage", (
         Edit("streamlog.segment.search", "    if size >= LOG_OVERHEAD:\n", "    if size > 0:\n"),
