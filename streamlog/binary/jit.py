@@ -49,7 +49,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 SHARED_SOURCES: Final = (
     "binary/*.py",
     "*/*kernels.py",
-    "records/*layout.py",
+    "*/*layout.py",
     "records/slot.py",
     "records/table.py",
 )

@@ -21,7 +21,7 @@ import lz4.frame
 from streamlog.binary.arrays import Buffer
 from streamlog.errors import CorruptRecordError, LimitExceededError
 
-__all__ = ["compress", "decompress", "header_checksum"]
+__all__ = ["compress", "decompress", "header_checksum", "with_right_checksum"]
 
 MAGIC: Final = b"\x04\x22\x4d\x18"
 MIN_HEADER: Final = len(MAGIC) + 3  # FLG, BD, HC
@@ -133,3 +133,24 @@ def _check_header(view: memoryview) -> Buffer:
     descriptor = bytes((flags & ~(CONTENT_SIZE | CONTENT_CHECKSUM), block))
     header = MAGIC + descriptor + bytes((header_checksum(descriptor),))
     return header + bytes(view[end + 1 :])
+
+
+_FLAGS_PLACE: Final = len(MAGIC)
+_CHECKSUM_PLACE: Final = len(MAGIC) + 2  # behind FLG and BD, where there is no content size
+
+
+def with_right_checksum(frame: Buffer) -> Buffer:
+    """Return a frame of v0 as one that any reader takes; what is no frame comes back as it is."""
+    place = _checksum_place(frame)
+    if len(frame) <= place:
+        return frame
+    return _with_checksum(frame, place, header_checksum(bytes(frame[_FLAGS_PLACE:place])))
+
+
+def _checksum_place(frame: Buffer) -> int:
+    has_size = len(frame) > _FLAGS_PLACE and frame[_FLAGS_PLACE] & CONTENT_SIZE
+    return _CHECKSUM_PLACE + (CONTENT_SIZE_BYTES if has_size else 0)
+
+
+def _with_checksum(frame: Buffer, place: int, checksum: int) -> bytes:
+    return b"".join((frame[:place], bytes((checksum,)), frame[place + 1 :]))

@@ -27,8 +27,7 @@ from streamlog.records.layout import (
 )
 from streamlog.records.record import CompressionType
 from streamlog.segment.file_records import FileRecords
-from streamlog.segment.search import find_sound, fits_checksum
-from streamlog.segment.walk import Place
+from streamlog.segment.walk import Place, find_sound, fits_checksum
 
 __all__ = ["LogEnd", "LogWalk", "Neighbours", "Run"]
 

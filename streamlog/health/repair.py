@@ -40,6 +40,7 @@ from streamlog.root.partition_log import PartitionLog
 from streamlog.root.planted import refuse_planted
 from streamlog.root.roots import is_our_root, read_server_config, state_path
 from streamlog.root.topics import find_partitions
+from streamlog.segment.copies import skip_damage
 from streamlog.segment.file_records import FileRecords
 from streamlog.segment.filenames import (
     FileSuffix,
@@ -50,7 +51,6 @@ from streamlog.segment.filenames import (
     parse_segment_file_name,
 )
 from streamlog.segment.recovery import nothing_known
-from streamlog.segment.sound_copy import skip_damage
 from streamlog.segment.walk import how_to_go_on
 from streamlog.topic import TopicPartition
 

@@ -22,16 +22,18 @@ and is stricter: offsets must be sane, or a damaged header would poison whatever
 
 import struct
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.binary.arrays import Buffer, as_source
-from streamlog.binary.crc import crc32c
+from streamlog.binary.crc import crc32, crc32c
 from streamlog.config.log_config import DEFAULT_MAX_DECOMPRESSED_BYTES
 from streamlog.errors import CorruptRecordError
 from streamlog.records import plain_headers
+from streamlog.records.columns import RecordColumns
 from streamlog.records.decode import decode_columns
 from streamlog.records.layout import (
     ATTRIBUTES_OFFSET,
@@ -49,30 +51,55 @@ from streamlog.records.layout import (
     MIN_BATCH_LENGTH,
     MIN_INT64,
     MIN_LEGACY_LENGTH,
+    NO_PARTITION_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
     NO_SEQUENCE,
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
 )
 from streamlog.records.legacy import find_bad_message
-from streamlog.records.legacy_batch import LegacyRecordBatch
-from streamlog.records.plain_headers import compiled
+from streamlog.records.legacy_layout import MAGIC_V0, MESSAGE_ATTRIBUTES_OFFSET
+from streamlog.records.plain_headers import (
+    FEW,
+    MIN_LENGTHS,
+    compiled,
+    header_loops,
+    numba_is_loaded,
+    read_message_header,
+)
 from streamlog.records.record import CompressionType, Record, TimestampType
-from streamlog.records.table import WIDTH, BatchTable, ScanStop
+from streamlog.records.slot import OUT_OF_ROOM
+from streamlog.records.table import (
+    CRC,
+    LAST_OFFSET,
+    MAGIC,
+    MAX_TIMESTAMP,
+    WIDTH,
+    BatchTable,
+    ScanStop,
+)
 
 __all__ = [
+    "PIECE_SIZE",
     "BatchScan",
+    "BatchScanner",
     "BatchTable",
+    "CheckedScan",
     "LegacyRecordBatch",
     "RecordBatch",
     "ScanStop",
     "batch_of",
     "check_crc",
+    "claimed_size",
     "increment_sequence",
     "is_legacy",
     "read_batches",
     "scan_batches",
 ]
 
+PIECE_SIZE: Final = 1 << 20  # bytes to read at a time
+_ROWS: Final = 1024  # of a scanner's table at first; those that stay empty cost nothing
 LENGTH: Final = struct.Struct(">i")
 MAX_LENGTH: Final = MAX_INT32 - LOG_OVERHEAD
 INT32_SPAN: Final = 1 << 32
@@ -101,9 +128,9 @@ def scan_batches(buffer: Buffer) -> BatchScan:
     Source: FileLogInputStream.nextBatch.
     """
     source = as_source(buffer)
-    if not plain_headers.numba_is_loaded():
-        rows, why, size = plain_headers.scan_batches(memoryview(source), plain_headers.FEW)
-        if len(rows) < plain_headers.FEW:
+    if not numba_is_loaded():
+        rows, why, size = plain_headers.scan_batches(memoryview(source), FEW)
+        if len(rows) < FEW:
             return BatchScan(BatchTable(np.array(rows, np.int64).reshape(-1, WIDTH)), why, size)
     scan = _scan_run(source)
     tables, consumed = [scan.table], scan.consumed
@@ -122,7 +149,7 @@ def is_legacy(source: NDArray[np.uint8]) -> bool:
 
 def _scan_run(source: NDArray[np.uint8]) -> BatchScan:
     """Find the batches at the front that are of v2, or the messages that are older."""
-    kernels = compiled("legacy_header_kernels" if is_legacy(source) else "batch_kernels")
+    kernels = compiled("legacy_kernels" if is_legacy(source) else "batch_kernels")
     fields = np.empty((kernels.count_batches(source), WIDTH), np.int64)
     counts = np.zeros(2, np.int64)
     stop = kernels.scan_batches(source, fields, counts)
@@ -153,7 +180,7 @@ def check_crc(buffer: Buffer, table: BatchTable) -> int:
 
 
 def _find_bad_batch(source: NDArray[np.uint8], table: BatchTable) -> int:
-    loops = plain_headers.header_loops(len(table))
+    loops = header_loops(len(table))
     bad: int = loops.find_bad_checksum(source, table.fields)
     return bad
 
@@ -368,6 +395,148 @@ class RecordBatch:
         )
 
 
+class LegacyRecordBatch:
+    """One message of v0 or v1: an immutable view of its bytes, with the names of `RecordBatch`.
+
+    What the formats do not have reads as "none". A compressed one holds many records, and only
+    they say what its first offset is.
+
+    Args:
+        buffer: Exactly one message; its length field has been checked against its size.
+        path: The file it comes from, for messages.
+        position: Where in that file, for messages.
+
+    Source: org.apache.kafka.common.record.AbstractLegacyRecordBatch.
+    """
+
+    partition_leader_epoch: Final = NO_PARTITION_LEADER_EPOCH
+    producer_id: Final = NO_PRODUCER_ID
+    producer_epoch: Final = NO_PRODUCER_EPOCH
+    base_sequence: Final = NO_SEQUENCE
+    last_sequence: Final = NO_SEQUENCE
+    is_transactional: Final = False
+    is_control: Final = False
+    delete_horizon_ms: Final = None
+    count: Final = None
+
+    def __init__(self, buffer: Buffer, *, path: str | None = None, position: int = 0) -> None:
+        self.buffer: Final = memoryview(buffer).cast("B").toreadonly()
+        self._path = path
+        self._position = position
+        header = read_message_header(self.buffer, 0, len(self.buffer))
+        self.last_offset: Final = header[LAST_OFFSET]
+        self.magic: Final = header[MAGIC]
+        self.crc: Final = header[CRC]
+        self.max_timestamp: Final = header[MAX_TIMESTAMP]
+        self.attributes: Final = self.buffer[MESSAGE_ATTRIBUTES_OFFSET]
+        self._table = BatchTable(np.array([header], np.int64))
+
+    def __repr__(self) -> str:
+        return (
+            f"LegacyRecordBatch(v{self.magic}, up to offset {self.last_offset}, "
+            f"{self.compression_type.name.lower()}, {self.size} bytes)"
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes, LOG_OVERHEAD included."""
+        return len(self.buffer)
+
+    @cached_property
+    def base_offset(self) -> int:
+        """Offset of the first record.
+
+        Raises:
+            CorruptRecordError: The message is compressed, and what is in it is damaged.
+            LimitExceededError: It decompresses to more than is ever read.
+        """
+        if not self.attributes & COMPRESSION_MASK:
+            return self.last_offset
+        return int(self._columns(DEFAULT_MAX_DECOMPRESSED_BYTES, ()).offset[0])
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the message."""
+        return self.last_offset + 1
+
+    @property
+    def compression_type(self) -> CompressionType:
+        """The codec of the records.
+
+        Raises:
+            CorruptRecordError: The bits name no codec.
+        """
+        bits = self.attributes & COMPRESSION_MASK
+        if bits > CompressionType.ZSTD:
+            raise CorruptRecordError(
+                "unknown compression codec",
+                path=self._path,
+                position=self._position,
+                offset=self.last_offset,
+                got=bits,
+                expected="0 to 3",
+            )
+        return CompressionType(bits)
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        """Who set the timestamps; v0 has none."""
+        if self.magic == MAGIC_V0:
+            return TimestampType.NO_TIMESTAMP_TYPE
+        if self.attributes & TIMESTAMP_TYPE_MASK:
+            return TimestampType.LOG_APPEND_TIME
+        return TimestampType.CREATE_TIME
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the stored checksum is that of the bytes."""
+        return crc32(self.buffer[MAGIC_OFFSET:]) == self.crc
+
+    def check(self) -> None:
+        """Make sure that the bytes are those that were written.
+
+        Raises:
+            CorruptRecordError: The checksum says otherwise.
+        """
+        computed = crc32(self.buffer[MAGIC_OFFSET:])
+        if computed != self.crc:
+            raise CorruptRecordError(
+                "message has a wrong checksum",
+                path=self._path,
+                position=self._position,
+                offset=self.last_offset,
+                got=f"{self.crc:#010x}",
+                expected=f"{computed:#010x}",
+            )
+
+    def records(
+        self, *, max_decompressed: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+    ) -> Iterator[Record]:
+        """Yield the records.
+
+        Args:
+            max_decompressed: The most bytes they may decompress to.
+
+        Raises:
+            CorruptRecordError: A record's structure is wrong.
+            LimitExceededError: They decompress to more than allowed.
+        """
+        return self._columns(max_decompressed, ("key", "value")).records()
+
+    def _columns(self, max_decompressed: int, columns: tuple[str, ...]) -> RecordColumns:
+        return decode_columns(
+            self.buffer,
+            self._table,
+            columns=columns,
+            start_offset=MIN_INT64,
+            end_offset=MAX_INT64,
+            max_decompressed=max_decompressed,
+            path=self._path,
+            position=self._position,
+        )
+
+
+# ---- batches one at a time ----------------------------------------------------------------------
 def read_batches(
     buffer: Buffer, *, path: str | None = None, position: int = 0
 ) -> Iterator[RecordBatch | LegacyRecordBatch]:
@@ -401,7 +570,7 @@ def read_batches(
             )
         if length > len(view) - start - LOG_OVERHEAD:
             return
-        if length < plain_headers.MIN_LENGTHS[magic]:
+        if length < MIN_LENGTHS[magic]:
             raise _bad_length(length, path, where)
         yield batch_of(view[start:][: LOG_OVERHEAD + length], path=path, position=where)
         start += LOG_OVERHEAD + length
@@ -427,3 +596,81 @@ def _bad_length(length: int, path: str | None, position: int) -> CorruptRecordEr
 
 def _wrap_int64(value: int) -> int:
     return (value + (1 << 63)) % INT64_SPAN - (1 << 63)
+
+
+# ---- a buffer that is being filled --------------------------------------------------------------
+class CheckedScan(NamedTuple):
+    """A scan, and how many of the batches at its front have the right checksum."""
+
+    scan: BatchScan
+    sound: int
+
+
+class BatchScanner:
+    """Finds and checks the whole batches at the front of a buffer that is being filled.
+
+    The result equals that of `scan_batches` and `check_crc` on the whole buffer. A piece of up to
+    a MiB is still in the processor's cache from the system's copy when its checksums are compared;
+    reading megabytes first and checking afterwards fetches each byte from memory once more, which
+    takes as long as the checksum itself.
+
+    Args:
+        buffer: uint8[n]; what is in it is not trusted.
+    """
+
+    __slots__ = ("_fields", "_source", "_state", "_stop")
+
+    def __init__(self, buffer: NDArray[np.uint8]) -> None:
+        self._source = as_source(buffer)
+        self._fields = np.empty((_ROWS, WIDTH), np.int64)  # the first of them are filled
+        self._state = np.zeros(4, np.int64)  # see the kernel `scan_sound`
+        self._stop: int = ScanStop.END
+
+    def go_on(self, filled: int) -> bool:
+        """Look at the batches that are whole, now that the first `filled` bytes are there.
+
+        Returns:
+            Whether another batch can come to be whole in what the buffer has room for.
+        """
+        source = self._source[:filled]
+        if numba_is_loaded():
+            self._scan_current(source)
+        if self._stop == ScanStop.BAD_MAGIC or not numba_is_loaded():
+            self._scan_any(source)
+        if self._stop > ScanStop.PARTIAL:
+            return False
+        return int(self._state[3]) <= len(self._source)
+
+    def _scan_current(self, source: NDArray[np.uint8]) -> None:
+        scan_sound = compiled("batch_kernels").scan_sound
+        self._stop = scan_sound(source, self._fields, self._state)
+        while self._stop == OUT_OF_ROOM:
+            spare = np.empty((len(self._fields) + _ROWS, WIDTH), np.int64)
+            self._fields = np.concatenate((self._fields, spare))
+            self._stop = scan_sound(source, self._fields, self._state)
+
+    def _scan_any(self, source: NDArray[np.uint8]) -> None:
+        count, sound, position, _ = self._state.tolist()
+        scan = scan_batches(source[position:])
+        table = scan.table.moved(position)
+        if sound == count:
+            sound += check_crc(source, table)
+        self._fields = np.concatenate((self._fields[:count], table.fields))
+        position += scan.consumed
+        wanted = position + claimed_size(source[position:])
+        self._state[:] = count + len(table), sound, position, wanted
+        self._stop = scan.stop
+
+    def finish(self) -> CheckedScan:
+        """Return what was found."""
+        count, sound, consumed, _ = self._state.tolist()
+        table = BatchTable(self._fields[:count])
+        return CheckedScan(BatchScan(table, ScanStop(self._stop), consumed), sound)
+
+
+def claimed_size(buffer: NDArray[np.uint8]) -> int:
+    """Return how many bytes the batch at the front says it has, 0 where that cannot be read."""
+    if len(buffer) < LOG_OVERHEAD:
+        return 0
+    length = int.from_bytes(buffer[LENGTH_OFFSET:LOG_OVERHEAD].tobytes(), "big", signed=True)
+    return LOG_OVERHEAD + length

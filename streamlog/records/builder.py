@@ -19,8 +19,7 @@ from streamlog.errors import (
     InvalidTimestampError,
     MessageTooLargeError,
 )
-from streamlog.records.column_arrays import InputArrays, input_arrays
-from streamlog.records.columns import InputColumns, RecordColumns
+from streamlog.records.columns import InputArrays, InputColumns, RecordColumns, input_arrays
 from streamlog.records.layout import (
     ATTRIBUTES_OFFSET,
     BATCH_HEADER,

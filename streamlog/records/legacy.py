@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.binary import lz4_v0
+from streamlog.binary import lz4_frame
 from streamlog.binary.arrays import Buffer, as_source
 from streamlog.binary.compression import LZ4, NONE
 from streamlog.binary.crc import crc32
@@ -57,7 +57,7 @@ def find_bad_message(buffer: Buffer, table: BatchTable) -> int:
     Source: LegacyRecord.isValid.
     """
     if numba_is_loaded() or len(table) > FEW:
-        from streamlog.records.legacy_header_kernels import find_bad_checksum
+        from streamlog.records.legacy_kernels import find_bad_checksum
 
         return find_bad_checksum(as_source(buffer), table.fields)
     view = memoryview(buffer)
@@ -133,7 +133,7 @@ def _decompress(
         codec, where = int(codecs[row]), int(table.position[row])
         part: Buffer = source[start:end]
         if codec == LZ4 and table.magic[row] == m.MAGIC_V0:
-            part = lz4_v0.with_right_checksum(part)
+            part = lz4_frame.with_right_checksum(part)
         offset = int(table.last_offset[row])
         part = inflate(codec, part, max_decompressed=max_size, position=where, offset=offset)
         spans[row, :2] = filled, filled + len(part)

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from streamlog.binary.arrays import as_source
 from streamlog.errors import InvalidPartitionsError, InvalidRequestError
-from streamlog.records.column_arrays import column_arrays
-from streamlog.records.columns import BinaryColumn
+from streamlog.records.columns import BinaryColumn, column_arrays
 from streamlog.records.slot import OK
 
 __all__ = ["NO_PARTITION", "StickyPartitioner", "murmur2", "partition_for_keys"]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from streamlog.binary.jit import kernel
 from streamlog.records.batch_kernels import END, check_batch, crc_of_batch, read_header
-from streamlog.records.kernels import can_hold
+from streamlog.records.kernels import can_hold, read_record
 from streamlog.records.layout import (
     COMPRESSION_MASK,
     MIN_RECORD_SIZE,
@@ -17,7 +17,6 @@ from streamlog.records.layout import (
     TIMESTAMP_TYPE_MASK,
 )
 from streamlog.records.record import NO_TIMESTAMP
-from streamlog.records.record_kernels import read_record
 from streamlog.records.slot import (
     ALL_ATTRIBUTES,
     BAD_CHECKSUM,

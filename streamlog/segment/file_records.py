@@ -13,6 +13,7 @@ that it is let go (`streamlog.fs.open_files`): then it is opened again, or found
 
 import contextlib
 import os
+import struct
 from collections.abc import Iterator
 from threading import Lock
 from typing import Final, NamedTuple
@@ -30,24 +31,37 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import File, FileStat, FileSystem, OpenMode
 from streamlog.fs.open_files import open_files
-from streamlog.records.batch import BatchScan, ScanStop
+from streamlog.records.batch import PIECE_SIZE, BatchScan, BatchScanner, ScanStop, claimed_size
 from streamlog.records.layout import (
+    CURRENT_MAGIC,
     HEADER_SIZE_UP_TO_MAGIC,
+    LAST_OFFSET_DELTA_OFFSET,
+    LOG_OVERHEAD,
     MAX_INT32,
+    MAX_INT64,
+    RECORD_BATCH_OVERHEAD,
 )
 from streamlog.records.legacy_layout import MIN_MESSAGE_SIZE
-from streamlog.records.scanner import PIECE_SIZE, BatchScanner, claimed_size
-from streamlog.segment.header_walk import walk
+from streamlog.records.plain_headers import FEW, MIN_LENGTHS, numba_is_loaded
 from streamlog.segment.offset_index import IndexEntry
-from streamlog.segment.walk_layout import CONTINUE, FOUND, NO_PROMISE, UNSOUND
+from streamlog.segment.walk_layout import (
+    CONTINUE,
+    FOUND,
+    NO_PROMISE,
+    UNSOUND,
+    WALK_PROMISED,
+    WALK_WIDTH,
+)
 
 __all__ = [
     "CHUNK_SIZE",
     "MAX_SEGMENT_SIZE",
     "Chunk",
     "FileRecords",
-    "TimestampAndOffset",
+    "HeaderWalk",
     "OffsetPosition",
+    "TimestampAndOffset",
+    "walk_to",
 ]
 
 CHUNK_SIZE: Final = 4 << 20
@@ -238,7 +252,9 @@ class FileRecords:
         position = start
         while end - position >= MIN_MESSAGE_SIZE:
             probe = self.file.pread(min(_PROBE_SIZE, end - position), position)
-            status, passed, promised, base_offset, last_offset, size = walk(probe, offset, promised)
+            status, passed, promised, base_offset, last_offset, size = walk_to(
+                probe, offset, promised
+            )
             position += passed
             if status == FOUND:
                 if size > end - position:
@@ -376,3 +392,73 @@ class FileRecords:
             file, self._file = self._file, None
         if file is not None:
             file.close()
+
+
+_PREFIX: Final = struct.Struct(">qiiB")  # base offset, length, epoch or CRC-32, magic
+_DELTA: Final = struct.Struct(">i")
+
+
+class HeaderWalk(NamedTuple):
+    """How a walk ended.
+
+    Attributes:
+        status: FOUND, CONTINUE, UNSOUND or ENTRY_MISSED.
+        position: Of the batch it ended at, or where to go on; relative to the buffer.
+        promised: The promise that is still open, or NO_PROMISE.
+        base_offset: Of the batch that was found, as the next two; of a compressed message of v0
+            or v1 its last offset.
+        last_offset: Its last offset.
+        size: Its bytes.
+    """
+
+    status: int
+    position: int
+    promised: int
+    base_offset: int = -1
+    last_offset: int = -1
+    size: int = 0
+
+
+def walk_to(buffer: bytes, offset: int, promised: int) -> HeaderWalk:
+    """Walk to the first batch that reaches `offset`.
+
+    Args:
+        buffer: Begins at a batch; nothing in it is trusted.
+        offset: The offset that is looked for.
+        promised: The last offset that an index entry promised for a batch on the way.
+    """
+    # Batches of some size have an index entry each; then the first header decides.
+    found = _walk_few(buffer, offset, promised, most=1 if numba_is_loaded() else FEW)
+    if found is not None:
+        return found
+    from streamlog.segment import kernels
+
+    state = np.zeros(WALK_WIDTH, np.int64)
+    state[WALK_PROMISED] = promised
+    status = kernels.find_batch(np.frombuffer(buffer, np.uint8), offset, state)
+    return HeaderWalk(status, *state.tolist())
+
+
+def _walk_few(buffer: bytes, offset: int, promised: int, *, most: int) -> HeaderWalk | None:
+    """Walk over up to `most` sound headers without numba; None: that does not decide."""
+    position = 0
+    for _ in range(most):
+        left = len(buffer) - position
+        if left < MIN_MESSAGE_SIZE:
+            return HeaderWalk(CONTINUE, position, promised)
+        base, length, _, magic = _PREFIX.unpack_from(buffer, position)
+        delta = 0
+        if magic == CURRENT_MAGIC:
+            if left < RECORD_BATCH_OVERHEAD:
+                return HeaderWalk(CONTINUE, position, promised)
+            (delta,) = _DELTA.unpack_from(buffer, position + LAST_OFFSET_DELTA_OFFSET)
+        last, size = base + delta, LOG_OVERHEAD + length
+        if magic > CURRENT_MAGIC or length < MIN_LENGTHS[magic]:
+            return None
+        if base < 0 or delta < 0 or last > MAX_INT64 or last > promised != NO_PROMISE:
+            return None
+        promised = NO_PROMISE if last == promised else promised
+        if last >= offset:
+            return HeaderWalk(FOUND, position, promised, base, last, size)
+        position += size
+    return None

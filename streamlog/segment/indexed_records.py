@@ -27,12 +27,15 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.records.batch import BatchTable, check_crc
+from streamlog.records.columns import RecordColumns
+from streamlog.records.decode import decode_columns
 from streamlog.records.layout import MAX_INT32, RECORD_BATCH_OVERHEAD
 from streamlog.records.plain_headers import max_timestamp_of
 from streamlog.records.record import NO_TIMESTAMP
 from streamlog.records.table import LAST_OFFSET, LEADER_EPOCH, POSITION, SIZE
 from streamlog.segment.file_records import (
     MAX_SEGMENT_SIZE,
+    Chunk,
     FileRecords,
     OffsetPosition,
     TimestampAndOffset,
@@ -41,12 +44,17 @@ from streamlog.segment.filenames import FileSuffix, SegmentSuffix, segment_file_
 from streamlog.segment.index_file import IndexFile
 from streamlog.segment.indexes import NO_OFFSET, IndexState, SegmentIndexes
 from streamlog.segment.offset_index import IndexEntry
-from streamlog.segment.record_times import SEARCH_SIZE, first_of, largest_from
-from streamlog.segment.search import find_sound
 from streamlog.segment.time_index import TimestampOffset
-from streamlog.segment.walk import Place, count_in_order, unsound, walk_headers
+from streamlog.segment.walk import (
+    Place,
+    count_in_order,
+    find_sound,
+    sound_chunks,
+    unsound,
+    walk_headers,
+)
 
-__all__ = ["IndexedRecords"]
+__all__ = ["SEARCH_SIZE", "IndexedRecords", "first_of", "largest_from"]
 
 _logger = logging.getLogger(__name__)
 
@@ -491,3 +499,79 @@ class IndexedRecords:
         self.records.close()
         if self._indexes is not None:
             self._indexes.close()
+
+
+SEARCH_SIZE: Final = 128 << 10  # a search by time ends some batches behind its index entry
+
+
+def first_of(
+    batch: BatchTable,
+    chunk: Chunk,
+    timestamp: int,
+    start_offset: int,
+    *,
+    path: str,
+    max_decompressed: int,
+) -> TimestampAndOffset | None:
+    """Find the first record of a batch, from an offset on, that is not older than a time.
+
+    Args:
+        batch: The batch alone.
+        chunk: Where it lies.
+        timestamp: Milliseconds since 1970.
+        start_offset: Records below it do not count.
+        path: The file, for messages.
+        max_decompressed: The most bytes that a batch may decompress to.
+
+    Raises:
+        CorruptRecordError: Its checksum is right and its structure is not.
+    """
+    records = _decoded(batch, chunk, start_offset, path, max_decompressed)
+    hits = np.flatnonzero(records.timestamp >= timestamp)
+    if not hits.size:
+        return None
+    at = int(hits[0])
+    epoch = int(batch.leader_epoch[0])
+    return TimestampAndOffset(int(records.offset[at]), int(records.timestamp[at]), epoch)
+
+
+def largest_from(
+    records: FileRecords, position: int, end: int, start_offset: int, *, max_decompressed: int
+) -> int:
+    """Return the largest timestamp of the records from an offset on, -1 for none.
+
+    Args:
+        records: The log file.
+        position: Where the batch of that offset begins; it may hold earlier records, too.
+        end: Where the sound batches end.
+        start_offset: The offset.
+        max_decompressed: The most bytes that a batch may decompress to.
+
+    Raises:
+        CorruptRecordError: Something on the way is no sound batch.
+    """
+    largest = NO_TIMESTAMP
+    for chunk in sound_chunks(records, position, end, chunk_size=SEARCH_SIZE):
+        table = chunk.scan.table
+        if chunk.position == position:
+            one = table.slice(0, 1)
+            first = _decoded(one, chunk, start_offset, records.path, max_decompressed)
+            largest = int(first.timestamp.max(initial=NO_TIMESTAMP))
+            table = table.slice(1, len(table))
+        largest = max(largest, int(table.max_timestamp.max(initial=NO_TIMESTAMP)))
+    return largest
+
+
+def _decoded(
+    batch: BatchTable, chunk: Chunk, start_offset: int, path: str, max_decompressed: int
+) -> RecordColumns:
+    return decode_columns(
+        chunk.buffer,
+        batch,
+        columns=frozenset(),
+        start_offset=start_offset,
+        drop_control=False,
+        max_decompressed=max_decompressed,
+        path=path,
+        position=chunk.position,
+    )

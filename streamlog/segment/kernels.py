@@ -25,7 +25,7 @@ from streamlog.records.layout import (
     NO_PARTITION_LEADER_EPOCH,
     RECORD_BATCH_OVERHEAD,
 )
-from streamlog.records.legacy_header_kernels import int32_at
+from streamlog.records.legacy_kernels import int32_at
 from streamlog.records.legacy_layout import (
     MAGIC_V0,
     MAGIC_V1,

@@ -7,28 +7,202 @@ segment opened for writing owns its files. Reading is safe from several threads,
 writes, and goes on after the files were renamed or removed.
 """
 
+import logging
+from enum import Enum
+
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.config.log_config import LogConfig
+from streamlog.errors import CorruptIndexError
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.records.batch import BatchTable
-from streamlog.records.layout import NO_PARTITION_LEADER_EPOCH, RECORD_BATCH_OVERHEAD
+from streamlog.records.layout import MAX_INT32, NO_PARTITION_LEADER_EPOCH, RECORD_BATCH_OVERHEAD
 from streamlog.records.plain_headers import max_timestamp_of
 from streamlog.records.table import BatchOutline
 from streamlog.segment import recovery
+from streamlog.segment.copies import replace_by_copy
 from streamlog.segment.file_records import Chunk, OffsetPosition, TimestampAndOffset
-from streamlog.segment.filenames import SegmentSuffix
-from streamlog.segment.fresh_copy import replace_by_copy
+from streamlog.segment.filenames import FileSuffix, SegmentSuffix, segment_file_name
+from streamlog.segment.index_file import IndexFile
 from streamlog.segment.indexed_records import IndexedRecords
 from streamlog.segment.offset_index import OffsetIndex
 from streamlog.segment.recovery import OnBatch, RecoveryReport, Restore, nothing_known
-from streamlog.segment.roll import RollReason, roll_reason
-from streamlog.segment.segment_files import SegmentFiles
 from streamlog.segment.time_index import TimeIndex
 from streamlog.segment.txn_index import AbortedTxn, TxnIndex, TxnSearch
 
-__all__ = ["RollReason", "Segment"]
+__all__ = ["RollReason", "Segment", "SegmentFiles", "roll_reason"]
+
+
+class RollReason(Enum):
+    """Why a segment must not take an append any more.
+
+    Source: LogSegment.shouldRoll.
+    """
+
+    SIZE = "segment.bytes"
+    TIME = "segment.ms"
+    OFFSET_INDEX_FULL = "offset index full"
+    TIME_INDEX_FULL = "time index full"
+    OFFSET_RANGE = "relative offset above 2**31 - 1"
+
+
+def roll_reason(
+    log: IndexedRecords,
+    append: BatchOutline,
+    *,
+    first_timestamp: int | None,
+    age_ms: int,
+    max_wait_ms: int,
+) -> RollReason | None:
+    """Tell why an append must go to a new segment; None where it may go to this one.
+
+    Args:
+        log: The segment's records and indexes.
+        append: What is to be appended.
+        first_timestamp: Largest timestamp of the segment's first batch, in ms; None: it is empty.
+        age_ms: How old the segment is; counts where the first batch has no timestamp.
+        max_wait_ms: How long the segment takes appends, jitter taken off.
+
+    Source: LogSegment.shouldRoll.
+    """
+    if log.size > log.config.effective_segment_bytes - append.size:
+        return RollReason.SIZE
+    if first_timestamp is not None:
+        has_timestamp = first_timestamp >= 0
+        waited = append.max_timestamp - first_timestamp
+        if (waited if has_timestamp else age_ms) > max_wait_ms:
+            return RollReason.TIME
+    indexes = log.indexes
+    if indexes.offset.is_full:
+        return RollReason.OFFSET_INDEX_FULL
+    if indexes.time.is_full:
+        return RollReason.TIME_INDEX_FULL
+    if not 0 <= append.last_offset - log.base_offset <= MAX_INT32:
+        return RollReason.OFFSET_RANGE
+    return None
+
+
+_logger = logging.getLogger(__name__)
+
+
+class SegmentFiles:
+    """The log file and its three indexes, as files.
+
+    Args:
+        fs: Where they lie.
+        directory: The partition's directory.
+        log: The log file and the two sparse indexes.
+        suffix: What stands behind the files' names.
+
+    Attributes:
+        is_dirty: Whether the log file may hold bytes that were not synced.
+        is_sealed: Whether the segment does not grow any more, so that its indexes are final.
+        names_changed: Whether the directory has to be synced.
+    """
+
+    __slots__ = (
+        "_directory",
+        "_fs",
+        "_log",
+        "_txn_index",
+        "_txn_index_is_loaded",
+        "is_dirty",
+        "is_sealed",
+        "names_changed",
+    )
+
+    def __init__(
+        self, fs: FileSystem, directory: str, log: IndexedRecords, suffix: SegmentSuffix
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._log = log
+        name = segment_file_name(log.base_offset, FileSuffix.TXN_INDEX, suffix)
+        self._txn_index = TxnIndex(fs, f"{directory}/{name}", log.base_offset)
+        self._txn_index_is_loaded = False
+        self.is_dirty = True
+        self.is_sealed = False
+        self.names_changed = False
+
+    # ---- the transaction index ---------------------------------------------------------------
+    @property
+    def txn_index(self) -> TxnIndex:
+        """The transaction index, loaded when first asked for.
+
+        Raises:
+            CorruptIndexError: Its file is damaged.
+        """
+        if not self._txn_index_is_loaded:
+            self._txn_index.load(log_size=self._log.records.file.stat().size)
+            self._txn_index_is_loaded = True
+        return self._txn_index
+
+    def reload_txn_index(self) -> None:
+        """Read the transaction index anew when it is next asked for."""
+        self._txn_index_is_loaded = False
+
+    def reset_txn_index(self) -> None:
+        """Have an empty transaction index, and no file of one."""
+        self._txn_index.reset()
+        self._txn_index_is_loaded = True
+
+    def forget_transactions(self, offset: int) -> None:
+        """Drop the aborted transactions whose markers were cut, those from `offset` on.
+
+        A damaged transaction index is left alone: readers are told as soon as they need it.
+        """
+        try:
+            self.txn_index.truncate_to(offset)
+        except CorruptIndexError as error:
+            _logger.warning("%s", error)
+
+    # ---- all files ---------------------------------------------------------------------------
+    def sync(self, *, leave_names: bool = False) -> None:
+        """Make the log durable, and what else must be; see `Segment.sync`."""
+        if self.is_dirty:
+            self._log.records.file.sync()
+        files = [self._txn_index.file]
+        if self.is_sealed:
+            files += self._log.index_files()
+        for file in files:
+            file.sync()
+            self.names_changed |= file.was_created
+            file.was_created = False
+        if not leave_names:
+            self.sync_names()
+        self.is_dirty = False
+
+    def sync_names(self, *, is_done: bool = False) -> None:
+        """Make the names of the files durable that were made since the last sync."""
+        if self.names_changed and not is_done:
+            self._fs.sync_directory(self._directory)
+        self.names_changed = False
+
+    def rename(self, old: SegmentSuffix, new: SegmentSuffix) -> None:
+        """Put another suffix behind the names; an index may be missing, the log may not."""
+        path = self._log.records.path
+        self._log.records.rename(path.removesuffix(old.value) + new.value)
+        for file in self._index_files():
+            file.rename(file.path.removesuffix(old.value) + new.value)
+
+    def remove(self) -> None:
+        """Remove all of them; what recovery kept aside stays."""
+        self._log.records.remove()
+        self.remove_indexes()
+
+    def remove_indexes(self) -> None:
+        """Remove the files of the indexes."""
+        for file in self._index_files():
+            file.remove()
+
+    def close(self) -> None:
+        """Release the handles; a later call opens them again."""
+        self._log.close()
+        self._txn_index.file.close()
+
+    def _index_files(self) -> list[IndexFile]:
+        return [*self._log.index_files(), self._txn_index.file]
 
 
 class Segment:
@@ -452,7 +626,7 @@ class Segment:
         return report
 
     def copy_afresh(self) -> None:
-        """Put a synced copy of the log file in its place; see `streamlog.segment.fresh_copy`.
+        """Put a synced copy of the log file in its place; see `streamlog.segment.copies`.
 
         Raises:
             CorruptRecordError: What is read now is not what was written; nothing was replaced.

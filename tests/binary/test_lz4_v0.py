@@ -2,8 +2,13 @@
 
 import pytest
 
-from streamlog.binary.lz4_frame import CONTENT_SIZE, compress, decompress, header_checksum
-from streamlog.binary.lz4_v0 import with_right_checksum
+from streamlog.binary.lz4_frame import (
+    CONTENT_SIZE,
+    compress,
+    decompress,
+    header_checksum,
+    with_right_checksum,
+)
 from streamlog.errors import CorruptRecordError
 from tests.twins.legacy_builder import with_wrong_checksum
 

@@ -15,7 +15,6 @@ from streamlog.records import (
     batch_kernels,
     kernels,
     plain_headers,
-    record_kernels,
     write_kernels,
 )
 from streamlog.records import slot as s
@@ -150,7 +149,7 @@ def test_writing_headers_inverts_scanning(buffer: bytes) -> None:
 # ---- records -----------------------------------------------------------------------------------
 Limits = tuple[int, int, int]
 EVERYTHING = (-(2**63), 2**63 - 1, 0)
-BEHIND = bytes(record_kernels.SLACK)
+BEHIND = bytes(kernels.SLACK)
 
 
 @st.composite

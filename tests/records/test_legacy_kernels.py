@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlog.binary.arrays import as_source
-from streamlog.records import legacy_header_kernels as header_kernels
 from streamlog.records import legacy_kernels as kernels
 from streamlog.records import plain_headers
 from streamlog.records import slot as s
@@ -108,9 +107,9 @@ def whole_messages(draw: st.DrawFn) -> bytes:
 def rows_of(messages: list[bytes]) -> tuple[bytes, list[Batch], Any]:
     """Return messages one behind the other, and their headers as both twins read them."""
     buffer = b"".join(messages)
-    fields = np.empty((header_kernels.count_batches(as_source(buffer)), WIDTH), np.int64)
+    fields = np.empty((kernels.count_batches(as_source(buffer)), WIDTH), np.int64)
     counts = np.zeros(2, np.int64)
-    stop = header_kernels.scan_batches(as_source(buffer), fields, counts)
+    stop = kernels.scan_batches(as_source(buffer), fields, counts)
     rows, why, consumed = plain_headers.scan_batches(memoryview(buffer))
     fields = fields[: counts[0]]
     assert (stop, fields.tolist()) == (why, [list(row) for row in rows])
@@ -148,7 +147,7 @@ def test_headers_and_choice_agree_with_the_plain_twins(
 @given(st.lists(whole_messages(), min_size=1, max_size=4))
 def test_finding_a_bad_checksum_agrees_with_the_plain_twin(messages: list[bytes]) -> None:
     buffer, batches, fields = rows_of(messages)
-    found = header_kernels.find_bad_checksum(as_source(buffer), fields)
+    found = kernels.find_bad_checksum(as_source(buffer), fields)
     assert found == twins.find_bad_checksum(buffer, batches)
 
 
@@ -157,13 +156,13 @@ def test_checksums_of_any_length_are_those_of_zlib(size: int) -> None:
     buffer = message_set(1, [Record(None, bytes(place % 251 for place in range(size)))])
     _, batches, fields = rows_of([buffer])
     assert twins.find_bad_checksum(buffer, batches) == 1
-    assert header_kernels.find_bad_checksum(as_source(buffer), fields) == 1
+    assert kernels.find_bad_checksum(as_source(buffer), fields) == 1
 
 
 def test_a_checksum_of_bytes_that_are_not_there_is_wrong() -> None:
     buffer = message_set(1, [Record(None, b"value")])
     _, _, fields = rows_of([buffer])
-    assert header_kernels.find_bad_checksum(as_source(buffer[:-1]), fields) == 0
+    assert kernels.find_bad_checksum(as_source(buffer[:-1]), fields) == 0
 
 
 @given(st.lists(whole_messages(), max_size=3), st.binary(max_size=60), st.integers(0, 40))

@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlog.records import scanner
-from streamlog.records.batch import check_crc, scan_batches
+from streamlog.records import batch
+from streamlog.records.batch import BatchScanner, CheckedScan, check_crc, scan_batches
 from streamlog.records.record import Record
-from streamlog.records.scanner import BatchScanner, CheckedScan
 from tests.support.messages import message_set
 from tests.support.segments import BatchPlan, make_batches
 
@@ -59,15 +58,15 @@ def test_pieces_tell_what_the_whole_tells(buffer: bytes, pieces: list[int]) -> N
 @given(logs(), st.lists(st.integers(0, 200)))
 def test_pieces_tell_the_same_without_numba(buffer: bytes, pieces: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scanner, "numba_is_loaded", lambda: False)
+        patch.setattr(batch, "numba_is_loaded", lambda: False)
         found = scanned(buffer, pieces)
     assert_like_one_piece(found, buffer)
 
 
 def test_more_batches_than_rows_at_first_are_all_found() -> None:
-    buffer = make_batches([BatchPlan(0, 1, 70)] * (3 * scanner._ROWS + 5))
+    buffer = make_batches([BatchPlan(0, 1, 70)] * (3 * batch._ROWS + 5))
     found = scanned(buffer, [len(buffer) // 2])
-    assert len(found.scan.table) == found.sound == 3 * scanner._ROWS + 5
+    assert len(found.scan.table) == found.sound == 3 * batch._ROWS + 5
     assert_like_one_piece(found, buffer)
 
 
@@ -86,7 +85,7 @@ def test_batches_behind_a_wrong_checksum_are_found_but_not_sound() -> None:
 def test_it_goes_on_while_the_next_batch_has_room(
     room: int, filled: int, goes_on: bool, has_numba: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scanner, "numba_is_loaded", lambda: has_numba)
+    monkeypatch.setattr(batch, "numba_is_loaded", lambda: has_numba)
     target = np.zeros(room, np.uint8)
     target[:filled] = np.frombuffer(make_batches([BatchPlan(0, 1, 100)] * 2), np.uint8)[:filled]
     assert BatchScanner(target).go_on(filled) is goes_on

@@ -10,7 +10,7 @@ from streamlog.records.batch import scan_batches
 from streamlog.records.record import Record
 from streamlog.records.table import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, WIDTH
 from streamlog.segment import kernels
-from streamlog.segment.header_walk import walk
+from streamlog.segment.file_records import walk_to
 from streamlog.segment.indexes import IndexState, choose_entries
 from streamlog.segment.walk import plain_count_in_order
 from streamlog.segment.walk_layout import (
@@ -85,8 +85,8 @@ def test_a_walk_with_its_short_cut_ends_where_the_twin_ends(
     has_numba: bool, buffer: bytes, offset: int, promised: int | None
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamlog.segment.header_walk.numba_is_loaded", lambda: has_numba)
-        found = walk(buffer, offset, NO_PROMISE if promised is None else promised)
+        patch.setattr("streamlog.segment.file_records.numba_is_loaded", lambda: has_numba)
+        found = walk_to(buffer, offset, NO_PROMISE if promised is None else promised)
     expected = twins.find_batch(buffer, offset, 0, promised)
     assert NAMES[found.status] == expected.status
     assert found.position == expected.position

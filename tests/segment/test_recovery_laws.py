@@ -11,8 +11,8 @@ from streamlog.errors import CorruptIndexError, CorruptRecordError, StorageError
 from streamlog.fs.api import OpenMode
 from streamlog.fs.faults import Fault, FaultyFileSystem, SimulatedCrash
 from streamlog.records.table import BatchTable
+from streamlog.segment.recovery import MAX_TORN_FILES
 from streamlog.segment.segment import Segment
-from streamlog.segment.torn_tail import MAX_TORN_FILES
 from streamlog.segment.txn_index import AbortedTxn
 from tests.support.recovery import (
     BASE,

@@ -54,7 +54,7 @@ BUGS: Final = (
              "        segment.sync()\n        self._fs.sync_directory(self._path)\n"
              "        self.segments = to",
              "        segment.sync()\n        self.segments = to"),
-        Edit("streamlog.segment.segment_files",
+        Edit("streamlog.segment.segment",
              "        if self.names_changed and not is_done:\n", "        if False:\n"),
     ), "crashes", ("append", TROUBLE, "roll", "append", "flush")),
     Bug("04 a checkpoint is renamed before it is synced", (
@@ -216,7 +216,7 @@ BUGS: Final = (
              "                pass\n"),
     ), "crashes", ("commit", "delete records")),
     Bug("40 an offset lost in a power cut counts as damage", (
-        Edit("streamlog.segment.search", "    if size >= LOG_OVERHEAD:\n", "    if size > 0:\n"),
+        Edit("streamlog.segment.walk", "    if size >= LOG_OVERHEAD:\n", "    if size > 0:\n"),
     ), "pytest", ("tests/segment/test_recovery_power.py",)),
     Bug("50 a temporary file has a name that another file may have", (
         Edit("streamlog.fs.names",

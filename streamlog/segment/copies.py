@@ -1,10 +1,23 @@
-"""A log file written anew without what is damaged in it: a person has decided to go on without.
+"""A log file written anew in blocks of its own, for a file that no sync can be believed of.
 
-    a temporary file              the sound batches, synced; recovery removes one that a crash left
-    <base offset>.log.corrupt-1   the file as it was, for good: nothing removes it
-    <base offset>.log             the sound batches, with gaps in their offsets
+After a write that the disk refused, the kernel calls the page clean: what is read is right until
+the page leaves the cache. The same bytes written once more where they stand are not enough. Of
+blocks that never held anything else, ext4 remembers that they are to be taken for empty; a later
+sync writes them, succeeds, and they read as zeros all the same (Linux 6.18; XFS does better).
 
-For a moment the last two are names of one file, so that there is a log whenever this ends.
+    a temporary file     the sound batches, written and synced; a crash leaves it, and the
+                         next recovery removes it
+    <base offset>.log    replaced by that in one step, and the directory synced
+
+This costs a segment's bytes and as much room (up to `segment.bytes`, 1 GiB unless told otherwise),
+also where nothing failed and a process was merely killed inside of a sync: the kernel tells of a
+lost write once, to whoever waits for that sync, and a dead process tells nobody. What lies below
+the recovery point is surely on the disk; it is copied all the same, because the suspicious blocks
+behind it are part of the same file. To write only those anew they would have to be cut off first,
+and a crash before they are back would lose records that were acknowledged; keeping them in a third
+file meanwhile would be one more state for every recovery, to save a copy after such a kill.
+Without the room the partition cannot be opened for writing (`DiskFullError`), nothing is changed,
+readers go on, and the next opening tries again.
 """
 
 import itertools
@@ -19,10 +32,40 @@ from streamlog.fs.files import temporary_copy
 from streamlog.records.layout import LENGTH_OFFSET, LOG_OVERHEAD, MIN_LEGACY_LENGTH
 from streamlog.records.table import BatchTable
 from streamlog.segment.file_records import FileRecords
-from streamlog.segment.search import find_sound, fits_checksum
-from streamlog.segment.walk import Place, unsound, walk_headers, walk_sound
+from streamlog.segment.walk import (
+    Place,
+    find_sound,
+    fits_checksum,
+    unsound,
+    walk_headers,
+    walk_sound,
+)
 
-__all__ = ["SoundCopy", "skip_damage"]
+__all__ = ["SoundCopy", "replace_by_copy", "skip_damage"]
+
+
+def replace_by_copy(fs: FileSystem, records: FileRecords, base_offset: int, size: int) -> None:
+    """Put a copy of a log file in its place, durably; `records` goes on with the copy.
+
+    Args:
+        fs: Where it lies.
+        records: The log file.
+        base_offset: The segment's base offset.
+        size: Its bytes of whole, sound batches; what lies behind them is left out.
+
+    Raises:
+        CorruptRecordError: What is read now is not what was written; nothing was replaced.
+        StorageError: The file cannot be read, or the copy not be written.
+    """
+    with temporary_copy(fs, records.path) as copy:
+
+        def on_sound(start: int, buffer: NDArray[np.uint8], table: BatchTable) -> None:
+            copy.pwrite(buffer[: table.end], start)
+
+        place = walk_sound(records, base_offset, Place(0, base_offset), size, on_sound)
+        if place.position < size:
+            raise unsound(records, place.position)
+    records.replace_by(copy.path)
 
 
 class SoundCopy(NamedTuple):
