@@ -1,64 +1,46 @@
-"""`streamlog cat`: the records of a topic or a directory."""
+"""`streamlog cat`: which records of which partitions, and how they are printed."""
+
+import json
+import struct
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta, timezone
+from itertools import repeat
+from typing import Final, NamedTuple, Protocol
 
 import click
+import numpy as np
+from numpy.typing import NDArray
 
-from streamlog.cli.completion import complete_topics
-from streamlog.cli.settings import JSON_SHAPES, Settings, decompressing, reading_verb
+from streamlog.cli import json_kernels
+from streamlog.cli.output import (
+    _ENCODERS,
+    ENCODINGS,
+    Findings,
+    Output,
+    Progress,
+    encoded_text,
+    remark,
+    safe_text,
+)
+from streamlog.cli.sources import OffsetSpec, Source, Sources, Span, find_sources, parse_offsets
+from streamlog.cli.verb import Settings
+from streamlog.clock import Clock, SystemClock
+from streamlog.errors import (
+    CorruptDataError,
+    InvalidOptionError,
+    OffsetOutOfRangeError,
+    StreamLogError,
+    UnknownTopicError,
+)
+from streamlog.partition.iteration import POLL_MS, read_columns
+from streamlog.records.columns import COLUMNS, BinaryColumn, HeaderColumn, RecordColumns
+from streamlog.records.record import NO_TIMESTAMP, Header, IsolationLevel
+from streamlog.topic import TopicPartition
 
-__all__ = ["cat"]
+__all__ = ["TextWriter", "cat", "first_rows", "parse_output_format"]
 
 
-@click.command(short_help="Print records.", epilog=JSON_SHAPES)
-@click.argument("source", metavar="TOPIC|DIR", shell_complete=complete_topics)
-@click.option(
-    "-p",
-    "--partition",
-    "partitions",
-    type=click.IntRange(min=0),
-    multiple=True,
-    metavar="N",
-    help="Only this partition; may be repeated.",
-)
-@click.option(
-    "-o",
-    "--offset",
-    "offsets",
-    multiple=True,
-    metavar="WHERE",
-    help="Where to start: beginning, end, N, -N (the last N of each partition), or a time: s@MS,"
-    " 2026-11-01T10:00 (UTC unless it says otherwise), -90s, -30m, -1h, -7d. Where to stop: e@ and"
-    " a time. Both: A..B, up to B without it.",
-)
-@click.option(
-    "-c", "--count", type=click.IntRange(min=0), metavar="N", help="At most N records in all."
-)
-@click.option(
-    "-f",
-    "--follow",
-    is_flag=True,
-    help="Go on with what is appended, in partitions added later, too, until Ctrl-C.",
-)
-@click.option(
-    "--isolation-level",
-    default="read_committed",
-    show_default=True,
-    type=click.Choice(("read_committed", "read_uncommitted")),
-    help="Whether to leave out what is aborted or not yet committed.",
-)
-@click.option(
-    "--output-format",
-    metavar="FORMAT",
-    help=r"As kcat's -f: %t %p %o %T %k %K %s %S %R %h and \n \t \xHH.",
-)
-@click.option(
-    "--encoding",
-    type=click.Choice(("utf8", "base64", "hex")),
-    default="utf8",
-    show_default=True,
-    help="How keys, values and header values become text.",
-)
-@decompressing
-@reading_verb
 def cat(
     settings: Settings,
     *,
@@ -72,32 +54,11 @@ def cat(
     encoding: str,
     max_decompressed_bytes: int | None,
 ) -> None:
-    """Print records, partition by partition, from the beginning to the present end.
-
-    The argument is a topic of the log root, or any path with a slash: a log root, a partition's
-    directory, one .log file, whoever wrote it. Nothing there is changed. The first records before
-    damage are printed, then the damage is told and the exit code is 1.
-
-    \b
-    Examples:
-      streamlog --path /tmp/log cat orders -o -10
-      streamlog cat orders -o -1h --output-format '%p:%o %k=%s\\n'
-      streamlog cat orders -p 0 -o 100..200
-      streamlog cat orders -o 2026-11-01T10:00..2026-11-01T10:05
-      streamlog cat /var/lib/kafka/orders-0 --format ndjson | jq .value
-      streamlog cat orders --format ndjson | streamlog produce copy --format ndjson
-    """
+    """Print records."""
     if output_format is not None and settings.format is not None:
         raise click.UsageError("--output-format and --format exclude each other")
     if follow and settings.format == "json":
         raise click.UsageError("--follow never ends, and a JSON list must; use --format ndjson")
-    from streamlog.cli.moments import OffsetSpec, parse_offsets
-    from streamlog.cli.output import Output
-    from streamlog.cli.reading import Reading, read_all
-    from streamlog.cli.record_writers import JsonWriter, TableWriter, TextWriter
-    from streamlog.cli.sources import find_sources
-    from streamlog.clock import SystemClock
-    from streamlog.records.record import IsolationLevel
 
     output = Output(settings)
     writer: TextWriter | TableWriter | JsonWriter
@@ -115,3 +76,594 @@ def cat(
     limit = max_decompressed_bytes
     with find_sources(settings, source, partitions, max_decompressed_bytes=limit) as sources:
         read_all(settings, sources, reading, writer, clock)
+
+
+LOOK_MS: Final = 1000  # how often to look for partitions that were added or deleted
+
+
+class Reading(NamedTuple):
+    """What `cat` is to read."""
+
+    span: Span
+    limit: int | None
+    is_following: bool
+    isolation: IsolationLevel
+
+
+class RecordWriter(Protocol):
+    """What becomes of the records."""
+
+    columns: frozenset[str]
+
+    def write(self, columns: RecordColumns, partition: TopicPartition) -> None:
+        """Take some records of a partition."""
+        ...
+
+    def flush(self) -> None:
+        """Hand over what is held back."""
+        ...
+
+
+def read_all(
+    settings: Settings, sources: Sources, reading: Reading, writer: RecordWriter, clock: Clock
+) -> None:
+    """Write all records wanted, partition by partition; then, if following, those that come.
+
+    Raises:
+        Findings: Something was damaged or out of range; what could be read was written first.
+    """
+    errors = list(sources.errors)
+    left = _Left(reading.limit)
+    places = _places(sources, reading, errors)
+    with Progress(
+        settings, "reading", _total_size(places), is_wanted=_goes_elsewhere(reading)
+    ) as progress:
+        for source, start, end in places:
+            _read_one(source, start, end, reading, (writer, left, progress, errors))
+    for source, _, _ in places:
+        _remark_open_transaction(settings, source, reading.isolation)
+    writer.flush()
+    if reading.is_following and not errors:
+        ends = {source: max(start, end) for source, start, end in places}
+        _follow(settings, sources, ends, reading, (writer, left, clock))
+    if errors:
+        raise Findings(errors)
+
+
+class _Left:
+    """How many records may still be written."""
+
+    def __init__(self, count: int | None) -> None:
+        self._count = count
+
+    @property
+    def is_nothing(self) -> bool:
+        return self._count is not None and self._count <= 0
+
+    def take(self, columns: RecordColumns) -> RecordColumns:
+        """Return as many of `columns` as may be written, and count them."""
+        if self._count is None:
+            return columns
+        taken = columns if columns.count <= self._count else first_rows(columns, self._count)
+        self._count -= taken.count
+        return taken
+
+
+Part = tuple[Source, int, int]
+
+
+Work = tuple[RecordWriter, _Left, Progress, list[StreamLogError]]
+
+
+def _places(sources: Sources, reading: Reading, errors: list[StreamLogError]) -> list[Part]:
+    """Return from where to where each partition is to be read; note those where that fails."""
+    places: list[Part] = []
+    for source in sources.opened:
+        try:
+            end = source.end_offset(reading.isolation)
+            start = _start_offset(source, reading.span.start, end, reading.isolation)
+            end = _end_offset(source, reading.span.end, end)
+            places.append((source, start, end))
+        except StreamLogError as error:
+            errors.append(error)
+    return places
+
+
+def _start_offset(source: Source, place: OffsetSpec, end: int, isolation: IsolationLevel) -> int:
+    if place.kind == "end":
+        return end
+    if place.kind == "tail":
+        return _tail_start(source, place.value, end, isolation)
+    if place.kind == "time":
+        found = source.reader.offset_for_timestamp(place.value)
+        return end if found is None else max(found.offset, source.start_offset)
+    if place.kind == "offset":
+        if not source.start_offset <= place.value <= end:
+            raise OffsetOutOfRangeError(
+                f"offset is outside of {source.partition}",
+                path=source.reader.path,
+                got=place.value,
+                expected=f"{source.start_offset} to {end}",
+                hint="--offset beginning, or an offset of that range",
+            )
+        return place.value
+    return source.start_offset
+
+
+def _end_offset(source: Source, place: OffsetSpec, end: int) -> int:
+    if place.kind == "time":
+        found = source.reader.offset_for_timestamp(place.value)
+        return end if found is None else min(end, found.offset)
+    if place.kind == "offset":
+        return min(end, place.value)
+    return source.start_offset if place.kind == "beginning" else end
+
+
+def _tail_start(source: Source, count: int, end: int, isolation: IsolationLevel) -> int:
+    """Return the offset of the `count`-th record from the end; offsets may have gaps."""
+    width = count
+    while count > 0:
+        start = max(source.start_offset, end - width)
+        found: list[int] = []
+        for _, columns in read_columns(
+            source.reader, start, end, isolation=isolation, columns=frozenset()
+        ):
+            found = [*found, *columns.offset.tolist()][-count:]
+        if len(found) == count or start == source.start_offset:
+            return found[0] if found else start
+        width *= 4
+    return end
+
+
+def _read_one(source: Source, start: int, end: int, reading: Reading, work: Work) -> None:
+    writer, left, progress, errors = work
+    try:
+        if left.is_nothing:
+            return
+        for info, columns in read_columns(
+            source.reader, start, end, isolation=reading.isolation, columns=writer.columns
+        ):
+            writer.write(left.take(columns), source.partition)
+            progress.advance(int(info.table.size.sum()))
+            if left.is_nothing:
+                return
+    except StreamLogError as error:
+        errors.append(error)
+
+
+def _total_size(places: list[Part]) -> int | None:
+    """Return about how many bytes there are to read; None where damage hides that."""
+    try:
+        return sum(source.reader.size_between(start, end) for source, start, end in places)
+    except CorruptDataError:
+        return None
+
+
+def _follow(
+    settings: Settings,
+    sources: Sources,
+    ends: dict[Source, int],
+    reading: Reading,
+    work: tuple[RecordWriter, _Left, Clock],
+) -> None:
+    """Write what is appended, also to partitions that are added, until enough or interrupted.
+
+    Raises:
+        Findings: The last partition of what was named was deleted.
+    """
+    writer, left, clock = work
+    gone: list[StreamLogError] = []
+    looked_ms = clock.monotonic_ms()
+    while not left.is_nothing:
+        if clock.monotonic_ms() - looked_ms >= LOOK_MS:
+            looked_ms = clock.monotonic_ms()
+            ends.update((source, source.start_offset) for source in sources.look())
+            gone += _drop_deleted(settings, ends)
+            if gone and not ends:
+                writer.flush()
+                raise Findings(gone)
+        has_written = False
+        for source, start in ends.items():
+            try:
+                source.reader.refresh()
+                end = max(start, source.end_offset(reading.isolation))
+                for _, columns in read_columns(
+                    source.reader, start, end, isolation=reading.isolation, columns=writer.columns
+                ):
+                    writer.write(left.take(columns), source.partition)
+                    has_written = True
+                    if left.is_nothing:
+                        return writer.flush()
+                ends[source] = end
+            except UnknownTopicError:  # it is looked at again in a moment
+                continue
+        if has_written:
+            writer.flush()
+        else:
+            clock.sleep_ms(POLL_MS)
+    return None
+
+
+def _drop_deleted(settings: Settings, ends: dict[Source, int]) -> list[StreamLogError]:
+    """Take out the partitions that are no more; return why."""
+    errors: list[StreamLogError] = []
+    for source in list(ends):
+        try:
+            source.check()
+        except UnknownTopicError as error:
+            del ends[source]
+            errors.append(error)
+            if ends:
+                remark(settings, f"{source.partition}: {error}")
+    return errors
+
+
+def _goes_elsewhere(reading: Reading) -> bool:
+    """Tell whether stdout is no terminal, so that a bar on stderr does not mix with data."""
+    return not reading.is_following and not sys.stdout.isatty()
+
+
+def _remark_open_transaction(settings: Settings, source: Source, isolation: IsolationLevel) -> None:
+    held_back = source.end_offset(IsolationLevel.READ_UNCOMMITTED) - source.end_offset(isolation)
+    if held_back > 0:
+        remark(
+            settings,
+            f"{source.partition}: {held_back} offsets from {source.end_offset(isolation)} on wait"
+            " for an open transaction (--isolation-level read_uncommitted shows them)",
+        )
+
+
+def first_rows(columns: RecordColumns, count: int) -> RecordColumns:
+    """Return the first `count` records; nothing is copied."""
+    headers = columns.headers
+    return RecordColumns(
+        count=count,
+        offset=columns.offset[:count],
+        timestamp=columns.timestamp[:count],
+        timestamp_type=columns.timestamp_type[:count],
+        key=_first_values(columns.key, count),
+        value=_first_values(columns.value, count),
+        headers=None
+        if headers is None
+        else HeaderColumn(
+            offsets=headers.offsets[: count + 1], key=headers.key, value=headers.value
+        ),
+    )
+
+
+def _first_values(column: BinaryColumn | None, count: int) -> BinaryColumn | None:
+    if column is None:
+        return None
+    return BinaryColumn(
+        offsets=column.offsets[: count + 1],
+        data=column.data,
+        validity=column.validity,
+        null_count=column.null_count,
+    )
+
+
+_TABLE_ROWS_MEASURED: Final = 200
+
+
+_CELL_MAX: Final = 60  # characters of a key or value in a table on a terminal
+
+
+_SIZE: Final = struct.Struct(">i")
+
+
+_ESCAPES: Final = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
+
+
+class JsonWriter:
+    """Records as JSON objects, one a line, or as one list.
+
+    Args:
+        output: Where to.
+        encoding: How bytes become text.
+        is_list: Whether to make one JSON document of all.
+    """
+
+    columns = COLUMNS
+
+    def __init__(self, output: Output, encoding: str, *, is_list: bool) -> None:
+        self._output, self._encoding, self._is_list = output, encoding, is_list
+        self._is_first = True
+
+    def write(self, columns: RecordColumns, partition: TopicPartition) -> None:
+        """Write some records."""
+        if not self._is_list:
+            self._output.write(format_records(columns, partition, encoding=self._encoding))
+            return
+        text = format_records(
+            columns, partition, encoding=self._encoding, before=b",\n ", after=b""
+        )
+        self._output.write(b"[" if self._is_first else text[:3])
+        self._output.write(text[3:])
+        self._is_first = False
+
+    def flush(self) -> None:
+        """End the list, if it is one, and hand over what is buffered."""
+        if self._is_list:
+            self._output.write(b"[]\n" if self._is_first else b"]\n")
+        self._output.flush()
+
+
+# ---- kcat's letters ---------------------------------------------------------------------------
+Texts = Iterable[bytes]
+
+
+class _Chunk(NamedTuple):
+    """What a letter makes its column of."""
+
+    columns: RecordColumns
+    partition: TopicPartition
+    encode: Callable[[bytes], bytes]
+
+
+def _encoded(column: BinaryColumn | None, chunk: _Chunk) -> Texts:
+    if column is None:
+        return repeat(b"", chunk.columns.count)
+    return (b"" if value is None else chunk.encode(value) for value in column)
+
+
+def _sizes(column: BinaryColumn | None, count: int) -> Iterator[int]:
+    if column is None:
+        return repeat(-1, count)
+    return (-1 if value is None else len(value) for value in column)
+
+
+def _decimal(numbers: Iterable[int]) -> Texts:
+    return (b"%d" % number for number in numbers)
+
+
+def _headers(chunk: _Chunk) -> Texts:
+    if chunk.columns.headers is None:
+        return repeat(b"", chunk.columns.count)
+    return (
+        b",".join(_header(header, chunk.encode) for header in headers)
+        for headers in chunk.columns.headers
+    )
+
+
+def _header(header: Header, encode: Callable[[bytes], bytes]) -> bytes:
+    return header.key.encode() + b"=" + (b"NULL" if header.value is None else encode(header.value))
+
+
+_LETTERS: Final[dict[str, Callable[[_Chunk], Texts]]] = {
+    "t": lambda c: repeat(c.partition.topic.encode(), c.columns.count),
+    "p": lambda c: repeat(b"%d" % c.partition.partition, c.columns.count),
+    "o": lambda c: _decimal(c.columns.offset.tolist()),
+    "T": lambda c: _decimal(c.columns.timestamp.tolist()),
+    "k": lambda c: _encoded(c.columns.key, c),
+    "K": lambda c: _decimal(_sizes(c.columns.key, c.columns.count)),
+    "s": lambda c: _encoded(c.columns.value, c),
+    "S": lambda c: _decimal(_sizes(c.columns.value, c.columns.count)),
+    "R": lambda c: map(_SIZE.pack, _sizes(c.columns.value, c.columns.count)),
+    "h": _headers,
+}
+
+
+def parse_output_format(text: str) -> list[bytes | str]:
+    r"""Take a format string apart.
+
+    Args:
+        text: Letters after `%` as kcat has them, `%%`, and `\n \r \t \0 \\ \xHH`.
+
+    Returns:
+        Literal bytes, and letters, in order.
+
+    Raises:
+        InvalidOptionError: An unknown letter or escape.
+    """
+    parts: list[bytes | str] = []
+    i = 0
+    while i < len(text):
+        pair = text[i : i + 2]
+        size = 2
+        if pair == "%%":
+            parts.append(b"%")
+        elif pair[0] == "%" and pair[1:] in _LETTERS:
+            parts.append(pair[1])
+        elif pair == "\\x":
+            digits = text[i + 2 : i + 4]
+            try:
+                parts.append(bytes.fromhex(digits.zfill(1)))
+            except ValueError:
+                raise _bad_format(text[i : i + 4]) from None
+            size = 2 + len(digits)
+        elif pair[0] == "\\" and pair[1:] in _ESCAPES:
+            parts.append(_ESCAPES[pair[1]])
+        elif pair[0] in "%\\":
+            raise _bad_format(pair)
+        else:
+            parts.append(pair[0].encode("utf-8", "surrogateescape"))
+            size = 1
+        i += size
+    return parts
+
+
+def _bad_format(got: str) -> InvalidOptionError:
+    return InvalidOptionError(
+        "--output-format has something unknown",
+        got=repr(got),
+        expected="%t topic, %p partition, %o offset, %T timestamp, %k key, %K its size, %s value,"
+        r" %S and %R its size, %h headers, %%, or one of \n \r \t \0 \\ \xHH",
+        hint=r"streamlog cat TOPIC --output-format '%p:%o %k %s\n'",
+    )
+
+
+class TextWriter:
+    """Records through a format string.
+
+    Args:
+        output: Where to.
+        template: The format string.
+        encoding: How keys, values and header values are shown; `utf8` leaves bytes as they are.
+    """
+
+    def __init__(self, output: Output, template: str, encoding: str) -> None:
+        self._output = output
+        self._parts = parse_output_format(template)
+        self._encode = _ENCODERS[encoding]
+        letters = {part for part in self._parts if isinstance(part, str)}
+        needs = {"key": "kK", "value": "sSR", "headers": "h"}
+        self.columns = frozenset(name for name in COLUMNS if letters & set(needs[name]))
+
+    def write(self, columns: RecordColumns, partition: TopicPartition) -> None:
+        """Write some records."""
+        chunk = _Chunk(columns, partition, self._encode)
+        filled = [
+            repeat(part, columns.count) if isinstance(part, bytes) else _LETTERS[part](chunk)
+            for part in self._parts
+        ]
+        self._output.write(b"".join(map(b"".join, zip(*filled, strict=True))))
+
+    def flush(self) -> None:
+        """Hand over what is buffered."""
+        self._output.flush()
+
+
+# ---- table ------------------------------------------------------------------------------------
+class TableWriter:
+    r"""Records as a table whose widths follow from the first rows.
+
+    On a terminal long keys and values are cut; elsewhere they are whole.
+
+    Args:
+        output: Where to.
+        encoding: How bytes become text; `utf8` shows what is none as `\x..`.
+    """
+
+    columns = COLUMNS
+    titles = ("partition", "offset", "timestamp", "key", "value", "headers")
+
+    def __init__(self, output: Output, encoding: str) -> None:
+        self._output, self._encoding = output, encoding
+        self._widths: list[int] | None = None
+
+    def write(self, columns: RecordColumns, partition: TopicPartition) -> None:
+        """Write some records."""
+        lines = [
+            (
+                str(partition),
+                str(record.offset),
+                _time_text(record.timestamp),
+                self._text(record.key),
+                self._text(record.value),
+                " ".join(f"{safe_text(h.key)}={self._text(h.value)}" for h in record.headers),
+            )
+            for record in columns.records()
+        ]
+        if self._widths is None and lines:
+            measured = [self.titles, *lines[:_TABLE_ROWS_MEASURED]]
+            self._widths = [max(map(len, column)) for column in zip(*measured, strict=True)]
+            self._print(self.titles)
+        for line in lines:
+            self._print(line)
+
+    def _print(self, line: Iterable[str]) -> None:
+        assert self._widths is not None
+        cells = (cell.ljust(width) for cell, width in zip(line, self._widths, strict=True))
+        self._output.write("  ".join(cells).rstrip().encode() + b"\n")
+
+    def _text(self, value: bytes | None) -> str:
+        if value is None:
+            return "null"
+        text = encoded_text(value, self._encoding)
+        if self._output.is_terminal and len(text) > _CELL_MAX:
+            return text[: _CELL_MAX - 1] + "…"
+        return text
+
+    def flush(self) -> None:
+        """Hand over what is buffered."""
+        self._output.flush()
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def _time_text(timestamp: int | None) -> str:
+    if timestamp is None or timestamp == NO_TIMESTAMP:
+        return "-"
+    try:
+        moment = _EPOCH + timedelta(milliseconds=timestamp)
+    except OverflowError:
+        return str(timestamp)
+    return moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")
+
+
+# ---- JSON ----------------------------------------------------------------------------------------
+
+
+_WORST: Final = 6  # bytes of JSON for a byte of text: \u0000
+
+
+_FIXED_SIZE: Final = 256  # of a record: field names, two integers, the timestamp type
+
+
+_HEADER_SIZE: Final = 64  # of a header: field names and punctuation
+
+
+def format_records(
+    columns: RecordColumns,
+    partition: TopicPartition,
+    *,
+    encoding: str = "utf8",
+    before: bytes = b"",
+    after: bytes = b"\n",
+) -> memoryview:
+    """Return records as JSON objects.
+
+    Args:
+        columns: The records, all columns decoded.
+        partition: Where they come from.
+        encoding: One of `ENCODINGS`: how keys, values and header values become text.
+        before: What to write before each object.
+        after: What to write behind each object.
+
+    Returns:
+        The bytes of all objects.
+    """
+    count = columns.count
+    headers = _header_arrays(columns.headers, count)
+    key, value = _arrays(columns.key, count), _arrays(columns.value, count)
+    head = before + _head(partition)
+    text_size = key[1].size + value[1].size + headers[1][1].size + headers[2][1].size
+    header_count = len(headers[1][0]) - 1
+    size = count * (len(head) + len(after) + _FIXED_SIZE)
+    out = np.empty(size + header_count * _HEADER_SIZE + text_size * _WORST, np.uint8)
+    written = json_kernels.format_records(
+        out,
+        (np.frombuffer(head, np.uint8), np.frombuffer(after, np.uint8)),
+        (columns.offset, columns.timestamp, columns.timestamp_type),
+        (key, value),
+        headers,
+        ENCODINGS.index(encoding),
+    )
+    return out[:written].data
+
+
+def _head(partition: TopicPartition) -> bytes:
+    topic = json.dumps(partition.topic)
+    return f'{{"topic":{topic},"partition":{partition.partition},"offset":'.encode()
+
+
+Arrays = tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.uint8]]
+
+
+def _arrays(column: BinaryColumn | None, count: int) -> Arrays:
+    if column is None:
+        none = np.zeros(-(-count // 8), np.uint8)
+        return np.zeros(count + 1, np.int32), np.empty(0, np.uint8), none
+    validity = np.empty(0, np.uint8) if column.validity is None else column.validity
+    return column.offsets, column.data, validity
+
+
+def _header_arrays(
+    headers: HeaderColumn | None, count: int
+) -> tuple[NDArray[np.int32], Arrays, Arrays]:
+    if headers is None:
+        empty = _arrays(None, 0)
+        return np.zeros(count + 1, np.int32), empty, empty
+    keys, values = len(headers.key), len(headers.value)
+    return headers.offsets, _arrays(headers.key, keys), _arrays(headers.value, values)

@@ -1,20 +1,16 @@
-"""Entry point: the verbs, the options before them, and what becomes of an error."""
+"""Entry point: runs a verb, and turns what it raises into two lines and an exit code."""
 
 import io
 import logging
 import os
-import platform
 import sys
 import traceback
 from typing import Any, NoReturn
 
 import click
 
-from streamlog.cli.cat import cat
-from streamlog.cli.delete_records import delete_records
-from streamlog.cli.doctor import doctor
-from streamlog.cli.dump import dump
-from streamlog.cli.failures import (
+from streamlog.cli.commands import streamlog
+from streamlog.cli.output import (
     EXIT_FINDING,
     EXIT_INTERRUPTED,
     EXIT_USAGE,
@@ -22,77 +18,10 @@ from streamlog.cli.failures import (
     Findings,
     explain,
 )
-from streamlog.cli.handover import handover
-from streamlog.cli.lag import lag
-from streamlog.cli.maintain import maintain
-from streamlog.cli.offsets import offsets
-from streamlog.cli.produce import produce
-from streamlog.cli.readers import readers
-from streamlog.cli.repair import repair
-from streamlog.cli.settings import FORMATS, VERB, Settings
-from streamlog.cli.topics import topics
-from streamlog.cli.verify import verify
+from streamlog.cli.verb import VERB
 from streamlog.errors import StreamLogError
 
 __all__ = ["main", "streamlog"]
-
-_VERSIONS_OF = ("pyspark", "pyarrow", "numpy", "numba")
-
-
-def _print_versions(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's way
-    if not wanted or context.resilient_parsing:
-        return
-    click.echo(f"streamlog {_version_of('pyspark-streamlog')}")
-    click.echo(f"python {platform.python_version()}")
-    for name in _VERSIONS_OF:
-        click.echo(f"{name} {_version_of(name)}")
-    context.exit()
-
-
-def _version_of(distribution: str) -> str:
-    from importlib import metadata
-
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return "not installed"
-
-
-@click.group(
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 fine, 1 a finding, 2 wrong use or bad input, 130 interrupted.",
-)
-@click.option("--path", metavar="ROOT", envvar="STREAMLOG_PATH", help="The log root.")
-@click.option("--format", type=click.Choice(FORMATS), help="How to print data.")
-@click.option("--quiet", is_flag=True, help="No progress, no remarks.")
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_versions,
-    help="Print the versions of what works together here.",
-)
-@click.pass_context
-def streamlog(context: click.Context, *, path: str | None, format: str | None, quiet: bool) -> None:
-    """Kafka's log without the broker: make topics, write them, read them, look inside.
-
-    \b
-    Example:
-      export STREAMLOG_PATH=/tmp/log
-      streamlog topics create orders --partitions 4
-      echo 'eu:first order' | streamlog produce orders --key-separator :
-      streamlog cat orders
-    """
-    context.meta[VERB] = context.command_path
-    context.obj = Settings(path=path, format=format, quiet=quiet)
-
-
-for _verb in (
-    *(topics, produce, cat, offsets, dump, verify, repair, delete_records, maintain),
-    *(readers, lag, handover, doctor),
-):
-    streamlog.add_command(_verb)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

@@ -1,57 +1,27 @@
-"""`streamlog offsets`: where the partitions start, end, or stood at a time."""
+"""`streamlog offsets` and `streamlog delete-records`: where partitions begin and end."""
 
-from typing import TYPE_CHECKING, Any, Final
+import json
+import re
+from typing import Any, Final
 
 import click
 
-from streamlog.cli.completion import complete_topics
-from streamlog.cli.settings import JSON_SHAPES, Settings, reading_verb
+from streamlog.cli.output import Column, Findings, Kind, Output
+from streamlog.cli.sources import Source, find_sources, parse_moment
+from streamlog.cli.verb import Settings
+from streamlog.clock import SystemClock
+from streamlog.errors import StreamLogError
+from streamlog.records.record import IsolationLevel
+from streamlog.root.manager import LogManager
+from streamlog.topic import TopicPartition
 
-if TYPE_CHECKING:
-    from streamlog.cli.sources import Source
-
-__all__ = ["offsets"]
-
-_TIMES: Final = {"-2": "earliest", "-1": "latest", "-3": "max-timestamp"}  # GetOffsetShell
+__all__ = ["delete_records", "offsets"]
 
 
-@click.command(short_help="Print one offset of each partition.", epilog=JSON_SHAPES)
-@click.argument("source", metavar="[TOPIC|DIR]", required=False, shell_complete=complete_topics)
-@click.option(
-    "--time",
-    "moment",
-    metavar="WHEN",
-    default="latest",
-    show_default=True,
-    help="earliest, latest (the high watermark), max-timestamp, or a time: the first record of"
-    " that time or later. ms since 1970, 2026-11-01T10:00 (UTC unless it says otherwise), -1h.",
-)
-@click.option(
-    "-p",
-    "--partition",
-    "partitions",
-    type=click.IntRange(min=0),
-    multiple=True,
-    metavar="N",
-    help="Only this partition; may be repeated.",
-)
-@reading_verb
 def offsets(
     settings: Settings, *, source: str | None, moment: str, partitions: tuple[int, ...]
 ) -> None:
-    """Print one offset of each partition, as kafka-get-offsets does.
-
-    Without an argument: of every topic of the log root.
-
-    \b
-    Examples:
-      streamlog --path /tmp/log offsets orders
-      streamlog offsets orders --time earliest
-      streamlog offsets /var/lib/kafka/orders-0 --time 1700000000000
-    """
-    from streamlog.cli.moments import parse_moment
-    from streamlog.clock import SystemClock
-
+    """Print one offset of each partition."""
     moment = _TIMES.get(moment, moment)
     if moment not in _TIMES.values():
         time = parse_moment(moment, SystemClock().now_ms())
@@ -62,10 +32,6 @@ def offsets(
                 param_hint="--time",
             )
         moment = str(time)
-    from streamlog.cli.failures import Findings
-    from streamlog.cli.output import Column, Kind, Output
-    from streamlog.cli.sources import find_sources
-    from streamlog.errors import StreamLogError
 
     rows = []
     with find_sources(settings, source, partitions) as sources:
@@ -86,8 +52,10 @@ def offsets(
         raise Findings(errors)
 
 
-def _row(source: "Source", moment: str) -> dict[str, Any]:
-    from streamlog.records.record import IsolationLevel
+_TIMES: Final = {"-2": "earliest", "-1": "latest", "-3": "max-timestamp"}  # GetOffsetShell
+
+
+def _row(source: Source, moment: str) -> dict[str, Any]:
 
     offset: int | None
     timestamp: int | None = None
@@ -106,3 +74,70 @@ def _row(source: "Source", moment: str) -> dict[str, Any]:
         "offset": offset,
         "timestamp": timestamp,
     }
+
+
+def delete_records(
+    settings: Settings, *, wanted: tuple[str, ...], file: click.File | None, force: bool
+) -> None:
+    """Raise the log start of partitions."""
+    offsets = [_argument(text) for text in wanted]
+    if file is not None:
+        offsets += _read(file.read())  # type: ignore[attr-defined]  # click opens it
+    if not offsets:
+        raise click.UsageError("nothing to delete: give TOPIC:PARTITION:OFFSET or a file")
+
+    rows, errors = [], []
+    with LogManager.open(settings.root) as manager:
+        for partition, offset in offsets:
+            try:
+                low = manager.delete_records(*partition, offset, force=force)
+            except StreamLogError as error:
+                errors.append(error)
+                continue
+            rows.append({**partition._asdict(), "lowWatermark": low})
+    columns = (
+        Column("topic", "TOPIC"),
+        Column("partition", "PARTITION", Kind.NUMBER),
+        Column("lowWatermark", "LOW WATERMARK", Kind.NUMBER),
+    )
+    Output(settings).rows(rows, columns)
+    if errors:
+        raise Findings(errors)
+
+
+_ARGUMENT: Final = re.compile(
+    r"(?P<topic>[^:]+):(?P<partition>[0-9]{1,9}):(?P<offset>-1|[0-9]{1,19})", re.ASCII
+)
+
+
+_SHAPE: Final = '{"partitions": [{"topic": "orders", "partition": 0, "offset": 7}], "version": 1}'
+
+
+def _argument(text: str) -> tuple[TopicPartition, int]:
+
+    match = _ARGUMENT.fullmatch(text)
+    if match is None:
+        raise click.BadParameter(f"{text!r} is not TOPIC:PARTITION:OFFSET, as orders:0:1200")
+    return TopicPartition(match["topic"], int(match["partition"])), int(match["offset"])
+
+
+def _read(data: bytes) -> list[tuple[TopicPartition, int]]:
+    """Return what a file asks for.
+
+    Source: org.apache.kafka.tools.DeleteRecordsCommand.
+    """
+    try:
+        document = json.loads(data)
+        if document.get("version", 1) != 1:
+            raise ValueError(f"the version is {document['version']!r}")
+        texts = [f"{each['topic']}:{each['partition']}:{each['offset']}"
+                 for each in document["partitions"]]  # fmt: skip
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        why = str(error) if isinstance(error, ValueError) else "it has another shape"
+        raise click.BadParameter(
+            f"{why}; expected {_SHAPE}", param_hint="--offset-json-file"
+        ) from None
+    found = [_argument(text) for text in texts]
+    if len({partition for partition, _ in found}) != len(found):
+        raise click.BadParameter("a partition stands in it twice", param_hint="--offset-json-file")
+    return found

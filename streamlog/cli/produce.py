@@ -1,94 +1,37 @@
-"""`streamlog produce`: stdin or a file to the log."""
+"""`streamlog produce`: the input becomes records, in batches, durable before it reports."""
 
-from typing import IO, TYPE_CHECKING, Any
+import base64
+import binascii
+import difflib
+import io
+import json
+import random
+import select
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, Any, Final, NamedTuple, Protocol
 
 import click
+import numpy as np
+from numpy.typing import NDArray
 
-from streamlog.cli.completion import complete_topics
-from streamlog.cli.settings import JSON_SHAPES, Settings, writing_verb
+from streamlog.cli.output import Column, Kind, Output, Progress, remark
+from streamlog.cli.sources import parse_moment
+from streamlog.cli.verb import Settings
+from streamlog.clock import SystemClock
+from streamlog.commits.identity import CommitIdentity
+from streamlog.commits.staging import Stager
+from streamlog.errors import InvalidRecordError, MessageTooLargeError
+from streamlog.records.builder import EncodedBatches, InputColumns
+from streamlog.records.columns import BinaryColumn, HeaderColumn
+from streamlog.records.layout import MAX_INT64
+from streamlog.records.record import NO_TIMESTAMP, CompressionType, Header
+from streamlog.root.manager import LogManager
+from streamlog.root.topic_appender import Appended, InputLines, TopicAppender
+from streamlog.topic import TopicPartition
 
-if TYPE_CHECKING:
-    from streamlog.cli.producing import Parser
-
-__all__ = ["produce"]
+__all__ = ["BadLineError", "InputChunk", "LineParser", "NdjsonParser", "produce", "read_chunks"]
 
 
-@click.command(short_help="Append stdin or a file to a topic.", epilog=JSON_SHAPES)
-@click.argument("topic", shell_complete=complete_topics)
-@click.argument("file", type=click.File("rb"), default="-", metavar="[FILE]")
-@click.option(
-    "-p",
-    "--partition",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Write all records there, whatever they ask for and whatever their keys say.",
-)
-@click.option(
-    "--ignore-partition",
-    is_flag=True,
-    help="Go by the keys, whatever partition ndjson asks for: for a copy to a topic with fewer.",
-)
-@click.option(
-    "--atomic",
-    is_flag=True,
-    help="All records or none, once the input ends: nothing is written where a line is bad.",
-)
-@click.option(
-    "-K",
-    "--key-separator",
-    metavar="S",
-    help=r"Lines are KEY S VALUE (\t for a tab); without it lines are values.",
-)
-@click.option("-k", "--key", metavar="KEY", help="The key of all records; for lines without one.")
-@click.option(
-    "-H",
-    "--header",
-    "headers",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A header of all records; may be repeated. For lines.",
-)
-@click.option(
-    "-Z", "--null", "has_nulls", is_flag=True, help="Empty keys and values are null. For lines."
-)
-@click.option(
-    "--timestamp",
-    metavar="WHEN",
-    help="The timestamp of all records: ms since 1970, 2026-11-01T10:00 (UTC unless it says"
-    " otherwise), or -1h; the present unless told. For lines.",
-)
-@click.option(
-    "--format",
-    "input_format",
-    type=click.Choice(("lines", "ndjson")),
-    default="lines",
-    show_default=True,
-    help="What the input is; ndjson as `cat --format ndjson` has it.",
-)
-@click.option(
-    "--encoding",
-    type=click.Choice(("utf8", "base64", "hex")),
-    default="utf8",
-    show_default=True,
-    help="How keys and values are written in the input.",
-)
-@click.option(
-    "-z",
-    "--compression.type",
-    "compression_type",
-    default="none",
-    show_default=True,
-    type=click.Choice(("none", "gzip", "snappy", "lz4", "zstd")),
-    help="The codec.",
-)
-@click.option(
-    "--acks",
-    type=click.Choice(("0", "1", "all", "-1")),
-    default="all",
-    show_default=True,
-    help="Kafka's word; here all is durable before it is reported.",
-)
-@writing_verb
 def produce(
     settings: Settings,
     *,
@@ -101,27 +44,8 @@ def produce(
     acks: str,
     **parsing: Any,
 ) -> None:
-    """Append stdin, or a file, to a topic; prints a row a partition once it is synced.
-
-    A record's partition is the one it asks for, or follows from its key as in Kafka's Java
-    client. Where a line is bad, or a partition is not there, the records before it are appended
-    and reported, and the exit code is 2; with --atomic nothing is appended then.
-
-    \b
-    Examples:
-      echo hello | streamlog --path /tmp/log produce greetings
-      printf 'eu:1\\nus:2\\n' | streamlog produce orders -K :
-      streamlog produce orders lines.txt --key eu --header source=file
-      streamlog cat orders --format ndjson | streamlog produce copy --format ndjson
-      streamlog cat orders --format ndjson | streamlog produce smaller --format ndjson \\
-        --ignore-partition
-    """
+    """Append the records of the input."""
     parser = _parser(**parsing)
-    from streamlog.cli.output import Column, Kind, Output, remark
-    from streamlog.cli.producing import AtomicProducer, LineProducer, produce_all
-    from streamlog.records.record import CompressionType
-    from streamlog.root.manager import LogManager
-    from streamlog.root.topic_appender import TopicAppender
 
     if file.isatty():
         remark(settings, f"reading {parsing['input_format']} from the terminal; Ctrl-D ends")
@@ -143,6 +67,604 @@ def produce(
             Output(settings).rows(producer.rows(), columns)
 
 
+# ---- the input -----------------------------------------------------------------------------------
+
+
+CHUNK_SIZE: Final = 4 << 20
+
+
+PAUSE_S: Final = 0.05
+
+
+LINE_SIZE_MAX: Final = 1 << 30
+
+
+_LONG: Final = 4096  # bytes of a line from which it is worth a copy of its own
+
+
+NEWLINE: Final = 10
+
+
+_FIELDS: Final = (
+    *("topic", "partition", "offset", "timestamp", "timestampType"),
+    *("key", "keyBase64", "value", "valueBase64", "headers"),
+)
+
+
+_HEADER_FIELDS: Final = ("key", "value", "valueBase64")
+
+
+class InputChunk(NamedTuple):
+    """Whole lines of the input.
+
+    Attributes:
+        data: The lines, the last one perhaps without its newline.
+        first_line: Number of the first, from 1.
+    """
+
+    data: bytes
+    first_line: int
+
+
+class Input(NamedTuple):
+    """Records to be written.
+
+    Attributes:
+        columns: The records.
+        partition: The partitions they ask for: int32[n], -1 for none.
+        lines: The number of each one's line.
+    """
+
+    columns: InputColumns
+    partition: NDArray[np.int32] | None
+    lines: Sequence[int]
+
+
+class BadLineError(InvalidRecordError):
+    """A line that is no record; `before` are the good ones of its chunk."""
+
+    before: Input | None = None
+
+
+def read_chunks(stream: IO[bytes]) -> Iterator[InputChunk]:
+    """Yield the lines of a stream, as many at a time as there are without waiting long.
+
+    Raises:
+        MessageTooLargeError: A line of more than 1 GiB.
+    """
+    parts: list[bytes] = []
+    size, line = 0, 1
+    has_end = False
+    while data := _read_some(stream):
+        parts.append(data)
+        size += len(data)
+        has_end = has_end or b"\n" in data
+        if not has_end:  # joining here would copy a long line once for each of its pieces
+            if size > LINE_SIZE_MAX:
+                raise MessageTooLargeError(
+                    f"line {line} of the input has no end", got=f"{size} bytes"
+                )
+            continue
+        if size < CHUNK_SIZE and _has_more(stream):
+            continue
+        whole = b"".join(parts)
+        end = whole.rfind(b"\n") + 1
+        chunk = InputChunk(whole[:end], line)
+        line += chunk.data.count(b"\n")
+        yield chunk
+        parts, size, has_end = [whole[end:]], len(whole) - end, False
+    if rest := b"".join(parts):
+        yield InputChunk(rest, line)
+
+
+def _read_some(stream: IO[bytes]) -> bytes:
+    if isinstance(stream, io.BufferedReader):
+        return stream.read1(1 << 20)
+    return stream.read(1 << 20)
+
+
+def _has_more(stream: IO[bytes]) -> bool:
+    """Tell whether there is more to read, or the end, without waiting long."""
+    try:
+        return bool(select.select([stream], [], [], PAUSE_S)[0])
+    except (OSError, ValueError):  # not a file of the system
+        return True
+
+
+# ---- lines ------------------------------------------------------------------------------------
+class LineParser:
+    """Lines as values, or as keys and values with a separator between.
+
+    Args:
+        separator: What stands between key and value; None: lines are values, keys are null.
+        encoding: How both are written: `utf8` takes the bytes as they are.
+        now_ms: The timestamp of the records.
+    """
+
+    def __init__(self, separator: bytes | None, encoding: str, now_ms: Callable[[], int]) -> None:
+        self._separator = separator
+        self._decode = _DECODERS[encoding]
+        self._now_ms = now_ms
+
+    def parse(self, chunk: InputChunk) -> Input:
+        """Return the records of some lines.
+
+        Raises:
+            BadLineError: A line without a separator, or not in the encoding.
+        """
+        data = np.frombuffer(chunk.data, np.uint8)
+        ends = np.flatnonzero(data == NEWLINE)
+        if chunk.data[-1] != NEWLINE:
+            ends = np.append(ends, len(data))
+        starts = np.concatenate(([0], ends[:-1] + 1))
+        if self._separator is None:
+            return self._input(chunk, len(ends), None, _spans(data, starts, ends))
+        cuts = _find_first(chunk.data, self._separator, starts, ends)
+        bad = np.flatnonzero(cuts < 0)
+        if len(bad):
+            good = int(bad[0])
+            error = BadLineError(
+                f"line {chunk.first_line + good} has no key separator",
+                got=repr(chunk.data[starts[good] : ends[good]][:60]),
+                expected=f"KEY{self._separator.decode()}VALUE",
+                hint="use ndjson for records without a key: --format ndjson",
+            )
+            starts, ends, cuts = starts[:good], ends[:good], cuts[:good]
+            error.before = self._keyed(chunk, data, starts, ends, cuts)
+            raise error
+        return self._keyed(chunk, data, starts, ends, cuts)
+
+    def _keyed(
+        self,
+        chunk: InputChunk,
+        data: NDArray[np.uint8],
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        cuts: NDArray[np.int64],
+    ) -> Input:
+        assert self._separator is not None
+        keys = _spans(data, starts, cuts)
+        values = _spans(data, cuts + len(self._separator), ends)
+        return self._input(chunk, len(ends), keys, values)
+
+    def _input(
+        self, chunk: InputChunk, count: int, keys: BinaryColumn | None, values: BinaryColumn
+    ) -> Input:
+        timestamp = np.full(count, self._now_ms(), np.int64)
+        return Input(
+            InputColumns(timestamp, self._decoded(chunk, keys), self._decoded(chunk, values)),
+            None,
+            range(chunk.first_line, chunk.first_line + count),
+        )
+
+    def _decoded(self, chunk: InputChunk, column: BinaryColumn | None) -> BinaryColumn | None:
+        if self._decode is None or column is None:
+            return column
+        decoded = []
+        for i, value in enumerate(column):
+            try:
+                decoded.append(self._decode(value or b""))
+            except ValueError as error:
+                raise BadLineError(
+                    f"line {chunk.first_line + i} is not in the encoding it should be",
+                    got=repr((value or b"")[:60]),
+                    expected=str(error),
+                ) from None
+        return BinaryColumn.from_values(decoded)
+
+
+def _find_first(
+    data: bytes, separator: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return where `separator` first stands in each line, -1 where it does not."""
+    array = np.frombuffer(data, np.uint8)
+    room = max(0, len(array) - len(separator) + 1)  # places where it may begin
+    matches = array[:room] == separator[0]
+    for i, byte in enumerate(separator[1:], 1):
+        matches = matches & (array[i : room + i] == byte)
+    places = np.append(np.flatnonzero(matches), MAX_INT64 >> 1)
+    found = places[np.searchsorted(places, starts)]
+    return np.where(found + len(separator) <= ends, found, -1)
+
+
+def _spans(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> BinaryColumn:
+    """Return the column of the bytes from each start to its end; spans do not overlap."""
+    offsets = np.zeros(len(starts) + 1, np.int32)
+    np.cumsum(ends - starts, out=offsets[1:])
+    if 0 < len(starts) * _LONG < len(data):
+        parts = [data[start:end] for start, end in zip(starts, ends, strict=True)]
+        return BinaryColumn(offsets=offsets, data=np.concatenate(parts))
+    steps = np.zeros(len(data) + 1, np.int8)
+    steps[starts] += 1
+    steps[ends] -= 1
+    inside = np.cumsum(steps[:-1], dtype=np.int8).view(np.bool_)
+    return BinaryColumn(offsets=offsets, data=data[inside])
+
+
+# ---- ndjson -----------------------------------------------------------------------------------
+class NdjsonParser:
+    """One JSON object a line, in the shape that `cat` prints.
+
+    `partition` and `timestamp` are honoured; `topic`, `offset` and `timestampType` say where a
+    record came from and are ignored.
+
+    Args:
+        encoding: How `key`, `value` and header values are written; `…Base64` is always base64.
+        now_ms: The timestamp of records that have none.
+    """
+
+    def __init__(self, encoding: str, now_ms: Callable[[], int]) -> None:
+        self._encoding = encoding
+        self._decode = _DECODERS[encoding] or (lambda value: value)
+        self._now_ms = now_ms
+        self._scan = json.JSONDecoder().raw_decode
+
+    def parse(self, chunk: InputChunk) -> Input:
+        """Return the records of some lines; blank lines are none.
+
+        Raises:
+            BadLineError: A line that is no such object; names the field.
+        """
+        rows: list[_Row] = []
+        lines: list[int] = []
+        now_ms = self._now_ms()
+        for number, line in enumerate(chunk.data.split(b"\n"), chunk.first_line):
+            if not line or line.isspace():
+                continue
+            try:
+                rows.append(self._row(self._object(line), now_ms))
+                lines.append(number)
+            except _FieldError as problem:
+                error = BadLineError(
+                    f"line {number}: {problem.what}", got=problem.got, expected=problem.expected
+                )
+                error.before = _input_of(rows, lines)
+                raise error from None
+        return _input_of(rows, lines)
+
+    def _object(self, line: bytes) -> dict[str, Any]:
+        try:
+            text = line.decode("utf-8").strip(" \t\r")
+            found, end = self._scan(text)
+        except (ValueError, RecursionError):
+            raise _FieldError("not JSON", line, "one object a line") from None
+        if end != len(text):
+            raise _FieldError("something stands behind the JSON", line, "one object a line")
+        if not isinstance(found, dict):
+            raise _FieldError("not a JSON object", line, '{"key":…,"value":…}')
+        if not found.keys() <= _KNOWN_FIELDS:
+            raise _unknown_field(found, _FIELDS)
+        return found
+
+    def _row(self, fields: dict[str, Any], now_ms: int) -> "_Row":
+        timestamp = fields.get("timestamp")
+        partition = fields.get("partition")
+        headers = fields.get("headers")
+        return _Row(
+            self._bytes(fields, "key", "keyBase64"),
+            self._bytes(fields, "value", "valueBase64"),
+            self._headers(headers) if headers else (),
+            now_ms if timestamp is None else _integer("timestamp", timestamp, NO_TIMESTAMP),
+            -1 if partition is None else _integer("partition", partition, 0, (1 << 31) - 1),
+        )
+
+    def _bytes(self, fields: dict[str, Any], name: str, name_base64: str) -> bytes | None:
+        value = fields.get(name)
+        decode = self._decode
+        if name_base64 in fields:
+            if name in fields:
+                raise _FieldError(f"both {name} and {name_base64} are given", value, "one of them")
+            name, value, decode = name_base64, fields[name_base64], _decode_base64
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            raise _FieldError(f"{name} is no text", value, "a string or null")
+        try:
+            return decode(value.encode("utf-8"))
+        except UnicodeEncodeError:  # half of a surrogate pair, which JSON can name
+            raise _FieldError(f"{name} is no text", value, "characters of Unicode") from None
+        except ValueError as error:
+            raise _FieldError(f"{name} cannot be decoded", value, str(error)) from None
+
+    def _headers(self, headers: Any) -> tuple[Header, ...]:
+        if not isinstance(headers, list):
+            raise _FieldError("headers are no list", headers, '[{"key":…,"value":…}, …]')
+        return tuple(map(self._header, headers))
+
+    def _header(self, header: Any) -> Header:
+        if not isinstance(header, dict) or not isinstance(header.get("key"), str):
+            raise _FieldError("a header without a key", header, '{"key":…,"value":…}')
+        if not header.keys() <= set(_HEADER_FIELDS):
+            raise _unknown_field(header, _HEADER_FIELDS)
+        try:
+            header["key"].encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise _FieldError("a header's key is no text", header, str(error)) from None
+        return Header(header["key"], self._bytes({**header, "": None}, "value", "valueBase64"))
+
+
+_KNOWN_FIELDS: Final = frozenset(_FIELDS)
+
+
+class _Row(NamedTuple):
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+    timestamp: int
+    partition: int
+
+
+class _FieldError(Exception):
+    """What is wrong with a line, before its number is known."""
+
+    def __init__(self, what: str, got: object, expected: str) -> None:
+        super().__init__(what)
+        text = (
+            got.decode("utf-8", "backslashreplace") if isinstance(got, bytes) else json.dumps(got)
+        )
+        self.what, self.got, self.expected = what, text[:80], expected
+
+
+def _unknown_field(found: dict[str, Any], known: Sequence[str]) -> _FieldError:
+    name = min(found.keys() - set(known))
+    near = difflib.get_close_matches(name, known, 1)
+    expected = f"{near[0]}?" if near else f"one of {', '.join(known)}"
+    return _FieldError("unknown field", name, expected)
+
+
+def _integer(name: str, value: object, least: int, most: int = MAX_INT64) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise _FieldError(f"{name} cannot be that", value, f"an integer from {least} to {most}")
+    return value
+
+
+def _input_of(rows: list[_Row], lines: list[int]) -> Input:
+    has_headers = any(row.headers for row in rows)
+    return Input(
+        InputColumns(
+            np.array([row.timestamp for row in rows], np.int64),
+            BinaryColumn.from_values(row.key for row in rows),
+            BinaryColumn.from_values(row.value for row in rows),
+            HeaderColumn.from_values(row.headers for row in rows) if has_headers else None,
+        ),
+        np.array([row.partition for row in rows], np.int32),
+        lines,
+    )
+
+
+# ---- encodings --------------------------------------------------------------------------------
+def _decode_base64(value: bytes) -> bytes:
+    try:
+        return base64.b64decode(value, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"base64 ({error})") from None
+
+
+def _decode_hex(value: bytes) -> bytes:
+    try:
+        return bytes.fromhex(value.decode("ascii"))
+    except ValueError:
+        raise ValueError("pairs of hexadecimal digits") from None
+
+
+_DECODERS: Final[dict[str, Callable[[bytes], bytes] | None]] = {
+    "utf8": None,
+    "base64": _decode_base64,
+    "hex": _decode_hex,
+}
+
+
+# ---- the append --------------------------------------------------------------------------------
+class Parser(Protocol):
+    """Makes records of input."""
+
+    def parse(self, chunk: InputChunk) -> Input:
+        """Return the records of some lines."""
+        ...
+
+
+class Dressing(NamedTuple):
+    """What all records of lines get.
+
+    Attributes:
+        key: Their key; None: the lines have it, or there is none.
+        headers: Their headers.
+        has_nulls: Whether empty keys and values are null.
+        timestamp: ms since 1970; None: the present.
+    """
+
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes], ...] = ()
+    has_nulls: bool = False
+    timestamp: int | None = None
+
+
+class DressingParser:
+    """Gives what another parser makes a key, headers, a timestamp."""
+
+    def __init__(self, parser: Parser, dressing: Dressing) -> None:
+        self._parser, self._dressing = parser, dressing
+
+    def parse(self, chunk: InputChunk) -> Input:
+        """Return the records of some lines.
+
+        Raises:
+            BadLineError: A line that is no record.
+        """
+        try:
+            return self._dressed(self._parser.parse(chunk))
+        except BadLineError as error:
+            if error.before is not None:
+                error.before = self._dressed(error.before)
+            raise
+
+    def _dressed(self, records: Input) -> Input:
+        key, headers, has_nulls, timestamp = self._dressing
+        columns, count = records.columns, len(records.columns.timestamp)
+        if has_nulls:
+            columns = columns._replace(
+                key=_with_nulls(columns.key), value=_with_nulls(columns.value)
+            )
+        if key is not None:
+            columns = columns._replace(key=_repeated(BinaryColumn.from_values([key]), count))
+        if timestamp is not None:
+            columns = columns._replace(timestamp=np.full(count, timestamp, np.int64))
+        if headers:
+            names = BinaryColumn.from_values(name.encode() for name, _ in headers)
+            values = BinaryColumn.from_values(value for _, value in headers)
+            offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(headers))
+            column = HeaderColumn(
+                offsets=offsets, key=_repeated(names, count), value=_repeated(values, count)
+            )
+            columns = columns._replace(headers=column)
+        return records._replace(columns=columns)
+
+
+def _with_nulls(column: BinaryColumn | None) -> BinaryColumn | None:
+    """Return a column with null in place of what is empty."""
+    if column is None:
+        return None
+    is_full = np.diff(column.offsets) > 0
+    return BinaryColumn(
+        offsets=column.offsets,
+        data=column.data,
+        validity=np.packbits(is_full, bitorder="little"),
+        null_count=int(len(column) - is_full.sum()),
+    )
+
+
+def _repeated(column: BinaryColumn, count: int) -> BinaryColumn:
+    """Return the values of a column, all of them `count` times in a row."""
+    sizes = np.tile(np.diff(column.offsets), count)
+    offsets = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=offsets[1:])
+    return BinaryColumn(offsets=offsets, data=np.tile(column.data, count))
+
+
+class AtomicProducer(TopicAppender):
+    """Stages what is appended; `flush` makes all of it part of the topic, in one commit."""
+
+    def __init__(
+        self,
+        manager: LogManager,
+        topic: str,
+        *,
+        partition: int | None = None,
+        compression: CompressionType = CompressionType.NONE,
+    ) -> None:
+        super().__init__(manager, topic, partition=partition, compression=compression)
+        self._identity = CommitIdentity.anonymous(random.SystemRandom())
+        self._stager = Stager(manager.fs, manager.root, self._identity.app, 0, 0)
+        self._counts: dict[int, int] = {}
+
+    def _append_batches(self, number: int, encoded: EncodedBatches, lines: InputLines) -> None:
+        self._counts[number] = self._counts.get(number, 0) + encoded.records
+        self._stager.append(TopicPartition(self.topic, number), encoded)
+
+    def flush(self) -> None:
+        """Commit what was staged: all of it."""
+        with self._stager as stager:
+            staged = stager.finish(rows=sum(self._counts.values()), checksum=0)
+        outcome = self._manager.commits.commit(self._identity, [staged])
+        for partition, base_offset, last_offset in outcome.parts:
+            number = partition.partition
+            self.appended[number] = Appended(base_offset, last_offset, self._counts[number])
+
+    def discard(self) -> None:
+        """Take back what was staged: nothing was appended."""
+        self._stager.discard()
+
+
+class LineProducer:
+    """Appends what was parsed to the partitions of a topic, and reports it.
+
+    Args:
+        appender: Appends.
+        ignore_partition: Whether records go by their keys, whatever partition they ask for.
+    """
+
+    def __init__(self, appender: TopicAppender, *, ignore_partition: bool) -> None:
+        self._appender = appender
+        self._ignores_partition = ignore_partition
+
+    @property
+    def is_atomic(self) -> bool:
+        """Whether a bad line keeps the lines before it from being appended."""
+        return isinstance(self._appender, AtomicProducer)
+
+    def append(self, records: Input) -> None:
+        """Write some records; see `TopicAppender.append`."""
+        asked = None if self._ignores_partition else records.partition
+        self._appender.append(records.columns, asked, records.lines)
+
+    def discard(self) -> None:
+        """Take back what was not appended yet."""
+        if isinstance(self._appender, AtomicProducer):
+            self._appender.discard()
+
+    def flush(self) -> None:
+        """Make everything durable that was appended."""
+        self._appender.flush()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return what was appended: a row for each partition."""
+        return [
+            {
+                "topic": self._appender.topic,
+                "partition": number,
+                "baseOffset": appended.base_offset,
+                "lastOffset": appended.last_offset,
+                "count": appended.records,
+            }
+            for number, appended in sorted(self._appender.appended.items())
+        ]
+
+
+def produce_all(
+    settings: Settings, producer: LineProducer, parser: Parser, stream: IO[bytes]
+) -> None:
+    """Append all of `stream`; what was appended is durable however this ends.
+
+    An atomic producer appends all of it at the end, or nothing.
+
+    Raises:
+        BadLineError: A line is no record; the ones before it were appended.
+        StreamLogError: A record cannot be written; those before it were, or some of its chunk.
+    """
+    try:
+        with Progress(settings, "producing", _size_of(stream)) as progress:
+            for chunk in read_chunks(stream):
+                try:
+                    producer.append(parser.parse(chunk))
+                except BadLineError as error:
+                    if error.before is not None:
+                        producer.append(error.before)
+                    raise
+                progress.advance(len(chunk.data))
+    except BaseException:
+        if producer.is_atomic:
+            producer.discard()
+        else:
+            producer.flush()
+        raise
+    producer.flush()
+
+
+def _size_of(stream: IO[bytes]) -> int | None:
+    """Return how much there is to read, where the input is a file; None for a pipe."""
+    if not stream.seekable():
+        return None
+    here = stream.tell()
+    size = stream.seek(0, io.SEEK_END) - here
+    stream.seek(here)
+    return size
+
+
+# ---- the options ----
+
+
 def _parser(
     *,
     input_format: str,
@@ -152,7 +674,7 @@ def _parser(
     headers: tuple[str, ...],
     has_nulls: bool,
     timestamp: str | None,
-) -> "Parser":
+) -> Parser:
     """Return what makes records of the input; refuse options that do not go together."""
     separator = _separator(key_separator, input_format)
     if input_format != "lines" and (key is not None or headers or has_nulls or timestamp):
@@ -162,10 +684,6 @@ def _parser(
     if key is not None and separator is not None:
         raise click.UsageError("--key and --key-separator exclude each other")
     pairs = [_header(text) for text in headers]
-    from streamlog.cli.moments import parse_moment
-    from streamlog.cli.produce_input import LineParser, NdjsonParser
-    from streamlog.cli.producing import Dressing, DressingParser
-    from streamlog.clock import SystemClock
 
     now_ms = SystemClock().now_ms
     if input_format == "ndjson":

@@ -1,42 +1,24 @@
-"""`streamlog readers`: who reads this root, how far, and what is kept for whom."""
+"""`streamlog readers` and `streamlog lag`: who reads this root, how far, and what is kept."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import click
 
-from streamlog.cli.settings import JSON_SHAPES, Settings, reading_verb
+from streamlog.cli.output import EXIT_FINDING, Column, Kind, Output, counted, human_size, remark
+from streamlog.cli.verb import Settings
+from streamlog.clock import SystemClock
+from streamlog.fs.local import LocalFileSystem
+from streamlog.root.holds import Held
+from streamlog.root.manager import LogManager
+from streamlog.root.readers import Reader, add_reader, forget_reader, list_readers, reader_at
+from streamlog.topic import TopicPartition
 
-if TYPE_CHECKING:
-    from streamlog.root.readers import Reader
-
-__all__ = ["readers"]
-
-
-@click.group(short_help="Record who reads this root.")
-@reading_verb
-def readers(settings: Settings) -> None:
-    """Record who reads this root: maintenance keeps what a recorded reader has not finished.
-
-    A query with the option kafka.group.id records itself.
-    """
+__all__ = ["add", "forget", "held_lines", "lag", "list_"]
 
 
-@readers.command("list", short_help="List the recorded readers.", epilog=JSON_SHAPES)
-@reading_verb
 def list_(settings: Settings) -> None:
-    """List the recorded readers, where each is, and how many bytes are kept for it.
-
-    \b
-    Example:
-      streamlog --path /tmp/log readers list
-    """
-    from streamlog.cli.looked_at import counted
-    from streamlog.cli.output import remark
-    from streamlog.clock import SystemClock
-    from streamlog.fs.local import LocalFileSystem
-    from streamlog.root.manager import LogManager
-    from streamlog.root.readers import list_readers
-
+    """List the recorded readers."""
     fs, clock = LocalFileSystem(), SystemClock()
     with LogManager.open(settings.root) as manager:
         known = list_readers(fs, manager.root)
@@ -60,48 +42,21 @@ def list_(settings: Settings) -> None:
         remark(settings, f"{counted(len(known), 'reader')}, and no offset of any of them yet")
 
 
-@readers.command(short_help="Record a query by its checkpoint.", epilog=JSON_SHAPES)
-@click.argument("name")
-@click.option(
-    "--checkpoint", required=True, metavar="DIR", help="The query's checkpointLocation, local."
-)
-@reading_verb
 def add(settings: Settings, *, name: str, checkpoint: str) -> None:
-    """Record a query that knows nothing of it, by its checkpoint; one of Kafka's source will do.
-
-    \b
-    Example:
-      streamlog --path /tmp/log readers add audit --checkpoint /data/checkpoints/audit
-    """
-    from streamlog.clock import SystemClock
-    from streamlog.fs.local import LocalFileSystem
-    from streamlog.root.readers import add_reader
-
+    """Record a query."""
     now_ms = SystemClock().now_ms()
     added = add_reader(LocalFileSystem(), settings.root, name, checkpoint, now_ms=now_ms)
     offsets = sorted(added.position.offsets.items())
     _print(settings, [_row(added, *partition, offset) for partition, offset in offsets])
 
 
-@readers.command()
-@click.argument("name")
-@reading_verb
 def forget(settings: Settings, *, name: str) -> None:
-    """Strike a reader off: nothing is kept for it any more.
-
-    \b
-    Example:
-      streamlog --path /tmp/log readers forget audit
-    """
-    from streamlog.cli.output import remark
-    from streamlog.fs.local import LocalFileSystem
-    from streamlog.root.readers import forget_reader
-
+    """Strike a reader off."""
     forget_reader(LocalFileSystem(), settings.root, name)
     remark(settings, f"forgot reader {name}")
 
 
-def _row(reader: "Reader", topic: str, partition: int, offset: int) -> dict[str, Any]:
+def _row(reader: Reader, topic: str, partition: int, offset: int) -> dict[str, Any]:
     return {
         "reader": reader.name,
         "topic": topic,
@@ -114,7 +69,6 @@ def _row(reader: "Reader", topic: str, partition: int, offset: int) -> dict[str,
 
 
 def _print(settings: Settings, rows: list[dict[str, Any]]) -> None:
-    from streamlog.cli.output import Column, Kind, Output
 
     columns = (
         Column("reader", "READER"),
@@ -127,3 +81,60 @@ def _print(settings: Settings, rows: list[dict[str, Any]]) -> None:
         Column("problem", "PROBLEM"),
     )
     Output(settings).rows(rows, columns)
+
+
+def lag(settings: Settings, *, checkpoints: tuple[str, ...], over: int | None) -> None:
+    """Print how far queries are behind."""
+    fs = LocalFileSystem()
+    with LogManager.open(settings.root) as manager:
+        found = [reader_at(fs, each, each, now_ms=0) for each in checkpoints]
+        readers = found or list_readers(fs, manager.root)
+        rows = [row for reader in readers for row in _rows(manager, reader)]
+    columns = (
+        Column("group", "GROUP"),
+        Column("topic", "TOPIC"),
+        Column("partition", "PARTITION", Kind.NUMBER),
+        Column("currentOffset", "CURRENT-OFFSET", Kind.NUMBER),
+        Column("logEndOffset", "LOG-END-OFFSET", Kind.NUMBER),
+        Column("lag", "LAG", Kind.NUMBER),
+    )
+    Output(settings).rows(rows, columns)
+    if not readers:
+        remark(settings, "no reader is recorded: name a query's checkpoint with --checkpoint DIR")
+    elif not rows:
+        seen = counted(len(readers), "reader")
+        remark(settings, f"{seen}, and no offset of a topic of this root in what they finished")
+    if over is not None and any(row["lag"] > over for row in rows):
+        raise click.exceptions.Exit(EXIT_FINDING)
+
+
+def _rows(manager: LogManager, reader: Reader) -> Iterator[dict[str, Any]]:
+    """Yield a row for each partition that a reader reads, or is going to read."""
+    read = {partition.topic for partition in reader.position.offsets}
+    for topic in sorted(read.intersection(manager.topics())):
+        for number in manager.partitions(topic):
+            partition, log = TopicPartition(topic, number), manager.reader(topic, number)
+            first = reader.goes_on_from(partition, log.topic_id)
+            if first is None:
+                continue
+            yield {
+                "group": reader.name,
+                "topic": topic,
+                "partition": number,
+                "currentOffset": reader.stands_at(partition, log.topic_id),
+                "logEndOffset": log.high_watermark,
+                "lag": max(0, log.high_watermark - max(first, log.log_start_offset)),
+            }
+
+
+def held_lines(held: Sequence[Held]) -> list[str]:
+    """Return a line for each thing that a reader keeps."""
+    lines = []
+    for each in held:
+        if each.bytes or each.kept_from > each.offset:
+            line = f"reader {each.reader} keeps {human_size(each.bytes)} of {each.partition}"
+            line += f" from offset {each.offset} on"
+            if each.kept_from > each.offset:
+                line += f", but only from {each.kept_from} by streamlog.readers.max.bytes"
+            lines.append(line)
+    return lines

@@ -1,19 +1,21 @@
-"""What a TOPIC or DIR argument stands for: partitions open for reading, in order.
-
-Anything a partition may be read from will do: a topic of the root, a log root, a partition's
-directory, one `.log` file. Nothing is created, locked or changed there, whoever wrote it.
-"""
+"""What TOPIC, DIR, `--offset` and `--time` name: open partitions, places in them, times."""
 
 import contextlib
 import functools
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timezone
 from types import TracebackType
+from typing import Final, NamedTuple
 
-from streamlog.cli.settings import Settings, is_path
-from streamlog.errors import StorageError, StreamLogError, UnknownTopicError
+from streamlog.cli.output import counted, human_size
+from streamlog.cli.verb import Settings, is_path
+from streamlog.clock import epoch_ms
+from streamlog.errors import InvalidOptionError, StorageError, StreamLogError, UnknownTopicError
 from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.local import LocalFileSystem
+from streamlog.health.verify import size_of_logs
 from streamlog.partition.iteration import DirectoryWatch
 from streamlog.partition.reader import LogReader
 from streamlog.records.record import IsolationLevel
@@ -22,7 +24,16 @@ from streamlog.root.topics import find_partitions, unknown_topic_error
 from streamlog.segment.filenames import parse_log_file_name
 from streamlog.topic import TopicPartition, check_topic_name, parse_partition_directory
 
-__all__ = ["Source", "Sources", "find_sources"]
+__all__ = [
+    "OffsetSpec",
+    "Source",
+    "Sources",
+    "Span",
+    "find_sources",
+    "looked_at",
+    "parse_moment",
+    "parse_offsets",
+]
 
 Paths = list[tuple[TopicPartition, str]]
 
@@ -214,3 +225,133 @@ def _is_no_directory(fs: FileSystem, path: str) -> bool:
         return holding_of(fs, path) is Holding.NO_DIRECTORY
     except StorageError:
         return False  # a link that leads nowhere: reading it is the error
+
+
+def looked_at(fs: FileSystem, path: str) -> str:
+    """Return what lies at a path, as `2 topics, 7 partitions, 12.3 MiB`.
+
+    Args:
+        fs: Where it is.
+        path: A log root, a partition's directory, or a file.
+    """
+    try:
+        found = fs.stat(path)
+        if found is not None and found.kind is FileKind.FILE:
+            return human_size(found.size)
+        topics = find_partitions(fs, path)
+        partitions = counted(sum(map(len, topics.values())), "partition")
+        size = human_size(size_of_logs(fs, path))
+    except StreamLogError:
+        return "what is there"  # changed since; what is wrong with it has been said
+    return f"{counted(len(topics), 'topic')}, {partitions}, {size}"
+
+
+# ---- places and times ----------------------------------------------------------------------------
+
+
+_WORDS: Final = {"beginning": "beginning", "earliest": "beginning", "end": "end", "latest": "end"}
+
+
+_NUMBER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+
+
+_AGO: Final = re.compile(r"-([0-9]{1,9})(ms|s|m|h|d)", re.ASCII)
+
+
+_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+(Z|[+-][0-9]{2}:?[0-9]{2})?)?")
+
+
+_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+_EXPECTED: Final = (
+    "beginning, end, N, -N, a time (s@MS, 2026-11-01T10:00, -1h), or a range A..B;"
+    " e@ and a time is an end"
+)
+
+
+class OffsetSpec(NamedTuple):
+    """A place in a partition.
+
+    Attributes:
+        kind: `beginning`, `end`, or what `value` is: `offset`, `tail` (the last `value` records)
+            or `time`.
+        value: An offset, a number of records, or ms since 1970.
+    """
+
+    kind: str
+    value: int = 0
+
+
+class Span(NamedTuple):
+    """From where to where to read, as `--offset` says it; the end is not in it."""
+
+    start: OffsetSpec = OffsetSpec("beginning")
+    end: OffsetSpec = OffsetSpec("end")
+
+
+def parse_moment(text: str, now_ms: int) -> int | None:
+    """Return a point in time as ms since 1970; None where `text` is none.
+
+    Args:
+        text: Milliseconds since 1970, a date or date and time of ISO 8601 (UTC unless it says
+            otherwise), or a time before now: `-90s`, `-30m`, `-1h`, `-7d`.
+        now_ms: The present.
+    """
+    if text.isascii() and text.isdigit() and len(text) <= 18:
+        return int(text)
+    ago = _AGO.fullmatch(text)
+    if ago is not None:
+        return max(0, now_ms - int(ago[1]) * _UNITS_MS[ago[2]])
+    if _DATE.fullmatch(text) is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    return epoch_ms(moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc))
+
+
+def parse_offsets(texts: tuple[str, ...], now_ms: int) -> Span:
+    """Return the span that some `--offset` options name: a start, an end (`e@…`), or both (`A..B`).
+
+    Raises:
+        InvalidOptionError: Not an offset, or two starts or ends.
+    """
+    starts: list[OffsetSpec | None] = []
+    ends: list[OffsetSpec | None] = []
+    for text in texts:
+        if ".." in text:
+            start, _, end = text.partition("..")
+            starts.append(_place(start or "beginning", now_ms))
+            found = _place(end or "end", now_ms)
+            ends.append(None if found is not None and found.kind == "tail" else found)
+        elif text.startswith("e@"):
+            ends.append(_place(text, now_ms))
+        else:
+            starts.append(_place(text, now_ms))
+    if len(starts) > 1 or len(ends) > 1 or None in starts or None in ends:
+        raise InvalidOptionError(
+            "--offset does not say where to start",
+            got=" ".join(texts),
+            expected=_EXPECTED,
+            hint="streamlog cat TOPIC --offset 2026-11-01T10:00..2026-11-01T10:05",
+        )
+    span = Span()
+    if starts and starts[0] is not None:
+        span = span._replace(start=starts[0])
+    if ends and ends[0] is not None:
+        span = span._replace(end=ends[0])
+    return span
+
+
+def _place(text: str, now_ms: int) -> OffsetSpec | None:
+    if text in _WORDS:
+        return OffsetSpec(_WORDS[text])
+    if text[:2] in ("s@", "e@"):
+        moment = parse_moment(text[2:], now_ms)
+        return None if moment is None else OffsetSpec("time", moment)
+    if _NUMBER.fullmatch(text) is not None:
+        return OffsetSpec("tail" if text.startswith("-") else "offset", abs(int(text)))
+    moment = parse_moment(text, now_ms)
+    return None if moment is None else OffsetSpec("time", moment)

@@ -1,51 +1,26 @@
 """`streamlog topics`: make, list, describe, alter and delete topics."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from streamlog.cli.completion import complete_topics
-from streamlog.cli.failures import EXIT_FINDING, Findings
-from streamlog.cli.maintain import held_lines
-from streamlog.cli.settings import JSON_SHAPES, Settings, reading_verb
+from streamlog.cli.output import EXIT_FINDING, Column, Findings, Kind, Output, human_size, remark
+from streamlog.cli.readers import held_lines
+from streamlog.cli.verb import Settings
+from streamlog.config.log_config import LogConfig
 from streamlog.errors import InvalidRequestError, StreamLogError
+from streamlog.fs.local import LocalFileSystem
+from streamlog.root.deeds import Deed
+from streamlog.root.manager import LogManager, TopicDescription
+from streamlog.root.topics import list_topics
+from streamlog.topic import check_new_topic_name
 
-if TYPE_CHECKING:
-    from streamlog.cli.output import Output
-    from streamlog.root.deeds import Deed
-    from streamlog.root.manager import LogManager, TopicDescription
-
-__all__ = ["topics"]
-
-
-@click.group()
-@reading_verb
-def topics(settings: Settings) -> None:
-    """Make, list, describe, alter and delete topics."""
+__all__ = ["alter", "create", "delete", "describe", "list_", "topic_names"]
 
 
-@topics.command(epilog=JSON_SHAPES)
-@click.argument("name")
-@click.option(
-    "--partitions", type=int, metavar="N", help="How many; num.partitions of the root unless told."
-)
-@click.option(
-    "--config",
-    "configs",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="A setting of the topic, by Kafka's key; may be repeated.",
-)
-@click.option("--if-not-exists", is_flag=True, help="Leave a topic of that name as it is.")
-@click.option(
-    "--adopt",
-    is_flag=True,
-    help="Make the log root of a directory that is not empty: logs in it become topics.",
-)
-@reading_verb
 def create(
     settings: Settings,
     *,
@@ -55,21 +30,8 @@ def create(
     if_not_exists: bool,
     adopt: bool,
 ) -> None:
-    """Make a topic, and the log root where it is missing.
-
-    A log root is made of a missing or an empty directory; with --adopt of any other one, too, but
-    for those of the operating system. Only directories that hold a log become topics; all else
-    there is left alone.
-
-    \b
-    Examples:
-      streamlog --path /tmp/log topics create orders --partitions 4
-      streamlog topics create state --config cleanup.policy=compact --if-not-exists
-    """
+    """Create a topic."""
     own = dict(map(_key_and_value, configs))
-    from streamlog.config.log_config import LogConfig
-    from streamlog.root.manager import LogManager
-    from streamlog.topic import check_new_topic_name
 
     check_new_topic_name(name)
     LogConfig.from_properties(own)
@@ -78,17 +40,8 @@ def create(
         _print_summaries(settings, [made])
 
 
-@topics.command("list", short_help="List the topics.", epilog=JSON_SHAPES)
-@reading_verb
 def list_(settings: Settings) -> None:
-    """List the topics of the log root; a broker's log.dir will do as well.
-
-    \b
-    Example:
-      streamlog --path /tmp/log topics list
-    """
-    from streamlog.root.manager import LogManager
-
+    """List the topics."""
     with LogManager.open(settings.root) as manager:
         described, errors = _describe_each(manager, manager.topics())
     _print_summaries(settings, described)
@@ -96,22 +49,8 @@ def list_(settings: Settings) -> None:
         raise Findings(errors)
 
 
-@topics.command(short_help="Show partitions and settings.", epilog=JSON_SHAPES)
-@click.argument("name", required=False, shell_complete=complete_topics)
-@reading_verb
 def describe(settings: Settings, *, name: str | None) -> None:
-    """Show partitions with their offsets, and settings with where they come from.
-
-    Without a name: every topic. On a terminal settings at their default are left out.
-
-    \b
-    Examples:
-      streamlog --path /tmp/log topics describe orders
-      streamlog topics describe --format ndjson | jq .configs
-    """
-    from streamlog.cli.output import Output
-    from streamlog.root.manager import LogManager
-
+    """Print partitions and settings."""
     output = Output(settings)
     with LogManager.open(settings.root) as manager:
         names = manager.topics() if name is None else [name]
@@ -127,26 +66,6 @@ def describe(settings: Settings, *, name: str | None) -> None:
         raise Findings(errors)
 
 
-@topics.command(short_help="Change settings, add partitions.", epilog=JSON_SHAPES)
-@click.argument("name", shell_complete=complete_topics)
-@click.option(
-    "--config",
-    "configs",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="A setting the topic gets, by Kafka's key; may be repeated.",
-)
-@click.option(
-    "--delete-config",
-    "delete_configs",
-    multiple=True,
-    metavar="KEY",
-    help="A setting the topic is to have no more: the root's or Kafka's holds; may be repeated.",
-)
-@click.option(
-    "--partitions", type=int, metavar="N", help="How many it is to have; more than it has."
-)
-@reading_verb
 def alter(
     settings: Settings,
     *,
@@ -155,19 +74,10 @@ def alter(
     delete_configs: tuple[str, ...],
     partitions: int | None,
 ) -> None:
-    """Change settings of a topic, add partitions; whoever has it open goes by it at once.
-
-    A key that has more partitions to go to than before may go to another one.
-
-    \b
-    Examples:
-      streamlog topics alter orders --config retention.ms=86400000 --delete-config segment.ms
-      streamlog topics alter orders --partitions 8
-    """
+    """Change settings, add partitions."""
     if not configs and not delete_configs and partitions is None:
         raise click.UsageError("nothing to alter: give --config, --delete-config or --partitions")
     own = dict(map(_key_and_value, configs))
-    from streamlog.root.manager import LogManager
 
     with LogManager.open(settings.root) as manager:
         altered = manager.alter_topic(
@@ -176,24 +86,8 @@ def alter(
         _print_summaries(settings, [altered])
 
 
-@topics.command(short_help="Delete a topic with all its records.")
-@click.argument("name", shell_complete=complete_topics)
-@click.option("--yes", is_flag=True, help="Do not ask on a terminal.")
-@reading_verb
 def delete(settings: Settings, *, name: str, yes: bool) -> None:
-    """Delete a topic with all its records; asks first where a person is at the terminal.
-
-    Only files of logs are removed. What else lies in the topic's directories stays there, and is
-    named.
-
-    \b
-    Examples:
-      streamlog --path /tmp/log topics delete orders
-      streamlog --path /tmp/log topics delete orders --yes
-    """
-    from streamlog.cli.output import remark
-    from streamlog.root.manager import LogManager
-
+    """Delete a topic."""
     with LogManager.open(settings.root) as manager:
         if not yes and sys.stdin.isatty() and not _is_confirmed(manager, name):
             remark(settings, "nothing was deleted")
@@ -204,10 +98,8 @@ def delete(settings: Settings, *, name: str, yes: bool) -> None:
         remark(settings, f"left {path}: it is no file of a log")
 
 
-def _is_confirmed(manager: "LogManager", name: str) -> bool:
+def _is_confirmed(manager: LogManager, name: str) -> bool:
     """Ask whether a topic is to go."""
-    from streamlog.cli.output import human_size
-
     described, errors = _describe_each(manager, [name])
     what = f"topic {name} of {manager.root}"
     if described:
@@ -227,8 +119,8 @@ def _key_and_value(text: str) -> tuple[str, str]:
 
 
 def _describe_each(
-    manager: "LogManager", names: Iterable[str]
-) -> tuple[list["TopicDescription"], list[StreamLogError]]:
+    manager: LogManager, names: Iterable[str]
+) -> tuple[list[TopicDescription], list[StreamLogError]]:
     """Return what there is to say of topics, and why there is nothing of the others."""
     described, errors = [], []
     for name in names:
@@ -239,8 +131,7 @@ def _describe_each(
     return described, errors
 
 
-def _print_summaries(settings: Settings, described: list["TopicDescription"]) -> None:
-    from streamlog.cli.output import Column, Kind, Output
+def _print_summaries(settings: Settings, described: list[TopicDescription]) -> None:
 
     columns = (
         Column("topic", "TOPIC"),
@@ -252,7 +143,7 @@ def _print_summaries(settings: Settings, described: list["TopicDescription"]) ->
     Output(settings).rows(map(_summary, described), columns)
 
 
-def _summary(topic: "TopicDescription") -> dict[str, Any]:
+def _summary(topic: TopicDescription) -> dict[str, Any]:
     spans = (each.log_end_offset - each.log_start_offset for each in topic.partitions)
     return {
         "topic": topic.name,
@@ -263,7 +154,7 @@ def _summary(topic: "TopicDescription") -> dict[str, Any]:
     }
 
 
-def _description(topic: "TopicDescription") -> dict[str, Any]:
+def _description(topic: TopicDescription) -> dict[str, Any]:
     return {
         "topic": topic.name,
         "topicId": topic.topic_id,
@@ -298,8 +189,7 @@ def _description(topic: "TopicDescription") -> dict[str, Any]:
     }
 
 
-def _print_description(output: "Output", topic: "TopicDescription") -> None:
-    from streamlog.cli.output import Column, Kind
+def _print_description(output: Output, topic: TopicDescription) -> None:
 
     row = _description(topic)
     output.write(f"Topic {topic.name}, id {topic.topic_id or 'unknown'}\n".encode())
@@ -323,10 +213,17 @@ def _print_description(output: "Output", topic: "TopicDescription") -> None:
         output.write(f"{line}\n".encode())
 
 
-def _deed_line(deed: "Deed") -> str:
-    from streamlog.cli.output import human_size
+def _deed_line(deed: Deed) -> str:
 
     when = datetime.fromtimestamp(deed.ms / 1000, timezone.utc)
     gone = f"{deed.segments} segments, {human_size(deed.bytes)}"
     where = f"partition {deed.partition}, which begins at {deed.log_start_offset} since"
     return f"{when:%Y-%m-%d %H:%M:%S}Z {deed.action} ({deed.reason}): {gone} of {where}"
+
+
+def topic_names(root: str) -> Sequence[str]:
+    """Return the names of a root's topics, for the shell's completion; none where that fails."""
+    try:
+        return list_topics(LocalFileSystem(), root)
+    except StreamLogError:
+        return ()

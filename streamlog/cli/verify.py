@@ -1,53 +1,33 @@
-"""`streamlog verify`: is it sound?"""
+"""`streamlog verify` and `streamlog repair`."""
 
 import os
+import random
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from streamlog.cli.settings import JSON_SHAPES, Settings, decompressing, reading_verb
+from streamlog.cli.output import EXIT_FINDING, Column, Findings, Kind, Output, Progress, remark
+from streamlog.cli.sources import looked_at
+from streamlog.cli.verb import Settings
+from streamlog.clock import SystemClock
+from streamlog.errors import StreamLogError
+from streamlog.fs.local import LocalFileSystem
+from streamlog.health.findings import LOG_DAMAGE, Finding, Severity, as_error
+from streamlog.health.repair import RepairStep
+from streamlog.health.repair import repair as put_right
+from streamlog.health.verify import size_of_logs
+from streamlog.health.verify import verify as look
+from streamlog.segment.walk import how_to_go_on
+from streamlog.topic import TopicPartition
 
-if TYPE_CHECKING:
-    from streamlog.cli.output import Column
-    from streamlog.health.findings import Finding
-
-__all__ = ["verify"]
+__all__ = ["repair", "verify"]
 
 
-@click.command(short_help="Look for damage.", epilog=JSON_SHAPES)
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
-@click.option("--deep", is_flag=True, help="Decode every record, too.")
-@decompressing
-@reading_verb
 def verify(
     settings: Settings, *, paths: tuple[str, ...], deep: bool, max_decompressed_bytes: int | None
 ) -> None:
-    """Look for damage in a log root, in partitions' directories, in single files.
-
-    Every batch is read and its checksum compared; indexes, producer snapshots, epochs and
-    checkpoints are held against the log; of a log root made by streamlog also settings, pending
-    commits, ledgers and readers. Nothing is changed, whoever wrote it. Beside writers what seems
-    wrong is looked at again, and reported only if it stays.
-    Prints what it finds and exits with 1 where that is anything; 0 means sound. Things that are
-    no damage (files waiting to be removed, what is only in progress) go to stderr.
-
-    \b
-    Examples:
-      streamlog verify /var/lib/kafka
-      streamlog verify /tmp/log/orders-0 --deep
-      streamlog verify /tmp/log/orders-0/00000000000000000000.index --format json
-    """
-    from streamlog.cli.failures import EXIT_FINDING, Findings
-    from streamlog.cli.looked_at import looked_at
-    from streamlog.cli.output import Output, remark
-    from streamlog.cli.progress import Progress
-    from streamlog.errors import StreamLogError
-    from streamlog.fs.local import LocalFileSystem
-    from streamlog.health.findings import Severity
-    from streamlog.health.verify import size_of_logs
-    from streamlog.health.verify import verify as look
-
+    """Print the damage found."""
     fs = LocalFileSystem()
     findings: list[Finding] = []
     errors: list[StreamLogError] = []
@@ -74,7 +54,7 @@ def verify(
         if note.severity is Severity.NOTE:
             got = "" if note.got is None else f": {note.got}"
             remark(settings, f"{note.path}: {note.what}{got}")
-    Output(settings).rows([_row(finding) for finding in wrong], _columns())
+    Output(settings).rows([_finding_row(finding) for finding in wrong], _columns())
     for summary in summaries:
         remark(settings, summary)
     _say_what_to_do(settings, wrong)
@@ -84,12 +64,8 @@ def verify(
         raise click.exceptions.Exit(EXIT_FINDING)
 
 
-def _say_what_to_do(settings: Settings, wrong: "list[Finding]") -> None:
+def _say_what_to_do(settings: Settings, wrong: list[Finding]) -> None:
     """Name the next step for each partition with damage, or that none is needed."""
-    from streamlog.cli.output import remark
-    from streamlog.health.findings import LOG_DAMAGE, Severity
-    from streamlog.segment.walk import how_to_go_on
-
     damaged = {os.path.dirname(each.path): each.path for each in wrong if each.kind in LOG_DAMAGE}
     for path in damaged.values():
         remark(settings, how_to_go_on(path))
@@ -99,7 +75,7 @@ def _say_what_to_do(settings: Settings, wrong: "list[Finding]") -> None:
         remark(settings, f"whoever writes next puts that right, or: streamlog repair {where}")
 
 
-def _row(finding: "Finding") -> dict[str, Any]:
+def _finding_row(finding: Finding) -> dict[str, Any]:
     return {
         "kind": finding.kind.value,
         "severity": finding.severity.value,
@@ -115,7 +91,6 @@ def _row(finding: "Finding") -> dict[str, Any]:
 
 
 def _columns() -> "tuple[Column, ...]":
-    from streamlog.cli.output import Column, Kind
 
     return (
         Column("severity", "SEVERITY"),
@@ -128,3 +103,58 @@ def _columns() -> "tuple[Column, ...]":
         Column("expected", "EXPECTED"),
         Column("count", "COUNT", Kind.NUMBER),
     )
+
+
+def repair(settings: Settings, *, directory: str, dry_run: bool, skip_damage: bool) -> None:
+    """Print the steps taken."""
+    rows: list[dict[str, Any]] = []
+    errors: list[StreamLogError] = []
+    done = put_right(
+        LocalFileSystem(),
+        SystemClock(),
+        random.Random(),
+        directory,
+        is_dry_run=dry_run,
+        skips_damage=skip_damage,
+    )
+    for each in done:
+        rows += [_step_row(each.partition, step, is_done=not dry_run) for step in each.steps]
+        errors += [as_error(finding) for finding in each.left]
+        if each.error is not None:
+            errors.append(each.error)
+    columns = (
+        Column("topic", "TOPIC"),
+        Column("partition", "PARTITION", Kind.NUMBER),
+        Column("action", "ACTION"),
+        Column("file", "FILE"),
+        Column("target", "TARGET"),
+        Column("size", "SIZE", Kind.NUMBER),
+        Column("newSize", "NEW SIZE", Kind.NUMBER),
+        Column("why", "WHY"),
+    )
+    Output(settings).rows(rows, columns)
+    if not rows and not errors:
+        seen = looked_at(LocalFileSystem(), directory)
+        remark(settings, f"{directory}: nothing to repair; looked at {seen}")
+    if dry_run and rows:
+        how = f"{directory} --skip-damage" if skip_damage else directory
+        remark(settings, f"nothing was changed; do it with: streamlog repair {how}")
+    if errors:
+        raise Findings(errors)
+
+
+def _step_row(
+    partition: TopicPartition | None, step: RepairStep, *, is_done: bool
+) -> dict[str, Any]:
+    change = step.change
+    return {
+        "topic": None if partition is None else partition.topic,
+        "partition": None if partition is None else partition.partition,
+        "action": change.kind.value,
+        "file": change.path,
+        "target": change.target,
+        "size": change.size,
+        "newSize": change.new_size,
+        "why": step.why,
+        "done": is_done,
+    }

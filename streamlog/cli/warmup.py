@@ -12,10 +12,14 @@ from random import Random
 from streamlog.cleaner.choosing import find_cleanable
 from streamlog.cleaner.offset_map import OffsetMap
 from streamlog.cleaner.round import CleaningRound, Throttle
+from streamlog.cli.cat import format_records
+from streamlog.cli.output import ENCODINGS
 from streamlog.clock import SystemClock
 from streamlog.config.log_config import LogConfig
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition.reader import LogReader
+from streamlog.records.builder import encode_columns
+from streamlog.records.partitioner import partition_for_keys
 from streamlog.records.record import CompressionType, Header, Record
 from streamlog.root.partition_log import PartitionLog
 
@@ -56,10 +60,6 @@ def _records() -> Iterator[Record]:
 
 def _read(log: PartitionLog) -> None:
     """Decode everything, choose partitions for it, encode it again, print it as JSON."""
-    from streamlog.cli.json_records import ENCODINGS, format_records
-    from streamlog.records.builder import encode_columns
-    from streamlog.records.partitioner import partition_for_keys
-
     fetched = log.read(0, max_bytes=1 << 20)
     columns = fetched.columns()
     assert columns.key is not None

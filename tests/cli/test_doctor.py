@@ -9,9 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from streamlog.cli import checkup, root_safety
-from streamlog.cli.checkup_findings import FAIL, OK, WARN, CheckupFinding
-from streamlog.cli.root_safety import check_access, check_look_alikes, check_promises
+from streamlog.cli import doctor
+from streamlog.cli.doctor import (
+    FAIL,
+    OK,
+    WARN,
+    CheckupFinding,
+    check_access,
+    check_look_alikes,
+    check_promises,
+)
 from streamlog.clock import ManualClock
 from streamlog.fs.faults import Fault, FaultyFileSystem
 from streamlog.fs.local import LocalFileSystem
@@ -19,7 +26,7 @@ from tests.support.cli import streamlog
 
 
 def root_findings(root: Path) -> dict[str, CheckupFinding]:
-    found = list(checkup.check_root_at(LocalFileSystem(), str(root)))
+    found = list(doctor.check_root_at(LocalFileSystem(), str(root)))
     return {finding.check: finding for finding in found}
 
 
@@ -46,7 +53,7 @@ def python_findings(
     }
     known = {key: value for key, value in answer.items() if value != "absent"}
     monkeypatch.setenv("PYSPARK_PYTHON", make_python(directory, known))
-    return {finding.check: finding for finding in checkup._check_spark_python()}
+    return {finding.check: finding for finding in doctor._check_spark_python()}
 
 
 def test_command_prints_every_check_and_cures(root: Path) -> None:
@@ -61,7 +68,7 @@ def test_command_prints_every_check_and_cures(root: Path) -> None:
 
 def test_a_python_that_does_not_run_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "/nonexistent/python3")
-    (found,) = checkup._check_spark_python()
+    (found,) = doctor._check_spark_python()
     assert found.status == FAIL
     assert found.cure == f"export PYSPARK_PYTHON={shlex.quote(sys.executable)}"
 
@@ -107,20 +114,20 @@ def test_java_is_asked_for_its_version(
     java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    (found,) = checkup._check_java()
+    (found,) = doctor._check_java()
     assert found.status == status
 
 
 def test_missing_java_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    (found,) = checkup._check_java()
+    (found,) = doctor._check_java()
     assert found.status == FAIL
     assert "openjdk-17" in str(found.cure)
 
 
 def test_a_strangers_streamlog_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkup, "_version", {"streamlog": "3.0.0"}.get)
-    (found,) = checkup._check_strangers()
+    monkeypatch.setattr(doctor, "_version", {"streamlog": "3.0.0"}.get)
+    (found,) = doctor._check_strangers()
     assert found.status == FAIL
     assert "uninstall -y streamlog" in str(found.cure)
 
@@ -141,8 +148,8 @@ def test_versions_of_pyspark_and_pandas_are_judged(
     pandas: str | None,
     expected: dict[str, str],
 ) -> None:
-    monkeypatch.setattr(checkup, "_version", {"pyspark": pyspark, "pandas": pandas}.get)
-    assert {each.check: each.status for each in checkup._check_pyspark()} == expected
+    monkeypatch.setattr(doctor, "_version", {"pyspark": pyspark, "pandas": pandas}.get)
+    assert {each.check: each.status for each in doctor._check_pyspark()} == expected
 
 
 def test_a_sound_root_is_fine_and_left_as_it_was(root: Path) -> None:
@@ -286,7 +293,7 @@ def test_locks_that_keep_nobody_out_are_found(root: Path, monkeypatch: pytest.Mo
 
 
 def test_a_sync_that_lies_is_found(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(root_safety, "MOUNTS", root / "no such file")  # not to know a tmpfs
+    monkeypatch.setattr(doctor, "MOUNTS", root / "no such file")  # not to know a tmpfs
     clock = ManualClock()  # no time passes: as for a sync that does nothing
     found = {each.check: each for each in check_promises(LocalFileSystem(), str(root), clock=clock)}
     assert found["sync"].status == FAIL
@@ -301,7 +308,7 @@ def test_careless_mount_options_are_found(root: Path, monkeypatch: pytest.Monkey
         "1 0 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n"
         f"2 1 8:2 / {place} rw,relatime shared:1 - ext4 /dev/sdb1 rw,nobarrier\n"
     )
-    monkeypatch.setattr(root_safety, "MOUNTS", mounts)
+    monkeypatch.setattr(doctor, "MOUNTS", mounts)
     found = {each.check: each for each in check_promises(LocalFileSystem(), str(root))}
     assert found["sync"].status == WARN and "nobarrier" in found["sync"].found
 
@@ -313,7 +320,7 @@ def _faulty(fault: Fault) -> FaultyFileSystem:
 def test_a_root_that_cannot_be_written_is_found(root: Path) -> None:
     refused = Fault(operation="create", path_suffix="/doctor.tmp", errno=errno.EACCES)
     fs = FaultyFileSystem(LocalFileSystem(), refused)  # no mode stops the superuser
-    (found,) = [each for each in checkup.check_root_at(fs, str(root)) if each.check == "writing"]
+    (found,) = [each for each in doctor.check_root_at(fs, str(root)) if each.check == "writing"]
     assert found.status == FAIL
     assert str(found.cure).startswith("ls -ld ")
 

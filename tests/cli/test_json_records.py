@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.cli.json_records import ENCODINGS, format_records
+from streamlog.cli.cat import format_records
+from streamlog.cli.output import ENCODINGS
 from streamlog.records.columns import BinaryColumn, HeaderColumn, RecordColumns
 from streamlog.records.record import Header, Record
 from streamlog.topic import TopicPartition

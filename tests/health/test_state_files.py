@@ -2,8 +2,7 @@
 
 import pytest
 
-from streamlog.cli.checkup import _check_state
-from streamlog.cli.checkup_findings import FAIL, OK, WARN
+from streamlog.cli.doctor import FAIL, OK, WARN, _check_state
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.health.findings import Finding, FindingKind, Severity
 from streamlog.health.verify import verify

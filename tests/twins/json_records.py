@@ -2,8 +2,7 @@
 
 import json
 
-from streamlog.cli.json_records import record_object
-from streamlog.cli.output import ESCAPED
+from streamlog.cli.output import ESCAPED, record_object
 from streamlog.records.columns import RecordColumns
 from streamlog.topic import TopicPartition
 
