@@ -3,10 +3,11 @@
     python -m tests.reliability [--budget ci|full|night] [--only NAME…] [--seed N] [--json]
                                 [--operations "append, roll, …"]
 
-Breaks a small root in every way the kinds know, lets another process go on with what is left, and
-asks the checker. Ends with 0 only where everything that is promised held; a kind that this machine
-cannot do is said aloud, and makes no difference to that. `tests.programs.reliability.report` makes
-`streamlog/RELIABILITY.md` of what `--json` prints.
+Breaks a small root in every way that the kinds of faults define, lets another process continue on
+the remains, and checks the invariants. Exits with 0 only if every guarantee held. A kind that this
+machine cannot run is reported and does not change the exit status.
+`tests.programs.reliability.report` generates `streamlog/RELIABILITY.md` from the output of
+`--json`.
 """
 
 import argparse
@@ -24,13 +25,13 @@ from tests.programs.reliability.kinds import KINDS
 from tests.programs.reliability.subject import OPERATIONS
 from tests.programs.reliability.workloads import Workload
 
-SIGNS: Final = 5  # of a finding; more say the same
+SIGNS: Final = 5  # printed per finding; the rest rarely add anything
 
 
 def main() -> int:
     arguments = parse()
     scratch.end_in_order()
-    logging.disable(logging.CRITICAL)  # recovery says what it cut; here that is the rule
+    logging.disable(logging.CRITICAL)  # recovery warns about each truncation, the normal case here
     seed = SystemRandom().randrange(1 << 32) if arguments.seed is None else arguments.seed
     if not arguments.json:
         print(f"seed {seed}, budget {arguments.budget}")
@@ -59,10 +60,10 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.reliability", description=__doc__)
     parser.add_argument("--budget", choices=BUDGETS, default="ci")
     parser.add_argument("--only", nargs="+", choices=KINDS)
-    parser.add_argument("--seconds", type=float, help="instead of the budget's time")
+    parser.add_argument("--seconds", type=float, help="overrides the time of the budget")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--operations", type=sequence)
-    parser.add_argument("--on-nothing", action="store_true", help="the root is made by them, too")
+    parser.add_argument("--on-nothing", action="store_true", help="operations create the root")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 
@@ -71,7 +72,9 @@ def sequence(text: str) -> Workload:
     operations = tuple(each.strip() for each in text.split(","))
     unknown = [each for each in operations if each not in OPERATIONS]
     if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(OPERATIONS)}")
+        raise argparse.ArgumentTypeError(
+            f"unknown operation {unknown[0]!r}; expected {', '.join(OPERATIONS)}"
+        )
     return Workload(text, operations)
 
 
@@ -90,7 +93,7 @@ def show(tally: Tally, *, as_json: bool) -> None:
         print(json.dumps(facts), flush=True)
         return
     if tally.missing is not None:
-        print(f"{tally.kind:<20} NOT DONE: this machine lacks {tally.missing}", flush=True)
+        print(f"{tally.kind:<20} NOT RUN: this machine lacks {tally.missing}", flush=True)
         return
     print(
         f"{tally.kind:<20} {tally.workloads:>9,} {tally.cases:>9,} {tally.seconds:>8.1f}"
@@ -102,7 +105,7 @@ def show(tally: Tally, *, as_json: bool) -> None:
 
 
 def recorded(found: Finding) -> dict[str, Any]:
-    """Return what a line of JSON tells of a finding."""
+    """Return a finding as an object of the JSON output."""
     signs = [f"{each.invariant}: {each.detail}" for each in found.violations[:SIGNS]]
     return {"again": found.command, "what": found.description, "violations": signs}
 

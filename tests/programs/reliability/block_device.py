@@ -1,13 +1,13 @@
-"""A block device that refuses what it is told to: one file of a FUSE file system, and a loop on it.
+"""A block device that refuses writes on demand: the only file of a FUSE file system, as a loop.
 
-The kernel's own ways to such a disk (dm-flakey, dm-error, NBD) are missing from many kernels;
-`/dev/fuse` and loop devices are nearly everywhere. What a file system on the device gets to hear is
-a genuine EIO of a write, with all that its page cache makes of it: the first fsync fails, the
-second succeeds, and what is read is right until the page is dropped.
+Many kernels lack their own faulty devices (dm-flakey, dm-error, NBD); `/dev/fuse` and loop devices
+are available nearly everywhere. A file system on this device gets a genuine EIO of a write, with
+all consequences for its page cache: the first fsync fails, the second succeeds, and reads return
+the unwritten data until the page is dropped.
 
-The server speaks the kernel's protocol (`linux/fuse.h`) itself, as far as one file needs it. It
-keeps the bytes in its memory and runs in a process of its own, for whoever waits for the disk
-must not be who serves it.
+The server implements the kernel's protocol (`linux/fuse.h`) as far as one file needs it. It keeps
+the bytes in memory and runs in a separate process, because a process that waits for its own disk
+would deadlock.
 """
 
 import ctypes
@@ -31,19 +31,19 @@ ROOT_NODE, FILE_NODE = 1, 2
 MAX_WRITE: Final = 128 << 10
 BLOCK_SIZE: Final = 4096
 
-_IN: Final = struct.Struct("<IIQQIIIHH")  # length, opcode, unique, node, and who asks
+_IN: Final = struct.Struct("<IIQQIIIHH")  # length, opcode, unique, node; uid, gid and pid
 _OUT: Final = struct.Struct("<IiQ")  # length, error, unique
 _ATTRIBUTES: Final = struct.Struct("<QQQQQQIIIIIIIIII")
 _TRANSFER: Final = struct.Struct("<QQIIQII")  # handle, offset, size, flags
 _INIT: Final = struct.Struct("<IIIIHHIIHHIIIIIIII")
-_FOREVER: Final = 1 << 30  # seconds that the kernel may remember a name or a size
-_DIRECT_IO: Final = 1  # the kernel caches the file system on the device, not the device
+_FOREVER: Final = 1 << 30  # seconds that the kernel may cache a name or a size
+_DIRECT_IO: Final = 1  # do not cache the device, as the file system on it has its own cache
 
 Refuses = Callable[[memoryview], bool]
 
 
 class Opcode(IntEnum):
-    """What the kernel asks for: `FUSE_…` of `linux/fuse.h`, as far as it is answered."""
+    """The opcodes that are answered: `FUSE_…` of `linux/fuse.h`."""
 
     LOOKUP = 1
     FORGET = 2
@@ -64,32 +64,31 @@ _WITHOUT_ANSWER: Final = {Opcode.FORGET, Opcode.BATCH_FORGET}
 
 
 class BlockDevice:
-    """A disk of which some writes fail, as long as it is told to refuse them.
+    """A disk whose writes fail on demand.
 
     Attributes:
-        path: The file to make a file system on, and to mount by a loop.
+        path: The file to format and to loop-mount.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._shared = mmap.mmap(-1, 16)  # is it refusing, how often has it: of all processes
+        self._shared = mmap.mmap(-1, 16)  # shared with the server: refusing?, count of refusals
 
     def refuse(self, refuses: bool) -> None:
-        """Refuse such writes from now on, or take them again."""
+        """Start or stop refusing writes."""
         self._shared[0] = refuses
 
     @property
     def is_refusing(self) -> bool:
-        """Whether such writes fail now."""
+        """Whether writes are refused now."""
         return bool(self._shared[0])
 
     @property
     def refused(self) -> int:
-        """How many writes have failed."""
+        """The number of writes that have failed."""
         return int.from_bytes(self._shared[8:16], "little")
 
     def count_refusal(self) -> None:
-        """Count a write that failed."""
         self._shared[8:16] = (self.refused + 1).to_bytes(8, "little")
 
 
@@ -98,12 +97,12 @@ def block_device(directory: Path, size: int, refuses: Refuses) -> Iterator[Block
     """Serve a disk.
 
     Args:
-        directory: Where its file appears; empty.
-        size: Its bytes.
-        refuses: Tells of a block of `BLOCK_SIZE` whether it is one that the disk may refuse.
+        directory: An empty directory, where its file appears.
+        size: In bytes.
+        refuses: Returns whether the disk may refuse a given block of `BLOCK_SIZE` bytes.
 
     Raises:
-        OSError: There is no FUSE here, or one may not mount it.
+        OSError: FUSE is missing, or mounting is not permitted.
     """
     device = BlockDevice(directory / NAME.decode())
     kernel = os.open(DEVICE, os.O_RDWR)
@@ -161,7 +160,6 @@ class _Disk(NamedTuple):
     refuses: Refuses
 
     def write(self, source: memoryview, offset: int) -> None:
-        """Write, or refuse to."""
         blocks = (source[at : at + BLOCK_SIZE] for at in range(0, len(source), BLOCK_SIZE))
         if self.device.is_refusing and any(map(self.refuses, blocks)):
             self.device.count_refusal()

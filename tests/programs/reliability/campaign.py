@@ -1,8 +1,8 @@
-"""A run of the campaign: which kinds on which workloads, until when, and what came out.
+"""Runs the campaign: kinds of faults applied to workloads within a time budget.
 
-Each kind gets its share of the time and goes through the named workloads first, then through the
-short sequences of operations, then through random ones, and stops when its time is up. What it
-went through is counted and reported: time buys more cases, never other rules.
+Each kind gets its share of the time. It runs the named workloads first, then all short sequences of
+operations, then random ones, until its time is up. More time adds cases; it never changes the
+rules.
 """
 
 import time
@@ -21,12 +21,12 @@ SHORT_LENGTH: Final = 3
 
 
 def chosen_kinds(budget: str) -> list[str]:
-    """Return the kinds that a budget has time and rights for."""
+    """Return the kinds that fit the time and the privileges of a budget."""
     return list(CI if budget == "ci" else KINDS)
 
 
 class Finding(NamedTuple):
-    """A case in which something did not hold, and how to see it again."""
+    """A case that violates an invariant, with the command that reproduces it."""
 
     kind: str
     workload: Workload
@@ -36,7 +36,7 @@ class Finding(NamedTuple):
 
     @property
     def command(self) -> str:
-        """The line that replays the workload under this kind of trouble."""
+        """The command that replays the workload under this kind of fault."""
         operations = ", ".join(self.workload.operations)
         return (
             f'python -m tests.reliability --only "{self.kind}" --seed {self.seed}'
@@ -46,23 +46,23 @@ class Finding(NamedTuple):
 
 @dataclass
 class Tally:
-    """What one kind went through."""
+    """Counts and findings of one kind."""
 
     kind: str
     workloads: int = 0
     cases: int = 0
     seconds: float = 0.0
     findings: list[Finding] = field(default_factory=list)
-    missing: str | None = None  # what this machine lacks for it
+    missing: str | None = None  # what the kind needs and this machine lacks
 
     @property
     def harms(self) -> Counter[Harm]:
-        """How many violations there were of each sort."""
+        """The number of violations by harm."""
         return Counter(each.harm for found in self.findings for each in found.violations)
 
 
 def workloads(random: Random) -> Iterator[Workload]:
-    """Yield the workloads in the order in which they are tried, without end."""
+    """Yield the workloads in order of execution, without end."""
     yield from NAMED
     yield from short(SHORT_LENGTH)
     while True:
@@ -78,22 +78,19 @@ def run_kind(
     clock: Callable[[], float] = time.monotonic,
     most_findings: int = 3,
 ) -> Tally:
-    """Go through workloads until the time is up or enough was found.
+    """Run workloads until the time is up or enough cases failed.
 
     Args:
         kind: A name in `KINDS`.
-        chosen: The workloads; a kind sees each with a random generator of its own.
-        seed: What that generator is drawn from.
-        seconds: How long.
-        clock: Seconds that pass.
-        most_findings: After how many cases with violations to stop.
-
-    Returns:
-        What was gone through and what was found.
+        chosen: The workloads. Each run of one has its own random generator.
+        seed: The seed of those generators.
+        seconds: The time limit.
+        clock: Returns a monotonic time in seconds.
+        most_findings: The number of failed cases that ends the run.
     """
     tally = Tally(kind)
     start = clock()
-    times: Counter[str] = Counter()  # each workload was seen; a replay sees it for the first time
+    times: Counter[str] = Counter()  # runs per workload: a replay repeats the first
     for workload in chosen:
         if tally.seconds > seconds:
             return tally
@@ -120,7 +117,7 @@ def run(
     seconds: float,
     only: Workload | None = None,
 ) -> Iterator[Tally]:
-    """Run kinds one after the other, each for its share of the time."""
+    """Run kinds in sequence, each for its share of the time."""
     lacks = {kind: KINDS[kind].missing() for kind in kinds}
     whole = sum(KINDS[kind].share for kind in kinds if lacks[kind] is None)
     for kind in kinds:

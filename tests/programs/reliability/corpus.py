@@ -1,11 +1,12 @@
-"""Hostile bytes that are kept: one input for each answer that some parser is known to give.
+"""A corpus of hostile bytes: one input for each known answer of a parser.
 
-    python -m tests.programs.reliability.corpus [--seconds S]   look for more, write `corpus.jsonl`
+    python -m tests.programs.reliability.corpus [--seconds S]   search for more, write
+        `corpus.jsonl`
 
-A line of `corpus.jsonl` names a parser, holds the bytes, and says what came of them: what was
-understood, or the type and the text of the error without its numbers. Of inputs with one and the
-same answer the shortest is kept. Tests replay them all in seconds; what finds a bug is added by
-hand or by a longer search.
+A line of `corpus.jsonl` names a parser and holds the bytes and the answer: what was parsed, or the
+type and the text of the error without its numbers. Of inputs with the same answer, the shortest is
+kept. Tests replay all of them in seconds. Add an input that reveals a bug by hand or by a longer
+search.
 """
 
 import argparse
@@ -41,7 +42,7 @@ from tests.support.segments import (
 )
 
 FILE: Final = Path(__file__).with_name("corpus.jsonl")
-LONGEST: Final = 400  # bytes of an input that is kept
+LONGEST: Final = 400  # largest input to keep
 BASE: Final = 40  # the segment's base offset
 BATCHES: Final = 6
 
@@ -56,7 +57,7 @@ class Kept(NamedTuple):
 
 # ---- parsers -----------------------------------------------------------------------------------
 def _whole(name: str) -> Callable[[bytes], object]:
-    """Return a parser of a file that stands by itself."""
+    """Return a parser of a file that is read on its own."""
 
     def parse(data: bytes) -> object:
         fs = MemoryFileSystem()
@@ -73,7 +74,7 @@ def _whole(name: str) -> Callable[[bytes], object]:
 
 
 def _beside_a_segment(suffix: str) -> Callable[[bytes], object]:
-    """Return a parser of a segment's file; the others are sound."""
+    """Return a parser of one file of a segment whose other files are sound."""
 
     def parse(data: bytes) -> object:
         fs = memory_fs()
@@ -114,7 +115,7 @@ ALL: Final[Mapping[str, Callable[[bytes], object]]] = {
 
 
 def answer(parser: str, data: bytes) -> str:
-    """Return what a parser makes of some bytes; any error that is not ours is raised."""
+    """Return the answer of a parser to some bytes. Untyped errors propagate."""
     try:
         found = ALL[parser](data)
     except StreamLogError as error:
@@ -123,7 +124,7 @@ def answer(parser: str, data: bytes) -> str:
 
 
 def kept() -> Iterator[Kept]:
-    """Yield what is in the file."""
+    """Yield the inputs of the corpus."""
     for line in FILE.read_text(encoding="utf-8").splitlines():
         found = json.loads(line)
         yield Kept(found["parser"], bytes.fromhex(found["data"]), found["answer"])
@@ -131,7 +132,7 @@ def kept() -> Iterator[Kept]:
 
 # ---- the search --------------------------------------------------------------------------------
 def search(seconds: float, random: Random) -> list[Kept]:
-    """Return the shortest input for each answer, of those in the file and of new ones."""
+    """Return the shortest input for each answer, out of the corpus and new inputs."""
     best: dict[tuple[str, str], bytes] = {}
     for each in kept() if FILE.exists() else ():
         _keep(best, each.parser, each.data)

@@ -1,13 +1,13 @@
-"""What the disk of this machine does, and what a power cut takes under each flush policy.
+"""Measures the disk of this machine, and what a power cut destroys under each flush policy.
 
     python -m tests.programs.reliability.disk [--json] [--directory PATH] [--cuts N]
 
-Four tables. *Writes*: linear against random ones, with one sync at the end or with one each.
-*Write-back*: how long the kernel leaves written pages in memory, as it is set up and with other
-`vm.*` settings (as root; they are put back). *Flush policies*: what appends cost under each.
+Four tables. *Writes*: sequential and random ones, with one sync at the end or a sync per block.
+*Write-back*: how long the kernel keeps written pages in memory, as configured and with other `vm.*`
+settings (needs root; they are restored). *Flush policies*: the cost of appends under each.
 *Losses*: a writer appends as fast as it can to a real file system whose power is cut
-(`reliability.kinds.disks`); records that were acknowledged and are missing afterwards are lost.
-`tests.programs.reliability.report` puts them into `streamlog/RELIABILITY.md`.
+(`reliability.kinds.disks`); acknowledged records that are missing afterwards are lost.
+`tests.programs.reliability.report` puts the tables into `streamlog/RELIABILITY.md`.
 """
 
 import argparse
@@ -69,7 +69,7 @@ COMMIT: Final = "a commit of the sink"
 
 
 class Figure(NamedTuple):
-    """One measured line: of which table, of what, and the figures by their headings."""
+    """One row of a table; `figures` by column heading."""
 
     table: str
     what: str
@@ -78,7 +78,7 @@ class Figure(NamedTuple):
 
 # ---- writes ------------------------------------------------------------------------------------
 def writes(directory: Path, random: Random) -> Iterator[Figure]:
-    """Yield what blocks cost that are written in order, or in no order."""
+    """Yield the throughput of writing blocks in sequential and in random order."""
     blocks = range(FILE_SIZE // BLOCK)
     shuffled = random.sample(blocks, len(blocks))
     with tempfile.NamedTemporaryFile(dir=directory) as file:
@@ -108,7 +108,7 @@ def _write(descriptor: int, blocks: range | list[int], *, syncs_each: bool) -> f
 
 # ---- write-back --------------------------------------------------------------------------------
 def write_back(longest: float) -> Iterator[Figure]:
-    """Yield after how long half of 16 MiB has left memory without being asked to."""
+    """Yield the time until the kernel has written half of 16 MiB of unsynced data."""
     for settings in WRITE_BACK:
         with _vm(settings), mounted("ext4") as disk:
             what = ", ".join(f"vm.{name}={value}" for name, value in settings.items())
@@ -137,7 +137,7 @@ def _written(disk: Disk) -> int:
 
 @contextmanager
 def _vm(settings: Mapping[str, str]) -> Iterator[None]:
-    """Have other settings of the machine for a while."""
+    """Change settings of the kernel temporarily."""
     before = {path: path.read_text() for path in VM.glob("dirty_*")}
     try:
         for name, value in settings.items():
@@ -145,14 +145,15 @@ def _vm(settings: Mapping[str, str]) -> Iterator[None]:
         yield
     finally:
         for path, value in before.items():
-            # A ratio and its sibling in bytes: setting one sets the other to 0, which none takes.
+            # Each ratio has a sibling in bytes. Setting one zeroes the other, and zero cannot be
+            # written.
             if path.read_text() != value and value.strip() != "0":
                 path.write_text(value)
 
 
 # ---- flush policies ----------------------------------------------------------------------------
 def flush_policies(directory: Path) -> Iterator[Figure]:
-    """Yield how many records a second one writer appends under each policy."""
+    """Yield the throughput of one writer under each policy."""
     for policy in (*POLICIES, COMMIT):
         with (
             tempfile.TemporaryDirectory(dir=directory) as root,
@@ -169,7 +170,7 @@ def flush_policies(directory: Path) -> Iterator[Figure]:
 
 @contextmanager
 def _appender(root: str, policy: str) -> Iterator[Callable[[], int]]:
-    """Give what appends some records under a policy, and says how many."""
+    """Yield a function that appends records under a policy and returns their number."""
     record = Record(None, bytes(1024), (), NOW)
     with LogManager.open(root, create=True) as manager:
         manager.create_topic("t", 1, POLICIES.get(policy, {}))
@@ -199,7 +200,7 @@ def _appender(root: str, policy: str) -> Iterator[Callable[[], int]]:
 
 # ---- losses ------------------------------------------------------------------------------------
 def losses(kind: str, cuts: int, random: Random) -> Iterator[Figure]:
-    """Yield what power cuts of a file system take of what a writer was told, by policy."""
+    """Yield the acknowledged records that power cuts of a file system destroy, by policy."""
     with mounted(kind, mib=IMAGE_MIB) as disk:
         for policy in (*POLICIES, COMMIT):
             lost: list[int] = []
@@ -212,7 +213,7 @@ def losses(kind: str, cuts: int, random: Random) -> Iterator[Figure]:
                 lost_ms.append(lost[-1] * seconds * 1000 / acknowledged)
                 told += acknowledged
                 shutil.rmtree(disk.root)
-                os.sync()  # else the next cut may undo a part of that
+                os.sync()  # else the next power cut may undo part of the removal
             figures = {
                 "power cuts": cuts,
                 "records told": told,
@@ -224,7 +225,7 @@ def losses(kind: str, cuts: int, random: Random) -> Iterator[Figure]:
 
 
 def _append_until_cut(disk: Disk, policy: str, number: int, random: Random) -> tuple[int, float]:
-    """Return of how many records a writer had been told when the power was cut, in what time."""
+    """Return the records acknowledged before the power cut, and the seconds they took."""
     shared = mmap.mmap(-1, 8)
     parent, child = os.getpid(), os.fork()
     if child == 0:
@@ -242,7 +243,7 @@ def _append_until_cut(disk: Disk, policy: str, number: int, random: Random) -> t
         time.sleep(0.001)
     start = time.monotonic()
     time.sleep(random.uniform(0.5, 1.5))
-    told = int.from_bytes(shared[:], "little")  # before the cut: a sync during it may lie
+    told = int.from_bytes(shared[:], "little")  # read first: a sync during the cut may lie
     seconds = time.monotonic() - start
     disk.cut_power(random.choice((JOURNAL_FLUSHED, JOURNAL_LOST)))
     os.kill(child, signal.SIGKILL)
@@ -253,7 +254,7 @@ def _append_until_cut(disk: Disk, policy: str, number: int, random: Random) -> t
 
 
 def _records_after(disk: Disk) -> int:
-    """Return how many records somebody finds who comes after a power cut."""
+    """Return how many records a process finds after a power cut."""
     local._boot_id = "boot-after"
     if not os.path.exists(disk.root):
         return 0
@@ -268,7 +269,7 @@ def main() -> int:
     scratch.end_in_order()
     if arguments.json:
         print(json.dumps(machine.facts()), flush=True)
-    logging.disable(logging.CRITICAL)  # recovery says what it cut; here that is the rule
+    logging.disable(logging.CRITICAL)  # recovery warns about each truncation, the normal case here
     for figure in measure(arguments.directory, arguments.cuts, random):
         if arguments.json:
             print(json.dumps(figure._asdict()), flush=True)
@@ -283,7 +284,7 @@ def _text(value: float | str) -> str:
 
 
 def measure(directory: Path, cuts: int, random: Random) -> Iterator[Figure]:
-    """Yield all tables; those that need root and images only where that can be had."""
+    """Yield all tables that this machine can produce: some need root and images."""
     yield from writes(directory, random)
     yield from flush_policies(directory)
     for kind in ("ext4", "xfs"):

@@ -1,19 +1,19 @@
-"""The whole of it in one command: the campaign, the bugs on purpose, the disk, and the report.
+"""Runs the campaign, the seeded bugs and the disk measurements, and generates the report.
 
     python -m tests.programs.reliability.full [--minutes 75] [--seed N]
         [--directory .cache/reliability] [--page streamlog/RELIABILITY.md]
 
-    campaign.jsonl   each kind in a process of its own, two at a time, pipelines first
-    bugs.jsonl       then the bugs
-    disk.jsonl       then the disk, alone: it is measured
-    the page         made of these, whatever became of them
+    campaign.jsonl   each kind in its own process, two at a time, pipelines first
+    bugs.jsonl       then the seeded bugs
+    disk.jsonl       then the disk, alone, because it is a measurement
+    the page         generated from these, even if some of them failed
 
-Ends within its minutes: a part that takes longer than it may is ended, what it has printed by then
-counts, and the page says what is missing. Below 30 minutes there is time for neither pipelines nor
-bugs nor the disk. Ends with 0 only where all was done and nothing was found.
+Ends within `--minutes`: a part that exceeds its time is terminated, the lines it has printed count,
+and the page lists the rest as missing. Below 30 minutes, only the campaign without pipelines runs.
+Exits with 0 only if every part completed and nothing was found.
 
-Whoever kills this command ends its parts, too, and what they have mounted is unmounted; what a
-SIGKILL leaves is removed by the next run (`tests.programs.reliability.scratch`).
+Killing this command also ends its parts and unmounts their images. The next run removes what a
+SIGKILL leaves behind (`tests.programs.reliability.scratch`).
 """
 
 import argparse
@@ -38,15 +38,15 @@ ROOT: Final = Path(__file__).parents[3]
 PROCESSES: Final = 2
 WHOLE_FROM: Final = 30.0  # minutes
 PIPELINES: Final = "pipelines"
-PIPELINES_S: Final = 900.0  # once round takes about so long on two cores, and that is done whatever
+PIPELINES_S: Final = 900.0  # one round takes about this long on two cores, and always completes
 TEETH_S: Final = 600.0
 DISK_S: Final = 420.0
-GRACE_S: Final = 90.0  # for a kind to end the case it is at, and to start at all
+GRACE_S: Final = 90.0  # to finish the case in progress, and to start up
 TO_END_S: Final = 20.0
 
 
 class Part(NamedTuple):
-    """A command that may take so long, and where its lines go."""
+    """A command with a time limit, and the file for its output."""
 
     name: str
     arguments: tuple[str, ...]
@@ -54,7 +54,7 @@ class Part(NamedTuple):
     most_s: float
 
     def start(self) -> "Running":
-        """Start it; it ends when this process does."""
+        """Start the command; it ends when this process does."""
         with self.output.open("ab") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", *self.arguments],
@@ -67,14 +67,14 @@ class Part(NamedTuple):
 
 
 class Running(NamedTuple):
-    """A part at work, and until when it may be."""
+    """A running part and its deadline."""
 
     part: Part
     process: "subprocess.Popen[bytes]"
     deadline: float
 
     def end(self) -> None:
-        """End it, in order if it can."""
+        """Terminate the part; kill it if that takes too long."""
         self.process.terminate()
         try:
             self.process.wait(TO_END_S)
@@ -88,7 +88,7 @@ def main() -> int:
     scratch.end_in_order()
     removed = scratch.remove_dead()
     if removed:
-        print(f"removed what a run has left that is gone: {', '.join(map(str, removed))}")
+        print(f"removed leftovers of a dead run: {', '.join(map(str, removed))}")
     start = time.monotonic()
     directory: Path = arguments.directory
     directory.mkdir(parents=True, exist_ok=True)
@@ -98,9 +98,9 @@ def main() -> int:
     for phase in phases(directory, arguments.minutes * 60, arguments.seed):
         is_good &= run(phase)
         took = (time.monotonic() - start) / 60
-        print(f"{phase[0].output.name}: there after {took:.1f} minutes", flush=True)
+        print(f"{phase[0].output.name}: complete after {took:.1f} minutes", flush=True)
     arguments.page.write_text(page(directory), encoding="utf-8")
-    print(f"{arguments.page}: {'all is well' if is_good else 'NOT all is well'}")
+    print(f"{arguments.page}: {'no findings' if is_good else 'findings or failed parts'}")
     return 0 if is_good else 1
 
 
@@ -116,7 +116,7 @@ def parse() -> argparse.Namespace:
 
 
 def phases(directory: Path, seconds: float, seed: int) -> list[list[Part]]:
-    """Return what is to be done one after the other, and what of it at the same time."""
+    """Return the phases, to run in sequence; the parts of a phase run concurrently."""
     if seconds < WHOLE_FROM * 60:
         return [campaign(directory / "campaign.jsonl", seconds - GRACE_S, seed, without=PIPELINES)]
     teeth = ("tests.programs.reliability.teeth", "--json")
@@ -129,9 +129,9 @@ def phases(directory: Path, seconds: float, seed: int) -> list[list[Part]]:
 
 
 def campaign(output: Path, seconds: float, seed: int, *, without: str = "") -> list[Part]:
-    """Return a part for each kind, those that take long first: together they take so many seconds.
+    """Return a part for each kind, longest first, that together take `seconds`.
 
-    Pipelines take what they take, the others share the rest.
+    Pipelines get a fixed time; the other kinds share the rest.
     """
     shares = {kind: each.share for kind, each in KINDS.items() if kind not in (PIPELINES, without)}
     rest = PROCESSES * seconds - (0 if without == PIPELINES else PIPELINES_S)
@@ -152,7 +152,7 @@ def _kind(kind: str, output: Path, seconds: float, seed: int) -> Part:
 
 
 def run(parts: Iterable[Part]) -> bool:
-    """Run parts, a few at a time; return whether each ended by itself and found nothing."""
+    """Run parts, at most `PROCESSES` at a time; return whether all completed without findings."""
     waiting, running, is_good = deque(parts), list[Running](), True
     try:
         while waiting or running:
@@ -175,8 +175,8 @@ def run(parts: Iterable[Part]) -> bool:
 
 
 def _note_end(part: Part, code: int, *, is_late: bool) -> None:
-    """Record that a part was ended, or ended by a signal or an error, which is a finding."""
-    how = f"was ended after {part.most_s:.0f} seconds" if is_late else f"ended with {code}"
+    """Record that a part timed out, died of a signal or failed; each is a finding."""
+    how = f"was stopped after {part.most_s:.0f} seconds" if is_late else f"ended with {code}"
     print(f"{part.name} {how}", file=sys.stderr, flush=True)
     with part.output.open("a", encoding="utf-8") as file:
         file.write(json.dumps({"part": part.name, "how": how, "at": machine.now()}) + "\n")

@@ -1,8 +1,8 @@
-"""What happened to a root, in the order in which it happened, whoever did it and whatever broke.
+"""The history of a root: every operation and every fault, in order.
 
-Every record carries an id, its payload is a function of it, and writers draw ids in rising order.
-A write stands in the history twice: as `Outcome.UNKNOWN` before it is tried, and again once it
-was answered. A history that ends in between is that of a writer that died in the act.
+Every record carries an id, its payload is a function of the id, and each writer draws ids in
+ascending order. A write appears twice: as `Outcome.UNKNOWN` before the attempt, and again with its
+answer. Without the second event, the writer died during the write.
 """
 
 from collections.abc import Mapping
@@ -11,15 +11,16 @@ from typing import NamedTuple
 
 
 class Outcome(Enum):
-    """What the writer was told."""
+    """The answer that the writer got."""
 
-    UNKNOWN = "unknown"  # nothing, or that nobody knows: there in one piece, or not at all
+    # No answer, or an ambiguous one: the write is there completely or not at all.
+    UNKNOWN = "unknown"
     DONE = "done"
     REFUSED = "refused"  # nothing was written
 
 
 class Wrote(NamedTuple):
-    """An append or a commit: `ids` by partition, one tuple for each batch that stands or falls."""
+    """An append or a commit: `ids` by partition, one tuple for each atomic batch."""
 
     writer: str
     number: int
@@ -30,14 +31,14 @@ class Wrote(NamedTuple):
 
 
 class Flushed(NamedTuple):
-    """Everything of a partition below `end_offset` was promised to survive a power cut."""
+    """All records of a partition below `end_offset` must survive a power cut."""
 
     partition: int
     end_offset: int
 
 
 class Truncated(NamedTuple):
-    """A partition was told to forget everything from `offset` on."""
+    """A partition was truncated to `offset`."""
 
     partition: int
     offset: int
@@ -45,7 +46,7 @@ class Truncated(NamedTuple):
 
 
 class Began(NamedTuple):
-    """A partition was told to begin at `offset`: its records below it were deleted."""
+    """The records of a partition below `offset` were deleted."""
 
     partition: int
     offset: int
@@ -53,14 +54,14 @@ class Began(NamedTuple):
 
 
 class Retained(NamedTuple):
-    """Whole segments were deleted of whose records none was young enough at `now_ms`."""
+    """Retention at `now_ms` deleted segments whose records were all too old."""
 
     partition: int
     now_ms: int
 
 
 class Cleaned(NamedTuple):
-    """A partition was compacted below `end_offset`, where its active segment began."""
+    """A partition was compacted below `end_offset`, the start of its active segment."""
 
     partition: int
     end_offset: int
@@ -68,13 +69,13 @@ class Cleaned(NamedTuple):
 
 
 class Waited(NamedTuple):
-    """The clock went on to `now_ms`."""
+    """The clock advanced to `now_ms`."""
 
     now_ms: int
 
 
 class Crashed(NamedTuple):
-    """All processes ended; with the power, or only by themselves."""
+    """All processes died, with or without a power cut."""
 
     lost_power: bool
 
@@ -88,7 +89,7 @@ class Raised(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """One batch as an independent parser found it on the disk."""
+    """One batch as the independent parser found it on disk."""
 
     base_offset: int
     last_offset: int
@@ -97,21 +98,21 @@ class Batch(NamedTuple):
 
 
 class View(NamedTuple):
-    """What a fresh reader found in one partition; an id is None where the payload is not its."""
+    """What a fresh reader found in one partition; an id is None if the payload matches none."""
 
     start: int
     end: int
     recovery_point: int
     rows: tuple[tuple[int, int | None], ...]  # offset, id
-    rows_again: tuple[tuple[int, int | None], ...]  # as the independent parser finds them
+    rows_again: tuple[tuple[int, int | None], ...]  # according to the independent parser
     batches: tuple[Batch, ...]
-    epochs: tuple[tuple[int, int], ...] = ()  # leader epoch, where it starts
+    epochs: tuple[tuple[int, int], ...] = ()  # leader epoch, its start offset
     by_time: tuple[tuple[int, int | None], ...] = ()  # timestamp, offset found for it
-    torn_size: int = 0  # bytes behind the last batch of a file
+    torn_size: int = 0  # bytes after the last batch of a file
 
 
 class Seen(NamedTuple):
-    """All partitions, read while nobody wrote."""
+    """All partitions, read while there were no writes."""
 
     views: Mapping[int, View]
 

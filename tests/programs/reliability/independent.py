@@ -1,8 +1,8 @@
-"""A second reader of format v2 that shares no code with the package, slow and plain.
+"""An independent reader of format v2: simple, slow, and without code of the package.
 
-It reads whole files through the seam and checks what a batch says of itself. Uncompressed only.
+It reads whole, uncompressed files and checks each batch's checksum, count and lengths.
 
-Source: the layout in the documentation of Apache Kafka, "Record Batch".
+Source: "Record Batch" in the documentation of Apache Kafka.
 """
 
 import struct
@@ -19,7 +19,7 @@ CONTROL: Final = 0x20
 
 
 class FoundRecord(NamedTuple):
-    """A record, headers left out."""
+    """A record without its headers."""
 
     offset: int
     timestamp: int
@@ -28,7 +28,7 @@ class FoundRecord(NamedTuple):
 
 
 class FoundBatch(NamedTuple):
-    """A batch and its records, control records left out."""
+    """A batch and its records, without control records."""
 
     base_offset: int
     last_offset: int
@@ -46,7 +46,7 @@ def read_partition(fs: FileSystem, directory: str) -> Iterator[FoundBatch]:
 
 
 def torn_size(fs: FileSystem, directory: str) -> int:
-    """Return how many bytes stand behind the last whole batch of a file, all files together."""
+    """Return the number of bytes after the last complete batch, summed over all files."""
     size = 0
     for name in fs.list(directory):
         if name.endswith(".log"):
@@ -63,7 +63,6 @@ def torn_size(fs: FileSystem, directory: str) -> int:
 
 
 def read_batches(data: bytes) -> Iterator[FoundBatch]:
-    """Yield the batches of one file."""
     position = 0
     while position + HEADER.size <= len(data):
         facts = HEADER.unpack_from(data, position)
@@ -100,7 +99,7 @@ def _records(data: bytes, count: int, base: int, base_timestamp: int) -> Iterato
         yield FoundRecord(base + delta, base_timestamp + later, *fields)
         position = end
     if position != len(data):
-        raise ValueError("bytes behind the last record")
+        raise ValueError("bytes after the last record")
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:

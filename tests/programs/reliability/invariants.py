@@ -1,13 +1,13 @@
-"""What must hold of every history, as predicates with names, and the checker that asks them all.
+"""The invariants of a history, as named predicates, and the checker that evaluates them.
 
-No search is needed: ids are unique and the log itself is the order, so one pass over the events
-knows of each id whether it must be there, may be there, or must not.
+No search is needed: ids are unique and the log itself gives the order, so one pass over the events
+determines for each id whether it must, may or must not be there.
 
-    must     the writer was told so, and since then nothing happened that may take it away
-    may      nobody was told; or a power cut came before a flush. In one piece or not at all
+    must     acknowledged, and nothing since then may have removed it
+    may      unacknowledged, or a power cut preceded its flush; all of the batch or none of it
     gone     refused, truncated, or seen to be absent: it must not come back
 
-A record of a batch that must be there is spared where a compaction was allowed to remove it.
+A record of a batch that must be there is exempt if a compaction was allowed to remove it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,12 +32,12 @@ from tests.programs.reliability.history import (
     Wrote,
 )
 
-RETENTION_MS: Final = 7 * 24 * 3_600_000  # retention.ms, as it is where nobody sets it
-DELETE_RETENTION_MS: Final = 24 * 3_600_000  # delete.retention.ms
+RETENTION_MS: Final = 7 * 24 * 3_600_000  # retention.ms, its default
+DELETE_RETENTION_MS: Final = 24 * 3_600_000  # delete.retention.ms, its default
 
 
 class Harm(Enum):
-    """What a violation means to the owner of the records."""
+    """What a violation means for the owner of the records."""
 
     LOST = "lost"
     DUPLICATED = "duplicated"
@@ -47,7 +47,7 @@ class Harm(Enum):
 
 
 class Violation(NamedTuple):
-    """One predicate that does not hold."""
+    """One invariant that does not hold."""
 
     invariant: str
     harm: Harm
@@ -55,7 +55,7 @@ class Violation(NamedTuple):
 
 
 class Claim(Enum):
-    """What is known of an id."""
+    """What is known about an id."""
 
     MUST = "must"
     MAY = "may"
@@ -63,45 +63,44 @@ class Claim(Enum):
 
 
 class _Batch:
-    """Records of one partition that stand or fall together."""
+    """Records of one partition that are written and lost together."""
 
     def __init__(self, writer: str, ids: tuple[int, ...]) -> None:
         self.writer, self.ids = writer, ids
         self.claim = self.claim_before = Claim.GONE  # before the latest attempt to write them
         self.base_offset: int | None = None
         self.is_durable = False
-        self.was_cut = False  # a truncation reached it
+        self.was_cut = False  # a truncation removed it, or may have
 
     @property
     def end_offset(self) -> int | None:
         return None if self.base_offset is None else self.base_offset + len(self.ids)
 
     def places(self) -> Iterator[tuple[int, float]]:
-        """Yield each id and its offset; infinity where nobody knows it."""
+        """Yield each id and its offset; infinity if the offset is unknown."""
         base = float("inf") if self.base_offset is None else self.base_offset
         return ((each, base + at) for at, each in enumerate(self.ids))
 
 
 class Ledger:
-    """What the events so far say about every batch of every partition."""
+    """The state of every batch of every partition after the events so far."""
 
     def __init__(self) -> None:
         self.batches: dict[int, dict[tuple[int, ...], _Batch]] = {}
         self.writes: dict[tuple[str, int], Wrote] = {}
-        self.ends: dict[int, int] = {}  # the log end that must be there still, by partition
-        self.starts: dict[int, int] = {}  # where it begins at least
-        self.latest_starts: dict[int, float] = {}  # where it begins at most
+        self.ends: dict[int, int] = {}  # by partition: the log end may not be lower
+        self.starts: dict[int, int] = {}  # by partition: the log start may not be lower
+        self.latest_starts: dict[int, float] = {}  # by partition: the log start may not be higher
         self.cuts: set[tuple[int, int]] = set()  # partition, offset of a truncation
-        self.cleaned: dict[int, int] = {}  # below it records may be missing
+        self.cleaned: dict[int, int] = {}  # by partition: records below may be missing
         self.spared: set[int] = set()  # ids that a compaction may have removed
         self._first_cleaned_ms: dict[int, int] = {}  # by id of a tombstone
 
     def of(self, partition: int) -> Iterable[_Batch]:
-        """Return the batches of a partition."""
         return self.batches.setdefault(partition, {}).values()
 
     def take(self, event: Event) -> None:
-        """Learn from one event."""
+        """Update the state with one event."""
         match event:
             case Wrote():
                 self._take_write(event)
@@ -143,7 +142,7 @@ class Ledger:
         return min(places, default=float("inf"))
 
     def _take_cleaning(self, event: Cleaned) -> None:
-        """Spare what has a later record of its key, and tombstones that stood long enough."""
+        """Exempt records with a later one of the same key, and tombstones past their retention."""
         partition, end, now_ms = event
         self.cleaned[partition] = max(self.cleaned.get(partition, 0), end)
         there = [each for each in self.of(partition) if each.claim is not Claim.GONE]
@@ -170,10 +169,10 @@ class Ledger:
             for ids in groups:
                 batch = known.setdefault(ids, _Batch(event.writer, ids))
                 if batch.was_cut:
-                    batch.claim = Claim.MAY  # a repetition finds it done, or writes it again
+                    batch.claim = Claim.MAY  # a repeated write finds it, or writes it again
                     continue
                 if event.outcome is not Outcome.DONE and batch.claim is Claim.MUST:
-                    continue  # repeated, and there already
+                    continue  # repeated, and already there
                 if event.outcome is Outcome.UNKNOWN:
                     batch.claim_before = batch.claim
                 batch.claim = {
@@ -191,7 +190,7 @@ class Ledger:
         start = self.starts.get(event.partition, 0)
         self.starts[event.partition] = min(start, event.offset)
         for batch in self.of(event.partition):
-            if batch.end_offset is None:  # nobody knows where it is, if it is
+            if batch.end_offset is None:  # its offset is unknown, so it may have been truncated
                 batch.was_cut = True
                 continue
             if batch.end_offset <= event.offset:
@@ -210,7 +209,7 @@ class Ledger:
         self.ends.clear()
 
     def _take_view(self, partition: int, view: View) -> None:
-        """From now on what was seen must be there, and what was not must not."""
+        """From now on, batches that were seen must be there, and missing ones must stay absent."""
         offsets = {found: offset for offset, found in view.rows if found is not None}
         for batch in self.of(partition):
             there = [at for at, each in enumerate(batch.ids) if each in offsets]
@@ -223,7 +222,7 @@ class Ledger:
         self.starts[partition] = view.start
 
     def wanted(self, batch: _Batch, view: View) -> set[int]:
-        """Return the ids of a batch that are there if the batch is."""
+        """Return the ids of a batch that must be there if any part of the batch is."""
         return {
             each
             for each, place in batch.places()
@@ -234,16 +233,16 @@ class Ledger:
 Predicate = Callable[[Ledger, int, View], Iterator[str]]
 
 
-def acknowledged_is_there(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
-    """I1, I2: what a writer was told is written is there, after a power cut what was flushed."""
+def acknowledged_records_exist(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
+    """I1, I2: acknowledged records are there; after a power cut, flushed ones."""
     found = {each for _, each in view.rows}
     for batch in ledger.of(partition):
         if batch.claim is Claim.MUST and not found.issuperset(ledger.wanted(batch, view)):
             yield f"{batch.ids} of {batch.writer}, written at {batch.base_offset}"
 
 
-def nothing_unwritten_is_there(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
-    """I3: every record was written, is what was written, and was not refused or removed."""
+def only_written_records_exist(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
+    """I3: every record was written, with this content, and was neither refused nor removed."""
     written = {each: batch for batch in ledger.of(partition) for each in batch.ids}
     for offset, found in view.rows:
         if found is None or found not in written:
@@ -253,7 +252,7 @@ def nothing_unwritten_is_there(ledger: Ledger, partition: int, view: View) -> It
 
 
 def batches_are_whole(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
-    """I4: the records of a batch are all there or none is."""
+    """I4: the records of a batch are all there, or none of them."""
     found = {each: offset for offset, each in view.rows}
     for batch in ledger.of(partition):
         there = [each for each in batch.ids if each in found]
@@ -264,8 +263,8 @@ def batches_are_whole(ledger: Ledger, partition: int, view: View) -> Iterator[st
                 yield f"of {batch.ids} only {there}"
 
 
-def nothing_is_there_twice(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
-    """I5, I24: one id, one offset, over all readers and all their lives."""
+def one_offset_per_record(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
+    """I5, I24: an id has one offset, for all readers and over all restarts."""
     places: dict[int, int] = {}
     known = {each: batch for batch in ledger.of(partition) for each in batch.ids}
     for offset, found in view.rows:
@@ -281,10 +280,10 @@ def nothing_is_there_twice(ledger: Ledger, partition: int, view: View) -> Iterat
 
 
 def offsets_have_no_gap(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
-    """I6: batches follow each other, from the log start to the log end.
+    """I6: batches follow each other without gaps, from the log start to the log end.
 
-    A truncation takes the batch that it cuts into whole, and leaves a gap in front of its offset;
-    a compaction leaves gaps below where it ended.
+    A truncation inside a batch removes it completely and leaves a gap before its offset; a
+    compaction leaves gaps below its end.
     """
     expected = min(view.start, view.batches[0].base_offset) if view.batches else view.end
     cleaned = ledger.cleaned.get(partition, 0)
@@ -299,7 +298,7 @@ def offsets_have_no_gap(ledger: Ledger, partition: int, view: View) -> Iterator[
 
 
 def writers_keep_their_order(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
-    """I7: what a writer sent first stands first."""
+    """I7: the records of a writer keep its order."""
     writer_of = {each: batch.writer for batch in ledger.of(partition) for each in batch.ids}
     last: dict[str, int] = {}
     for _, found in view.rows:
@@ -311,23 +310,23 @@ def writers_keep_their_order(ledger: Ledger, partition: int, view: View) -> Iter
         last[writer] = found
 
 
-def the_end_stays(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
-    """I8: without a power cut or a truncation the log end never goes back; the start never does."""
+def bounds_never_decrease(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
+    """I8: the start never decreases; nor does the end, without a power cut or a truncation."""
     if view.end < ledger.ends.get(partition, 0):
         yield f"the end went from {ledger.ends[partition]} to {view.end}"
     if view.start < ledger.starts.get(partition, 0):
         yield f"the start went from {ledger.starts[partition]} to {view.start}"
 
 
-def the_start_is_told(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
-    """I20: the log begins no later than somebody asked for, or retention allows."""
+def log_start_is_allowed(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
+    """I20: the log starts no later than a deletion requested or retention allows."""
     latest = ledger.latest_starts.get(partition, 0)
     if view.start > latest:
-        yield f"begins at {view.start}, and {latest} is the most that was asked for"
+        yield f"starts at {view.start}, the latest start that was allowed is {latest}"
 
 
 def epochs_are_known(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
-    """I15: the epochs' file says of each batch which epoch it is of, and knows none above."""
+    """I15: the epoch file has the epoch of each batch, and none that starts above the end."""
     for one, other in pairwise(view.epochs):
         if not (one[0] < other[0] and one[1] < other[1]):
             yield f"{other} follows {one}"
@@ -342,13 +341,13 @@ def epochs_are_known(ledger: Ledger, partition: int, view: View) -> Iterator[str
             )
 
 
-def times_find_what_a_scan_finds(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
-    """I21: a search by time finds the first record that is young enough."""
+def time_search_matches_scan(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
+    """I21: a search by time finds the first record with that timestamp or a later one."""
     for timestamp, offset in view.by_time:
         young = (at for at, each in view.rows if each is None or timestamp_of(each) >= timestamp)
         expected = next(young, None)
         if offset != expected:
-            yield f"{offset} for {timestamp}, and {expected} is the first"
+            yield f"{offset} found for {timestamp}, the first is {expected}"
 
 
 def readers_agree(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
@@ -358,51 +357,51 @@ def readers_agree(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
 
 
 def batches_are_sound(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
-    """I9: each batch passes an independent parser."""
+    """I9: each batch is sound according to an independent parser."""
     for batch in view.batches:
         if not batch.is_sound:
             yield f"the batch at {batch.base_offset}"
 
 
-def nothing_torn_is_left(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
-    """I22: who opened the log has cut what a crash tore."""
+def no_torn_tail(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
+    """I22: opening the log truncates torn tails."""
     if view.torn_size:
-        yield f"{view.torn_size} bytes behind the last batch"
+        yield f"{view.torn_size} bytes after the last batch"
 
 
-def epochs_rise(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
-    """I15: the leader epochs of batches never fall."""
+def epochs_never_decrease(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
+    """I15: the leader epochs of batches never decrease."""
     for one, other in pairwise(view.batches):
         if other.leader_epoch < one.leader_epoch:
             yield f"{other.leader_epoch} at {other.base_offset} after {one.leader_epoch}"
 
 
-def marks_are_in_order(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
-    """I23: the recovery point lies within the log."""
+def recovery_point_is_in_range(ledger: Ledger, partition: int, view: View) -> Iterator[str]:
+    """I23: the recovery point is not above the log end."""
     if not view.recovery_point <= view.end:
         yield f"{view.start}, {view.recovery_point}, {view.end}"
 
 
 PREDICATES: dict[Predicate, Harm] = {
-    acknowledged_is_there: Harm.LOST,
-    nothing_unwritten_is_there: Harm.DUPLICATED,
+    acknowledged_records_exist: Harm.LOST,
+    only_written_records_exist: Harm.DUPLICATED,
     batches_are_whole: Harm.TORN,
-    nothing_is_there_twice: Harm.DUPLICATED,
+    one_offset_per_record: Harm.DUPLICATED,
     offsets_have_no_gap: Harm.LOST,
     writers_keep_their_order: Harm.OTHER,
-    the_end_stays: Harm.LOST,
-    the_start_is_told: Harm.LOST,
+    bounds_never_decrease: Harm.LOST,
+    log_start_is_allowed: Harm.LOST,
     epochs_are_known: Harm.OTHER,
-    times_find_what_a_scan_finds: Harm.LOST,
+    time_search_matches_scan: Harm.LOST,
     readers_agree: Harm.LOST,
     batches_are_sound: Harm.TORN,
-    nothing_torn_is_left: Harm.TORN,
-    epochs_rise: Harm.OTHER,
-    marks_are_in_order: Harm.OTHER,
+    no_torn_tail: Harm.TORN,
+    epochs_never_decrease: Harm.OTHER,
+    recovery_point_is_in_range: Harm.OTHER,
 }
 
 
-def commits_are_whole(ledger: Ledger, seen: Seen) -> Iterator[str]:
+def commits_are_atomic(ledger: Ledger, seen: Seen) -> Iterator[str]:
     """I24: a commit is in all of its partitions or in none."""
     found = {p: {each for _, each in view.rows} for p, view in seen.views.items()}
     for (writer, number), write in ledger.writes.items():
@@ -425,12 +424,12 @@ def commits_are_whole(ledger: Ledger, seen: Seen) -> Iterator[str]:
 
 
 def _may_lie_below(batch: _Batch, start: int) -> bool:
-    """Tell whether a batch may have been deleted from the front of the log."""
+    """Return whether a batch may have been deleted from the start of the log."""
     return start > 0 and (batch.base_offset is None or batch.base_offset < start)
 
 
 def check(history: Sequence[Event]) -> list[Violation]:
-    """Return every predicate that does not hold, in the order of the history."""
+    """Return all violations, in the order of the history."""
     ledger = Ledger()
     violations = []
     for event in history:
@@ -445,8 +444,8 @@ def check(history: Sequence[Event]) -> list[Violation]:
                         for detail in predicate(ledger, partition, view)
                     ]
             violations += [
-                Violation(commits_are_whole.__name__, Harm.TORN, detail)
-                for detail in commits_are_whole(ledger, event)
+                Violation(commits_are_atomic.__name__, Harm.TORN, detail)
+                for detail in commits_are_atomic(ledger, event)
             ]
         ledger.take(event)
     return violations

@@ -1,4 +1,4 @@
-"""What the figures of a run depend on, and when it was: the first line of all that is recorded."""
+"""The circumstances of a run: machine, commit and time, the first line of each output file."""
 
 import os
 import platform
@@ -7,7 +7,6 @@ from datetime import datetime, timezone
 
 
 def facts() -> dict[str, str]:
-    """Return the machine, the state of the sources and the time."""
     return {
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
@@ -18,12 +17,12 @@ def facts() -> dict[str, str]:
 
 
 def commit() -> str:
-    """Return which state of the sources this is; a + where it was changed since."""
+    """Return `git describe` of the sources; `+` marks uncommitted changes."""
     command = ["git", "describe", "--always", "--dirty=+"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
 
 
 def now() -> str:
-    """Return the time, to the minute."""
+    """Return the time in UTC, to the minute."""
     return f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"

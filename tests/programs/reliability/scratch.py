@@ -1,11 +1,11 @@
-"""Places in memory for images that are mounted, and the end of those whose process is gone.
+"""Directories in memory for mounted images, and removal of those whose process has died.
 
     /dev/shm/power-XXXXXXXX/
-        owner       locked by the process that made the place; forks do not inherit such a lock
-        …           an image, a disk of its own, and what is mounted
+        owner       locked by the creating process; forks do not inherit such a lock
+        …           an image, a disk of its own, and mount points
 
-Who is killed unmounts nothing. So whoever makes the next place first removes those that nobody
-owns any more: what is mounted there, the loop devices with it, and the files.
+A killed process unmounts nothing. So before a new directory is created, those without an owner are
+removed: their mounts, the loop devices and the files.
 """
 
 import contextlib
@@ -27,15 +27,15 @@ PREFIX: Final = "power-"
 OWNER: Final = "owner"
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 _PR_SET_PDEATHSIG: Final = 1
-_MINE: Final[set[Path]] = set()  # to open a locked file of one's own is to lose the lock
+_MINE: Final[set[Path]] = set()  # opening and closing one's own locked file would release the lock
 
 
 @contextmanager
 def place() -> Iterator[Path]:
-    """Make a directory in memory, and remove it with all that is mounted there.
+    """Create a directory in memory; on exit, remove it with everything mounted below it.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: It cannot be created.
     """
     remove_dead()
     made = Path(tempfile.mkdtemp(prefix=f"new-{PREFIX}", dir=MEMORY))
@@ -52,10 +52,10 @@ def place() -> Iterator[Path]:
 
 
 def remove_dead() -> list[Path]:
-    """Remove the places of processes that are gone; return which."""
+    """Remove the directories of dead processes and return their paths."""
     removed = []
     for path in {*MEMORY.glob(f"{PREFIX}*")} - _MINE:
-        # Refused where it is in use; and somebody else may have been faster.
+        # Locking fails if the directory is in use or another process has just removed it.
         with contextlib.suppress(OSError), (path / OWNER).open("r+b") as owner:
             fcntl.lockf(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _remove(path)
@@ -70,19 +70,19 @@ def _remove(path: Path) -> None:
 
 
 def _mounted_below(path: Path) -> list[str]:
-    """Return what is mounted below a path, in the order in which it was."""
+    """Return the mount points below a path, in mount order."""
     points = [line.split()[4] for line in _MOUNTS.read_text().splitlines()]
     return [each for each in points if each.startswith(f"{path}/")]
 
 
 # ---- processes ---------------------------------------------------------------------------------
 def die_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """Have the kernel end this process when `parent`, which has forked it, ends or has ended."""
+    """Have the kernel signal this process when `parent`, which forked it, ends or has ended."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
-    if os.getppid() != parent:  # it was faster
+    if os.getppid() != parent:  # the parent died before the call above
         signal.raise_signal(number)
 
 
 def end_in_order() -> None:
-    """Let SIGTERM end this process as an error does, so that it takes away what it has made."""
+    """Turn SIGTERM into SystemExit, so that `finally` blocks clean up."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(f"ended by signal {number}"))

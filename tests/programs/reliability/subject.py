@@ -1,7 +1,7 @@
-"""A small root under test, the operations that a workload is made of, and what is found in it.
+"""The system under test: a small root, the operations of workloads, and a reader of the result.
 
-An operation tells the history what it tries before it tries it, and what it was told. Errors that
-say what happened end an operation, never a workload; any other error is a violation.
+An operation is recorded in the history before it is tried, and again with its answer. A typed error
+ends the operation, never the workload; any other error is a violation.
 """
 
 from collections.abc import Callable, Mapping
@@ -48,10 +48,10 @@ ROOT: Final = "/logs"
 TOPIC: Final = "t"
 PARTITIONS: Final = 2
 APP: Final = "query/t"
-IMPOSTOR: Final = "another query/t"  # who commits other rows under a version of APP
+IMPOSTOR: Final = "another query/t"  # commits other rows under a version of APP
 CONFIGS: Final = {"internal.segment.bytes": "700", "index.interval.bytes": "150"}
 OTHER_CONFIGS: Final = {"flush.messages": "1", "internal.segment.bytes": "400"}
-IDS_EACH: Final = 1_000_000  # of processes that live at the same time
+IDS_EACH: Final = 1_000_000  # of concurrent processes
 DAY_MS: Final = 24 * 3_600_000
 ASKED_TIMES: Final = (NOW + 3, NOW + 9, NOW + 22)
 
@@ -60,13 +60,12 @@ class Subject:
     """One process that writes to the root.
 
     Args:
-        fs: Where the root is, or is to be made.
-        history: What happened so far; what this process does is added.
-        life: Another number for each process on the same files: names of files are drawn from it.
-        root: Where the root is.
-        first_id: The least id that this process draws; processes that live at the same time must
-            draw others.
-        clock: One that goes on where the last process's stopped, if missing.
+        fs: The file system of the root.
+        history: The events so far; this process appends its own.
+        life: A number unique among the processes on the same files: it seeds the names of files.
+        root: The path of the root, which is created if missing.
+        first_id: The lowest id that this process draws; concurrent processes must draw others.
+        clock: By default, one that continues where the last process's clock stopped.
     """
 
     def __init__(
@@ -117,7 +116,7 @@ class Subject:
         self.manager.close()
 
     def perform(self, operation: str) -> None:
-        """Do one of `OPERATIONS`; what goes wrong goes into the history."""
+        """Perform one of `OPERATIONS`; record an error in the history."""
         try:
             OPERATIONS[operation](self)
         except StreamLogError as error:
@@ -127,7 +126,6 @@ class Subject:
 
     # ---- operations --------------------------------------------------------------------------
     def append(self) -> None:
-        """Append a batch of two records."""
         self._append(0, self._draw(2))
 
     def append_other(self) -> None:
@@ -151,12 +149,10 @@ class Subject:
         self._note_flush(0)
 
     def flush(self) -> None:
-        """Make a partition durable."""
         self._log(0).flush()
         self._note_flush(0)
 
     def roll(self) -> None:
-        """Begin a new segment."""
         self._log(0).roll()
         self._note_flush(0)
 
@@ -164,22 +160,22 @@ class Subject:
         """Commit the next version of a query to both partitions."""
         last = self._last_version()
         if last is not None and last.outcome is not Outcome.DONE:
-            return self._commit(last.number, last.ids)  # Spark does not go on without it
+            return self._commit(last.number, last.ids)  # Spark retries a batch until it succeeds
         return self._commit(0 if last is None else last.number + 1, None)
 
     def commit_again(self) -> None:
-        """Commit the last version once more, as after a crash before Spark's checkpoint."""
+        """Commit the last version again, as after a crash before Spark's checkpoint."""
         last = self._last_version()
         if last is None:
             return self.commit()
         return self._commit(last.number, last.ids)
 
     def retire(self) -> None:
-        """Forget the decisions that are applied and durable."""
+        """Retire the decisions that are applied and durable."""
         self._commits.retire()
 
     def truncate(self) -> None:
-        """Cut a partition in the middle."""
+        """Truncate a partition in the middle."""
         log = self._log(0)
         offset = (log.log_start_offset + log.log_end_offset) // 2
         self.history.append(Truncated(0, offset))
@@ -201,7 +197,7 @@ class Subject:
         self._append(0, self._draw(1), log=self._elsewhere.log(TOPIC, 0))
 
     def commit_other(self) -> None:
-        """Commit other rows under the last version, as after a checkpoint was put back."""
+        """Commit other rows under the last version, as after an older checkpoint was restored."""
         last = self._last_version()
         if last is None or last.outcome is not Outcome.DONE:
             return self.commit()
@@ -210,22 +206,20 @@ class Subject:
             self._commit(last.number, ids, writer=IMPOSTOR)
         except CommitMismatchError:
             return None
-        raise AssertionError("other rows were accepted under a version that stands")
+        raise AssertionError("other rows were accepted under a committed version")
 
     def clean(self) -> None:
-        """Compact a partition."""
         self._note_cleaning()
         with LogCleaner(self.manager, random=self._random) as cleaner:
             cleaner.clean(TopicPartition(TOPIC, 0))
-        self._note_cleaning()  # somebody may have rolled meanwhile
+        self._note_cleaning()  # another process may have rolled meanwhile
 
     def retain(self) -> None:
-        """Delete what retention lets go."""
         self.history.append(Retained(0, self.clock.now_ms()))
         delete_old_segments(self._log(0), self.clock)
 
     def delete_records(self) -> None:
-        """Delete the records of the first third."""
+        """Delete the first third of the records."""
         log = self._log(0)
         offset = (2 * log.log_start_offset + log.log_end_offset) // 3
         self.history.append(Began(0, offset))
@@ -233,14 +227,14 @@ class Subject:
         self.history.append(Began(0, offset, Outcome.DONE))
 
     def alter_config(self) -> None:
-        """Ask for a sync of each append and for small segments, or take that back."""
+        """Toggle between a sync per append with small segments and the defaults."""
         if self._syncs_each():
             self.manager.alter_topic(TOPIC, delete_configs=tuple(OTHER_CONFIGS), configs=CONFIGS)
         else:
             self.manager.alter_topic(TOPIC, configs=OTHER_CONFIGS)
 
     def wait(self) -> None:
-        """Let eight days pass: longer than records, tombstones and segments are kept."""
+        """Advance the clock by eight days, longer than all retention times."""
         self.history.append(Waited(self.clock.now_ms() + 8 * DAY_MS))
         self.clock.set(self.clock.now_ms() + 8 * DAY_MS)
 
@@ -249,7 +243,7 @@ class Subject:
         self._append(1, self._draw(1), **_producer(self._next_id), is_transactional=True)
 
     def repeat(self) -> None:
-        """Append an idempotent producer's batch, and again because the answer was lost."""
+        """Append an idempotent producer's batch twice, as after a lost answer."""
         ids = self._draw(2)
         for _ in range(2):
             self._append(1, ids, **_producer(self._next_id))
@@ -306,7 +300,7 @@ class Subject:
             )
 
     def _stage(self, version: int, partition: int, ids: tuple[int, ...]) -> StagedFile:
-        """Write what one task has for a commit."""
+        """Write the staged file of one task."""
         columns = InputColumns.from_records(map(record_of, ids), now_ms=NOW)
         batches = encode_columns(columns, compression=CompressionType.NONE, batch_size=1 << 20)
         with Stager(self.fs, self.root, APP, version, partition, random=self._random) as stager:
@@ -321,7 +315,7 @@ class Subject:
         return _Answered(self.history, wrote)
 
     def _note_flush(self, partition: int) -> None:
-        """Note up to where the topic promises that all is durable now."""
+        """Record up to which offset the topic's settings promise durability now."""
         log = self._log(partition)
         if self._syncs_each():
             log.catch_up()
@@ -330,7 +324,7 @@ class Subject:
 
     # ---- what is there -----------------------------------------------------------------------
     def see(self) -> None:
-        """Read all partitions by a fresh reader and by the independent one."""
+        """Read all partitions with a fresh reader and with the independent one."""
         for partition in range(PARTITIONS):
             self._log(partition).catch_up()
         views = {p: look(self.fs, self.root, p) for p in range(PARTITIONS)}
@@ -338,7 +332,7 @@ class Subject:
 
 
 class _Answered:
-    """Notes a write as refused where the error says that nothing was written."""
+    """Records a write as refused if the error means that nothing was written."""
 
     def __init__(self, history: History, wrote: Wrote) -> None:
         self._history, self._wrote = history, wrote
@@ -365,7 +359,7 @@ def look(fs: FileSystem, root: str, partition: int) -> View:
                 for each in info.records()
             ]
             if info.next_offset <= at:
-                raise AssertionError(f"a read at {at} goes nowhere")
+                raise AssertionError(f"the read at offset {at} makes no progress")
             at = info.next_offset
         by_time = [(each, reader.offset_for_timestamp(each)) for each in ASKED_TIMES]
     found = [each for each in read_partition(fs, directory) if start <= each.last_offset < end]

@@ -1,9 +1,9 @@
-"""Puts one bug after the other into the package and lets the campaign look for it.
+"""Seeds one bug after another into the package and lets the campaign look for it.
 
     python -m tests.programs.reliability.teeth [--seconds S] [--only NUMBER…] [--json]
 
-Each bug lives in a process of its own. Ends with 0 only where every bug is found, where a bug that
-nobody can overlook is found as well, and where nothing is found in what has no bug.
+Each bug runs in a process of its own. Exits with 0 only if every bug is found, including a canary
+that no check can miss, and nothing is found without a bug.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from tests.programs.reliability import machine
 from tests.programs.reliability.bugs.catalogue import BUGS, FAKE, NO_BUG, TROUBLE, Bug
 from tests.programs.reliability.bugs.patching import install
 
-SECONDS: Final = 20.0  # of looking for one bug; most take one
+SECONDS: Final = 20.0  # limit per bug; most take one second
 PROCESSES: Final = 2
 SEED: Final = 1
 DEATHS: Final = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL}
@@ -30,13 +30,13 @@ ROOT: Final = Path(__file__).parents[3]
 
 
 class Hunt(NamedTuple):
-    """How the search for a bug went."""
+    """The outcome of the search for one bug."""
 
     name: str
     is_found: bool
-    cases: int  # up to the first finding
+    cases: int  # up to and including the first finding
     seconds: float
-    sign: str  # which predicate did not hold
+    sign: str  # the violated invariant
 
 
 def main() -> int:
@@ -58,7 +58,7 @@ def main() -> int:
     is_good = found == len(hunts) and canary.is_found and not sound.is_found
     cases = sorted(each.cases for each in hunts if each.is_found) or [0]
     print(
-        f"found {found} of {len(hunts)}, median {cases[len(cases) // 2]} cases to the first sign;"
+        f"found {found} of {len(hunts)}, median {cases[len(cases) // 2]} cases until found;"
         f" canary {'found' if canary.is_found else 'NOT FOUND'},"
         f" {'something' if sound.is_found else 'nothing'} found without a bug",
         file=sys.stderr if arguments.json else sys.stdout,
@@ -73,12 +73,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--only", nargs="+", metavar="NUMBER")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--bug", help=argparse.SUPPRESS)  # what a child process looks for
+    parser.add_argument("--bug", help=argparse.SUPPRESS)  # the bug that a child process looks for
     return parser.parse_args()
 
 
 def hunt(name: str, seconds: float) -> Hunt:
-    """Look for a bug in a process of its own; one that ends by a signal has found it too."""
+    """Look for a bug in a separate process; death by a signal such as SIGSEGV counts as found."""
     bug = _named(name)
     environment = dict(os.environ)
     if bug is not None and not bug.compiles:
@@ -105,12 +105,12 @@ def hunt(name: str, seconds: float) -> Hunt:
 
 
 def _named(name: str) -> Bug | None:
-    """Return a bug, None for none."""
+    """Return a bug, or None for `NO_BUG`."""
     return next((each for each in (*BUGS, FAKE) if each.name == name), None)
 
 
 def look_for(bug: Bug | None, seconds: float) -> Hunt:
-    """Put a bug in and look for it, or look where there is none."""
+    """Seed a bug and look for it; with None, look for false alarms."""
     if bug is None:
         return _look_everywhere(seconds)
     install(bug.edits)
@@ -120,7 +120,7 @@ def look_for(bug: Bug | None, seconds: float) -> Hunt:
 
 
 def _look_everywhere(seconds: float) -> Hunt:
-    """Run what finds the bugs, where there is none."""
+    """Run every workload that finds a bug on the unchanged package."""
     asked = sorted({(each.kind, each.operations) for each in BUGS if each.kind != "pytest"})
     hunts = [_run(NO_BUG, kind, todo, seconds / len(asked)) for kind, todo in asked]
     bad = next((each for each in hunts if each.is_found), hunts[0])
@@ -128,7 +128,7 @@ def _look_everywhere(seconds: float) -> Hunt:
 
 
 def _run(name: str, kind: str, operations: Sequence[str], seconds: float) -> Hunt:
-    """Look with one workload, with trouble from `TROUBLE` on; with all where that is empty."""
+    """Run one workload, with faults after `TROUBLE`; run all named workloads if it is empty."""
     import logging
 
     from tests.programs.reliability.campaign import run_kind
@@ -143,7 +143,7 @@ def _run(name: str, kind: str, operations: Sequence[str], seconds: float) -> Hun
         _again(chosen),
         seed=SEED,
         seconds=seconds,
-        clock=time.process_time,  # the same verdict on a busy machine
+        clock=time.process_time,  # CPU time, so that a busy machine gets the same verdict
         most_findings=1,
     )
     sign = tally.findings[0].violations[0].invariant if tally.findings else ""
@@ -151,7 +151,7 @@ def _run(name: str, kind: str, operations: Sequence[str], seconds: float) -> Hun
 
 
 def _again(workloads: Sequence[Any]) -> Iterator[Any]:
-    """Yield the workloads over and over; chance differs each time."""
+    """Yield the workloads in an endless loop; random choices differ in each round."""
     while True:
         yield from workloads
 

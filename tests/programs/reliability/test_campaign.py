@@ -1,4 +1,4 @@
-"""Each kind of trouble does what it says, finds nothing in what is sound, and finds what is not."""
+"""Each kind injects its faults, reports nothing in sound code, and detects violations."""
 
 import itertools
 from random import Random
@@ -15,28 +15,28 @@ APPENDS = Workload("appends", ("append", "flush", "append"))
 
 
 def invariants(kind: str) -> set[str]:
-    """Return the names of what a kind finds in a few appends."""
+    """Return the invariants that a kind finds violated in a few appends."""
     tally = run_kind(kind, iter([APPENDS]), seed=1, seconds=600)
     assert tally.findings
     return {each.invariant for found in tally.findings for each in found.violations}
 
 
 @pytest.mark.parametrize("kind", CI)
-def test_nothing_is_found_in_what_is_sound(kind: str) -> None:
+def test_sound_code_has_no_findings(kind: str) -> None:
     cases = [*itertools.islice(KINDS[kind].run(APPENDS, Random(1)), 15)]
     assert len(cases) >= 3
     assert [each for each in cases if each.violations] == []
 
 
-def test_a_promise_that_is_not_kept_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_promise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def claim(subject: Subject) -> None:
         subject.history.append(Flushed(0, 2))
 
     monkeypatch.setitem(OPERATIONS, "flush", claim)
-    assert invariants("crashes") == {"acknowledged_is_there"}
+    assert invariants("crashes") == {"acknowledged_records_exist"}
 
 
-def test_an_error_without_a_type_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_untyped_error_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(subject: Subject) -> None:
         raise KeyError("x")
 
@@ -44,7 +44,7 @@ def test_an_error_without_a_type_is_found(monkeypatch: pytest.MonkeyPatch) -> No
     assert "errors_are_typed" in invariants("crashes")
 
 
-def test_a_finding_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finding_has_a_command_that_reproduces_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(OPERATIONS, "flush", lambda subject: subject.history.append(Flushed(0, 2)))
     tally = run_kind("crashes", iter([APPENDS]), seed=7, seconds=60, most_findings=1)
     (found,) = tally.findings
@@ -67,21 +67,21 @@ def test_a_truncation_over_segments_is_durable_from_the_end_on() -> None:
     assert [case for case in cases if case.violations] == []
 
 
-def test_what_a_machine_cannot_do_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kind_the_machine_cannot_run_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     lacking = KINDS["flips"]._replace(missing=lambda: "a soldering iron")
     monkeypatch.setitem(KINDS, "flips", lacking)
     (tally,) = run(["flips"], seed=1, seconds=1)
     assert (tally.missing, tally.cases) == ("a soldering iron", 0)
 
 
-def test_a_schedule_can_be_seen_again() -> None:
+def test_a_schedule_is_reproducible() -> None:
     first, again = (
         [case.description for case in KINDS["races"].run(APPENDS, Random(5))] for _ in range(2)
     )
     assert first == again
 
 
-def test_short_sequences_are_all_there_are() -> None:
+def test_short_sequences_are_complete() -> None:
     every = len(OPERATIONS)
     assert len([*short(2)]) == every + every**2
     assert len({each.operations for each in short(2)}) == every + every**2

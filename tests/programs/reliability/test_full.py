@@ -1,4 +1,4 @@
-"""One command does all there is time for, ends its parts in time, and says what became of them."""
+"""The full run executes all phases that fit its time, enforces limits and records failures."""
 
 import json
 import subprocess
@@ -29,20 +29,20 @@ def notes(output: Path) -> list[dict[str, str]]:
     return [json.loads(line) for line in lines if line.startswith("{")]
 
 
-def test_parts_that_end_by_themselves_are_good(output: Path) -> None:
+def test_parts_that_complete_are_good(output: Path) -> None:
     assert run([part(output, "pass"), part(output, "pass"), part(output, "pass")])
     assert notes(output) == []
 
 
-def test_a_part_that_takes_too_long_is_ended_and_noted(output: Path) -> None:
+def test_a_part_over_its_time_is_stopped_and_noted(output: Path) -> None:
     start = time.monotonic()
     assert not run([part(output, "import time; time.sleep(60)", most_s=0.5)])
     assert time.monotonic() - start < 30
     (note,) = notes(output)
-    assert (note["part"], note["how"]) == ("flips", "was ended after 0 seconds")
+    assert (note["part"], note["how"]) == ("flips", "was stopped after 0 seconds")
 
 
-def test_a_part_that_dies_is_noted_and_the_others_go_on(output: Path) -> None:
+def test_a_part_that_dies_is_noted_and_the_others_continue(output: Path) -> None:
     dies = part(output, "import os; os.kill(os.getpid(), 11)")
     assert not run([dies, part(output, "print('{}')")])
     assert sorted(each.get("how", "") for each in notes(output)) == ["", "ended with -11"]
@@ -56,14 +56,14 @@ def test_kinds_share_the_time_of_two_processes_beside_the_pipelines(output: Path
     assert given == pytest.approx(2 * 3600, abs=len(parts))
 
 
-def test_a_short_run_leaves_out_what_cannot_be_short(output: Path) -> None:
+def test_a_short_run_omits_the_phases_with_a_fixed_time(output: Path) -> None:
     (only,) = phases(output.parent, 180, seed=7)
     assert {each.name for each in only} == {*KINDS} - {"pipelines"}
     whole = phases(output.parent, 75 * 60, seed=7)
     assert [each[0].name for each in whole] == ["pipelines", "bugs", "disk"]
 
 
-def test_whoever_is_ended_ends_its_parts(output: Path) -> None:
+def test_a_killed_run_ends_its_parts(output: Path) -> None:
     arguments = (*QUIET, "import time; time.sleep(60)")
     script = (
         "from pathlib import Path; from tests.programs.reliability.full import Part, run;"

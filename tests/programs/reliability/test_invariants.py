@@ -1,4 +1,4 @@
-"""The checker knows a good history from a bad one: each mutation is named by its predicate."""
+"""The checker accepts good histories; each mutation violates the expected invariant."""
 
 from collections.abc import Callable
 from random import Random
@@ -42,17 +42,17 @@ def good() -> History:
 
 
 @pytest.mark.parametrize("workload", NAMED, ids=[each.name for each in NAMED])
-def test_what_really_happened_is_found_good(workload: Any) -> None:
+def test_histories_of_named_workloads_are_accepted(workload: Any) -> None:
     assert check(history_of(workload.operations)) == []
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_so_is_any_sequence_of_operations(seed: int) -> None:
+def test_histories_of_random_workloads_are_accepted(seed: int) -> None:
     history = history_of(drawn(Random(seed)).operations)
     assert check(history) == []
 
 
-def test_every_operation_is_done_by_some_named_workload() -> None:
+def test_every_operation_is_in_a_named_workload() -> None:
     assert {each for workload in NAMED for each in workload.operations} == set(OPERATIONS)
 
 
@@ -73,47 +73,50 @@ def swapped(view: View) -> View:
 
 MUTATIONS: dict[str, tuple[str, Callable[[View], View]]] = {
     "an acknowledged batch is gone": (
-        "acknowledged_is_there",
+        "acknowledged_records_exist",
         lambda view: view._replace(rows=view.rows[2:]),
     ),
     "half of a batch is gone": ("batches_are_whole", lambda view: without_row(view, 0)),
-    "a record stands twice": (
-        "nothing_is_there_twice",
+    "a record is there twice": (
+        "one_offset_per_record",
         lambda view: view._replace(rows=(*view.rows, (view.end, view.rows[0][1]))),
     ),
-    "a record has moved": ("nothing_is_there_twice", swapped),
-    "two records changed places": ("writers_keep_their_order", swapped),
-    "bytes that nobody wrote": (
-        "nothing_unwritten_is_there",
+    "a record has moved": ("one_offset_per_record", swapped),
+    "two records swapped places": ("writers_keep_their_order", swapped),
+    "a foreign payload": (
+        "only_written_records_exist",
         lambda view: view._replace(rows=(*view.rows, (view.end, None))),
     ),
-    "a record that nobody wrote": (
-        "nothing_unwritten_is_there",
+    "an id that was never written": (
+        "only_written_records_exist",
         lambda view: view._replace(rows=(*view.rows, (view.end, 999_999))),
     ),
     "a batch fails its checksum": (
         "batches_are_sound",
         lambda view: changed_batch(view, 1, is_sound=False),
     ),
-    "an epoch falls": ("epochs_rise", lambda view: changed_batch(view, 0, leader_epoch=7)),
-    "a batch is missing between two": (
+    "an epoch falls": (
+        "epochs_never_decrease",
+        lambda view: changed_batch(view, 0, leader_epoch=7),
+    ),
+    "a batch is missing in the middle": (
         "offsets_have_no_gap",
         lambda view: view._replace(batches=view.batches[:1] + view.batches[2:]),
     ),
-    "the end is further than the batches": (
+    "the end lies after the last batch": (
         "offsets_have_no_gap",
         lambda view: view._replace(end=view.end + 1),
     ),
     "two readers differ": ("readers_agree", lambda view: without_row(view, 0)),
-    "a torn tail was not cut": (
-        "nothing_torn_is_left",
+    "a torn tail was not truncated": (
+        "no_torn_tail",
         lambda view: view._replace(torn_size=7),
     ),
-    "it begins where nobody asked for": (
-        "the_start_is_told",
+    "the start is higher than any request": (
+        "log_start_is_allowed",
         lambda view: view._replace(start=2),
     ),
-    "the epochs' file knows another epoch": (
+    "the epoch file has another epoch": (
         "epochs_are_known",
         lambda view: view._replace(epochs=((7, 0),)),
     ),
@@ -122,18 +125,18 @@ MUTATIONS: dict[str, tuple[str, Callable[[View], View]]] = {
         lambda view: view._replace(epochs=(*view.epochs, (9, view.end + 1))),
     ),
     "a search by time finds another record": (
-        "times_find_what_a_scan_finds",
+        "time_search_matches_scan",
         lambda view: view._replace(by_time=((view.by_time[0][0], view.end - 1),)),
     ),
-    "the recovery point lies behind the end": (
-        "marks_are_in_order",
+    "the recovery point is above the end": (
+        "recovery_point_is_in_range",
         lambda view: view._replace(recovery_point=view.end + 1),
     ),
 }
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_a_bad_view_is_named(good: History, name: str) -> None:
+def test_a_bad_view_violates_its_invariant(good: History, name: str) -> None:
     invariant, mutate = MUTATIONS[name]
     seen = good[-1]
     assert isinstance(seen, Seen)
@@ -141,15 +144,15 @@ def test_a_bad_view_is_named(good: History, name: str) -> None:
     assert invariant in {each.invariant for each in check([*good[:-1], bad])}
 
 
-def test_a_commit_in_one_partition_only_is_named(good: History) -> None:
+def test_a_commit_in_one_partition_only_is_found(good: History) -> None:
     seen = good[-1]
     assert isinstance(seen, Seen)
     rows = tuple(row for row in seen.views[1].rows if row[0] > 2)
     bad = Seen({**seen.views, 1: seen.views[1]._replace(rows=rows)})
-    assert "commits_are_whole" in {each.invariant for each in check([*good[:-1], bad])}
+    assert "commits_are_atomic" in {each.invariant for each in check([*good[:-1], bad])}
 
 
-def test_what_was_not_flushed_may_go_with_the_power_but_not_by_itself() -> None:
+def test_unflushed_records_may_be_lost_in_a_power_cut_but_not_in_a_crash() -> None:
     history = history_of(("append", "flush", "append"))
     seen = history[-1]
     assert isinstance(seen, Seen)
@@ -161,14 +164,14 @@ def test_what_was_not_flushed_may_go_with_the_power_but_not_by_itself() -> None:
     before = history[:-1]
     assert check([*before, Crashed(lost_power=True), after]) == []
     names = {each.invariant for each in check([*before, Crashed(lost_power=False), after])}
-    assert "acknowledged_is_there" in names
+    assert "acknowledged_records_exist" in names
     nothing = shorter._replace(end=0, rows=(), rows_again=(), batches=(), recovery_point=0)
     lost = Seen({**seen.views, 0: nothing})
     names = {each.invariant for each in check([*before, Crashed(lost_power=True), lost])}
-    assert "acknowledged_is_there" in names, "it was flushed"
+    assert "acknowledged_records_exist" in names, "it was flushed"
 
 
-def test_a_compaction_may_take_what_has_a_later_record_of_its_key_and_nothing_else() -> None:
+def test_a_compaction_may_remove_superseded_records_and_nothing_else() -> None:
     history = history_of(("append batches", "append", "roll", "append"))
     seen = history[-1]
     assert isinstance(seen, Seen)
@@ -179,10 +182,10 @@ def test_a_compaction_may_take_what_has_a_later_record_of_its_key_and_nothing_el
         is_superseded = any(key_of(rows[number][1]) == key_of(row[1]) for row in rows[number + 1 :])
         cleaned = [*history[:-1], Cleaned(0, 8, NOW)]
         assert (check([*cleaned, after]) == []) == (is_superseded and number < 8), number
-        assert "acknowledged_is_there" in {each.invariant for each in check([*history, after])}
+        assert "acknowledged_records_exist" in {each.invariant for each in check([*history, after])}
 
 
-def test_records_may_be_deleted_as_far_as_was_asked_or_retention_allows() -> None:
+def test_records_may_be_deleted_as_far_as_requested_or_as_retention_allows() -> None:
     history = history_of(("append", "append", "append"))
     seen = history[-1]
     assert isinstance(seen, Seen)
@@ -198,12 +201,12 @@ def test_records_may_be_deleted_as_far_as_was_asked_or_retention_allows() -> Non
     assert check([*before, Retained(0, a_week_later), after]) == []
     for event in (Began(0, 3), Retained(0, NOW)):
         names = {each.invariant for each in check([*before, event, after])}
-        assert names == {"the_start_is_told"}
+        assert names == {"log_start_is_allowed"}
     names = {each.invariant for each in check([*before, Began(0, 4, Outcome.DONE), seen])}
-    assert names == {"the_end_stays"}, "they are deleted for good"
+    assert names == {"bounds_never_decrease"}, "they are deleted for good"
 
 
-def test_what_is_gone_stays_gone_and_the_end_does_not_go_back() -> None:
+def test_removed_records_stay_removed_and_the_end_does_not_decrease() -> None:
     history = history_of(("append", "append"))
     seen = history[-1]
     assert isinstance(seen, Seen)
@@ -211,23 +214,23 @@ def test_what_is_gone_stays_gone_and_the_end_does_not_go_back() -> None:
     empty = Seen({**seen.views, 0: nothing})
     story = [*history[:-1], Crashed(lost_power=True), empty]
     assert check(story) == []
-    assert "nothing_unwritten_is_there" in {each.invariant for each in check([*story, seen])}
-    assert "the_end_stays" in {each.invariant for each in check([*history, empty])}
+    assert "only_written_records_exist" in {each.invariant for each in check([*story, seen])}
+    assert "bounds_never_decrease" in {each.invariant for each in check([*history, empty])}
 
 
-def test_an_error_without_a_type_is_named(good: History) -> None:
+def test_an_untyped_error_is_a_violation(good: History) -> None:
     bad = Raised("append", "KeyError()", is_typed=False)
     assert [each.invariant for each in check([*good, bad])] == ["errors_are_typed"]
 
 
-def test_a_repetition_that_is_refused_takes_nothing_back() -> None:
+def test_a_refused_repetition_takes_nothing_back() -> None:
     history = history_of(("append", "commit"))
     wrote = next(each for each in history if isinstance(each, Wrote) and each.writer == APP)
     again = wrote._replace(outcome=Outcome.UNKNOWN, base_offset={})
     assert check([*history, again, again._replace(outcome=Outcome.REFUSED), history[-1]]) == []
 
 
-def test_what_was_only_ever_refused_must_not_be_there() -> None:
+def test_records_that_were_only_refused_must_not_be_there() -> None:
     history = history_of(("append", "commit"))
     story = [
         each._replace(outcome=Outcome.REFUSED, base_offset={})
@@ -235,4 +238,4 @@ def test_what_was_only_ever_refused_must_not_be_there() -> None:
         else each
         for each in history
     ]
-    assert {each.invariant for each in check(story)} >= {"nothing_unwritten_is_there"}
+    assert {each.invariant for each in check(story)} >= {"only_written_records_exist"}

@@ -1,4 +1,4 @@
-"""The report says what the run said, and what it did not do."""
+"""The report states the results of a run, and what the run omitted."""
 
 from typing import Any
 
@@ -39,14 +39,14 @@ def text_of(campaign: list[Line], bugs: list[Line], disk: list[Line]) -> str:
     return "\n".join(report(campaign, bugs, disk))
 
 
-def test_a_run_without_findings_says_how_sure_that_is() -> None:
+def test_a_run_without_findings_states_the_confidence() -> None:
     text = text_of([FACTS, GOOD], [FACTS, BUG], [FACTS, LOSS, COST])
     assert "**3,000 cases: 0 lost" in text
     assert "below 1.0e-03 per case" in text
     assert "Found 1 of 1." in text
 
 
-def test_what_was_run_at_which_commit_and_when_is_told() -> None:
+def test_commit_machine_and_time_are_stated() -> None:
     later = {**FACTS, "commit": "def", "began": "2026-01-01 12:00 UTC"}
     text = text_of([FACTS, GOOD, FACTS], [later, BUG], [])
     assert "Commit abc, Linux 6, Python 3.11, 2 CPUs, seed 7." in text
@@ -55,7 +55,7 @@ def test_what_was_run_at_which_commit_and_when_is_told() -> None:
     assert "Commit abc, def, Linux" in text_of([FACTS, GOOD, later], [], [])
 
 
-def test_findings_are_told_with_the_lines_that_show_them_again() -> None:
+def test_findings_are_listed_with_their_commands() -> None:
     again = "python -m tests.reliability --seed 7"
     found = {"again": again, "what": "a case", "violations": ["in_order: 2 before\n1"]}
     bad = {**GOOD, "findings": [found], "harms": {"lost": 2}}
@@ -66,7 +66,7 @@ def test_findings_are_told_with_the_lines_that_show_them_again() -> None:
     assert "Found 0 of 1." in text and "NOT FOUND" in text
 
 
-def test_what_was_not_done_is_told() -> None:
+def test_omissions_are_listed() -> None:
     lacking = {**GOOD, "kind": "power cuts of xfs", "cases": 0, "missing": "mkfs.xfs"}
     text = text_of([FACTS, GOOD, lacking], [FACTS, BUG], [FACTS, LOSS, COST])
     assert "- power cuts of xfs: the machine lacked mkfs.xfs" in text
@@ -74,7 +74,7 @@ def test_what_was_not_done_is_told() -> None:
     assert f"Not tested: {BUGS[1].name}." in text
 
 
-def test_a_part_that_was_ended_or_died_is_told_and_no_rate_is_claimed() -> None:
+def test_a_part_that_stopped_or_died_is_listed_and_no_rate_is_claimed() -> None:
     died = {"part": "flips", "how": "ended with -11", "at": "2026-01-01 10:30 UTC"}
     text = text_of([FACTS, GOOD, died], [], [])
     assert "**flips ended with -11.**" in text
@@ -82,7 +82,7 @@ def test_a_part_that_was_ended_or_died_is_told_and_no_rate_is_claimed() -> None:
     assert "flips: not part" not in text and "95 %" not in text
 
 
-def test_empty_files_are_told_as_what_was_not_run() -> None:
+def test_empty_files_are_reported_as_parts_that_did_not_run() -> None:
     text = text_of([], [], [])
     assert "No campaign was run." in text
     assert "95 %" not in text
@@ -90,7 +90,7 @@ def test_empty_files_are_told_as_what_was_not_run() -> None:
     assert "Losses in power cuts, which this run did not measure" in text
 
 
-def test_each_promise_stands_beside_what_was_measured() -> None:
+def test_each_promise_is_listed_beside_its_measured_losses() -> None:
     text = text_of([FACTS, GOOD], [FACTS, BUG], [FACTS, LOSS, COST])
     assert "| all acknowledged records | nothing | 0 in 4 cuts (500) |" in text
     assert "| flush.ms=100 | 33,085 |" in text

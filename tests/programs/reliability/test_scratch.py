@@ -1,4 +1,4 @@
-"""What a killed process leaves in memory goes with the next one; what is in use stays."""
+"""Leftovers of a killed process are removed by the next one; directories in use stay."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from tests.support.child import child_that_stays, run_in_child
 
 @pytest.fixture(autouse=True)
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory in the place of the machine's memory."""
+    """Use a directory in place of `/dev/shm`."""
     monkeypatch.setattr(scratch, "MEMORY", tmp_path)
     return tmp_path
 
@@ -21,23 +21,23 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def make() -> object:
     made = scratch.place()
     made.__enter__()
-    return made  # a generator that is dropped would clean up
+    return made  # dropping the generator would clean up
 
 
 def end(child: int) -> None:
-    """Kill a child, and leave it as it is."""
+    """Kill a child without reaping it."""
     os.kill(child, signal.SIGKILL)
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
 
 
-def test_a_place_is_gone_when_it_is_left(memory: Path) -> None:
+def test_a_place_is_removed_on_exit(memory: Path) -> None:
     with scratch.place() as place:
         (place / "image").write_bytes(b"x")
         assert [*memory.iterdir()] == [place]
     assert [*memory.iterdir()] == []
 
 
-def test_what_others_and_this_process_use_stays(memory: Path) -> None:
+def test_places_in_use_stay(memory: Path) -> None:
     with child_that_stays(make), scratch.place() as mine:
         assert len([*memory.iterdir()]) == 2
         assert scratch.remove_dead() == []
@@ -46,7 +46,7 @@ def test_what_others_and_this_process_use_stays(memory: Path) -> None:
         assert mine.exists()
 
 
-def test_what_a_killed_process_has_left_goes_with_the_next_place(memory: Path) -> None:
+def test_leftovers_of_a_killed_process_are_removed_by_the_next_place(memory: Path) -> None:
     with child_that_stays(make) as child:
         (dead,) = memory.iterdir()
         (dead / "image").write_bytes(b"x")
@@ -55,8 +55,8 @@ def test_what_a_killed_process_has_left_goes_with_the_next_place(memory: Path) -
             assert [*memory.iterdir()] == [place]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
-def test_what_a_killed_process_has_mounted_is_unmounted(memory: Path) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+def test_mounts_of_a_killed_process_are_unmounted(memory: Path) -> None:
     with child_that_stays(make) as child:
         (dead,) = memory.iterdir()
         for below in ("disk", "disk/mounted"):
@@ -68,7 +68,7 @@ def test_what_a_killed_process_has_mounted_is_unmounted(memory: Path) -> None:
     assert str(dead) not in Path("/proc/self/mountinfo").read_text()
 
 
-def test_whoever_forked_takes_the_fork_along() -> None:
+def test_a_fork_dies_with_its_parent() -> None:
     reader, writer = os.pipe()
 
     def fork() -> None:
@@ -82,12 +82,12 @@ def test_whoever_forked_takes_the_fork_along() -> None:
     with child_that_stays(fork) as child:
         os.close(writer)
         end(child)
-        assert os.read(reader, 1) == b""  # nobody holds the other end any more
+        assert os.read(reader, 1) == b""  # EOF: no process holds the write end
     os.close(reader)
 
 
-def test_a_fork_whose_parent_was_gone_by_then_ends_at_once() -> None:
-    gone = 0  # as if another had forked it
+def test_a_fork_whose_parent_is_already_dead_ends_at_once() -> None:
+    gone = 0  # as if the parent had died before the call
     child = os.fork()
     if child == 0:
         scratch.die_with(gone)

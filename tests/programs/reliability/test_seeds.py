@@ -1,4 +1,4 @@
-"""Bugs of Apache Kafka, and a log of ours in the same situation. `SEEDS.md` has the list."""
+"""Bugs of Apache Kafka, reproduced as the same situation in streamlog. `SEEDS.md` lists them."""
 
 import os
 from pathlib import Path
@@ -75,7 +75,7 @@ def test_kafka_10101_a_recovery_point_above_the_end_is_never_written() -> None:
         assert again.log_end_offset >= 1
 
 
-def test_kafka_6324_files_that_are_gone_do_not_stop_a_deletion() -> None:
+def test_kafka_6324_missing_files_do_not_stop_a_deletion() -> None:
     fs = MemoryFileSystem()
     manager = filled(fs)
     log = manager.log("t", 0)
@@ -85,7 +85,7 @@ def test_kafka_6324_files_that_are_gone_do_not_stop_a_deletion() -> None:
     assert [each.base_offset for each in gone] == [0, 1]
 
 
-def test_kafka_905_segments_that_overlap_are_refused() -> None:
+def test_kafka_905_overlapping_segments_are_refused() -> None:
     fs = MemoryFileSystem()
     filled(fs).close()
     first = read_file(fs, f"{PARTITION}/{0:020}.log", max_size=999)
@@ -124,7 +124,7 @@ def test_kafka_17181_short_writes_are_continued(
         assert file.pread(200, 0) == bytes(3) + bytes(range(100))
 
 
-def test_kafka_4902_a_link_is_removed_and_not_what_it_leads_to(tmp_path: Path) -> None:
+def test_kafka_4902_a_link_is_removed_and_its_target_stays(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.mkdir()
     (kept / "file").write_bytes(b"x")
@@ -144,7 +144,7 @@ def test_kafka_10432_epoch_0_is_an_epoch_after_recovery() -> None:
         assert log.leader_epochs.entries[0] == (0, 0)
 
 
-def test_kafka_12177_retention_that_runs_again_deletes_nothing_more() -> None:
+def test_kafka_12177_a_second_retention_deletes_nothing_more() -> None:
     fs, clock = MemoryFileSystem(), ManualClock(NOW)
     log = filled(fs).log("t", 0)
     clock.advance(8 * DAY_MS)
@@ -154,7 +154,7 @@ def test_kafka_12177_retention_that_runs_again_deletes_nothing_more() -> None:
 
 
 @pytest.mark.parametrize("operation", ["sync", "sync_directory"])
-def test_kafka_3968_an_error_of_a_sync_is_never_an_acknowledgement(operation: str) -> None:
+def test_kafka_3968_a_failed_sync_is_never_acknowledged(operation: str) -> None:
     fs = MemoryFileSystem()
     filled(fs).close()
     faulty = FaultyFileSystem(fs, Fault(operation=operation, errno=5, is_lasting=True))

@@ -1,4 +1,4 @@
-"""The bugs have their places, are really put in, and a bug that is found is told."""
+"""The seeded bugs apply to the current source, are seeded before import, and are found."""
 
 import sys
 
@@ -20,18 +20,18 @@ def test_every_bug_still_has_its_place(bug: teeth.Bug) -> None:
         assert set(bug.operations) <= {*OPERATIONS, teeth.TROUBLE}
 
 
-def test_no_bug_stands_twice() -> None:
+def test_bug_numbers_are_unique() -> None:
     assert len({bug.name[:2] for bug in BUGS}) == len(BUGS)
 
 
-def test_a_bug_whose_place_is_gone_is_told() -> None:
+def test_a_bug_without_its_place_is_refused() -> None:
     with pytest.raises(StaleBugError, match="0 times"):
         edited_source("streamlog.clock", [Edit("streamlog.clock", "no such text", "")])
     with pytest.raises(StaleBugError, match="no module"):
         edited_source("streamlog.nothing", [])
 
 
-def test_a_bug_is_not_put_in_too_late() -> None:
+def test_a_bug_is_not_seeded_after_import() -> None:
     assert "streamlog.clock" in sys.modules
     with pytest.raises(StaleBugError, match="already imported"):
         install([Edit("streamlog.clock", "Clock", "Glock")])
@@ -39,4 +39,4 @@ def test_a_bug_is_not_put_in_too_late() -> None:
 
 def test_a_bug_that_nobody_can_overlook_is_found() -> None:
     found = teeth.hunt(FAKE.name, seconds=5)
-    assert found.is_found and found.sign == "acknowledged_is_there"
+    assert found.is_found and found.sign == "acknowledged_records_exist"

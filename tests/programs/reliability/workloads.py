@@ -1,8 +1,8 @@
-"""What is done to a root while it is broken: sequences of the operations of a subject.
+"""Workloads: sequences of operations on a root while faults are injected.
 
-Most bugs of file systems and of what stands on them show with three operations on a fresh root
-("Finding Crash-Consistency Bugs with Bounded Black-Box Crash Testing", OSDI 2018), so all short
-sequences are tried; longer ones have a name where they mean something, or are drawn at random.
+Most crash-consistency bugs need at most three operations on a fresh file system ("Finding
+Crash-Consistency Bugs with Bounded Black-Box Crash Testing", OSDI 2018), so all short sequences are
+tried. Longer ones are named if they have a meaning, or random.
 """
 
 import itertools
@@ -16,8 +16,8 @@ from tests.programs.reliability.subject import OPERATIONS
 class Workload(NamedTuple):
     """Operations in order, and a name.
 
-    `on_nothing`: The root is made within the workload, else it is there before.
-    `unbroken`: How many of the operations come before all trouble.
+    `on_nothing`: Whether the workload creates the root; otherwise it exists before.
+    `unbroken`: The number of operations before the first fault.
     """
 
     name: str
@@ -68,7 +68,7 @@ def short(length: int) -> Iterator[Workload]:
 
 
 def drawn(random: Random) -> Workload:
-    """Return a sequence of four to twelve operations."""
+    """Return a random sequence of four to twelve operations."""
     names = list(OPERATIONS)
     operations = tuple(random.choice(names) for _ in range(random.randrange(4, 13)))
     return Workload(", ".join(operations), operations)

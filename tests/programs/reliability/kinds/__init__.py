@@ -1,7 +1,8 @@
-"""The kinds of trouble: each breaks a workload in every way it knows and asks the checker.
+"""The kinds of faults: each injects faults into a workload and runs the checker.
 
-A kind yields one `Case` for each state it has brought about, with what the checker says of it, so
-that whoever runs it can stop at any time. Exhaustive means: each operation of the file system.
+A kind yields one `Case` for each state it has produced, with the violations found there, so that
+its caller can stop at any time. Exhaustive kinds inject a fault at every operation of the file
+system.
 """
 
 import functools
@@ -27,19 +28,19 @@ __all__ = ["CI", "KINDS", "Case", "Kind"]
 
 
 def nothing() -> str | None:
-    """Any machine will do."""
+    """Return None: every machine can run this kind."""
     return None
 
 
 class Kind(NamedTuple):
-    """One kind of trouble.
+    """One kind of fault.
 
-    `run`: Brings it about.
-    `share`: Of the time, compared with the others; together they let each through all named
-        workloads in the time that `full` has.
-    `is_for_ci`: Whether it needs nothing that a machine for tests lacks.
-    `missing`: Says what this machine lacks for it.
-    `least`: How many workloads it goes through whatever the time.
+    `run`: Injects it into a workload.
+    `share`: Its relative share of the time. With these shares, each kind completes all named
+        workloads in the `full` budget.
+    `is_for_ci`: Whether every CI machine can run it.
+    `missing`: Returns what this machine lacks for it, None for nothing.
+    `least`: The minimum number of workloads, whatever the time.
     """
 
     run: Callable[[Workload, Random], Iterable[Case]]

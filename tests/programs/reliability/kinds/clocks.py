@@ -1,4 +1,4 @@
-"""Clocks that jump, and files whose times say nothing, before any operation of a workload."""
+"""Clocks that jump, and files with wrong times, before any operation of a workload."""
 
 from collections.abc import Iterator
 from random import Random
@@ -19,8 +19,8 @@ JUMPS: Final = (HOUR_MS, -HOUR_MS, YEARS_MS, -YEARS_MS)
 
 
 def clocks(workload: Workload, random: Random) -> Iterator[Case]:
-    """The wall clock jumps by an hour or ten years, or all files look ten years old or young."""
-    del random  # every operation, every jump
+    """The wall clock jumps by an hour or ten years, or the times of all files do."""
+    del random  # all combinations of operation and jump
     for number in range(len(workload.operations)):
         for jump_ms in JUMPS:
             yield _case(workload, number, jump_ms, of_files=False)

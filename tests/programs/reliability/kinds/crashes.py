@@ -1,4 +1,4 @@
-"""Crashes at every operation on the disk, and crashes while a crash is recovered from."""
+"""Crashes at every operation on the disk, and crashes during the recovery from a crash."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ from tests.support.crash import CrashState, crash_states
 
 
 def crashes(workload: Workload, random: Random) -> Iterator[Case]:
-    """The process dies, or the power fails, before and in each operation on the disk."""
+    """The process dies, or the power fails, before and during each operation on the disk."""
     seeds = [random.randrange(1 << 30)]
     for state in _crashes_of(workload, seeds):
         before = [*state.acknowledged, Crashed(state.lost_power)]
@@ -30,12 +30,12 @@ def crashes(workload: Workload, random: Random) -> Iterator[Case]:
 
 
 def kills_and_power_cuts(workload: Workload, random: Random) -> Iterator[Case]:
-    """The process dies in each operation, another one goes on, then the power fails."""
+    """The process dies in each operation, another one continues, then the power fails."""
     for state in _crashes_of(workload, ()):
         if not state.lost_power:
             before = [*state.acknowledged, Crashed(lost_power=False)]
             found = survive_and_lose_power(state.fs, before)
-            yield Case(f"{state.description}; another goes on; a power cut", found)
+            yield Case(f"{state.description}; another process continues; a power cut", found)
 
 
 def _crashes_of(workload: Workload, seeds: Sequence[int]) -> Iterator[CrashState]:
@@ -49,7 +49,7 @@ def _crashes_of(workload: Workload, seeds: Sequence[int]) -> Iterator[CrashState
 
 
 def double_crashes(workload: Workload, random: Random) -> Iterator[Case]:
-    """It crashes again while it recovers from a crash."""
+    """A second crash happens during the recovery from the first."""
     seeds = [random.randrange(1 << 30)]
     first = [*_crashes_of(workload, seeds)]
     for state in random.sample(first, min(6, len(first))):

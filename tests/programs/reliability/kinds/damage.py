@@ -1,4 +1,4 @@
-"""Bytes that are not what was written: flipped bits in files, and batches made to hurt parsers."""
+"""Bytes that differ from the written ones: bit flips in files, and batches that attack parsers."""
 
 from collections.abc import Iterator
 from random import Random
@@ -24,18 +24,19 @@ from tests.programs.reliability.kinds.survival import SECOND_LIFE, Case, go_on, 
 from tests.programs.reliability.subject import PARTITIONS
 from tests.programs.reliability.workloads import Workload
 
-FLIPS: Final = 24  # of each workload
-MUTATIONS: Final = 50  # batches of one case
-HINTS: Final = (".index", ".timeindex", ".snapshot")  # made anew where they are wrong
+FLIPS: Final = 24  # per workload
+MUTATIONS: Final = 50  # batches per case
+HINTS: Final = (".index", ".timeindex", ".snapshot")  # rebuilt if they are wrong
 PROMISED_DESPITE_DAMAGE: Final = {"errors_are_typed", "batches_are_sound"}
 
 
 # ---- flipped bits ------------------------------------------------------------------------------
 def flips(workload: Workload, random: Random) -> Iterator[Case]:
-    """A bit of a file is another one, in this boot or the next.
+    """One bit of a file is flipped, in this boot or the next.
 
-    A checksum or a rule tells: then an error says so and nothing is cut. A file that only helps to
-    find things is made anew. In any other file, nothing is shown that was not written.
+    If a checksum or a rule detects the flip, an error reports it and nothing is truncated. Files
+    that only speed up searches are rebuilt. For any other file, no record may appear that was not
+    written.
     """
     memory = ground(workload)
     history: History = []
@@ -56,12 +57,12 @@ def flips(workload: Workload, random: Random) -> Iterator[Case]:
 
 
 class Flip(NamedTuple):
-    """Which bit is another one."""
+    """A flipped bit."""
 
     path: str
     position: int
     bit: int
-    is_checked: bool  # under the checksum of a batch
+    is_checked: bool  # covered by the checksum of a batch
 
     def __str__(self) -> str:
         return f"bit {self.bit} of byte {self.position} of {self.path} flipped"
@@ -70,14 +71,14 @@ class Flip(NamedTuple):
 def _counts(violation: Violation, flip: Flip, has_stopped: bool) -> bool:
     if violation.invariant in PROMISED_DESPITE_DAMAGE or flip.path.endswith(HINTS):
         return True
-    is_refusal = violation.invariant == "it_goes_on" or has_stopped
+    is_refusal = violation.invariant == "work_continues" or has_stopped
     return flip.is_checked and not is_refusal
 
 
 def _flip(fs: MemoryFileSystem, random: Random) -> Flip:
     paths = [path for path in all_files(fs, "/") if _size(fs, path)]
     kinds = sorted({path.rpartition(".")[2] for path in paths})
-    kind = random.choice(kinds)  # else most would be in logs
+    kind = random.choice(kinds)  # else most flips would hit logs
     path = random.choice([each for each in paths if each.rpartition(".")[2] == kind])
     with fs.open(path, OpenMode.WRITE) as file:
         data = file.pread(file.stat().size, 0)
@@ -114,12 +115,12 @@ def all_files(fs: FileSystem, directory: str) -> Iterator[str]:
 
 # ---- mutated batches ---------------------------------------------------------------------------
 def mutations(workload: Workload, random: Random) -> Iterator[Case]:
-    """Batches are changed and their checksum is made right; every parser says the same of them.
+    """Batches are mutated and their checksum is recomputed; all parsers must agree on them.
 
-    The compiled decoder, the one that reads record by record, and an append see the same bytes:
-    each gives records or a typed error, and the first two agree.
+    The compiled decoder, the reader of single records and an append get the same bytes. Each
+    returns records or raises a typed error, and the first two agree.
     """
-    del workload  # bytes alone
+    del workload  # batches need no root
     for _ in range(4):
         source = a_batch(random)
         violations: list[Violation] = []
@@ -130,7 +131,7 @@ def mutations(workload: Workload, random: Random) -> Iterator[Case]:
 
 
 def a_batch(random: Random) -> bytes:
-    """Return a sound batch."""
+    """Return a random sound batch."""
     builder = BatchBuilder(
         compression=random.choice([*CompressionType]),
         base_offset=random.choice([0, 7, 2**40, 2**63 - 100]),
@@ -143,7 +144,7 @@ def a_batch(random: Random) -> bytes:
 
 
 def mutate(source: bytes, random: Random) -> bytes:
-    """Return a batch with some of its bytes changed, and a checksum that fits them."""
+    """Return a batch with some bytes changed and a valid checksum."""
     data = bytearray(source)
     for _ in range(random.choice([1, 1, 2, 5])):
         at = random.randrange(ATTRIBUTES_OFFSET, len(data))

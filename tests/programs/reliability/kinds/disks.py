@@ -1,14 +1,13 @@
-"""Real file systems: their power is cut under a writer, or the disk below them refuses writes.
+"""Real file systems, with power cuts under a writer or a disk that refuses writes.
 
-*Power cuts*: a mounted image is shut down and mounted again. The shutdown drops all that was not
-synced, as the end of the power does (`FS_IOC_SHUTDOWN`); mounting replays the journal. What the
-writer was told counts only as far as it had noted it before the shutdown began: a sync that runs
-while the file system goes down may return, and lie.
+*Power cuts*: a mounted image is shut down and mounted again. The shutdown drops everything
+unsynced, as a power cut does (`FS_IOC_SHUTDOWN`); mounting replays the journal. An answer counts
+only if the writer had noted it before the shutdown began, because a sync that runs during the
+shutdown may falsely succeed.
 
-*Refused writes*: the image is a device that refuses blocks with records for a while
-(`reliability.block_device`), so that an fsync fails as it does on a failing disk. Another
-process goes on in the same boot, with what the page cache has or without it, and then the power
-is cut.
+*Refused writes*: the image is on a device that refuses blocks of records for a while
+(`reliability.block_device`), so that an fsync fails as on a failing disk. Another process continues
+in the same boot, with or without the contents of the page cache. Then the power is cut.
 """
 
 import ctypes
@@ -48,17 +47,17 @@ from tests.programs.reliability.workloads import Workload
 
 FS_IOC_SHUTDOWN: Final = 0x8004587D
 JOURNAL_FLUSHED, JOURNAL_LOST = 1, 2
-IMAGE_MIB: Final = {"ext4": 64, "xfs": 320}  # the least that mkfs takes
-CUTS: Final = 6  # of each workload
-ROUNDS: Final = 40  # of the workload, if the power lasts
+IMAGE_MIB: Final = {"ext4": 64, "xfs": 320}  # minimum of mkfs
+CUTS: Final = 6  # per workload
+ROUNDS: Final = 40  # upper bound of rounds before the power cut
 PAGE: Final = 4096
 WRITE_AND_WAIT: Final = 7  # all flags of sync_file_range
 
 
 def missing(kind: str) -> str | None:
-    """Return what this machine lacks for an image of such a file system, None for nothing."""
+    """Return what this machine lacks for an image with such a file system, None for nothing."""
     if os.geteuid() != 0:
-        return "root: images are mounted"
+        return "root, to mount images"
     if shutil.which(f"mkfs.{kind}") is None:
         package = "xfsprogs" if kind == "xfs" else "e2fsprogs"
         return f"mkfs.{kind} (apt-get install {package})"
@@ -74,16 +73,16 @@ def missing(kind: str) -> str | None:
 def missing_below(kind: str) -> str | None:
     """Return what this machine lacks for such a file system on a disk that refuses writes."""
     if not os.path.exists(DEVICE):
-        return f"{DEVICE}: the disk is a file of a FUSE file system"
+        return f"{DEVICE}, to serve the disk by FUSE"
     try:
         with _served(kind):
             return None
     except (OSError, subprocess.CalledProcessError) as error:
-        return missing(kind) or f"a disk of its own for {kind}: {error}"
+        return missing(kind) or f"serving a disk for {kind}: {error}"
 
 
 def power_cuts(kind: str) -> Callable[[Workload, Random], Iterator[Case]]:
-    """Return the kind of trouble on a file system of that name."""
+    """Return the kind of fault for a file system."""
 
     def run(workload: Workload, random: Random) -> Iterator[Case]:
         with mounted(kind) as disk:
@@ -92,7 +91,7 @@ def power_cuts(kind: str) -> Callable[[Workload, Random], Iterator[Case]]:
                 before = _work_until_cut(disk, workload, number, flag, random)
                 found = in_child(functools.partial(_survive, disk, before, number))
                 shutil.rmtree(disk.root, ignore_errors=True)
-                os.sync()  # else the next cut may undo a part of that
+                os.sync()  # else the next power cut may undo part of the removal
                 what = "kept" if flag == JOURNAL_FLUSHED else "lost"
                 yield Case(f"power cut {number} of {kind}, the journal {what}", found)
 
@@ -100,7 +99,7 @@ def power_cuts(kind: str) -> Callable[[Workload, Random], Iterator[Case]]:
 
 
 def refused_writes(kind: str) -> Callable[[Workload, Random], Iterator[Case]]:
-    """Return the kind of trouble on a file system of that name."""
+    """Return the kind of fault for a file system."""
 
     def run(workload: Workload, random: Random) -> Iterator[Case]:
         with _served(kind) as (disk, device):
@@ -128,7 +127,7 @@ def refused_writes(kind: str) -> Callable[[Workload, Random], Iterator[Case]]:
 
 
 class Disk:
-    """An image that is mounted, its file and the place it is mounted at below one directory."""
+    """A mounted image; the file and the mount point are below one directory."""
 
     def __init__(self, place: Path, image: Path) -> None:
         self.image, self.mount_point = image, place / "mounted"
@@ -136,15 +135,14 @@ class Disk:
         self.diary = place / "diary"
 
     def mount(self) -> None:
-        """Mount it, which replays its journal."""
+        """Mount the image, which replays its journal."""
         _run("mount", "-o", "loop", str(self.image), str(self.mount_point))
 
     def unmount(self) -> None:
-        """Unmount it."""
         _run("umount", str(self.mount_point))
 
     def cut_power(self, flag: int) -> None:
-        """Drop what is not synced; every later call on it fails."""
+        """Drop all unsynced data; every later call on the file system fails."""
         directory = os.open(self.mount_point, os.O_RDONLY)
         try:
             fcntl.ioctl(directory, FS_IOC_SHUTDOWN, struct.pack("I", flag))
@@ -154,7 +152,7 @@ class Disk:
 
 @contextmanager
 def mounted(kind: str, *, mib: int = 0) -> Iterator[Disk]:
-    """Mount a new file system on an image of so many MiB; 0: as few as will do."""
+    """Create a file system on an image of `mib` MiB and mount it; 0: the minimum size."""
     with scratch.place() as place:
         image = place / "image"
         with image.open("wb") as file:
@@ -168,7 +166,8 @@ def _served(kind: str) -> Iterator[tuple[Disk, BlockDevice]]:
     with scratch.place() as place:
         directory = place / "device"
         directory.mkdir()
-        holds_records(memoryview(bytes(BLOCK_SIZE)))  # compiled before somebody waits for it
+        # Compile now, not while the kernel waits for an answer.
+        holds_records(memoryview(bytes(BLOCK_SIZE)))
         with (
             block_device(directory, IMAGE_MIB[kind] << 20, holds_records) as device,
             _file_system(kind, Disk(place, device.path)) as disk,
@@ -178,7 +177,7 @@ def _served(kind: str) -> Iterator[tuple[Disk, BlockDevice]]:
 
 @contextmanager
 def _file_system(kind: str, disk: Disk) -> Iterator[Disk]:
-    """Make a file system on an image and mount it."""
+    """Create a file system on an image and mount it."""
     disk.mount_point.mkdir()
     _run(f"mkfs.{kind}", "-q", str(disk.image))
     disk.mount()
@@ -189,7 +188,7 @@ def _file_system(kind: str, disk: Disk) -> Iterator[Disk]:
 
 
 def holds_records(block: memoryview) -> bool:
-    """Tell whether a block of the disk begins with a sound record batch, as a log does."""
+    """Return whether a block of the disk begins with a sound record batch."""
     scan = scan_batches(block)
     return len(scan.table) > 0 and check_crc(block, scan.table) > 0
 
@@ -200,7 +199,7 @@ def _run(*command: str) -> None:
 
 # ---- the writer --------------------------------------------------------------------------------
 class _Diary(list[Event]):
-    """A history that is in a file as soon as it happens."""
+    """A history that is written to a file event by event."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -215,7 +214,7 @@ def _work_until_cut(
     disk: Disk, workload: Workload, number: int, flag: int, random: Random
 ) -> History:
     seed = random.randrange(1 << 30)
-    disk.diary.write_bytes(b"")  # the power may fail before the writer has one
+    disk.diary.write_bytes(b"")  # the power may fail before the writer creates the file
     parent, child = os.getpid(), os.fork()
     if child == 0:
         try:
@@ -226,7 +225,7 @@ def _work_until_cut(
     deadline = time.monotonic() + random.uniform(0.02, 0.4)
     while time.monotonic() < deadline:
         time.sleep(0.005)
-    noted = disk.diary.stat().st_size  # before the cut, see above
+    noted = disk.diary.stat().st_size  # read before the cut, see the module's docstring
     disk.cut_power(flag)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
@@ -245,7 +244,7 @@ def _work_until_refused(
 
 
 def _work_on(disk: Disk, device: BlockDevice, workload: Workload, number: int, at: int) -> None:
-    """Do the operations of a workload and flush; from one of them on the disk refuses records."""
+    """Perform a workload and flush; from a random operation on, the disk refuses records."""
     local._boot_id = f"boot-{number}"
     subject = Subject(LocalFileSystem(), _Diary(disk.diary), life=FIRST_LIFE, root=disk.root)
     operations = [*workload.operations, "flush"]
@@ -266,7 +265,7 @@ def _work(disk: Disk, workload: Workload, number: int, random: Random) -> None:
 
 
 def _write_back_early(root: str, random: Random) -> None:
-    """Have the kernel write some pages of some log, so that others are missing after the cut."""
+    """Have the kernel write some pages of one log, so that others are missing after the cut."""
     path = random.choice([*Path(root).glob("*/*.log")])
     pages = path.stat().st_size // PAGE + 1
     descriptor = os.open(path, os.O_RDWR)
@@ -277,14 +276,14 @@ def _write_back_early(root: str, random: Random) -> None:
 
 
 def _read_diary(path: Path, noted: int) -> History:
-    """Return what was told before the cut, and what was tried since."""
+    """Return the acknowledged events before the cut, and the attempts since then."""
     history: History = []
     with path.open("rb") as file:
         while True:
             try:
                 event = pickle.load(file)
             except (EOFError, pickle.UnpicklingError):
-                break  # an entry that the kill has cut
+                break  # the kill truncated the last entry
             is_told = file.tell() <= noted
             is_tried = getattr(event, "outcome", None) is Outcome.UNKNOWN
             if is_told or is_tried or isinstance(event, Cleaned | Retained):
@@ -295,7 +294,7 @@ def _read_diary(path: Path, noted: int) -> History:
 def _go_on_and_flush(
     disk: Disk, before: History, number: int, *, drops_cache: bool
 ) -> tuple[History, list[Violation]]:
-    """Let another process of the same boot go on; what no sync had promised may be gone."""
+    """Let another process of the same boot continue; unsynced data may be missing."""
     local._boot_id = f"boot-{number}"
     if drops_cache:
         for path in Path(disk.root).rglob("*.log"):
@@ -317,7 +316,7 @@ def _survive(
 
 
 def in_child(work: Callable[[], Any]) -> Any:
-    """Return what a forked child returns; what it has open is closed with it."""
+    """Return the result of a function that runs in a forked child, which closes all its files."""
     reader, writer = os.pipe()
     parent, child = os.getpid(), os.fork()
     if child == 0:
@@ -332,7 +331,7 @@ def in_child(work: Callable[[], Any]) -> Any:
         answer = pipe.read()
     _, status = os.waitpid(child, 0)
     if not answer:
-        raise ChildProcessError(f"who came after a power cut ended with status {status}")
+        raise ChildProcessError(f"the process after a power cut ended with status {status}")
     outcome = pickle.loads(answer)
     if isinstance(outcome, str):
         raise ChildProcessError(outcome)
@@ -340,7 +339,7 @@ def in_child(work: Callable[[], Any]) -> Any:
 
 
 def _outcome(work: Callable[[], Any]) -> bytes:
-    """Return what some work returns, or the traceback of what it raises, as a pickle."""
+    """Return the pickled result of a function, or the traceback of its error."""
     try:
         return pickle.dumps(work())
     except Exception:  # noqa: BLE001 - told by whoever waits for it

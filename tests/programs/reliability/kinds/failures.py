@@ -1,4 +1,4 @@
-"""Errors of the disk at every operation: of all numbers, once or from then on, and short ones."""
+"""Errors of the disk at every operation: every errno, once or permanently, and short transfers."""
 
 import contextlib
 import errno
@@ -39,46 +39,46 @@ WHILE_READING: Final = (errno.EIO, errno.ESTALE, errno.EACCES, errno.EMFILE, err
 
 
 class Ending(Enum):
-    """What follows once the process that saw the error has ended."""
+    """What happens after the process with the error has ended."""
 
-    GOES_ON = "another process goes on"
+    CONTINUES = "another process continues"
     POWER_CUT = "a power cut"
-    GOES_ON_AND_POWER_CUT = "another process goes on, then a power cut"
+    CONTINUES_AND_POWER_CUT = "another process continues, then a power cut"
 
 
 def errors(workload: Workload, random: Random) -> Iterator[Case]:
-    """Each operation on the disk fails, once or from then on, with nothing, a part or all done."""
+    """Each operation fails, once or permanently, with nothing, a part or all of it done."""
     for number, operation in _operations(workload):
         for code, moment in ((code, moment) for code, some in MOMENTS.items() for moment in some):
             if moment is Moment.TORN and " pwrite " not in operation:
-                continue  # of anything else no part can be done
+                continue  # other operations are atomic
             lasting = random.random() < 0.5
             fault = Fault(at=number, errno=code, moment=moment, is_lasting=lasting)
             yield from _fails(workload, fault, operation)
 
 
 def rare_errors(workload: Workload, random: Random) -> Iterator[Case]:
-    """Each operation that changes something fails with every other number that there is."""
+    """Each modifying operation fails with every other errno."""
     for number, operation in _operations(workload):
         for code in RARE:
             fault = Fault(at=number, errno=code, moment=random.choice([*Moment]))
-            ending = random.choice((Ending.GOES_ON, Ending.GOES_ON, Ending.POWER_CUT))
+            ending = random.choice((Ending.CONTINUES, Ending.CONTINUES, Ending.POWER_CUT))
             yield from _fails(workload, fault, operation, endings=(ending,))
 
 
 def reading_errors(workload: Workload, random: Random) -> Iterator[Case]:
-    """Each open, stat, list, pread and lock fails, once or from then on."""
+    """Each open, stat, list, pread and lock fails, once or permanently."""
     counting = _CountingReads(ground(workload))
     perform(workload, counting, [])
     for name in sorted(READING):
         for number in range(1, counting.reads[name] + 1):
             code, lasting = random.choice(WHILE_READING), random.random() < 0.5
             fault = Fault(at=number, operation=name, errno=code, is_lasting=lasting)
-            yield from _fails(workload, fault, f"{name} #{number}", endings=(Ending.GOES_ON,))
+            yield from _fails(workload, fault, f"{name} #{number}", endings=(Ending.CONTINUES,))
 
 
 def _operations(workload: Workload) -> Iterator[tuple[int, str]]:
-    """Return the number and the text of each operation that comes with the trouble."""
+    """Return the number and the text of each operation on the disk after the workload's prefix."""
     counting = FaultyFileSystem(ground(workload))
     before: list[int] = []
     perform(workload, counting, [], on_trouble=lambda: before.append(len(counting.operations)))
@@ -86,7 +86,7 @@ def _operations(workload: Workload) -> Iterator[tuple[int, str]]:
 
 
 class _CountingReads(FaultyFileSystem):
-    """Counts what changes nothing."""
+    """Counts operations that modify nothing."""
 
     def __init__(self, inner: FileSystem) -> None:
         super().__init__(inner)
@@ -102,7 +102,7 @@ def _fails(
     fault: Fault,
     operation: str,
     *,
-    endings: Sequence[Ending] = (Ending.POWER_CUT, Ending.GOES_ON_AND_POWER_CUT),
+    endings: Sequence[Ending] = (Ending.POWER_CUT, Ending.CONTINUES_AND_POWER_CUT),
 ) -> Iterator[Case]:
     memory = ground(workload)
     history: History = []
@@ -111,13 +111,13 @@ def _fails(
     except StreamLogError as error:
         history.append(Raised("opening", repr(error), is_typed=True))
     what = f"{errno.errorcode[fault.errno or 0]} {fault.moment.value} {operation}"
-    what += ", and from then on" if fault.is_lasting else ""
+    what += ", permanently" if fault.is_lasting else ""
     for ending in endings:
         lost_power = ending is Ending.POWER_CUT
         loss = {"loss": "everything"} if lost_power else {}
-        left = memory.crash_clone(Random(0), power=lost_power, **loss)  # the process is gone
+        left = memory.crash_clone(Random(0), power=lost_power, **loss)  # the process is dead
         before = [*history, Crashed(lost_power)]
-        if ending is Ending.GOES_ON_AND_POWER_CUT:
+        if ending is Ending.CONTINUES_AND_POWER_CUT:
             found = survive_and_lose_power(left, before)
         else:
             found = survive(left, before, life=SECOND_LIFE)
@@ -126,7 +126,7 @@ def _fails(
 
 # ---- short reads and writes --------------------------------------------------------------------
 def short_transfers(workload: Workload, random: Random) -> Iterator[Case]:
-    """The kernel does a part of every read and write, as it may, on a real disk."""
+    """The kernel transfers only a part in every read and write of a real disk, as it may."""
     for name, is_short in (
         ("every read and write is", lambda: True),
         ("some reads and writes are", lambda: random.random() < 0.3),
@@ -143,14 +143,14 @@ def _work_on_a_real_disk(workload: Workload) -> list[Violation]:
         try:
             perform(workload, fs, history, root=root)
         except StreamLogError as error:
-            return [Violation("it_goes_on", Harm.OTHER, f"opening: {error!r}")]
-        gc.collect()  # what the process had open is closed with it
+            return [Violation("work_continues", Harm.OTHER, f"opening: {error!r}")]
+        gc.collect()  # closed as if the process had ended
         return survive(fs, [*history, Crashed(lost_power=False)], life=SECOND_LIFE, root=root)
 
 
 @contextlib.contextmanager
 def _shortened(is_short: Callable[[], bool], random: Random) -> Iterator[None]:
-    """Have the calls that the package makes do a part of what they are asked for."""
+    """Truncate the transfers that the package requests."""
     read, read_into, write = os.pread, os.preadv, os.pwrite
 
     def part(source: Any) -> memoryview:

@@ -1,6 +1,6 @@
-"""Spark's processes killed, its attempts repeated, its checkpoints lost: tests that stand anyway.
+"""Spark failures: killed processes, repeated attempts, lost checkpoints. Runs existing tests.
 
-Each of them builds its own query and checks its own rows; here they are counted with the rest.
+Each test builds its own query and checks its own rows; the campaign counts their cases.
 """
 
 import subprocess
@@ -19,9 +19,9 @@ from tests.programs.reliability.workloads import Workload
 ROOT: Final = Path(__file__).parents[4]
 TESTS: Final = {
     "the driver's JVM or a Python worker is killed at every step": "test_sink_kill.py",
-    "attempts fail, run twice, come late": "test_attempts.py",
+    "attempts fail, run twice or arrive late": "test_attempts.py",
     "a query dies between any two steps of a batch": "test_crash_after.py",
-    "a checkpoint is deleted, put back, or lacks batches": "test_sink_stream.py",
+    "a checkpoint is deleted, restored, or lacks batches": "test_sink_stream.py",
     "a checkpoint is moved elsewhere": "test_sink_remote_checkpoint.py",
     "many queries write at once": "test_sink_many_writers.py",
 }
@@ -58,6 +58,6 @@ def pipelines(workload: Workload, random: Random) -> Iterator[Case]:
 
 
 def _signs(output: str) -> str:
-    """Return which tests failed, and how, of all that pytest has said."""
+    """Return the failed tests and their errors from the output of pytest."""
     reasons = ("E  ", "FAILED ", "ERROR ")
     return "\n".join(line for line in output.splitlines() if line.startswith(reasons))[-2000:]

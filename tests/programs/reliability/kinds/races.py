@@ -1,7 +1,7 @@
-"""Writers, a reader, compaction and deletion at the same time, by schedules that a seed draws.
+"""Concurrent writers, a reader, compaction and deletion, in a schedule drawn from a seed.
 
-Each of them is a thread with handles of its own, as a process would have. Exactly one goes on at a
-time; before each operation on the disk the seed says which. So every schedule can be seen again.
+Each is a thread with its own handles, as a process would have. Exactly one runs at a time; before
+each operation on the disk, the seed selects the next. So every schedule is reproducible.
 """
 
 import threading
@@ -20,7 +20,7 @@ from tests.programs.reliability.kinds.survival import THIRD_LIFE, Case, ground
 from tests.programs.reliability.subject import IDS_EACH, ROOT, TOPIC, Subject
 from tests.programs.reliability.workloads import Workload
 
-SCHEDULES: Final = 6  # of each workload
+SCHEDULES: Final = 6  # per workload
 POLLS: Final = 25
 OTHERS: Final[tuple[tuple[str, ...], ...]] = (
     ("append", "append other", "roll", "append"),
@@ -31,7 +31,7 @@ NOT_BESIDE_OTHERS: Final = {"truncate", "reopen", "commit other", "append elsewh
 
 
 class Turns:
-    """Lets one of some threads go on at a time."""
+    """Lets one of several threads run at a time."""
 
     def __init__(self, names: Sequence[str], random: Random) -> None:
         self._names, self._random = list(names), random
@@ -39,19 +39,19 @@ class Turns:
         self._current = ""
 
     def take(self, name: str) -> None:
-        """Give the turn to whoever the seed says, and wait until it comes back."""
+        """Let the seed select the next thread, and wait for the turn to come back."""
         with self._changed:
             if self._current == name:
                 self._pass_on()
             self._changed.wait_for(lambda: self._current == name)
 
     def begin(self) -> None:
-        """Let the first one go."""
+        """Start the first thread."""
         with self._changed:
             self._pass_on()
 
     def end(self, name: str) -> None:
-        """Leave the others alone for good."""
+        """Leave the rotation for good."""
         with self._changed:
             self._names.remove(name)
             self._pass_on()
@@ -62,7 +62,7 @@ class Turns:
 
 
 class _Scheduled(FaultyFileSystem):
-    """Waits for a turn before each operation."""
+    """Waits for its turn before each operation."""
 
     def __init__(self, inner: FileSystem, turns: Turns, name: str) -> None:
         super().__init__(inner)
@@ -74,7 +74,7 @@ class _Scheduled(FaultyFileSystem):
 
 
 def races(workload: Workload, random: Random) -> Iterator[Case]:
-    """The operations of a workload run beside another writer, compaction, deletion and a reader."""
+    """A workload runs concurrently with another writer, compaction, deletion and a reader."""
     mine = tuple(each for each in workload.operations if each not in NOT_BESIDE_OTHERS)
     for _ in range(SCHEDULES):
         seed = random.randrange(1 << 30)
@@ -123,7 +123,7 @@ def _thread(
 
 
 def _poll(fs: FileSystem, history: History) -> list[Violation]:
-    """I10: read as a source does; nothing is torn, twice or out of order."""
+    """I10: read as a source does; no record is torn, duplicated or out of order."""
     found, at = [], 0
     seen: dict[int, int | None] = {}
     try:

@@ -1,7 +1,7 @@
-"""What every kind of trouble does: work, leave something behind, let another process go on.
+"""What all kinds share: perform a workload, leave a state, let another process continue on it.
 
-Whoever comes after a crash looks at what is left, goes on as Spark would, and looks again. All
-that was promised before must hold then, and nothing may be in the way of going on.
+After a crash, the next process reads what is left, continues as Spark would, and reads again. All
+guarantees must hold then, and nothing may prevent further writes.
 """
 
 import functools
@@ -25,7 +25,7 @@ FIRST_LIFE, SECOND_LIFE, THIRD_LIFE = 1, 2, 3
 
 
 class Case(NamedTuple):
-    """One state, or several of a kind, and what does not hold there."""
+    """One state, or several of the same sort, and the violations found there."""
 
     description: str
     violations: list[Violation]
@@ -40,7 +40,7 @@ def _prepared_root() -> MemoryFileSystem:
 
 
 def ground(workload: Workload) -> MemoryFileSystem:
-    """Return a copy of what a workload starts from."""
+    """Return a copy of the initial state of a workload."""
     prepared = MemoryFileSystem() if workload.on_nothing else _prepared_root()
     return prepared.crash_clone(Random(0), power=False)
 
@@ -53,17 +53,17 @@ def perform(
     root: str = ROOT,
     on_trouble: Callable[[], None] = lambda: None,
 ) -> Subject:
-    """Do the operations of a workload.
+    """Perform the operations of a workload.
 
     Args:
-        workload: Which.
-        fs: Where.
-        history: What happens is added.
-        root: The root.
-        on_trouble: Called where the unbroken ones are done.
+        workload: The workload.
+        fs: The file system of the root.
+        history: Receives the events.
+        root: The path of the root.
+        on_trouble: Called after the unbroken operations.
 
     Returns:
-        Who did them, still open.
+        The subject, still open.
     """
     if not workload.unbroken:
         on_trouble()
@@ -78,14 +78,13 @@ def perform(
 def survive(
     fs: FileSystem, before: Sequence[Event], *, life: int, root: str = ROOT
 ) -> list[Violation]:
-    """Let another process look at what is left, go on as Spark would, and look again.
+    """Let another process read what is left, continue as Spark would, and read again.
 
     Returns:
-        What does not hold; that nothing can be opened, or that nothing more can be written, is a
-        violation like any other.
+        The violations. Failing to open the root or to write to it counts as one.
     """
     history: History = list(before)
-    return [*the_clean_mark_is_true(fs, root), *go_on(fs, history, life=life, root=root)]
+    return [*clean_mark_is_true(fs, root), *go_on(fs, history, life=life, root=root)]
 
 
 def go_on(
@@ -96,7 +95,7 @@ def go_on(
     root: str = ROOT,
     finally_do: Sequence[str] = (),
 ) -> list[Violation]:
-    """Do what `survive` does, note in `history` what came of it, and do something more."""
+    """Do the same as `survive`, append the events to `history`, and perform `finally_do`."""
     raised = len([each for each in history if isinstance(each, Raised)])
     try:
         subject = Subject(fs, history, life=life, root=root)
@@ -112,20 +111,20 @@ def go_on(
         history.append(Raised("opening", repr(error), is_typed=False))
     later = [each for each in history if isinstance(each, Raised)][raised:]
     return check(history) + [
-        Violation("it_goes_on", Harm.OTHER, f"{each.operation}: {each.error}") for each in later
+        Violation("work_continues", Harm.OTHER, f"{each.operation}: {each.error}") for each in later
     ]
 
 
 def survive_and_lose_power(left: MemoryFileSystem, before: Sequence[Event]) -> list[Violation]:
-    """Let another process go on, flush, and lose all that is not synced then.
+    """Let another process continue and flush, then lose all unsynced data.
 
-    What the first one saw fail, or left halfway, is there for the second one, and not on the disk.
+    Data of a failed or unfinished sync is visible to the second process but not on the disk.
 
     Returns:
-        What does not hold, before the power cut or after it.
+        The violations before and after the power cut.
     """
     history: History = list(before)
-    found = the_clean_mark_is_true(left, ROOT)
+    found = clean_mark_is_true(left, ROOT)
     found += go_on(left, history, life=SECOND_LIFE, finally_do=("flush",))
     lost = left.crash_clone(Random(0), power=True, loss="everything")
     return found + survive(lost, [*history, Crashed(lost_power=True)], life=THIRD_LIFE)
@@ -135,8 +134,8 @@ def _is_open_commit(event: Event) -> bool:
     return isinstance(event, Wrote) and event.writer == APP and event.outcome is Outcome.UNKNOWN
 
 
-def the_clean_mark_is_true(fs: FileSystem, root: str) -> list[Violation]:
-    """KAFKA-10471: where a broker is told that all was left in order, all is synced."""
+def clean_mark_is_true(fs: FileSystem, root: str) -> list[Violation]:
+    """KAFKA-10471: if a mark of a clean shutdown exists, all logs are synced."""
     if fs.stat(f"{root}/{CLEAN_SHUTDOWN}") is None:
         return []
     marks = checkpoints.read_recovery_points(fs, root)
@@ -147,5 +146,5 @@ def the_clean_mark_is_true(fs: FileSystem, root: str) -> list[Violation]:
         found = [] if fs.stat(directory) is None else [*read_partition(fs, directory)]
         if found and found[-1].last_offset >= marks.get(partition, 0):
             detail = f"{partition} reaches {found[-1].last_offset}, synced: {marks.get(partition)}"
-            violations.append(Violation("the_clean_mark_is_true", Harm.LOST, detail))
+            violations.append(Violation("clean_mark_is_true", Harm.LOST, detail))
     return violations
