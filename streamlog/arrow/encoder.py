@@ -20,7 +20,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamlog.arrow.row_check import RowCheck
 from streamlog.arrow.schema import SinkSchema
 from streamlog.arrow.sink_columns import (
     DECIDED_BY_PARTITIONER,
@@ -29,12 +28,18 @@ from streamlog.arrow.sink_columns import (
     read_columns,
 )
 from streamlog.arrow.sink_topics import TopicTarget
-from streamlog.config.log_config import LogConfig
-from streamlog.errors import MessageTooLargeError
+from streamlog.errors import (
+    InvalidRecordError,
+    InvalidTimestampError,
+    MessageTooLargeError,
+    UnknownTopicError,
+)
 from streamlog.records.builder import EncodedBatches, encode_columns
-from streamlog.records.columns import InputColumns
+from streamlog.records.columns import BinaryColumn, InputColumns
 from streamlog.records.partitioner import partition_for_keys
 from streamlog.records.record import CompressionType
+from streamlog.records.table import BatchTable
+from streamlog.records.topic_rules import TopicRules
 from streamlog.topic import TopicPartition
 
 __all__ = ["BATCH_SIZE", "BUFFER_SIZE", "BatchSink", "RowEncoder"]
@@ -144,7 +149,7 @@ class RowEncoder:
         )
         for topic, rows in self._by_topic(columns):
             target = self._find_topic(topic)
-            check = RowCheck(target, self._rows, self._now_ms)
+            check = _RowCheck(target, self._rows, self._now_ms)
             check.keys(columns.key, columns.count, rows)
             check.timestamps(timestamp, rows)
             for partition, part in self._by_partition(columns, rows, target, check):
@@ -152,10 +157,10 @@ class RowEncoder:
                     encoded = encode_columns(
                         records,
                         rows=part,
-                        compression=_compression(target.config, self._compression),
-                        level=_level(target.config),
-                        batch_size=_batch_size(target.config),
-                        max_decompressed=target.config.effective_max_decompressed_bytes,
+                        compression=target.rules.codec_for(self._compression),
+                        level=target.rules.level,
+                        batch_size=_batch_size(target.rules),
+                        max_decompressed=target.rules.max_decompressed_bytes,
                     )
                 except MessageTooLargeError as error:
                     raise check.not_decompressed(error, part) from error
@@ -178,7 +183,7 @@ class RowEncoder:
         columns: SinkColumns,
         rows: NDArray[np.int64] | None,
         target: TopicTarget,
-        check: RowCheck,
+        check: "_RowCheck",
     ) -> Iterator[tuple[int, NDArray[np.int64] | None]]:
         """Yield each partition with its rows; None for all of them."""
         if columns.partition is not None:
@@ -214,7 +219,7 @@ class RowEncoder:
         offsets = columns.value.offsets
         sizes = offsets[rows + 1] - offsets[rows].astype(np.int64) + _ROW_SIZE
         done = self._spread.get(target.topic, 0)
-        batch = (np.cumsum(sizes) - sizes) // _batch_size(target.config) + done
+        batch = (np.cumsum(sizes) - sizes) // _batch_size(target.rules) + done
         self._spread[target.topic] = int(batch[-1]) + 1
         partitions: NDArray[np.int32] = ((batch + self._start) % target.partitions).astype(np.int32)
         return partitions
@@ -245,22 +250,102 @@ def _groups(
         yield int(codes[part[0]]), part if rows is None else rows[part]
 
 
-def _compression(config: LogConfig, wanted: CompressionType) -> CompressionType:
-    """Return the codec a leader would store: the topic's, or the producer's where it says so."""
-    if config.compression_type == "producer":
-        return wanted
-    return CompressionType.of(config.compression_type)
+def _batch_size(rules: TopicRules) -> int:
+    """Return the size to which batches are filled, before compression."""
+    return min(BATCH_SIZE, rules.max_record_bytes)
 
 
-def _level(config: LogConfig) -> int | None:
-    levels = {
-        "gzip": config.compression_gzip_level,
-        "lz4": config.compression_lz4_level,
-        "zstd": config.compression_zstd_level,
-    }
-    return levels.get(config.compression_type)
+class _RowCheck:
+    """Refuses the rows a topic cannot take, naming the first of them.
 
+    `rows` is always int64[k], or None for all rows.
+    """
 
-def _batch_size(config: LogConfig) -> int:
-    """Return how far batches are filled, whatever codec makes of them."""
-    return min(BATCH_SIZE, config.max_message_bytes, config.effective_segment_bytes)
+    __slots__ = ("_first_row", "_now_ms", "_target")
+
+    def __init__(self, target: TopicTarget, first_row: int, now_ms: int) -> None:
+        self._target = target
+        self._first_row = first_row
+        self._now_ms = now_ms
+
+    def keys(self, key: BinaryColumn | None, count: int, rows: NDArray[np.int64] | None) -> None:
+        """Refuse rows without a key where the topic is compacted."""
+        if not self._target.rules.needs_keys:
+            return
+        if key is None:
+            missing = 0
+        elif key.validity is None:
+            return
+        else:
+            null = np.unpackbits(key.validity, count=count, bitorder="little") == 0
+            found = np.flatnonzero(null if rows is None else null[rows])
+            if found.size == 0:
+                return
+            missing = int(found[0])
+        raise InvalidRecordError(
+            f"{self._name(rows, missing)} has no key, but its topic {self._target.topic!r} is "
+            "compacted",
+            got="null",
+            expected="a key",
+        )
+
+    def timestamps(self, timestamp: NDArray[np.int64], rows: NDArray[np.int64] | None) -> None:
+        """Refuse rows outside the bounds a topic sets for CreateTime.
+
+        Source: LogValidator.validateTimestamp.
+        """
+        times = self._target.rules.times(self._now_ms)
+        chosen = timestamp if rows is None else timestamp[rows]
+        index = times.first_outside(chosen)
+        if index is not None:
+            raise InvalidTimestampError(
+                f"{self._name(rows, index)} has a timestamp that topic {self._target.topic!r} "
+                "does not take",
+                got=f"{int(chosen[index])} ms",
+                expected=str(times),
+            )
+
+    def partitions(self, partition: NDArray[np.int32], rows: NDArray[np.int64] | None) -> None:
+        """Refuse rows that name a partition the topic does not have."""
+        chosen = partition if rows is None else partition[rows]
+        if int(chosen.max()) < self._target.partitions:
+            return
+        index = int((chosen >= self._target.partitions).argmax())
+        raise UnknownTopicError(
+            f"{self._name(rows, index)} names a partition that topic {self._target.topic!r} "
+            "does not have",
+            got=int(chosen[index]),
+            expected=f"0 to {self._target.partitions - 1}",
+            hint='leave the column partition out, df.drop("partition"), and the key decides; or '
+            f"streamlog topics alter {self._target.topic} --partitions {int(chosen.max()) + 1}",
+        )
+
+    def sizes(self, table: BatchTable, rows: NDArray[np.int64] | None) -> None:
+        """Refuse batches above the topic's limits; such a batch holds one record."""
+        limit = self._target.rules.max_record_bytes
+        if int(table.size.max()) <= limit:
+            return
+        batch = int((table.size > limit).argmax())
+        index = int(table.base_offset[batch])
+        raise MessageTooLargeError(
+            f"{self._name(rows, index)} is larger than topic {self._target.topic!r} takes",
+            got=f"{int(table.size[batch])} bytes",
+            expected=f"at most {limit}",
+            hint=f"streamlog topics create {self._target.topic} --config max.message.bytes=…",
+        )
+
+    def not_decompressed(
+        self, error: MessageTooLargeError, rows: NDArray[np.int64] | None
+    ) -> MessageTooLargeError:
+        """Return the error about a row that is too large to be compressed, by the row's number."""
+        topic = self._target.topic
+        return MessageTooLargeError(
+            f"{self._name(rows, error.offset or 0)} is larger than a compressed batch of topic "
+            f"{topic!r} may decompress to",
+            got=error.got,
+            expected=error.expected,
+            hint=f"streamlog topics alter {topic} --config streamlog.max.decompressed.bytes=…",
+        )
+
+    def _name(self, rows: NDArray[np.int64] | None, index: int) -> str:
+        return f"row {self._first_row + (index if rows is None else int(rows[index]))} of the task"

@@ -4,9 +4,9 @@ import contextlib
 from typing import NamedTuple
 
 from streamlog.clock import Clock
-from streamlog.config.log_config import LogConfig
 from streamlog.errors import TopicExistsError, UnknownTopicError, command_at
 from streamlog.fs.api import FileSystem
+from streamlog.records.topic_rules import TopicRules
 from streamlog.root.manager import LogManager
 
 __all__ = ["SinkTopics", "TopicTarget"]
@@ -18,12 +18,12 @@ class TopicTarget(NamedTuple):
     Attributes:
         topic: Its name.
         partitions: How many partitions it has.
-        config: Its settings.
+        rules: What it accepts.
     """
 
     topic: str
     partitions: int
-    config: LogConfig
+    rules: TopicRules
 
 
 class SinkTopics:
@@ -64,11 +64,11 @@ class SinkTopics:
             with contextlib.suppress(TopicExistsError):  # another task was faster
                 manager.ensure_topic(topic)
             partitions = manager.partitions(topic)
-            config = manager.topic_config(topic)
+            rules = TopicRules.of(manager.topic_config(topic))
         if not partitions:
             raise UnknownTopicError(
                 f"topic {topic} has no partitions",
                 path=self._root,
                 hint=f"was it deleted meanwhile? {command_at(self._root, 'topics list')}",
             )
-        return TopicTarget(topic, max(partitions) + 1, config)
+        return TopicTarget(topic, max(partitions) + 1, rules)

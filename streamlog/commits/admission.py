@@ -36,13 +36,12 @@ from streamlog.records.layout import (
     COMPRESSION_MASK,
     CONTROL_MASK,
     DELETE_HORIZON_MASK,
-    MAX_INT64,
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
 )
-from streamlog.records.record import NO_TIMESTAMP, CompressionType
 from streamlog.records.slots import check_decompressed, naming, refusing_larger
 from streamlog.records.table import BatchTable
+from streamlog.records.topic_rules import TimeBounds, TopicRules
 from streamlog.topic import TopicPartition, parse_partition_directory
 
 __all__ = [
@@ -56,7 +55,6 @@ __all__ = [
 ]
 
 CHECKS_WITHOUT_LOCKS: Final = 3
-LOG_APPEND_TIME: Final = "LogAppendTime"
 _FOREIGN_BITS: Final = TRANSACTIONAL_MASK | CONTROL_MASK | DELETE_HORIZON_MASK
 
 
@@ -155,13 +153,15 @@ def check_part(config: LogConfig, part: StagedPart, reader: ExtentReader, now_ms
         InvalidRequestError: A batch or a record that the topic refuses (its leaves say why).
         StorageError: The disk refuses.
     """
+    rules = TopicRules.of(config)
+    times = rules.times(now_ms)
     for extent in part.extents:
         buffer, table = reader.read(extent, keep=True)
         where = reader.path(extent), extent.position
-        _check_sizes(table, config, where)
-        _check_attributes(table, config, where)
-        _check_decompressed(buffer, table, config, where)
-        _check_records(buffer, table, config, now_ms, where)
+        _check_sizes(table, rules, where)
+        _check_attributes(table, rules, where)
+        _check_decompressed(buffer, table, rules, where)
+        _check_records(buffer, table, rules, times, where)
 
 
 class HeldPartitions:
@@ -263,7 +263,7 @@ def place_part(log: Log, part: StagedPart, standing: Standing, now_ms: int) -> D
         last_offset=base_offset + part.records - 1,
         leader_epoch=log.leader_epoch,
         base_sequence=0 if before is None else before.next_sequence,
-        append_time=now_ms if log.config.message_timestamp_type == LOG_APPEND_TIME else None,
+        append_time=now_ms if TopicRules.of(log.config).is_stamped else None,
         extents=part.extents,
     )
 
@@ -315,13 +315,13 @@ def _check_topic_id(partition: TopicPartition, staged: str, now: str) -> None:
         )
 
 
-def _check_sizes(table: BatchTable, config: LogConfig, where: _Where) -> None:
+def _check_sizes(table: BatchTable, rules: TopicRules, where: _Where) -> None:
     largest = int(table.size.argmax())
     size = int(table.size[largest])
-    if size > config.max_message_bytes:
-        _refuse_size(MessageTooLargeError, table, largest, where, config.max_message_bytes)
-    if size > config.effective_segment_bytes:
-        _refuse_size(RecordListTooLargeError, table, largest, where, config.effective_segment_bytes)
+    if size > rules.max_batch_bytes:
+        _refuse_size(MessageTooLargeError, table, largest, where, rules.max_batch_bytes)
+    if size > rules.max_append_bytes:
+        _refuse_size(RecordListTooLargeError, table, largest, where, rules.max_append_bytes)
 
 
 def _refuse_size(
@@ -338,15 +338,15 @@ def _refuse_size(
 
 
 def _check_decompressed(
-    buffer: NDArray[np.uint8], table: BatchTable, config: LogConfig, where: _Where
+    buffer: NDArray[np.uint8], table: BatchTable, rules: TopicRules, where: _Where
 ) -> None:
     """Refuse a batch that no reader would decompress; decompresses only what may be too large."""
-    limit = config.effective_max_decompressed_bytes
+    limit = rules.max_decompressed_bytes
     with refusing_larger(limit), naming(*where):
         check_decompressed(buffer, table, max_decompressed=limit)
 
 
-def _check_attributes(table: BatchTable, config: LogConfig, where: _Where) -> None:
+def _check_attributes(table: BatchTable, rules: TopicRules, where: _Where) -> None:
     attributes = table.attributes
     if (attributes & _FOREIGN_BITS).any():
         raise InvalidRecordError(
@@ -355,56 +355,51 @@ def _check_attributes(table: BatchTable, config: LogConfig, where: _Where) -> No
             position=where[1],
             got="a transactional or control batch, or one with a delete horizon",
         )
-    if (
-        config.message_timestamp_type != LOG_APPEND_TIME
-        and (attributes & TIMESTAMP_TYPE_MASK).any()
-    ):
+    if not rules.is_stamped and (attributes & TIMESTAMP_TYPE_MASK).any():
         raise InvalidTimestampError(
             "staged batch says LogAppendTime while the topic says CreateTime",
             path=where[0],
             position=where[1],
         )
-    codecs = attributes & COMPRESSION_MASK
-    if config.compression_type == "producer":
-        is_right = codecs <= max(CompressionType)
-        expected = "a codec"
-    else:
-        is_right = codecs == CompressionType.of(config.compression_type)
-        expected = f"{config.compression_type} (compression.type)"
+    is_right = rules.accepted_codecs(attributes)
     if not is_right.all():
+        wanted = (
+            "a codec" if rules.codec is None else f"{rules.compression_type} (compression.type)"
+        )
         raise UnsupportedCompressionError(
             "staged batch has another codec than the topic",
             path=where[0],
             position=where[1],
-            got=f"codec {int(codecs[~is_right][0])}",
-            expected=expected,
+            got=f"codec {int((attributes & COMPRESSION_MASK)[~is_right][0])}",
+            expected=wanted,
             hint="compression.type was changed while rows were written: run the batch again",
         )
 
 
 def _check_records(
-    buffer: NDArray[np.uint8], table: BatchTable, config: LogConfig, now_ms: int, where: _Where
+    buffer: NDArray[np.uint8],
+    table: BatchTable,
+    rules: TopicRules,
+    times: TimeBounds,
+    where: _Where,
 ) -> None:
-    """Check keys and timestamps; decodes only where the headers cannot tell."""
-    keeps_times = config.message_timestamp_type != LOG_APPEND_TIME
-    earliest = max(0, now_ms - config.message_timestamp_before_max_ms)
-    latest = min(MAX_INT64, now_ms + config.message_timestamp_after_max_ms)
-    if keeps_times:
-        _check_times(table.max_timestamp, earliest, latest, where)
-    needs_keys = "compact" in config.cleanup_policy
-    if not needs_keys and not (keeps_times and earliest > 0):
+    """Check keys and timestamps; decodes only where the headers cannot tell.
+
+    With a lower bound of 0 the largest timestamp is enough: the encoder writes none below -1.
+    """
+    _check_times(table.max_timestamp, times, where)
+    if not rules.needs_keys and times.earliest <= 0:
         return
     wanted = Wanted(
-        columns={"key"} if needs_keys else (),
-        max_decompressed=config.effective_max_decompressed_bytes,
+        columns={"key"} if rules.needs_keys else (),
+        max_decompressed=rules.max_decompressed_bytes,
         max_bytes=PIECE_BYTES,
     )
     missing = 0
     for _, columns in decode_pieces(buffer, table, wanted, path=where[0], position=where[1]):
-        if keeps_times:
-            _check_times(columns.timestamp, earliest, latest, where)
+        _check_times(columns.timestamp, times, where)
         missing += columns.count if columns.key is None else columns.key.null_count
-    if needs_keys and missing:
+    if rules.needs_keys and missing:
         raise InvalidRecordError(
             "a compacted topic needs a key in every record",
             path=where[0],
@@ -414,14 +409,13 @@ def _check_records(
         )
 
 
-def _check_times(timestamp: NDArray[np.int64], earliest: int, latest: int, where: _Where) -> None:
-    is_outside = (timestamp != NO_TIMESTAMP) & ((timestamp < earliest) | (timestamp > latest))
-    if is_outside.any():
+def _check_times(timestamp: NDArray[np.int64], times: TimeBounds, where: _Where) -> None:
+    outside = times.first_outside(timestamp)
+    if outside is not None:
         raise InvalidTimestampError(
             "a timestamp is outside the topic's bounds",
             path=where[0],
             position=where[1],
-            got=f"{int(timestamp[is_outside][0])} ms",
-            expected=f"{earliest} to {latest} ms (message.timestamp.before.max.ms, "
-            "message.timestamp.after.max.ms)",
+            got=f"{int(timestamp[outside])} ms",
+            expected=str(times),
         )

@@ -24,6 +24,7 @@ from streamlog.partition.producer_snapshot import remove_snapshots_above, remove
 from streamlog.partition.producers import ProducerStateManager, within
 from streamlog.partition.segments import Segments
 from streamlog.records.table import BatchOutline, BatchTable
+from streamlog.records.topic_rules import TopicRules
 from streamlog.segment.filenames import SegmentSuffix
 from streamlog.segment.recovery import Restore
 from streamlog.segment.segment import Segment
@@ -68,7 +69,7 @@ class LocalLog:
     ) -> None:
         self._fs, self._path, self._partition, self._random = fs, path, partition, random
         self._producer_expiration_ms = producer_expiration_ms
-        self.config = config
+        self.config, self.rules = config, TopicRules.of(config)
         self.segments = Segments()
         self.log_start_offset = self.log_end_offset = self.recovery_point = 0
         self.last_flush_ms = 0
@@ -91,7 +92,7 @@ class LocalLog:
 
     def configure(self, config: LogConfig) -> None:
         """Put other settings in force."""
-        self.config = config
+        self.config, self.rules = config, TopicRules.of(config)
         for segment in self.segments:
             segment.config = config
 

@@ -246,17 +246,16 @@ class Log(LogFacts, IterableLog):
         Source: UnifiedLog.appendAsLeader.
         """
         with self._session.guard(), self._session.writing:
-            now_ms, config = self._clock.now_ms(), self._log.config
+            now_ms, rules = self._clock.now_ms(), self._log.rules
             ready = validate_append(
                 batches,
                 base_offset=self._log.log_end_offset,
                 leader_epoch=self._log.leader_epoch,
-                config=config,
+                rules=rules,
                 now_ms=now_ms,
                 origin=origin,
             )
-            stamped = config.message_timestamp_type == "LogAppendTime"
-            time_ms = now_ms if stamped else NO_TIMESTAMP
+            time_ms = now_ms if rules.is_stamped else NO_TIMESTAMP
             return self._append(
                 ready.buffer, ready.table, origin=origin, now_ms=now_ms, log_append_time=time_ms
             )

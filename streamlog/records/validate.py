@@ -28,7 +28,7 @@ UnifiedLog.analyzeAndValidateRecords.
 """
 
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +59,6 @@ from streamlog.records.layout import (
     CURRENT_MAGIC,
     MAGIC_OFFSET,
     MAX_INT32,
-    MAX_INT64,
     MIN_INT64,
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
@@ -86,15 +85,12 @@ from streamlog.records.table import (
     BatchTable,
     ScanStop,
 )
+from streamlog.records.topic_rules import TimeBounds, TopicRules
 
-if TYPE_CHECKING:
-    from streamlog.config.log_config import LogConfig
-
-__all__ = ["AppendOrigin", "target_codec", "validate_append"]
+__all__ = ["AppendOrigin", "validate_append"]
 
 NAMED_RECORDS: Final = 5  # how many bad records a message names
 MIXED_FORMATS: Final = "an append mixes formats"
-ANY_TIME: Final = (MIN_INT64, MAX_INT64)
 
 
 class AppendOrigin(Enum):
@@ -114,7 +110,7 @@ def validate_append(
     *,
     base_offset: int,
     leader_epoch: int,
-    config: "LogConfig",
+    rules: TopicRules,
     now_ms: int,
     origin: AppendOrigin,
 ) -> EncodedBatches:
@@ -124,7 +120,7 @@ def validate_append(
         buffer: Whole batches, or messages of v0 or v1; left as they are.
         base_offset: The log end: offset of the first record.
         leader_epoch: The leader's epoch.
-        config: The topic's settings.
+        rules: What the topic accepts.
         now_ms: The time of the append.
         origin: Who sends them.
 
@@ -143,48 +139,29 @@ def validate_append(
     Source: LogValidator.validateMessagesAndAssignOffsets.
     """
     source = as_source(buffer)
-    limit = config.effective_max_decompressed_bytes
-    codec, level = target_codec(config)
-    is_stamped = config.message_timestamp_type == "LogAppendTime"
     if is_legacy(source):
-        source = _convert(source, codec, level, is_stamped=is_stamped, limit=limit)
-    bounds = ANY_TIME if is_stamped else _times_allowed(config, now_ms)
-    append = _look_at(source, bounds)
-    _check_headers(append, config, origin, is_stamped=is_stamped)
-    append = _look_inside(append, bounds, limit)
-    _check_records(append, config, bounds)
-    stale = _to_rebuild(append, codec)
+        source = _convert(source, rules)
+    times = rules.times(now_ms)
+    append = _look_at(source, times)
+    _check_headers(append, rules, origin)
+    append = _look_inside(append, times, rules.max_decompressed_bytes)
+    _check_records(append, rules, times)
+    stale = _to_rebuild(append, rules.codec)
     if any(stale):
-        bytes_, table = _rebuild(source, append.table, stale, codec, level, limit)
-        _check_sizes(max(table.size.tolist()), table.end, config)
+        bytes_, table = _rebuild(source, append.table, stale, rules)
+        _check_sizes(max(table.size.tolist()), table.end, rules)
     else:
         bytes_, table = source.copy(), append.table
-    if not is_stamped:
+    if not rules.is_stamped:
         table = _as_create_time(table, append)
     table = patch_batches(
         bytes_,
         table,
         base_offset=base_offset,
         leader_epoch=leader_epoch,
-        max_timestamp=now_ms if is_stamped else None,
+        max_timestamp=now_ms if rules.is_stamped else None,
     )
     return EncodedBatches(bytes_, table)
-
-
-def target_codec(config: "LogConfig") -> tuple[CompressionType | None, int | None]:
-    """Return the codec and level that a topic wants; None for whatever the producer chose.
-
-    Source: BrokerCompressionType.targetCompression.
-    """
-    name = config.compression_type
-    if name == "producer":
-        return None, None
-    levels = {
-        "gzip": config.compression_gzip_level,
-        "lz4": config.compression_lz4_level,
-        "zstd": config.compression_zstd_level,
-    }
-    return CompressionType.of(name), levels.get(name)
 
 
 class _Append(NamedTuple):
@@ -205,12 +182,12 @@ class _Append(NamedTuple):
     status: int
 
 
-def _look_at(source: NDArray[np.uint8], times: tuple[int, int]) -> _Append:
+def _look_at(source: NDArray[np.uint8], times: TimeBounds) -> _Append:
     """Read the headers, compare the checksums, check the records that are not compressed.
 
     Args:
         source: Whole batches of v2.
-        times: The least and the largest timestamp allowed.
+        times: The timestamps that the topic accepts.
     """
     rows = compiled("batch_kernels").count_batches(source)
     fields = np.empty((rows, WIDTH), np.int64)
@@ -256,7 +233,7 @@ def _no_batch(
     )
 
 
-def _look_inside(append: _Append, times: tuple[int, int], limit: int) -> _Append:
+def _look_inside(append: _Append, times: TimeBounds, limit: int) -> _Append:
     """Check the records that are compressed, too."""
     source, table, found, seen, status = append
     if status != s.OK:
@@ -275,15 +252,13 @@ def _look_inside(append: _Append, times: tuple[int, int], limit: int) -> _Append
     return append._replace(seen=seen)
 
 
-def _check_headers(
-    append: _Append, config: "LogConfig", origin: AppendOrigin, *, is_stamped: bool
-) -> None:
+def _check_headers(append: _Append, rules: TopicRules, origin: AppendOrigin) -> None:
     seen = append.seen
     if seen[s.ALL_ATTRIBUTES] & TIMESTAMP_TYPE_MASK:
-        _check_timestamp_types(append.table, is_stamped=is_stamped)
+        _check_timestamp_types(append.table, is_stamped=rules.is_stamped)
     if origin is AppendOrigin.CLIENT:
         _check_client(append.table)
-    _check_sizes(seen[s.SEEN_LARGEST], seen[s.SEEN_END], config)
+    _check_sizes(seen[s.SEEN_LARGEST], seen[s.SEEN_END], rules)
 
 
 def _check_timestamp_types(table: BatchTable, *, is_stamped: bool) -> None:
@@ -304,14 +279,7 @@ def _check_timestamp_types(table: BatchTable, *, is_stamped: bool) -> None:
         )
 
 
-def _convert(
-    source: NDArray[np.uint8],
-    codec: CompressionType | None,
-    level: int | None,
-    *,
-    is_stamped: bool,
-    limit: int,
-) -> NDArray[np.uint8]:
+def _convert(source: NDArray[np.uint8], rules: TopicRules) -> NDArray[np.uint8]:
     """Build one v2 batch of messages of v0 or v1; what is wrong with it is found later.
 
     Source: LogValidator.convertAndAssignOffsetsNonCompressed, buildRecordsAndAssignOffsets.
@@ -324,35 +292,36 @@ def _convert(
     bad = check_crc(source, table)
     if bad < len(table):
         raise _no_batch(s.BAD_CHECKSUM, source, int(table.position[bad]))
-    _check_timestamp_types(table, is_stamped=is_stamped)
+    _check_timestamp_types(table, is_stamped=rules.is_stamped)
     codecs = table.codec.tolist()
     if any(codecs) and len(table) != 1:
         raise InvalidRecordError(
             "a compressed message comes alone", got=f"{len(table)} messages", expected=1
         )
+    limit = rules.max_decompressed_bytes
     with refusing_larger(limit):
         records = decode_produced(source, table, max_decompressed=limit)
     built = encode_columns(
         records,
         batch_size=MAX_INT32,
-        compression=CompressionType(codecs[0]) if codec is None else codec,
-        level=level,
+        compression=rules.codec_for(CompressionType(codecs[0])),
+        level=rules.level,
     )
     return as_source(built.buffer)
 
 
-def _check_sizes(largest: int, total: int, config: "LogConfig") -> None:
-    if largest > config.max_message_bytes:
+def _check_sizes(largest: int, total: int, rules: TopicRules) -> None:
+    if largest > rules.max_batch_bytes:
         raise MessageTooLargeError(
             "record batch is larger than the topic takes",
             got=f"{largest} bytes",
-            expected=f"at most {config.max_message_bytes} (max.message.bytes)",
+            expected=f"at most {rules.max_batch_bytes} (max.message.bytes)",
         )
-    if total > config.effective_segment_bytes:
+    if total > rules.max_append_bytes:
         raise RecordListTooLargeError(
             "append is larger than a segment",
             got=f"{total} bytes",
-            expected=f"at most {config.effective_segment_bytes} (segment.bytes)",
+            expected=f"at most {rules.max_append_bytes} (segment.bytes)",
         )
 
 
@@ -383,38 +352,27 @@ def _check_client(table: BatchTable) -> None:
 
 
 # ---- the records -------------------------------------------------------------------------------
-def _times_allowed(config: "LogConfig", now_ms: int) -> tuple[int, int]:
-    """Return the least and the largest timestamp that a topic of CreateTime takes; also -1."""
-    return (
-        max(now_ms - config.message_timestamp_before_max_ms, MIN_INT64),
-        min(now_ms + config.message_timestamp_after_max_ms, MAX_INT64),
-    )
-
-
-def _check_records(append: _Append, config: "LogConfig", times: tuple[int, int]) -> None:
-    if append.seen[s.SEEN_KEYLESS] and "compact" in config.cleanup_policy:
-        slots = _slots(append, config)
+def _check_records(append: _Append, rules: TopicRules, times: TimeBounds) -> None:
+    if append.seen[s.SEEN_KEYLESS] and rules.needs_keys:
+        slots = _slots(append, rules)
         raise InvalidRecordError(
             "a compacted topic needs a key in every record",
             got=f"no key in {_name_records(slots[:, s.SLOT_KEY_SIZE] < 0)}",
             expected="keys (cleanup.policy has compact)",
         )
     if append.seen[s.SEEN_UNTIMELY]:
-        earliest, latest = times
-        timestamp = _slots(append, config)[:, s.SLOT_TIMESTAMP]
-        wrong = (timestamp < earliest) | (timestamp > latest)
-        wrong &= timestamp != NO_TIMESTAMP
+        timestamp = _slots(append, rules)[:, s.SLOT_TIMESTAMP]
+        wrong = times.outside(timestamp)
         raise InvalidTimestampError(
             "timestamp is outside the topic's bounds",
             got=f"{timestamp[int(np.argmax(wrong))]} ms, in {_name_records(wrong)}",
-            expected=f"{earliest} to {latest} ms (message.timestamp.before.max.ms, "
-            "message.timestamp.after.max.ms)",
+            expected=str(times),
         )
 
 
-def _slots(append: _Append, config: "LogConfig") -> NDArray[np.int64]:
+def _slots(append: _Append, rules: TopicRules) -> NDArray[np.int64]:
     """Return a slot for each record."""
-    limit = config.effective_max_decompressed_bytes
+    limit = rules.max_decompressed_bytes
     return decode_slots(append.source, append.table, max_decompressed=limit).slots
 
 
@@ -444,9 +402,7 @@ def _rebuild(
     source: NDArray[np.uint8],
     table: BatchTable,
     stale: list[bool],
-    codec: CompressionType | None,
-    level: int | None,
-    limit: int,
+    rules: TopicRules,
 ) -> tuple[NDArray[np.uint8], BatchTable]:
     """Build the stale batches anew, one for one, and put all one behind the other.
 
@@ -465,11 +421,11 @@ def _rebuild(
                     one,
                     start_offset=MIN_INT64,
                     drop_control=False,
-                    max_decompressed=limit,
+                    max_decompressed=rules.max_decompressed_bytes,
                 ),
                 batch_size=MAX_INT32,
-                compression=CompressionType(int(one.codec[0])) if codec is None else codec,
-                level=level,
+                compression=rules.codec_for(CompressionType(int(one.codec[0]))),
+                level=rules.level,
             )
             fields = built.table.fields
             fields[:, PRODUCER_ID : BASE_SEQUENCE + 1] = one.fields[

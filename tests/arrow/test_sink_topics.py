@@ -26,7 +26,7 @@ def test_a_topic_is_found_with_its_partitions_and_settings(root):
     target = topics_of(root.path).find("orders")
 
     assert (target.topic, target.partitions) == ("orders", 3)
-    assert target.config.max_message_bytes == 2000
+    assert target.rules.max_batch_bytes == 2000
 
 
 def test_a_topic_is_looked_up_once(root):

@@ -1,7 +1,11 @@
 """What is refused before anything is decided: afterwards nothing may be."""
 
+import struct
+
+import numpy as np
 import pytest
 
+from streamlog.binary.crc import crc32c
 from streamlog.commits.admission import gather
 from streamlog.commits.identity import CommitIdentity
 from streamlog.commits.staging import StagedFile, Stager, StagingArea
@@ -104,6 +108,18 @@ def test_a_timestamp_from_the_future(timestamp: int) -> None:
     scene = Scene()
     staged = stage(scene, Record(value=b"x", timestamp=timestamp))
     refuse(scene, staged, InvalidTimestampError, "after.max.ms")
+
+
+@pytest.mark.parametrize("timestamp", [-2, -(2**62)])
+def test_a_negative_timestamp(timestamp: int) -> None:
+    scene = Scene()
+    encoded = encode_columns(InputColumns.from_records([Record(value=b"x", timestamp=0)]))
+    batch = bytearray(encoded.buffer)
+    batch[27:43] = struct.pack(">qq", timestamp, timestamp)  # base and largest; no builder does it
+    batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
+    table = scan_batches(batch).table
+    staged = stage_batches(scene, EncodedBatches(np.frombuffer(batch, np.uint8), table), 1)
+    refuse(scene, staged, InvalidTimestampError, f"got {timestamp} ms, expected 0 to ")
 
 
 def test_a_timestamp_from_the_past_hidden_behind_a_later_one() -> None:

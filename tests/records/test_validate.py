@@ -1,5 +1,7 @@
 """Validation on append: each rule of Kafka's leader, and what may stay byte for byte."""
 
+import struct
+
 import numpy as np
 import pytest
 
@@ -18,6 +20,7 @@ from streamlog.records.batch import RecordBatch, check_crc, scan_batches
 from streamlog.records.builder import BatchBuilder, EncodedBatches
 from streamlog.records.control import ControlRecordType, EndTransactionMarker, build_marker
 from streamlog.records.record import CompressionType, Header, Record, TimestampType
+from streamlog.records.topic_rules import TopicRules
 from streamlog.records.validate import AppendOrigin, validate_append
 
 NOW = 1_700_000_000_000
@@ -46,7 +49,7 @@ def validate(buffer: bytes, origin: AppendOrigin = CLIENT, **properties: str) ->
         buffer,
         base_offset=100,
         leader_epoch=7,
-        config=LogConfig.from_properties(keys),
+        rules=TopicRules.of(LogConfig.from_properties(keys)),
         now_ms=NOW,
         origin=origin,
     )
@@ -241,6 +244,20 @@ def test_timestamps_keep_within_the_topics_bounds(codec: CompressionType) -> Non
 def test_by_default_an_hour_ahead_is_the_most_and_the_past_is_free() -> None:
     validate(batch_of(Record(timestamp=0), Record(timestamp=NOW + HOUR)))
     assert isinstance(refused(batch_of(Record(timestamp=NOW + HOUR + 1))), InvalidTimestampError)
+
+
+@pytest.mark.parametrize("wanted", ["producer", "lz4"])
+def test_negative_timestamps_are_refused_whatever_the_bounds(wanted: str) -> None:
+    # Kafka's leader refuses them in batches that it rebuilds, and accepts them in others.
+    for timestamp in (-2, -(2**62)):
+        times = struct.pack(">qq", timestamp, timestamp)  # base and largest
+        error = refused(changed(batch_of(Record(timestamp=0)), 27, times), compression_type=wanted)
+        assert isinstance(error, InvalidTimestampError)
+        assert (error.got, error.expected) == (
+            f"{timestamp} ms, in record 0",
+            f"0 to {NOW + HOUR} ms (message.timestamp.before.max.ms, "
+            "message.timestamp.after.max.ms)",
+        )
 
 
 def test_append_time_topics_do_not_look_at_timestamps() -> None:

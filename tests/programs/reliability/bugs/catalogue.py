@@ -402,12 +402,11 @@ BUGS: Final = (
     ), "pytest", ("tests/records/test_pieces.py",)),
     Bug("73 the sink builds batches too large to decompress on reading", (
         Edit("streamlog.arrow.encoder",
-             "                        max_decompressed=target.config."
-             "effective_max_decompressed_bytes,\n", ""),
+             "                        max_decompressed=target.rules.max_decompressed_bytes,\n", ""),
     ), "pytest", ("tests/arrow/test_encoder.py",)),
     Bug("74 a commit is decided that no reader can decompress", (
         Edit(f"{COMMITS}.admission",
-             "        _check_decompressed(buffer, table, config, where)\n", ""),
+             "        _check_decompressed(buffer, table, rules, where)\n", ""),
     ), "pytest", ("tests/commits/test_admission.py",)),
     Bug("62 opened objects stay open", (
         Edit("streamlog.fs.open_files",

@@ -16,6 +16,7 @@ from streamlog.records.builder import BatchBuilder
 from streamlog.records.decode import decode_columns
 from streamlog.records.layout import ATTRIBUTES_OFFSET, CRC_OFFSET
 from streamlog.records.record import CompressionType, Record
+from streamlog.records.topic_rules import TopicRules
 from streamlog.records.validate import AppendOrigin, validate_append
 from tests.programs.reliability.history import Crashed, Flushed, History, Raised
 from tests.programs.reliability.independent import CRC_START, HEADER
@@ -214,7 +215,7 @@ def _by_append(batch: bytes) -> Any:
             batch,
             base_offset=0,
             leader_epoch=0,
-            config=LogConfig(),
+            rules=TopicRules.of(LogConfig()),
             now_ms=1_700_000_000_000,
             origin=AppendOrigin.CLIENT,
         ).table
