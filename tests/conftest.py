@@ -1,7 +1,8 @@
-"""Settings of all tests: how hard hypothesis tries; and the one Spark session.
+"""Settings of all tests: the effort of hypothesis, and the shared Spark session.
 
-`HYPOTHESIS_PROFILE` chooses: `fast` (default) tries the same examples every time, `full` and
-`night` other ones, and more of them. No profile has a deadline: kernels compile at first use.
+`HYPOTHESIS_PROFILE` selects the effort: `fast` (default) tries the same examples every time, `full`
+and `night` try random ones and more of them. No profile has a deadline, because kernels compile on
+first use.
 """
 
 import os
@@ -22,7 +23,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
-    """A real Spark session on two cores; the format is registered."""
+    """A real Spark session on two cores with the format registered."""
     from streamlog.spark.spark_session import register
     from tests.support.spark_session import open_session
 

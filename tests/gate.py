@@ -1,8 +1,8 @@
-"""Everything a change must pass, part by part, with the time of each.
+"""Everything that a change must pass, part by part, with the time of each.
 
     python -m tests.gate [PART…]
 
-Parts run in the order below and all of them run, whatever fails; the last line counts the tests.
+All parts run in the order below, even after a failure. The last line counts the tests.
 """
 
 import os
@@ -20,13 +20,13 @@ REPORTS = ROOT / ".cache" / "gate"
 DEMO = REPORTS / "demo"
 TOOLS = Path(sys.executable).parent
 AT_ONCE = ("-n", "2", "--dist", "worksteal")
-FILES_AT_ONCE = ("-n", "2", "--dist", "loadfile")  # what a file's tests share is made once
-# Most JVMs of the tests live for seconds: less time goes into compiling what soon ends.
+FILES_AT_ONCE = ("-n", "2", "--dist", "loadfile")  # keeps each file's shared fixtures in one worker
+# Most JVMs of the tests live for seconds, so optimizing compilation does not pay.
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class Part(NamedTuple):
-    """Some commands under one name. A pytest command has its tests counted."""
+    """Commands under one name. The tests of a pytest command are counted."""
 
     name: str
     commands: tuple[tuple[str, ...], ...]
@@ -34,7 +34,7 @@ class Part(NamedTuple):
 
 
 class Result(NamedTuple):
-    """How a part went."""
+    """The outcome of a part."""
 
     name: str
     passed: int
@@ -77,7 +77,7 @@ PARTS = (
 
 
 def count(report: Path) -> tuple[int, int, int]:
-    """Return how many tests passed, failed (or broke), and were skipped."""
+    """Return the numbers of passed, failed (or broken) and skipped tests."""
     passed = failed = skipped = 0
     if report.exists():
         for suite in ElementTree.parse(report).iter("testsuite"):
@@ -125,7 +125,7 @@ def main(names: list[str]) -> int:
     unknown = set(names) - {part.name for part in PARTS}
     if unknown:
         known = ", ".join(part.name for part in PARTS)
-        print(f"no such part: {', '.join(sorted(unknown))} (there are: {known})", file=sys.stderr)
+        print(f"unknown part: {', '.join(sorted(unknown))}; expected {known}", file=sys.stderr)
         return 2
     REPORTS.mkdir(parents=True, exist_ok=True)
     results = [run(part) for part in PARTS if not names or part.name in names]

@@ -1,1 +1,1 @@
-"""How fast it is, as ratios to a peer or to a limit measured in the same run."""
+"""Performance as ratios to a peer or to a limit, both measured in the same run."""

@@ -14,19 +14,18 @@ HELPERS = ("commit_width", "comparison", "partitions", "peers", "queries")
 
 
 def names() -> list[str]:
-    """Return the benchmarks there are: one module each, with a function `compare`."""
+    """Return the benchmarks by name: each is a module with a function `compare`."""
     found = (module.name for module in iter_modules(tests.programs.performance.__path__))
     return sorted(name for name in found if name not in HELPERS and not name.startswith("_"))
 
 
 def run(chosen: list[str]) -> Iterator[Comparison]:
-    """Yield the results of the chosen benchmarks as they come."""
+    """Yield each result of the chosen benchmarks as soon as it is measured."""
     for name in chosen:
         yield from import_module(f"tests.programs.performance.{name}").compare()
 
 
 def line(result: Comparison) -> str:
-    """Return one row of the table."""
     goal = ""
     if result.goal is not None:
         sign = ">=" if result.higher_is_better else "<="
@@ -38,10 +37,10 @@ def line(result: Comparison) -> str:
 
 
 def main() -> int:
-    """Run what the command line names; 1 where a goal is missed."""
+    """Run the benchmarks given on the command line; return 1 if one misses its goal."""
     parser = argparse.ArgumentParser(prog="python -m tests.performance", description=__doc__)
     parser.add_argument("names", nargs="*", choices=[[], *names()], metavar="NAME", default=[])
-    parser.add_argument("--json", action="store_true", help="one object a line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     arguments = parser.parse_args()
     if not arguments.json:
         print(f"{'bench':32} {'ours':>14} {'peer':>14} {'unit':12} {'ratio':>6} goal")

@@ -1,4 +1,4 @@
-"""Appending ready batches as a leader: ours beside Kafka's UnifiedLog."""
+"""Appending ready batches as a leader, compared with Kafka's UnifiedLog."""
 
 import itertools
 import time
@@ -14,7 +14,7 @@ MIB = 1 << 20
 
 
 def ours(path: Path, batch: bytes, count: int, config: Mapping[str, str]) -> float:
-    """Return the seconds of one append, of CPU time unless each is synced."""
+    """Return the seconds of one append: CPU time, or elapsed time if each append is synced."""
     clock = time.perf_counter if config else time.process_time
     with PartitionLog.open(path, config=LogConfig.from_properties(dict(config))) as log:
         start = clock()
@@ -26,7 +26,7 @@ def ours(path: Path, batch: bytes, count: int, config: Mapping[str, str]) -> flo
 
 
 def theirs(kafka: KafkaLog, path: Path, file: Path, count: int, config: Mapping[str, str]) -> float:
-    """Return the seconds of one append of Kafka's."""
+    """Return the seconds of one append by Kafka."""
     seconds, done = kafka.measure(
         "append", path, config=config, file=str(file), count=count, waits=bool(config)
     )
@@ -35,13 +35,13 @@ def theirs(kafka: KafkaLog, path: Path, file: Path, count: int, config: Mapping[
 
 
 def remove(path: Path) -> None:
-    """Remove the files of a partition, so that the disk does not fill."""
+    """Remove the files of a partition, so that the disk does not fill up."""
     for file in path.iterdir():
         file.unlink()
 
 
 def compare(rounds: int = 3) -> Iterator[Comparison]:
-    """Yield MB/s of 1 MiB batches, with a sync each or none, and the time of 16 KiB ones."""
+    """Yield MB/s of 1 MiB batches, with and without a sync each, and the time of 16 KiB batches."""
     with beside_kafka() as beside:
         if beside is None:
             return

@@ -1,7 +1,8 @@
-"""Programs without Spark, beside aiokafka's codec: it makes an object per record, and no disk.
+"""Programs without Spark, compared with aiokafka's codec, which makes an object per record too.
 
 Iterating over a log, sending with `Producer`, `PartitionLog.append`, and `write_table`. The log is
-a real one, synced in the end; what is measured is CPU time. The records are those of `codec`.
+a real one that is synced at the end; aiokafka's codec does not touch a disk. The measure is CPU
+time. The records are those of `codec`.
 """
 
 import tempfile
@@ -35,7 +36,7 @@ ROUNDS = 5
 
 
 def compare() -> Iterator[Comparison]:
-    """Yield records a second."""
+    """Yield records per second."""
     with tempfile.TemporaryDirectory(prefix="streamlog-bench-") as directory:
         root = Path(directory) / "root"
         with LogManager.open(root, create=True) as manager:
@@ -56,7 +57,7 @@ def compare() -> Iterator[Comparison]:
 
 
 def rate(function: Callable[[], object], calls: int) -> Callable[[], float]:
-    """Return a measurement: records a second, where `calls` of a function see `COUNT`."""
+    """Return a measurement in records per second, of a function that handles `COUNT` in `calls`."""
 
     def measure() -> float:
         started = time.process_time()
@@ -89,7 +90,7 @@ def produce(root: Path) -> None:
 
 
 def append(root: Path) -> None:
-    """`PartitionLog.append`, a list of a thousand records at a time, to one partition."""
+    """`PartitionLog.append` of lists of a thousand records to one partition."""
     fresh_topic(root)
     with PartitionLog.open(root / "written-0") as log:
         for _ in range(BATCHES):

@@ -1,9 +1,9 @@
-"""Encoding and decoding of batches beside aiokafka, and codecs beside the bare libraries.
+"""Encoding and decoding of batches compared with aiokafka, and codecs with the bare libraries.
 
-The batch is the one the goals speak of: 1,000 records, keys of 10 bytes, values of 100. Decoding
-includes the checksum on both sides. aiokafka's codec is Cython and makes an object per record;
-ours makes Arrow buffers. Messages of v0 and v1 are measured beside it, too, and beside v2: each has
-a header and a checksum of its own.
+The batch is the one that the goals are stated for: 1,000 records, keys of 10 bytes, values of 100.
+Decoding includes the checksum on both sides. aiokafka's codec is Cython and makes an object per
+record; ours makes Arrow buffers. Messages of v0 and v1, which have a header and a checksum each,
+are compared with aiokafka and with v2.
 """
 
 import random
@@ -29,9 +29,9 @@ from tests.twins.legacy_builder import LegacyBuilder
 
 RECORDS = 1_000
 START_MS = 1_700_000_000_000
-CALLS = 50  # of one measurement
+CALLS = 50  # per measurement
 ROUNDS = 15
-SAMPLE = 1 << 20  # bytes that the codecs decompress
+SAMPLE = 1 << 20  # bytes to decompress
 SNAPPY_BLOCK = 32 << 10
 
 RANDOM = random.Random(11)
@@ -41,7 +41,6 @@ TIMES = list(range(START_MS, START_MS + RECORDS))
 
 
 def compare() -> Iterator[Comparison]:
-    """Yield the results."""
     columns = InputColumns(
         np.array(TIMES, np.int64),
         BinaryColumn.from_values(KEYS),
@@ -63,7 +62,7 @@ def compare() -> Iterator[Comparison]:
 
 
 def messages(magic: int, decode_v2: Callable[[], object]) -> Iterator[Comparison]:
-    """Yield how fast messages of a format are decoded, beside aiokafka and beside v2."""
+    """Yield the decoding rate of an old message format, compared with aiokafka and with v2."""
     builder = LegacyBuilder(magic)
     for time_, key, value in zip(TIMES, KEYS, VALUES, strict=True):
         builder.append(Record(key, value, (), time_))
@@ -88,13 +87,13 @@ def decode_checked(buffer: bytes) -> None:
 def beside_aiokafka(
     bench: str, ours: Callable[[], object], peer: Callable[[], object], *, goal: float
 ) -> Comparison:
-    """Measure in records a second."""
+    """Measure in records per second."""
     rates = interleaved(rate(ours, RECORDS), rate(peer, RECORDS), rounds=ROUNDS)
     return Comparison(bench, *rates, "aiokafka", "records/s", goal=goal)
 
 
 def rate(function: Callable[[], object], amount: int) -> Callable[[], float]:
-    """Return a measurement: how much of `amount` a second `function` does."""
+    """Return a measurement: units of `amount` per second of `function`."""
 
     def measure() -> float:
         started = time.perf_counter()
@@ -140,7 +139,7 @@ def decode_messages_with_aiokafka(buffer: bytes) -> None:
 
 # ---- codecs ------------------------------------------------------------------------------------
 def decompressors() -> Iterator[Comparison]:
-    """Yield, per codec, MB/s of our bounded reader beside the library that does the work."""
+    """Yield MB/s by codec of our bounded reader, compared with the library underneath."""
     words = [RANDOM.randbytes(RANDOM.randint(2, 6)).hex().encode() for _ in range(800)]
     text = b" ".join(RANDOM.choice(words) for _ in range(SAMPLE // 5))[:SAMPLE]
     blocks = [

@@ -1,8 +1,8 @@
-"""One durable commit of what a task staged: ours beside writing the same bytes and syncing them.
+"""One durable commit of staged data, compared with writing and syncing the same bytes.
 
-The bytes are staged and durable before either clock starts, as a task leaves them. A commit reads
-and checks them, decides, gives them their offsets and appends them; the peer makes one new file of
-them, and syncs file and directory. Both in one process that has done it before.
+The bytes are staged and durable before the measurement starts, as a task leaves them. A commit
+reads and checks them, decides, assigns their offsets and appends them. The peer writes them to one
+new file and syncs file and directory. Both run in a warm process.
 """
 
 import itertools
@@ -26,12 +26,12 @@ from tests.programs.performance.comparison import Comparison, interleaved
 from tests.programs.performance.peers import records
 
 VALUE_SIZE = 100
-BATCH_SIZE = 512 << 10  # the sink's
-CASES = (("1row", 1, 60), ("100krows", 100_000, 8))  # name, rows, commits of a round
+BATCH_SIZE = 512 << 10  # the sink's default
+CASES = (("1row", 1, 60), ("100krows", 100_000, 8))  # name, rows, commits per round
 
 
 def ours_ms(manager: LogManager, rows: int, versions: Iterable[int]) -> float:
-    """Return the median milliseconds of a commit."""
+    """Return the median duration of a commit in ms."""
     times = []
     for version in versions:
         encoded = encode_columns(records(rows, VALUE_SIZE), batch_size=BATCH_SIZE)
@@ -47,7 +47,7 @@ def ours_ms(manager: LogManager, rows: int, versions: Iterable[int]) -> float:
 
 
 def bare_ms(directory: Path, rows: int, count: int) -> float:
-    """Return the median milliseconds of writing the same bytes to a new file, durably."""
+    """Return the median time in ms to write the same bytes durably to a new file."""
     content = encode_columns(records(rows, VALUE_SIZE), batch_size=BATCH_SIZE).buffer
     path = directory / "bare"
     times = []
@@ -65,7 +65,7 @@ def bare_ms(directory: Path, rows: int, count: int) -> float:
 
 
 def compare(rounds: int = 3) -> Iterator[Comparison]:
-    """Yield the median milliseconds of a commit, by rows."""
+    """Yield the median duration of a commit in ms, by rows."""
     with tempfile.TemporaryDirectory(prefix="streamlog-performance-") as name:
         chores = BackgroundChores()
         with LogManager.open(f"{name}/log", create=True, chores=chores) as manager:

@@ -1,6 +1,6 @@
-"""What a commit costs by the number of its partitions, and after topics that came and went.
+"""The cost of a commit by its number of partitions, and after many topics were deleted.
 
-The peer is a commit to one partition at the same stage, in the same process.
+The peer is the same stage of a commit to one partition, in the same process.
 """
 
 import tempfile
@@ -33,14 +33,13 @@ def commit(manager: LogManager, version: int, topic: str, partitions: int) -> No
 
 
 def seconds(what: Callable[[], object]) -> float:
-    """Return how long a call takes."""
     start = time.perf_counter()
     what()
     return time.perf_counter() - start
 
 
 def stages_ms(partitions: int) -> list[float]:
-    """Return the milliseconds of the first commit, a later one, retiring and closing."""
+    """Return the ms of the first commit, a later one, retirement and closing."""
     with tempfile.TemporaryDirectory(prefix="streamlog-performance-") as name:
         manager = LogManager.open(f"{name}/log", create=True)
         manager.create_topic("t", partitions)
@@ -54,7 +53,7 @@ def stages_ms(partitions: int) -> list[float]:
 
 
 def after_topics_ms() -> tuple[float, float]:
-    """Return the milliseconds of a commit after many topics came and went, and of one before."""
+    """Return the ms of a commit after many topics were created and deleted, and of one before."""
     with (
         tempfile.TemporaryDirectory(prefix="streamlog-performance-") as name,
         LogManager.open(f"{name}/log", create=True) as manager,
@@ -73,8 +72,8 @@ def after_topics_ms() -> tuple[float, float]:
 
 
 def compare_widths() -> Iterator[Comparison]:
-    """Yield each stage by the number of partitions, then a commit after topics came and went."""
-    stages_ms(1)  # compiles what is compiled
+    """Yield each stage by number of partitions, then a commit after many topics were deleted."""
+    stages_ms(1)  # compiles the kernels
     one = stages_ms(1)
     for width in WIDTHS:
         for stage, ours, peer in zip(STAGES, stages_ms(width), one, strict=True):

@@ -1,7 +1,7 @@
-"""Cleaning a partition of two million records with a million keys: ours beside Kafka's `Cleaner`.
+"""Compacting two million records with a million keys, compared with Kafka's `Cleaner`.
 
-Both start from a copy of the same directory, and the CPU time of the round alone is compared:
-learning the keys, filtering, writing and putting in place, syncs included.
+Both start from a copy of the same directory. The measure is the CPU time of the round alone:
+building the offset map, filtering, writing and swapping the segments, including syncs.
 """
 
 import shutil
@@ -38,7 +38,7 @@ DAY_MS = 86_400_000
 
 
 def columns(keys: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> InputColumns:
-    """Return a record for each key, of as many digits as `KEY_SIZE`."""
+    """Return a record for each key; keys are padded to `KEY_SIZE` digits."""
     count = len(keys)
     digits = keys[:, None] // 10 ** np.arange(KEY_SIZE - 1, -1, -1) % 10 + ord("0")
     values = np.random.default_rng(2).integers(97, 123, count * VALUE_SIZE, np.uint8)
@@ -51,7 +51,7 @@ def columns(keys: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> InputColumns:
 
 
 def fill(path: Path) -> None:
-    """Write the partition: every key twice, in no order."""
+    """Write the partition: every key twice, in random order."""
     keys = np.random.default_rng(1).permutation(np.repeat(np.arange(KEYS), RECORDS // KEYS))
     with PartitionLog.open(path, config=LogConfig.from_properties(CONFIG)) as log:
         for part in np.split(keys, SEGMENTS):
@@ -63,7 +63,7 @@ def fill(path: Path) -> None:
 
 
 def ours(source: Path) -> float:
-    """Return records a second."""
+    """Return records per second."""
     path = copied(source, "ours")
     config = LogConfig.from_properties(CONFIG)
     with PartitionLog.open(path, config=config) as log:
@@ -75,7 +75,7 @@ def ours(source: Path) -> float:
 
 
 def theirs(kafka: Kafka, source: Path) -> float:
-    """Return records a second."""
+    """Return records per second of Kafka."""
     path = copied(source, "theirs")
     answer = kafka.ask(
         "clean",
@@ -98,7 +98,7 @@ def copied(source: Path, name: str) -> Path:
 
 
 def compare(rounds: int = 3) -> Iterator[Comparison]:
-    """Yield records a second."""
+    """Yield records per second."""
     with beside_kafka() as beside:
         if beside is None:
             return

@@ -1,4 +1,4 @@
-"""What a benchmark says: our figure beside another one of the same run."""
+"""The result of a benchmark: our figure and a peer's from the same run."""
 
 from collections.abc import Callable
 from statistics import median
@@ -9,13 +9,13 @@ class Comparison(NamedTuple):
     """Two figures.
 
     Attributes:
-        bench: Its name, as `source.noop`.
+        bench: The name, such as `source.noop`.
         ours: Our figure.
-        peer: The other one.
-        peer_name: Whose that is.
-        unit: Of both.
-        higher_is_better: Whether more is better.
-        goal: The ratio to reach (or not to exceed).
+        peer: The peer's figure.
+        peer_name: What was measured as the peer.
+        unit: The unit of both.
+        higher_is_better: Whether higher figures are better.
+        goal: The ratio to reach, or not to exceed if lower is better.
     """
 
     bench: str
@@ -28,12 +28,12 @@ class Comparison(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Ours in terms of the peer's."""
+        """Our figure divided by the peer's."""
         return self.ours / self.peer
 
     @property
     def is_reached(self) -> bool:
-        """Whether the goal is met, or there is none."""
+        """Whether there is no goal or it is met."""
         if self.goal is None:
             return True
         return self.ratio >= self.goal if self.higher_is_better else self.ratio <= self.goal
@@ -54,6 +54,6 @@ class Comparison(NamedTuple):
 def interleaved(
     ours: Callable[[], float], peer: Callable[[], float], *, rounds: int
 ) -> tuple[float, float]:
-    """Measure both in turn, after one round that does not count; return the two medians."""
+    """Measure both in turn, after one warm-up round; return the two medians."""
     pairs = [(ours(), peer()) for _ in range(rounds + 1)][1:]
     return median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)

@@ -1,7 +1,8 @@
-"""One crash case of a user's test, in a session that runs: a crash, a restart, a look at the rows.
+"""One crash case of a user's test in a running session: crash, restart, comparison of the rows.
 
-Three text files, one a batch, into a topic; the query dies in the second batch, once its rows stand
-and before Spark has noted that. The figure is of the whole case, beside what is promised.
+A query copies three text files, one per batch, to a topic. It dies in the second batch, after its
+rows are committed and before Spark has recorded it. The figure covers the whole case and is
+compared with the documented limit.
 """
 
 import os
@@ -21,7 +22,7 @@ ROWS = [f"row {number}" for number in range(6)]
 
 
 def write_files(directory: Path) -> None:
-    """Write two rows a file, which Spark takes in order."""
+    """Write two rows per file, in the order in which Spark reads the files."""
     directory.mkdir()
     for number in range(3):
         path = directory / f"{number}.txt"
@@ -48,7 +49,7 @@ def case_s(spark: SparkSession, files: Path, place: Path) -> float:
 
 
 def compare(rounds: int = 5) -> Iterator[Comparison]:
-    """Yield the median of a case, after one that does not count."""
+    """Yield the median of a case, after one warm-up."""
     with spark_and_directory() as (spark, directory):
         files = directory / "files"
         write_files(files)
@@ -57,7 +58,7 @@ def compare(rounds: int = 5) -> Iterator[Comparison]:
             "crash.case",
             median(seconds),
             PROMISED_S,
-            "the promise",
+            "the limit",
             "s",
             higher_is_better=False,
             goal=1.0,

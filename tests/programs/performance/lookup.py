@@ -1,4 +1,4 @@
-"""Finding an offset, in one segment and in a thousand, and opening those: beside Kafka's."""
+"""Offset lookup in 1 and in 1,000 segments, and opening those, compared with Kafka's."""
 
 import time
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ BATCH_SIZE = 16 << 10
 
 
 def ours(path: Path) -> float:
-    """Return µs from an offset to the place of its batch."""
+    """Return the µs from an offset to the position of its batch."""
     with LogReader.open(path) as reader:
         random, end = Random(1), reader.log_end_offset
         offsets = [random.randrange(end) for _ in range(LOOKUPS)]
@@ -28,13 +28,13 @@ def ours(path: Path) -> float:
 
 
 def theirs(kafka: KafkaLog, path: Path) -> float:
-    """Return µs of Kafka's `UnifiedLog.read`, which reads no records yet."""
+    """Return the µs of Kafka's `UnifiedLog.read`, which locates records without reading them."""
     seconds, done = kafka.measure("lookup", path, clean=True, recoveryPoint=EVER, count=LOOKUPS)
     return seconds / done * 1e6
 
 
 def opening(path: Path) -> float:
-    """Return ms of opening a closed partition for writing."""
+    """Return the ms to open a closed partition for writing."""
     start = time.process_time()
     log = PartitionLog.open(path)
     seconds = time.process_time() - start
@@ -43,13 +43,13 @@ def opening(path: Path) -> float:
 
 
 def opening_theirs(kafka: KafkaLog, path: Path) -> float:
-    """Return ms of Kafka's opening after a clean shutdown."""
+    """Return the ms of Kafka to open it after a clean shutdown."""
     seconds, _ = kafka.measure("open", path, clean=True, recoveryPoint=EVER)
     return seconds * 1e3
 
 
 def compare(rounds: int = 5) -> Iterator[Comparison]:
-    """Yield µs of a lookup, the growth from 1 to 1,000 segments, ms of opening 1,000."""
+    """Yield the µs of a lookup, its growth from 1 to 1,000 segments, and the ms to open 1,000."""
     with beside_kafka() as beside:
         if beside is None:
             return

@@ -1,4 +1,4 @@
-"""Maintenance that finds nothing to do, beside its limits."""
+"""Maintenance with nothing to do, compared with its limits."""
 
 import tempfile
 from collections.abc import Callable, Iterator
@@ -44,7 +44,7 @@ def _make(root: Path, partitions: int, *, compacted: bool = False) -> None:
     with LogManager.open(root, create=True) as manager:
         with (root / ".streamlog" / "server.properties").open("a") as settings:
             settings.write("log.retention.check.interval.ms=1\nlog.cleaner.backoff.ms=1\n")
-        # All limits have to be looked at, and none is reached.
+        # Every limit has to be checked, and none is reached.
         limits = {"retention.bytes": 2**62, "retention.ms": 2**62}
         if compacted:
             limits |= {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": 1}
@@ -58,13 +58,13 @@ def _make(root: Path, partitions: int, *, compacted: bool = False) -> None:
 
 
 def _add_segments(partition: Path) -> None:
-    """Put empty segments behind the first: of sealed ones only names and sizes are looked at."""
+    """Add empty segments after the first: only names and sizes of sealed ones are read."""
     for number in range(1, SEGMENTS):
         (partition / log_file_name(100 * number)).touch()
 
 
 def _tick(runner: Maintenance) -> float:
-    """Return the CPU milliseconds of a look at everything, where each is due."""
+    """Return the CPU ms of one pass with every check due."""
     clock, taken_ms = SystemClock(), []
     for _ in range(TIMES):
         clock.sleep_ms(2)

@@ -1,7 +1,7 @@
-"""Partitions to measure the engine with, and Kafka's own log beside it in one JVM.
+"""Partitions to measure the engine with, and a JVM with Kafka's own log as the peer.
 
-Where nothing waits for the disk, the CPU time of both is compared, not the time that passed: a
-busy machine, on which either may stand in a queue, then changes the ratio little.
+Where neither waits for the disk, CPU times are compared, not elapsed times: CPU time depends little
+on other load of the machine.
 """
 
 import sys
@@ -27,12 +27,12 @@ WARM = ("-XX:+UseSerialGC", "-Xmx1g")
 
 @contextmanager
 def beside_kafka() -> Iterator[tuple["KafkaLog", Path] | None]:
-    """Yield Kafka's log and a directory for both; None, and a line that says why, without Java."""
+    """Yield Kafka's log and a directory for both; without Java, print a line and yield None."""
     with tempfile.TemporaryDirectory(prefix="streamlog-bench-") as directory:
         try:
             kafka = Kafka.start(*WARM)
         except KafkaUnavailableError as error:
-            print(f"left out, Kafka cannot be asked: {error}", file=sys.stderr)
+            print(f"skipped, Kafka is not available: {error}", file=sys.stderr)
             yield None
             return
         with kafka:
@@ -54,11 +54,11 @@ class KafkaLog:
         config: Mapping[str, str] | None = None,
         **how: Any,
     ) -> tuple[float, int]:
-        """Return CPU seconds and how much was done in them.
+        """Return the CPU seconds and the amount of work done in them.
 
         Args:
             what: `open`, `append`, `lookup` or `read`.
-            waits: Whether it waits for the disk; then the seconds are those that passed.
+            waits: Whether it waits for the disk; then the result is elapsed seconds.
             path: The partition's directory, opened in place.
             config: The topic's settings.
             how: `clean`, `recoveryPoint`; `file` of a batch and `count`.
@@ -79,12 +79,12 @@ def batch_of(size: int) -> bytes:
         for number in range((size - 100) // RECORD_SIZE)
     ]
     encoded = encode_columns(InputColumns.from_records(records, now_ms=TIMESTAMP), batch_size=size)
-    assert len(encoded.table) == 1, "one batch was wanted"
+    assert len(encoded.table) == 1, "more than one batch"
     return encoded.buffer.tobytes()
 
 
 def fill(path: Path, batch: bytes, count: int, *, segment_bytes: int = 1 << 30) -> None:
-    """Write a closed partition that holds `batch` so many times."""
+    """Write a closed partition that holds `batch` `count` times."""
     config = LogConfig(internal_segment_bytes=segment_bytes)
     with PartitionLog.open(path, config=config) as log:
         for _ in range(count):

@@ -1,7 +1,7 @@
-"""Data sources that do nothing but what Spark makes every Python source and sink do.
+"""Data sources that do only what Spark requires of every Python source and sink.
 
-They are the ceilings: Arrow batches made once and handed on again and again, and a sink that
-lets them fall. Their processes spare themselves what ours do (`streamlog.spark.tasks`).
+They give the upper bounds: a source that returns the same prebuilt Arrow batches, and a sink that
+drops its rows. Their workers start as cheaply as ours (`streamlog.spark.worker`).
 """
 
 import os
@@ -50,10 +50,10 @@ def records(count: int, value_size: int) -> RecordColumns:
 
 
 class PrebuiltReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Hands the same batch on until the wanted number of rows is reached.
+    """Returns the same batch until the requested number of rows is reached.
 
-    Options: `rows` a trigger, `tasks` that share them, `batch` rows of one Arrow batch, `triggers`
-    until the end.
+    Options: `rows` per trigger, `tasks` that share them, `batch` rows per Arrow batch, `triggers`
+    in total.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -89,7 +89,7 @@ class PrebuiltReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class DroppingWriter(DataSourceStreamArrowWriter):
-    """Takes all and keeps nothing."""
+    """Reads all rows and drops them."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         message = WriterCommitMessage()

@@ -1,4 +1,4 @@
-"""Running streaming queries for their figures."""
+"""Runs streaming queries and returns their figures."""
 
 import shutil
 import tempfile
@@ -18,7 +18,7 @@ from tests.support.spark_session import open_session
 
 @contextmanager
 def spark_and_directory() -> Iterator[tuple[SparkSession, Path]]:
-    """Yield a session that knows ours and the peer's format, and a directory of its own."""
+    """Yield a session with our format and the peer's, and a directory."""
     directory = Path(tempfile.mkdtemp(prefix="streamlog-performance-"))
     spark = open_session(directory)
     register(spark)
@@ -33,7 +33,7 @@ def spark_and_directory() -> Iterator[tuple[SparkSession, Path]]:
 def rows_per_second(
     spark: SparkSession, format_name: str, options: Mapping[str, str], directory: Path
 ) -> float:
-    """Read all that a source has into nothing; return rows a second of the trigger."""
+    """Read a source to its end into a noop sink; return rows per second of the trigger."""
     checkpoint = tempfile.mkdtemp(dir=directory)
     query = (
         spark.readStream.format(format_name)
@@ -59,7 +59,7 @@ def trigger_ms(
     warm: int = 15,
     count: int = 40,
 ) -> float:
-    """Return the median duration of triggers that have a row each, back to back."""
+    """Return the median duration of consecutive triggers with one row each."""
     stream = spark.readStream.format(source[0]).options(**source[1]).load()
     writer = stream.writeStream.format(sink[0]).options(**sink[1])
     return median_trigger_ms(writer, directory, warm=warm, count=count)
@@ -68,7 +68,7 @@ def trigger_ms(
 def median_trigger_ms(
     writer: DataStreamWriter, directory: Path, *, warm: int = 15, count: int = 40
 ) -> float:
-    """Return the median duration of the triggers that have rows, after those that warm up."""
+    """Return the median duration of the triggers with rows, after the warm-up ones."""
     query = writer.option("checkpointLocation", tempfile.mkdtemp(dir=directory)).start()
     try:
         while True:

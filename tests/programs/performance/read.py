@@ -1,6 +1,6 @@
-"""Reading a partition from end to end, checksums and every field: ours beside Kafka's.
+"""Reading a partition from end to end with checksums and all fields, compared with Kafka's.
 
-And as one table: beside the decoder alone on the same bytes, and how much memory that takes.
+And reading it as one table: compared with the bare decoder on the same bytes, and its memory.
 """
 
 import resource
@@ -25,7 +25,7 @@ MOST_MEMORY = 3.0  # times the table
 
 
 def ours(path: Path) -> float:
-    """Return records a second into columns."""
+    """Return records per second, decoded into columns."""
     with LogReader.open(path) as reader:
         at, count, start = 0, 0, time.process_time()
         while at < reader.log_end_offset:
@@ -36,16 +36,20 @@ def ours(path: Path) -> float:
 
 
 def theirs(kafka: KafkaLog, path: Path) -> float:
-    """Return records a second that Kafka iterates over."""
+    """Return records per second that Kafka iterates over."""
     seconds, done = kafka.measure("read", path, clean=True, recoveryPoint=EVER)
     return done / seconds
 
 
 # ---- as one table ------------------------------------------------------------------------------
 def table_of(path: Path) -> tuple[float, float]:
-    """Return MB/s of a process that reads a partition as a table, and its memory in such tables."""
+    """Return MB/s of reading a partition as a table, and the peak memory relative to the table."""
     ran = subprocess.run(
-        [sys.executable, "-c", f"from {__name__} import tell; tell({str(path)!r})"],
+        [
+            sys.executable,
+            "-c",
+            f"from {__name__} import print_table_of; print_table_of({str(path)!r})",
+        ],
         capture_output=True,
         check=True,
         text=True,
@@ -54,8 +58,8 @@ def table_of(path: Path) -> tuple[float, float]:
     return rate, memory
 
 
-def tell(path: str) -> None:
-    """Print what `table_of` returns; in a process of its own, for its memory is what counts."""
+def print_table_of(path: str) -> None:
+    """Print the result of `table_of`; runs in its own process to measure its memory."""
     from streamlog.arrow.tables import read_table
 
     read_table(path, topic="small", include_headers=True)  # compiles, and imports
@@ -71,7 +75,7 @@ def _peak() -> int:
 
 
 def kernel(path: Path) -> float:
-    """Return MB/s of the decoder and the checksums alone: on one processor, nothing is kept."""
+    """Return MB/s of the decoder and the checksums alone, on one core, without keeping results."""
     size, seconds = 0, 0.0
     for log in sorted(path.glob("read-0/*.log")):
         with log.open("rb") as file:
@@ -116,7 +120,7 @@ def tables(rounds: int = 3) -> Iterator[Comparison]:
 
 
 def compare(rounds: int = 3) -> Iterator[Comparison]:
-    """Yield records a second, and tables."""
+    """Yield records per second, then the figures of tables."""
     yield from tables(rounds)
     with beside_kafka() as beside:
         if beside is None:

@@ -1,4 +1,4 @@
-"""Opening a partition after a crash: a scan of all of it, beside Kafka's and a bare checksum."""
+"""Recovery by a full scan after a crash, compared with Kafka's and with a bare checksum."""
 
 import functools
 import shutil
@@ -17,7 +17,7 @@ SIZES = {"16KiB": 16 << 10, "1MiB": 1 << 20}  # a producer's batches, and those 
 
 
 def ours(path: Path) -> float:
-    """Return MB/s of an opening that knows nothing."""
+    """Return MB/s of opening a partition without a recovery point."""
     shutil.rmtree(path.parent / ".streamlog", ignore_errors=True)
     for known in ("recovery-point-offset-checkpoint", "meta.properties"):
         (path.parent / known).unlink(missing_ok=True)
@@ -49,7 +49,7 @@ def size_of(path: Path) -> int:
 
 
 def compare(rounds: int = 3) -> Iterator[Comparison]:
-    """Yield MB/s beside Kafka's, and beside a bare pass, for small batches and for large ones."""
+    """Yield MB/s compared with Kafka's and with a bare pass, for small and large batches."""
     with beside_kafka() as beside:
         if beside is None:
             return

@@ -1,4 +1,4 @@
-"""Parquet to log: our sink, durable commit included, beside one that drops its rows."""
+"""Parquet to log: our sink with its durable commit, compared with one that drops its rows."""
 
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from tests.programs.performance.comparison import Comparison, interleaved
 from tests.programs.performance.peers import KEY_SIZE
 from tests.programs.performance.queries import spark_and_directory
 
-TRIGGERS = 4  # the first one does not count: workers start in it
+TRIGGERS = 4  # the first is a warm-up: workers start in it
 FILES_PER_TRIGGER = 2  # one for each core
 ROWS_PER_FILE = 500_000
 VALUE_SIZE = 100
@@ -24,7 +24,7 @@ SCHEMA = "key binary, value binary"
 
 
 def fill(directory: Path) -> None:
-    """Write the files of the benchmark; keys and values differ from row to row."""
+    """Write the input files; keys and values differ from row to row."""
     directory.mkdir()
     for number in range(TRIGGERS * FILES_PER_TRIGGER):
         first = number * ROWS_PER_FILE
@@ -41,7 +41,7 @@ def fill(directory: Path) -> None:
 def rows_per_second(
     spark: SparkSession, source: Path, sink: tuple[str, Mapping[str, str]], directory: Path
 ) -> float:
-    """Write all files, some a trigger; return rows a second of all triggers but the first."""
+    """Write all files, some per trigger; return rows per second of all triggers but the first."""
     query = (
         spark.readStream.schema(SCHEMA)
         .option("maxFilesPerTrigger", FILES_PER_TRIGGER)
@@ -59,7 +59,7 @@ def rows_per_second(
 
 
 def compare(rounds: int = 3) -> Iterator[Comparison]:
-    """Yield rows a second into the log, by codec."""
+    """Yield rows per second written to the log, by codec."""
     with spark_and_directory() as (spark, directory):
         fill(directory / "parquet")
         root = str(directory / "log")

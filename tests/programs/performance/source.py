@@ -1,4 +1,4 @@
-"""Log to nothing: our source beside one whose Arrow batches were made before."""
+"""Log to noop: our source compared with one that returns prebuilt Arrow batches."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ GOAL = 0.8
 
 
 def fill(root: Path, topic: str, *, compression: CompressionType, rows: int = ROWS) -> None:
-    """Write the records of the benchmark to a topic of `PARTITIONS` partitions."""
+    """Write the input records to a topic of `PARTITIONS` partitions."""
     with LogManager.open(str(root), create=True) as manager:
         manager.create_topic(topic, PARTITIONS)
         encoded = encode_columns(records(CHUNK, VALUE_SIZE), compression=compression)
@@ -30,7 +30,7 @@ def fill(root: Path, topic: str, *, compression: CompressionType, rows: int = RO
 
 
 def compare(rounds: int = 3) -> Iterator[Comparison]:
-    """Yield rows a second into noop, all columns, by codec."""
+    """Yield rows per second into noop, all columns, by codec."""
     with spark_and_directory() as (spark, directory):
         ceiling = {"rows": str(ROWS), "tasks": str(PARTITIONS), "value_size": str(VALUE_SIZE)}
         for codec in (CompressionType.NONE, CompressionType.LZ4):

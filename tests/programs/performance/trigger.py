@@ -1,8 +1,8 @@
 """The shortest trigger: one new record, back to back.
 
-Beside ours run an empty Python source, and for log to log that source into a Python sink that
-drops all; beside `append_batch` a function that collects the rows and drops them. A record is
-appended every few milliseconds while our query runs.
+The peer is an empty Python source; for log to log, that source into a Python sink that drops all
+rows; for `append_batch`, a function that collects the rows and drops them. A record is appended
+every few milliseconds while our query runs.
 """
 
 import threading
@@ -23,14 +23,14 @@ from tests.programs.performance.queries import median_trigger_ms, spark_and_dire
 
 SOURCE_GOAL = 1.3
 LOG_TO_LOG_GOAL = 1.4
-EACH_BATCH_GOAL = 1.6  # a commit makes three files durable, its checkpoint others
-EVERY_S = 0.02  # far below a trigger, and rare enough to leave the cores to Spark
+EACH_BATCH_GOAL = 1.6  # a commit syncs three files, its checkpoint others
+EVERY_S = 0.02  # far below a trigger, and leaves the cores to Spark
 LARGE_SEGMENT_BYTES = 512 << 20
 
 
 @contextmanager
 def appending(root: Path, topic: str) -> Iterator[None]:
-    """Append a record every few milliseconds meanwhile."""
+    """Append a record every few milliseconds."""
     stop = threading.Event()
 
     def append() -> None:
@@ -48,7 +48,7 @@ def appending(root: Path, topic: str) -> Iterator[None]:
 
 
 def create(root: Path, topic: str, size: int = 0) -> None:
-    """Make a topic of one partition whose active segment holds about `size` bytes."""
+    """Create a topic of one partition whose active segment holds about `size` bytes."""
     with LogManager.open(str(root), create=True) as manager:
         manager.create_topic(topic, 1)
         log = manager.log(topic, 0)
@@ -97,7 +97,7 @@ def compare_each_batch(spark: SparkSession, directory: Path, rounds: int) -> Com
 
 
 def compare(rounds: int = 2) -> Iterator[Comparison]:
-    """Yield the medians of a trigger in milliseconds."""
+    """Yield the median durations of a trigger in ms."""
     with spark_and_directory() as (spark, directory):
         empty = ("prebuilt", {"rows": "1", "triggers": "1000000"})
         for name, size in (("small", 0), ("large", LARGE_SEGMENT_BYTES)):

@@ -1,1 +1,1 @@
-"""The soak: everything at once on one root, for long, and killed at random."""
+"""The soak test: the whole system on one root, for a long time, with random kills."""

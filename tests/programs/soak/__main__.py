@@ -1,7 +1,7 @@
 """The soak: `python -m tests.programs.soak [--minutes 30] [--seed N] [--keep DIRECTORY]`.
 
-Producers, two Spark queries, two processes that maintain, and a reader, all on one root, and all
-killed with SIGKILL at random moments. Ends with 0 only where everything that is promised held.
+Producers, two Spark queries, two maintenance processes and a reader share one root. All are killed
+with SIGKILL at random moments. Exits with 0 only if every guarantee held.
 """
 
 import argparse
@@ -16,11 +16,11 @@ from tests.programs.soak.run import Soak, bounds
 
 
 def main() -> int:
-    """Run once and print what happened."""
+    """Run once and print the results."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
-    parser.add_argument("--keep", type=Path, help="an empty directory to work in; kept")
+    parser.add_argument("--keep", type=Path, help="work in this empty directory and keep it")
     arguments = parser.parse_args()
     again = f"python -m tests.programs.soak --minutes {arguments.minutes:g} --seed {arguments.seed}"
     print(f"seed {arguments.seed}; again: {again}", flush=True)
@@ -34,7 +34,7 @@ def main() -> int:
             return 1
     for name, value in asdict(report).items():
         print(f"{name:12} {value:>14,}")
-    print(f"{'bounds':12} {bounds()[0]:>14,} while running, {bounds()[1]:,} in the end")
+    print(f"{'bounds':12} {bounds()[0]:>14,} while running, {bounds()[1]:,} at the end")
     return 0
 
 

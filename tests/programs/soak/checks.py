@@ -1,11 +1,11 @@
-"""What must hold when the soak is over, each check with what it counts.
+"""The final checks of the soak.
 
-events, copies   what the collecting query saw of the copies is what producers wrote: every
-                 acknowledged append once and whole, of each life at most one that was not
-                 acknowledged
-state            the collecting query saw each acknowledged record at its offset, once; what
-                 it saw last of each key is what the log has, and what the tailing reader has
-disk             within what the settings say, and nothing in it that is nobody's
+events, copies   the collecting query saw exactly what producers wrote: every acknowledged
+                 append once and complete, and of each life at most one unacknowledged append
+state            the collecting query saw each acknowledged record once, at its offset; the
+                 last value it saw of each key is the one in the log and the one that the
+                 tailing reader has
+disk             the size is within the limits of the settings, and there are no leftovers
 """
 
 import json
@@ -36,7 +36,7 @@ Last = dict[str, str | None]
 
 
 class BrokenError(AssertionError):
-    """A promise was not kept."""
+    """A guarantee was violated."""
 
 
 class Seen(NamedTuple):
@@ -50,15 +50,15 @@ class Seen(NamedTuple):
 
 
 def check(directory: Path, producers: int) -> int:
-    """Check what was read; return how many records that were.
+    """Check the results of readers; return the number of records.
 
     Raises:
-        BrokenError: A promise was not kept.
+        BrokenError: A guarantee was violated.
     """
     seen = list(read_seen(directory / "seen"))
     places = {(each.topic, each.partition, each.offset) for each in seen}
     if len(places) != len(seen):
-        raise BrokenError(f"{len(seen) - len(places)} records were seen twice")
+        raise BrokenError(f"{len(seen) - len(places)} records were seen more than once")
     acknowledged = [each for one in range(producers) for each in acknowledged_by(directory, one)]
     check_events(
         [each.value or "" for each in seen if each.topic == COPIES],
@@ -79,7 +79,7 @@ def read_seen(directory: Path) -> Iterator[Seen]:
 
 
 def check_events(values: list[str], acknowledged: list[Name]) -> None:
-    """Raise unless the copies are what producers appended, each append once and whole."""
+    """Raise unless the copies are exactly the appended rows, each append once and complete."""
     rows: dict[Name, list[str]] = defaultdict(list)
     for value in values:
         rows[Name.parse(value.split(maxsplit=1)[0])].append(value)
@@ -102,17 +102,17 @@ def check_state(state: dict[tuple[int, int], Seen], acknowledged: list[Acknowled
             texts = [None if each is None else each.decode() for each in (record.key, record.value)]
             found = state.get(place)
             if found is None or [found.key, found.value] != texts:
-                raise BrokenError(f"{append}, row {row}: seen was {found}, written {texts}")
+                raise BrokenError(f"{append}, row {row}: written {texts}, seen {found}")
             known.add(place)
     values = (state[place].value for place in state.keys() - known)
     refuse_many_unknown({Name.parse(each.split(maxsplit=1)[0]) for each in values if each})
 
 
 def refuse_many_unknown(names: Iterable[Name]) -> None:
-    """Raise where a life has more than the one append that it died in."""
+    """Raise if a life has more unacknowledged appends than the one it died in."""
     lives = [(name.producer, name.life) for name in names]
     if len(set(lives)) != len(lives):
-        raise BrokenError(f"appends that nobody acknowledged: {sorted(names)}")
+        raise BrokenError(f"unexpected unacknowledged appends: {sorted(names)}")
 
 
 def check_last(directory: Path, state: Iterable[Seen]) -> None:
@@ -126,11 +126,11 @@ def check_last(directory: Path, state: Iterable[Seen]) -> None:
         for whose, there in ("log", found), ("tailing reader", tailed[partition]):
             if alive(there) != alive(expected[partition]):
                 wrong = sorted(alive(there).items() ^ alive(expected[partition]).items())
-                raise BrokenError(f"the {whose} has another last value: {wrong[:4]}")
+                raise BrokenError(f"the {whose} has a different last value: {wrong[:4]}")
 
 
 def alive(last: Last) -> dict[str, str]:
-    """Return the keys that have a value: tombstones go in time."""
+    """Return the values of keys without tombstones, which compaction removes at some time."""
     return {key: value for key, value in last.items() if value is not None}
 
 
@@ -150,7 +150,7 @@ def last_values(path: Path) -> Last:
 
 # ---- the disk ------------------------------------------------------------------------------------
 def check_disk(directory: Path, bound: int) -> int:
-    """Raise unless the root is sound, has no leftovers, and is no larger than it may be.
+    """Check that the root is sound, has no leftovers, and is within its size limit.
 
     Returns:
         Its bytes.
@@ -172,7 +172,7 @@ def check_disk(directory: Path, bound: int) -> int:
 
 
 def logs_size(root: Path) -> int:
-    """Return the bytes of all log files, those that wait for their removal too."""
+    """Return the bytes of all log files, including files about to be removed."""
     size = 0
     for path in root.glob("*-*/*.log*"):
         try:
@@ -183,5 +183,5 @@ def logs_size(root: Path) -> int:
 
 
 def live_size(keys: int) -> int:
-    """Return about how many bytes one record of each key takes, headers of batches included."""
+    """Return the approximate bytes of one record per key, including batch headers."""
     return keys * 2 * VALUE_SIZE

@@ -1,9 +1,9 @@
-"""The Spark process of the soak: one query copies by the sink, one collects by foreachBatch.
+"""The Spark process of the soak: one query copies with the sink, one collects by foreachBatch.
 
     python -m tests.programs.soak.queries DIRECTORY run|finish
 
-Both are recorded readers. What the second has seen is a file a batch, replaced when the batch is
-repeated. `finish` takes what is there and ends.
+Both are recorded readers. The second writes a file per batch, which a repeated batch replaces.
+`finish` processes all available data and exits.
 """
 
 import json
@@ -22,7 +22,7 @@ TRIGGER = "1 second"
 
 
 def copying(spark: SparkSession, directory: Path) -> DataStreamWriter:
-    """Return the query that copies events, and maintains the root between its triggers."""
+    """Return the query that copies events and maintains the root between its triggers."""
     root = str(root_of(directory))
     stream = stream_of(spark, root, EVENTS, **{"kafka.group.id": "copier"})
     sink = stream.select("key", "value").writeStream.format("streamlog")
@@ -31,7 +31,7 @@ def copying(spark: SparkSession, directory: Path) -> DataStreamWriter:
 
 
 def collecting(spark: SparkSession, directory: Path) -> DataStreamWriter:
-    """Return the query that writes down what it sees of the copies and of the state."""
+    """Return the query that records what it sees of the copies and of the state."""
     root, seen = str(root_of(directory)), directory / "seen"
 
     def write_down(frame: DataFrame, batch_id: int) -> None:
@@ -49,7 +49,7 @@ def collecting(spark: SparkSession, directory: Path) -> DataStreamWriter:
 
 
 def main(directory: Path, way: str) -> None:
-    """Run both until killed, or one after the other until all is taken."""
+    """Run both until killed, or each in turn until all data is processed."""
     spark = open_session(directory / "spark")
     writers = copying(spark, directory), collecting(spark, directory)
     if way == "finish":

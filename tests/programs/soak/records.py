@@ -1,4 +1,4 @@
-"""What the producers of the soak write: told by a name alone, so that anybody can say it again.
+"""The records that the soak's producers write: a function of the append's name.
 
 events   name 3.17.204 (producer, life, number), row 2 of 7   →   value "3.17.204 2/7 ....."
 state    the same name                                       →   keys of producer 3, some null
@@ -9,9 +9,10 @@ from typing import Final, NamedTuple
 
 from streamlog.records.record import Record
 
-EVENTS: Final = "events"  # deleted by size, read by the query that copies
-COPIES: Final = "copies"  # what that query writes, deleted by size, read by the one that collects
-STATE: Final = "state"  # compacted, read by the one that collects
+EVENTS: Final = "events"  # deleted by size, read by the copying query
+# Written by the copying query, deleted by size, read by the collecting one.
+COPIES: Final = "copies"
+STATE: Final = "state"  # compacted, read by the collecting query
 PARTITIONS: Final = 2
 KEYS: Final = 200  # of a producer in a partition
 MAX_ROWS: Final = 20
@@ -31,12 +32,12 @@ class Name(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Name":
-        """Return the name that `str` made."""
+        """Parse a name that `str` has made."""
         return cls(*map(int, text.split(".")))
 
 
 def records_of(topic: str, name: Name) -> list[Record]:
-    """Return the records of an append; asked again, the same."""
+    """Return the records of an append; deterministic."""
     random = Random(f"{topic} {name}")
     count = random.randrange(1, MAX_ROWS + 1)
     values = [f"{name} {row}/{count} ".ljust(VALUE_SIZE, ".").encode() for row in range(count)]

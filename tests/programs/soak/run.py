@@ -1,6 +1,6 @@
-"""One run of the soak: start everything, kill at random, stop, let it catch up, check.
+"""One run of the soak: start all processes, kill at random, stop, catch up, check.
 
-Kills come in real time, so a seed repeats the plan of a run, not the run.
+Kills happen in real time, so a seed repeats the plan of a run, not the run itself.
 """
 
 import contextlib
@@ -29,13 +29,13 @@ REPOSITORY: Final = Path(__file__).resolve().parents[3]
 PRODUCERS: Final = 2
 MAINTAINERS: Final = 2
 MEAN_LIFE_S: Final = 4.0  # of a plain process
-SPARK_LIVES_S: Final = (15.0, 60.0)  # from when it works
+SPARK_LIVES_S: Final = (15.0, 60.0)  # after it has started to work
 PATIENCE_S: Final = 600
 SEGMENT: Final = 64 << 10
 RETAINED: Final = 256 << 10
 DELAY_MS: Final = 1000
-# What ends Spark now and then and is nothing of ours: it serializes a plan whose collections are
-# filled by another of its threads; on a busy machine a worker takes longer to start than it waits.
+# Failures of Spark itself that occur now and then: it serializes a plan while another of its
+# threads fills the plan's collections; on a busy machine, a worker starts later than its timeout.
 SPARKS_OWN: Final = (
     "scala.collection.generic.DefaultSerializationProxy",
     "Python worker failed to connect back",
@@ -60,19 +60,19 @@ SERVER: Final = {
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """What a run went through.
+    """The counts of a run.
 
     Attributes:
-        seed: What chance was made of.
-        records: Those that the collecting query saw.
-        kills: Processes that were killed.
-        recoveries: Producers, and Spark, that were killed and got on in their next life.
-        compactions: Rounds that came to their end.
-        deletions: Runs of segments that retention took out.
-        peak_disk: The most bytes of logs.
-        final_disk: Those in the end.
-        complaints: Errors that maintenance met and went on after.
-        spark_failures: Times that Spark ended by a failure of its own.
+        seed: The seed of all random choices.
+        records: Records that the collecting query saw.
+        kills: Killed processes.
+        recoveries: Kills after which the next life of a producer or of Spark made progress.
+        compactions: Completed rounds.
+        deletions: Deletions of segments by retention.
+        peak_disk: The maximum bytes of logs.
+        final_disk: The bytes of logs at the end.
+        complaints: Errors that maintenance met and recovered from.
+        spark_failures: Ends of Spark by a failure of its own.
     """
 
     seed: int
@@ -88,12 +88,12 @@ class Report:
 
 
 def bounds() -> tuple[int, int]:
-    """Return how many bytes of logs there may be: while it runs, and in the end.
+    """Return the maximum bytes of logs: while the soak runs, and at the end.
 
-    In the end, of a partition that is deleted by size what is retained and one segment, as whole
-    ones go; of the compacted one what is live, its dirty share, and the active segment. While it
-    runs readers may hold what the cap allows, and what was replaced or deleted waits for its
-    removal: as much once more.
+    At the end, a partition deleted by size may have its retained size and one segment, because
+    deletion removes whole segments; the compacted one its live records, its dirty share and the
+    active segment. During the run, readers may hold back as much as the cap allows, and replaced or
+    deleted files wait for their removal, so the limit doubles.
     """
     deleted = 2 * PARTITIONS * (RETAINED + 2 * SEGMENT)
     compacted = PARTITIONS * (int(live_size(PRODUCERS * KEYS) / (1 - RATIO)) + 2 * SEGMENT)
@@ -103,32 +103,32 @@ def bounds() -> tuple[int, int]:
 
 @dataclass(slots=True)
 class Watched:
-    """What is to be seen only while it runs."""
+    """Observations that are possible only during the run."""
 
     peak: int = 0
     deeds: set[Deed] = field(default_factory=set)
 
     def look(self, root: Path) -> None:
-        """Look at the disk and at the book, which forgets its older half in time."""
+        """Record disk usage, and maintenance records before the older half is discarded."""
         self.peak = max(self.peak, logs_size(root))
         self.deeds.update(read_deeds(LocalFileSystem(), str(root)))
 
 
 class Queries:
-    """The Spark process, and its group: workers outlive their JVM for a moment.
+    """The Spark process and its group: workers outlive their JVM for a moment.
 
     Attributes:
-        failures: How often it ended by itself for a reason of Spark's own, `SPARKS_OWN`.
+        failures: How often it ended because of a failure listed in `SPARKS_OWN`.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
-        self._log_start = 0  # where what this life prints begins
+        self._log_start = 0  # where the output of this life begins
         self.failures = 0
 
     def start(self, way: str) -> None:
-        """Start it; what it prints goes to a file."""
+        """Start it with its output in a file."""
         with (self._directory / "spark.log").open("ab") as log:
             self._log_start = log.tell()
             self._process = subprocess.Popen(
@@ -141,7 +141,7 @@ class Queries:
             )
 
     def kill(self) -> None:
-        """Kill all of it; that, or a failure of Spark's own, must be what ends it."""
+        """Kill the process group; only this or a failure of Spark's own may have ended it."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -150,16 +150,16 @@ class Queries:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         if by_itself is not None:
-            self._forgive("the queries ended by themselves")
+            self._forgive("the queries ended unexpectedly")
 
     def revive(self) -> None:
-        """Start it again where it has ended by itself."""
+        """Restart it if it has ended by itself."""
         if self._process is not None and self._process.poll() is not None:
             self.kill()
             self.start("run")
 
     def finish(self) -> None:
-        """Take what is left, and end."""
+        """Process the remaining data and exit."""
         code = -1
         while code:
             self.start("finish")
@@ -191,10 +191,10 @@ class Soak:
         self._restarted: set[int] = set()  # lives of plain processes that followed a kill
 
     def run(self, seconds: float) -> Report:
-        """Do it all.
+        """Run all phases.
 
         Raises:
-            BrokenError: A promise was not kept.
+            BrokenError: A guarantee was violated.
         """
         try:
             self._prepare()
@@ -208,7 +208,10 @@ class Soak:
 
     # ---- the beginning ---------------------------------------------------------------------------
     def _prepare(self) -> None:
-        """Make the root, and wait until both queries are recorded: only then all is kept."""
+        """Create the root, and wait until both queries are recorded as readers.
+
+        Retention keeps unread records only for recorded readers.
+        """
         (self._directory / "seen").mkdir()
         with LogManager.open(self._root, create=True) as manager:
             server = self._root / ".streamlog" / "server.properties"
@@ -222,7 +225,7 @@ class Soak:
         self._wait_for(lambda: len(self._readers()) == 2, meanwhile=self._produce_one)
 
     def _produce_one(self) -> None:
-        """Append once to both topics: so nothing has to be compiled in a child."""
+        """Append once to both topics, so that no child has to compile kernels."""
         name = Name(0, self._new_life(), 0)
         with (
             LogManager.open(self._root, random=self._random) as manager,
@@ -233,7 +236,7 @@ class Soak:
                 acknowledged.write(f"{topic} 0 {info.base_offset} {name}\n")
 
     def _start_queries(self) -> None:
-        """Start Spark and wait until it gets on."""
+        """Start Spark and wait until it makes progress."""
         self._spark_lives += 1
         before = self._progress()
         self._queries.start("run")
@@ -256,7 +259,7 @@ class Soak:
             self._queries.revive()
             if time.monotonic() > deadline:
                 self._queries.kill()
-                raise BrokenError("the queries got nowhere")
+                raise BrokenError("the queries made no progress")
             self._watched.look(self._root)
             time.sleep(0.5)
 
@@ -276,7 +279,7 @@ class Soak:
         return self._children.fork(work)
 
     def _work(self, seconds: float) -> None:
-        """Kill one after the other, and start it again."""
+        """Kill one process after another, and restart it."""
         roles = [("producer", number) for number in range(PRODUCERS)]
         roles += [("maintainer", number) for number in range(MAINTAINERS)]
         roles += [("tail", 0)]
@@ -305,9 +308,9 @@ class Soak:
 
     # ---- the end ---------------------------------------------------------------------------------
     def _finish(self) -> None:
-        """Let the queries catch up, and maintain until nothing is left to do.
+        """Let the queries catch up, and run maintenance until nothing is left to do.
 
-        What a batch has read is recorded as finished when Spark begins the next one.
+        A batch is recorded as finished when Spark begins the next one.
         """
         self._queries.finish()
         self._produce_one()
@@ -322,7 +325,7 @@ class Soak:
             time.sleep(1.1 * DELAY_MS / 1000)
             report = maintenance.run()
         if report.errors:
-            raise BrokenError(f"maintenance ends with {report.errors[0]}")
+            raise BrokenError(f"maintenance failed: {report.errors[0]}")
 
     def _report(self) -> Report:
         running, final = bounds()

@@ -1,4 +1,4 @@
-"""The soak, in its short form."""
+"""The soak in its short form."""
 
 from pathlib import Path
 
@@ -8,10 +8,10 @@ from tests.programs.soak.run import Soak
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-SECONDS = 60  # and the starts of Spark
+SECONDS = 60  # plus the starts of Spark
 
 
-def test_everything_at_once_is_killed_for_a_while_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_nothing_is_lost_when_all_processes_are_killed_for_a_while(tmp_path: Path) -> None:
     report = Soak(tmp_path, seed=7).run(SECONDS)
     assert report.records > 1000
     assert min(report.kills, report.recoveries, report.compactions, report.deletions) > 0

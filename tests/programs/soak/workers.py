@@ -1,7 +1,7 @@
-"""The plain processes of the soak: producers, maintainers, and a reader that no one waits for.
+"""The plain processes of the soak: producers, maintainers, and a reader that delays no deletion.
 
-Each works until it is killed or, where a file `stop` appears, until it has done its last. What a
-producer has acknowledged stands in a file: one line an append, written by one `write`.
+Each works until it is killed, or until a file `stop` appears and it has finished its work. A
+producer records its acknowledged appends in a file, one line per append, each by one `write`.
 """
 
 import json
@@ -19,7 +19,7 @@ PAUSE_S: Final = 0.04  # of a producer, between two appends, on average
 
 
 class Acknowledged(NamedTuple):
-    """An append that its producer knows to stand."""
+    """An append that was acknowledged to its producer."""
 
     topic: str
     partition: int
@@ -28,12 +28,11 @@ class Acknowledged(NamedTuple):
 
 
 def root_of(directory: Path) -> Path:
-    """Return the log root of a run."""
     return directory / "root"
 
 
 def must_stop(directory: Path) -> bool:
-    """Tell whether the run is over."""
+    """Return whether the run is over."""
     return (directory / "stop").exists()
 
 
@@ -65,7 +64,7 @@ def acknowledged_by(directory: Path, producer: int) -> list[Acknowledged]:
 
 # ---- maintainers ---------------------------------------------------------------------------------
 def maintain(directory: Path, maintainer: int, life: int, seed: int) -> None:
-    """Do what is due, with budgets that end in the middle, until killed; note what went wrong."""
+    """Run due work with budgets that interrupt it, until killed; record errors."""
     random = Random(f"{seed} maintainer {maintainer} {life}")
     with (directory / f"errors-{maintainer}").open("ab", buffering=0) as errors:
         runner = Maintenance(root_of(directory), random=random)
@@ -78,7 +77,7 @@ def maintain(directory: Path, maintainer: int, life: int, seed: int) -> None:
 
 # ---- a reader that no one waits for --------------------------------------------------------------
 def tail(directory: Path) -> None:
-    """Read the compacted topic as it grows and shrinks, and leave each key's last value behind."""
+    """Read the compacted topic while it grows and shrinks; write out each key's last value."""
     logs = [LogReader.open(root_of(directory) / f"{STATE}-{each}") for each in range(PARTITIONS)]
     at = [log.log_start_offset for log in logs]
     last: list[dict[str, str | None]] = [{} for _ in logs]
@@ -95,7 +94,7 @@ def tail(directory: Path) -> None:
 
 
 def _take(log: LogReader, offset: int, last: dict[str, str | None]) -> int:
-    """Take one read in; return where the next one begins."""
+    """Apply one read; return the offset of the next one."""
     info = log.read(offset)
     for record in info.records():
         if record.offset < offset:
