@@ -50,6 +50,7 @@ from streamlog.partition.locks import (
     refuse_live_broker,
     write_state,
 )
+from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.partition_metadata import read_topic_id
 from streamlog.root.meta_properties import META_PROPERTIES, MetaProperties, read_meta_properties
 from streamlog.root.planted import refuse_planted
@@ -69,7 +70,7 @@ __all__ = ["FromKafka"]
 
 # Of no boot, so nothing of it is believed; and whatever tail a killed broker left, readers may
 # have seen another one.
-_OF_NO_BOOT: Final = SharedState("", 0, 0, 0, 0, 0, 0, 0, StateFlag.EPOCH_DUE)
+_OF_NO_BOOT: Final = SharedState("", 0, LogOffsets(), 0, 0, 0, StateFlag.EPOCH_DUE)
 
 _logger = logging.getLogger(__name__)
 

@@ -36,6 +36,7 @@ from streamlog.partition import checkpoints, locks
 from streamlog.partition.epochs import LEADER_EPOCH_CHECKPOINT
 from streamlog.partition.local_log import LocalLog
 from streamlog.partition.locks import SharedState, StateFlag
+from streamlog.partition.log_offsets import LogOffsets
 from streamlog.root.partition_log import PartitionLog
 from streamlog.root.planted import refuse_planted
 from streamlog.root.roots import is_our_root, read_server_config, state_path
@@ -412,11 +413,9 @@ class _Partition:
         return SharedState(
             boot_id=fs.boot_id(),
             generation=0,
-            log_start_offset=0,
-            log_end_offset=last_base,
+            offsets=LogOffsets.of_one_replica(0, last_base, last_base),
             active_base_offset=last_base,
             active_size=0,
-            recovery_point=last_base,
             last_flush_ms=now_ms,
             flags=StateFlag.DIRTY,
         )

@@ -23,6 +23,7 @@ from streamlog.fs.api import FileKind, FileSystem
 from streamlog.partition import deletion, leftovers
 from streamlog.partition.epochs import LeaderEpochCache
 from streamlog.partition.locks import SharedState, StateFlag
+from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.maintenance_lock import is_being_maintained
 from streamlog.partition.partition_metadata import PARTITION_METADATA
 from streamlog.partition.producers import ProducerStateManager
@@ -49,9 +50,7 @@ class LoadedLog(NamedTuple):
     """A partition as it was found."""
 
     segments: Segments
-    log_start_offset: int
-    log_end_offset: int
-    recovery_point: int
+    offsets: LogOffsets
     epochs: LeaderEpochCache
     tail_was_cut: bool
 
@@ -92,9 +91,7 @@ def adopt(directory: PartitionDirectory, state: SharedState, known: Segments) ->
     close_replaced(known, segments)
     return LoadedLog(
         segments=segments,
-        log_start_offset=state.log_start_offset,
-        log_end_offset=state.log_end_offset,
-        recovery_point=state.recovery_point,
+        offsets=state.offsets,
         epochs=LeaderEpochCache.load(fs, path),
         tail_was_cut=False,
     )
@@ -181,13 +178,11 @@ def recover(
     if not opened or opened[-1].next_offset() < log_start_offset:
         opened = [_start_anew(directory, opened, log_start_offset, now_ms)]
     segments = Segments(opened)
-    log_end = segments.active.next_offset()
+    start, end = max(log_start_offset, segments[0].base_offset), segments.active.next_offset()
     epochs.truncate_from_start(log_start_offset)
     return LoadedLog(
         segments=segments,
-        log_start_offset=max(log_start_offset, segments[0].base_offset),
-        log_end_offset=log_end,
-        recovery_point=min(durable_offset or 0, log_end),
+        offsets=LogOffsets.of_one_replica(start, end, min(durable_offset or 0, end)),
         epochs=epochs,
         tail_was_cut=scan.tail_was_cut,
     )

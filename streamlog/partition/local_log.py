@@ -20,6 +20,7 @@ from streamlog.partition import deletion, loader
 from streamlog.partition.append import check_follows
 from streamlog.partition.epochs import LeaderEpochCache
 from streamlog.partition.locks import SharedState, StateFlag
+from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.producer_snapshot import remove_snapshots_above, remove_stale_snapshots
 from streamlog.partition.producers import ProducerStateManager, within
 from streamlog.partition.segments import Segments
@@ -46,9 +47,7 @@ class LocalLog:
 
     Attributes:
         segments: An immutable list; changes put a new one in its place.
-        log_start_offset: The first offset that may be read.
-        log_end_offset: The offset the next record gets.
-        recovery_point: Everything below it is synced.
+        offsets: Log start, high watermark, log end and recovery point; replaced as one.
         last_flush_ms: When that was.
         epochs: Which leader epoch starts where.
         producers: What the idempotent producers did; None until somebody asks.
@@ -71,7 +70,7 @@ class LocalLog:
         self._producer_expiration_ms = producer_expiration_ms
         self.config, self.rules = config, TopicRules.of(config)
         self.segments = Segments()
-        self.log_start_offset = self.log_end_offset = self.recovery_point = 0
+        self.offsets = LogOffsets()
         self.last_flush_ms = 0
         self.epochs = LeaderEpochCache()
         self.producers: ProducerStateManager | None = None
@@ -88,7 +87,7 @@ class LocalLog:
     @property
     def unflushed(self) -> int:
         """How many offsets are not synced."""
-        return self.log_end_offset - self.recovery_point
+        return self.offsets.end - self.offsets.recovery_point
 
     def configure(self, config: LogConfig) -> None:
         """Put other settings in force."""
@@ -147,27 +146,25 @@ class LocalLog:
             loader.close_replaced(self.segments, loaded.segments)
         self.producers = None
         self.segments, self.epochs = loaded.segments, loaded.epochs
-        self.log_start_offset = loaded.log_start_offset
-        self.log_end_offset = loaded.log_end_offset
-        self.recovery_point = loaded.recovery_point
+        self.offsets = loaded.offsets
         self.last_flush_ms = now_ms if mine is None else mine.last_flush_ms
         self._draw_jitter()
         if not is_adopted:
             self._after_recovery(mine)
             has_rebooted = mine is None and (state is not None or durable_offset is not None)
             # An epoch that is known was written before the first of its records: all may be lost.
-            had_records = self.log_end_offset > 0 or self.epochs.latest_epoch is not None
+            had_records = self.offsets.end > 0 or self.epochs.latest_epoch is not None
             may_be_lost = has_rebooted and had_records
             self.is_epoch_due = may_be_lost or loaded.tail_was_cut
             if not self.is_epoch_due:
-                self._truncate_epochs(self.log_end_offset + 1)  # one may start right there
+                self._truncate_epochs(self.offsets.end + 1)  # one may start right there
         return is_adopted
 
     def _after_recovery(self, mine: SharedState | None) -> None:
         self._remove_stale_snapshots()
         if mine is not None and mine.flags & StateFlag.DISTRUSTED:
             # An fsync failed, or nobody knows: what the cache holds may never reach the disk.
-            synced = max(self.recovery_point, mine.recovery_point)
+            synced = max(self.offsets.recovery_point, mine.offsets.recovery_point)
             for segment in self.segments.starting_at(synced):
                 segment.copy_afresh()
 
@@ -178,8 +175,8 @@ class LocalLog:
         Decisions bring some offsets back, with the bytes and the epoch they had: apply them first.
         """
         highest = self.leader_epoch  # its batches may be lost, all of them
-        self.epochs.truncate_from_end(self.log_end_offset)
-        self.epochs.assign(highest + 1, self.log_end_offset)
+        self.epochs.truncate_from_end(self.offsets.end)
+        self.epochs.assign(highest + 1, self.offsets.end)
         self.epochs.store(self._fs, self._path)
         self.is_epoch_due = False
 
@@ -202,13 +199,13 @@ class LocalLog:
         max_wait_ms = self.config.effective_segment_ms - self._jitter_ms
         reason = active.roll_reason(outline, now_ms=now_ms, max_wait_ms=max_wait_ms)
         if reason is not None:
-            self.roll(max(outline.base_offset, self.log_end_offset), now_ms)
+            self.roll(max(outline.base_offset, self.offsets.end), now_ms)
         latest = self.epochs.latest_epoch
         if latest is None or outline.highest_epoch > latest:
             self.epochs.assign_from(table)
             self.epochs.store(self._fs, self._path)
         self._write(buffer, table)
-        self.log_end_offset = outline.last_offset + 1
+        self._set_end(outline.last_offset + 1)
         if self.producers is not None:
             self._update_producers(self.producers, buffer, table)
 
@@ -220,14 +217,14 @@ class LocalLog:
             self.producers = None
             try:
                 stands: object = active.cut_torn_tail()
-                self.log_end_offset = active.next_offset()
+                self._set_end(active.next_offset())
             except StreamLogError as second:  # nobody knows what stands, recovery finds out
                 self.needs_recovery, stands = True, f"an unknown number of ({second})"
             raise UnknownOutcomeError(
                 f"the disk refused an append after {stands} whole batches",
                 path=active.path,
                 position=active.size,
-                offset=self.log_end_offset,
+                offset=self.offsets.end,
                 got=str(error),
                 hint="make room on the disk, then see where the log ends and append the rest",
             ) from error
@@ -249,16 +246,20 @@ class LocalLog:
             raise UnknownOutcomeError(
                 "a transaction's marker was appended, but the transaction index refused it",
                 path=active.path,
-                offset=self.log_end_offset,
+                offset=self.offsets.end,
                 got=str(error),
                 hint="make room on the disk; the next append rebuilds the index from the log",
             ) from error
-        producers.on_high_watermark(self.log_end_offset)
+        producers.on_high_watermark(self.offsets.high_watermark)
+
+    def _set_end(self, end: int) -> None:
+        start, _, _, recovery_point = self.offsets
+        self.offsets = LogOffsets.of_one_replica(start, end, recovery_point)
 
     def check_follows(self, table: BatchTable) -> None:
         """Raise where batches do not go on from the log's end; see `append.check_follows`."""
-        epoch = self.epochs.epoch_for_offset(self.log_end_offset) or 0
-        check_follows(table, path=self._path, log_end_offset=self.log_end_offset, epoch=epoch)
+        epoch = self.epochs.epoch_for_offset(self.offsets.end) or 0
+        check_follows(table, path=self._path, log_end_offset=self.offsets.end, epoch=epoch)
 
     # ---- roll, sync, truncate ------------------------------------------------------------------
     def roll(self, base_offset: int, now_ms: int) -> None:
@@ -297,10 +298,11 @@ class LocalLog:
         self._sync(now_ms)
 
     def _sync(self, now_ms: int, *, leave_names: bool = False) -> None:
-        segments = self.segments.starting_at(self.recovery_point)
+        segments = self.segments.starting_at(self.offsets.recovery_point)
         self._sync_records(segments, leave_names=leave_names)
         # Not the log end, which lies above the last batch where the log was cut before its start.
-        self.recovery_point = self.segments.active.next_offset()
+        recovery_point = self.segments.active.next_offset()
+        self.offsets = self.offsets._replace(recovery_point=recovery_point)
         self.last_flush_ms = now_ms
 
     def _sync_records(self, segments: Iterable[Segment], *, leave_names: bool = False) -> None:
@@ -313,7 +315,7 @@ class LocalLog:
             raise PoisonedError(
                 "an fsync failed: what was appended since the last one may be lost",
                 path=self._path,
-                offset=self.recovery_point,
+                offset=self.offsets.recovery_point,
                 got=str(error),
                 hint="mend the disk, then open the partition anew",
             ) from error
@@ -368,14 +370,14 @@ class LocalLog:
             kept.active.truncate_to(offset)
             self.segments = kept
             self._sync_records([kept.active])
-        self.log_start_offset = min(self.log_start_offset, offset)
+        start = min(self.offsets.start, offset)
         # What the next opening finds: a log end above its last batch is gone after a crash, and a
         # commit that was decided there could never be applied.
-        end = max(self.segments.active.next_offset(), self.log_start_offset)
+        end = max(self.segments.active.next_offset(), start)
         remove_snapshots_above(self._fs, self._path, end)
         self._fs.sync_directory(self._path)
-        self.recovery_point = min(self.recovery_point, self.segments.active.next_offset())
-        self.log_end_offset = end
+        recovery_point = min(self.offsets.recovery_point, self.segments.active.next_offset())
+        self.offsets = LogOffsets.of_one_replica(start, end, recovery_point)
         self.truncate_epochs()
         if self.epochs.latest_epoch is None and not self.segments.active.is_empty:
             # What is left of the time before the log start has an epoch; none may be below it.
@@ -384,7 +386,7 @@ class LocalLog:
 
     def raise_log_start(self, offset: int) -> None:
         """Let the log begin at `offset`, once that is durable; its segments stay for now."""
-        self.log_start_offset = offset
+        self.offsets = self.offsets._replace(start=offset)
         self.epochs.truncate_from_start(offset)
         self.epochs.store(self._fs, self._path)
         if self.producers is not None:
@@ -425,7 +427,7 @@ class LocalLog:
 
     def truncate_epochs(self) -> None:
         """Forget the epochs that start at or above the log end."""
-        self._truncate_epochs(self.log_end_offset)
+        self._truncate_epochs(self.offsets.end)
 
     def _truncate_epochs(self, end_offset: int) -> None:
         self.epochs.truncate_from_end(end_offset)
@@ -439,12 +441,12 @@ class LocalLog:
                 self._fs,
                 self._path,
                 segments=self.segments,
-                log_start_offset=self.log_start_offset,
-                log_end_offset=self.log_end_offset,
+                log_start_offset=self.offsets.start,
+                log_end_offset=self.offsets.end,
                 now_ms=now_ms,
                 expiration_ms=self._producer_expiration_ms,
             )
-            producers.on_high_watermark(self.log_end_offset)
+            producers.on_high_watermark(self.offsets.high_watermark)
             self.producers = producers
         return producers
 
@@ -463,8 +465,8 @@ class LocalLog:
             self._fs,
             self._path,
             base_offsets=self.segments.base_offsets,
-            log_start_offset=self.log_start_offset,
-            log_end_offset=self.log_end_offset,
+            log_start_offset=self.offsets.start,
+            log_end_offset=self.offsets.end,
         )
 
     def close(self) -> None:

@@ -38,6 +38,7 @@ from streamlog.clock import Clock
 from streamlog.errors import UnavailableError
 from streamlog.fs.api import FileLock, FileSystem
 from streamlog.fs.names import fitting_name
+from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.waiting import wait_for_lock
 from streamlog.topic import TopicPartition
 
@@ -87,11 +88,9 @@ class SharedState(NamedTuple):
 
     boot_id: str
     generation: int
-    log_start_offset: int
-    log_end_offset: int
+    offsets: LogOffsets
     active_base_offset: int
     active_size: int
-    recovery_point: int
     last_flush_ms: int
     flags: int
 
@@ -152,14 +151,34 @@ def decode_state(data: bytes) -> SharedState | None:
     flags, mark, crc = _PREFIX.unpack_from(data)
     if mark != _MARK or crc != crc32c(data[_PREFIX.size :]):
         return None
-    boot_id, *numbers = _BODY.unpack_from(data, _PREFIX.size)
-    fields = (boot_id.decode("latin-1").rstrip("\0"), *numbers, flags & _KNOWN_FLAGS)
-    return SharedState._make(fields)
+    boot_id, generation, start, end, base, size, recovery_point, last_flush_ms = _BODY.unpack_from(
+        data, _PREFIX.size
+    )
+    return SharedState(
+        boot_id.decode("latin-1").rstrip("\0"),
+        generation,
+        LogOffsets.of_one_replica(start, end, recovery_point),
+        base,
+        size,
+        last_flush_ms,
+        flags & _KNOWN_FLAGS,
+    )
 
 
 def encode_state(state: SharedState) -> bytes:
     """Return `state` as the lock file holds it."""
-    body = _BODY.pack(state.boot_id.encode("latin-1")[:36], *state[1:-1])
+    boot_id, generation, offsets, base, size, last_flush_ms, _ = state
+    start, _, end, recovery_point = offsets
+    body = _BODY.pack(
+        boot_id.encode("latin-1")[:36],
+        generation,
+        start,
+        end,
+        base,
+        size,
+        recovery_point,
+        last_flush_ms,
+    )
     return _PREFIX.pack(state.flags, _MARK, crc32c(body)) + body
 
 

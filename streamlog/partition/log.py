@@ -28,7 +28,7 @@ from streamlog.partition.append import AppendInfo, OffsetAndTimestamp, whole_bat
 from streamlog.partition.iteration import IterableLog
 from streamlog.partition.local_log import LocalLog
 from streamlog.partition.log_facts import LogFacts
-from streamlog.partition.read import Bounds, FetchInfo, fetch
+from streamlog.partition.read import FetchInfo, Slice, fetch, locate
 from streamlog.partition.root_marks import RootMarks
 from streamlog.partition.session import WriterSession
 from streamlog.partition.time_search import offset_for_timestamp
@@ -249,7 +249,7 @@ class Log(LogFacts, IterableLog):
             now_ms, rules = self._clock.now_ms(), self._log.rules
             ready = validate_append(
                 batches,
-                base_offset=self._log.log_end_offset,
+                base_offset=self._log.offsets.end,
                 leader_epoch=self._log.leader_epoch,
                 rules=rules,
                 now_ms=now_ms,
@@ -313,7 +313,7 @@ class Log(LogFacts, IterableLog):
         """Close the active segment, start a new one at the log end, return its base offset."""
         with self._session.guard(), self._session.writing:
             with self._session.changing:
-                self._log.roll(self._log.log_end_offset, self._clock.now_ms())
+                self._log.roll(self._log.offsets.end, self._clock.now_ms())
             return self._log.segments.active.base_offset
 
     # ---- flush -------------------------------------------------------------------------------
@@ -375,17 +375,40 @@ class Log(LogFacts, IterableLog):
 
     def _fetch(self, offset: int, max_bytes: int, isolation: IsolationLevel) -> FetchInfo:
         committed = isolation is IsolationLevel.READ_COMMITTED
-        end, high = self.log_end_offset, self.high_watermark
-        stable = self.last_stable_offset if committed else end
+        offsets = self._log.offsets
+        stable = self.last_stable_offset if committed else offsets.high_watermark
         return fetch(
             self._log.segments,
             offset,
-            bounds=Bounds(self.log_start_offset, end, high, stable),
-            upper=stable if committed else high,
+            offsets=offsets,
+            last_stable_offset=stable,
+            upper=stable,
             max_bytes=max_bytes,
             is_committed=committed,
             max_decompressed=self.config.readable_decompressed_bytes,
         )
+
+    def locate(
+        self,
+        offset: int,
+        max_bytes: int = 1 << 20,
+        *,
+        isolation: str | IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> Slice | None:
+        """Find the bytes that `read` would return, without reading them; see `read.locate`.
+
+        Aborted transactions are in it; the consumer leaves them out.
+
+        Raises:
+            OffsetOutOfRangeError: Below the log start or above the log end.
+        """
+        self._session.check_open()
+        is_committed = IsolationLevel.of(isolation) is IsolationLevel.READ_COMMITTED
+        if offset >= self.log_end_offset:
+            self._learn()
+        segments, offsets = self._log.segments, self._log.offsets
+        upper = self.last_stable_offset if is_committed else offsets.high_watermark
+        return locate(segments, offset, offsets=offsets, upper=upper, max_bytes=max_bytes)
 
     def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:
         """Return the first record whose timestamp is at least `timestamp`, None where none is.
@@ -424,7 +447,7 @@ class Log(LogFacts, IterableLog):
         with self._changing() as files:
             now_ms = self._clock.now_ms()
             if files.segments.active.base_offset < end_offset:
-                files.roll(files.log_end_offset, now_ms)
+                files.roll(files.offsets.end, now_ms)
             self._session.raise_log_start(end_offset)
             files.drop_below(end_offset, now_ms)
 

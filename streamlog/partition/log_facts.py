@@ -6,6 +6,7 @@ from streamlog.clock import Clock
 from streamlog.config.log_config import LogConfig
 from streamlog.partition.epochs import LeaderEpochCache
 from streamlog.partition.local_log import LocalLog
+from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.producer_state import ProducerState
 from streamlog.partition.segments import Segments
 
@@ -24,32 +25,35 @@ class LogFacts:
         return self._log.config
 
     @property
+    def offsets(self) -> LogOffsets:
+        """Log start, high watermark, log end and recovery point, taken together."""
+        return self._log.offsets
+
+    @property
     def log_start_offset(self) -> int:
         """The first offset that may be read."""
-        return self._log.log_start_offset
+        return self._log.offsets.start
 
     @property
     def log_end_offset(self) -> int:
         """The offset the next record gets, as this handle knows it."""
-        return self._log.log_end_offset
+        return self._log.offsets.end
 
     @property
     def high_watermark(self) -> int:
         """Up to where records are committed; the log end while a topic has one replica."""
-        return self._log.log_end_offset
+        return self._log.offsets.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
         """Below it no transaction is open."""
         unstable = self._log.producer_state(self._clock.now_ms()).first_unstable_offset
-        if unstable is None:
-            return self.high_watermark
-        return max(self.log_start_offset, min(unstable, self.high_watermark))
+        return self._log.offsets.stable(unstable)
 
     @property
     def recovery_point(self) -> int:
         """Everything below it is synced."""
-        return self._log.recovery_point
+        return self._log.offsets.recovery_point
 
     @property
     def leader_epoch(self) -> int:

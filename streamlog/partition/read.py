@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from streamlog.binary.arrays import as_source
 from streamlog.config.log_config import DEFAULT_MAX_DECOMPRESSED_BYTES
 from streamlog.errors import CorruptRecordError, OffsetOutOfRangeError
+from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.segments import Segments
 from streamlog.records.batch import (
     BatchTable,
@@ -36,10 +37,11 @@ from streamlog.segment.txn_index import AbortedTxn
 
 __all__ = [
     "READ_BEYOND",
-    "Bounds",
     "FetchInfo",
+    "Slice",
     "aborted_between",
     "fetch",
+    "locate",
     "size_between",
     "split",
 ]
@@ -48,13 +50,21 @@ _OFFSET: Final = struct.Struct(">q")  # a batch begins with its offset
 READ_BEYOND: Final = _OFFSET.size  # bytes read behind those asked for: what comes next is looked at
 
 
-class Bounds(NamedTuple):
-    """The offsets a log had at one moment, taken together."""
+class Slice(NamedTuple):
+    """Batches as they lie in one segment file; enough to send them, or for another process.
 
-    log_start_offset: int
-    log_end_offset: int
-    high_watermark: int
-    last_stable_offset: int
+    The bytes at this place never change while the file has its name: appends go after them, and
+    compaction replaces the whole file.
+
+    Attributes:
+        file: The path of the segment's `.log` file.
+        position: Where the first batch begins.
+        size: Bytes; the last batch may be cut off.
+    """
+
+    file: str
+    position: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +78,8 @@ class FetchInfo:
         next_offset: Where to read on: behind the last batch; where there was none below the bound,
             the bound, for compaction may have left nothing up to there.
         end_offset: Records at or above it were not asked for (a batch may hold some).
-        bounds: Log start, log end, high watermark and last stable offset.
+        offsets: Those of the log.
+        last_stable_offset: Where `read_committed` ended.
         path: The segment file the batches came from, empty when there were none.
         position: Where in that file `buffer` starts.
         aborted: For `read_committed`: the aborted transactions that touch these batches.
@@ -82,7 +93,8 @@ class FetchInfo:
     table: BatchTable
     next_offset: int
     end_offset: int
-    bounds: Bounds
+    offsets: LogOffsets
+    last_stable_offset: int
     path: str = ""
     position: int = 0
     aborted: tuple[AbortedTxn, ...] = ()
@@ -91,22 +103,17 @@ class FetchInfo:
     @property
     def log_start_offset(self) -> int:
         """The first offset the log had."""
-        return self.bounds.log_start_offset
+        return self.offsets.start
 
     @property
     def log_end_offset(self) -> int:
         """The offset the next record was to get."""
-        return self.bounds.log_end_offset
+        return self.offsets.end
 
     @property
     def high_watermark(self) -> int:
         """Where `read_uncommitted` ended."""
-        return self.bounds.high_watermark
-
-    @property
-    def last_stable_offset(self) -> int:
-        """Where `read_committed` ended."""
-        return self.bounds.last_stable_offset
+        return self.offsets.high_watermark
 
     def batches(self) -> Iterator[RecordBatch | LegacyRecordBatch]:
         """Yield the batches, control batches and those of aborted transactions included."""
@@ -192,7 +199,8 @@ def fetch(
     segments: Segments,
     offset: int,
     *,
-    bounds: Bounds,
+    offsets: LogOffsets,
+    last_stable_offset: int,
     upper: int,
     end_offset: int = MAX_INT64,
     max_bytes: int,
@@ -206,7 +214,8 @@ def fetch(
     Args:
         segments: The log's segments at one moment.
         offset: The first offset wanted.
-        bounds: The log's offsets at that moment.
+        offsets: The log's offsets at that moment.
+        last_stable_offset: The last stable offset, for the answer.
         upper: No batch from this offset on is returned (the isolation level's bound).
         end_offset: Nor one from here on (what the caller wants).
         max_bytes: About how much to read; the first batch comes whole however large it is.
@@ -224,20 +233,11 @@ def fetch(
 
     Source: UnifiedLog.read, LocalLog.read.
     """
-    if offset < bounds.log_start_offset or offset > bounds.log_end_offset:
-        raise OffsetOutOfRangeError(
-            "offset is outside the log",
-            path=segments[0].directory if len(segments) else None,
-            got=str(offset),
-            expected=f"{bounds.log_start_offset} to {bounds.log_end_offset}",
-        )
+    _check_inside(segments, offset, offsets)
     upper = min(upper, end_offset)
     if offset < upper:
-        following = segments.starting_at(offset)
-        for segment, behind in itertools.zip_longest(following, following[1:]):
-            if segment.base_offset >= upper:
-                break
-            batches = _batches_from(segment, behind, offset, upper, max_bytes=max_bytes, into=into)
+        for place in _places(segments, offset, upper, max_bytes):
+            batches = _read(place, offset, upper, into=into)
             if batches is not None:
                 info = FetchInfo(
                     offset=offset,
@@ -245,7 +245,8 @@ def fetch(
                     table=batches.table,
                     next_offset=int(batches.table.last_offset[-1]) + 1,
                     end_offset=end_offset,
-                    bounds=bounds,
+                    offsets=offsets,
+                    last_stable_offset=last_stable_offset,
                     path=batches.path,
                     position=batches.position,
                     max_decompressed=max_decompressed,
@@ -255,10 +256,77 @@ def fetch(
         offset=offset,
         buffer=memoryview(b""),
         table=BatchTable.empty(),
-        next_offset=max(offset, min(upper, bounds.log_end_offset)) if offset < upper else offset,
+        next_offset=max(offset, min(upper, offsets.end)) if offset < upper else offset,
         end_offset=end_offset,
-        bounds=bounds,
+        offsets=offsets,
+        last_stable_offset=last_stable_offset,
     )
+
+
+def locate(
+    segments: Segments, offset: int, *, offsets: LogOffsets, upper: int, max_bytes: int
+) -> Slice | None:
+    """Find the bytes of the batches from the one that holds `offset` on, without reading them.
+
+    Args:
+        segments: The log's segments at one moment.
+        offset: The first offset wanted.
+        offsets: The log's offsets at that moment.
+        upper: No batch that begins at or above it is in the slice.
+        max_bytes: The size wanted; the first batch is whole however large it is.
+
+    Returns:
+        Where they lie; the last batch may be cut off. None where `offset` is at the bound, or
+        compaction left nothing below it.
+
+    Raises:
+        OffsetOutOfRangeError: `offset` below the log start or above the log end.
+        CorruptRecordError: A header on the way is wrong; the batches themselves are not checked.
+
+    Source: LogSegment.read, which returns a slice of a FileRecords.
+    """
+    _check_inside(segments, offset, offsets)
+    if offset >= upper:
+        return None
+    for segment, behind, found in _places(segments, offset, upper, max_bytes):
+        end = segment.size
+        if behind is None or behind.base_offset > upper:
+            last = segment.translate_offset(upper)
+            if last is not None:
+                end = last.position + (last.size if last.offset < upper else 0)
+        if end > found.position:
+            return found._replace(size=min(found.size, end - found.position))
+    return None
+
+
+def _check_inside(segments: Segments, offset: int, offsets: LogOffsets) -> None:
+    if offset < offsets.start or offset > offsets.end:
+        raise OffsetOutOfRangeError(
+            "offset is outside the log",
+            path=segments[0].directory if len(segments) else None,
+            got=str(offset),
+            expected=f"{offsets.start} to {offsets.end}",
+        )
+
+
+class _Place(NamedTuple):
+    """A slice with its segment and the next one; its size does not end at a bound yet."""
+
+    segment: Segment
+    behind: Segment | None
+    slice: Slice
+
+
+def _places(segments: Segments, offset: int, upper: int, max_bytes: int) -> Iterator[_Place]:
+    """Yield where each segment below `upper` has batches from `offset` on."""
+    following = segments.starting_at(offset)
+    for segment, behind in itertools.zip_longest(following, following[1:]):
+        if segment.base_offset >= upper:
+            return
+        start = segment.translate_offset(offset, is_whole=True)
+        if start is not None:
+            size = max(max_bytes, start.size)
+            yield _Place(segment, behind, Slice(segment.path, start.position, size))
 
 
 def _without_aborted(
@@ -299,34 +367,25 @@ class _Batches(NamedTuple):
     table: BatchTable
 
 
-def _batches_from(
-    segment: Segment,
-    behind: Segment | None,
-    offset: int,
-    upper: int,
-    *,
-    max_bytes: int,
-    into: NDArray[np.uint8] | None,
+def _read(
+    place: _Place, offset: int, upper: int, *, into: NDArray[np.uint8] | None
 ) -> _Batches | None:
-    """Return what `segment`, in front of another, has from `offset` on, checked; None: nothing."""
-    start = segment.translate_offset(offset, is_whole=True)
-    if start is None:
-        return None
-    size = max(max_bytes, start.size)
-    chunk = segment.read_checked(start.position, size, beyond=READ_BEYOND, into=into)
+    """Return the batches of a slice that begin below `upper`, checked; None for none."""
+    segment, behind, (_, position, size) = place
+    chunk = segment.read_checked(position, size, beyond=READ_BEYOND, into=into)
     read, scan = memoryview(as_source(chunk.buffer)), chunk.scan
     if scan.stop not in (ScanStop.END, ScanStop.PARTIAL) or len(scan.table) == 0:
         raise CorruptRecordError(
             f"not a record batch ({scan.stop.name.lower()})",
             path=segment.path,
-            position=start.position + scan.consumed,
+            position=position + scan.consumed,
             offset=offset,
             got=read[scan.consumed : scan.consumed + HEADER_SIZE_UP_TO_MAGIC].hex(),
             expected="the header of a batch",
         )
     wanted = scan.table.count_before(upper)
     table = scan.table.slice(0, max(wanted, 1))
-    batches = _Batches(segment.path, start.position, read, table)
+    batches = _Batches(segment.path, position, read, table)
     if chunk.sound < len(table):
         raise _bad_checksum(batches, chunk.sound)
     _check_order(batches, segment.size, behind)

@@ -31,8 +31,9 @@ from streamlog.partition.append import OffsetAndTimestamp
 from streamlog.partition.epochs import LeaderEpochCache
 from streamlog.partition.iteration import IterableLog
 from streamlog.partition.leftovers import LogFile, live_logs
+from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.producers import ProducerStateManager
-from streamlog.partition.read import Bounds, FetchInfo, fetch, size_between, split
+from streamlog.partition.read import FetchInfo, Slice, fetch, locate, size_between, split
 from streamlog.partition.scope import one_thread_at_a_time
 from streamlog.partition.segments import Segments
 from streamlog.partition.time_search import max_timestamp, offset_for_timestamp
@@ -131,29 +132,34 @@ class LogReader(IterableLog):
 
     # ---- what it knows -----------------------------------------------------------------------
     @property
+    def offsets(self) -> LogOffsets:
+        """Log start, high watermark and log end, taken together; no recovery point is known."""
+        first = self._segments[0].base_offset if len(self._segments) else 0
+        start = max(self._checkpointed_start, first)
+        end = max(self._sound_end_offset, self._synced_end_offset, start)
+        return LogOffsets.of_one_replica(start, end)
+
+    @property
     def log_start_offset(self) -> int:
         """The first offset that may be read."""
-        first = self._segments[0].base_offset if len(self._segments) else 0
-        return max(self._checkpointed_start, first)
+        return self.offsets.start
 
     @property
     def log_end_offset(self) -> int:
-        """The offset behind the last whole batch, or behind records that were synced there."""
-        return max(self._sound_end_offset, self._synced_end_offset, self.log_start_offset)
+        """The offset after the last whole batch, or after records that were synced there."""
+        return self.offsets.end
 
     @property
     def high_watermark(self) -> int:
-        """Up to where records are committed; the log end while a topic has one replica."""
-        return self.log_end_offset
+        """Up to where records are committed."""
+        return self.offsets.high_watermark
 
     @property
     @one_thread_at_a_time
     def last_stable_offset(self) -> int:
         """Below it no transaction is open."""
         unstable = self._asked(self._transactions).first_unstable_offset
-        if unstable is None:
-            return self.high_watermark
-        return max(self.log_start_offset, min(unstable, self.high_watermark))
+        return self.offsets.stable(unstable)
 
     @property
     @one_thread_at_a_time
@@ -382,13 +388,16 @@ class LogReader(IterableLog):
 
         def fetch_now() -> FetchInfo:
             knows_stable = end_is_stable or not committed
-            stable = self.high_watermark if knows_stable else self.last_stable_offset
+            stable = None if knows_stable else self.last_stable_offset
             unindexed = unindexed_aborts if knows_stable else self.unindexed_aborts
-            bounds = Bounds(self.log_start_offset, self.log_end_offset, self.high_watermark, stable)
+            offsets = self.offsets
+            if stable is None:
+                stable = offsets.high_watermark
             return fetch(
                 self._segments,
                 offset,
-                bounds=bounds,
+                offsets=offsets,
+                last_stable_offset=stable,
                 upper=min(stable, self._sound_end_offset),
                 end_offset=end_offset,
                 max_bytes=max_bytes,
@@ -401,6 +410,38 @@ class LogReader(IterableLog):
         if (info.table.attributes & COMPRESSION_MASK).any():
             return replace(info, max_decompressed=self.max_decompressed_bytes)
         return info
+
+    @one_thread_at_a_time
+    def locate(
+        self,
+        offset: int,
+        max_bytes: int = 1 << 20,
+        *,
+        isolation: str | IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> Slice | None:
+        """Find the bytes that `read` would return, without reading them; see `read.locate`.
+
+        Aborted transactions are in it; the consumer leaves them out.
+
+        Raises:
+            OffsetOutOfRangeError: Below the log start or above the log end.
+            CorruptRecordError: Synced records are damaged there.
+        """
+        if offset >= self._sound_end_offset:
+            self.refresh()
+        if self._sound_end_offset <= offset < self._synced_end_offset:
+            raise self._lost(offset)
+        committed = IsolationLevel.of(isolation) is IsolationLevel.READ_COMMITTED
+        upper = self.last_stable_offset if committed else self._sound_end_offset
+        return self._asked(
+            lambda: locate(
+                self._segments,
+                offset,
+                offsets=self.offsets,
+                upper=min(upper, self._sound_end_offset),
+                max_bytes=max_bytes,
+            )
+        )
 
     def _lost(self, offset: int) -> CorruptRecordError:
         active = self._segments.active

@@ -173,7 +173,7 @@ class WriterSession:
         self._lock.let_go()
         if error is None:
             log = self._log
-            self._timer.arm(log.config.flush_ms, unflushed=log.log_end_offset > log.recovery_point)
+            self._timer.arm(log.config.flush_ms, unflushed=log.unflushed > 0)
 
     def _unusable(self) -> InvalidRequestError | PoisonedError:
         if self._is_closed:
@@ -232,7 +232,7 @@ class WriterSession:
             now_ms=self._clock.now_ms(),
         )
         if durable is None:
-            self._marks.note_first_use(self._partition, self._log.recovery_point)
+            self._marks.note_first_use(self._partition, self._log.offsets.recovery_point)
             self._last_checkpoint_ms = self._clock.now_ms()
         found = StateFlag.NONE if state is None else state.flags
         flags = found & (StateFlag.PENDING | StateFlag.EPOCH_DUE)
@@ -284,17 +284,17 @@ class WriterSession:
     def truncate(self, offset: int) -> None:
         """Truncate the log to `offset`; only within `writing`. See `Log.truncate_undecided`."""
         log = self._log
-        if offset >= log.log_end_offset:
+        if offset >= log.offsets.end:
             log.truncate_epochs()
             return
-        self.write_recovery_point(min(log.recovery_point, log.end_before(offset)))
+        self.write_recovery_point(min(log.offsets.recovery_point, log.end_before(offset)))
         self.lower_cleaner_offset(offset)
-        start = log.log_start_offset
+        start = log.offsets.start
         with self.changing:
             log.truncate(max(offset, 0), self._clock.now_ms())
-            if log.log_start_offset < start:  # later: what is deleted must not come back
-                self.write_log_start(log.log_start_offset)
-        self.lower_cleaner_offset(log.log_end_offset)
+            if log.offsets.start < start:  # later: what is deleted must not come back
+                self.write_log_start(log.offsets.start)
+        self.lower_cleaner_offset(log.offsets.end)
 
     def raise_log_start(self, offset: int) -> None:
         """Let the log begin at `offset`, durably; only within `changing`.
@@ -308,8 +308,8 @@ class WriterSession:
         Source: UnifiedLog.maybeIncrementLogStartOffset.
         """
         log = self._log
-        if offset > log.log_start_offset:
-            if offset > log.recovery_point:
+        if offset > log.offsets.start:
+            if offset > log.offsets.recovery_point:
                 log.sync(self._clock.now_ms())
             self.write_log_start(offset)
             log.raise_log_start(offset)
@@ -327,11 +327,9 @@ class WriterSession:
         log = self._log
         active = log.segments.active
         self._lock.leave(
-            log_start_offset=log.log_start_offset,
-            log_end_offset=log.log_end_offset,
+            log.offsets,
             active_base_offset=active.base_offset,
             active_size=active.size,
-            recovery_point=log.recovery_point,
             last_flush_ms=log.last_flush_ms,
             flags=flags,
         )
@@ -374,7 +372,7 @@ class WriterSession:
             UnknownOutcomeError: The sync could not begin: what was appended stands, not synced.
         """
         log = self._log
-        if log.log_end_offset - log.recovery_point >= log.config.flush_messages or (
+        if log.offsets.end - log.offsets.recovery_point >= log.config.flush_messages or (
             now_ms - log.last_flush_ms >= log.config.flush_ms
         ):
             try:
@@ -385,14 +383,14 @@ class WriterSession:
                 raise UnknownOutcomeError(
                     "records were appended, but not synced as the topic asks",
                     path=self._path,
-                    offset=log.log_end_offset,
+                    offset=log.offsets.end,
                     got=str(error),
                     hint="mend the disk, then flush; do not append these records again",
                 ) from error
 
     def checkpoint(self) -> None:
         """Write the recovery point as it is now."""
-        self.write_recovery_point(self._log.recovery_point)
+        self.write_recovery_point(self._log.offsets.recovery_point)
         self._last_checkpoint_ms = self._clock.now_ms()
 
     def write_recovery_point(self, offset: int) -> None:

@@ -23,6 +23,7 @@ from streamlog.fs.api import FileLock, FileSystem
 from streamlog.fs.open_files import open_files
 from streamlog.partition import locks
 from streamlog.partition.locks import SharedState, StateFlag
+from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.waiting import Patience
 from streamlog.topic import TopicPartition
 
@@ -224,12 +225,10 @@ class WriterLock:
 
     def leave(
         self,
+        offsets: LogOffsets,
         *,
-        log_start_offset: int,
-        log_end_offset: int,
         active_base_offset: int,
         active_size: int,
-        recovery_point: int,
         last_flush_ms: int,
         flags: int,
     ) -> None:
@@ -245,11 +244,9 @@ class WriterLock:
         state = SharedState(
             self._boot_id,
             self._generation,
-            log_start_offset,
-            log_end_offset,
+            offsets,
             active_base_offset,
             active_size,
-            recovery_point,
             last_flush_ms,
             flags,
         )

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from streamlog.arrow.decoder import ArrowDecoder
 from streamlog.arrow.schema import COLUMN_NAMES, arrow_schema, spark_schema
 from streamlog.errors import InvalidTimestampError
-from streamlog.partition.read import Bounds, FetchInfo
+from streamlog.partition.log_offsets import LogOffsets
+from streamlog.partition.read import FetchInfo
 from streamlog.records.batch import scan_batches
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.columns import RecordColumns
@@ -41,7 +42,8 @@ def fetch_of(batches, compression=CompressionType.NONE):
         table=scan_batches(buffer).table,
         next_offset=offset,
         end_offset=2**63 - 1,
-        bounds=Bounds(0, offset, offset, offset),
+        offsets=LogOffsets.of_one_replica(0, offset),
+        last_stable_offset=offset,
     )
 
 

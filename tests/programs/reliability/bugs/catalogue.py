@@ -117,8 +117,8 @@ BUGS: Final = (
     ), "crashes", ("append", TROUBLE, "append", "flush")),
     Bug("16 the recovery point stays above a truncation", (
         Edit("streamlog.partition.session",
-             "write_recovery_point(min(log.recovery_point, log.end_before(offset)))",
-             "write_recovery_point(log.recovery_point)"),
+             "write_recovery_point(min(log.offsets.recovery_point, log.end_before(offset)))",
+             "write_recovery_point(log.offsets.recovery_point)"),
     ), "crashes", ("append", "append", "flush", TROUBLE, "truncate")),
     Bug("17 an index is trusted without checks", (
         Edit("streamlog.segment.file_records",
@@ -132,8 +132,8 @@ BUGS: Final = (
     ), "pytest", ("tests/segment/test_segment.py",)),
     Bug("22 truncated leader epochs are kept", (
         Edit(LOCAL_LOG,
-             "        self.log_end_offset = end\n        self.truncate_epochs()\n",
-             "        self.log_end_offset = end\n"),
+             "(start, end, recovery_point)\n        self.truncate_epochs()\n",
+             "(start, end, recovery_point)\n"),
     ), "crashes", ("append", "append batches", "append batches", TROUBLE, "truncate")),
     Bug("24 other writers are detected only when a handle is opened", (
         Edit("streamlog.partition.writer_lock",
@@ -318,7 +318,7 @@ BUGS: Final = (
     ), "pytest", ("tests/partition/test_append_faults.py",)),
     Bug("65 a truncated log ends above its last batch", (
         Edit(LOCAL_LOG,
-             "        end = max(self.segments.active.next_offset(), self.log_start_offset)\n",
+             "        end = max(self.segments.active.next_offset(), start)\n",
              "        end = offset\n"),
     ), "pytest", ("tests/commits/test_decided_holes.py",)),
     Bug("66 a deleted topic's directory is removed before its last writer's state", (
