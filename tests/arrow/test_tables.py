@@ -25,9 +25,8 @@ from streamlog.errors import (
 from streamlog.records.record import CompressionType, IsolationLevel, Record
 from streamlog.root.manager import LogManager
 from streamlog.root.partition_log import PartitionLog
-from tests.support.batches import text_of
+from tests.support.batches import message_set, text_of
 from tests.support.golden import GOLDEN, json_lines
-from tests.support.messages import message_set
 
 TEN = [f"v{n}".encode() for n in range(10)]
 

@@ -22,9 +22,8 @@ from streamlog.fs.memory import MemoryFileSystem
 from streamlog.records.batch import scan_batches
 from streamlog.root.partition_log import PartitionLog
 from streamlog.root.roots import make_root
-from tests.support.archives import unpack
 from tests.support.cleaning import clean, plain
-from tests.support.golden import GOLDEN, files_of
+from tests.support.golden import GOLDEN, files_of, unpack
 from tests.support.segments import write_bytes
 
 FOLDER = GOLDEN / "F-compaction"

@@ -10,9 +10,8 @@ import pytest
 
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.record import Record
-from tests.support.archives import unpack
 from tests.support.cli import ok, streamlog
-from tests.support.golden import GOLDEN, json_lines
+from tests.support.golden import GOLDEN, json_lines, unpack
 
 EXPECT = GOLDEN / "C-broker" / "clean-expect"
 SEGMENT = f"{137:020}"

@@ -6,8 +6,8 @@ import pytest
 
 from streamlog.records.record import Record
 from streamlog.root.manager import LogManager
-from tests.support.archives import unpack
 from tests.support.cli import ok, streamlog
+from tests.support.golden import unpack
 
 FIELDS = [
     "kind",

@@ -21,8 +21,8 @@ from streamlog.fs.api import OpenMode
 from streamlog.records.batch import read_batches
 from streamlog.records.record import Record
 from streamlog.root.partition_log import PartitionLog
+from tests.support.batches import message_set
 from tests.support.commits import APP, NOW, ROOT, Scene, rows_of
-from tests.support.messages import message_set
 
 
 def prepare(

@@ -33,7 +33,7 @@ from streamlog.protocol.metadata_records import (
 from streamlog.records.batch import read_batches
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.record import Record
-from tests.support.archives import unpack
+from tests.support.golden import unpack
 
 NOW = 1_700_000_000_000
 METADATA = "/logs/__cluster_metadata-0"

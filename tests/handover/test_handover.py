@@ -42,8 +42,8 @@ from streamlog.records.record import Record
 from streamlog.root.manager import LogManager
 from streamlog.root.meta_properties import read_meta_properties, write_meta_properties
 from streamlog.root.roots import server_properties_path
-from tests.support.archives import unpack
 from tests.support.commits import LOG, NOW, ROOT, TOPIC, Scene, reach, rows_of, values_in
+from tests.support.golden import unpack
 from tests.support.handover import (
     CLOCK,
     begin_transactions,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.archives import unpack
+from tests.support.golden import unpack
 
 
 @pytest.fixture(scope="session")

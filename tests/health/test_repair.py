@@ -23,9 +23,9 @@ from streamlog.health.verify import verify
 from streamlog.partition.reader import LogReader
 from streamlog.records.record import IsolationLevel, Record
 from streamlog.root.manager import LogManager
-from tests.support.archives import unpack
 from tests.support.child import child_that_stays
 from tests.support.commits import Scene
+from tests.support.golden import unpack
 
 SEGMENT = f"{137:020}"
 LAST = f"{348:020}"

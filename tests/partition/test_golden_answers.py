@@ -19,9 +19,9 @@ from streamlog.partition import checkpoints
 from streamlog.partition.reader import LogReader
 from streamlog.records.record import IsolationLevel
 from streamlog.topic import TopicPartition
-from tests.support.archives import unpack
 from tests.support.broker_disk import Disk
 from tests.support.cli import ok
+from tests.support.golden import unpack
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4  # ListOffsetsRequest
 LOCAL = [

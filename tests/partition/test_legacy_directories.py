@@ -11,9 +11,8 @@ from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition.reader import LogReader
 from streamlog.records.record import CompressionType, Record
 from streamlog.root.partition_log import PartitionLog
-from tests.support.batches import header_facts, record_facts
+from tests.support.batches import header_facts, message_set, record_facts
 from tests.support.golden import GOLDEN, files_of, json_lines
-from tests.support.messages import message_set
 from tests.support.segments import file_names, read_bytes, write_bytes
 
 NOW = 1_800_000_000_000

@@ -12,7 +12,7 @@ from streamlog.partition.reader import LogReader
 from streamlog.records.batch import scan_batches
 from streamlog.records.record import CompressionType, Record
 from streamlog.root.partition_log import PartitionLog
-from tests.support.messages import message_set
+from tests.support.batches import message_set
 from tests.support.segments import read_bytes, write_bytes
 
 NOW = 1_700_000_000_000

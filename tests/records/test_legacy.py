@@ -14,9 +14,8 @@ from streamlog.records.batch import ScanStop, check_crc, read_batches, scan_batc
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.decode import decode_columns, decode_produced
 from streamlog.records.record import CompressionType, Header, Record, TimestampType
-from tests.support.batches import header_facts, record_facts
+from tests.support.batches import header_facts, message_set, record_facts
 from tests.support.golden import GOLDEN, json_lines
-from tests.support.messages import message_set
 
 T0 = 1_700_000_000_000
 EVERYTHING = -(2**63)

@@ -15,7 +15,7 @@ from streamlog.errors import (
 from streamlog.records.batch import check_crc, scan_batches
 from streamlog.records.decode import decode_columns
 from streamlog.records.record import CompressionType, Header, Record
-from tests.support.messages import message_set
+from tests.support.batches import message_set
 from tests.twins.legacy_builder import LegacyBuilder
 
 T0 = 1_700_000_000_000

@@ -16,7 +16,7 @@ from streamlog.records.layout import COMPRESSION_MASK
 from streamlog.records.record import Record
 from streamlog.records.table import WIDTH
 from tests.records.test_kernels import Decoded, decoded_by
-from tests.support.messages import message_set
+from tests.support.batches import message_set
 from tests.twins import legacy as twins
 from tests.twins.records import BadRecordError, Batch
 

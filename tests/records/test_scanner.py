@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from streamlog.records import batch
 from streamlog.records.batch import BatchScanner, CheckedScan, check_crc, scan_batches
 from streamlog.records.record import Record
-from tests.support.messages import message_set
+from tests.support.batches import message_set
 from tests.support.segments import BatchPlan, make_batches
 
 PLANS = st.lists(

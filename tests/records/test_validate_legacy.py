@@ -12,7 +12,7 @@ from streamlog.errors import (
 from streamlog.records.record import CompressionType, Record, TimestampType
 from streamlog.records.validate import AppendOrigin
 from tests.records.test_validate import CLIENT, HOUR, NOW, only_batch, validate
-from tests.support.messages import message_set
+from tests.support.batches import message_set
 
 CODECS = [CompressionType.NONE, CompressionType.GZIP, CompressionType.SNAPPY, CompressionType.LZ4]
 RECORDS = [Record(b"k", b"v", (), NOW), Record(None, b"", (), NOW - 5), Record(b"l", None, (), -1)]

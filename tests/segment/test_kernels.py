@@ -21,7 +21,7 @@ from streamlog.segment.walk_layout import (
     UNSOUND,
     WALK_WIDTH,
 )
-from tests.support.messages import message_set
+from tests.support.batches import message_set
 from tests.support.segments import BatchPlan, make_batches
 from tests.twins import segment as twins
 

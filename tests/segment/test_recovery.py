@@ -16,7 +16,7 @@ from streamlog.records.record import Record
 from streamlog.records.table import BatchTable
 from streamlog.segment.recovery import RecoveryReport
 from streamlog.segment.txn_index import AbortedTxn
-from tests.support.messages import message_set
+from tests.support.batches import message_set
 from tests.support.recovery import (
     BASE,
     LOG,

@@ -3,7 +3,7 @@
 import pytest
 
 from streamlog.records.record import CompressionType, Record
-from tests.support.messages import message_set
+from tests.support.batches import message_set
 from tests.support.recovery import (
     BASE,
     LOG,

@@ -13,10 +13,9 @@ import pyarrow as pa
 import pytest
 
 from streamlog import read_arrow, read_table
-from tests.support.archives import unpack
 from tests.support.broker_disk import TIMESTAMP_TYPES, Disk, comparable
 from tests.support.cli import ok
-from tests.support.golden import GOLDEN, json_lines
+from tests.support.golden import GOLDEN, json_lines, unpack
 from tests.support.spark_session import Collected
 from tests.support.untouched import facts
 

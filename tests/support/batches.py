@@ -5,7 +5,8 @@ import hashlib
 from typing import Any
 
 from streamlog.records.batch import LegacyRecordBatch, RecordBatch
-from streamlog.records.record import Header, Record, TimestampType
+from streamlog.records.record import CompressionType, Header, Record, TimestampType
+from tests.twins.legacy_builder import LegacyBuilder
 
 TYPES = {kind.label: kind for kind in TimestampType}
 
@@ -77,3 +78,23 @@ def record_of(facts: dict[str, Any]) -> Record:
 
 def _bytes(text: str | None) -> bytes | None:
     return None if text is None else base64.b64decode(text)
+
+
+def message_set(
+    magic: int,
+    records: list[Record],
+    *,
+    base_offset: int = 0,
+    compression: CompressionType = CompressionType.NONE,
+    log_append_time: int | None = None,
+) -> bytes:
+    """Return records as a message set."""
+    builder = LegacyBuilder(
+        magic,
+        base_offset=base_offset,
+        compression=compression,
+        log_append_time=log_append_time,
+    )
+    for record in records:
+        builder.append(record)
+    return builder.build()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.support.archives import unpack
+from tests.support.golden import unpack
 
 __all__ = ["Disk", "Partition", "comparable"]
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,3 +22,24 @@ def files_of(directory: Path) -> Iterator[tuple[str, bytes]]:
     for path in sorted(directory.iterdir()):
         if path.is_file():
             yield path.name, path.read_bytes()
+
+
+def unpack(name: str, target: Path, *only: str) -> Path:
+    """Unpack an archive below `tests/golden`.
+
+    Args:
+        name: The archive, as `C-broker/clean-log.dir.tar.gz`.
+        target: The directory to unpack into.
+        only: What to take of it: beginnings of paths; everything by default.
+
+    Returns:
+        `target`.
+    """
+    with tarfile.open(GOLDEN / name) as archive:
+        members = [
+            member
+            for member in archive.getmembers()
+            if not only or any(f"{member.name}/".startswith(each) for each in only)
+        ]
+        archive.extractall(target, members, filter="data")
+    return target

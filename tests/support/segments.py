@@ -1,7 +1,6 @@
 """Batches and segments for the tests below the log layer."""
 
 from collections.abc import Iterable
-from itertools import pairwise
 from typing import NamedTuple
 
 from streamlog.binary.crc import crc32c
@@ -122,11 +121,6 @@ def write_bytes(fs: FileSystem, path: str, data: bytes) -> None:
 def file_names(fs: FileSystem, directory: str = DIRECTORY) -> list[str]:
     """Return the names in the partition's directory."""
     return fs.list(directory)
-
-
-def is_increasing(values: Iterable[int]) -> bool:
-    """Tell whether each value is above the one before."""
-    return all(before < after for before, after in pairwise(values))
 
 
 def dense_segment(fs: FileSystem, count: int = 60, **overrides: object) -> Segment:

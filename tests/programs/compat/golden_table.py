@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 from streamlog.partition.reader import LogReader
 from streamlog.records.batch import LegacyRecordBatch, RecordBatch, read_batches
 from streamlog.records.record import IsolationLevel, Record
-from tests.support.archives import unpack
 from tests.support.batches import header_facts, record_facts
 from tests.support.broker_disk import Disk, comparable
-from tests.support.golden import GOLDEN, json_lines
+from tests.support.golden import GOLDEN, json_lines, unpack
 
 __all__ = ["Row", "rows"]
 

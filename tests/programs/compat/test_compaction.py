@@ -20,8 +20,8 @@ from streamlog.records.record import CompressionType, Record
 from streamlog.records.validate import AppendOrigin
 from streamlog.root.partition_log import PartitionLog
 from tests.programs.compat.kafka import Kafka
+from tests.support.batches import message_set
 from tests.support.cleaning import clean, plain
-from tests.support.messages import message_set
 
 pytestmark = pytest.mark.compat
 

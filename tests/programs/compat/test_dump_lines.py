@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.programs.compat.kafka import Kafka
-from tests.support.archives import unpack
 from tests.support.cli import ok
+from tests.support.golden import unpack
 
 pytestmark = pytest.mark.compat
 

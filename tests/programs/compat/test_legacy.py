@@ -14,8 +14,8 @@ from streamlog.records.record import CompressionType, Record
 from tests.programs.compat.answers import told_by_reader
 from tests.programs.compat.kafka import Kafka
 from tests.programs.compat.scenarios import CONFIG, NOW, open_log, rows
+from tests.support.batches import message_set
 from tests.support.golden import GOLDEN
-from tests.support.messages import message_set
 
 pytestmark = pytest.mark.compat
 

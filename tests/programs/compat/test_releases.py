@@ -14,7 +14,7 @@ from tests.programs.compat.answers import batches_of
 from tests.programs.compat.releases import look_at
 from tests.programs.compat.scenarios import SCENARIOS, rows, written
 from tests.programs.compat.test_dump import FINDING, RECORD
-from tests.support.messages import message_set
+from tests.support.batches import message_set
 
 pytestmark = pytest.mark.compat
 

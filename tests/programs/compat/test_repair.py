@@ -12,7 +12,7 @@ from streamlog.clock import SystemClock
 from streamlog.fs.local import LocalFileSystem
 from streamlog.health.repair import repair
 from tests.programs.compat.kafka import Kafka
-from tests.support.archives import unpack
+from tests.support.golden import unpack
 
 pytestmark = pytest.mark.compat
 

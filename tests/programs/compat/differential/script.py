@@ -10,7 +10,7 @@ from streamlog.records.builder import BatchBuilder
 from streamlog.records.layout import RECORD_BATCH_OVERHEAD
 from streamlog.records.record import CompressionType, Header, Record
 from tests.programs.compat.answers import encoded
-from tests.support.messages import message_set
+from tests.support.batches import message_set
 
 __all__ = ["NOW", "Script", "Step", "StandingOfLog"]
 
