@@ -1,21 +1,25 @@
-"""Records of a KRaft cluster's own log, `__cluster_metadata-0`: what a broker knows its topics by.
+"""Records of `__cluster_metadata-0`, a KRaft cluster's own log, which hold its topics.
 
-The value of each record is a message of Kafka's, in its flexible encoding:
+The value of each record is a message in a frame:
 
-    | frame 1 | api key | version | fields … | tagged fields |     the first three are uvarints
+    | frame 1 | api key | version | message |     the first three are unsigned varints
 
-Strings and arrays are preceded by their length plus one as a uvarint, a length of 0 means null;
-ids are 16 bytes; numbers are big-endian. Only the records that tell of topics are understood
-here. All others are kept as bytes: what they say of users and quotas holds wherever they go.
+Only records about topics are decoded. All others, of users and quotas for instance, stay bytes,
+so that they can be written again as they were.
+
+Source: the message definitions of Kafka's metadata module, 4.2.0.
 """
 
-import base64
-import struct
-from collections.abc import Iterator
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from streamlog.errors import CorruptRecordError
+from streamlog.protocol.messages import (
+    Field,
+    Message,
+    read_unsigned_varint,
+    write_unsigned_varint,
+)
 
 __all__ = [
     "NO_LEADER",
@@ -37,11 +41,6 @@ __all__ = [
 NO_LEADER: Final = -1  # LeaderConstants.NO_LEADER
 TOPIC_RESOURCE: Final = 2  # ConfigResource.Type.TOPIC
 _FRAME_VERSION: Final = 1
-_DIRECTORIES_SINCE: Final = 1  # version of PartitionRecord that has directory ids
-_LEADER_TAG: Final = 1  # of PartitionChangeRecord
-_REPLICAS_TAG: Final = 2
-_UVARINT_MAX_SIZE: Final = 5
-_UUID_SIZE: Final = 16
 
 
 class MetadataRecordType(IntEnum):
@@ -152,216 +151,182 @@ MetadataRecord = (
 )
 
 
-# ---- reading --------------------------------------------------------------------------------
+_MESSAGES: Final[dict[int, Message]] = {
+    MetadataRecordType.TOPIC: Message(
+        "TopicRecord", Field("name", "string"), Field("topicId", "uuid"), flexible="0+"
+    ),
+    MetadataRecordType.PARTITION: Message(
+        "PartitionRecord",
+        Field("partitionId", "int32"),
+        Field("topicId", "uuid"),
+        Field("replicas", "[]int32"),
+        Field("isr", "[]int32"),
+        Field("removingReplicas", "[]int32"),
+        Field("addingReplicas", "[]int32"),
+        Field("leader", "int32"),
+        Field("leaderEpoch", "int32"),
+        Field("partitionEpoch", "int32"),
+        Field("directories", "[]uuid", "1+"),
+        versions="0-2",
+        flexible="0+",
+    ),
+    MetadataRecordType.CONFIG: Message(
+        "ConfigRecord",
+        Field("resourceType", "int8"),
+        Field("resourceName", "string"),
+        Field("name", "string"),
+        Field("value", "string", nullable="0+"),
+        flexible="0+",
+    ),
+    MetadataRecordType.PARTITION_CHANGE: Message(
+        "PartitionChangeRecord",
+        Field("partitionId", "int32"),
+        Field("topicId", "uuid"),
+        Field("leader", "int32", tag=1),
+        Field("replicas", "[]int32", nullable="0+", tag=2, default=None),
+        versions="0-2",
+        flexible="0+",
+    ),
+    MetadataRecordType.REMOVE_TOPIC: Message(
+        "RemoveTopicRecord", Field("topicId", "uuid"), flexible="0+"
+    ),
+    MetadataRecordType.PRODUCER_IDS: Message(
+        "ProducerIdsRecord",
+        Field("brokerId", "int32"),
+        Field("brokerEpoch", "int64"),
+        Field("nextProducerId", "int64"),
+        flexible="0+",
+    ),
+    MetadataRecordType.FEATURE_LEVEL: Message(
+        "FeatureLevelRecord",
+        Field("name", "string"),
+        Field("featureLevel", "int16"),
+        flexible="0+",
+    ),
+}
+
+
+# ---- decoding -----------------------------------------------------------------------------------
 def decode_metadata_record(data: bytes) -> MetadataRecord:
-    """Return what the value of a record says.
+    """Decode the value of a record.
 
     Raises:
-        CorruptRecordError: It is no such message.
+        CorruptRecordError: The frame or the message is malformed, or of an unknown version.
 
     Source: org.apache.kafka.server.common.serialization.AbstractApiMessageSerde.
     """
-    fields = _Fields(data)
-    frame, api_key, version = fields.uvarint(), fields.uvarint(), fields.uvarint()
+    try:
+        return _decode_framed(data)
+    except CorruptRecordError as error:
+        raise CorruptRecordError(
+            f"cluster metadata record {data[:40].hex()}: {error.what}",
+            position=error.position,
+            got=error.got,
+            expected=error.expected,
+        ) from error
+
+
+def _decode_framed(data: bytes) -> MetadataRecord:
+    frame, at = read_unsigned_varint(data, 0, len(data))
     if frame != _FRAME_VERSION:
-        raise _malformed(data, f"frame version {frame}", _FRAME_VERSION)
+        raise CorruptRecordError("unknown frame version", got=frame, expected=_FRAME_VERSION)
+    api_key, at = read_unsigned_varint(data, at, len(data))
+    version, at = read_unsigned_varint(data, at, len(data))
+    message = _MESSAGES.get(api_key)
+    if message is None:
+        return OtherRecord(api_key, data)
+    return _record_of(api_key, message.decode(data, version, at).values)
+
+
+def _record_of(api_key: int, values: dict[str, Any]) -> MetadataRecord:
     match api_key:
         case MetadataRecordType.TOPIC:
-            return TopicRecord(fields.string(), fields.uuid())
+            return TopicRecord(values["name"], values["topicId"])
         case MetadataRecordType.PARTITION:
-            return _decode_partition(fields, version)
+            return PartitionRecord(
+                topic_id=values["topicId"],
+                partition=values["partitionId"],
+                replicas=tuple(values["replicas"]),
+                leader=values["leader"],
+                leader_epoch=values["leaderEpoch"],
+                directories=tuple(values.get("directories", ())),
+            )
         case MetadataRecordType.CONFIG:
-            resource_type = fields.int8()
-            name, key = fields.string(), fields.string()
-            return ConfigRecord(resource_type, name, key, fields.nullable_string())
+            names = values["resourceName"], values["name"]
+            return ConfigRecord(values["resourceType"], *names, values["value"])
         case MetadataRecordType.PARTITION_CHANGE:
-            return _decode_partition_change(fields)
+            replicas = values.get("replicas")
+            return PartitionChangeRecord(
+                topic_id=values["topicId"],
+                partition=values["partitionId"],
+                leader=values.get("leader"),
+                replicas=None if replicas is None else tuple(replicas),
+            )
         case MetadataRecordType.REMOVE_TOPIC:
-            return RemoveTopicRecord(fields.uuid())
+            return RemoveTopicRecord(values["topicId"])
         case MetadataRecordType.PRODUCER_IDS:
-            fields.int32(), fields.int64()  # whose block was the last, and that broker's epoch
-            return ProducerIdsRecord(fields.int64())
-        case MetadataRecordType.FEATURE_LEVEL:
-            return FeatureLevelRecord(fields.string(), fields.int16())
-    return OtherRecord(api_key, data)
+            return ProducerIdsRecord(values["nextProducerId"])
+    return FeatureLevelRecord(values["name"], values["featureLevel"])
 
 
-def _decode_partition(fields: "_Fields", version: int) -> PartitionRecord:
-    partition, topic_id = fields.int32(), fields.uuid()
-    replicas = fields.int32s()
-    for _ in ("isr", "removing replicas", "adding replicas"):
-        fields.int32s()
-    leader, leader_epoch = fields.int32(), fields.int32()
-    fields.int32()  # partition epoch
-    directories = fields.uuids() if version >= _DIRECTORIES_SINCE else ()
-    return PartitionRecord(topic_id, partition, replicas, leader, leader_epoch, directories)
-
-
-def _decode_partition_change(fields: "_Fields") -> PartitionChangeRecord:
-    partition, topic_id = fields.int32(), fields.uuid()
-    leader = replicas = None
-    for tag, value in fields.tagged():
-        if tag == _LEADER_TAG:
-            leader = value.int32()
-        elif tag == _REPLICAS_TAG:
-            replicas = value.int32s()
-    return PartitionChangeRecord(topic_id, partition, leader, replicas)
-
-
-class _Fields:
-    """A message's fields, one after the other; every read is within the bytes there are."""
-
-    __slots__ = ("_at", "_data")
-
-    def __init__(self, data: bytes) -> None:
-        self._data, self._at = data, 0
-
-    def take(self, size: int) -> bytes:
-        end = self._at + size
-        if end > len(self._data):
-            raise _malformed(self._data, f"{len(self._data)} bytes", f"at least {end}")
-        taken = self._data[self._at : end]
-        self._at = end
-        return taken
-
-    def uvarint(self) -> int:
-        value = 0
-        for turn in range(_UVARINT_MAX_SIZE):
-            byte = self.take(1)[0]
-            value |= (byte & 0x7F) << 7 * turn
-            if byte < 0x80:
-                return value
-        raise _malformed(self._data, "an unsigned varint of more bytes", _UVARINT_MAX_SIZE)
-
-    def int8(self) -> int:
-        return int.from_bytes(self.take(1), "big", signed=True)
-
-    def int16(self) -> int:
-        return int.from_bytes(self.take(2), "big", signed=True)
-
-    def int32(self) -> int:
-        return int.from_bytes(self.take(4), "big", signed=True)
-
-    def int64(self) -> int:
-        return int.from_bytes(self.take(8), "big", signed=True)
-
-    def uuid(self) -> str:
-        return base64.urlsafe_b64encode(self.take(_UUID_SIZE)).decode("ascii").rstrip("=")
-
-    def nullable_string(self) -> str | None:
-        length = self.uvarint()
-        if length == 0:
-            return None
-        try:
-            return self.take(length - 1).decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise _malformed(self._data, "a string that is not UTF-8", "UTF-8") from error
-
-    def string(self) -> str:
-        text = self.nullable_string()
-        if text is None:
-            raise _malformed(self._data, "null", "a string")
-        return text
-
-    def int32s(self) -> tuple[int, ...]:
-        count = max(0, self.uvarint() - 1)
-        return struct.unpack(f">{count}i", self.take(4 * count))
-
-    def uuids(self) -> tuple[str, ...]:
-        count = max(0, self.uvarint() - 1)
-        rest = _Fields(self.take(_UUID_SIZE * count))
-        return tuple(rest.uuid() for _ in range(count))
-
-    def tagged(self) -> Iterator[tuple[int, "_Fields"]]:
-        for _ in range(self.uvarint()):
-            tag, size = self.uvarint(), self.uvarint()
-            yield tag, _Fields(self.take(size))
-
-
-def _malformed(data: bytes, got: object, expected: object) -> CorruptRecordError:
-    return CorruptRecordError(
-        f"not a record of cluster metadata: {data[:40].hex()}", got=got, expected=expected
-    )
-
-
-# ---- writing --------------------------------------------------------------------------------
+# ---- encoding -----------------------------------------------------------------------------------
 def encode_metadata_record(record: MetadataRecord) -> bytes:
-    """Return the value of the record that says this.
-
-    Partitions are written as those of one log.dir that all replicas share the fate of: everyone
-    who holds them is in sync.
+    """Return the value of a record; all replicas of a partition are in sync.
 
     Source: org.apache.kafka.common.metadata.PartitionRecord and its siblings.
     """
     match record:
         case TopicRecord():
-            body = _string(record.name) + _uuid(record.topic_id)
-            return _framed(MetadataRecordType.TOPIC, body)
+            values: dict[str, Any] = {"name": record.name, "topicId": record.topic_id}
+            return _framed(MetadataRecordType.TOPIC, values)
         case PartitionRecord():
             return _encode_partition(record)
         case ConfigRecord():
-            texts = _string(record.resource_name) + _string(record.key) + _string(record.value)
-            body = struct.pack(">b", record.resource_type) + texts
-            return _framed(MetadataRecordType.CONFIG, body)
+            values = {
+                "resourceType": record.resource_type,
+                "resourceName": record.resource_name,
+                "name": record.key,
+                "value": record.value,
+            }
+            return _framed(MetadataRecordType.CONFIG, values)
         case PartitionChangeRecord():
-            tagged = {}
+            values = {"partitionId": record.partition, "topicId": record.topic_id}
             if record.leader is not None:
-                tagged[_LEADER_TAG] = struct.pack(">i", record.leader)
+                values["leader"] = record.leader
             if record.replicas is not None:
-                tagged[_REPLICAS_TAG] = _int32s(record.replicas)
-            body = struct.pack(">i", record.partition) + _uuid(record.topic_id)
-            return _framed(MetadataRecordType.PARTITION_CHANGE, body, tagged=tagged)
+                values["replicas"] = record.replicas
+            return _framed(MetadataRecordType.PARTITION_CHANGE, values)
         case RemoveTopicRecord():
-            return _framed(MetadataRecordType.REMOVE_TOPIC, _uuid(record.topic_id))
+            return _framed(MetadataRecordType.REMOVE_TOPIC, {"topicId": record.topic_id})
         case ProducerIdsRecord():
-            body = struct.pack(">iqq", -1, -1, record.next_producer_id)
-            return _framed(MetadataRecordType.PRODUCER_IDS, body)
+            # No broker was given this block: the next one starts after it.
+            values = {"brokerId": -1, "brokerEpoch": -1, "nextProducerId": record.next_producer_id}
+            return _framed(MetadataRecordType.PRODUCER_IDS, values)
         case FeatureLevelRecord():
-            body = _string(record.name) + struct.pack(">h", record.level)
-            return _framed(MetadataRecordType.FEATURE_LEVEL, body)
+            values = {"name": record.name, "featureLevel": record.level}
+            return _framed(MetadataRecordType.FEATURE_LEVEL, values)
         case OtherRecord():
             return record.data
 
 
 def _encode_partition(record: PartitionRecord) -> bytes:
-    replicas = _int32s(record.replicas)
-    body = struct.pack(">i", record.partition) + _uuid(record.topic_id)
-    body += replicas + replicas + _int32s(()) + _int32s(())
-    body += struct.pack(">iii", record.leader, record.leader_epoch, 0)
-    body += _uvarint(len(record.directories) + 1) + b"".join(map(_uuid, record.directories))
-    return _framed(MetadataRecordType.PARTITION, body, version=_DIRECTORIES_SINCE)
+    values = {
+        "partitionId": record.partition,
+        "topicId": record.topic_id,
+        "replicas": record.replicas,
+        "isr": record.replicas,
+        "removingReplicas": (),
+        "addingReplicas": (),
+        "leader": record.leader,
+        "leaderEpoch": record.leader_epoch,
+        "partitionEpoch": 0,
+        "directories": record.directories,
+    }
+    return _framed(MetadataRecordType.PARTITION, values, version=1)  # the first with directories
 
 
-def _framed(
-    api_key: int, body: bytes, *, version: int = 0, tagged: dict[int, bytes] | None = None
-) -> bytes:
-    front = _uvarint(_FRAME_VERSION) + _uvarint(api_key) + _uvarint(version)
-    tags = [
-        _uvarint(tag) + _uvarint(len(value)) + value
-        for tag, value in sorted((tagged or {}).items())
-    ]
-    return front + body + _uvarint(len(tags)) + b"".join(tags)
-
-
-def _uvarint(value: int) -> bytes:
-    encoded = bytearray()
-    while value >= 0x80:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
-
-
-def _string(text: str | None) -> bytes:
-    if text is None:
-        return _uvarint(0)
-    data = text.encode("utf-8")
-    return _uvarint(len(data) + 1) + data
-
-
-def _uuid(text: str) -> bytes:
-    return base64.urlsafe_b64decode(f"{text}==")
-
-
-def _int32s(values: tuple[int, ...]) -> bytes:
-    return _uvarint(len(values) + 1) + struct.pack(f">{len(values)}i", *values)
+def _framed(api_key: MetadataRecordType, values: dict[str, Any], *, version: int = 0) -> bytes:
+    out = bytearray()
+    for number in (_FRAME_VERSION, api_key, version):
+        write_unsigned_varint(out, number)
+    return bytes(out) + _MESSAGES[api_key].encode(values, version)

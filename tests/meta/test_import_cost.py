@@ -29,6 +29,12 @@ def test_import_streamlog_errors_loads_nothing_heavy() -> None:
     assert loaded_by("from streamlog import StreamLogError, TopicPartition") & HEAVY == set()
 
 
+def test_the_message_codec_needs_nothing_heavy() -> None:
+    loaded = loaded_by("import streamlog.protocol.internal_topics")
+    assert "streamlog.protocol.messages" in loaded
+    assert loaded & HEAVY == set()
+
+
 def test_spark_source_is_planned_without_numba() -> None:
     loaded = loaded_by("import streamlog.spark.source")
     assert "numba" not in loaded

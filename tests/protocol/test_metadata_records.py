@@ -70,16 +70,14 @@ def test_a_partition_of_a_controller_without_directories_has_none() -> None:
 
 
 @pytest.mark.parametrize("data", ALL)
-def test_a_record_that_is_cut_short_is_refused_or_says_the_same(data: bytes) -> None:
-    whole = decode_metadata_record(data)
+def test_a_truncated_record_is_refused(data: bytes) -> None:
     for size in range(len(data)):
-        cut = data[:size]
         try:
-            found = decode_metadata_record(cut)
+            found = decode_metadata_record(data[:size])
         except CorruptRecordError:
             continue
-        # All that may go unnoticed is the empty list of tagged fields, which nothing is read of.
-        assert found == whole or found == OtherRecord(MetadataRecordType.END_TRANSACTION, cut)
+        # Records that are not decoded are kept as they are, once their api key is known.
+        assert found == OtherRecord(MetadataRecordType.END_TRANSACTION, data[:size])
 
 
 @pytest.mark.parametrize(
@@ -93,5 +91,5 @@ def test_a_record_that_is_cut_short_is_refused_or_says_the_same(data: bytes) -> 
     ids=["frame of version 2", "endless varint", "null for a string", "not UTF-8"],
 )
 def test_bytes_that_are_no_record_are_refused(data: bytes) -> None:
-    with pytest.raises(CorruptRecordError, match="not a record of cluster metadata"):
+    with pytest.raises(CorruptRecordError, match="cluster metadata record"):
         decode_metadata_record(data)
