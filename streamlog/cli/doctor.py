@@ -23,12 +23,11 @@ from streamlog.clock import Clock, SystemClock
 from streamlog.errors import StreamLogError, UnavailableError
 from streamlog.fs.api import FileKind, FileStat, FileSystem, OpenMode
 from streamlog.fs.local import LocalFileSystem
-from streamlog.fs.names import temporary_path
+from streamlog.fs.log_root import LogRoot
 from streamlog.health.findings import Severity
 from streamlog.health.verify import verify_state
-from streamlog.partition.locks import refuse_live_broker
 from streamlog.root.directories import Holding, holding_of
-from streamlog.root.roots import check_root, is_our_root, state_path
+from streamlog.root.roots import check_root, is_our_root, refuse_live_broker
 from streamlog.root.topics import find_partitions
 from streamlog.segment.filenames import KEPT_ASIDE
 from streamlog.topic import PUT_ASIDE, parse_partition_directory
@@ -320,14 +319,14 @@ def check_root_at(fs: FileSystem, root: str) -> Iterator[CheckupFinding]:
     """
     try:
         root = fs.resolve(root)
-        check_root(fs, root)
+        check_root(LogRoot.at(root, fs=fs))
         partitions = find_partitions(fs, root)
     except StreamLogError as error:
         yield CheckupFinding(
             "root", FAIL, error.sentence, error.hint or f"ls -ld {shlex.quote(root)}"
         )
         return
-    is_ours = is_our_root(fs, root)
+    is_ours = is_our_root(LogRoot.at(root, fs=fs))
     count = sum(map(len, partitions.values()))
     kind = "a log root" if is_ours else "not made by streamlog, so it is only read"
     yield CheckupFinding(
@@ -368,7 +367,7 @@ def _check_file_system(root: str) -> Iterator[CheckupFinding]:
 
 
 def _check_writing(fs: FileSystem, root: str) -> Iterator[CheckupFinding]:
-    path = temporary_path(state_path(root, "doctor"))
+    path = LogRoot.at(root, fs=fs).probe()
     clock = SystemClock()
     try:
         with fs.open(path, OpenMode.CREATE) as file:
@@ -378,14 +377,16 @@ def _check_writing(fs: FileSystem, root: str) -> Iterator[CheckupFinding]:
             took = clock.monotonic_ms() - start
         fs.remove(path)
     except StreamLogError as error:
-        yield CheckupFinding("writing", FAIL, str(error), f"ls -ld {shlex.quote(state_path(root))}")
+        yield CheckupFinding(
+            "writing", FAIL, str(error), f"ls -ld {shlex.quote(LogRoot.at(root, fs=fs).state)}"
+        )
         return
     yield CheckupFinding("writing", OK, f"works; a sync took {took:.1f} ms")
 
 
 def _check_broker(fs: FileSystem, root: str) -> Iterator[CheckupFinding]:
     try:
-        refuse_live_broker(fs, root)
+        refuse_live_broker(LogRoot.at(root, fs=fs))
     except UnavailableError as error:
         yield CheckupFinding("broker", WARN, str(error), "stop the broker before writing here")
 
@@ -410,7 +411,7 @@ def _check_state(fs: FileSystem, root: str) -> Iterator[CheckupFinding]:
 
 def _check_staging(fs: FileSystem, root: str) -> Iterator[CheckupFinding]:
     """Look for files that commits in progress, or ones that died, have left."""
-    staged = fs.list(state_path(root, "staging"))
+    staged = fs.list(LogRoot.at(root, fs=fs).staging)
     if staged:
         found = f"staged rows of {len(staged)} writers: {', '.join(staged[:5])}"
         cure = "nothing, if they run; what died is dropped by the next commit, or after 7 days"
@@ -588,15 +589,15 @@ def check_promises(
 
 def _check_names(fs: FileSystem, root: str) -> Iterator[CheckupFinding]:
     """Decisions are made with links, checkpoints with renames over what stands."""
-    one = temporary_path(state_path(root, "doctor"))
-    other = temporary_path(state_path(root, "doctor"))
+    one = LogRoot.at(root, fs=fs).probe()
+    other = LogRoot.at(root, fs=fs).probe()
     try:
         _create(fs, one, b"one")
         fs.link(one, other)
         fs.remove(one)
         _create(fs, one, b"two")
         fs.rename(one, other)
-        fs.sync_directory(state_path(root))
+        fs.sync_directory(LogRoot.at(root, fs=fs).state)
         with fs.open(other, OpenMode.READ) as file:
             is_kept = file.pread(4, 0) == b"two" and fs.stat(one) is None
     except StreamLogError as error:
@@ -615,7 +616,7 @@ def _check_names(fs: FileSystem, root: str) -> Iterator[CheckupFinding]:
 
 
 def _check_locks(fs: FileSystem, root: str) -> Iterator[CheckupFinding]:
-    path = temporary_path(state_path(root, "doctor"))
+    path = LogRoot.at(root, fs=fs).probe()
     try:
         lock = fs.try_lock(path, shared=False)
         second = fs.try_lock(path, shared=False)
@@ -661,7 +662,7 @@ def _check_syncs(fs: FileSystem, root: str, clock: Clock) -> Iterator[CheckupFin
 
 
 def _fastest_sync(fs: FileSystem, root: str, clock: Clock) -> float:
-    path = temporary_path(state_path(root, "doctor"))
+    path = LogRoot.at(root, fs=fs).probe()
     took = []
     with fs.open(path, OpenMode.CREATE) as file:
         for number in range(SYNCS):

@@ -9,9 +9,9 @@ from streamlog.cli.output import EXIT_FINDING, Column, Kind, Output, counted, hu
 from streamlog.cli.verb import Settings
 from streamlog.clock import SystemClock
 from streamlog.fs.local import LocalFileSystem
-from streamlog.root.holds import Held
+from streamlog.fs.log_root import LogRoot
 from streamlog.root.manager import LogManager
-from streamlog.root.readers import Reader, add_reader, forget_reader, list_readers, reader_at
+from streamlog.root.readers import Held, Reader, add_reader, forget_reader, list_readers, reader_at
 from streamlog.topic import TopicPartition
 
 __all__ = ["add", "forget", "held_lines", "lag", "list_"]
@@ -21,7 +21,7 @@ def list_(settings: Settings) -> None:
     """List the recorded readers."""
     fs, clock = LocalFileSystem(), SystemClock()
     with LogManager.open(settings.root) as manager:
-        known = list_readers(fs, manager.root)
+        known = list_readers(LogRoot.at(manager.root, fs=fs))
         minutes = manager.server_config.offsets_retention_minutes
         held = {
             (each.reader, each.partition): each.bytes
@@ -45,14 +45,14 @@ def list_(settings: Settings) -> None:
 def add(settings: Settings, *, name: str, checkpoint: str) -> None:
     """Record a query."""
     now_ms = SystemClock().now_ms()
-    added = add_reader(LocalFileSystem(), settings.root, name, checkpoint, now_ms=now_ms)
+    added = add_reader(LogRoot.at(settings.root), name, checkpoint, now_ms=now_ms)
     offsets = sorted(added.position.offsets.items())
     _print(settings, [_row(added, *partition, offset) for partition, offset in offsets])
 
 
 def forget(settings: Settings, *, name: str) -> None:
     """Strike a reader off."""
-    forget_reader(LocalFileSystem(), settings.root, name)
+    forget_reader(LogRoot.at(settings.root), name)
     remark(settings, f"forgot reader {name}")
 
 
@@ -88,7 +88,7 @@ def lag(settings: Settings, *, checkpoints: tuple[str, ...], over: int | None) -
     fs = LocalFileSystem()
     with LogManager.open(settings.root) as manager:
         found = [reader_at(fs, each, each, now_ms=0) for each in checkpoints]
-        readers = found or list_readers(fs, manager.root)
+        readers = found or list_readers(LogRoot.at(manager.root, fs=fs))
         rows = [row for reader in readers for row in _rows(manager, reader)]
     columns = (
         Column("group", "GROUP"),

@@ -12,7 +12,7 @@ from streamlog.cli.readers import held_lines
 from streamlog.cli.verb import Settings
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import InvalidRequestError, StreamLogError
-from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.root.deeds import Deed
 from streamlog.root.manager import LogManager, TopicDescription
 from streamlog.root.topics import list_topics
@@ -224,6 +224,6 @@ def _deed_line(deed: Deed) -> str:
 def topic_names(root: str) -> Sequence[str]:
     """Return the names of a root's topics, for the shell's completion; none where that fails."""
     try:
-        return list_topics(LocalFileSystem(), root)
+        return list_topics(LogRoot.at(root))
     except StreamLogError:
         return ()

@@ -54,6 +54,7 @@ from streamlog.errors import (
     UnknownOutcomeError,
 )
 from streamlog.fs.api import FileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.partition.log import Log
 from streamlog.partition.partition_metadata import read_topic_id
 from streamlog.partition.root_marks import RootMarks
@@ -127,7 +128,7 @@ class CommitLog:
             self._pending,
             self._ledgers,
             self._area,
-            marks=marks or RootMarks(fs, clock, root),
+            marks=marks or RootMarks(LogRoot.at(root, fs=fs, clock=clock)),
             find_topic_id=lambda partition: read_topic_id(fs, f"{root}/{partition}"),
             open_logs=self._open_logs,
         )

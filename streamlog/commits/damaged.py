@@ -18,7 +18,7 @@ from streamlog.commits.standing import Standing, parse_standing
 from streamlog.errors import CorruptCheckpointError, FileMissingError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.files import read_file
-from streamlog.partition.topic_config import state_path
+from streamlog.fs.log_root import LogRoot
 
 __all__ = ["topics_of_app"]
 
@@ -38,7 +38,7 @@ def topics_of_app(
         StorageError: The ledger cannot be read because the disk refuses.
     """
     standings = [decision.standing for decision in decisions]
-    ledger = _standing_in_ledger(fs, state_path(root, "commits", "ledgers", key))
+    ledger = _standing_in_ledger(fs, LogRoot.at(root, fs=fs).ledger(key))
     if ledger is not None:
         standings.append(ledger)
     return frozenset(partition.topic for standing in standings for partition in standing.partitions)

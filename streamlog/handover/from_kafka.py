@@ -19,6 +19,7 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileSystem
 from streamlog.fs.files import make_directories, remove_tree
+from streamlog.fs.log_root import LogRoot
 from streamlog.handover.cluster_image import (
     BOOTSTRAP_CHECKPOINT,
     CLUSTER_METADATA,
@@ -39,7 +40,6 @@ from streamlog.handover.plan import (
     kept_metadata_path,
     meta_of,
     move_state,
-    moved_state_path,
     remove_file,
 )
 from streamlog.partition.epochs import LeaderEpochCache
@@ -47,23 +47,21 @@ from streamlog.partition.locks import (
     SharedState,
     StateFlag,
     encode_state,
-    refuse_live_broker,
     write_state,
 )
 from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.partition_metadata import read_topic_id
-from streamlog.root.meta_properties import META_PROPERTIES, MetaProperties, read_meta_properties
+from streamlog.partition.topic_config import read_server_config, read_topic_properties
+from streamlog.root.meta_properties import MetaProperties, read_meta_properties
 from streamlog.root.planted import refuse_planted
 from streamlog.root.roots import (
     check_root,
     is_our_root,
-    read_server_config,
+    refuse_live_broker,
     registry_locked,
-    state_path,
-    topic_properties_path,
     write_topic_properties,
 )
-from streamlog.root.topics import list_topics, partition_directories, read_topic_properties
+from streamlog.root.topics import list_topics, partition_directories
 from streamlog.topic import PUT_ASIDE, parse_partition_directory
 
 __all__ = ["FromKafka"]
@@ -87,6 +85,7 @@ class FromKafka:
     def __init__(self, fs: FileSystem, clock: Clock, root: str) -> None:
         # Its state was moved beside it, and not beside a link to it.
         self._fs, self._clock, self._root = fs, clock, fs.resolve(root)
+        self._log_root = LogRoot.at(self._root, fs=fs, clock=clock)
 
     # ---- planning ----------------------------------------------------------------------------
     def plan(self) -> HandoverPlan:
@@ -99,21 +98,21 @@ class FromKafka:
             UnavailableError: A broker or a writer is at work there.
         """
         fs, root = self._fs, self._root
-        check_root(fs, root)
-        is_moved = is_handed_over(fs, root)
+        check_root(self._log_root)
+        is_moved = is_handed_over(self._log_root)
         steps = tuple(self._steps(is_moved=is_moved))
-        if is_our_root(fs, root) and not steps:
+        if is_our_root(self._log_root) and not steps:
             return self._plan(meta_of(fs, root), ())
-        refuse_live_broker(fs, root)
-        refuse_planted(fs, root)
-        state = moved_state_path(root) if is_moved else state_path(root)
-        if not is_moved and not is_our_root(fs, root):
+        refuse_live_broker(self._log_root)
+        refuse_planted(self._log_root)
+        state = self._log_root.moved_state if is_moved else self._log_root.state
+        if not is_moved and not is_our_root(self._log_root):
             raise InvalidRequestError(
                 "streamlog's own state of this root is not where handing over put it",
-                path=moved_state_path(root),
+                path=self._log_root.moved_state,
                 got="no such directory",
-                hint=f"bring it back to {moved_state_path(root)}; without it nobody knows which "
-                "commits were made",
+                hint=f"bring it back to {self._log_root.moved_state}; without it "
+                "nobody knows which commits were made",
             )
         with alone(fs, state):
             pass
@@ -124,17 +123,17 @@ class FromKafka:
         absent = (
             f"topic {topic} has no directory here: it is left out"
             for topic, known in image.topics.items()
-            if known.partitions and not partition_directories(fs, root, topic)
+            if known.partitions and not partition_directories(self._log_root, topic)
         )
         return self._plan(meta, steps, partitions, (*_left_out(image), *absent))
 
     def _steps(self, *, is_moved: bool) -> Iterator[HandoverStep]:
         fs, root = self._fs, self._root
         if is_moved:
-            yield HandoverStep(StepKind.START_EPOCHS, f"{moved_state_path(root)}/locks")
-            yield HandoverStep(StepKind.MOVE_IN, moved_state_path(root))
+            yield HandoverStep(StepKind.START_EPOCHS, self._log_root.moved_locks)
+            yield HandoverStep(StepKind.MOVE_IN, self._log_root.moved_state)
         if has_cluster_metadata(fs, root):
-            yield HandoverStep(StepKind.ADOPT_TOPICS, state_path(root, "topics"))
+            yield HandoverStep(StepKind.ADOPT_TOPICS, self._log_root.topics)
             yield HandoverStep(StepKind.KEEP_METADATA, f"{root}/{CLUSTER_METADATA}")
         if fs.stat(f"{root}/{BOOTSTRAP_CHECKPOINT}") is not None:
             yield HandoverStep(StepKind.FORGET_FIRST_START, f"{root}/{BOOTSTRAP_CHECKPOINT}")
@@ -162,7 +161,7 @@ class FromKafka:
         if wanted is not None and wanted != found:
             raise InvalidRequestError(
                 "this log.dir is of another cluster, node or directory than was handed over",
-                path=f"{self._root}/{META_PROPERTIES}",
+                path=self._log_root.meta_properties,
                 got=_named(found),
                 expected=_named(wanted),
                 hint="bring back the log.dir that belongs to this state, or the state to it",
@@ -187,7 +186,7 @@ class FromKafka:
 
     def _partitions(self, image: ClusterImage, meta: MetaProperties) -> Iterator[PlannedPartition]:
         for topic, known in image.topics.items():
-            found = partition_directories(self._fs, self._root, topic)
+            found = partition_directories(self._log_root, topic)
             self._refuse_missing(topic, known.partitions.keys() - found.keys() if found else ())
             for number, path in found.items():
                 partition = known.partitions.get(number)
@@ -247,9 +246,9 @@ class FromKafka:
         """
         if not plan.steps:
             return
-        refuse_live_broker(self._fs, self._root)
-        is_moved = is_handed_over(self._fs, self._root)
-        with alone(self._fs, moved_state_path(self._root) if is_moved else state_path(self._root)):
+        refuse_live_broker(self._log_root)
+        is_moved = is_handed_over(self._log_root)
+        with alone(self._fs, self._log_root.moved_state if is_moved else self._log_root.state):
             for step in plan.steps:
                 self._apply(step)
         _logger.info("took %s back from Kafka", self._root)
@@ -259,7 +258,7 @@ class FromKafka:
             case StepKind.START_EPOCHS:
                 self._start_epochs(step.path)
             case StepKind.MOVE_IN:
-                move_state(self._fs, step.path, state_path(self._root))
+                move_state(self._fs, step.path, self._log_root.state)
             case StepKind.ADOPT_TOPICS:
                 self._adopt_topics(self._image())
             case StepKind.KEEP_METADATA:
@@ -281,22 +280,24 @@ class FromKafka:
         self._fs.sync_directory(directory)
 
     def _adopt_topics(self, image: ClusterImage) -> None:
-        fs, root = self._fs, self._root
-        defaults = read_server_config(fs, root).topic_defaults
-        with registry_locked(fs, self._clock, root):
+        fs = self._fs
+        defaults = read_server_config(self._log_root).topic_defaults
+        with registry_locked(self._log_root):
             for topic, known in image.topics.items():
-                if partition_directories(fs, root, topic):
-                    own = read_topic_properties(fs, root, topic)
-                    write_topic_properties(fs, root, topic, _own_configs(known, own, defaults))
-            for topic in list_topics(fs, root):
+                if partition_directories(self._log_root, topic):
+                    own = read_topic_properties(self._log_root, topic)
+                    write_topic_properties(
+                        self._log_root, topic, _own_configs(known, own, defaults)
+                    )
+            for topic in list_topics(self._log_root):
                 # One that the broker does not know and that has partitions was made here since.
-                if topic not in image.topics and not partition_directories(fs, root, topic):
-                    path = topic_properties_path(root, topic)
+                if topic not in image.topics and not partition_directories(self._log_root, topic):
+                    path = self._log_root.topic_properties(topic)
                     fs.remove(path)
                     fs.sync_directory(os.path.dirname(path))
 
     def _keep_metadata(self, metadata: str) -> None:
-        kept = kept_metadata_path(self._root)
+        kept = kept_metadata_path(self._log_root)
         make_directories(self._fs, os.path.dirname(kept))
         if self._fs.stat(kept) is not None:
             remove_tree(self._fs, kept)

@@ -18,7 +18,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from streamlog.errors import (
     FileMissingError,
@@ -27,9 +27,9 @@ from streamlog.errors import (
     UnavailableError,
 )
 from streamlog.fs.api import FileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.handover.cluster_image import CLUSTER_METADATA
 from streamlog.root.meta_properties import MetaProperties, read_meta_properties
-from streamlog.root.roots import STATE_DIRECTORY, state_path
 
 __all__ = [
     "Direction",
@@ -44,10 +44,7 @@ __all__ = [
     "kept_metadata_path",
     "meta_of",
     "move_state",
-    "moved_state_path",
 ]
-
-_SERVER_PROPERTIES: Final = "server.properties"
 
 
 class Direction(Enum):
@@ -109,29 +106,24 @@ class HandoverPlan:
 
 
 # ---- where things lie -----------------------------------------------------------------------
-def moved_state_path(root: str) -> str:
-    """Return where `.streamlog` lies while a broker has the root."""
-    return f"{root}{STATE_DIRECTORY}"
-
-
-def kept_metadata_path(root: str) -> str:
+def kept_metadata_path(root: LogRoot) -> str:
     """Return where the metadata of the last broker is kept while the root is one."""
-    return state_path(root, "kafka", CLUSTER_METADATA)
+    return f"{root.broker_metadata}/{CLUSTER_METADATA}"
 
 
-def is_handed_over(fs: FileSystem, root: str) -> bool:
+def is_handed_over(root: LogRoot) -> bool:
     """Tell whether a broker has the root: its state lies beside it and not in it.
 
     Raises:
         InvalidRequestError: It lies in both places.
     """
-    is_beside = fs.stat(f"{moved_state_path(root)}/{_SERVER_PROPERTIES}") is not None
-    if is_beside and fs.stat(state_path(root)) is not None:
+    is_beside = root.fs.stat(root.moved_server_properties) is not None
+    if is_beside and root.fs.stat(root.state) is not None:
         raise InvalidRequestError(
             "streamlog's state lies in the root and beside it, and only one of them can be its own",
-            path=moved_state_path(root),
-            expected=f"either this or {state_path(root)}",
-            hint=f"move away the one that belongs elsewhere: mv {moved_state_path(root)} ELSEWHERE",
+            path=root.moved_state,
+            expected=f"either this or {root.state}",
+            hint=f"move away the one that belongs elsewhere: mv {root.moved_state} ELSEWHERE",
         )
     return is_beside
 

@@ -30,6 +30,7 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.files import make_directories, stat_directory, write_file_atomically
+from streamlog.fs.log_root import CLEAN_SHUTDOWN, STATE_DIRECTORY, LogRoot
 from streamlog.handover.cluster_image import (
     BOOTSTRAP_CHECKPOINT,
     CLUSTER_METADATA,
@@ -50,13 +51,11 @@ from streamlog.handover.plan import (
     kept_metadata_path,
     meta_of,
     move_state,
-    moved_state_path,
     remove_file,
 )
 from streamlog.health.findings import Finding, Severity
 from streamlog.health.verify import verify
 from streamlog.partition.checkpoints import RECOVERY_POINT_CHECKPOINT
-from streamlog.partition.locks import refuse_live_broker
 from streamlog.partition.partition_metadata import new_topic_id, read_topic_id
 from streamlog.partition.reader import LogReader
 from streamlog.protocol.metadata_records import (
@@ -72,7 +71,7 @@ from streamlog.protocol.metadata_records import (
 from streamlog.root.manager import LogManager, TopicDescription
 from streamlog.root.meta_properties import MetaProperties, write_meta_properties
 from streamlog.root.planted import refuse_planted
-from streamlog.root.roots import CLEAN_SHUTDOWN, check_root, is_our_root, state_path
+from streamlog.root.roots import check_root, is_our_root, refuse_live_broker
 from streamlog.root.topics import list_topics, partition_directories
 from streamlog.topic import TopicPartition
 
@@ -102,6 +101,7 @@ class ToKafka:
     ) -> None:
         root = fs.resolve(root)  # its state is moved beside it, and not beside a link to it
         self._fs, self._clock, self._random, self._root = fs, clock, random, root
+        self._log_root = LogRoot(root, fs, clock, random)
 
     # ---- planning ----------------------------------------------------------------------------
     def plan(self, on_progress: Callable[[int], None] = lambda size: None) -> HandoverPlan:
@@ -116,11 +116,11 @@ class ToKafka:
             UnavailableError: A broker or a writer is at work there.
         """
         fs, root = self._fs, self._root
-        check_root(fs, root)
-        if is_handed_over(fs, root):
+        check_root(self._log_root)
+        if is_handed_over(self._log_root):
             return self._plan(())
         self._refuse_others()
-        with alone(fs, state_path(root)):
+        with alone(fs, self._log_root.state):
             pass
         partitions = tuple(self._partitions())
         self._refuse_unknown_directories(partitions)
@@ -155,9 +155,9 @@ class ToKafka:
 
     def _refuse_others(self) -> None:
         fs, root = self._fs, self._root
-        refuse_live_broker(fs, root)
-        refuse_planted(fs, root)
-        if not is_our_root(fs, root):
+        refuse_live_broker(self._log_root)
+        refuse_planted(self._log_root)
+        if not is_our_root(self._log_root):
             raise InvalidRequestError(
                 "this root was not made by streamlog",
                 path=root,
@@ -173,8 +173,8 @@ class ToKafka:
 
     def _partitions(self) -> Iterator[PlannedPartition]:
         """Return all partitions; a topic must be complete, and of one id."""
-        for topic in list_topics(self._fs, self._root):
-            found = partition_directories(self._fs, self._root, topic)
+        for topic in list_topics(self._log_root):
+            found = partition_directories(self._log_root, topic)
             if not found or list(found) != list(range(len(found))):
                 raise InvalidRequestError(
                     f"topic {topic} is not complete, and a broker would make what is missing empty",
@@ -200,7 +200,11 @@ class ToKafka:
             path = f"{self._root}/{name}"
             found = stat_directory(self._fs, path)
             is_directory = found is not None and found.kind is FileKind.DIRECTORY
-            if is_directory and name not in {*known, ".streamlog"} and not _LEAVING.fullmatch(name):
+            if (
+                is_directory
+                and name not in {*known, STATE_DIRECTORY}
+                and not _LEAVING.fullmatch(name)
+            ):
                 raise InvalidRequestError(
                     "this directory is no partition of a topic here: a broker would put it aside, "
                     "or not start",
@@ -225,14 +229,14 @@ class ToKafka:
 
     def _undecided(self) -> Iterator[str]:
         """Say which transactions nobody is going to end: no broker knows their coordinator."""
-        for topic in list_topics(self._fs, self._root):
+        for topic in list_topics(self._log_root):
             with self._opened() as manager:
                 for number in manager.partitions(topic):
                     yield from _how_to_end(manager.reader(topic, number))
 
     def _expiring(self) -> Iterator[str]:
         """Say which topics a broker is going to shorten as soon as it looks at retention."""
-        for topic in list_topics(self._fs, self._root):
+        for topic in list_topics(self._log_root):
             with self._opened() as manager:
                 config = manager.topic_config(topic)
                 if "delete" not in config.cleanup_policy or config.retention_ms < 0:
@@ -256,7 +260,7 @@ class ToKafka:
         if not plan.steps:
             return
         self._settle()
-        with alone(self._fs, state_path(self._root)):
+        with alone(self._fs, self._log_root.state):
             if PendingDecisions(self._fs, self._root).names():
                 raise UnavailableError(
                     "a commit was decided while the root was handed over; it is still a root",
@@ -265,15 +269,15 @@ class ToKafka:
                 )
             self._describe(plan.meta)
             remove_file(self._fs, f"{self._root}/{RECOVERY_POINT_CHECKPOINT}")
-            remove_file(self._fs, f"{self._root}/{CLEAN_SHUTDOWN}")
-            move_state(self._fs, state_path(self._root), moved_state_path(self._root))
+            remove_file(self._fs, self._log_root.clean_shutdown)
+            move_state(self._fs, self._log_root.state, self._log_root.moved_state)
         _logger.info("handed %s over to Kafka", self._root)
 
     def _settle(self) -> None:
         """Open every partition as a writer does, and leave all of them in order."""
         with self._opened() as manager:
             manager.commits.retire()
-        for topic in list_topics(self._fs, self._root):
+        for topic in list_topics(self._log_root):
             with self._opened() as manager:
                 for number in manager.partitions(topic):
                     manager.log(topic, number)
@@ -281,8 +285,8 @@ class ToKafka:
     def _describe(self, meta: MetaProperties) -> None:
         fs, root = self._fs, self._root
         meta = meta._replace(directory_id=meta.directory_id or new_topic_id(self._random))
-        make_directories(fs, state_path(root, "kafka"))
-        for directory in (root, state_path(root, "kafka")):
+        make_directories(fs, self._log_root.broker_metadata)
+        for directory in (root, self._log_root.broker_metadata):
             write_meta_properties(fs, directory, meta)
         records = list(self._records(meta))
         data = encode_bootstrap(records, now_ms=self._clock.now_ms())
@@ -295,7 +299,7 @@ class ToKafka:
                 yield FeatureLevelRecord(name, level)
         yield from known.carried
         next_producer_id = known.next_producer_id
-        for topic in list_topics(self._fs, self._root):
+        for topic in list_topics(self._log_root):
             with self._opened() as manager:
                 described = manager.describe(topic)
                 yield from _topic_records(described, known, meta)
@@ -306,7 +310,7 @@ class ToKafka:
 
     def _known(self) -> ClusterImage:
         """Return what the last broker that had the root knew; nothing where none had it."""
-        path = kept_metadata_path(self._root)
+        path = kept_metadata_path(self._log_root)
         if self._fs.stat(path) is None:
             return ClusterImage()
         return read_cluster_image(self._fs, path)
@@ -321,7 +325,7 @@ _STEPS: Final = (
     (StepKind.DESCRIBE, BOOTSTRAP_CHECKPOINT),
     (StepKind.FORGET_RECOVERY_POINTS, RECOVERY_POINT_CHECKPOINT),
     (StepKind.UNMARK, CLEAN_SHUTDOWN),
-    (StepKind.MOVE_OUT, ".streamlog"),
+    (StepKind.MOVE_OUT, STATE_DIRECTORY),
 )
 
 

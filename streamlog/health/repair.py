@@ -28,6 +28,7 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileKind, FileSystem, OpenMode
 from streamlog.fs.files import stat_directory
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.overlay import Change, OverlayFileSystem
 from streamlog.health.findings import LOG_DAMAGE, LOSSES, Finding, FindingKind, Severity
 from streamlog.health.repair_state import StateRepair
@@ -37,9 +38,10 @@ from streamlog.partition.epochs import LEADER_EPOCH_CHECKPOINT
 from streamlog.partition.local_log import LocalLog
 from streamlog.partition.locks import SharedState, StateFlag
 from streamlog.partition.log_offsets import LogOffsets
+from streamlog.partition.topic_config import read_server_config
 from streamlog.root.partition_log import PartitionLog
 from streamlog.root.planted import refuse_planted
-from streamlog.root.roots import is_our_root, read_server_config, state_path
+from streamlog.root.roots import is_our_root, refuse_live_broker
 from streamlog.root.topics import find_partitions
 from streamlog.segment.copies import skip_damage
 from streamlog.segment.file_records import FileRecords
@@ -142,8 +144,8 @@ def repair(
             expected="a partition's directory, or a log root",
             hint=f"streamlog repair {os.path.dirname(path)} --dry-run",
         )
-    if is_our_root(fs, path):
-        locks.refuse_live_broker(fs, path)
+    if is_our_root(LogRoot.at(path, fs=fs)):
+        refuse_live_broker(LogRoot.at(path, fs=fs))
         _refuse_open_writers(fs, path)
         state = _repair_state(fs, clock, path, is_dry_run=is_dry_run, skips_damage=skips_damage)
         if state != Repair(partition=None):
@@ -151,8 +153,8 @@ def repair(
     for topic, numbers in find_partitions(fs, path).items():
         for number, directory in numbers.items():
             root = os.path.dirname(directory)
-            locks.refuse_live_broker(fs, root)
-            refuse_planted(fs, root, os.path.basename(directory))
+            refuse_live_broker(LogRoot.at(root, fs=fs))
+            refuse_planted(LogRoot.at(root, fs=fs), os.path.basename(directory))
             _refuse_open_writers(fs, root)
             found_partition = _Partition(
                 TopicPartition(topic, number), directory, clock, random, skips_damage=skips_damage
@@ -207,7 +209,7 @@ def steps_of(trial: OverlayFileSystem, inside: str, wrong: Sequence[Finding]) ->
 
 def _refuse_open_writers(fs: FileSystem, root: str) -> None:
     """Raise while somebody has the root open for writing; a lock file is never made here."""
-    path = state_path(root, "locks", "open")
+    path = LogRoot.at(root, fs=fs).writers_lock
     if fs.stat(path) is None:
         return
     lock = fs.try_lock(path, shared=False)
@@ -282,7 +284,7 @@ class _Partition:
     def _apply(self, fs: FileSystem, wrong: Sequence[Finding]) -> None:
         for finding in wrong:
             self._set_aside(fs, finding)
-        if is_our_root(fs, self._root):
+        if is_our_root(LogRoot.at(self._root, fs=fs)):
             self._open_for_writing(fs)
         else:
             self._recover(fs)
@@ -307,7 +309,7 @@ class _Partition:
     # ---- going on without ----------------------------------------------------------------------
     def _skip_damage(self, fs: FileSystem) -> None:
         """Leave out what is damaged; below the recovery point nothing is missed then."""
-        if not is_our_root(fs, self._root):
+        if not is_our_root(LogRoot.at(self._root, fs=fs)):
             raise InvalidRequestError(
                 "damage is skipped in log roots made by streamlog only",
                 path=self._directory,
@@ -364,7 +366,7 @@ class _Partition:
 
     def _distrust_state(self, fs: FileSystem) -> None:
         """Have the next opening look at the files, not believe what the last writer left."""
-        path = locks.lock_path(self._root, self._partition)
+        path = LogRoot.at(self._root, fs=fs).partition_lock(self._partition)
         if fs.stat(path) is None:
             return
         lock = locks.take_partition_lock(
@@ -386,7 +388,9 @@ class _Partition:
             self._partition,
             config=LogConfig(),
             random=self._random,
-            producer_expiration_ms=read_server_config(fs, self._root).producer_id_expiration_ms,
+            producer_expiration_ms=read_server_config(
+                LogRoot.at(self._root, fs=fs)
+            ).producer_id_expiration_ms,
         )
         now_ms = self._clock.now_ms()
         starts = checkpoints.read_log_start_offsets(fs, self._root)

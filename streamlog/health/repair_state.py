@@ -43,6 +43,7 @@ from streamlog.config.server_config import ServerConfig
 from streamlog.errors import CorruptDataError, InvalidConfigError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.files import make_directories, read_file, write_file_atomically
+from streamlog.fs.log_root import LogRoot
 from streamlog.health.findings import STATE_KINDS, Finding, FindingKind, Severity
 from streamlog.health.verify import verify_state
 from streamlog.partition.partition_metadata import read_topic_id
@@ -60,7 +61,6 @@ from streamlog.records.layout import (
 from streamlog.records.record import NO_TIMESTAMP
 from streamlog.root.deeds import mend_book
 from streamlog.root.partition_log import PartitionLog
-from streamlog.root.roots import server_properties_path, state_path
 from streamlog.root.topics import is_partition
 
 __all__ = ["StateRepair"]
@@ -84,6 +84,7 @@ class StateRepair:
 
     def __init__(self, fs: FileSystem, clock: Clock, root: str) -> None:
         self._fs, self._clock, self._root = fs, clock, root
+        self._log_root = LogRoot.at(root, fs=fs, clock=clock)
 
     def look(self) -> list[Finding]:
         """Return what is wrong, staged rows read as well.
@@ -109,7 +110,7 @@ class StateRepair:
             if finding.severity is not Severity.REPAIRABLE:
                 continue
             if finding.kind is FindingKind.BOOK:
-                mend_book(self._fs, self._root)
+                mend_book(self._log_root)
                 continue
             content = mended(read_file(self._fs, finding.path, max_size=MAX_SEALED_SIZE))
             if content is not None:
@@ -139,7 +140,7 @@ class StateRepair:
     # ---- settings ----------------------------------------------------------------------------
     def _salvage_settings(self, path: str) -> None:
         data = read_file(self._fs, path, max_size=_SETTINGS_SIZE)
-        is_server = path == server_properties_path(self._root)
+        is_server = path == self._log_root.server_properties
         check: Callable[[dict[str, str]], object] = (
             ServerConfig.from_properties if is_server else LogConfig.from_properties
         )
@@ -297,7 +298,7 @@ class StateRepair:
             self._fs.sync_directory(os.path.dirname(target))
 
     def _free_name(self, path: str) -> str:
-        directory = state_path(self._root, "damaged")
+        directory = self._log_root.damaged
         make_directories(self._fs, directory)
         taken = {*self._fs.list(directory)}
         name = os.path.basename(path)

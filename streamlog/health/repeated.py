@@ -15,8 +15,8 @@ from streamlog.clock import Clock
 from streamlog.errors import FileMissingError, StorageError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.files import stat_directory
+from streamlog.fs.log_root import LogRoot
 from streamlog.health.findings import Finding, FindingKind, Report, Severity
-from streamlog.partition.locks import broker_lock_path
 from streamlog.partition.maintenance_lock import is_being_maintained
 from streamlog.root.open_writers import may_be_open
 from streamlog.segment.filenames import SegmentSuffix
@@ -43,6 +43,7 @@ class Repeated:
 
     def __init__(self, fs: FileSystem, root: str, clock: Clock, report: Report) -> None:
         self._fs, self._root, self._clock, self._report = fs, root, clock, report
+        self._log_root = LogRoot.at(root, fs=fs, clock=clock)
 
     def report(self, look: Look, path: str) -> None:
         """Look, again where that may change what is found, and report.
@@ -71,8 +72,8 @@ class Repeated:
 
     def _is_live(self) -> bool:
         """Tell whether somebody may have the root open for writing."""
-        is_brokers = self._fs.broker_lock_is_held(broker_lock_path(self._root))
-        return is_brokers or may_be_open(self._fs, self._root)
+        is_brokers = self._fs.broker_lock_is_held(self._log_root.broker_lock)
+        return is_brokers or may_be_open(self._log_root)
 
     def _confirmed(
         self, look: Look, found: Sequence[Finding] | None, path: str

@@ -24,13 +24,14 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileKind, FileSystem, OpenMode
 from streamlog.fs.files import read_file
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.names import is_temporary
 from streamlog.health.findings import Finding, FindingKind, Report, finding_of
 from streamlog.partition import locks
-from streamlog.root.deeds import book_path, unreadable_lines
+from streamlog.partition.topic_config import read_server_config, read_topic_properties
+from streamlog.root.deeds import unreadable_lines
 from streamlog.root.readers import reader_names, recorded_reader
-from streamlog.root.roots import read_server_config, state_path, topic_properties_path
-from streamlog.root.topics import list_topics, partition_directories, read_topic_properties
+from streamlog.root.topics import list_topics, partition_directories
 from streamlog.topic import TopicPartition
 
 __all__ = ["StateFiles"]
@@ -59,6 +60,7 @@ class StateFiles:
         durable: Mapping[TopicPartition, int],
     ) -> None:
         self._fs, self._root, self._report = fs, root, report
+        self._log_root = LogRoot.at(root, fs=fs)
         self._is_deep, self._durable = is_deep, durable
         self._unreadable_ledgers: set[str] = set()
 
@@ -78,17 +80,17 @@ class StateFiles:
     def _check_settings(self) -> None:
         server = ServerConfig()
         try:
-            server = read_server_config(self._fs, self._root)
+            server = read_server_config(self._log_root)
         except StreamLogError as error:
-            self._tell(error, FindingKind.SETTINGS, state_path(self._root, "server.properties"))
-        for topic in list_topics(self._fs, self._root):
-            path = topic_properties_path(self._root, topic)
+            self._tell(error, FindingKind.SETTINGS, self._log_root.server_properties)
+        for topic in list_topics(self._log_root):
+            path = self._log_root.topic_properties(topic)
             try:
-                own = read_topic_properties(self._fs, self._root, topic)
+                own = read_topic_properties(self._log_root, topic)
                 server.log_config(own, path=path)
             except (InvalidConfigError, CorruptDataError, StorageError) as error:
                 self._tell(error, FindingKind.SETTINGS, path)
-            if not partition_directories(self._fs, self._root, topic) and self._is_there(path):
+            if not partition_directories(self._log_root, topic) and self._is_there(path):
                 self._report(
                     Finding(
                         kind=FindingKind.METADATA,
@@ -212,21 +214,21 @@ class StateFiles:
 
     # ---- readers, the book, locks ------------------------------------------------------------
     def _check_readers(self) -> None:
-        for name in reader_names(self._fs, self._root):
+        for name in reader_names(self._log_root):
             try:
-                recorded_reader(self._fs, self._root, name)
+                recorded_reader(self._log_root, name)
             except FileMissingError:
                 continue  # forgotten since
             except (CorruptDataError, StorageError) as error:
-                self._tell(error, FindingKind.READER, state_path(self._root, "readers"))
+                self._tell(error, FindingKind.READER, self._log_root.readers)
 
     def _check_book(self) -> None:
-        bad = unreadable_lines(self._fs, self._root)
+        bad = unreadable_lines(self._log_root)
         if bad:
             self._report(
                 Finding(
                     kind=FindingKind.BOOK,
-                    path=book_path(self._root),
+                    path=self._log_root.maintenance_book,
                     what="lines of what maintenance did cannot be understood",
                     count=bad,
                 )

@@ -15,6 +15,7 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileKind, FileStat, FileSystem
 from streamlog.fs.files import read_file, stat_directory
+from streamlog.fs.log_root import LogRoot
 from streamlog.health.contents import Content, KnownFile, identify
 from streamlog.health.findings import Finding, FindingKind, Report, finding_of
 from streamlog.health.log_file import LogWalk, Neighbours
@@ -30,7 +31,6 @@ from streamlog.partition.checkpoints import (
     read_recovery_points,
 )
 from streamlog.partition.epochs import LeaderEpochCache
-from streamlog.partition.locks import broker_lock_path
 from streamlog.partition.partition_metadata import PARTITION_METADATA, read_topic_id
 from streamlog.partition.producer_snapshot import MAX_SNAPSHOT_SIZE, decode_snapshot
 from streamlog.partition.topic_config import (
@@ -39,7 +39,7 @@ from streamlog.partition.topic_config import (
 )
 from streamlog.root.directories import Holding, holding_of
 from streamlog.root.meta_properties import read_meta_properties
-from streamlog.root.roots import CLEAN_SHUTDOWN, is_log_dir, is_our_root
+from streamlog.root.roots import is_log_dir, is_our_root
 from streamlog.root.topics import find_partitions
 from streamlog.segment.file_records import FileRecords
 from streamlog.segment.filenames import (
@@ -78,7 +78,7 @@ class RootFiles:
     def __init__(self, fs: FileSystem, root: str, report: Report) -> None:
         self._fs, self._root, self._report = fs, root, report
         self._rows = {name: self._read(name) for name in _CHECKPOINTS}
-        self._is_clean = fs.stat(f"{root}/{CLEAN_SHUTDOWN}") is not None
+        self._is_clean = fs.stat(LogRoot.at(root, fs=fs).clean_shutdown) is not None
 
     def _read(self, name: str) -> Mapping[TopicPartition, int]:
         path = f"{self._root}/{name}"
@@ -326,6 +326,7 @@ class _PartitionLook:
         is_deep: bool,
     ) -> None:
         self._fs, self._root, self._is_deep = fs, root, is_deep
+        self._log_root = LogRoot.at(root, fs=fs)
         self._partition, self._directory = partition, directory
         self._known: RootFiles | None = known
         self.is_alone = False
@@ -337,10 +338,10 @@ class _PartitionLook:
         around = Circumstances(
             log_start_offset=files.log_start_offset(self._partition),
             durable_offset=files.recovery_point(self._partition),
-            is_live=self._fs.broker_lock_is_held(broker_lock_path(self._root)),
+            is_live=self._fs.broker_lock_is_held(self._log_root.broker_lock),
             is_deep=self._is_deep,
             max_decompressed=self.limit
-            or readable_decompressed_bytes(self._fs, self._root, self._partition.topic),
+            or readable_decompressed_bytes(self._log_root, self._partition.topic),
         )
         next_offset = PartitionCheck(self._fs, self._directory, around, tell, progress).run()
         if not self.is_alone:
@@ -358,7 +359,7 @@ def _partitions_at(fs: FileSystem, path: str) -> dict[TopicPartition, str]:
 def _look_at_root(fs: FileSystem, root: str, *, is_deep: bool) -> list[Finding]:
     found: list[Finding] = []
     RootFiles(fs, root, found.append).check_root(_partitions_at(fs, root))
-    if is_our_root(fs, root):
+    if is_our_root(LogRoot.at(root, fs=fs)):
         verify_state(fs, root, found.append, is_deep=is_deep)
     return found
 
@@ -424,7 +425,9 @@ def _verify_file(
     parsed = parse_segment_file_name(os.path.basename(path))
     partition = parse_partition_directory(os.path.basename(directory))
     topic = "" if partition is None else partition.topic
-    limit = limit or readable_decompressed_bytes(fs, os.path.dirname(directory), topic)
+    limit = limit or readable_decompressed_bytes(
+        LogRoot.at(os.path.dirname(directory), fs=fs), topic
+    )
     is_live_name = parsed is not None and parsed.suffix is SegmentSuffix.NONE
     if known is not None and known.kind is Content.LOG and not is_live_name:
         _verify_log_alone(
@@ -439,7 +442,7 @@ def _verify_file(
             hint="streamlog verify DIRECTORY",
         )
     root = os.path.dirname(directory)
-    is_live = fs.broker_lock_is_held(broker_lock_path(root))
+    is_live = fs.broker_lock_is_held(LogRoot.at(root, fs=fs).broker_lock)
     around = Circumstances(is_live=is_live, is_deep=is_deep, max_decompressed=limit)
 
     def report_own(finding: Finding) -> None:

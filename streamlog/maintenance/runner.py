@@ -41,24 +41,23 @@ from streamlog.errors import (
 from streamlog.fs.api import FileSystem
 from streamlog.fs.files import stat_directory, write_lock_holder
 from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.maintenance.compaction import CompactedPartition, Due, NotDue, clean_due, find_due
 from streamlog.maintenance.partition_watch import PartitionWatch
 from streamlog.maintenance.retention import Deletion, delete_old_segments, plan_deletions
 from streamlog.partition.checkpoints import read_log_start_offsets
-from streamlog.partition.locks import refuse_live_broker
 from streamlog.partition.reader import LogReader
-from streamlog.partition.topic_config import ConfigFiles
+from streamlog.partition.topic_config import ConfigFiles, read_server_config
 from streamlog.root import topics
 from streamlog.root.deeds import Deed, write_deeds
-from streamlog.root.holds import Held, Holds, held_from
 from streamlog.root.manager import LogManager
 from streamlog.root.planted import refuse_planted
+from streamlog.root.readers import Held, Holds, held_from
 from streamlog.root.roots import (
     check_root,
     is_our_root,
-    read_server_config,
+    refuse_live_broker,
     remove_leftovers,
-    state_path,
 )
 from streamlog.topic import TopicPartition
 
@@ -115,15 +114,16 @@ class Maintenance:
         self.root = os.path.abspath(os.fspath(root))
         self._fs, self._clock = fs or LocalFileSystem(), clock or SystemClock()
         self._random = random or random_module.Random()
-        check_root(self._fs, self.root)
-        if not is_our_root(self._fs, self.root):
+        self._log_root = LogRoot(self.root, self._fs, self._clock, self._random)
+        check_root(self._log_root)
+        if not is_our_root(self._log_root):
             raise InvalidRequestError(
                 "this root was not made by streamlog: it is only read here",
                 path=self.root,
                 hint="its broker keeps it in bounds",
             )
         self._manager: LogManager | None = None
-        self._configs = _Configs(self._fs, self.root)
+        self._configs = _Configs(self._log_root)
         self._watches: dict[str, PartitionWatch] = {}
         self._known: list[tuple[TopicPartition, str]] = []
         self._stamp: list[int | None] = []
@@ -218,9 +218,9 @@ class Maintenance:
     @contextlib.contextmanager
     def _locked(self, report: MaintenanceReport) -> Iterator[None]:
         """Be the one that maintains the root, and write down what was done."""
-        refuse_live_broker(self._fs, self.root)
-        refuse_planted(self._fs, self.root)
-        lock = self._fs.try_lock(state_path(self.root, "locks", "maintenance"), shared=False)
+        refuse_live_broker(self._log_root)
+        refuse_planted(self._log_root)
+        lock = self._fs.try_lock(self._log_root.maintainer_lock, shared=False)
         if lock is None:
             report.is_elsewhere, report.is_finished = True, False
             yield
@@ -229,7 +229,7 @@ class Maintenance:
             write_lock_holder(lock, now_ms=self._clock.now_ms(), what="maintenance")
             yield
             if report.deeds:
-                write_deeds(self._fs, self.root, report.deeds)
+                write_deeds(self._log_root, report.deeds)
         finally:
             lock.release()
 
@@ -289,8 +289,10 @@ class Maintenance:
         """
         self._must_tidy = False
         try:
-            remove_leftovers(self._fs, self.root, now_ms=self._clock.now_ms())
-            if self._has_names("commits", "pending") or self._has_names("staging"):
+            remove_leftovers(self._log_root, now_ms=self._clock.now_ms())
+            if self._has_names(self._log_root.pending_decisions) or self._has_names(
+                self._log_root.staging
+            ):
                 commits = self._open().commits
                 commits.retire_idle()
                 commits.clean()
@@ -299,9 +301,9 @@ class Maintenance:
             _logger.warning("commits are left alone by maintenance for now: %s", error)
             report.errors.append(error)
 
-    def _has_names(self, *parts: str) -> bool:
+    def _has_names(self, path: str) -> bool:
         try:
-            return bool(self._fs.list(state_path(self.root, *parts)))
+            return bool(self._fs.list(path))
         except FileMissingError:
             return False
 
@@ -390,7 +392,7 @@ class Maintenance:
     # ---- the root ----------------------------------------------------------------------------
     def _partitions(self, *, is_thorough: bool = True) -> list[tuple[TopicPartition, str]]:
         """Return the partitions there are; listed anew where one may have come or gone."""
-        names = (self.root, state_path(self.root, "topics"))
+        names = (self.root, self._log_root.topics)
         stats = [stat_directory(self._fs, path) for path in names]
         stamp = [each and each.mtime_ns for each in stats]
         if is_thorough or stamp != self._stamp:
@@ -408,9 +410,9 @@ class Maintenance:
         return _Books(
             self._clock.now_ms(),
             read_log_start_offsets(self._fs, self.root),
-            Holds.read(self._fs, self._clock, self.root),
+            Holds.read(self._log_root),
             cache(self._configs.of),
-            read_server_config(self._fs, self.root),
+            read_server_config(self._log_root),
         )
 
     def _open(self) -> LogManager:
@@ -450,15 +452,15 @@ class _Books(NamedTuple):
 class _Configs:
     """The settings of the topics, read again where a file changed."""
 
-    def __init__(self, fs: FileSystem, root: str) -> None:
-        self._fs, self._root = fs, root
+    def __init__(self, root: LogRoot) -> None:
+        self._root = root
         self._known: dict[str, tuple[ConfigFiles, LogConfig]] = {}
 
     def of(self, topic: str) -> LogConfig:
         """Return what is in force for a topic."""
         files, config = self._known.get(topic, (None, None))
         if files is None or config is None or files.has_changed():
-            files = ConfigFiles(self._fs, self._root, topic)
+            files = ConfigFiles(self._root, topic)
             config = files.load()
             self._known[topic] = files, config
         return config

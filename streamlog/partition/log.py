@@ -23,6 +23,7 @@ from streamlog.config.log_config import LogConfig
 from streamlog.config.server_config import ServerConfig
 from streamlog.errors import FileMissingError, StreamLogError, UnknownTopicError
 from streamlog.fs.api import Buffer, FileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.open_files import open_files
 from streamlog.partition.append import AppendInfo, OffsetAndTimestamp, whole_batches
 from streamlog.partition.iteration import IterableLog
@@ -114,7 +115,7 @@ class Log(LogFacts, IterableLog):
         self.topic_id = topic_id
         self._fs, self._clock, self._random = fs, clock, random
         self._decided = decided
-        source = ConfigFiles(fs, self.root, self.topic_partition.topic)
+        source = ConfigFiles(LogRoot(self.root, fs, clock, random), self.topic_partition.topic)
         self._log = LocalLog(
             fs,
             path,

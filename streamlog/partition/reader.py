@@ -26,6 +26,7 @@ from streamlog.errors import (
 from streamlog.fs.api import FileKind, FileStat, FileSystem
 from streamlog.fs.files import stat_directory
 from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.partition import checkpoints, partition_metadata
 from streamlog.partition.append import OffsetAndTimestamp
 from streamlog.partition.epochs import LeaderEpochCache
@@ -187,7 +188,7 @@ class LogReader(IterableLog):
         """
         if self._limit is None:
             self._limit = readable_decompressed_bytes(
-                self._fs, self._root, self.topic_partition.topic
+                LogRoot.at(self._root, fs=self._fs), self.topic_partition.topic
             )
         return self._limit
 

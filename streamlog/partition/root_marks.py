@@ -12,10 +12,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from streamlog.clock import Clock
 from streamlog.fs.api import FileStat, FileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.partition import checkpoints
-from streamlog.partition.topic_config import topic_properties_path
 from streamlog.topic import TopicPartition
 
 __all__ = ["RootMarks", "sync_names"]
@@ -31,28 +30,26 @@ class _Known(NamedTuple):
     offsets: Mapping[TopicPartition, int]
 
 
-def sync_names(fs: FileSystem, root: str, topics: Iterable[str]) -> None:
+def sync_names(root: LogRoot, topics: Iterable[str]) -> None:
     """Make it durable that topics and their partitions are there, whatever process made them.
 
     Raises:
         StorageError: A directory cannot be synced.
     """
-    fs.sync_directory(root)
-    for path in sorted({os.path.dirname(topic_properties_path(root, topic)) for topic in topics}):
-        fs.sync_directory(path)
+    root.fs.sync_directory(root.path)
+    for path in sorted({os.path.dirname(root.topic_properties(topic)) for topic in topics}):
+        root.fs.sync_directory(path)
 
 
 class RootMarks:
     """The recovery points and log starts of one root; safe for several threads.
 
     Args:
-        fs: Where the root is.
-        clock: Measures waits for the root's lock.
         root: The log root.
     """
 
-    def __init__(self, fs: FileSystem, clock: Clock, root: str) -> None:
-        self._fs, self._clock, self._root = fs, clock, root
+    def __init__(self, root: LogRoot) -> None:
+        self._root = root
         self._starts: _Known | None = None
         self._points: _Known | None = None
         self._durable: _Stamp | None = None  # the recovery points that this wrote
@@ -92,7 +89,7 @@ class RootMarks:
         """
         stamp = None if self._starts is None else self._starts.stamp
         if stamp is None or stamp != self._synced_starts or not self._is_gathering:
-            self._fs.sync_directory(self._root)
+            self._root.fs.sync_directory(self._root.path)
             self._synced_starts = stamp
 
     def note_first_use(self, partition: TopicPartition, offset: int) -> None:
@@ -109,7 +106,7 @@ class RootMarks:
         if self._is_gathering and offset == 0:
             self._gathered.append(partition)
             return
-        sync_names(self._fs, self._root, [partition.topic])
+        sync_names(self._root, [partition.topic])
         self.write_recovery_points({partition: offset})
 
     @contextlib.contextmanager
@@ -129,7 +126,7 @@ class RootMarks:
         try:
             yield
             if self._gathered:
-                sync_names(self._fs, self._root, {each.topic for each in self._gathered})
+                sync_names(self._root, {each.topic for each in self._gathered})
                 # Their locks are free again: a mark that another writer has set meanwhile stands.
                 self._write(dict.fromkeys(self._gathered, 0), keeps_known=True)
         finally:
@@ -156,9 +153,9 @@ class RootMarks:
 
     def _write(self, offsets: Mapping[TopicPartition, int], *, keeps_known: bool) -> None:
         written = checkpoints.update_offsets(
-            self._fs,
-            self._clock,
-            self._root,
+            self._root.fs,
+            self._root.clock,
+            self._root.path,
             checkpoints.RECOVERY_POINT_CHECKPOINT,
             offsets,
             keeps_known=keeps_known,
@@ -175,10 +172,10 @@ class RootMarks:
         stamp = self._stamp_of(name)
         if known is not None and known.stamp == stamp and self._is_gathering:
             return known
-        return _Known(stamp, read(self._fs, self._root))
+        return _Known(stamp, read(self._root.fs, self._root.path))
 
     def _stamp_of(self, name: str) -> _Stamp:
-        return _stamp(self._fs.stat(f"{self._root}/{name}"))
+        return _stamp(self._root.fs.stat(self._root.checkpoint(name)))
 
     @property
     def _is_gathering(self) -> bool:

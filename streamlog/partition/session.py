@@ -25,6 +25,7 @@ from streamlog.errors import (
     UnknownTopicError,
 )
 from streamlog.fs.api import FileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.partition import checkpoints
 from streamlog.partition.flush import FlushTimer
 from streamlog.partition.local_log import LocalLog
@@ -32,7 +33,7 @@ from streamlog.partition.locks import SharedState, StateFlag
 from streamlog.partition.partition_metadata import read_topic_id
 from streamlog.partition.root_marks import RootMarks
 from streamlog.partition.scope import Scope
-from streamlog.partition.topic_config import ConfigFiles, topic_properties_path
+from streamlog.partition.topic_config import ConfigFiles
 from streamlog.partition.writer_lock import Guard, WriterLock
 from streamlog.segment.recovery import Restore
 from streamlog.topic import TopicPartition
@@ -204,7 +205,7 @@ class WriterSession:
         A handle of the old topic would append to the new one, and apply decisions made for the old.
         """
         found = read_topic_id(self._fs, self._path)
-        properties = topic_properties_path(self._root, self._partition.topic)
+        properties = LogRoot.at(self._root, fs=self._fs).topic_properties(self._partition.topic)
         if found == self._topic_id and self._fs.stat(properties) is not None:
             return
         if found is not None and found != self._topic_id:

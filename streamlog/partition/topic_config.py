@@ -18,72 +18,30 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileSystem
 from streamlog.fs.files import read_file
-from streamlog.topic import parse_partition_directory
+from streamlog.fs.log_root import LogRoot
 
 __all__ = [
-    "STATE_DIRECTORY",
     "ConfigFiles",
     "check_decompressed_bytes",
     "read_properties",
     "read_server_config",
     "read_topic_properties",
     "readable_decompressed_bytes",
-    "server_properties_path",
-    "state_path",
-    "topic_of_properties",
-    "topic_properties_path",
 ]
 
-STATE_DIRECTORY: Final = ".streamlog"
-_LONGEST_PART: Final = 200  # characters of a topic's name in one file name; NAME_MAX is 255
 _MAX_PROPERTIES_SIZE: Final = 1 << 20
 
 
-# ---- where the files lie -------------------------------------------------------------------
-def state_path(root: str, *names: str) -> str:
-    """Return a path below a root's `.streamlog`."""
-    return "/".join((root, STATE_DIRECTORY, *names))
-
-
-def server_properties_path(root: str) -> str:
-    """Return the path of a root's settings."""
-    return state_path(root, "server.properties")
-
-
-def topic_properties_path(root: str, topic: str) -> str:
-    """Return the path of a topic's settings; the topic exists once the file does.
-
-    A name of more than 200 characters is parted, for with `.properties` it would be too long for
-    a file: the first 200 and a `~` name a directory, the rest the file in it.
-    """
-    head, rest = topic[:_LONGEST_PART], topic[_LONGEST_PART:]
-    names = [f"{head}~", f"{rest}.properties"] if rest else [f"{head}.properties"]
-    return state_path(root, "topics", *names)
-
-
-def topic_of_properties(directory: str, name: str) -> str | None:
-    """Return the topic whose settings a file below `topics/` holds, None for other files.
-
-    Args:
-        directory: Empty, or the `HEAD~` it lies in.
-        name: The file's name.
-    """
-    head = directory.removesuffix("~")
-    topic = head + name.removesuffix(".properties")
-    is_one = name.endswith(".properties") and bool(head) == (len(topic) > _LONGEST_PART)
-    return topic if is_one and parse_partition_directory(f"{topic}-0") else None
-
-
 # ---- what they say --------------------------------------------------------------------------
-def read_server_config(fs: FileSystem, root: str) -> ServerConfig:
+def read_server_config(root: LogRoot) -> ServerConfig:
     """Return a root's settings; Kafka's defaults where it is a foreign one.
 
     Raises:
         InvalidConfigError: A key or value that cannot be.
         StorageError: The file cannot be read.
     """
-    path = server_properties_path(root)
-    return ServerConfig.from_properties(read_properties(fs, path) or {}, path=path)
+    path = root.server_properties
+    return ServerConfig.from_properties(read_properties(root.fs, path) or {}, path=path)
 
 
 def read_properties(fs: FileSystem, path: str) -> dict[str, str] | None:
@@ -105,30 +63,29 @@ def read_properties(fs: FileSystem, path: str) -> dict[str, str] | None:
         ) from error
 
 
-def read_topic_properties(fs: FileSystem, root: str, topic: str) -> dict[str, str]:
+def read_topic_properties(root: LogRoot, topic: str) -> dict[str, str]:
     """Return the settings that a topic has of its own; none in a foreign root.
 
     Raises:
         InvalidConfigError: The file cannot be understood.
         StorageError: The file cannot be read.
     """
-    return read_properties(fs, topic_properties_path(root, topic)) or {}
+    return read_properties(root.fs, root.topic_properties(topic)) or {}
 
 
 class ConfigFiles:
     """The settings in force for one topic, read again when a file changes.
 
     Args:
-        fs: Where the root is.
         root: The log root.
         topic: The topic; it need not have a file.
     """
 
-    __slots__ = ("_fs", "_paths", "_root", "_stamps", "_topic")
+    __slots__ = ("_paths", "_root", "_stamps", "_topic")
 
-    def __init__(self, fs: FileSystem, root: str, topic: str) -> None:
-        self._fs, self._root, self._topic = fs, root, topic
-        self._paths = (state_path(root, "server.properties"), topic_properties_path(root, topic))
+    def __init__(self, root: LogRoot, topic: str) -> None:
+        self._root, self._topic = root, topic
+        self._paths = (root.server_properties, root.topic_properties(topic))
         self._stamps: list[tuple[int, int, int] | None] | None = None
 
     def has_changed(self) -> bool:
@@ -143,14 +100,14 @@ class ConfigFiles:
             StorageError: A file cannot be read.
         """
         stamps = self._look()
-        properties = read_topic_properties(self._fs, self._root, self._topic)
-        server = read_server_config(self._fs, self._root)
+        properties = read_topic_properties(self._root, self._topic)
+        server = read_server_config(self._root)
         config = server.log_config(properties, path=self._paths[1])
         self._stamps = stamps
         return config
 
     def _look(self) -> list[tuple[int, int, int] | None]:
-        stats = [self._fs.stat(path) for path in self._paths]
+        stats = [self._root.fs.stat(path) for path in self._paths]
         return [each and (each.mtime_ns, each.inode, each.size) for each in stats]
 
 
@@ -169,18 +126,17 @@ def check_decompressed_bytes(limit: int) -> int:
     return limit
 
 
-def readable_decompressed_bytes(fs: FileSystem, root: str, topic: str) -> int:
+def readable_decompressed_bytes(root: LogRoot, topic: str) -> int:
     """Return what a batch of a topic may decompress to when it is read, in bytes.
 
     That is the topic's `streamlog.max.decompressed.bytes`, but no less than its default. Reading
     needs no settings: those that cannot be understood count as none.
 
     Args:
-        fs: Where the root is.
         root: The log root, or any other directory: that has no settings.
         topic: The topic.
     """
     try:
-        return ConfigFiles(fs, root, topic).load().readable_decompressed_bytes
+        return ConfigFiles(root, topic).load().readable_decompressed_bytes
     except (InvalidConfigError, CorruptDataError, StorageError):
         return DEFAULT_MAX_DECOMPRESSED_BYTES

@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from streamlog.errors import FileMissingError
-from streamlog.fs.api import FileSystem, OpenMode
+from streamlog.fs.api import OpenMode
 from streamlog.fs.files import write_file_atomically
-from streamlog.root.roots import state_path
+from streamlog.fs.log_root import LogRoot
 
-__all__ = ["Deed", "book_path", "mend_book", "read_deeds", "unreadable_lines", "write_deeds"]
+__all__ = ["Deed", "mend_book", "read_deeds", "unreadable_lines", "write_deeds"]
 
 MAX_BOOK_SIZE: Final = 1 << 20
 _NAMES: Final = {"log_start_offset": "logStartOffset"}
@@ -53,35 +53,30 @@ class Deed:
         return {_NAMES.get(name, name): value for name, value in asdict(self).items()}
 
 
-def book_path(root: str) -> str:
-    """Return where the book of a root is."""
-    return state_path(root, "maintenance.jsonl")
-
-
-def write_deeds(fs: FileSystem, root: str, deeds: Sequence[Deed]) -> None:
+def write_deeds(root: LogRoot, deeds: Sequence[Deed]) -> None:
     """Add deeds to the book; only under the root's maintenance lock.
 
     Raises:
         StorageError: The disk refuses.
     """
     lines = b"".join(_line(each) for each in deeds)
-    with fs.open(book_path(root), OpenMode.CREATE_OR_WRITE) as file:
+    with root.fs.open(root.maintenance_book, OpenMode.CREATE_OR_WRITE) as file:
         size = file.stat().size
         if size + len(lines) <= MAX_BOOK_SIZE:
             file.pwrite(lines, size)
             return
         kept = file.pread(MAX_BOOK_SIZE // 2, max(0, size - MAX_BOOK_SIZE // 2))
-    write_file_atomically(fs, book_path(root), kept[kept.find(b"\n") + 1 :] + lines)
+    write_file_atomically(root.fs, root.maintenance_book, kept[kept.find(b"\n") + 1 :] + lines)
 
 
-def read_deeds(fs: FileSystem, root: str, *, topic: str | None = None) -> list[Deed]:
+def read_deeds(root: LogRoot, *, topic: str | None = None) -> list[Deed]:
     """Return what the book has, the oldest first; lines that cannot be understood are left out.
 
     Raises:
         StorageError: It cannot be read.
     """
     try:
-        with fs.open(book_path(root), OpenMode.READ) as file:
+        with root.fs.open(root.maintenance_book, OpenMode.READ) as file:
             data = file.pread(2 * MAX_BOOK_SIZE, 0)
     except FileMissingError:
         return []
@@ -89,28 +84,28 @@ def read_deeds(fs: FileSystem, root: str, *, topic: str | None = None) -> list[D
     return [each for each in deeds if each is not None and topic in (None, each.topic)]
 
 
-def unreadable_lines(fs: FileSystem, root: str) -> int:
+def unreadable_lines(root: LogRoot) -> int:
     """Return how many whole lines of the book cannot be understood.
 
     Raises:
         StorageError: It cannot be read.
     """
-    return sum(_deed(line) is None for line in _whole_lines(fs, root))
+    return sum(_deed(line) is None for line in _whole_lines(root))
 
 
-def mend_book(fs: FileSystem, root: str) -> None:
+def mend_book(root: LogRoot) -> None:
     """Leave out the lines that cannot be understood; only under the root's maintenance lock.
 
     Raises:
         StorageError: The disk refuses.
     """
-    lines = [line for line in _whole_lines(fs, root) if _deed(line) is not None]
-    write_file_atomically(fs, book_path(root), b"".join(line + b"\n" for line in lines))
+    lines = [line for line in _whole_lines(root) if _deed(line) is not None]
+    write_file_atomically(root.fs, root.maintenance_book, b"".join(line + b"\n" for line in lines))
 
 
-def _whole_lines(fs: FileSystem, root: str) -> list[bytes]:
+def _whole_lines(root: LogRoot) -> list[bytes]:
     try:
-        with fs.open(book_path(root), OpenMode.READ) as file:
+        with root.fs.open(root.maintenance_book, OpenMode.READ) as file:
             data = file.pread(2 * MAX_BOOK_SIZE, 0)
     except FileMissingError:
         return []

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from streamlog.config.server_config import ConfigEntry
 from streamlog.root.deeds import Deed
-from streamlog.root.holds import Held
+from streamlog.root.readers import Held
 
 if TYPE_CHECKING:
     from streamlog.partition.reader import LogReader

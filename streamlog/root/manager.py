@@ -13,31 +13,31 @@ from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Final
 
-from streamlog.clock import Clock, SystemClock
+from streamlog.clock import Clock
 from streamlog.commits.chores import Chores, at_once
 from streamlog.commits.commit_log import CommitLog
 from streamlog.config.log_config import ConfigValue, LogConfig
 from streamlog.config.server_config import ServerConfig
 from streamlog.errors import InvalidRequestError
 from streamlog.fs.api import FileSystem
-from streamlog.fs.local import LocalFileSystem
-from streamlog.partition.locks import refuse_live_broker
+from streamlog.fs.log_root import LogRoot
 from streamlog.partition.reader import LogReader
-from streamlog.partition.topic_config import ConfigFiles
+from streamlog.partition.root_marks import sync_names
+from streamlog.partition.topic_config import ConfigFiles, read_server_config, read_topic_properties
 from streamlog.partition.waiting import Patience
-from streamlog.root import registry, roots, topics
+from streamlog.root import registry, topics
 from streamlog.root.deeds import read_deeds
 from streamlog.root.description import (
     PartitionDescription,
     TopicDescription,
     describe_partition,
 )
-from streamlog.root.holds import Holds
 from streamlog.root.meta_properties import read_meta_properties
 from streamlog.root.open_writers import OpenWriter
 from streamlog.root.partition_log import OpenPartitions, PartitionLog
 from streamlog.root.planted import refuse_planted
-from streamlog.root.roots import check_root, is_our_root, make_root, read_server_config
+from streamlog.root.readers import Holds
+from streamlog.root.roots import check_root, is_our_root, make_root, refuse_live_broker
 from streamlog.topic import TopicPartition, check_topic_name
 
 __all__ = ["LogManager", "PartitionDescription", "TopicDescription"]
@@ -51,7 +51,8 @@ class LogManager:
     Attributes:
         root: Its directory, absolute.
         fs: The file system it lies in.
-        clock: The clock it goes by.
+        clock: Its clock.
+        log_root: The three together, with all paths of the root.
         marks: The recovery points and log starts of its partitions.
         patience: How long to wait for other writers.
 
@@ -60,22 +61,17 @@ class LogManager:
 
     def __init__(
         self,
-        root: str,
+        log_root: LogRoot,
         *,
-        fs: FileSystem,
-        clock: Clock,
-        random: random_module.Random,
         chores: Chores,
         lock_timeout_ms: float | None,
     ) -> None:
-        self.root = root
-        self.fs, self.clock, self._random, self._chores = fs, clock, random, chores
+        self.log_root, self._chores = log_root, chores
+        self.root, self.fs, self.clock = log_root.path, log_root.fs, log_root.clock
         self.patience = Patience()
         self._lock_timeout_ms = lock_timeout_ms
         self._guard = threading.RLock()
-        self._partitions = OpenPartitions(
-            root, fs=fs, clock=clock, random=random, patience=self.patience, enter=self._enter
-        )
+        self._partitions = OpenPartitions(log_root, patience=self.patience, enter=self._enter)
         self.marks = self._partitions.marks
         self._readers: dict[TopicPartition, LogReader] = {}
         self._commits: CommitLog | None = None
@@ -117,26 +113,17 @@ class LogManager:
             InvalidRequestError: It is not a directory, or cannot be a root.
             StorageError: It cannot be read.
         """
-        fs, clock = fs or LocalFileSystem(), clock or SystemClock()
-        random = random or random_module.Random()
-        path = os.path.abspath(os.fspath(root))
+        log_root = LogRoot.at(root, fs=fs, clock=clock, random=random)
         if create:
-            make_root(fs, clock, path, random=random, adopt=adopt)
-        check_root(fs, path)
-        return cls(
-            path,
-            fs=fs,
-            clock=clock,
-            random=random,
-            chores=chores,
-            lock_timeout_ms=lock_timeout_ms,
-        )
+            make_root(log_root, adopt=adopt)
+        check_root(log_root)
+        return cls(log_root, chores=chores, lock_timeout_ms=lock_timeout_ms)
 
     # ---- topics ------------------------------------------------------------------------------
     @property
     def server_config(self) -> ServerConfig:
         """The root's settings, as its file says now."""
-        return read_server_config(self.fs, self.root)
+        return read_server_config(self.log_root)
 
     def topic_config(self, name: str) -> LogConfig:
         """Return the settings in force for a topic: its own over the root's over Kafka's.
@@ -146,12 +133,12 @@ class LogManager:
             InvalidConfigError: A file has a key or value that cannot be.
         """
         self._check_exists(name)
-        return ConfigFiles(self.fs, self.root, name).load()
+        return ConfigFiles(self.log_root, name).load()
 
     def topics(self) -> list[str]:
         """Return the names of the topics, sorted."""
         self._check_open()
-        return topics.list_topics(self.fs, self.root)
+        return topics.list_topics(self.log_root)
 
     def partitions(self, name: str) -> list[int]:
         """Return the numbers of a topic's partitions, ascending.
@@ -160,7 +147,7 @@ class LogManager:
             UnknownTopicError: There is no such topic.
         """
         self._check_exists(name)
-        return list(topics.partition_directories(self.fs, self.root, name))
+        return list(topics.partition_directories(self.log_root, name))
 
     def describe(self, name: str) -> TopicDescription:
         """Return the facts about a topic, its partitions and settings; nothing is locked.
@@ -172,8 +159,8 @@ class LogManager:
         self._check_exists(name)
         meta = read_meta_properties(self.fs, self.root)
         leader = 0 if meta is None or meta.node_id is None else meta.node_id
-        directories = topics.partition_directories(self.fs, self.root, name)
-        holds = Holds.read(self.fs, self.clock, self.root)
+        directories = topics.partition_directories(self.log_root, name)
+        holds = Holds.read(self.log_root)
         described, held, topic_id = [], [], None
         for number, path in directories.items():
             reader = self.reader(name, number)
@@ -183,14 +170,14 @@ class LogManager:
             sizes = [segment.size for segment in reader.segments]
             partition = TopicPartition(name, number)
             held += holds.of(partition, path, reader.segments.base_offsets, sizes)
-        own = topics.read_topic_properties(self.fs, self.root, name)
+        own = read_topic_properties(self.log_root, name)
         return TopicDescription(
             name=name,
             topic_id=topic_id,
             partitions=tuple(described),
             configs=tuple(self.server_config.describe(own)),
             held=tuple(held),
-            deeds=tuple(read_deeds(self.fs, self.root, topic=name)[-_DEEDS_TOLD:]),
+            deeds=tuple(read_deeds(self.log_root, topic=name)[-_DEEDS_TOLD:]),
         )
 
     def create_topic(
@@ -218,18 +205,15 @@ class LogManager:
         """
         self._check_open()
         check_topic_name(name)
-        if if_not_exists and topics.topic_exists(self.fs, self.root, name):
-            roots.sync_names(self.fs, self.root, name)  # another process may have died at it
+        if if_not_exists and topics.topic_exists(self.log_root, name):
+            sync_names(self.log_root, name)  # another process may have died at it
         else:
             self._enter()
             registry.create_topic(
-                self.fs,
-                self.clock,
-                self.root,
+                self.log_root,
                 name,
                 partitions=self.server_config.num_partitions if partitions is None else partitions,
                 configs=configs or {},
-                random=self._random,
             )
         return self.describe(name)
 
@@ -258,14 +242,11 @@ class LogManager:
         self._check_exists(name)
         self._enter()
         registry.alter_topic(
-            self.fs,
-            self.clock,
-            self.root,
+            self.log_root,
             name,
             configs=configs or {},
             delete_configs=delete_configs,
             partitions=partitions,
-            random=self._random,
         )
         return self.describe(name)
 
@@ -275,7 +256,7 @@ class LogManager:
         Raises:
             UnknownTopicError: It does not, and `auto.create.topics.enable` is false.
         """
-        if not topics.topic_exists(self.fs, self.root, name):
+        if not topics.topic_exists(self.log_root, name):
             if not self.server_config.auto_create_topics_enable:
                 self._check_exists(name)
             self.create_topic(name, if_not_exists=True)
@@ -297,7 +278,7 @@ class LogManager:
             self._partitions.close_topic(name)
             for partition in [each for each in self._readers if each.topic == name]:
                 self._readers.pop(partition).close()
-            return registry.delete_topic(self.fs, self.clock, self.root, name)
+            return registry.delete_topic(self.log_root, name)
 
     def delete_records(
         self, topic: str, partition: int, offset: int, *, force: bool = False
@@ -337,9 +318,7 @@ class LogManager:
             self._check_open()
             found = self._readers.get(wanted)
             if found is None:
-                found = LogReader.open(
-                    topics.partition_path(self.fs, self.root, wanted), fs=self.fs
-                )
+                found = LogReader.open(topics.partition_path(self.log_root, wanted), fs=self.fs)
                 self._readers[wanted] = found
             return found
 
@@ -388,19 +367,19 @@ class LogManager:
             self._check_open()
             if self._writer is not None:
                 return
-            refuse_live_broker(self.fs, self.root)
-            refuse_planted(self.fs, self.root)
-            if not is_our_root(self.fs, self.root):
-                make_root(self.fs, self.clock, self.root, random=self._random)
+            refuse_live_broker(self.log_root)
+            refuse_planted(self.log_root)
+            if not is_our_root(self.log_root):
+                make_root(self.log_root)
             timeout_ms = self._lock_timeout_ms
             default_ms = self.server_config.streamlog_lock_timeout_ms
             self.patience.timeout_ms = default_ms if timeout_ms is None else timeout_ms
-            self._writer = OpenWriter.enter(self.fs, self.clock, self.root)
+            self._writer = OpenWriter.enter(self.log_root)
 
     def _check_exists(self, name: str) -> None:
         self._check_open()
-        if not topics.topic_exists(self.fs, self.root, name):
-            known = topics.list_topics(self.fs, self.root)
+        if not topics.topic_exists(self.log_root, name):
+            known = topics.list_topics(self.log_root)
             raise topics.unknown_topic_error(self.root, name, known)
 
     def _check_open(self) -> None:

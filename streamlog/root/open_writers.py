@@ -17,12 +17,12 @@ import os
 import re
 from typing import Final, NamedTuple
 
-from streamlog.clock import Clock
 from streamlog.errors import FileMissingError
-from streamlog.fs.api import FileLock, FileSystem, OpenMode
+from streamlog.fs.api import FileLock, OpenMode
 from streamlog.fs.files import acquire_lock, write_file_atomically
+from streamlog.fs.log_root import LogRoot
 from streamlog.partition.checkpoints import root_locked
-from streamlog.root.roots import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_CONTENT, state_path
+from streamlog.root.roots import CLEAN_SHUTDOWN_CONTENT
 
 __all__ = ["OpenWriter", "may_be_open"]
 
@@ -40,31 +40,33 @@ class _Tally(NamedTuple):
 class OpenWriter:
     """One writer's presence in a root, from `enter` to `leave`."""
 
-    __slots__ = ("_clock", "_fs", "_lock", "_pid", "_root")
+    __slots__ = ("_lock", "_pid", "_root")
 
-    def __init__(self, fs: FileSystem, clock: Clock, root: str, lock: FileLock) -> None:
-        self._fs, self._clock, self._root = fs, clock, root
+    def __init__(self, root: LogRoot, lock: FileLock) -> None:
+        self._root = root
         self._lock: FileLock | None = lock
         self._pid = os.getpid()
 
     @classmethod
-    def enter(cls, fs: FileSystem, clock: Clock, root: str) -> "OpenWriter":
+    def enter(cls, root: LogRoot) -> "OpenWriter":
         """Come to a root as a writer; durable where it takes the clean mark away.
 
         Raises:
             LockTimeoutError: Another process kept a lock.
             StorageError: It failed.
         """
-        path = state_path(root, "locks", "open")
-        what = f"the writers of {root}"
-        lock = acquire_lock(fs, clock, path, shared=True, timeout_ms=_LOCK_TIMEOUT_MS, what=what)
+        path = root.writers_lock
+        what = f"the writers of {root.path}"
+        lock = acquire_lock(
+            root.fs, root.clock, path, shared=True, timeout_ms=_LOCK_TIMEOUT_MS, what=what
+        )
         try:
-            with root_locked(fs, clock, root):
-                _write(lock, _count_in(fs, root, _read(lock)))
+            with root_locked(root.fs, root.clock, root.path):
+                _write(lock, _count_in(root, _read(lock)))
         except BaseException:
             lock.release()
             raise
-        return cls(fs, clock, root, lock)
+        return cls(root, lock)
 
     def leave(self, *, in_order: bool) -> None:
         """Leave the root; the last of those who all left in order puts the clean mark back.
@@ -82,7 +84,7 @@ class OpenWriter:
         is_sound = in_order and os.getpid() == self._pid
         try:
             if is_sound:
-                with root_locked(self._fs, self._clock, self._root):
+                with root_locked(self._root.fs, self._root.clock, self._root.path):
                     tally = _read(lock)
                     if tally is not None:
                         _write(lock, tally._replace(left=tally.left + 1))
@@ -92,21 +94,21 @@ class OpenWriter:
             self._put_mark_back()
 
     def _put_mark_back(self) -> None:
-        path = state_path(self._root, "locks", "open")
-        exclusive = self._fs.try_lock(path, shared=False)
+        path = self._root.writers_lock
+        exclusive = self._root.fs.try_lock(path, shared=False)
         if exclusive is None:
             return
         try:
             tally = _read(exclusive)
-            boot_id = self._fs.boot_id().encode("ascii")
+            boot_id = self._root.fs.boot_id().encode("ascii")
             if tally is not None and tally.boot_id == boot_id and tally.came == tally.left:
-                mark = f"{self._root}/{CLEAN_SHUTDOWN}"
-                write_file_atomically(self._fs, mark, CLEAN_SHUTDOWN_CONTENT)
+                mark = self._root.clean_shutdown
+                write_file_atomically(self._root.fs, mark, CLEAN_SHUTDOWN_CONTENT)
         finally:
             exclusive.release()
 
 
-def may_be_open(fs: FileSystem, root: str) -> bool:
+def may_be_open(root: LogRoot) -> bool:
     """Tell whether somebody may have a root open for writing; nothing is locked.
 
     Returns:
@@ -117,31 +119,31 @@ def may_be_open(fs: FileSystem, root: str) -> bool:
         StorageError: The file cannot be read.
     """
     try:
-        with fs.open(state_path(root, "locks", "open"), OpenMode.READ) as file:
+        with root.fs.open(root.writers_lock, OpenMode.READ) as file:
             text = file.pread(_TALLY_SIZE_MAX, 0)
     except FileMissingError:
         return False
     tally = _parse(text)
     if tally is None:
         return bool(text)  # it is being written
-    return tally.boot_id == fs.boot_id().encode("latin-1") and tally.came > tally.left
+    return tally.boot_id == root.fs.boot_id().encode("latin-1") and tally.came > tally.left
 
 
-def _count_in(fs: FileSystem, root: str, tally: _Tally | None) -> _Tally:
+def _count_in(root: LogRoot, tally: _Tally | None) -> _Tally:
     """Return the tally with one more writer, and take the clean mark away."""
-    boot_id = fs.boot_id().encode("ascii")
-    mark = f"{root}/{CLEAN_SHUTDOWN}"
+    boot_id = root.fs.boot_id().encode("ascii")
+    mark = root.clean_shutdown
     known = tally if tally is not None and tally.boot_id == boot_id else None
-    is_clean = fs.stat(mark) is not None
+    is_clean = root.fs.stat(mark) is not None
     if is_clean:
         with contextlib.suppress(FileMissingError):
-            fs.remove(mark)
+            root.fs.remove(mark)
     if is_clean or known is None or known.came == known.left:
-        fs.sync_directory(root)  # who took the mark away may have died, or failed, at it
+        root.fs.sync_directory(root.path)  # who took the mark away may have died, or failed, at it
     if known is None:
         # The first writer since the boot, or since the root was made: the process that made it
         # may have died before the last name in there, `server.properties`, was durable.
-        fs.sync_directory(state_path(root))
+        root.fs.sync_directory(root.state)
     if is_clean:
         return _Tally(boot_id, 1, 0)
     if known is None:

@@ -26,16 +26,17 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.partition.checkpoints import write_high_watermarks
-from streamlog.partition.locks import refuse_live_broker
 from streamlog.partition.log import Log, write_recovery_points
 from streamlog.partition.root_marks import RootMarks
 from streamlog.partition.topic_config import read_server_config
 from streamlog.partition.waiting import Patience
 from streamlog.root import registry, topics
-from streamlog.root.holds import Holds
 from streamlog.root.open_writers import OpenWriter
 from streamlog.root.planted import refuse_planted
+from streamlog.root.readers import Holds
+from streamlog.root.roots import refuse_live_broker
 from streamlog.topic import TopicPartition, check_partition_directory
 
 __all__ = ["OpenPartitions", "PartitionLog"]
@@ -66,13 +67,15 @@ class PartitionLog(Log):
         marks: RootMarks | None,
         decisions: PendingDecisions | None,
     ) -> None:
-        root, partition = os.path.dirname(path), check_partition_directory(path)
-        refuse_live_broker(fs, root)
-        refuse_planted(fs, root, str(partition))
-        topic_id = registry.ensure_partition(fs, clock, root, partition, random=random)
-        decisions = decisions or PendingDecisions(fs, root)
-        server = read_server_config(fs, root)
-        self._writer = OpenWriter.enter(fs, clock, root) if marks is None else None
+        partition = check_partition_directory(path)
+        root = LogRoot(os.path.dirname(path), fs, clock, random)
+        refuse_live_broker(root)
+        refuse_planted(root, str(partition))
+        topic_id = registry.ensure_partition(root, partition)
+        decisions = decisions or PendingDecisions(fs, root.path)
+        server = read_server_config(root)
+        self._writer = OpenWriter.enter(root) if marks is None else None
+        self._log_root = root
         super().__init__(
             path,
             topic_id=topic_id,
@@ -82,8 +85,8 @@ class PartitionLog(Log):
             clock=clock,
             random=random,
             patience=Patience.of(lock_timeout_ms, default_ms=server.streamlog_lock_timeout_ms),
-            marks=marks or RootMarks(fs, clock, root),
-            decided=DecidedRecords(fs, root, partition, topic_id, decisions),
+            marks=marks or RootMarks(root),
+            decided=DecidedRecords(fs, root.path, partition, topic_id, decisions),
         )
 
     @classmethod
@@ -195,7 +198,7 @@ class PartitionLog(Log):
     def _refuse_unfinished(self, start: int) -> None:
         """Raise where a recorded reader has not finished what lies below an offset."""
         bases, sizes = self.segments.base_offsets, [each.size for each in self.segments]
-        holds = Holds.read(self._fs, self._clock, self.root)
+        holds = Holds.read(self._log_root)
         for held in holds.of(self.topic_partition, self.path, bases, sizes):
             if max(held.offset, self.log_start_offset) < start:
                 raise PolicyViolationError(
@@ -249,12 +252,9 @@ class PartitionLog(Log):
         Raises:
             StreamLogError: A partition cannot be applied or synced.
         """
-        default_ms = read_server_config(self._fs, self.root).streamlog_lock_timeout_ms
+        default_ms = read_server_config(self._log_root).streamlog_lock_timeout_ms
         opened = OpenPartitions(
-            self.root,
-            fs=self._fs,
-            clock=self._clock,
-            random=self._random,
+            self._log_root,
             patience=Patience(default_ms),
             enter=lambda: None,  # while this handle is open, the process is a writer of the root
         )
@@ -275,9 +275,6 @@ class OpenPartitions:
 
     Args:
         root: The log root.
-        fs: Where it is.
-        clock: The clock.
-        random: For jitter.
         patience: How long to wait for other writers.
         enter: Makes this process a writer of the root; called before a partition is opened.
 
@@ -288,18 +285,14 @@ class OpenPartitions:
 
     def __init__(
         self,
-        root: str,
+        root: LogRoot,
         *,
-        fs: FileSystem,
-        clock: Clock,
-        random: random_module.Random,
         patience: Patience,
         enter: Callable[[], None],
     ) -> None:
-        self._root, self._fs, self._clock = root, fs, clock
-        self._random, self._patience, self._enter = random, patience, enter
-        self.marks = RootMarks(fs, clock, root)
-        self.decisions = PendingDecisions(fs, root)
+        self._root, self._patience, self._enter = root, patience, enter
+        self.marks = RootMarks(root)
+        self.decisions = PendingDecisions(root.fs, root.path)
         self._logs: dict[TopicPartition, PartitionLog] = {}
 
     def get(self, wanted: Sequence[TopicPartition]) -> list[PartitionLog]:
@@ -328,13 +321,13 @@ class OpenPartitions:
         return opened
 
     def _open(self, partition: TopicPartition) -> PartitionLog:
-        path = topics.partition_path(self._fs, self._root, partition)
+        path = topics.partition_path(self._root, partition)
         self._enter()
         return PartitionLog.open(
             path,
-            fs=self._fs,
-            clock=self._clock,
-            random=self._random,
+            fs=self._root.fs,
+            clock=self._root.clock,
+            random=self._root.random,
             lock_timeout_ms=self._patience,
             marks=self.marks,
             decisions=self.decisions,
@@ -348,9 +341,9 @@ class OpenPartitions:
             chores: Does what a commit leaves to be done.
         """
         return CommitLog(
-            self._root,
-            fs=self._fs,
-            clock=self._clock,
+            self._root.path,
+            fs=self._root.fs,
+            clock=self._root.clock,
             open_logs=open_logs,
             marks=self.marks,
             decisions=self.decisions,
@@ -395,4 +388,4 @@ class OpenPartitions:
     def _note_high_watermarks(self) -> None:
         if self._logs:
             known = {each: log.high_watermark for each, log in self._logs.items()}
-            write_high_watermarks(self._fs, self._clock, self._root, known)
+            write_high_watermarks(self._root.fs, self._root.clock, self._root.path, known)

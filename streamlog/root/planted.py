@@ -13,31 +13,31 @@ import stat
 from typing import Final
 
 from streamlog.errors import InvalidRequestError
-from streamlog.fs.api import FileSystem
 from streamlog.fs.files import stat_directory
-from streamlog.partition import checkpoints
-from streamlog.root.meta_properties import META_PROPERTIES
+from streamlog.fs.log_root import (
+    CHECKPOINTS,
+    CLEAN_SHUTDOWN,
+    META_PROPERTIES,
+    STATE_DIRECTORY,
+    LogRoot,
+)
 
 __all__ = ["refuse_planted"]
 
 _OPEN_TO_ALL: Final = stat.S_IWOTH | stat.S_ISVTX
 _SUPERUSER: Final = 0
 _OF_A_ROOT: Final = (
-    ".streamlog",
-    ".kafka_cleanshutdown",
+    STATE_DIRECTORY,
+    CLEAN_SHUTDOWN,
     META_PROPERTIES,
-    checkpoints.RECOVERY_POINT_CHECKPOINT,
-    checkpoints.LOG_START_OFFSET_CHECKPOINT,
-    checkpoints.HIGH_WATERMARK_CHECKPOINT,
-    checkpoints.CLEANER_OFFSET_CHECKPOINT,
+    *CHECKPOINTS,
 )
 
 
-def refuse_planted(fs: FileSystem, root: str, *names: str) -> None:
+def refuse_planted(root: LogRoot, *names: str) -> None:
     """Raise where a part of a root belongs to a stranger, in a directory open to everybody.
 
     Args:
-        fs: Where the root is.
         root: The log root; harmless where it is missing.
         names: Partitions' directories that are going to be written, besides what every root has.
 
@@ -45,18 +45,18 @@ def refuse_planted(fs: FileSystem, root: str, *names: str) -> None:
         InvalidRequestError: There is such a part; nothing was written.
         StorageError: The root cannot be looked at.
     """
-    shared = stat_directory(fs, root)
+    shared = stat_directory(root.fs, root.path)
     if shared is None or shared.mode & _OPEN_TO_ALL != _OPEN_TO_ALL:
         return
-    trusted = {fs.user_id(), _SUPERUSER, shared.owner}
+    trusted = {root.fs.user_id(), _SUPERUSER, shared.owner}
     for name in (*_OF_A_ROOT, *names):
-        path = f"{root}/{name}"
-        found = fs.stat(path)
+        path = f"{root.path}/{name}"
+        found = root.fs.stat(path)
         if found is not None and found.owner not in trusted:
             raise InvalidRequestError(
                 "another user made this in a directory that everybody may write to",
                 path=path,
                 got=f"owner {found.owner} in a directory of mode {stat.S_IMODE(shared.mode):04o}",
-                expected=f"owner {fs.user_id()}, root, or the directory's owner {shared.owner}",
-                hint=f"use a directory of your own, or one of a group: chmod o-w {root}",
+                expected=f"owner {root.fs.user_id()}, root, or the directory owner {shared.owner}",
+                hint=f"use a directory of your own, or one of a group: chmod o-w {root.path}",
             )

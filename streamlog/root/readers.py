@@ -1,30 +1,31 @@
-"""Who reads a root and how far each reader is, so that nothing it still needs is deleted.
+"""The recorded readers of a root, and the segments that are kept for them.
 
     <root>/.streamlog/readers/<name>.json
     {"group": "billing", "committedMs": 1700000000000, "offsets": {"orders": {"0": 123}, …}}
     {"group": "audit", "committedMs": …, "offsets": {…}, "checkpoint": "/checkpoints/audit"}
 
-The first kind is written by a query that was given `kafka.group.id`, from its start on and after
-each batch (when: `streamlog.spark.group_progress`): the only thing that a reader ever writes, and
-only when asked to; a root that is not ours is never written to. The second kind is made by
-`streamlog readers add`: that query does not know of it, its position is read from its checkpoint
-(ours, or that of Spark's own Kafka source), and what stands here is what was known when it was
-added, for the day when the checkpoint is gone.
+A query with `kafka.group.id` writes the first kind, at its start and after each batch (when:
+`streamlog.spark.group_progress`). It is the only file that a reader ever writes, only on request,
+and never in a root that streamlog did not make. `streamlog readers add` writes the second kind: the
+query knows nothing of it, and its position is read from its checkpoint (ours, or that of Spark's
+own Kafka source). The offsets in the file are those known when the reader was added; they are used
+once the checkpoint is gone.
 
-A reader holds a partition from the offset it has not finished on. It counts no more when it has
-been silent for `offsets.retention.minutes`. The file is replaced as a whole; offsets are those of
-`streamlog.query.offsets`.
+A reader holds a partition from its first unfinished offset on: the segment with that offset and
+all later ones are kept whole. Beyond `streamlog.readers.max.bytes` only the newest segments of that
+size are kept. A reader that was silent for `offsets.retention.minutes` holds nothing. Each file is
+replaced as a whole; offsets have the format of `streamlog.query.offsets`.
 """
 
 import json
 import logging
 import os
 import re
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from streamlog.clock import SystemClock
 from streamlog.errors import (
     CorruptCheckpointError,
     FileMissingError,
@@ -34,21 +35,26 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.files import acquire_lock, make_directories, read_file, write_file_atomically
-from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.names import temporary_path
+from streamlog.partition.partition_metadata import read_topic_id
+from streamlog.partition.topic_config import read_server_config
 from streamlog.query.checkpoint import QueryCheckpoint
 from streamlog.query.offsets import SourceOffset, parse_source_offset
+from streamlog.records.layout import MAX_INT64
 from streamlog.root.planted import refuse_planted
-from streamlog.root.roots import is_our_root, read_server_config, state_path
+from streamlog.root.roots import is_our_root
 from streamlog.topic import TopicPartition
 
 __all__ = [
+    "Held",
+    "Holds",
     "Reader",
     "add_reader",
     "check_progress",
     "forget_reader",
+    "held_from",
     "list_readers",
-    "progress_path",
     "reader_at",
     "reader_names",
     "recorded_reader",
@@ -70,11 +76,11 @@ class Reader:
 
     Attributes:
         name: Its name, a `kafka.group.id`.
-        position: What it has finished: the next offset in each partition.
-        committed_ms: When it said so.
-        checkpoint: The directory its position is read from, None where it writes it itself.
-        problem: Why the position may be old: the checkpoint cannot be read.
-        topics_ms: When it said so of topics that it did not name the last time.
+        position: The next offset in each partition; everything below is finished.
+        committed_ms: Time of the position, in milliseconds since 1970.
+        checkpoint: The directory its position is read from; None if the query writes it itself.
+        problem: Why the checkpoint cannot be read; the position may be stale then.
+        topics_ms: Times of positions in topics that the last write did not name.
     """
 
     name: str
@@ -85,33 +91,32 @@ class Reader:
     topics_ms: Mapping[str, int] = field(default_factory=dict)
 
     def is_silent(self, now_ms: int, retention_minutes: int) -> bool:
-        """Tell whether it has not moved for so long that nothing is kept for it."""
+        """Return whether the reader is stale, so that nothing is kept for it."""
         return now_ms - self.committed_ms > retention_minutes * _MINUTE_MS
 
     def knows(self, topic: str, topic_id: str | None) -> bool:
-        """Tell whether its offsets hold in the topic that is there now.
+        """Return whether its offsets belong to the topic with this id.
 
-        Those of a topic that was deleted do not hold in one that was created under its name.
+        A topic that was deleted and created again under its name starts at offset 0.
         """
         known = self.position.topic_ids.get(topic)
         return known is None or topic_id is None or known == topic_id
 
     def stands_at(self, partition: TopicPartition, topic_id: str | None) -> int | None:
-        """Return the offset it has recorded in a partition, None where it has none that holds."""
+        """Return its recorded offset in a partition, None if it has none in this topic."""
         if not self.knows(partition.topic, topic_id):
             return None
         return self.position.offsets.get(partition)
 
     def goes_on_from(self, partition: TopicPartition, topic_id: str | None) -> int | None:
-        """Return the first offset that it has not finished, None where it does not read there.
+        """Return its first unfinished offset, None if it does not read the partition.
 
-        A partition with a higher number than those it knows of its topic was added since: it is
-        going to be read from its beginning. So is a topic that was deleted and created again,
-        should the query go on at all.
+        A partition whose number is above all recorded ones of its topic was added later and will be
+        read from its beginning. So will a topic that was deleted and created again.
 
         Args:
             partition: The partition.
-            topic_id: Of the topic that is there now.
+            topic_id: Id of the present topic.
         """
         offset = self.stands_at(partition, topic_id)
         if offset is not None:
@@ -125,70 +130,64 @@ class Reader:
         return 0 if is_read else None
 
     def needed_from(self, partition: TopicPartition, topic_id: str | None) -> int | None:
-        """Return the first offset that is kept for it, None where nothing is.
+        """Return the first offset that is kept for it, None if nothing is.
 
-        Nothing is kept of a topic that was deleted and created again: a query stops there, by
-        `failOnDataLoss`.
+        Nothing is kept of a topic that was deleted and created again: `failOnDataLoss` stops the
+        query there.
         """
         if not self.knows(partition.topic, topic_id):
             return None
         return self.goes_on_from(partition, topic_id)
 
 
-# ---- the books ----------------------------------------------------------------------------------
-def progress_path(root: str, group: str) -> str:
-    """Return where the progress of a group is."""
-    return f"{state_path(root, 'readers')}/{group}{_SUFFIX}"
-
-
-def list_readers(fs: FileSystem, root: str) -> list[Reader]:
-    """Return the recorded readers of a root by name, each with its position as of now.
+# ---- files of readers --------------------------------------------------------------------------
+def list_readers(root: LogRoot) -> list[Reader]:
+    """Return the recorded readers of a root by name, each with its present position.
 
     Raises:
-        CorruptCheckpointError: A file of theirs cannot be understood: nobody knows what it needs.
-        StorageError: The directory or a file cannot be read.
+        CorruptCheckpointError: A file is malformed, so it is unknown what its reader needs.
     """
     found = []
-    for name in reader_names(fs, root):
+    for name in reader_names(root):
         try:
-            found.append(recorded_reader(fs, root, name))
-        except FileMissingError:  # forgotten since
+            found.append(recorded_reader(root, name))
+        except FileMissingError:  # forgotten after the listing
             continue
     return found
 
 
-def reader_names(fs: FileSystem, root: str) -> list[str]:
-    """Return the names of the recorded readers of a root, whether or not they can be read.
-
-    Raises:
-        StorageError: The directory cannot be read.
-    """
+def reader_names(root: LogRoot) -> list[str]:
+    """Return the names of the recorded readers of a root, also of those with malformed files."""
     try:
-        names = fs.list(state_path(root, "readers"))
+        names = root.fs.list(root.readers)
     except FileMissingError:
         return []
     return [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
 
 
-def add_reader(fs: FileSystem, root: str, name: str, checkpoint: str, *, now_ms: int) -> Reader:
+def add_reader(root: LogRoot, name: str, checkpoint: str, *, now_ms: int) -> Reader:
     """Record a query by its checkpoint; durable.
 
     Args:
-        fs: Where both are.
-        root: The log root.
-        name: What to call it.
+        root: The log root; the checkpoint lies in the same file system.
+        name: The reader's name.
         checkpoint: The query's `checkpointLocation`, a local directory.
-        now_ms: The time.
+        now_ms: Time of its position, unless the checkpoint has a later one.
 
     Raises:
-        InvalidOptionError: Not a name, or not a root of ours.
-        InvalidRequestError: There is no checkpoint, or no offsets of a log in it.
-        StorageError: It cannot be written.
+        InvalidOptionError: The name is invalid, or streamlog did not make the root.
+        InvalidRequestError: There is no checkpoint, or it holds no offsets of a log.
     """
     _check_name(name)
-    check_progress(root, name, fs=fs)
-    reader = reader_at(fs, name, checkpoint, now_ms=now_ms)
-    _write(fs, root, reader)
+    check_progress(root, name)
+    reader = reader_at(root.fs, name, checkpoint, now_ms=now_ms)
+    document = {
+        "group": reader.name,
+        "committedMs": reader.committed_ms,
+        "offsets": reader.position.to_json(),
+        "checkpoint": reader.checkpoint,
+    }
+    _write(root, name, document)
     return reader
 
 
@@ -196,13 +195,13 @@ def reader_at(fs: FileSystem, name: str, checkpoint: str, *, now_ms: int) -> Rea
     """Return a query as a reader, by its checkpoint; it need not be recorded.
 
     Args:
-        fs: Where the checkpoint is.
-        name: What to call it.
+        fs: The file system of the checkpoint.
+        name: The reader's name.
         checkpoint: The query's `checkpointLocation`, a local directory.
-        now_ms: When it is to have moved at the earliest.
+        now_ms: Time of its position, unless the checkpoint has a later one.
 
     Raises:
-        InvalidRequestError: There is no checkpoint, or no offsets of a log in it.
+        InvalidRequestError: There is no checkpoint, or it holds no offsets of a log.
     """
     known = Reader(
         name=name,
@@ -221,90 +220,79 @@ def reader_at(fs: FileSystem, name: str, checkpoint: str, *, now_ms: int) -> Rea
     return reader
 
 
-def forget_reader(fs: FileSystem, root: str, name: str) -> None:
-    """Strike a reader off; nothing is kept for it any more. Durable.
+def forget_reader(root: LogRoot, name: str) -> None:
+    """Remove a reader, so that nothing is kept for it; durable.
 
     Raises:
         InvalidRequestError: No such reader is recorded.
-        StorageError: It cannot be removed.
     """
     _check_name(name)
-    directory = state_path(root, "readers")
     try:
-        fs.remove(progress_path(root, name))
+        root.fs.remove(root.reader(name))
     except FileMissingError:
-        known = ", ".join(each.name for each in list_readers(fs, root))
+        known = ", ".join(each.name for each in list_readers(root))
         raise InvalidRequestError(
             f"no reader {name} is recorded",
-            path=root,
+            path=root.path,
             expected=f"one of {known}" if known else None,
         ) from None
-    fs.sync_directory(directory)
+    root.fs.sync_directory(root.readers)
 
 
-def check_progress(root: str, group: str, *, fs: FileSystem | None = None) -> None:
-    """Make the folder for progress, so that a query fails at its start and not at its end.
+def check_progress(root: LogRoot, group: str) -> None:
+    """Check that progress can be written, so that a query fails at its start, not at its end.
 
     Raises:
-        InvalidOptionError: The root is not ours to write to.
-        StorageError: It cannot be written to.
+        InvalidOptionError: Streamlog did not make the root.
+        StorageError: The directory of readers is not writable.
     """
-    fs = fs or LocalFileSystem()
-    if not is_our_root(fs, root):
+    if not is_our_root(root):
         raise InvalidOptionError(
             "option kafka.group.id needs a log root of streamlog: its readers folder is written to",
-            path=root,
+            path=root.path,
             got="a directory without .streamlog",
             hint="leave kafka.group.id out; the query's checkpoint keeps its offsets anyway",
         )
-    refuse_planted(fs, root)
-    path = progress_path(root, group)
-    make_directories(fs, path.rpartition("/")[0])
-    probe = temporary_path(path)  # a name of its own: another query may start under this group
-    fs.open(probe, OpenMode.CREATE).close()
-    fs.remove(probe)
+    refuse_planted(root)
+    make_directories(root.fs, root.readers)
+    # Not the file itself: another query may be starting under the same group.
+    probe = temporary_path(root.reader(group))
+    root.fs.open(probe, OpenMode.CREATE).close()
+    root.fs.remove(probe)
 
 
 def write_progress(
-    root: str,
-    group: str,
-    offsets: Mapping[str, object],
-    *,
-    now_ms: int,
-    fs: FileSystem | None = None,
+    root: LogRoot, group: str, offsets: Mapping[str, object], *, now_ms: int
 ) -> None:
-    """Write down that `group` has finished everything before `offsets`.
+    """Record that a group has finished everything below `offsets`.
 
-    Several sources of a query may have one group, for topics of their own: what others wrote of
-    other topics stays, until it is as old as `offsets.retention.minutes`.
+    Sources of one query may share a group and read different topics: positions in topics that
+    `offsets` does not name stay until they are as old as `offsets.retention.minutes`.
 
     Raises:
-        LockTimeoutError: Another source kept the lock of the readers.
-        StorageError: It cannot be written.
+        LockTimeoutError: Another source held the lock of the readers.
     """
-    fs, path = fs or LocalFileSystem(), progress_path(root, group)
     lock = acquire_lock(
-        fs,
-        SystemClock(),
-        state_path(root, "locks", "readers"),
+        root.fs,
+        root.clock,
+        root.readers_lock,
         shared=False,
         timeout_ms=_LOCK_TIMEOUT_MS,
-        what=f"the readers of {root}",
+        what=f"the readers of {root.path}",
     )
     try:
         document = {"group": group, "committedMs": now_ms, "offsets": offsets}
-        _write_document(fs, path, {**document, **_of_other_topics(fs, root, group, document)})
+        _write(root, group, {**document, **_of_other_topics(root, group, document)})
     finally:
         lock.release()
 
 
-def _of_other_topics(
-    fs: FileSystem, root: str, group: str, document: Mapping[str, Any]
-) -> dict[str, object]:
-    """Return what a new document keeps of the one it replaces; nothing where it has all topics."""
+def _of_other_topics(root: LogRoot, group: str, document: Mapping[str, Any]) -> dict[str, object]:
+    """Return the fields that keep positions in topics which a new document does not name."""
     try:
-        before = _load(fs, progress_path(root, group))
+        before = _load(root, group)
     except (FileMissingError, CorruptCheckpointError):
+        # A damaged file has no position to keep; the new one replaces it.
         return {}
     mine = parse_source_offset(document["offsets"])
     topics = {partition.topic for partition in mine.offsets}
@@ -315,7 +303,7 @@ def _of_other_topics(
     if not written_ms:
         return {}
     oldest = document["committedMs"] - (
-        read_server_config(fs, root).offsets_retention_minutes * _MINUTE_MS
+        read_server_config(root).offsets_retention_minutes * _MINUTE_MS
     )
     kept = {topic: ms for topic, ms in sorted(written_ms.items()) if ms >= oldest}
     merged = SourceOffset(
@@ -329,35 +317,26 @@ def _of_other_topics(
     return {"offsets": merged.to_json(), "otherTopicsMs": kept} if kept else {}
 
 
-def _write(fs: FileSystem, root: str, reader: Reader) -> None:
-    document = {
-        "group": reader.name,
-        "committedMs": reader.committed_ms,
-        "offsets": reader.position.to_json(),
-        "checkpoint": reader.checkpoint,
-    }
-    _write_document(fs, progress_path(root, reader.name), document)
+def _write(root: LogRoot, name: str, document: Mapping[str, object]) -> None:
+    data = (json.dumps(document, indent=1) + "\n").encode()
+    write_file_atomically(root.fs, root.reader(name), data)
 
 
-def _write_document(fs: FileSystem, path: str, document: Mapping[str, object]) -> None:
-    write_file_atomically(fs, path, (json.dumps(document, indent=1) + "\n").encode())
-
-
-def recorded_reader(fs: FileSystem, root: str, name: str) -> Reader:
-    """Return one recorded reader with its position as of now.
+def recorded_reader(root: LogRoot, name: str) -> Reader:
+    """Return one recorded reader with its present position.
 
     Raises:
         FileMissingError: It is not recorded.
-        CorruptCheckpointError: Its file cannot be understood.
-        StorageError: It cannot be read.
+        CorruptCheckpointError: Its file is malformed.
     """
-    reader = _load(fs, progress_path(root, name))
-    return reader if reader.checkpoint is None else _with_checkpoint(fs, reader)
+    reader = _load(root, name)
+    return reader if reader.checkpoint is None else _with_checkpoint(root.fs, reader)
 
 
-def _load(fs: FileSystem, path: str) -> Reader:
+def _load(root: LogRoot, name: str) -> Reader:
     """Return a reader as its file describes it."""
-    data = read_file(fs, path, max_size=_MAX_SIZE)
+    path = root.reader(name)
+    data = read_file(root.fs, path, max_size=_MAX_SIZE)
     try:
         document = json.loads(data)
         position = parse_source_offset(document["offsets"])
@@ -372,7 +351,7 @@ def _load(fs: FileSystem, path: str) -> Reader:
     except InvalidOptionError as error:
         raise _unreadable(path, data, error) from error
     return Reader(
-        name=os.path.basename(path).removesuffix(_SUFFIX),
+        name=name,
         position=position,
         committed_ms=committed_ms,
         checkpoint=checkpoint,
@@ -382,18 +361,18 @@ def _load(fs: FileSystem, path: str) -> Reader:
 
 def _unreadable(path: str, data: bytes, error: Exception) -> CorruptCheckpointError:
     return CorruptCheckpointError(
-        f"what a reader has recorded cannot be understood ({error})",
+        f"malformed file of a recorded reader ({error})",
         path=path,
         got=repr(data[:80]),
         expected='{"group": …, "committedMs": …, "offsets": {"TOPIC": {"0": 1}}}',
-        hint=f"where that reader is no more: rm {path}",
+        hint=f"if that reader no longer exists: rm {path}",
     )
 
 
 def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise InvalidOptionError(
-            "this cannot be the name of a reader, for it is to be that of a file",
+            "invalid name of a reader: a file is named after it",
             got=repr(name),
             expected="letters, digits, '.', '_' and '-', not beginning with '.' or '-'",
         )
@@ -436,3 +415,91 @@ def _position(lines: str) -> SourceOffset:
         for partition, offset in found.offsets.items():
             offsets[partition] = min(offset, offsets.get(partition, offset))
     return SourceOffset(offsets=offsets, topic_ids=topic_ids)
+
+
+# ---- segments kept for readers ------------------------------------------------------------------
+class Held(NamedTuple):
+    """The part of a partition that is kept for one reader.
+
+    Attributes:
+        reader: Its name.
+        partition: The partition.
+        offset: Its first unfinished offset.
+        kept_from: The first offset that is kept for it; above `offset` if the cap was reached.
+        bytes: Size of the sealed segments that are kept for it.
+    """
+
+    reader: str
+    partition: TopicPartition
+    offset: int
+    kept_from: int
+    bytes: int
+
+
+def held_from(held: Sequence[Held]) -> int:
+    """Return the first offset that is kept for any reader."""
+    return min((each.kept_from for each in held), default=MAX_INT64)
+
+
+class Holds:
+    """The readers of a root that are not silent, and the cap, at one moment.
+
+    Args:
+        fs: The file system of the root.
+        readers: The readers that are not silent.
+        max_bytes: Maximum bytes of a partition that are kept for readers; negative: no limit.
+    """
+
+    def __init__(self, fs: FileSystem, readers: Sequence[Reader], max_bytes: int) -> None:
+        self._fs, self._readers, self._max_bytes = fs, readers, max_bytes
+
+    @classmethod
+    def read(cls, root: LogRoot) -> "Holds":
+        """Read the recorded readers of a root.
+
+        Raises:
+            CorruptCheckpointError: A reader's file is malformed.
+        """
+        config, now_ms = read_server_config(root), root.clock.now_ms()
+        readers = [
+            each
+            for each in list_readers(root)
+            if not each.is_silent(now_ms, config.offsets_retention_minutes)
+        ]
+        return cls(root.fs, readers, config.streamlog_readers_max_bytes)
+
+    def of(
+        self, partition: TopicPartition, path: str, bases: Sequence[int], sizes: Sequence[int]
+    ) -> list[Held]:
+        """Return the part of a partition that is kept for each reader.
+
+        Args:
+            partition: The partition.
+            path: Its directory.
+            bases: Base offsets of its segments, ascending.
+            sizes: Bytes of each segment.
+        """
+        if not self._readers:
+            return []
+        topic_id = read_topic_id(self._fs, path)
+        lowest = self._lowest_base(bases, sizes)
+        found = []
+        for reader in self._readers:
+            offset = reader.needed_from(partition, topic_id)
+            if offset is not None:
+                kept_from = max(offset, lowest)
+                first = max(0, bisect_right(bases, kept_from) - 1)
+                found.append(Held(reader.name, partition, offset, kept_from, sum(sizes[first:-1])))
+        return found
+
+    def _lowest_base(self, bases: Sequence[int], sizes: Sequence[int]) -> int:
+        """Return the base offset of the oldest segment that fits under the cap."""
+        if self._max_bytes < 0:
+            return 0
+        left, lowest = self._max_bytes, MAX_INT64
+        for base, size in zip(reversed(bases), reversed(sizes), strict=True):
+            left -= size
+            if left < 0:
+                break
+            lowest = base
+        return lowest

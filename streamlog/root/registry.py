@@ -15,11 +15,10 @@ All partitions of a topic hold the same topic id in their `partition.metadata`.
 
 import logging
 import os
-import random as random_module
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
-from streamlog.clock import Clock
 from streamlog.config.log_config import ConfigValue, check_topic_keys
 from streamlog.config.settings import text_of
 from streamlog.errors import (
@@ -33,35 +32,35 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.files import stat_directory
+from streamlog.fs.log_root import META_PROPERTIES, LogRoot
 from streamlog.fs.names import temporary_base
-from streamlog.partition.locks import refuse_live_broker
 from streamlog.partition.partition_metadata import (
     PARTITION_METADATA,
     new_topic_id,
     read_topic_id,
     write_topic_id,
 )
+from streamlog.partition.root_marks import sync_names
+from streamlog.partition.topic_config import (
+    read_properties,
+    read_server_config,
+    read_topic_properties,
+)
 from streamlog.root.directories import refuse_strangers, remove_log_files
-from streamlog.root.meta_properties import META_PROPERTIES
 from streamlog.root.planted import refuse_planted
 from streamlog.root.roots import (
     check_root,
     is_our_root,
     make_root,
-    read_properties,
-    read_server_config,
+    refuse_live_broker,
     registry_locked,
-    server_properties_path,
-    sync_names,
-    topic_properties_path,
     write_topic_properties,
 )
-from streamlog.root.topic_deletion import deletion_path, finish_deletion
+from streamlog.root.topic_deletion import finish_deletion
 from streamlog.root.topics import (
     directories_named,
     list_topics,
     partition_directories,
-    read_topic_properties,
     topic_exists,
     unknown_topic_error,
 )
@@ -83,25 +82,19 @@ _logger = logging.getLogger(__name__)
 
 # ---- making ---------------------------------------------------------------------------------
 def create_topic(
-    fs: FileSystem,
-    clock: Clock,
-    root: str,
+    root: LogRoot,
     topic: str,
     *,
     partitions: int,
     configs: Mapping[str, ConfigValue],
-    random: random_module.Random,
 ) -> str:
     """Make a topic with empty partitions; durable.
 
     Args:
-        fs: Where the root is.
-        clock: Measures waits for locks.
         root: A log root made by `make_root`.
         topic: The new topic's name.
         partitions: How many partitions it gets.
         configs: Its own settings, by Kafka's topic keys.
-        random: For the topic id.
 
     Returns:
         The topic id.
@@ -116,34 +109,27 @@ def create_topic(
     """
     check_new_topic_name(topic)
     _check_partitions(topic, partitions)
-    read_server_config(fs, root).log_config(configs)
-    refuse_live_broker(fs, root)
-    refuse_planted(fs, root)
-    with registry_locked(fs, clock, root):
-        known = list_topics(fs, root)
+    read_server_config(root).log_config(configs)
+    refuse_live_broker(root)
+    refuse_planted(root)
+    with registry_locked(root):
+        known = list_topics(root)
         if topic in known:  # the process that made it may have died before it was durable
-            sync_names(fs, root, topic)
-        _refuse_taken_name(root, topic, known)
-        finish_deletion(fs, clock, root, topic)
-        _remove_half_made(fs, root, topic)
-        topic_id = new_topic_id(random)
+            sync_names(root, topic)
+        _refuse_taken_name(root.path, topic, known)
+        finish_deletion(root, topic)
+        _remove_half_made(root, topic)
+        topic_id = new_topic_id(root.random)
         for number in range(partitions):
-            _make_partition(fs, f"{root}/{TopicPartition(topic, number)}", topic_id)
-        fs.sync_directory(root)
+            _make_partition(root, TopicPartition(topic, number), topic_id)
+        root.fs.sync_directory(root.path)
         own = {key: text_of(value) for key, value in configs.items()}
-        write_topic_properties(fs, root, topic, own)
+        write_topic_properties(root, topic, own)
     _logger.info("made topic %s with %d partitions in %s", topic, partitions, root)
     return topic_id
 
 
-def ensure_partition(
-    fs: FileSystem,
-    clock: Clock,
-    root: str,
-    partition: TopicPartition,
-    *,
-    random: random_module.Random,
-) -> str:
+def ensure_partition(root: LogRoot, partition: TopicPartition) -> str:
     """See that a partition is there; make its topic and its root where they are missing.
 
     A topic that is missing is made with `num.partitions` partitions, unless the root's settings say
@@ -153,11 +139,8 @@ def ensure_partition(
     partition of the root, if it holds a log or nothing.
 
     Args:
-        fs: Where the root is.
-        clock: Measures waits for locks.
         root: The log root; made where it is missing.
         partition: The partition.
-        random: For ids.
 
     Returns:
         The topic id.
@@ -172,64 +155,65 @@ def ensure_partition(
         UnavailableError: A lock or the disk.
     """
     check_topic_name(partition.topic)
-    path = f"{root}/{partition}"
-    _refuse_another_roots(fs, root, partition)
-    if is_our_root(fs, root) and fs.stat(topic_properties_path(root, partition.topic)):
-        topic_id = _topic_id_if_there(fs, path)
+    path = root.partition(partition)
+    _refuse_another_roots(root, partition)
+    if is_our_root(root) and root.fs.stat(root.topic_properties(partition.topic)):
+        topic_id = _topic_id_if_there(root.fs, path)
         if topic_id is not None:
             return topic_id
-    refuse_strangers(fs, path)
-    _numbers_to_make(fs, root, partition)  # before anything is made
-    make_root(fs, clock, root, random=random, named=partition)
-    with registry_locked(fs, clock, root):
-        is_known = topic_exists(fs, root, partition.topic)
+    refuse_strangers(root.fs, path)
+    _numbers_to_make(root, partition)  # before anything is made
+    make_root(root, named=partition)
+    with registry_locked(root):
+        is_known = topic_exists(root, partition.topic)
         if not is_known:
             check_new_topic_name(partition.topic)
-            _refuse_taken_name(root, partition.topic, list_topics(fs, root))
-            finish_deletion(fs, clock, root, partition.topic)
-        numbers = _numbers_to_make(fs, root, partition)
-        topic_id = _topic_id(fs, root, partition, random)
+            _refuse_taken_name(root.path, partition.topic, list_topics(root))
+            finish_deletion(root, partition.topic)
+        numbers = _numbers_to_make(root, partition)
+        topic_id = _topic_id(root, partition)
         for number in numbers:
-            _make_partition(fs, f"{root}/{TopicPartition(partition.topic, number)}", topic_id)
-        fs.sync_directory(root)
+            _make_partition(root, TopicPartition(partition.topic, number), topic_id)
+        root.fs.sync_directory(root.path)
         if not is_known:
-            write_topic_properties(fs, root, partition.topic, {})
+            write_topic_properties(root, partition.topic, {})
     return topic_id
 
 
-def _numbers_to_make(fs: FileSystem, root: str, wanted: TopicPartition) -> Iterable[int]:
+def _numbers_to_make(root: LogRoot, wanted: TopicPartition) -> Iterable[int]:
     """Return the partitions that are made where one of them is opened.
 
     Raises:
         UnknownTopicError: None are, and it is not there.
     """
     topic, number = wanted
-    if fs.stat(f"{root}/{wanted}") is not None:
+    if root.fs.stat(root.partition(wanted)) is not None:
         return (number,)  # copied here, or made by somebody who died in the act
     there: Collection[int] = ()
     known: list[str] = []
-    if fs.stat(root) is not None:
-        there, known = partition_directories(fs, root, topic), list_topics(fs, root)
+    if root.fs.stat(root.path) is not None:
+        there, known = partition_directories(root, topic), list_topics(root)
     if topic in known:
+        alter = f"topics alter {topic} --partitions {number + 1}"
         raise UnknownTopicError(
             f"topic {topic} has no such partition",
-            path=root,
+            path=root.path,
             got=number,
             expected=f"0 to {max(there)}" if there else "none: its directories are gone",
-            hint=f"add it: {command_at(root, f'topics alter {topic} --partitions {number + 1}')}",
+            hint=f"add it: {command_at(root.path, alter)}",
         )
-    server = read_server_config(fs, root)
-    said = read_properties(fs, server_properties_path(root)) or {}
+    server = read_server_config(root)
+    said = read_properties(root.fs, root.server_properties) or {}
     if _AUTO_CREATE in said and not server.auto_create_topics_enable:
-        raise unknown_topic_error(root, topic, known)
+        raise unknown_topic_error(root.path, topic, known)
     if number >= server.num_partitions:
         make = f"topics create {topic} --partitions {number + 1}"
         raise UnknownTopicError(
             f"there is no topic {topic}, and a new one has no such partition",
-            path=root,
+            path=root.path,
             got=number,
             expected=f"below {server.num_partitions}, as num.partitions says",
-            hint=f"make the topic first: {command_at(root, make)}",
+            hint=f"make the topic first: {command_at(root.path, make)}",
         )
     return range(server.num_partitions)
 
@@ -239,19 +223,21 @@ def _topic_id_if_there(fs: FileSystem, path: str) -> str | None:
     return None if found is None else read_topic_id(fs, path)
 
 
-def _refuse_another_roots(fs: FileSystem, root: str, partition: TopicPartition) -> None:
+def _refuse_another_roots(root: LogRoot, partition: TopicPartition) -> None:
     """Raise for a link to a directory that somebody else writes: under another lock, or none.
 
     Raises:
         InvalidRequestError: It leads into another log root, or where another link leads.
     """
-    path = f"{root}/{partition}"
-    found = fs.stat(path)
+    path = root.partition(partition)
+    found = root.fs.stat(path)
     if found is None or found.kind is not FileKind.SYMLINK:
         return
-    target = fs.resolve(path)
+    target = root.fs.resolve(path)
     parent = os.path.dirname(target)
-    if fs.stat(f"{parent}/{META_PROPERTIES}") is not None or is_our_root(fs, parent):
+    if root.fs.stat(f"{parent}/{META_PROPERTIES}") is not None or is_our_root(
+        replace(root, path=parent)
+    ):
         raise InvalidRequestError(
             "this partition is a link into another log root, and is only read here",
             path=path,
@@ -259,37 +245,35 @@ def _refuse_another_roots(fs: FileSystem, root: str, partition: TopicPartition) 
             expected="a directory that no other log root has",
             hint=f"move the directory out of {parent} first",
         )
-    for name in fs.list(root):
-        other = f"{root}/{name}"
-        if other != path and parse_partition_directory(name) and fs.resolve(other) == target:
+    for name in root.fs.list(root.path):
+        other = f"{root.path}/{name}"
+        if other != path and parse_partition_directory(name) and root.fs.resolve(other) == target:
             raise InvalidRequestError(
                 "two partitions are links to one directory",
                 path=path,
                 got=f"{name} leads there as well",
                 expected="a directory for each",
-                hint=f"remove the link that should not be: ls -l {root}",
+                hint=f"remove the link that should not be: ls -l {root.path}",
             )
 
 
-def _topic_id(
-    fs: FileSystem, root: str, partition: TopicPartition, random: random_module.Random
-) -> str:
+def _topic_id(root: LogRoot, partition: TopicPartition) -> str:
     """Return the id that a partition has, that its siblings have, or a fresh one."""
-    siblings = partition_directories(fs, root, partition.topic)
+    siblings = partition_directories(root, partition.topic)
     own = siblings.pop(partition.partition, None)
     for path in ([own] if own else []) + list(siblings.values()):
-        topic_id = read_topic_id(fs, path)
+        topic_id = read_topic_id(root.fs, path)
         if topic_id is not None:
             return topic_id
-    return new_topic_id(random)
+    return new_topic_id(root.random)
 
 
-def _make_partition(fs: FileSystem, path: str, topic_id: str) -> None:
-    fs.make_directory(path)
-    root, _, name = path.rpartition("/")
-    refuse_planted(fs, root, name)  # it may have been there before
-    if fs.stat(f"{path}/{PARTITION_METADATA}") is None:
-        write_topic_id(fs, path, topic_id)
+def _make_partition(root: LogRoot, partition: TopicPartition, topic_id: str) -> None:
+    path = root.partition(partition)
+    root.fs.make_directory(path)
+    refuse_planted(root, str(partition))  # it may have been there before
+    if root.fs.stat(f"{path}/{PARTITION_METADATA}") is None:
+        write_topic_id(root.fs, path, topic_id)
 
 
 def _check_partitions(topic: str, partitions: int) -> None:
@@ -323,12 +307,12 @@ def _refuse_taken_name(root: str, topic: str, known: list[str]) -> None:
             )
 
 
-def _remove_half_made(fs: FileSystem, root: str, topic: str) -> None:
+def _remove_half_made(root: LogRoot, topic: str) -> None:
     """Remove the empty directories of a creation that was cut short."""
-    leftovers = directories_named(fs, root, topic)
+    leftovers = directories_named(root, topic)
     for path in leftovers.values():
-        refuse_strangers(fs, path)
-        kept = [name for name in fs.list(path) if _holds_something(fs, path, name)]
+        refuse_strangers(root.fs, path)
+        kept = [name for name in root.fs.list(path) if _holds_something(root.fs, path, name)]
         if kept:
             raise InvalidRequestError(
                 f"a directory of the new topic {topic} exists and holds files",
@@ -338,7 +322,7 @@ def _remove_half_made(fs: FileSystem, root: str, topic: str) -> None:
                 hint=f"move it away first: mv {path} {path}.kept",
             )
     for path in leftovers.values():
-        remove_log_files(fs, path)
+        remove_log_files(root.fs, path)
 
 
 def _holds_something(fs: FileSystem, directory: str, name: str) -> bool:
@@ -351,15 +335,12 @@ def _holds_something(fs: FileSystem, directory: str, name: str) -> bool:
 
 # ---- altering -------------------------------------------------------------------------------
 def alter_topic(
-    fs: FileSystem,
-    clock: Clock,
-    root: str,
+    root: LogRoot,
     topic: str,
     *,
     configs: Mapping[str, ConfigValue],
     delete_configs: Collection[str],
     partitions: int | None,
-    random: random_module.Random,
 ) -> None:
     """Change a topic's settings, add partitions to it; durable.
 
@@ -367,14 +348,11 @@ def alter_topic(
     maintenance, on. New partitions are empty; readers find them by themselves.
 
     Args:
-        fs: Where the root is.
-        clock: Measures waits for locks.
         root: A log root made by `make_root`.
         topic: The topic.
         configs: Settings it gets, by Kafka's topic keys.
         delete_configs: Keys it is to have no setting of its own for any more.
         partitions: How many partitions it is to have; None: as many as it has.
-        random: For a topic id, should no partition have one.
 
     Raises:
         UnknownTopicError: There is no such topic.
@@ -387,23 +365,23 @@ def alter_topic(
     Source: ConfigurationControlManager.incrementalAlterConfigs,
         ReplicationControlManager.createPartitions; kafka-configs, kafka-topics.
     """
-    _check_ours(fs, root, topic)
-    with registry_locked(fs, clock, root):
-        if not topic_exists(fs, root, topic):
-            raise unknown_topic_error(root, topic, list_topics(fs, root))
-        own = read_topic_properties(fs, root, topic)
+    _check_ours(root, topic)
+    with registry_locked(root):
+        if not topic_exists(root, topic):
+            raise unknown_topic_error(root.path, topic, list_topics(root))
+        own = read_topic_properties(root, topic)
         changed = _changed_configs(own, configs, delete_configs)
-        read_server_config(fs, root).log_config(changed)
-        added = _partitions_to_add(fs, root, topic, partitions)
+        read_server_config(root).log_config(changed)
+        added = _partitions_to_add(root, topic, partitions)
         for number in added:
-            refuse_strangers(fs, f"{root}/{TopicPartition(topic, number)}")
+            refuse_strangers(root.fs, root.partition(TopicPartition(topic, number)))
         if added:
-            topic_id = _topic_id(fs, root, TopicPartition(topic, added[0]), random)
+            topic_id = _topic_id(root, TopicPartition(topic, added[0]))
             for number in added:
-                _make_partition(fs, f"{root}/{TopicPartition(topic, number)}", topic_id)
-            fs.sync_directory(root)
+                _make_partition(root, TopicPartition(topic, number), topic_id)
+            root.fs.sync_directory(root.path)
         if changed != own:
-            write_topic_properties(fs, root, topic, changed)
+            write_topic_properties(root, topic, changed)
     _logger.info("altered topic %s in %s", topic, root)
 
 
@@ -424,12 +402,12 @@ def _changed_configs(
     return {**kept, **{key: text_of(value) for key, value in configs.items()}}
 
 
-def _partitions_to_add(fs: FileSystem, root: str, topic: str, partitions: int | None) -> list[int]:
+def _partitions_to_add(root: LogRoot, topic: str, partitions: int | None) -> list[int]:
     """Return the numbers of the partitions that are missing of so many; None: of none."""
     if partitions is None:
         return []
     _check_partitions(topic, partitions)
-    there = partition_directories(fs, root, topic)
+    there = partition_directories(root, topic)
     missing = [number for number in range(partitions) if number not in there]
     if not missing or len(there) >= partitions:
         raise InvalidPartitionsError(
@@ -441,14 +419,12 @@ def _partitions_to_add(fs: FileSystem, root: str, topic: str, partitions: int | 
 
 
 # ---- deleting -------------------------------------------------------------------------------
-def delete_topic(fs: FileSystem, clock: Clock, root: str, topic: str) -> list[str]:
+def delete_topic(root: LogRoot, topic: str) -> list[str]:
     """Delete a topic with all its records; durable.
 
     Only files of logs are removed. A directory that holds something else keeps that, and its name.
 
     Args:
-        fs: Where the root is.
-        clock: Measures waits for locks.
         root: A log root made by `make_root`.
         topic: The topic.
 
@@ -461,25 +437,25 @@ def delete_topic(fs: FileSystem, clock: Clock, root: str, topic: str) -> list[st
         UnavailableError: A writer kept a partition's lock, or the disk refuses. Once the topic
             is gone from the list the rest is finished by the next creation or deletion of it.
     """
-    _check_ours(fs, root, topic)
-    with registry_locked(fs, clock, root):
-        is_there = topic_exists(fs, root, topic)
-        if not is_there and fs.stat(deletion_path(root, topic)) is None:
-            raise unknown_topic_error(root, topic, list_topics(fs, root), is_wanted=False)
+    _check_ours(root, topic)
+    with registry_locked(root):
+        is_there = topic_exists(root, topic)
+        if not is_there and root.fs.stat(root.deleted_topic(topic)) is None:
+            raise unknown_topic_error(root.path, topic, list_topics(root), is_wanted=False)
         if is_there:
-            fs.rename(topic_properties_path(root, topic), deletion_path(root, topic))
-        left = finish_deletion(fs, clock, root, topic)
+            root.fs.rename(root.topic_properties(topic), root.deleted_topic(topic))
+        left = finish_deletion(root, topic)
     _logger.info("deleted topic %s in %s", topic, root)
     return left
 
 
-def _check_ours(fs: FileSystem, root: str, topic: str) -> None:
-    check_root(fs, root)
-    if not is_our_root(fs, root):
+def _check_ours(root: LogRoot, topic: str) -> None:
+    check_root(root)
+    if not is_our_root(root):
         raise InvalidRequestError(
             f"this root was not made by streamlog: topic {topic} is only read here",
-            path=root,
+            path=root.path,
             hint="change the topic with the tools of its broker",
         )
-    refuse_live_broker(fs, root)
-    refuse_planted(fs, root)
+    refuse_live_broker(root)
+    refuse_planted(root)

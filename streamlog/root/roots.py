@@ -23,7 +23,6 @@ operating system is never made a root.
 import contextlib
 import logging
 import os
-import random as random_module
 import re
 import stat
 from collections.abc import Iterator, Mapping
@@ -31,12 +30,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from streamlog.clock import Clock
 from streamlog.config.properties import format_properties
 from streamlog.config.server_config import server_template
 from streamlog.errors import (
     InvalidRequestError,
     StorageError,
+    UnavailableError,
     UnknownTopicError,
     command_at,
 )
@@ -47,49 +46,25 @@ from streamlog.fs.files import (
     stat_directory,
     write_file_atomically,
 )
+from streamlog.fs.log_root import META_PROPERTIES, STATE_DIRECTORY, LogRoot
 from streamlog.fs.names import remove_stale_temporaries
-from streamlog.partition.locks import refuse_live_broker
-from streamlog.partition.root_marks import sync_names
-from streamlog.partition.topic_config import (
-    STATE_DIRECTORY,
-    read_properties,
-    read_server_config,
-    server_properties_path,
-    state_path,
-    topic_of_properties,
-    topic_properties_path,
-)
 from streamlog.root.directories import Holding, holding_of
-from streamlog.root.meta_properties import (
-    META_PROPERTIES,
-    MetaProperties,
-    write_meta_properties,
-)
+from streamlog.root.meta_properties import MetaProperties, write_meta_properties
 from streamlog.root.planted import refuse_planted
 from streamlog.topic import TopicPartition, parse_partition_directory
 
 __all__ = [
-    "CLEAN_SHUTDOWN",
-    "STATE_DIRECTORY",
     "check_root",
     "is_log_dir",
     "is_our_root",
     "make_root",
-    "read_properties",
-    "read_server_config",
+    "refuse_live_broker",
     "registry_locked",
     "remove_leftovers",
-    "server_properties_path",
-    "state_path",
-    "sync_names",
-    "topic_of_properties",
-    "topic_properties_path",
     "write_topic_properties",
 ]
 
-CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"  # CleanShutdownFileHandler.CLEAN_SHUTDOWN_FILE_NAME
 CLEAN_SHUTDOWN_CONTENT: Final = b'{"version":0,"brokerEpoch":-1}'
-_SUBDIRECTORIES: Final = ("locks", "topics", "staging", "commits", "readers")
 _LOCK_TIMEOUT_MS: Final = 30_000
 _LOST_AND_FOUND: Final = "lost+found"  # at the top of every ext4 file system
 # Beside the partitions of a copied log.dir: checkpoints, the broker's lock, its mark.
@@ -119,25 +94,25 @@ _OF_THE_KERNEL: Final = ("/proc/", "/sys/")
 _logger = logging.getLogger(__name__)
 
 
-def is_our_root(fs: FileSystem, root: str) -> bool:
+def is_our_root(root: LogRoot) -> bool:
     """Tell whether a directory has been made a log root by streamlog, completely."""
-    found = fs.stat(server_properties_path(root))
+    found = root.fs.stat(root.server_properties)
     return found is not None and found.kind is FileKind.FILE
 
 
-def is_log_dir(fs: FileSystem, root: str) -> bool:
+def is_log_dir(fs: FileSystem, path: str) -> bool:
     """Tell whether a directory is a log root or a broker's log.dir, by files beside partitions.
 
     Raises:
         StorageError: It cannot be listed.
     """
-    names = fs.list(root)
+    names = fs.list(path)
     known = (META_PROPERTIES, STATE_DIRECTORY)
     return any(name in known or _OF_A_LOG_DIR.fullmatch(name) for name in names)
 
 
 # ---- looking at a root ----------------------------------------------------------------------
-def check_root(fs: FileSystem, root: str) -> None:
+def check_root(root: LogRoot) -> None:
     """Check that a root is a directory that can be read.
 
     Raises:
@@ -145,28 +120,41 @@ def check_root(fs: FileSystem, root: str) -> None:
         InvalidRequestError: It is a file or something else.
         StorageError: It cannot be listed.
     """
-    found = stat_directory(fs, root)
+    found = stat_directory(root.fs, root.path)
     if found is None:
         raise UnknownTopicError(
             "there is no log root",
-            path=root,
-            hint=f"make it with its first topic: {command_at(root, 'topics create NAME')}",
+            path=root.path,
+            hint=f"make it with its first topic: {command_at(root.path, 'topics create NAME')}",
         )
-    _check_is_directory(root, found)
+    _check_is_directory(root.path, found)
     try:
-        fs.list(root)
+        root.fs.list(root.path)
     except StorageError as error:
-        error.hint = f"see who may read it: ls -ld {root}"
+        error.hint = f"see who may read it: ls -ld {root.path}"
         raise
+
+
+def refuse_live_broker(root: LogRoot) -> None:
+    """Raise if a running broker owns the directory.
+
+    Raises:
+        UnavailableError: The broker's `.lock` is held.
+    """
+    if root.fs.broker_lock_is_held(root.broker_lock):
+        raise UnavailableError(
+            "a running Kafka broker owns this log directory; nothing was written",
+            path=root.path,
+            got="its .lock is held",
+            expected="a stopped broker",
+            hint="stop the broker, or read here and write to a root of your own",
+        )
 
 
 # ---- making a root --------------------------------------------------------------------------
 def make_root(
-    fs: FileSystem,
-    clock: Clock,
-    root: str,
+    root: LogRoot,
     *,
-    random: random_module.Random,
     adopt: bool = False,
     named: TopicPartition | None = None,
 ) -> None:
@@ -175,10 +163,7 @@ def make_root(
     Partitions that lie there already become topics of the root; nothing else is touched.
 
     Args:
-        fs: Where to make it.
-        clock: Measures the wait for another process that makes it.
         root: The directory; missing ones above it are made too.
-        random: For the ids in `meta.properties`.
         adopt: Whether a directory may hold files already.
         named: A partition that the caller has named: then a directory that holds nothing but logs
             is taken as well.
@@ -190,32 +175,32 @@ def make_root(
         UnavailableError: A running broker owns the directory.
         StorageError: It failed; making it again goes on where it stopped.
     """
-    refuse_planted(fs, root)
-    if is_our_root(fs, root):
+    refuse_planted(root)
+    if is_our_root(root):
         return
-    _refuse_system_directory(fs, root)
-    found = stat_directory(fs, root)
+    _refuse_system_directory(root)
+    found = stat_directory(root.fs, root.path)
     if found is not None:
-        _check_is_directory(root, found)
-        refuse_live_broker(fs, root)
-        _refuse_formatted_log_dir(fs, root)
-        _refuse_world_writable(root, found)
+        _check_is_directory(root.path, found)
+        refuse_live_broker(root)
+        _refuse_formatted_log_dir(root)
+        _refuse_world_writable(root.path, found)
         if not adopt:
-            _refuse_filled(fs, root, named)
-    make_directories(fs, root)
-    make_directories(fs, state_path(root))
-    refuse_planted(fs, root)  # a stranger may have been faster
-    for name in _SUBDIRECTORIES:
-        fs.make_directory(state_path(root, name))
-    fs.sync_directory(state_path(root))
-    with registry_locked(fs, clock, root):
-        if not is_our_root(fs, root):
-            _fill_root(fs, root, random)
+            _refuse_filled(root, named)
+    make_directories(root.fs, root.path)
+    make_directories(root.fs, root.state)
+    refuse_planted(root)  # a stranger may have been faster
+    for directory in (root.locks, root.topics, root.staging, root.commits, root.readers):
+        root.fs.make_directory(directory)
+    root.fs.sync_directory(root.state)
+    with registry_locked(root):
+        if not is_our_root(root):
+            _fill_root(root)
             _logger.info("made log root %s", root)
 
 
 @contextlib.contextmanager
-def registry_locked(fs: FileSystem, clock: Clock, root: str) -> Iterator[None]:
+def registry_locked(root: LogRoot) -> Iterator[None]:
     """Hold the lock under which topics come and go.
 
     Who holds it may take partitions' locks and then the root lock, never the other way round.
@@ -224,47 +209,48 @@ def registry_locked(fs: FileSystem, clock: Clock, root: str) -> Iterator[None]:
         LockTimeoutError: Another process kept it.
         StorageError: The lock file cannot be opened.
     """
-    path = state_path(root, "locks", "topics")
-    what = f"the list of topics of {root}"
-    lock = acquire_lock(fs, clock, path, shared=False, timeout_ms=_LOCK_TIMEOUT_MS, what=what)
+    path = root.topics_lock
+    what = f"the list of topics of {root.path}"
+    lock = acquire_lock(
+        root.fs, root.clock, path, shared=False, timeout_ms=_LOCK_TIMEOUT_MS, what=what
+    )
     try:
         yield
     finally:
         lock.release()
 
 
-def _fill_root(fs: FileSystem, root: str, random: random_module.Random) -> None:
-    found = _logs_in(fs, root)
+def _fill_root(root: LogRoot) -> None:
+    found = _logs_in(root)
     topics = {each.topic for each in found}
     for topic in sorted(topics):
-        if fs.stat(topic_properties_path(root, topic)) is None:  # else it has settings to keep
-            write_topic_properties(fs, root, topic, {})
-    if not fs.stat(f"{root}/{META_PROPERTIES}"):
-        write_meta_properties(fs, root, MetaProperties.fresh(random))
-    fs.sync_directory(root)  # an earlier process may have died after the rename of that file
+        if root.fs.stat(root.topic_properties(topic)) is None:  # else it has settings to keep
+            write_topic_properties(root, topic, {})
+    if not root.fs.stat(root.meta_properties):
+        write_meta_properties(root.fs, root.path, MetaProperties.fresh(root.random))
+    root.fs.sync_directory(
+        root.path
+    )  # an earlier process may have died after the rename of that file
     if not topics:
-        write_file_atomically(fs, f"{root}/{CLEAN_SHUTDOWN}", CLEAN_SHUTDOWN_CONTENT)
-    write_file_atomically(fs, server_properties_path(root), _server_template().encode("utf-8"))
+        write_file_atomically(root.fs, root.clean_shutdown, CLEAN_SHUTDOWN_CONTENT)
+    write_file_atomically(root.fs, root.server_properties, _server_template().encode("utf-8"))
 
 
-def write_topic_properties(
-    fs: FileSystem, root: str, topic: str, properties: Mapping[str, str]
-) -> None:
+def write_topic_properties(root: LogRoot, topic: str, properties: Mapping[str, str]) -> None:
     """Write a topic's own settings, durably; the first time this is what makes it a topic.
 
     Raises:
         StorageError: It failed; the old settings stand.
     """
-    path = topic_properties_path(root, topic)
-    make_directories(fs, os.path.dirname(path))
-    write_file_atomically(fs, path, format_properties(properties).encode("ascii"))
+    path = root.topic_properties(topic)
+    make_directories(root.fs, os.path.dirname(path))
+    write_file_atomically(root.fs, path, format_properties(properties).encode("ascii"))
 
 
-def remove_leftovers(fs: FileSystem, root: str, *, now_ms: int) -> int:
+def remove_leftovers(root: LogRoot, *, now_ms: int) -> int:
     """Remove temporary files that dead processes left in a root, outside of partitions.
 
     Args:
-        fs: Where the root is.
         root: A log root made by `make_root`.
         now_ms: The time, in milliseconds since 1970; younger ones than an hour stay.
 
@@ -274,18 +260,17 @@ def remove_leftovers(fs: FileSystem, root: str, *, now_ms: int) -> int:
     Raises:
         StorageError: A directory cannot be listed, or a file not be removed.
     """
-    topics = state_path(root, "topics")
-    parted = [f"{topics}/{name}" for name in fs.list(topics) if name.endswith("~")]
+    split = [f"{root.topics}/{name}" for name in root.fs.list(root.topics) if name.endswith("~")]
     directories = (
-        root,
-        state_path(root),
-        topics,
-        *parted,
-        state_path(root, "readers"),
-        state_path(root, "commits", "pending"),
-        state_path(root, "commits", "ledgers"),
+        root.path,
+        root.state,
+        root.topics,
+        *split,
+        root.readers,
+        root.pending_decisions,
+        root.ledgers,
     )
-    return sum(remove_stale_temporaries(fs, each, now_ms=now_ms) for each in directories)
+    return sum(remove_stale_temporaries(root.fs, each, now_ms=now_ms) for each in directories)
 
 
 def _check_is_directory(root: str, found: FileStat) -> None:
@@ -298,24 +283,24 @@ def _check_is_directory(root: str, found: FileStat) -> None:
         )
 
 
-def _refuse_system_directory(fs: FileSystem, root: str) -> None:
-    resolved = fs.resolve(root)
+def _refuse_system_directory(root: LogRoot) -> None:
+    resolved = root.fs.resolve(root.path)
     if resolved in _OF_THE_SYSTEM or resolved.startswith(_OF_THE_KERNEL):
         raise InvalidRequestError(
             "a directory of the operating system cannot be a log root",
-            path=root,
+            path=root.path,
             expected="a directory of its own",
-            hint=f"name one below it: {os.path.join(root, 'streamlog')}",
+            hint=f"name one below it: {os.path.join(root.path, 'streamlog')}",
         )
 
 
-def _refuse_filled(fs: FileSystem, root: str, named: TopicPartition | None) -> None:
+def _refuse_filled(root: LogRoot, named: TopicPartition | None) -> None:
     """Raise for a directory that holds something; half a root of ours is finished."""
-    names = [name for name in fs.list(root) if name != _LOST_AND_FOUND]
+    names = [name for name in root.fs.list(root.path) if name != _LOST_AND_FOUND]
     if not names or STATE_DIRECTORY in names:
         return
-    logs = _logs_in(fs, root)
-    if named is not None and holding_of(fs, f"{root}/{named}") is Holding.EMPTY:
+    logs = _logs_in(root)
+    if named is not None and holding_of(root.fs, root.partition(named)) is Holding.EMPTY:
         logs.add(named)
     others = [
         name
@@ -327,21 +312,21 @@ def _refuse_filled(fs: FileSystem, root: str, named: TopicPartition | None) -> N
     listed = ", ".join((others or names)[:_NAMED_MAX])
     raise InvalidRequestError(
         "this directory is not empty, so it is not made a log root",
-        path=root,
+        path=root.path,
         got=listed + (", …" if len(others or names) > _NAMED_MAX else ""),
         expected="a missing or an empty directory",
         hint="name a directory of its own; to keep logs and other files in one, make the root with "
-        + command_at(root, "topics create NAME --adopt"),
+        + command_at(root.path, "topics create NAME --adopt"),
     )
 
 
-def _logs_in(fs: FileSystem, root: str) -> set[TopicPartition]:
+def _logs_in(root: LogRoot) -> set[TopicPartition]:
     """Return the partitions that lie in a directory, by what they hold."""
-    named = (parse_partition_directory(name) for name in fs.list(root))
+    named = (parse_partition_directory(name) for name in root.fs.list(root.path))
     return {
         each
         for each in named
-        if each is not None and holding_of(fs, f"{root}/{each}") is Holding.LOG
+        if each is not None and holding_of(root.fs, root.partition(each)) is Holding.LOG
     }
 
 
@@ -356,15 +341,15 @@ def _refuse_world_writable(root: str, found: FileStat) -> None:
         )
 
 
-def _refuse_formatted_log_dir(fs: FileSystem, root: str) -> None:
+def _refuse_formatted_log_dir(root: LogRoot) -> None:
     """Raise for a broker's own log.dir: with `.streamlog` in it the broker would not start."""
-    if fs.stat(f"{root}/{META_PROPERTIES}") and not fs.stat(state_path(root)):
+    if root.fs.stat(root.meta_properties) and not root.fs.stat(root.state):
         hint = "copy its partition directories to a directory of their own to write to them"
-        if fs.stat(f"{root}{STATE_DIRECTORY}") is not None:  # left there by a handover
-            hint = f"stop the broker, then: {command_at(root, 'handover --from-kafka')}"
+        if root.fs.stat(root.moved_state) is not None:  # left there by a handover
+            hint = f"stop the broker, then: {command_at(root.path, 'handover --from-kafka')}"
         raise InvalidRequestError(
             "this is the log.dir of a Kafka broker; it is only read here",
-            path=root,
+            path=root.path,
             got=META_PROPERTIES,
             expected="a root made by streamlog, or an empty directory",
             hint=hint,

@@ -18,17 +18,10 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.files import stat_directory
+from streamlog.fs.log_root import STATE_DIRECTORY, LogRoot, topic_of_properties
 from streamlog.partition.partition_metadata import PARTITION_METADATA
-from streamlog.partition.topic_config import read_topic_properties
 from streamlog.root.directories import Holding, holding_of
-from streamlog.root.roots import (
-    STATE_DIRECTORY,
-    check_root,
-    is_our_root,
-    state_path,
-    topic_of_properties,
-    topic_properties_path,
-)
+from streamlog.root.roots import check_root, is_our_root
 from streamlog.segment.filenames import parse_log_file_name
 from streamlog.topic import TopicPartition, check_topic_name, parse_partition_directory
 
@@ -39,32 +32,31 @@ __all__ = [
     "list_topics",
     "partition_directories",
     "partition_path",
-    "read_topic_properties",
     "topic_exists",
     "unknown_topic_error",
 ]
 
 
 # ---- what there is --------------------------------------------------------------------------
-def list_topics(fs: FileSystem, root: str) -> list[str]:
+def list_topics(root: LogRoot) -> list[str]:
     """Return the names of a root's topics, sorted.
 
     Raises:
         StorageError: The root cannot be listed.
     """
-    if not is_our_root(fs, root):
-        return sorted(_directories_by_topic(fs, root))
+    if not is_our_root(root):
+        return sorted(_directories_by_topic(root))
     found = []
-    for name in fs.list(state_path(root, "topics")):
+    for name in root.fs.list(root.topics):
         if name.endswith("~"):  # the first part of names that are too long for one file
-            inner = fs.list(state_path(root, "topics", name))
+            inner = root.fs.list(f"{root.topics}/{name}")
             found += [topic_of_properties(name, each) for each in inner]
         else:
             found.append(topic_of_properties("", name))
     return sorted(topic for topic in found if topic is not None)
 
 
-def topic_exists(fs: FileSystem, root: str, topic: str) -> bool:
+def topic_exists(root: LogRoot, topic: str) -> bool:
     """Tell whether a root has a topic.
 
     Raises:
@@ -72,12 +64,12 @@ def topic_exists(fs: FileSystem, root: str, topic: str) -> bool:
         StorageError: The root cannot be read.
     """
     check_topic_name(topic)
-    if is_our_root(fs, root):
-        return fs.stat(topic_properties_path(root, topic)) is not None
-    return topic in _directories_by_topic(fs, root)
+    if is_our_root(root):
+        return root.fs.stat(root.topic_properties(topic)) is not None
+    return topic in _directories_by_topic(root)
 
 
-def partition_directories(fs: FileSystem, root: str, topic: str) -> dict[int, str]:
+def partition_directories(root: LogRoot, topic: str) -> dict[int, str]:
     """Return the directories of a topic's partitions by number, ascending; maybe none.
 
     Those of a topic that has its settings file may be empty still. A link that leads nowhere is
@@ -86,18 +78,18 @@ def partition_directories(fs: FileSystem, root: str, topic: str) -> dict[int, st
     Raises:
         StorageError: The root cannot be listed.
     """
-    return _directories_by_topic(fs, root, only=topic).get(topic, {})
+    return _directories_by_topic(root, only=topic).get(topic, {})
 
 
-def directories_named(fs: FileSystem, root: str, topic: str) -> dict[int, str]:
+def directories_named(root: LogRoot, topic: str) -> dict[int, str]:
     """Return everything that is called like a partition of a topic, whatever it is, by number.
 
     Raises:
         StorageError: The root cannot be listed.
     """
-    named = (parse_partition_directory(name) for name in fs.list(root))
+    named = (parse_partition_directory(name) for name in root.fs.list(root.path))
     numbers = sorted(each.partition for each in named if each is not None and each.topic == topic)
-    return {number: f"{root}/{topic}-{number}" for number in numbers}
+    return {number: f"{root.path}/{topic}-{number}" for number in numbers}
 
 
 def unknown_topic_error(
@@ -127,11 +119,9 @@ def _instead(topic: str, known: list[str]) -> str:
     return f"use {near[0]}, or " if near else ""
 
 
-def _directories_by_topic(
-    fs: FileSystem, root: str, *, only: str | None = None
-) -> dict[str, dict[int, str]]:
-    named = [parse_partition_directory(name) for name in fs.list(root)]
-    is_ours = is_our_root(fs, root)
+def _directories_by_topic(root: LogRoot, *, only: str | None = None) -> dict[str, dict[int, str]]:
+    named = [parse_partition_directory(name) for name in root.fs.list(root.path)]
+    is_ours = is_our_root(root)
     registered: dict[str, bool] = {}
     topics: dict[str, dict[int, str]] = {}
     for partition in sorted(each for each in named if each is not None):
@@ -139,15 +129,15 @@ def _directories_by_topic(
         if only is not None and topic != only:
             continue
         if topic not in registered:
-            properties = topic_properties_path(root, topic)
-            registered[topic] = is_ours and fs.stat(properties) is not None
-        path = f"{root}/{partition}"
-        if is_partition(fs, path, is_registered=registered[topic]):
+            properties = root.topic_properties(topic)
+            registered[topic] = is_ours and root.fs.stat(properties) is not None
+        path = root.partition(partition)
+        if is_partition(root.fs, path, is_registered=registered[topic]):
             topics.setdefault(topic, {})[partition.partition] = path
     return topics
 
 
-def partition_path(fs: FileSystem, root: str, partition: TopicPartition) -> str:
+def partition_path(root: LogRoot, partition: TopicPartition) -> str:
     """Return the directory of a partition that exists.
 
     Raises:
@@ -155,15 +145,15 @@ def partition_path(fs: FileSystem, root: str, partition: TopicPartition) -> str:
         StorageError: The root cannot be read.
     """
     topic = partition.topic
-    if not topic_exists(fs, root, topic):
-        raise unknown_topic_error(root, topic, list_topics(fs, root))
-    path = f"{root}/{partition}"
-    if partition.partition >= 0 and is_partition(fs, path, is_registered=is_our_root(fs, root)):
+    if not topic_exists(root, topic):
+        raise unknown_topic_error(root.path, topic, list_topics(root))
+    path = root.partition(partition)
+    if partition.partition >= 0 and is_partition(root.fs, path, is_registered=is_our_root(root)):
         return path
-    numbers = list(partition_directories(fs, root, topic))
+    numbers = list(partition_directories(root, topic))
     raise UnknownTopicError(
         f"topic {topic} has no such partition",
-        path=root,
+        path=root.path,
         got=partition.partition,
         expected=f"0 to {numbers[-1]}" if numbers else "none: its directories are gone",
     )
@@ -215,11 +205,12 @@ def find_partitions(fs: FileSystem, path: str) -> dict[str, dict[int, str]]:
         raise InvalidRequestError(
             "a segment of a log must be a regular file", path=path, got=f"a {found.kind.value}"
         )
-    check_root(fs, path)
-    if not is_our_root(fs, path) and _is_partition(fs, path):
+    root = LogRoot.at(path, fs=fs)
+    check_root(root)
+    if not is_our_root(root) and _is_partition(fs, path):
         return _named_after(path, path)
-    by_topic = _directories_by_topic(fs, path)
-    return {topic: by_topic[topic] for topic in list_topics(fs, path) if topic in by_topic}
+    by_topic = _directories_by_topic(root)
+    return {topic: by_topic[topic] for topic in list_topics(root) if topic in by_topic}
 
 
 def _of_file(path: str) -> dict[str, dict[int, str]]:

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from streamlog.clock import Clock
+from streamlog.fs.log_root import LogRoot
 from streamlog.root.readers import check_progress, write_progress
 from streamlog.topic import TopicPartition
 
@@ -44,11 +45,12 @@ class GroupProgress:
     """
 
     def __init__(self, root: str, group: str, clock: Clock) -> None:
-        self._root, self._group, self._clock = root, group, clock
+        self._root = LogRoot.at(root, clock=clock)
+        self._group, self._clock = group, clock
         self._finished: Mapping[str, object] | None = None
         self._unread: Mapping[TopicPartition, int] = {}
         self._written_ms = 0.0
-        check_progress(root, group)
+        check_progress(self._root, group)
 
     @property
     def is_recorded(self) -> bool:

@@ -7,8 +7,8 @@ from streamlog.arrow.sink_topics import SinkTopics
 from streamlog.clock import SystemClock
 from streamlog.errors import InvalidTopicError, UnknownTopicError
 from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.root.manager import LogManager
-from streamlog.root.roots import server_properties_path
 
 
 def topics_of(path):
@@ -16,7 +16,7 @@ def topics_of(path):
 
 
 def allow_creation(root, *, partitions=3):
-    with open(server_properties_path(root.path), "a") as file:
+    with open(LogRoot.at(root.path).server_properties, "a") as file:
         file.write(f"\nauto.create.topics.enable=true\nnum.partitions={partitions}\n")
 
 

@@ -18,6 +18,7 @@ from streamlog.cleaner.round import CleanReport
 from streamlog.clock import ManualClock
 from streamlog.config.log_config import LogConfig
 from streamlog.fs.files import make_directories, read_file
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.records.batch import scan_batches
 from streamlog.root.partition_log import PartitionLog
@@ -70,7 +71,7 @@ def fs() -> MemoryFileSystem:
 
 def opened(case: Pass, directories: Path, fs: MemoryFileSystem) -> PartitionLog:
     """Return the partition as it was before the pass."""
-    make_root(fs, ManualClock(), ROOT, random=random.Random(1))
+    make_root(LogRoot.at(ROOT, fs=fs, clock=ManualClock(), random=random.Random(1)))
     write_bytes(fs, f"{ROOT}/.streamlog/server.properties", b"producer.id.expiration.ms=2147483647")
     make_directories(fs, PATH)
     for name, data in files_of(directories / case.name / f"input-{case.number}"):

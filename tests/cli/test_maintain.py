@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.records.record import Record
 from streamlog.root.manager import LogManager
 from streamlog.root.readers import write_progress
@@ -45,7 +46,9 @@ def test_maintain_says_what_it_deletes_and_why(old: Path) -> None:
 
 
 def test_maintain_tells_what_a_reader_keeps(old: Path) -> None:
-    write_progress(str(old), "billing", {"orders": {"0": 1}}, now_ms=time.time_ns() // 1_000_000)
+    write_progress(
+        LogRoot.at(str(old)), "billing", {"orders": {"0": 1}}, now_ms=time.time_ns() // 1_000_000
+    )
     ran = ok("maintain", "--path", old)
     assert ran.rows == []
     assert "reader billing keeps" in ran.error
@@ -159,7 +162,9 @@ def test_lag_of_a_topic_that_was_created_again_is_all_that_it_holds(
         manager.alter_topic("orders", partitions=4)
     for known, expected in ((topic_id, [1, 1]), ("AAAAAAAAAAAAAAAAAAAAAA", [None, 2])):
         offsets = {"$topicIds": {"orders": known}, "orders": {"0": 0, "1": 1, "2": 0}}
-        write_progress(str(root), "billing", offsets, now_ms=time.time_ns() // 1_000_000)
+        write_progress(
+            LogRoot.at(str(root)), "billing", offsets, now_ms=time.time_ns() // 1_000_000
+        )
         rows = behind()
         assert [current for _, current, _ in rows][1] == expected[0]
         assert [number for *_, number in rows] == [0, expected[1], 0, 0]

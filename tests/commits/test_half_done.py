@@ -16,6 +16,7 @@ from streamlog.config.log_config import LogConfig
 from streamlog.errors import StreamLogError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.faults import Fault, FaultyFileSystem, SimulatedCrash
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition.reader import LogReader
 from streamlog.records.builder import BatchBuilder
@@ -32,7 +33,7 @@ ROOT = "/logs"
 @pytest.fixture
 def fs() -> MemoryFileSystem:
     made = MemoryFileSystem()
-    make_root(made, ManualClock(NOW), ROOT, random=Random(1))
+    make_root(LogRoot.at(ROOT, fs=made, clock=ManualClock(NOW), random=Random(1)))
     create(made, "orders")
     with open_log(made, "orders-0") as log:
         append(log, b"0")
@@ -41,7 +42,12 @@ def fs() -> MemoryFileSystem:
 
 
 def create(fs: FileSystem, topic: str) -> None:
-    create_topic(fs, ManualClock(NOW), ROOT, topic, partitions=1, configs={}, random=Random(2))
+    create_topic(
+        LogRoot.at(ROOT, fs=fs, clock=ManualClock(NOW), random=Random(2)),
+        topic,
+        partitions=1,
+        configs={},
+    )
 
 
 def open_log(fs: FileSystem, directory: str, **config: Any) -> PartitionLog:
@@ -203,7 +209,7 @@ def test_a_topic_whose_making_could_not_be_synced_keeps_what_is_flushed(
 ) -> None:
     left = refuse(fs, lambda disk: create(disk, "events"), "sync_directory", "/topics")
     left = flush_and_cut_power(left, "events-0")
-    assert list_topics(left, ROOT) == ["events", "orders"]
+    assert list_topics(LogRoot.at(ROOT, fs=left)) == ["events", "orders"]
     assert keys(left, "events-0") == [b"last"]
 
 
@@ -212,14 +218,11 @@ def test_a_partition_whose_making_could_not_be_synced_keeps_what_is_flushed(
 ) -> None:
     def add(disk: FileSystem) -> None:
         alter_topic(
-            disk,
-            ManualClock(NOW),
-            ROOT,
+            LogRoot.at(ROOT, fs=disk, clock=ManualClock(NOW), random=Random(4)),
             "orders",
             configs={},
             delete_configs=(),
             partitions=2,
-            random=Random(4),
         )
 
     left = flush_and_cut_power(refuse(fs, add, "sync_directory", ROOT), "orders-1")
@@ -228,7 +231,7 @@ def test_a_partition_whose_making_could_not_be_synced_keeps_what_is_flushed(
 
 def test_a_deletion_that_could_not_be_synced_is_never_half_undone(fs: MemoryFileSystem) -> None:
     def delete(disk: FileSystem) -> None:
-        delete_topic(disk, ManualClock(NOW), ROOT, "orders")
+        delete_topic(LogRoot.at(ROOT, fs=disk, clock=ManualClock(NOW)), "orders")
 
     left = fs.crash_clone(Random(0), power=False)
     fault = Fault(operation="sync_directory", path_suffix="/topics", errno=errno.EIO)
@@ -239,5 +242,5 @@ def test_a_deletion_that_could_not_be_synced_is_never_half_undone(fs: MemoryFile
         delete(again)
     for loss in ("everything", "nothing"):
         after = left.crash_clone(Random(0), power=True, loss=loss)
-        is_there = "orders" in list_topics(after, ROOT)
-        assert bool(partition_directories(after, ROOT, "orders")) or not is_there
+        is_there = "orders" in list_topics(LogRoot.at(ROOT, fs=after))
+        assert bool(partition_directories(LogRoot.at(ROOT, fs=after), "orders")) or not is_there

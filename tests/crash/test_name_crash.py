@@ -14,11 +14,12 @@ import pytest
 from streamlog.clock import ManualClock
 from streamlog.fs.api import FileSystem
 from streamlog.fs.faults import Operation
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
+from streamlog.partition.topic_config import read_topic_properties
 from streamlog.records.record import Record
 from streamlog.root.manager import LogManager
 from streamlog.root.readers import check_progress, list_readers, write_progress
-from streamlog.root.topics import read_topic_properties
 from streamlog.topic import TopicPartition
 from tests.support.commits import NOW, ROOT, Scene, rows_of, values_in
 from tests.support.crash import crash_states
@@ -80,7 +81,7 @@ def killed_anywhere(steps: Sequence[Step]) -> Iterator[tuple[str, MemoryFileSyst
 def check_rows(fs: MemoryFileSystem, acknowledged: Sequence[Any]) -> None:
     """Check that acknowledged rows are there once after a power cut that takes all it may."""
     lost = fs.crash_clone(Random(0), power=True, loss="everything")
-    assert read_topic_properties(lost, ROOT, "t") == CONFIGS
+    assert read_topic_properties(LogRoot.at(ROOT, fs=lost), "t") == CONFIGS
     scene = Scene(lost, random=Random(THEIRS + 1))
     for partition in (0, 1):
         scene.append(partition, b"later")  # the partition can be written
@@ -121,7 +122,7 @@ def test_a_topic_finished_after_a_dead_process_outlives_such_a_power_cut(name: s
             manager.log(name, 0).flush()
             lost = state.fs.crash_clone(Random(0), power=True, loss="everything")
         assert values_in(lost, f"{ROOT}/{name}-0")[-1:] == [b"second"], str(state)
-        assert read_topic_properties(lost, ROOT, name) == CONFIGS, str(state)
+        assert read_topic_properties(LogRoot.at(ROOT, fs=lost), name) == CONFIGS, str(state)
         with LogManager.open(ROOT, fs=lost, random=Random(THEIRS)) as manager:  # still our root
             manager.log(name, 0).append([Record(None, b"third", (), NOW)])
 
@@ -129,17 +130,17 @@ def test_a_topic_finished_after_a_dead_process_outlives_such_a_power_cut(name: s
 def test_the_progress_of_a_reader_outlives_such_a_power_cut() -> None:
     def workload(fs: FileSystem, _acknowledged: list[Any]) -> None:
         LogManager.open(ROOT, create=True, fs=fs, random=Random(OURS)).close()
-        check_progress(ROOT, "billing", fs=fs)
-        write_progress(ROOT, "billing", {"orders": {"0": 1}}, now_ms=NOW, fs=fs)
+        check_progress(LogRoot.at(ROOT, fs=fs), "billing")
+        write_progress(LogRoot.at(ROOT, fs=fs), "billing", {"orders": {"0": 1}}, now_ms=NOW)
 
     for state in crash_states(workload, seeds=(), select=changes_names):
         if state.lost_power:
             continue
         LogManager.open(ROOT, create=True, fs=state.fs, random=Random(THEIRS)).close()
-        check_progress(ROOT, "billing", fs=state.fs)
-        write_progress(ROOT, "billing", {"orders": {"0": 2}}, now_ms=NOW, fs=state.fs)
+        check_progress(LogRoot.at(ROOT, fs=state.fs), "billing")
+        write_progress(LogRoot.at(ROOT, fs=state.fs), "billing", {"orders": {"0": 2}}, now_ms=NOW)
         lost = state.fs.crash_clone(Random(0), power=True, loss="everything")
-        (reader,) = list_readers(lost, ROOT)
+        (reader,) = list_readers(LogRoot.at(ROOT, fs=lost))
         assert reader.position.offsets == {TopicPartition("orders", 0): 2}, str(state)
 
 

@@ -20,8 +20,9 @@ from streamlog.errors import (
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.files import make_directories, write_file_atomically
 from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
-from streamlog.handover.plan import StepKind, moved_state_path
+from streamlog.handover.plan import StepKind
 from streamlog.handover.to_kafka import OLDEST_BROKER, ToKafka
 from streamlog.partition.partition_metadata import read_topic_id, write_topic_id
 from streamlog.protocol.metadata_records import (
@@ -41,7 +42,6 @@ from streamlog.records.builder import BatchBuilder
 from streamlog.records.record import Record
 from streamlog.root.manager import LogManager
 from streamlog.root.meta_properties import read_meta_properties, write_meta_properties
-from streamlog.root.roots import server_properties_path
 from tests.support.commits import LOG, NOW, ROOT, TOPIC, Scene, reach, rows_of, values_in
 from tests.support.golden import unpack
 from tests.support.handover import (
@@ -54,7 +54,7 @@ from tests.support.handover import (
     to_kafka,
 )
 
-STATE = moved_state_path(ROOT)
+STATE = LogRoot.at(ROOT).moved_state
 BROKERS = [b"the broker's 0", b"the broker's 1"]
 FOREIGN_ID = "TAN-wWuiqYB18BSJ26qtIw"
 
@@ -93,7 +93,7 @@ def of_kind(records: Sequence[Any], kind: type) -> list[Any]:
 def test_a_broker_is_told_of_topics_partitions_and_settings_in_force() -> None:
     scene = Scene(configs={"retention.ms": "-1"})
     fs = root_with(scene)
-    write_file_atomically(fs, server_properties_path(ROOT), b"log.index.interval.bytes=512\n")
+    write_file_atomically(fs, LogRoot.at(ROOT).server_properties, b"log.index.interval.bytes=512\n")
     meta = read_meta_properties(fs, ROOT)
     assert meta is not None and meta.directory_id is not None
     to_kafka(fs)
@@ -258,7 +258,7 @@ def test_topics_that_the_broker_made_changed_and_deleted_are_taken_over() -> Non
     fs = root_with(scene)
     with open_root(fs) as manager:
         manager.create_topic("gone")
-    write_file_atomically(fs, server_properties_path(ROOT), b"log.index.interval.bytes=512\n")
+    write_file_atomically(fs, LogRoot.at(ROOT).server_properties, b"log.index.interval.bytes=512\n")
     to_kafka(fs)
     [gone] = [e.topic_id for e in of_kind(bootstrap_records(fs), TopicRecord) if e.name == "gone"]
     play_broker(

@@ -4,6 +4,7 @@ import pytest
 
 from streamlog.cli.doctor import FAIL, OK, WARN, _check_state
 from streamlog.fs.api import FileSystem, OpenMode
+from streamlog.fs.log_root import LogRoot
 from streamlog.health.findings import Finding, FindingKind, Severity
 from streamlog.health.verify import verify
 from streamlog.root.deeds import Deed, write_deeds
@@ -21,12 +22,12 @@ def full_scene() -> Scene:
     scene.commits.retire()
     scene.commit(1)
     scene.commit(2)
-    write_progress(ROOT, "billing", {"t": {"0": 1}}, now_ms=NOW, fs=scene.fs)
+    write_progress(LogRoot.at(ROOT, fs=scene.fs), "billing", {"t": {"0": 1}}, now_ms=NOW)
     deed = Deed(
         ms=NOW, topic="t", partition=0, action="retention", reason="retention.ms",
         segments=1, bytes=1, log_start_offset=1,
     )  # fmt: skip
-    write_deeds(scene.fs, ROOT, [deed, deed])
+    write_deeds(LogRoot.at(ROOT, fs=scene.fs), [deed, deed])
     return scene
 
 

@@ -11,6 +11,7 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.faults import Fault, FaultyFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.maintenance import compaction
 from streamlog.maintenance.runner import Maintenance
@@ -80,7 +81,7 @@ def test_a_run_compacts_what_is_due_says_so_and_writes_it_down(
     )
     assert planned.segments == deleted_segments(compacted) > 4
     assert planned.bytes // 2 < deed.bytes < planned.bytes
-    assert [deed] == read_deeds(compacted, ROOT)
+    assert [deed] == read_deeds(LogRoot.at(ROOT, fs=compacted))
     assert (report.errors, report.is_finished) == ([], True)
 
 
@@ -165,7 +166,9 @@ def test_it_is_looked_at_again_once_that_may_be_otherwise(
             root.alter_topic("states", configs={"max.compaction.lag.ms": 1 << 60})
         elif change == "reader":
             offsets = {"states": {"0": 3}}
-            write_progress(ROOT, "billing", offsets, now_ms=clock.now_ms(), fs=compacted)
+            write_progress(
+                LogRoot.at(ROOT, fs=compacted), "billing", offsets, now_ms=clock.now_ms()
+            )
         elif change == "log start":
             root.log("states", 0).delete_records(3)
     report = runner.run() if change == "nothing spared" else runner.run_due(budget_ms=1e9)
@@ -206,13 +209,17 @@ def test_a_spent_budget_pauses_compaction_and_the_next_run_goes_on(
 def test_compaction_stops_before_what_a_recorded_reader_has_not_finished(
     compacted: MemoryFileSystem, clock: ManualClock
 ) -> None:
-    write_progress(ROOT, "audit", {"states": {"0": 30, "1": 0}}, now_ms=NOW, fs=compacted)
+    write_progress(
+        LogRoot.at(ROOT, fs=compacted), "audit", {"states": {"0": 30, "1": 0}}, now_ms=NOW
+    )
     with maintenance(compacted, clock) as runner:
         assert len(runner.run().deeds) == 1
         kept = states(compacted)
         assert kept[-30:] == list(range(30, 60))
         assert len(kept) < 45
-        write_progress(ROOT, "audit", {"states": {"0": 60, "1": 0}}, now_ms=NOW, fs=compacted)
+        write_progress(
+            LogRoot.at(ROOT, fs=compacted), "audit", {"states": {"0": 60, "1": 0}}, now_ms=NOW
+        )
         assert len(runner.run().deeds) == 1
     assert states(compacted) == [57, 58, 59]
 

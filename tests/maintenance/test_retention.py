@@ -10,6 +10,7 @@ import pytest
 from streamlog.clock import ManualClock
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import InvalidTimestampError, OffsetOutOfRangeError, PolicyViolationError
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.maintenance import retention
 from streamlog.maintenance.retention import (
@@ -274,7 +275,7 @@ def test_what_a_recorded_reader_has_not_finished_is_deleted_by_force_only(
 ) -> None:
     with open_log(fs, clock) as log:
         fill(log, 5)
-        write_progress("/logs", "billing", {"orders": {"0": 2}}, now_ms=NOW, fs=fs)
+        write_progress(LogRoot.at("/logs", fs=fs), "billing", {"orders": {"0": 2}}, now_ms=NOW)
         assert log.delete_records(2) == 2
         with pytest.raises(PolicyViolationError, match="billing") as caught:
             log.delete_records(3)

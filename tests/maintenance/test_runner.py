@@ -15,6 +15,7 @@ from streamlog.errors import (
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.faults import Fault, FaultyFileSystem
 from streamlog.fs.files import make_directories
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.maintenance.runner import Maintenance
 from streamlog.records.record import Record
@@ -22,7 +23,6 @@ from streamlog.root import deeds as maintenance_book
 from streamlog.root.deeds import Deed, read_deeds, write_deeds
 from streamlog.root.manager import LogManager
 from streamlog.root.readers import write_progress
-from streamlog.root.roots import state_path
 from tests.support.commits import ROOT as SCENE_ROOT
 from tests.support.commits import Scene
 from tests.support.maintenance import NOW, ROOT, maintenance, manager, put_server
@@ -71,7 +71,7 @@ def test_a_run_deletes_what_is_too_old_says_so_and_writes_it_down(
         assert starts(fs, clock) == [0, 0]
         report = runner.run()
     assert summary(report.deeds) == [(0, "retention.ms", 3, 3), (1, "retention.ms", 3, 3)]
-    assert planned.deeds == report.deeds == read_deeds(fs, ROOT)
+    assert planned.deeds == report.deeds == read_deeds(LogRoot.at(ROOT, fs=fs))
     assert (report.is_finished, report.is_elsewhere, report.errors) == (True, False, [])
     assert starts(fs, clock) == [3, 3]
 
@@ -162,7 +162,7 @@ def test_a_spent_budget_ends_a_run_and_the_next_one_goes_on(
 
 def test_two_never_maintain_a_root_at_once(fs: MemoryFileSystem, clock: ManualClock) -> None:
     clock.advance(1250)
-    lock = fs.try_lock(state_path(ROOT, "locks", "maintenance"), shared=False)
+    lock = fs.try_lock(LogRoot.at(ROOT).maintainer_lock, shared=False)
     assert lock is not None
     with maintenance(fs, clock) as runner:
         report = runner.run()
@@ -212,14 +212,14 @@ def test_the_book_loses_its_older_half_and_what_nobody_understands(
     fs: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance_book, "MAX_BOOK_SIZE", 2000)
-    path = maintenance_book.book_path(ROOT)
+    path = LogRoot.at(ROOT).maintenance_book
     for number in range(50):
-        write_deeds(fs, ROOT, [deed(number)])
+        write_deeds(LogRoot.at(ROOT, fs=fs), [deed(number)])
         found = fs.stat(path)
         assert found is not None and found.size <= 2000
     with fs.open(path, OpenMode.WRITE) as file:
         file.pwrite(b'{"ms":1}\nno json\n', file.stat().size)
-    kept = [each.ms for each in read_deeds(fs, ROOT)]
+    kept = [each.ms for each in read_deeds(LogRoot.at(ROOT, fs=fs))]
     assert kept == list(range(kept[0], 50))
     assert len(kept) > 5
     assert json.loads(json.dumps(deed(1).to_json()))["logStartOffset"] == 5
@@ -270,7 +270,7 @@ def test_a_damaged_decision_is_told_of_and_retention_goes_on() -> None:
 # ---- readers ----------------------------------------------------------------------------------
 def record_reader(fs: FileSystem, clock: ManualClock, offset: int, name: str = "billing") -> None:
     offsets = {"orders": {"0": offset}}
-    write_progress(ROOT, name, offsets, now_ms=clock.now_ms(), fs=fs)
+    write_progress(LogRoot.at(ROOT, fs=fs), name, offsets, now_ms=clock.now_ms())
 
 
 def test_what_a_reader_has_not_finished_is_kept_and_told_of(
@@ -328,7 +328,7 @@ def test_a_reader_of_the_topic_that_was_there_before_keeps_nothing_of_the_new_on
     fs: MemoryFileSystem, clock: ManualClock
 ) -> None:
     offsets = {"$topicIds": {"orders": "A" * 22}, "orders": {"0": 0, "1": 0}}
-    write_progress(ROOT, "billing", offsets, now_ms=NOW, fs=fs)
+    write_progress(LogRoot.at(ROOT, fs=fs), "billing", offsets, now_ms=NOW)
     clock.advance(10_000)
     with maintenance(fs, clock) as runner:
         assert len(runner.run().deeds) == 2

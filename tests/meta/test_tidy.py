@@ -37,12 +37,9 @@ STILL_SPELL_PATHS = {
     "streamlog/commits/ledger.py",
     "streamlog/commits/pending.py",
     "streamlog/commits/staging.py",
-    "streamlog/handover/to_kafka.py",
     "streamlog/health/findings.py",
     "streamlog/partition/checkpoints.py",
     "streamlog/partition/locks.py",
-    "streamlog/root/planted.py",
-    "streamlog/partition/topic_config.py",
     "streamlog/arrow/subscription.py",
 }
 

@@ -13,6 +13,7 @@ from streamlog.errors import InvalidRequestError, StorageError, StreamLogError
 from streamlog.fs.api import OpenMode
 from streamlog.fs.files import make_directories, read_file
 from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.health.findings import Finding, Severity
 from streamlog.health.repair import repair
@@ -43,21 +44,27 @@ def write(fs: MemoryFileSystem, path: str, text: bytes = b"a") -> None:
 
 def memory_root() -> MemoryFileSystem:
     fs = MemoryFileSystem()
-    make_root(fs, ManualClock(), ROOT, random=random.Random(1))
+    make_root(LogRoot.at(ROOT, fs=fs, clock=ManualClock(), random=random.Random(1)))
     return fs
 
 
 def create(fs: MemoryFileSystem, topic: str, partitions: int) -> None:
     create_topic(
-        fs, ManualClock(), ROOT, topic, partitions=partitions, configs={}, random=random.Random(1)
+        LogRoot.at(ROOT, fs=fs, clock=ManualClock(), random=random.Random(1)),
+        topic,
+        partitions=partitions,
+        configs={},
     )
 
 
 def alter(fs: MemoryFileSystem, topic: str, partitions: int) -> None:
     alter_topic(
-        fs, ManualClock(), ROOT, topic,
-        configs={}, delete_configs=(), partitions=partitions, random=random.Random(1),
-    )  # fmt: skip
+        LogRoot.at(ROOT, fs=fs, clock=ManualClock(), random=random.Random(1)),
+        topic,
+        configs={},
+        delete_configs=(),
+        partitions=partitions,
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,15 +95,17 @@ def test_a_directory_without_a_log_is_no_partition_of_a_topic() -> None:
     create(fs, "backup", 2)
     make_directories(fs, f"{ROOT}/backup-2")
     write(fs, f"{ROOT}/backup-2/data.txt")
-    assert list(partition_directories(fs, ROOT, "backup")) == [0, 1]
+    assert list(partition_directories(LogRoot.at(ROOT, fs=fs), "backup")) == [0, 1]
     with pytest.raises(InvalidRequestError, match="is no partition") as caught:
         alter(fs, "backup", 3)
     assert "data.txt" in str(caught.value.got)
     wanted = TopicPartition("backup", 2)
     with pytest.raises(InvalidRequestError, match="is no partition"):
-        ensure_partition(fs, ManualClock(), ROOT, wanted, random=random.Random(1))
+        ensure_partition(
+            LogRoot.at(ROOT, fs=fs, clock=ManualClock(), random=random.Random(1)), wanted
+        )
     assert fs.list(f"{ROOT}/backup-2") == ["data.txt"]
-    assert list(partition_directories(fs, ROOT, "backup")) == [0, 1]
+    assert list(partition_directories(LogRoot.at(ROOT, fs=fs), "backup")) == [0, 1]
 
 
 def test_an_empty_directory_of_a_known_topic_is_its_partition() -> None:
@@ -104,8 +113,8 @@ def test_an_empty_directory_of_a_known_topic_is_its_partition() -> None:
     create(fs, "orders", 1)
     make_directories(fs, f"{ROOT}/orders-1")
     make_directories(fs, f"{ROOT}/other-0")
-    assert list(partition_directories(fs, ROOT, "orders")) == [0, 1]
-    assert partition_directories(fs, ROOT, "other") == {}
+    assert list(partition_directories(LogRoot.at(ROOT, fs=fs), "orders")) == [0, 1]
+    assert partition_directories(LogRoot.at(ROOT, fs=fs), "other") == {}
 
 
 def test_deletion_removes_files_of_logs_only_and_names_the_rest() -> None:
@@ -116,7 +125,7 @@ def test_deletion_removes_files_of_logs_only_and_names_the_rest() -> None:
     for name in ("backup-2/data.txt", "backup-1/mine.txt", "backup-0/album/a.jpg"):
         write(fs, f"{ROOT}/{name}")
     write(fs, f"{ROOT}/backup-1/{0:020}.log")
-    left = delete_topic(fs, ManualClock(), ROOT, "backup")
+    left = delete_topic(LogRoot.at(ROOT, fs=fs, clock=ManualClock()), "backup")
     assert left == [f"{ROOT}/backup-0/album", f"{ROOT}/backup-1/mine.txt"]
     assert fs.list(f"{ROOT}/backup-1") == ["mine.txt"]
     for name in ("backup-2/data.txt", "backup-1/mine.txt", "backup-0/album/a.jpg"):
@@ -133,12 +142,12 @@ def test_a_crash_in_a_deletion_keeps_strangers_files_and_their_place() -> None:
     write(fs, f"{ROOT}/backup-1/{0:020}.log")
 
     def workload(fs: MemoryFileSystem, acknowledged: list[object]) -> None:
-        acknowledged.append(delete_topic(fs, ManualClock(), ROOT, "backup"))
+        acknowledged.append(delete_topic(LogRoot.at(ROOT, fs=fs, clock=ManualClock()), "backup"))
 
     def check(fs: MemoryFileSystem, acknowledged: object) -> None:
         if not acknowledged:
             try:
-                delete_topic(fs, ManualClock(), ROOT, "backup")
+                delete_topic(LogRoot.at(ROOT, fs=fs, clock=ManualClock()), "backup")
             except StreamLogError:
                 create(fs, "other", 1)  # it was done but for the answer
         assert fs.list(f"{ROOT}/backup-1") == ["mine.txt"]

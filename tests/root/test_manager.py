@@ -18,12 +18,12 @@ from streamlog.errors import (
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.faults import Fault, FaultyFileSystem
 from streamlog.fs.files import make_directories, write_file_atomically
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition import checkpoints
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.record import Record
 from streamlog.root.manager import LogManager
-from streamlog.root.roots import server_properties_path
 from streamlog.topic import TopicPartition
 
 ROOT = "/data/root"
@@ -124,7 +124,7 @@ def test_description_follows_what_is_written(fs: MemoryFileSystem) -> None:
 
 def test_number_of_partitions_is_the_roots(fs: MemoryFileSystem) -> None:
     with manage(fs) as manager:
-        write_file_atomically(fs, server_properties_path(ROOT), b"num.partitions=3\n")
+        write_file_atomically(fs, LogRoot.at(ROOT).server_properties, b"num.partitions=3\n")
         assert len(manager.create_topic("orders").partitions) == 3
 
 
@@ -142,7 +142,7 @@ def test_topic_is_made_when_written_only_if_the_root_says_so(fs: MemoryFileSyste
         with pytest.raises(UnknownTopicError, match="no topic orders") as caught:
             manager.ensure_topic("orders")
         assert f"streamlog --path {ROOT} topics create orders" in str(caught.value.hint)
-        path = server_properties_path(ROOT)
+        path = LogRoot.at(ROOT).server_properties
         write_file_atomically(fs, path, b"auto.create.topics.enable=true\n")
         manager.ensure_topic("orders")
         manager.ensure_topic("orders")

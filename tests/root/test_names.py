@@ -11,6 +11,7 @@ from streamlog.commits.replay import Verdict
 from streamlog.fs.api import OpenMode
 from streamlog.fs.faults import Fault
 from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.fs.names import temporary_path
 from streamlog.maintenance.runner import Maintenance
@@ -119,13 +120,15 @@ def test_queries_with_one_group_id_write_their_progress_side_by_side(tmp_path: P
 
     def query(number: int) -> None:
         for offset in range(60):
-            check_progress(root, "billing")
-            write_progress(root, "billing", {"orders": {"0": offset}}, now_ms=NOW + number)
+            check_progress(LogRoot.at(root), "billing")
+            write_progress(
+                LogRoot.at(root), "billing", {"orders": {"0": offset}}, now_ms=NOW + number
+            )
 
     with ThreadPoolExecutor(4) as pool:
         for each in [pool.submit(query, number) for number in range(4)]:
             each.result()
-    (reader,) = list_readers(LocalFileSystem(), root)
+    (reader,) = list_readers(LogRoot.at(root))
     assert reader.name == "billing"
     (left,) = (tmp_path / "root" / ".streamlog" / "readers").iterdir()
     assert json.loads(left.read_bytes())["offsets"] == {"orders": {"0": 59}}

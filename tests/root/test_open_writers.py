@@ -14,6 +14,7 @@ from streamlog.fs.api import FileSystem
 from streamlog.fs.faults import Fault, FaultyFileSystem
 from streamlog.fs.files import make_directories, read_file, write_file_atomically
 from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.root.open_writers import OpenWriter
 from streamlog.root.roots import make_root
@@ -27,12 +28,12 @@ MARK = f"{ROOT}/.kafka_cleanshutdown"
 @pytest.fixture
 def fs() -> MemoryFileSystem:
     made = MemoryFileSystem()
-    make_root(made, ManualClock(), ROOT, random=random.Random(1))
+    make_root(LogRoot.at(ROOT, fs=made, clock=ManualClock(), random=random.Random(1)))
     return made
 
 
 def enter(fs: FileSystem) -> OpenWriter:
-    return OpenWriter.enter(fs, ManualClock(), ROOT)
+    return OpenWriter.enter(LogRoot.at(ROOT, fs=fs, clock=ManualClock()))
 
 
 def is_clean(fs: FileSystem) -> bool:
@@ -105,8 +106,10 @@ def test_a_mark_whose_removal_could_not_be_synced_does_not_come_back(
 def test_root_that_was_adopted_without_the_mark_stays_without(fs: MemoryFileSystem) -> None:
     make_directories(fs, "/copies/orders-0")
     write_file_atomically(fs, f"/copies/orders-0/{0:020}.log", b"")
-    make_root(fs, ManualClock(), "/copies", random=random.Random(1), adopt=True)
-    OpenWriter.enter(fs, ManualClock(), "/copies").leave(in_order=True)
+    make_root(
+        LogRoot.at("/copies", fs=fs, clock=ManualClock(), random=random.Random(1)), adopt=True
+    )
+    OpenWriter.enter(LogRoot.at("/copies", fs=fs, clock=ManualClock())).leave(in_order=True)
     assert fs.stat("/copies/.kafka_cleanshutdown") is None
 
 
@@ -140,20 +143,20 @@ def test_mark_never_follows_a_crash_in_the_middle_of_work(fs: MemoryFileSystem) 
 
 def test_mark_is_gone_while_another_process_writes(tmp_path: Path) -> None:
     fs, clock, root = LocalFileSystem(), SystemClock(), str(tmp_path)
-    make_root(fs, clock, root, random=random.Random(1))
+    make_root(LogRoot.at(root, fs=fs, clock=clock, random=random.Random(1)))
     mark = tmp_path / ".kafka_cleanshutdown"
-    with child_that_stays(lambda: OpenWriter.enter(fs, clock, root)):
-        mine = OpenWriter.enter(fs, clock, root)
+    with child_that_stays(lambda: OpenWriter.enter(LogRoot.at(root, fs=fs, clock=clock))):
+        mine = OpenWriter.enter(LogRoot.at(root, fs=fs, clock=clock))
         mine.leave(in_order=True)
         assert not mark.exists()
-    OpenWriter.enter(fs, clock, root).leave(in_order=True)
+    OpenWriter.enter(LogRoot.at(root, fs=fs, clock=clock)).leave(in_order=True)
     assert not mark.exists(), "the child was killed"
 
 
 def test_forked_child_neither_counts_nor_lets_the_lock_go(tmp_path: Path) -> None:
     fs, clock, root = LocalFileSystem(), SystemClock(), str(tmp_path)
-    make_root(fs, clock, root, random=random.Random(1))
-    writer = OpenWriter.enter(fs, clock, root)
+    make_root(LogRoot.at(root, fs=fs, clock=clock, random=random.Random(1)))
+    writer = OpenWriter.enter(LogRoot.at(root, fs=fs, clock=clock))
     assert run_in_child(lambda: writer.leave(in_order=True)) == "None"
     assert fs.try_lock(f"{root}/.streamlog/locks/open", shared=False) is None
     assert not (tmp_path / ".kafka_cleanshutdown").exists()

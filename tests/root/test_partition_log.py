@@ -29,6 +29,7 @@ from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.faults import Fault, FaultyFileSystem
 from streamlog.fs.files import read_file, write_file_atomically
 from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition.producer_snapshot import list_snapshots, snapshot_file_name
 from streamlog.partition.reader import LogReader
@@ -37,7 +38,6 @@ from streamlog.records.control import ControlRecordType, EndTransactionMarker, b
 from streamlog.records.record import Header, Record
 from streamlog.records.validate import AppendOrigin
 from streamlog.root.partition_log import PartitionLog
-from streamlog.root.roots import server_properties_path
 
 NOW = 1_700_000_000_000
 PATH = "/logs/orders-0"
@@ -197,7 +197,9 @@ def test_an_idle_producer_is_forgotten_when_the_root_says_so(fs: MemoryFileSyste
 
     with open_log(fs) as log:
         log.append_as_leader(batch(0, producer=(42, 0, 0)))
-    write_file_atomically(fs, server_properties_path("/logs"), b"producer.id.expiration.ms=1000\n")
+    write_file_atomically(
+        fs, LogRoot.at("/logs").server_properties, b"producer.id.expiration.ms=1000\n"
+    )
     with open_later(999) as log, pytest.raises(OutOfOrderSequenceError):
         log.append_as_leader(batch(1, producer=(42, 0, 5)))
     with open_later(1000) as log:

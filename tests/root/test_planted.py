@@ -11,6 +11,7 @@ from streamlog.errors import InvalidRequestError
 from streamlog.fs.api import FileKind
 from streamlog.fs.files import write_file_atomically
 from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.maintenance.runner import Maintenance
 from streamlog.records.record import Record
@@ -72,7 +73,7 @@ def maintain(fs: MemoryFileSystem) -> None:
 
 
 def read_in_a_group(fs: MemoryFileSystem) -> None:
-    check_progress(ROOT, "group", fs=fs)
+    check_progress(LogRoot.at(ROOT, fs=fs), "group")
 
 
 WRITERS = (

@@ -9,6 +9,7 @@ import pytest
 
 from streamlog.errors import CorruptCheckpointError, InvalidOptionError, InvalidRequestError
 from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.query.offsets import SourceOffset
 from streamlog.root.manager import LogManager
 from streamlog.root.readers import (
@@ -16,7 +17,6 @@ from streamlog.root.readers import (
     add_reader,
     forget_reader,
     list_readers,
-    progress_path,
     write_progress,
 )
 from streamlog.topic import TopicPartition
@@ -53,8 +53,8 @@ def position(**offsets: int) -> dict[TopicPartition, int]:
 
 
 def test_a_reader_that_writes_its_own_position_is_read_back(root: str) -> None:
-    write_progress(root, "billing", {"orders": {"0": 7, "1": 9}}, now_ms=NOW)
-    (reader,) = list_readers(FS, root)
+    write_progress(LogRoot.at(root), "billing", {"orders": {"0": 7, "1": 9}}, now_ms=NOW)
+    (reader,) = list_readers(LogRoot.at(root, fs=FS))
     assert (reader.name, reader.committed_ms, reader.checkpoint) == ("billing", NOW, None)
     assert reader.position.offsets == position(p0=7, p1=9)
 
@@ -63,15 +63,21 @@ def test_sources_of_one_group_keep_each_others_topics(root: str) -> None:
     """A join of two topics is one query with two sources, and often has one group."""
     minutes = 7 * 24 * 60
     for turn in range(3):
-        write_progress(root, "join", {"orders": {"0": 7 + turn, "1": 9}}, now_ms=NOW + turn)
-        write_progress(root, "join", {"clicks": {"0": turn}}, now_ms=NOW + turn)
-        (reader,) = list_readers(FS, root)
+        write_progress(
+            LogRoot.at(root), "join", {"orders": {"0": 7 + turn, "1": 9}}, now_ms=NOW + turn
+        )
+        write_progress(LogRoot.at(root), "join", {"clicks": {"0": turn}}, now_ms=NOW + turn)
+        (reader,) = list_readers(LogRoot.at(root, fs=FS))
         clicks = {TopicPartition("clicks", 0): turn}
         assert reader.position.offsets == position(p0=7 + turn, p1=9) | clicks
-    write_progress(root, "join", {"clicks": {"0": 5}}, now_ms=NOW + 2 + minutes * 60_000)
-    assert list_readers(FS, root)[0].position.offsets[ORDERS] == 9
-    write_progress(root, "join", {"clicks": {"0": 5}}, now_ms=NOW + 3 + minutes * 60_000)
-    assert ORDERS not in list_readers(FS, root)[0].position.offsets
+    write_progress(
+        LogRoot.at(root), "join", {"clicks": {"0": 5}}, now_ms=NOW + 2 + minutes * 60_000
+    )
+    assert list_readers(LogRoot.at(root, fs=FS))[0].position.offsets[ORDERS] == 9
+    write_progress(
+        LogRoot.at(root), "join", {"clicks": {"0": 5}}, now_ms=NOW + 3 + minutes * 60_000
+    )
+    assert ORDERS not in list_readers(LogRoot.at(root, fs=FS))[0].position.offsets
 
 
 def test_sources_of_one_group_that_write_at_once_lose_nothing(root: str) -> None:
@@ -79,12 +85,14 @@ def test_sources_of_one_group_that_write_at_once_lose_nothing(root: str) -> None
         for turn in range(20):
             topics = [f"topic{number}" for number in range(4)]
             jobs = [
-                pool.submit(write_progress, root, "join", {topic: {"0": turn}}, now_ms=NOW)
+                pool.submit(
+                    write_progress, LogRoot.at(root), "join", {topic: {"0": turn}}, now_ms=NOW
+                )
                 for topic in topics
             ]
             for job in jobs:
                 job.result()
-            (reader,) = list_readers(FS, root)
+            (reader,) = list_readers(LogRoot.at(root, fs=FS))
             assert reader.position.offsets == {TopicPartition(each, 0): turn for each in topics}
 
 
@@ -95,10 +103,10 @@ def test_what_a_query_has_finished_is_read_from_its_checkpoint(root: str, tmp_pa
         2: ['{"orders":{"0":25,"1":26}}'],
     }
     directory = checkpoint(tmp_path / "checkpoint", batches, done=1)
-    added = add_reader(FS, root, "audit", directory, now_ms=NOW)
+    added = add_reader(LogRoot.at(root, fs=FS), "audit", directory, now_ms=NOW)
     assert added.position.offsets == position(p0=15, p1=16)
     checkpoint(tmp_path / "checkpoint", batches, done=2)
-    (reader,) = list_readers(FS, root)
+    (reader,) = list_readers(LogRoot.at(root, fs=FS))
     assert reader.position.offsets == position(p0=25, p1=26)
     assert (reader.committed_ms, reader.problem) == (NOW + 2000, None)
 
@@ -108,7 +116,7 @@ def test_of_several_sources_the_one_that_is_behind_counts_and_others_do_not(
 ) -> None:
     sources = ['{"logOffset":3}', '{"orders":{"0":15}}', "12", '{"orders":{"0":11,"1":4}}', "-"]
     directory = checkpoint(tmp_path / "checkpoint", {0: sources}, done=0)
-    added = add_reader(FS, root, "audit", directory, now_ms=NOW)
+    added = add_reader(LogRoot.at(root, fs=FS), "audit", directory, now_ms=NOW)
     assert added.position.offsets == position(p0=11, p1=4)
 
 
@@ -116,9 +124,9 @@ def test_without_its_checkpoint_a_reader_stands_where_it_was_when_it_was_added(
     root: str, tmp_path: Path
 ) -> None:
     directory = checkpoint(tmp_path / "checkpoint", {0: ['{"orders":{"0":15}}']}, done=0)
-    add_reader(FS, root, "audit", directory, now_ms=NOW + 5)
+    add_reader(LogRoot.at(root, fs=FS), "audit", directory, now_ms=NOW + 5)
     Path(directory, "metadata").unlink()
-    (reader,) = list_readers(FS, root)
+    (reader,) = list_readers(LogRoot.at(root, fs=FS))
     assert reader.position.offsets == position(p0=15)
     assert reader.problem == "no checkpoint"
     assert not reader.is_silent(NOW + 5 + 60_000, 1)
@@ -131,18 +139,18 @@ def test_a_checkpoint_that_tells_no_position_is_refused(
 ) -> None:
     directory = checkpoint(tmp_path / "checkpoint", {0: ['{"logOffset":3}']}, done=done)
     with pytest.raises(InvalidRequestError, match="cannot be read from its checkpoint"):
-        add_reader(FS, root, "audit", directory, now_ms=NOW)
-    assert list_readers(FS, root) == []
+        add_reader(LogRoot.at(root, fs=FS), "audit", directory, now_ms=NOW)
+    assert list_readers(LogRoot.at(root, fs=FS)) == []
 
 
 def test_a_forgotten_reader_is_gone_and_an_unknown_one_is_named(root: str) -> None:
-    write_progress(root, "billing", {"orders": {"0": 7}}, now_ms=NOW)
+    write_progress(LogRoot.at(root), "billing", {"orders": {"0": 7}}, now_ms=NOW)
     with pytest.raises(InvalidRequestError, match="one of billing"):
-        forget_reader(FS, root, "audit")
-    forget_reader(FS, root, "billing")
-    assert list_readers(FS, root) == []
+        forget_reader(LogRoot.at(root, fs=FS), "audit")
+    forget_reader(LogRoot.at(root, fs=FS), "billing")
+    assert list_readers(LogRoot.at(root, fs=FS)) == []
     with pytest.raises(InvalidOptionError):
-        forget_reader(FS, root, "../server")
+        forget_reader(LogRoot.at(root, fs=FS), "../server")
 
 
 @pytest.mark.parametrize(
@@ -153,9 +161,9 @@ def test_a_forgotten_reader_is_gone_and_an_unknown_one_is_named(root: str) -> No
 def test_a_record_that_cannot_be_understood_stops_whoever_would_delete(
     root: str, document: str
 ) -> None:
-    Path(progress_path(root, "billing")).write_text(document)
+    Path(LogRoot.at(root).reader("billing")).write_text(document)
     with pytest.raises(CorruptCheckpointError, match=r"billing\.json"):
-        list_readers(FS, root)
+        list_readers(LogRoot.at(root, fs=FS))
 
 
 def test_what_a_reader_needs_of_a_partition() -> None:

@@ -23,14 +23,16 @@ from streamlog.errors import (
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.faults import Fault, FaultyFileSystem, SimulatedCrash
 from streamlog.fs.files import make_directories, read_file, remove_tree, write_file_atomically
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition import checkpoints, locks
 from streamlog.partition.partition_metadata import read_topic_id, topic_id_hex, write_topic_id
+from streamlog.partition.topic_config import read_topic_properties
 from streamlog.records.record import Record
 from streamlog.root.partition_log import PartitionLog
 from streamlog.root.registry import alter_topic, create_topic, delete_topic, ensure_partition
-from streamlog.root.roots import make_root, server_properties_path, topic_properties_path
-from streamlog.root.topics import list_topics, partition_directories, read_topic_properties
+from streamlog.root.roots import make_root
+from streamlog.root.topics import list_topics, partition_directories
 from streamlog.topic import TopicPartition
 from tests.support.crash import every_crash_point
 
@@ -42,25 +44,28 @@ LOG = "00000000000000000000.log"
 @pytest.fixture
 def fs() -> MemoryFileSystem:
     made = MemoryFileSystem()
-    make_root(made, ManualClock(), ROOT, random=random.Random(1))
+    make_root(LogRoot.at(ROOT, fs=made, clock=ManualClock(), random=random.Random(1)))
     return made
 
 
 def create(fs: FileSystem, topic: str, partitions: int = 2, seed: int = 7, **configs: Any) -> str:
     return create_topic(
-        fs, ManualClock(), ROOT, topic, partitions=partitions,
+        LogRoot.at(ROOT, fs=fs, clock=ManualClock(), random=random.Random(seed)),
+        topic,
+        partitions=partitions,
         configs={key.replace("_", "."): value for key, value in configs.items()},
-        random=random.Random(seed),
-    )  # fmt: skip
+    )
 
 
 def delete(fs: FileSystem, topic: str) -> None:
-    delete_topic(fs, ManualClock(), ROOT, topic)
+    delete_topic(LogRoot.at(ROOT, fs=fs, clock=ManualClock()), topic)
 
 
 def ensure(fs: FileSystem, topic: str, partition: int, root: str = ROOT) -> str:
     wanted = TopicPartition(topic, partition)
-    return ensure_partition(fs, ManualClock(), root, wanted, random=random.Random(9))
+    return ensure_partition(
+        LogRoot.at(root, fs=fs, clock=ManualClock(), random=random.Random(9)), wanted
+    )
 
 
 def write(fs: FileSystem, path: str, text: bytes = b"records") -> None:
@@ -71,15 +76,18 @@ def write(fs: FileSystem, path: str, text: bytes = b"records") -> None:
 
 
 def ids(fs: FileSystem, topic: str) -> set[str | None]:
-    return {read_topic_id(fs, path) for path in partition_directories(fs, ROOT, topic).values()}
+    return {
+        read_topic_id(fs, path)
+        for path in partition_directories(LogRoot.at(ROOT, fs=fs), topic).values()
+    }
 
 
 # ---- create ---------------------------------------------------------------------------------
 def test_all_partitions_of_a_new_topic_share_its_id(fs: MemoryFileSystem) -> None:
     topic_id = create(fs, "orders", 3, retention_ms=-1, cleanup_policy="compact")
-    assert list(partition_directories(fs, ROOT, "orders")) == [0, 1, 2]
+    assert list(partition_directories(LogRoot.at(ROOT, fs=fs), "orders")) == [0, 1, 2]
     assert ids(fs, "orders") == {topic_id}
-    assert read_topic_properties(fs, ROOT, "orders") == {
+    assert read_topic_properties(LogRoot.at(ROOT, fs=fs), "orders") == {
         "retention.ms": "-1", "cleanup.policy": "compact",
     }  # fmt: skip
     assert create(fs, "clicks", seed=8) != topic_id
@@ -109,7 +117,7 @@ def test_names_that_differ_only_in_dots_and_underscores_collide(
     create(fs, "a.b.c")
     with pytest.raises(InvalidTopicError, match=r"differ from a\.b\.c only"):
         create(fs, name)
-    assert list_topics(fs, ROOT) == ["a.b.c"]
+    assert list_topics(LogRoot.at(ROOT, fs=fs)) == ["a.b.c"]
     with pytest.raises(InvalidTopicError):
         ensure(fs, name, 0)
 
@@ -134,17 +142,17 @@ def test_names_of_any_legal_length_come_and_go(fs: MemoryFileSystem, length: int
     other = "x" * 200 + "y"
     create(fs, other)
     create(fs, name, retention_ms=5)
-    assert list_topics(fs, ROOT) == sorted([name, other])
-    assert read_topic_properties(fs, ROOT, name) == {"retention.ms": "5"}
+    assert list_topics(LogRoot.at(ROOT, fs=fs)) == sorted([name, other])
+    assert read_topic_properties(LogRoot.at(ROOT, fs=fs), name) == {"retention.ms": "5"}
     delete(fs, name)
-    assert list_topics(fs, ROOT) == [other]
+    assert list_topics(LogRoot.at(ROOT, fs=fs)) == [other]
 
 
 def test_bad_settings_leave_nothing_behind(fs: MemoryFileSystem) -> None:
     with pytest.raises(InvalidConfigError):
         create(fs, "orders", segment_bytes="5")
-    assert list_topics(fs, ROOT) == []
-    assert partition_directories(fs, ROOT, "orders") == {}
+    assert list_topics(LogRoot.at(ROOT, fs=fs)) == []
+    assert partition_directories(LogRoot.at(ROOT, fs=fs), "orders") == {}
 
 
 def test_strangers_directory_with_records_is_not_taken(fs: MemoryFileSystem) -> None:
@@ -161,12 +169,12 @@ def test_crash_at_any_step_of_creation_leaves_no_topic_or_all_of_it(fs: MemoryFi
         acknowledged.append(create(fs, "orders", 2, retention_ms=5))
 
     def check(fs: MemoryFileSystem, acknowledged: Sequence[Any]) -> None:
-        if "orders" in list_topics(fs, ROOT):
-            assert read_topic_properties(fs, ROOT, "orders") == {"retention.ms": "5"}
+        if "orders" in list_topics(LogRoot.at(ROOT, fs=fs)):
+            assert read_topic_properties(LogRoot.at(ROOT, fs=fs), "orders") == {"retention.ms": "5"}
         else:
             assert not acknowledged
             create(fs, "orders", 2, seed=8)
-        assert list(partition_directories(fs, ROOT, "orders")) == [0, 1]
+        assert list(partition_directories(LogRoot.at(ROOT, fs=fs), "orders")) == [0, 1]
         assert len(ids(fs, "orders")) == 1
         assert None not in ids(fs, "orders")
 
@@ -175,20 +183,22 @@ def test_crash_at_any_step_of_creation_leaves_no_topic_or_all_of_it(fs: MemoryFi
 
 # ---- ensure_partition -----------------------------------------------------------------------
 def settings(fs: FileSystem, text: bytes) -> None:
-    write_file_atomically(fs, server_properties_path(ROOT), text)
+    write_file_atomically(fs, LogRoot.at(ROOT).server_properties, text)
 
 
 def test_missing_root_topic_and_partition_are_made(fs: MemoryFileSystem) -> None:
     topic_id = ensure(fs, "orders", 0, "/new/root")
-    assert list_topics(fs, "/new/root") == ["orders"]
-    assert partition_directories(fs, "/new/root", "orders") == {0: "/new/root/orders-0"}
+    assert list_topics(LogRoot.at("/new/root", fs=fs)) == ["orders"]
+    assert partition_directories(LogRoot.at("/new/root", fs=fs), "orders") == {
+        0: "/new/root/orders-0"
+    }
     assert ensure(fs, "orders", 0, "/new/root") == topic_id
 
 
 def test_a_topic_made_by_opening_a_partition_has_num_partitions(fs: MemoryFileSystem) -> None:
     settings(fs, b"num.partitions=3\n")
     topic_id = ensure(fs, "orders", 1)
-    assert list(partition_directories(fs, ROOT, "orders")) == [0, 1, 2]
+    assert list(partition_directories(LogRoot.at(ROOT, fs=fs), "orders")) == [0, 1, 2]
     assert ids(fs, "orders") == {topic_id}
 
 
@@ -198,10 +208,10 @@ def test_opening_a_partition_leaves_no_gap_in_the_numbers_of_a_topic(
 ) -> None:
     create(fs, "orders", number)
     for topic in ("orders", "clicks"):  # one that is there, one that is not
-        before = fs.list(ROOT), list_topics(fs, ROOT)
+        before = fs.list(ROOT), list_topics(LogRoot.at(ROOT, fs=fs))
         with pytest.raises(UnknownTopicError, match=f"--partitions {number + 1}"):
             ensure(fs, topic, number)
-        assert (fs.list(ROOT), list_topics(fs, ROOT)) == before
+        assert (fs.list(ROOT), list_topics(LogRoot.at(ROOT, fs=fs))) == before
     with pytest.raises(UnknownTopicError):
         ensure(fs, "orders", number, "/new/root")
     assert fs.stat("/new") is None
@@ -213,7 +223,7 @@ def test_a_root_that_makes_no_topics_by_itself_makes_none_for_a_partition(
     settings(fs, b"auto.create.topics.enable=false\n")
     with pytest.raises(UnknownTopicError, match="topics create orders"):
         ensure(fs, "orders", 0)
-    assert list_topics(fs, ROOT) == []
+    assert list_topics(LogRoot.at(ROOT, fs=fs)) == []
     create(fs, "orders", 1)
     ensure(fs, "orders", 0)
 
@@ -231,7 +241,7 @@ def test_copied_directory_keeps_its_records_and_its_id(fs: MemoryFileSystem) -> 
     write(fs, f"{path}/{LOG}")
     write_topic_id(fs, path, "AAAAAAAAAAEAAAAAAAAAAg")
     assert ensure(fs, "orders", 0, "/copies") == "AAAAAAAAAAEAAAAAAAAAAg"
-    assert list_topics(fs, "/copies") == ["orders"]
+    assert list_topics(LogRoot.at("/copies", fs=fs)) == ["orders"]
     assert read_file(fs, f"{path}/{LOG}", max_size=9) == b"records"
 
 
@@ -277,7 +287,7 @@ def test_unknown_topic_is_refused_with_the_known_ones(fs: MemoryFileSystem) -> N
 def test_topic_of_a_foreign_root_is_not_deleted(fs: MemoryFileSystem) -> None:
     make_directories(fs, "/broker/orders-0")
     with pytest.raises(InvalidRequestError):
-        delete_topic(fs, ManualClock(), "/broker", "orders")
+        delete_topic(LogRoot.at("/broker", fs=fs, clock=ManualClock()), "orders")
     assert fs.list("/broker") == ["orders-0"]
 
 
@@ -287,10 +297,10 @@ def test_deletion_waits_for_a_writer_and_is_finished_later(fs: MemoryFileSystem)
     assert held is not None
     with pytest.raises(LockTimeoutError):
         delete(fs, "orders")
-    assert list_topics(fs, ROOT) == []
+    assert list_topics(LogRoot.at(ROOT, fs=fs)) == []
     held.release()
     delete(fs, "orders")
-    assert partition_directories(fs, ROOT, "orders") == {}
+    assert partition_directories(LogRoot.at(ROOT, fs=fs), "orders") == {}
     with pytest.raises(UnknownTopicError):
         delete(fs, "orders")
 
@@ -333,7 +343,7 @@ def test_crash_at_any_step_of_deletion_can_be_finished(fs: MemoryFileSystem) -> 
         acknowledged.append("deleted")
 
     def check(fs: MemoryFileSystem, acknowledged: Sequence[Any]) -> None:
-        if "orders" in list_topics(fs, ROOT):
+        if "orders" in list_topics(LogRoot.at(ROOT, fs=fs)):
             assert not acknowledged
             assert ids(fs, "orders") == {first}
             assert read_file(fs, f"{ROOT}/orders-0/{LOG}", max_size=9) == b"records"
@@ -341,11 +351,11 @@ def test_crash_at_any_step_of_deletion_can_be_finished(fs: MemoryFileSystem) -> 
         second = create(fs, "orders", 3, seed=3)
         assert second != first
         assert ids(fs, "orders") == {second}
-        for path in partition_directories(fs, ROOT, "orders").values():
+        for path in partition_directories(LogRoot.at(ROOT, fs=fs), "orders").values():
             assert fs.list(path) == ["partition.metadata"]
         assert checkpoints.read_recovery_points(fs, ROOT) == {TopicPartition("clicks", 0): 6}
         assert not [name for name in fs.list(ROOT) if name.endswith("-delete")]
-        assert list_topics(fs, ROOT) == ["clicks", "orders"]
+        assert list_topics(LogRoot.at(ROOT, fs=fs)) == ["clicks", "orders"]
 
     assert every_crash_point(workload, check, prepared=fs).states > 80
 
@@ -367,7 +377,7 @@ def test_a_handle_of_a_topic_whose_deletion_was_killed_anywhere_appends_no_more(
         with contextlib.suppress(SimulatedCrash):
             delete(FaultyFileSystem(disk, Fault(at=number)), "orders")
             break
-        is_there = "orders" in list_topics(disk, ROOT)
+        is_there = "orders" in list_topics(LogRoot.at(ROOT, fs=disk))
         try:
             handle.append([Record(b"k", b"v", (), NOW)])
         except StreamLogError:
@@ -382,21 +392,22 @@ def test_a_handle_of_a_topic_whose_deletion_was_killed_anywhere_appends_no_more(
 
 def test_settings_file_is_written_last(fs: MemoryFileSystem) -> None:
     create(fs, "orders")
-    assert fs.stat(topic_properties_path(ROOT, "orders")) is not None
+    assert fs.stat(LogRoot.at(ROOT).topic_properties("orders")) is not None
 
 
 # ---- altering -------------------------------------------------------------------------------
 def alter(fs: FileSystem, topic: str, **changes: Any) -> None:
     alter_topic(
-        fs, ManualClock(), ROOT, topic, random=random.Random(5),
+        LogRoot.at(ROOT, fs=fs, clock=ManualClock(), random=random.Random(5)),
+        topic,
         **{"configs": {}, "delete_configs": (), "partitions": None, **changes},
-    )  # fmt: skip
+    )
 
 
 def test_added_partitions_have_the_topics_id(fs: MemoryFileSystem) -> None:
     topic_id = create(fs, "orders")
     alter(fs, "orders", partitions=4)
-    directories = partition_directories(fs, ROOT, "orders")
+    directories = partition_directories(LogRoot.at(ROOT, fs=fs), "orders")
     assert list(directories) == [0, 1, 2, 3]
     assert {read_topic_id(fs, path) for path in directories.values()} == {topic_id}
 
@@ -412,8 +423,8 @@ def test_a_refused_alteration_changes_nothing(fs: MemoryFileSystem) -> None:
     ):
         with pytest.raises((InvalidConfigError, InvalidPartitionsError)):
             alter(fs, "orders", **wrong)
-    assert list(partition_directories(fs, ROOT, "orders")) == [0, 1]
-    assert read_topic_properties(fs, ROOT, "orders") == {"retention.ms": "5"}
+    assert list(partition_directories(LogRoot.at(ROOT, fs=fs), "orders")) == [0, 1]
+    assert read_topic_properties(LogRoot.at(ROOT, fs=fs), "orders") == {"retention.ms": "5"}
 
 
 def test_a_foreign_root_is_not_altered() -> None:
@@ -432,10 +443,10 @@ def test_an_alteration_that_crashed_is_finished_by_doing_it_again(fs: MemoryFile
         acknowledged.append("altered")
 
     def check(fs: MemoryFileSystem, acknowledged: Sequence[Any]) -> None:
-        count = len(partition_directories(fs, ROOT, "orders"))
+        count = len(partition_directories(LogRoot.at(ROOT, fs=fs), "orders"))
         if acknowledged:
             assert count == 4
-            assert read_topic_properties(fs, ROOT, "orders") == {"retention.ms": "7"}
+            assert read_topic_properties(LogRoot.at(ROOT, fs=fs), "orders") == {"retention.ms": "7"}
         elif count < 4:
             alter(fs, "orders", **change)
         for number in range(4):

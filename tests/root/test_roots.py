@@ -22,14 +22,14 @@ from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.faults import Fault, FaultyFileSystem
 from streamlog.fs.files import make_directories, read_file
 from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
+from streamlog.partition.topic_config import read_server_config
 from streamlog.root.meta_properties import read_meta_properties
 from streamlog.root.roots import (
     check_root,
     is_our_root,
     make_root,
-    read_server_config,
-    server_properties_path,
 )
 from streamlog.root.topics import list_topics
 from tests.support.child import child_that_stays
@@ -39,7 +39,7 @@ ROOT = "/data/root"
 
 
 def make(fs: FileSystem, root: str = ROOT) -> None:
-    make_root(fs, ManualClock(), root, random=random.Random(1))
+    make_root(LogRoot.at(root, fs=fs, clock=ManualClock(), random=random.Random(1)))
 
 
 def write(fs: FileSystem, path: str, text: bytes = b"") -> None:
@@ -55,11 +55,11 @@ def test_new_root_has_all_it_needs() -> None:
     assert fs.list(f"{ROOT}/.streamlog") == [
         "commits", "locks", "readers", "server.properties", "staging", "topics",
     ]  # fmt: skip
-    assert is_our_root(fs, ROOT)
-    assert read_file(fs, server_properties_path(ROOT), max_size=1 << 20) == (
+    assert is_our_root(LogRoot.at(ROOT, fs=fs))
+    assert read_file(fs, LogRoot.at(ROOT).server_properties, max_size=1 << 20) == (
         server_template().encode()
     )
-    assert read_server_config(fs, ROOT) == ServerConfig()
+    assert read_server_config(LogRoot.at(ROOT, fs=fs)) == ServerConfig()
     meta = read_meta_properties(fs, ROOT)
     assert meta is not None
     assert (meta.version, meta.node_id) == (1, 1)
@@ -68,9 +68,9 @@ def test_new_root_has_all_it_needs() -> None:
 def test_making_a_root_again_changes_nothing() -> None:
     fs = MemoryFileSystem()
     make(fs)
-    write(fs, server_properties_path(ROOT), b"num.partitions=3\n")
+    write(fs, LogRoot.at(ROOT).server_properties, b"num.partitions=3\n")
     make(fs)
-    assert read_server_config(fs, ROOT).num_partitions == 3
+    assert read_server_config(LogRoot.at(ROOT, fs=fs)).num_partitions == 3
 
 
 def test_crash_at_any_step_of_making_can_be_finished() -> None:
@@ -79,10 +79,10 @@ def test_crash_at_any_step_of_making_can_be_finished() -> None:
         acknowledged.append("made")
 
     def check(fs: MemoryFileSystem, acknowledged: Sequence[Any]) -> None:
-        assert is_our_root(fs, ROOT) or not acknowledged
+        assert is_our_root(LogRoot.at(ROOT, fs=fs)) or not acknowledged
         make(fs)
-        check_root(fs, ROOT)
-        assert read_server_config(fs, ROOT) == ServerConfig()
+        check_root(LogRoot.at(ROOT, fs=fs))
+        assert read_server_config(LogRoot.at(ROOT, fs=fs)) == ServerConfig()
         assert read_meta_properties(fs, ROOT) is not None
 
     report = every_crash_point(workload, check)
@@ -96,8 +96,10 @@ def test_partitions_that_lie_there_become_topics() -> None:
     for name in ("orders-0", "orders-1", "clicks-0"):
         write(fs, f"{ROOT}/{name}/{0:020}.log")
     write(fs, f"{ROOT}/backup-2/data.txt", b"a")
-    make_root(fs, ManualClock(), ROOT, random=random.Random(1), adopt=True)
-    assert list_topics(fs, ROOT) == ["clicks", "orders"], "what holds no log is no topic"
+    make_root(LogRoot.at(ROOT, fs=fs, clock=ManualClock(), random=random.Random(1)), adopt=True)
+    assert list_topics(LogRoot.at(ROOT, fs=fs)) == ["clicks", "orders"], (
+        "what holds no log is no topic"
+    )
     assert fs.stat(f"{ROOT}/.kafka_cleanshutdown") is None, "nobody knows how they were left"
 
 
@@ -112,7 +114,7 @@ def test_a_root_is_made_of_an_empty_directory_only_unless_told_to_adopt(name: st
         make(fs)
     assert "--adopt" in str(caught.value.hint)
     assert fs.list(ROOT) == before
-    make_root(fs, ManualClock(), ROOT, random=random.Random(1), adopt=True)
+    make_root(LogRoot.at(ROOT, fs=fs, clock=ManualClock(), random=random.Random(1)), adopt=True)
     assert read_file(fs, path, max_size=9) == b"a"
 
 
@@ -120,7 +122,7 @@ def test_an_empty_file_system_of_its_own_can_become_a_root() -> None:
     fs = MemoryFileSystem()
     make_directories(fs, f"{ROOT}/lost+found")
     make(fs)
-    assert is_our_root(fs, ROOT)
+    assert is_our_root(LogRoot.at(ROOT, fs=fs))
 
 
 @pytest.mark.parametrize("path", ["/", "/etc", "/usr/", "/var/log", "/proc/1/fd", "/data/link"])
@@ -130,21 +132,23 @@ def test_a_directory_of_the_operating_system_is_never_a_root(path: str) -> None:
             return "/etc" if path == "/data/link" else os.path.normpath(path)
 
     with pytest.raises(InvalidRequestError, match="operating system"):
-        make_root(Linked(), ManualClock(), path, random=random.Random(1), adopt=True)
+        make_root(
+            LogRoot.at(path, fs=Linked(), clock=ManualClock(), random=random.Random(1)), adopt=True
+        )
 
 
 def test_file_in_the_way_is_refused() -> None:
     fs = MemoryFileSystem()
     make_directories(fs, "/data")
     write(fs, ROOT)
-    for call in (make, lambda fs: check_root(fs, ROOT)):
+    for call in (make, lambda fs: check_root(LogRoot.at(ROOT, fs=fs))):
         with pytest.raises(InvalidRequestError, match="must be a directory in /data/root"):
             call(fs)
 
 
 def test_missing_root_names_the_command_to_type() -> None:
     with pytest.raises(UnknownTopicError, match=ROOT) as caught:
-        check_root(MemoryFileSystem(), ROOT)
+        check_root(LogRoot.at(ROOT, fs=MemoryFileSystem()))
     assert f"streamlog --path {ROOT} topics create" in str(caught.value.hint)
 
 
@@ -153,7 +157,7 @@ def test_unreadable_root_is_a_typed_error_with_a_hint() -> None:
     make_directories(inner, ROOT)
     fs = FaultyFileSystem(inner, Fault(operation="list", errno=errno.EACCES))
     with pytest.raises(StorageError, match=ROOT) as caught:
-        check_root(fs, ROOT)
+        check_root(LogRoot.at(ROOT, fs=fs))
     assert caught.value.hint is not None
 
 
@@ -170,11 +174,11 @@ def test_directory_that_everybody_may_write_to_is_refused(tmp_path: Path) -> Non
     fs = LocalFileSystem()
     tmp_path.chmod(0o777)
     with pytest.raises(InvalidRequestError, match="everybody may write") as caught:
-        make_root(fs, SystemClock(), str(tmp_path), random=random.Random(1))
+        make_root(LogRoot.at(str(tmp_path), fs=fs, clock=SystemClock(), random=random.Random(1)))
     assert caught.value.hint == f"chmod o-w {tmp_path}"
     assert os.listdir(tmp_path) == []
     tmp_path.chmod(0o1777)
-    make_root(fs, SystemClock(), str(tmp_path), random=random.Random(1))
+    make_root(LogRoot.at(str(tmp_path), fs=fs, clock=SystemClock(), random=random.Random(1)))
 
 
 def test_directory_of_a_running_broker_is_refused(tmp_path: Path) -> None:
@@ -188,7 +192,11 @@ def test_directory_of_a_running_broker_is_refused(tmp_path: Path) -> None:
         return file
 
     with child_that_stays(hold), pytest.raises(UnavailableError, match="running Kafka broker"):
-        make_root(LocalFileSystem(), SystemClock(), str(tmp_path), random=random.Random(1))
+        make_root(
+            LogRoot.at(
+                str(tmp_path), fs=LocalFileSystem(), clock=SystemClock(), random=random.Random(1)
+            )
+        )
     assert os.listdir(tmp_path) == [".lock"]
 
 
@@ -198,14 +206,14 @@ def test_directory_of_a_running_broker_is_refused(tmp_path: Path) -> None:
 def test_bad_settings_name_their_file(text: bytes, what: str) -> None:
     fs = MemoryFileSystem()
     make(fs)
-    write(fs, server_properties_path(ROOT), text)
+    write(fs, LogRoot.at(ROOT).server_properties, text)
     with pytest.raises(InvalidConfigError, match=what) as caught:
-        read_server_config(fs, ROOT)
-    assert caught.value.path == server_properties_path(ROOT)
+        read_server_config(LogRoot.at(ROOT, fs=fs))
+    assert caught.value.path == LogRoot.at(ROOT).server_properties
 
 
 def test_foreign_root_has_kafkas_defaults() -> None:
     fs = MemoryFileSystem()
     make_directories(fs, ROOT)
-    assert read_server_config(fs, ROOT) == ServerConfig()
+    assert read_server_config(LogRoot.at(ROOT, fs=fs)) == ServerConfig()
     assert fs.list(ROOT) == []

@@ -15,10 +15,11 @@ from streamlog.errors import (
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.faults import FaultyFileSystem
 from streamlog.fs.files import make_directories, write_file_atomically
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition.topic_config import ConfigFiles
 from streamlog.root.registry import create_topic
-from streamlog.root.roots import make_root, server_properties_path, topic_properties_path
+from streamlog.root.roots import make_root
 from streamlog.root.topics import (
     find_partitions,
     list_topics,
@@ -35,9 +36,14 @@ FOREIGN = "/broker"
 def fs() -> MemoryFileSystem:
     """A root of ours with `orders` and `a-b`, and a broker's log.dir."""
     made, clock, source = MemoryFileSystem(), ManualClock(), random.Random(1)
-    make_root(made, clock, ROOT, random=source)
+    make_root(LogRoot.at(ROOT, fs=made, clock=clock, random=source))
     for topic, partitions in {"orders": 12, "a-b": 1}.items():
-        create_topic(made, clock, ROOT, topic, partitions=partitions, configs={}, random=source)
+        create_topic(
+            LogRoot.at(ROOT, fs=made, clock=clock, random=source),
+            topic,
+            partitions=partitions,
+            configs={},
+        )
     for name in ("orders-0", "orders-1", "__consumer_offsets-7", "orders-2.x-delete", "orders-00",
                  "x", "remote-log-index-cache", "orders-3-future"):  # fmt: skip
         make_directories(made, f"{FOREIGN}/{name}")
@@ -60,29 +66,31 @@ def test_topics_of_our_root_are_those_with_settings(fs: MemoryFileSystem) -> Non
     write(fs, f"{ROOT}/.streamlog/topics/gone.deleted")
     write(fs, f"{ROOT}/.streamlog/topics/half.properties.tmp")
     write(fs, f"{ROOT}/.streamlog/topics/..properties")
-    assert list_topics(fs, ROOT) == ["a-b", "orders"]
-    assert topic_exists(fs, ROOT, "orders")
-    assert not topic_exists(fs, ROOT, "copied")
+    assert list_topics(LogRoot.at(ROOT, fs=fs)) == ["a-b", "orders"]
+    assert topic_exists(LogRoot.at(ROOT, fs=fs), "orders")
+    assert not topic_exists(LogRoot.at(ROOT, fs=fs), "copied")
 
 
 def test_topics_of_a_foreign_root_are_its_directories(fs: MemoryFileSystem) -> None:
-    assert list_topics(fs, FOREIGN) == ["__consumer_offsets", "orders"]
-    assert topic_exists(fs, FOREIGN, "orders")
-    assert not topic_exists(fs, FOREIGN, "clicks"), "a file is no partition"
-    assert not topic_exists(fs, FOREIGN, "backup"), "a directory without a log is none"
-    assert not topic_exists(fs, FOREIGN, "x")
+    assert list_topics(LogRoot.at(FOREIGN, fs=fs)) == ["__consumer_offsets", "orders"]
+    assert topic_exists(LogRoot.at(FOREIGN, fs=fs), "orders")
+    assert not topic_exists(LogRoot.at(FOREIGN, fs=fs), "clicks"), "a file is no partition"
+    assert not topic_exists(LogRoot.at(FOREIGN, fs=fs), "backup"), (
+        "a directory without a log is none"
+    )
+    assert not topic_exists(LogRoot.at(FOREIGN, fs=fs), "x")
 
 
 def test_partitions_are_in_numeric_order(fs: MemoryFileSystem) -> None:
-    assert list(partition_directories(fs, ROOT, "orders")) == list(range(12))
-    assert partition_directories(fs, ROOT, "a") == {}
-    assert partition_directories(fs, ROOT, "a-b") == {0: f"{ROOT}/a-b-0"}
+    assert list(partition_directories(LogRoot.at(ROOT, fs=fs), "orders")) == list(range(12))
+    assert partition_directories(LogRoot.at(ROOT, fs=fs), "a") == {}
+    assert partition_directories(LogRoot.at(ROOT, fs=fs), "a-b") == {0: f"{ROOT}/a-b-0"}
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "ünder", "x" * 250, "a\n", "a٣"])
 def test_impossible_name_is_refused_not_looked_for(fs: MemoryFileSystem, name: str) -> None:
     with pytest.raises(InvalidTopicError):
-        topic_exists(fs, ROOT, name)
+        topic_exists(LogRoot.at(ROOT, fs=fs), name)
 
 
 # ---- find_partitions ------------------------------------------------------------------------
@@ -112,7 +120,7 @@ def test_root_named_like_a_partition_is_a_root(fs: MemoryFileSystem) -> None:
     make_directories(fs, "/disk-0/orders-5")
     write(fs, f"/disk-0/orders-5/{0:020}.log")
     assert find_partitions(fs, "/disk-0") == {"orders": {5: "/disk-0/orders-5"}}
-    make_root(fs, ManualClock(), "/disk-1", random=random.Random(2))
+    make_root(LogRoot.at("/disk-1", fs=fs, clock=ManualClock(), random=random.Random(2)))
     assert find_partitions(fs, "/disk-1") == {}
 
 
@@ -138,21 +146,23 @@ def test_looking_changes_nothing(fs: MemoryFileSystem) -> None:
     watched = FaultyFileSystem(fs)
     for path in (ROOT, FOREIGN, f"{FOREIGN}/orders-0"):
         find_partitions(watched, path)
-    list_topics(watched, FOREIGN)
-    ConfigFiles(watched, FOREIGN, "orders").load()
+    list_topics(LogRoot.at(FOREIGN, fs=watched))
+    ConfigFiles(LogRoot.at(FOREIGN, fs=watched), "orders").load()
     assert watched.operations == []
 
 
 # ---- settings -------------------------------------------------------------------------------
 def test_settings_are_read_again_when_a_file_changes(fs: MemoryFileSystem) -> None:
-    files = ConfigFiles(fs, ROOT, "orders")
+    files = ConfigFiles(LogRoot.at(ROOT, fs=fs), "orders")
     assert files.has_changed()
     assert files.load() == LogConfig()
     assert not files.has_changed()
-    write_file_atomically(fs, topic_properties_path(ROOT, "orders"), b"segment.ms=7\n")
+    write_file_atomically(fs, LogRoot.at(ROOT).topic_properties("orders"), b"segment.ms=7\n")
     assert files.has_changed()
     assert files.load().segment_ms == 7
-    write_file_atomically(fs, server_properties_path(ROOT), b"log.roll.ms=9\nlog.retention.ms=5\n")
+    write_file_atomically(
+        fs, LogRoot.at(ROOT).server_properties, b"log.roll.ms=9\nlog.retention.ms=5\n"
+    )
     assert files.has_changed()
     config = files.load()
     assert (config.segment_ms, config.retention_ms) == (7, 5)
@@ -160,8 +170,8 @@ def test_settings_are_read_again_when_a_file_changes(fs: MemoryFileSystem) -> No
 
 
 def test_bad_settings_are_reported_until_they_are_mended(fs: MemoryFileSystem) -> None:
-    files = ConfigFiles(fs, ROOT, "orders")
-    path = topic_properties_path(ROOT, "orders")
+    files = ConfigFiles(LogRoot.at(ROOT, fs=fs), "orders")
+    path = LogRoot.at(ROOT).topic_properties("orders")
     write_file_atomically(fs, path, b"segment.mz=7\n")
     for _ in range(2):
         assert files.has_changed()

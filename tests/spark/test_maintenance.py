@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import streamlog.spark
-from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.maintenance.runner import Maintenance
 from streamlog.root.deeds import read_deeds
 from streamlog.root.readers import list_readers
@@ -55,7 +55,7 @@ def numbered(first, last):
 def test_a_sink_with_maintenance_keeps_its_topic_in_bounds(spark, eager, tmp_path):
     eager.append("in", 0, numbered(0, 40))
     assert run_available(copying(spark, eager, tmp_path / "cp", maintenance="auto")) is None
-    wait_until(lambda: read_deeds(LocalFileSystem(), eager.path, topic="out"))
+    wait_until(lambda: read_deeds(LogRoot.at(eager.path), topic="out"))
     kept = sorted_values(eager.path, "out")
     assert kept == numbered(40 - len(kept), 40)
     assert 0 < start_of(eager, "out") < 40
@@ -109,7 +109,7 @@ def test_what_a_query_with_a_group_has_not_finished_is_kept(spark, eager, tmp_pa
 
     read.before = fail_at_five
     assert "stop here" in (run(maxOffsetsPerTrigger="5") or "")
-    (reader,) = list_readers(LocalFileSystem(), eager.path)
+    (reader,) = list_readers(LogRoot.at(eager.path))
     (offset,) = reader.position.offsets.values()
     assert 0 < offset < 20
     with Maintenance(eager.path) as maintenance:

@@ -4,9 +4,9 @@ from random import Random
 
 from streamlog.clock import ManualClock
 from streamlog.fs.api import FileSystem, OpenMode
+from streamlog.fs.log_root import LogRoot
 from streamlog.maintenance.runner import Maintenance
 from streamlog.root.manager import LogManager
-from streamlog.root.roots import server_properties_path
 
 NOW = 1_700_000_000_000
 ROOT = "/logs"
@@ -24,5 +24,5 @@ def maintenance(fs: FileSystem, clock: ManualClock) -> Maintenance:
 
 def put_server(fs: FileSystem, text: str) -> None:
     """Add settings to the root's."""
-    with fs.open(server_properties_path(ROOT), OpenMode.WRITE) as file:
+    with fs.open(LogRoot.at(ROOT).server_properties, OpenMode.WRITE) as file:
         file.pwrite(text.encode(), file.stat().size)

@@ -9,7 +9,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
-from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.partition.reader import LogReader
 from streamlog.records.record import Record
 from streamlog.root.topics import partition_directories
@@ -18,7 +18,7 @@ from streamlog.root.topics import partition_directories
 def records_of(root: str | os.PathLike[str], topic: str) -> dict[int, list[Record]]:
     """Return the records of a topic, read by somebody new, by partition in offset order."""
     found = {}
-    for partition, path in partition_directories(LocalFileSystem(), str(root), topic).items():
+    for partition, path in partition_directories(LogRoot.at(str(root)), topic).items():
         with LogReader.open(path) as reader:
             found[partition] = []
             offset = reader.log_start_offset

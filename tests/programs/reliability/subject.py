@@ -15,6 +15,7 @@ from streamlog.commits.identity import CommitIdentity
 from streamlog.commits.staging import StagedFile, Stager
 from streamlog.errors import CommitMismatchError, StreamLogError, UnavailableError
 from streamlog.fs.api import FileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.maintenance.retention import delete_old_segments
 from streamlog.partition import checkpoints
 from streamlog.partition.epochs import LeaderEpochCache
@@ -93,7 +94,7 @@ class Subject:
 
     def _open(self) -> None:
         self.manager = self._open_manager()
-        if not topic_exists(self.fs, self.root, TOPIC):
+        if not topic_exists(LogRoot.at(self.root, fs=self.fs), TOPIC):
             self.manager.create_topic(TOPIC, PARTITIONS, CONFIGS, if_not_exists=True)
         self._elsewhere: LogManager | None = None
         self._commits = CommitLog(

@@ -12,12 +12,12 @@ from streamlog.fs.api import OpenMode
 from streamlog.fs.faults import Fault, FaultyFileSystem
 from streamlog.fs.files import read_file, remove_tree
 from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import CLEAN_SHUTDOWN
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.maintenance.retention import delete_old_segments
 from streamlog.records.record import Record
 from streamlog.root.manager import LogManager
 from streamlog.root.partition_log import PartitionLog
-from streamlog.root.roots import CLEAN_SHUTDOWN
 from tests.support.crash import crash_states
 
 ROOT, PARTITION = "/logs", "/logs/t-0"

@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.maintenance.runner import Maintenance
 from streamlog.root.deeds import Deed, read_deeds
 from streamlog.root.manager import LogManager
@@ -111,7 +111,7 @@ class Watched:
     def look(self, root: Path) -> None:
         """Record disk usage, and maintenance records before the older half is discarded."""
         self.peak = max(self.peak, logs_size(root))
-        self.deeds.update(read_deeds(LocalFileSystem(), str(root)))
+        self.deeds.update(read_deeds(LogRoot.at(str(root))))
 
 
 class Queries:
@@ -248,7 +248,7 @@ class Soak:
         return max((int(each.name) for each in checkpoints if each.name.isdigit()), default=-1)
 
     def _readers(self) -> list[str]:
-        return [each.name for each in list_readers(LocalFileSystem(), str(self._root))]
+        return [each.name for each in list_readers(LogRoot.at(str(self._root)))]
 
     def _wait_for(
         self, condition: Callable[[], bool], meanwhile: Callable[[], None] = lambda: None

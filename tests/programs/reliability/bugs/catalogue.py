@@ -107,7 +107,7 @@ BUGS: Final = (
     ), "flips", ("append", "append batches", "append")),
     Bug("14 the clean-shutdown marker stays while a writer is active", (
         Edit("streamlog.root.open_writers",
-             "is_clean = fs.stat(mark) is not None\n", "is_clean = False\n"),
+             "is_clean = root.fs.stat(mark) is not None\n", "is_clean = False\n"),
     ), "crashes", ("append", "reopen", TROUBLE, "append")),
     Bug("15 the recovery point is written before the sync", (
         Edit("streamlog.partition.log",
@@ -244,7 +244,7 @@ BUGS: Final = (
                   "test_a_decision_without_a_whole_copy_stops_the_topics_of_its_app",)),
     Bug("78 files below .streamlog are not checked", (
         Edit("streamlog.health.verify",
-             "    if is_our_root(fs, root):\n        verify_state(",
+             "    if is_our_root(LogRoot.at(root, fs=fs)):\n        verify_state(",
              "    if False:\n        verify_state("),
     ), "pytest", ("tests/health/test_state_files.py",)),
     Bug("79 a repair gives decided offsets to other records", (
@@ -254,7 +254,7 @@ BUGS: Final = (
                   "test_going_on_without_staged_rows_keeps_the_commit_and_its_other_partition",)),
     Bug("80 verify trusts its first pass beside active writers", (
         Edit("streamlog.health.repeated",
-             "        return is_brokers or may_be_open(self._fs, self._root)\n",
+             "        return is_brokers or may_be_open(self._log_root)\n",
              "        return False\n"),
     ), "pytest", ("tests/health/test_live.py",)),
     Bug("83 a query is recorded as a reader only when its next batch is planned", (
@@ -323,8 +323,8 @@ BUGS: Final = (
     ), "pytest", ("tests/commits/test_decided_holes.py",)),
     Bug("66 a deleted topic's directory is removed before its last writer's state", (
         Edit("streamlog.root.topic_deletion",
-             "        lock.file.truncate(0)\n        fs.rename(path, f\"{root}/{name}\")\n",
-             "        fs.rename(path, f\"{root}/{name}\")\n        lock.file.truncate(0)\n"),
+             "        lock.file.truncate(0)\n        root.fs.rename(path, aside)\n",
+             "        root.fs.rename(path, aside)\n        lock.file.truncate(0)\n"),
     ), "pytest", ("tests/root/test_registry.py",)),
     Bug("56 a retirement writes a recovery point for each partition", (
         Edit(f"{COMMITS}.retirement",

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from streamlog.errors import StreamLogError
 from streamlog.fs.api import FileSystem
+from streamlog.fs.log_root import CLEAN_SHUTDOWN
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition import checkpoints
-from streamlog.root.roots import CLEAN_SHUTDOWN
 from streamlog.topic import TopicPartition
 from tests.programs.reliability.history import Crashed, Event, History, Outcome, Raised, Wrote
 from tests.programs.reliability.independent import read_partition
