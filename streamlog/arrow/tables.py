@@ -5,26 +5,27 @@ nothing there is created, locked, repaired or touched. The columns are those of 
 """
 
 import contextlib
+import itertools
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
 from streamlog.arrow.decoder import ArrowDecoder
-from streamlog.arrow.log_view import TopicChoice
+from streamlog.arrow.log_view import EARLIEST, LATEST, OffsetRange, PartitionBounds, TopicChoice
 from streamlog.arrow.reading import PlannedRange, read_ranges
 from streamlog.arrow.schema import choose_columns
 from streamlog.arrow.subscription import Subscription
-from streamlog.arrow.table_range import Offsets, TableRange
-from streamlog.arrow.unreadable import Unreadable
+from streamlog.clock import epoch_ms
 from streamlog.errors import (
     InvalidOptionError,
     InvalidRequestError,
+    OffsetOutOfRangeError,
     StreamLogError,
     UnknownTopicError,
 )
@@ -38,6 +39,10 @@ from streamlog.root.topics import find_partitions
 from streamlog.topic import TopicPartition, check_topic_name
 
 __all__ = ["read_arrow", "read_table"]
+
+Offsets: TypeAlias = str | int | Mapping[str, Mapping[int, int]]
+_WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
+_MOST_NAMED: Final = 20  # partitions in an error
 
 _PIECE_BYTES: Final = 32 << 20  # less is read before a second thread has begun
 # Of a table nobody waits for the first rows. From arrays of 4 MiB on there are pages of 2 MiB, and
@@ -75,7 +80,7 @@ def read_table(
         include_headers=include_headers,
         isolation=isolation,
         invalid_timestamps=invalid_timestamps,
-        span=TableRange.of(starting_offsets, ending_offsets, starting_timestamp, ending_timestamp),
+        span=_TableRange.of(starting_offsets, ending_offsets, starting_timestamp, ending_timestamp),
         max_decompressed_bytes=max_decompressed_bytes,
     )
     threads = os.cpu_count() or 1
@@ -149,7 +154,7 @@ def read_arrow(
         include_headers=include_headers,
         isolation=isolation,
         invalid_timestamps=invalid_timestamps,
-        span=TableRange.of(starting_offsets, ending_offsets, starting_timestamp, ending_timestamp),
+        span=_TableRange.of(starting_offsets, ending_offsets, starting_timestamp, ending_timestamp),
         max_decompressed_bytes=max_decompressed_bytes,
     )
     decoder = plan.decoder()
@@ -182,7 +187,7 @@ class _Plan:
     isolation: IsolationLevel
     invalid_timestamps: str
     max_decompressed_bytes: int | None
-    unreadable: Unreadable
+    unreadable: "_Unreadable"
     fs: FileSystem
 
     @classmethod
@@ -196,7 +201,7 @@ class _Plan:
         include_headers: bool,
         isolation: IsolationLevel | str,
         invalid_timestamps: str,
-        span: TableRange,
+        span: "_TableRange",
         max_decompressed_bytes: int | None,
     ) -> "_Plan":
         """Return the plan for what `read_arrow` was given."""
@@ -215,7 +220,7 @@ class _Plan:
             raise InvalidOptionError("path is empty", expected="a root, a partition or a log file")
         fs, level = LocalFileSystem(), IsolationLevel.of(isolation)
         root = os.path.abspath(path)
-        unreadable = Unreadable(root)
+        unreadable = _Unreadable(root)
         choice = _choose(fs, root, topic, partitions)
         ranges = _plan_ranges(fs, root, choice, level, span, unreadable)
         return cls(
@@ -288,8 +293,8 @@ def _plan_ranges(
     root: str,
     choice: TopicChoice,
     isolation: IsolationLevel,
-    span: TableRange,
-    unreadable: Unreadable,
+    span: "_TableRange",
+    unreadable: "_Unreadable",
 ) -> list[PlannedRange]:
     """Return the ranges; where a partition cannot be opened the others are opened one by one."""
     try:
@@ -312,7 +317,7 @@ def _ranges_of(
     root: str,
     choice: TopicChoice,
     isolation: IsolationLevel,
-    span: TableRange,
+    span: "_TableRange",
     *,
     is_all: bool,
 ) -> list[PlannedRange]:
@@ -351,3 +356,207 @@ def _choose(
     if partitions is None:
         return TopicChoice(topics=(topic,))
     return TopicChoice(partitions=tuple(TopicPartition(topic, each) for each in partitions))
+
+
+# ---- from where to where -------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class _Border:
+    """One end of what is read: a number for all partitions, or one for each.
+
+    Attributes:
+        name: The argument that said it, for errors.
+        everywhere: For all partitions; None where `partitions` says it.
+        partitions: By partition.
+        is_time: Whether the numbers are ms since 1970, and no offsets.
+    """
+
+    name: str
+    everywhere: int | None
+    partitions: Mapping[TopicPartition, int]
+    is_time: bool
+
+    @classmethod
+    def of(cls, side: str, offsets: Offsets | None, time: int | datetime | None) -> "_Border":
+        """Return what the arguments of one side say."""
+        name = f"{side}_offsets"
+        default = EARLIEST if side == "starting" else LATEST
+        if time is not None:
+            if offsets is not None:
+                raise InvalidOptionError(
+                    f"both {name} and {side}_timestamp are given", expected="one of them"
+                )
+            return cls(f"{side}_timestamp", epoch_ms(time), {}, is_time=True)
+        if isinstance(offsets, Mapping):
+            return cls(name, None, dict(_by_partition(name, offsets)), is_time=False)
+        number = default if offsets is None else _WORDS.get(str(offsets), offsets)
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise _impossible(name, offsets)
+        return cls(name, number, {}, is_time=False)
+
+    def in_partition(
+        self, view: Subscription, partition: TopicPartition, bounds: PartitionBounds
+    ) -> int:
+        """Return the offset that is meant in a partition."""
+        number = self.partitions.get(partition) if self.everywhere is None else self.everywhere
+        if number is None:
+            raise InvalidOptionError(
+                f"{self.name} must name all partitions that are read",
+                got=", ".join(map(str, sorted(self.partitions))) or "none",
+                expected=f"{partition} as well; -1 is its latest, -2 its earliest offset",
+                hint="partitions= reads some partitions only",
+            )
+        if self.is_time:
+            found = view.offset_for_timestamp(partition, number)
+            return bounds.end_offset if found is None else min(found, bounds.end_offset)
+        if number == LATEST:
+            return bounds.end_offset
+        if number == EARLIEST:
+            return bounds.log_start_offset
+        if not bounds.log_start_offset <= number <= bounds.log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"{self.name}: {partition} has no such offset",
+                got=number,
+                expected=f"{bounds.log_start_offset} to {bounds.log_end_offset}",
+            )
+        return min(number, bounds.end_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class _TableRange:
+    """What is read of each partition."""
+
+    start: _Border
+    end: _Border
+
+    @classmethod
+    def of(
+        cls,
+        starting_offsets: Offsets | None = None,
+        ending_offsets: Offsets | None = None,
+        starting_timestamp: int | datetime | None = None,
+        ending_timestamp: int | datetime | None = None,
+    ) -> "_TableRange":
+        """Return what the arguments of `read_arrow` say.
+
+        Raises:
+            InvalidOptionError: They say it twice, or nothing that could be.
+        """
+        return cls(
+            _Border.of("starting", starting_offsets, starting_timestamp),
+            _Border.of("ending", ending_offsets, ending_timestamp),
+        )
+
+    def check_names(self, view: Subscription) -> None:
+        """Raise where a partition is named that is not read.
+
+        Raises:
+            InvalidOptionError: One is.
+        """
+        for border in (self.start, self.end):
+            strange = sorted(border.partitions.keys() - view.bounds.keys())
+            if strange:
+                raise InvalidOptionError(
+                    f"{border.name} names a partition that is not read",
+                    got=str(strange[0]),
+                    expected=", ".join(map(str, sorted(view.bounds))) or "none",
+                )
+
+    def ranges(self, view: Subscription) -> list[OffsetRange]:
+        """Return the range of each partition of a view; some may be empty.
+
+        Raises:
+            InvalidOptionError: A partition is not named.
+            OffsetOutOfRangeError: An offset that a partition does not have.
+        """
+        return [
+            OffsetRange(
+                *partition,
+                self.start.in_partition(view, partition, bounds),
+                self.end.in_partition(view, partition, bounds),
+            )
+            for partition, bounds in sorted(view.bounds.items())
+        ]
+
+
+def _by_partition(
+    name: str, offsets: Mapping[str, Mapping[int, int]]
+) -> list[tuple[TopicPartition, int]]:
+    found = []
+    for topic, numbers in offsets.items():
+        if not isinstance(numbers, Mapping):
+            raise _impossible(name, offsets)
+        for partition, offset in numbers.items():
+            if type(partition) is not int or type(offset) is not int:
+                raise _impossible(name, offsets)
+            found.append((TopicPartition(topic, partition), offset))
+    return found
+
+
+def _impossible(name: str, got: object) -> InvalidOptionError:
+    return InvalidOptionError(
+        f"invalid value for {name}",
+        got=repr(got),
+        expected="'earliest', 'latest', an offset, or offsets by topic and partition:"
+        " {'orders': {0: 5, 1: 7}}",
+    )
+
+
+# ---- what cannot be read -------------------------------------------------------------------------
+class _Unreadable:
+    """Takes note of what keeps partitions from being read; empty as long as nothing does.
+
+    Args:
+        path: What is read; for what to do next.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._errors: dict[TopicPartition, StreamLogError] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._errors)
+
+    @contextlib.contextmanager
+    def noting(self, partition: TopicPartition) -> Iterator[None]:
+        """Take note of an error instead of raising it, unless it is the call that is wrong."""
+        try:
+            yield
+        except InvalidRequestError:
+            raise
+        except StreamLogError as error:
+            self._errors.setdefault(partition, error)
+
+    def raise_if_any(self, wanted: Iterable[TopicPartition]) -> None:
+        """Raise what is wrong with the first partition; it names all that cannot be read.
+
+        Args:
+            wanted: The partitions that were to be read.
+
+        Raises:
+            StreamLogError: One of those noted.
+        """
+        if not self._errors:
+            return
+        bad, everything = sorted(self._errors), {*wanted, *self._errors}
+        error = self._errors[bad[0]]
+        if len(everything) > 1:
+            others = ", ".join(map(str, bad[:_MOST_NAMED]))
+            more = f" and {len(bad) - _MOST_NAMED} more" if len(bad) > _MOST_NAMED else ""
+            error.what = (
+                f"{len(bad)} of {len(everything)} partitions cannot be read ({others}{more}), "
+                f"the first of them for: {error.what}"
+            )
+            error.hint = (
+                f"what is wrong with each: streamlog verify {self._path}; the others: "
+                f"{_selecting(everything.difference(bad)) or 'none'}"
+            )
+        raise error
+
+
+def _selecting(partitions: Iterable[TopicPartition]) -> str:
+    """Return the arguments that select partitions, topic by topic."""
+    topics = itertools.groupby(sorted(partitions), key=lambda each: each.topic)
+    calls = [
+        f"topic={topic!r}, partitions={[each.partition for each in some]}" for topic, some in topics
+    ]
+    return "; ".join(calls[:_MOST_NAMED]) + (" …" if len(calls) > _MOST_NAMED else "")

@@ -1,31 +1,69 @@
-"""`format("streamlog")`: the one class that Spark knows.
+"""`format("streamlog")`: the class that Spark knows.
 
-Spark makes it anew in several short-lived processes beside the driver, and its reader in each
-worker, so importing this module loads nothing heavy: neither numba nor Arrow.
+Spark creates it again in several short-lived processes next to the driver, and its reader in each
+worker. Importing this module therefore loads nothing heavy: neither numba nor Arrow.
+
+A table (`CREATE TABLE … USING streamlog`) keeps its options in its schema. For a new table Spark
+asks a Python source for the schema and passes the options of the statement, mixed with additions
+of its catalog (`location`, `owner`, `provider`, and each option again as `option.NAME`). When the
+table is read later, Spark passes none of them, only the stored schema. So the schema of a table
+carries the options, as metadata of its first column.
+
+This cannot serve a table whose statement lists the columns (Spark does not ask for a schema), nor
+`INSERT INTO` (Spark passes the schema of the rows); both are refused.
+
+Source: org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2.getTable, which
+ignores its argument `properties`.
 """
 
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from streamlog.arrow.schema import spark_schema
 from streamlog.errors import InvalidOptionError
-from streamlog.spark.catalog_table import (
-    options_of_reader,
-    options_of_statement,
-    schema_with_options,
-)
 from streamlog.spark.options import Use
 from streamlog.spark.source_options import SourceOptions
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 
-    from streamlog.spark.batch_reader import StreamLogReader
-    from streamlog.spark.stream_reader import StreamLogStreamReader
+    from streamlog.spark.reader import StreamLogReader, StreamLogStreamReader
 
 __all__ = ["StreamLogSource"]
+
+_METADATA_KEY: Final = "streamlog.options"
+# Only a catalog sets it: TableCatalog.PROP_PROVIDER
+_PROVIDER: Final = "provider"
+_PREFIX: Final = "option."  # TableCatalog.OPTION_PREFIX
+_PATHS: Final = ("path", "location")
+
+# What `schema.spark_schema` says as text, which only a process with a SparkContext can parse.
+_TYPES: Final[Mapping[str, DataType]] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(
+        StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    ),
+}
 
 
 class StreamLogSource(DataSource):
@@ -45,22 +83,22 @@ class StreamLogSource(DataSource):
         """
         from streamlog.arrow.subscription import check_topics
 
-        of_table = options_of_statement(self.options)
+        of_table = _options_of_statement(self.options)
         options = SourceOptions.parse(self.options if of_table is None else of_table, Use.READ)
         check_topics(options.path, options.choice)
         if of_table is None:
             return spark_schema(options.columns)
-        return schema_with_options(options.columns, of_table)
+        return _schema_with_options(options.columns, of_table)
 
     def reader(self, schema: StructType) -> "StreamLogReader":
         """Return the reader of a batch query."""
-        from streamlog.spark.batch_reader import StreamLogReader
+        from streamlog.spark.reader import StreamLogReader
 
         return StreamLogReader(self._options_to_read(schema))
 
     def streamReader(self, schema: StructType) -> "StreamLogStreamReader":
         """Return the reader of a streaming query."""
-        from streamlog.spark.stream_reader import StreamLogStreamReader
+        from streamlog.spark.reader import StreamLogStreamReader
 
         return StreamLogStreamReader(self._options_to_read(schema))
 
@@ -96,7 +134,7 @@ class StreamLogSource(DataSource):
         Raises:
             InvalidOptionError: Another schema, or a table without options.
         """
-        given = options_of_reader(self.options, schema)
+        given = _options_of_reader(self.options, schema)
         options = SourceOptions.parse(given, Use.READ)
         expected = spark_schema(options.columns)
         got = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
@@ -108,3 +146,54 @@ class StreamLogSource(DataSource):
                 hint="leave .schema() out; the option columns chooses among the columns",
             )
         return given
+
+
+# ---- tables of a catalog ----------------------------------------------------------------------
+def _options_of_statement(options: Mapping[str, str]) -> dict[str, str] | None:
+    """Return the options of a CREATE TABLE, None where the options come from elsewhere.
+
+    Args:
+        options: As Spark hands them over to the source; names in lower case.
+    """
+    if _PROVIDER not in options:
+        return None
+    given = {
+        name.removeprefix(_PREFIX): value
+        for name, value in options.items()
+        if name.startswith(_PREFIX)
+    }
+    path = next((options[name] for name in _PATHS if name in options), None)
+    return given if path is None else {**given, "path": path}
+
+
+def _schema_with_options(columns: tuple[str, ...], options: Mapping[str, str]) -> StructType:
+    """Return the schema of a new table, which carries its options.
+
+    Args:
+        columns: The names of the columns.
+        options: The options of the statement.
+    """
+    schema = StructType([StructField(name, _TYPES[name]) for name in columns])
+    schema.fields[0].metadata = {_METADATA_KEY: json.dumps(options)}
+    return schema
+
+
+def _options_of_reader(options: Mapping[str, str], schema: StructType) -> dict[str, str]:
+    """Return the options of a read: those of the table, then those of the read itself.
+
+    Args:
+        options: Those of the read, as Spark hands them over.
+        schema: What is to be read, perhaps that of a table.
+
+    Raises:
+        InvalidOptionError: There are none; Spark has lost those of a table.
+    """
+    stored = schema.fields[0].metadata.get(_METADATA_KEY) if schema.fields else None
+    merged = {**(json.loads(stored) if stored else {}), **options}
+    if not merged:
+        raise InvalidOptionError(
+            "this table has no options: Spark passes them to a Python source only when it asks "
+            "for the columns",
+            expected="CREATE TABLE name USING streamlog OPTIONS (…) without a list of columns",
+        )
+    return merged

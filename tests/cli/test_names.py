@@ -16,7 +16,7 @@ from streamlog.errors import InvalidRequestError, StorageError, StreamLogError
 from streamlog.records.record import Record
 from streamlog.root.partition_log import PartitionLog
 from streamlog.segment.filenames import log_file_name
-from streamlog.spark.stream_reader import StreamLogStreamReader
+from streamlog.spark.reader import StreamLogStreamReader
 from tests.support.cli import streamlog
 
 OUTSIDE = "elsewhere/outside-0"

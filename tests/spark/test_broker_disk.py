@@ -140,7 +140,7 @@ from pathlib import Path
 from tests.support.cli import streamlog
 from tests.support.untouched import allow_only_reading
 import streamlog as package
-from streamlog.spark.stream_reader import StreamLogStreamReader
+from streamlog.spark.reader import StreamLogStreamReader
 
 disk = Path(sys.argv[1])
 allow_only_reading(disk)

@@ -89,7 +89,7 @@ def test_format_is_registered_by_hand_and_the_builders_settings_stand(orders, tm
 
 def test_importing_the_source_loads_nothing_heavy():
     program = (
-        "import sys, streamlog.spark.source, streamlog.spark.stream_reader\n"
+        "import sys, streamlog.spark.source, streamlog.spark.reader\n"
         "heavy = ('numba', 'pyarrow', 'pandas', 'streamlog.records.kernels')\n"
         "print([name for name in heavy if name in sys.modules])"
     )

@@ -26,7 +26,7 @@ from streamlog.errors import (
     UnknownTopicError,
 )
 from streamlog.query.offsets import LEADER_EPOCHS, TOPIC_ID, parse_source_offset
-from streamlog.spark.stream_reader import StreamLogStreamReader
+from streamlog.spark.reader import StreamLogStreamReader
 
 TEN = [f"v{n}" for n in range(10)]
 

@@ -258,12 +258,12 @@ BUGS: Final = (
              "        return False\n"),
     ), "pytest", ("tests/health/test_live.py",)),
     Bug("83 a query is recorded as a reader only when its next batch is planned", (
-        Edit("streamlog.spark.stream_reader",
+        Edit("streamlog.spark.reader",
              "            self._record(self._initial)\n", ""),
-        Edit("streamlog.spark.stream_reader",
+        Edit("streamlog.spark.reader",
              "        self._record(start)  # no batch is under way: all up to here is in the "
              "checkpoint\n", ""),
-        Edit("streamlog.spark.stream_reader",
+        Edit("streamlog.spark.reader",
              '        """Do nothing: `latestOffset` has said so before Spark planned the batch '
              'that follows."""\n',
              "        self._record(end)\n"),

@@ -1,25 +1,28 @@
-"""`spark.readStream.format("streamlog")`: what the next trigger reads.
+"""Reading with `format("streamlog")`: batch queries and streaming queries.
 
-Spark keeps one of these in a process of its own for as long as a query runs, and asks:
+A batch reads everything between two places, planned once, on the driver.
 
-    initialOffset            a new query only, and twice: the second answer is where batch 0
-                             starts, so the first one is kept
-    latestOffset(start)      again and again; `start` itself means nothing new
-    partitions(start, end)   the tasks of a batch; after a restart also of the batch that had
-                             not finished, before anything else
-    commit(end)              a batch is done and the next one is planned; too late for all uses
+Of a streaming query Spark keeps one reader in a process of its own for as long as the query runs,
+and calls:
 
-A start that depends on the moment (`latest`) would be another one after a crash in batch 0. Then
-batch 0 is made empty: `latestOffset` answers its first call with the start, so that Spark writes
-it down before any record is read. Should even that batch run again, its new start lies behind its
-end, which is no loss.
+    initialOffset            for a new query only, twice: the second answer is the start of
+                             batch 0, so the first one is kept
+    latestOffset(start)      repeatedly; returning `start` itself means that nothing is new
+    partitions(start, end)   for the tasks of a batch; after a restart also for the unfinished
+                             batch, before any other call
+    commit(end)              when a batch is done and the next one is already planned: too late
+
+A start that depends on the moment (`latest`) would change after a crash in batch 0. In that case
+batch 0 is empty: the first call of `latestOffset` returns the start, so that Spark records it
+before any record is read. If even that batch is repeated, its new start lies after its end, which
+is not a loss.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -29,14 +32,15 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from streamlog.arrow.log_view import OffsetRange
 from streamlog.arrow.losses import LossReporter
 from streamlog.clock import Clock, SystemClock
+from streamlog.errors import OffsetOutOfRangeError
 from streamlog.query.offsets import (
     SourceOffset,
     is_reserved,
     parse_source_offset,
 )
-from streamlog.spark.batch_reader import pack_tasks
 from streamlog.spark.options import Use
 from streamlog.spark.planning import (
     begin_of,
@@ -44,6 +48,7 @@ from streamlog.spark.planning import (
     limit_bytes,
     limit_offsets,
     plan_ranges,
+    plan_tasks,
     resolve_rule,
     start_losses,
 )
@@ -57,9 +62,75 @@ if TYPE_CHECKING:
     from streamlog.arrow.subscription import Subscription
     from streamlog.spark.group_progress import GroupProgress
 
-__all__ = ["StreamLogStreamReader"]
+__all__ = ["StreamLogReader", "StreamLogStreamReader"]
 
 _log = logging.getLogger(__name__)
+
+
+class StreamLogReader(DataSourceReader):
+    """Reads a part of the log once.
+
+    Args:
+        options: As Spark hands them over.
+
+    Raises:
+        InvalidOptionError: An option is unknown, senseless or has an impossible value.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = SourceOptions.parse(options, Use.BATCH_READ)
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the tasks; planned in the driver."""
+        from streamlog.arrow.subscription import Subscription
+
+        options = self._options
+        view = Subscription(
+            options.path,
+            options.choice,
+            options.isolation,
+            max_decompressed_bytes=options.max_decompressed_bytes,
+        )
+        try:
+            return _pack_tasks(view, _plan_batch(view, options), options)
+        finally:
+            view.close()
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """Yield the records of one task; runs in a worker."""
+        return read_task(partition, self._options)
+
+
+def _plan_batch(view: "Subscription", options: SourceOptions) -> list[OffsetRange]:
+    """Return the ranges of a batch, the ends as they are now.
+
+    Args:
+        view: The log.
+        options: Where to start and to end.
+
+    Raises:
+        InvalidOptionError: Options for single partitions that do not fit those there are.
+        OffsetOutOfRangeError: An offset outside of a partition, or a start behind the end.
+    """
+    fail = options.fail_on_data_loss
+    start, start_losses = resolve_rule(view, options.starting, fail_on_data_loss=fail)
+    end, end_losses = resolve_rule(view, options.ending, fail_on_data_loss=fail)
+    LossReporter(fail=fail).report(start_losses + end_losses)
+    held_back = view.describe_held_back()
+    if held_back is not None:
+        _log.warning("%s", held_back)
+    ranges = []
+    for partition, begin in start.offsets.items():
+        stop = end.offsets[partition]
+        if begin > stop and partition in options.ending.partitions and fail:
+            raise OffsetOutOfRangeError(
+                f"{options.ending.option} of {partition} lies before its start",
+                offset=stop,
+                expected=f"{begin} or more",
+            )
+        if begin < stop:
+            ranges.append(OffsetRange(*partition, begin, stop))
+    return ranges
 
 
 class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -256,7 +327,7 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return []
         ranges, losses = plan_ranges(view, first, last)
         self._losses.report(losses)
-        return pack_tasks(view, ranges, options)
+        return _pack_tasks(view, ranges, options)
 
     def _repeats_empty_batch(
         self, start: dict[str, Any], first: SourceOffset, last: SourceOffset
@@ -314,3 +385,34 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 max_decompressed_bytes=options.max_decompressed_bytes,
             )
         return self._view
+
+
+def _pack_tasks(
+    view: "Subscription", ranges: Sequence[OffsetRange], options: SourceOptions
+) -> list[InputPartition]:
+    """Return the tasks that read `ranges`; each holds the tuple of a `PlannedRange` for each."""
+    tasks = plan_tasks(
+        view,
+        ranges,
+        parallelism=options.parallelism,
+        min_partitions=options.min_partitions,
+        max_records=options.max_records_per_partition,
+    )
+    aborts = {
+        part.topic_partition: tuple(map(tuple, view.unindexed_aborts(part.topic_partition)))
+        for part in ranges
+    }
+    return [
+        InputPartition(
+            tuple(
+                (
+                    view.directories[part.topic_partition],
+                    view.topic_ids.get(part.topic, ""),
+                    *part,
+                    aborts[part.topic_partition],
+                )
+                for part in task
+            )
+        )
+        for task in tasks
+    ]
