@@ -43,9 +43,9 @@ from streamlog.handover.plan import (
     remove_file,
 )
 from streamlog.partition.epochs import LeaderEpochCache
+from streamlog.partition.lock_states import StateFlag
 from streamlog.partition.locks import (
     SharedState,
-    StateFlag,
     encode_state,
     write_state,
 )

@@ -36,7 +36,8 @@ from streamlog.health.verify import verify
 from streamlog.partition import checkpoints, locks
 from streamlog.partition.epochs import LEADER_EPOCH_CHECKPOINT
 from streamlog.partition.local_log import LocalLog
-from streamlog.partition.locks import SharedState, StateFlag
+from streamlog.partition.lock_states import AFTER, LockEvent, StateFlag
+from streamlog.partition.locks import SharedState
 from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.topic_config import read_server_config
 from streamlog.root.partition_log import PartitionLog
@@ -375,7 +376,7 @@ class _Partition:
         try:
             state = locks.decode_state(locks.read_state(lock))
             if state is not None:
-                dirty = state._replace(flags=state.flags | StateFlag.DIRTY)
+                dirty = state._replace(flags=AFTER[LockEvent.FILES_DOUBTED][state.flags])
                 locks.write_state(lock, locks.encode_state(dirty))
         finally:
             lock.release()

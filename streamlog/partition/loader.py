@@ -22,7 +22,8 @@ from streamlog.errors import CorruptDataError, CorruptRecordError, StorageError
 from streamlog.fs.api import FileKind, FileSystem
 from streamlog.partition import deletion, leftovers
 from streamlog.partition.epochs import LeaderEpochCache
-from streamlog.partition.locks import SharedState, StateFlag
+from streamlog.partition.lock_states import is_distrusted
+from streamlog.partition.locks import SharedState
 from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.maintenance_lock import is_being_maintained
 from streamlog.partition.partition_metadata import PARTITION_METADATA
@@ -225,7 +226,7 @@ def _first_to_scan(
 ) -> int:
     """Return the index of the first segment whose bytes may differ from what was written."""
     start = durable_offset or 0
-    if scanned is not None and not scanned.flags & StateFlag.DISTRUSTED:
+    if scanned is not None and not is_distrusted(scanned.flags):
         start = max(start, scanned.active_base_offset)
     return max(0, sum(base <= start for base in bases) - 1)
 

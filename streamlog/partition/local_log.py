@@ -19,7 +19,8 @@ from streamlog.fs.api import Buffer, FileSystem
 from streamlog.partition import deletion, loader
 from streamlog.partition.append import check_follows
 from streamlog.partition.epochs import LeaderEpochCache
-from streamlog.partition.locks import SharedState, StateFlag
+from streamlog.partition.lock_states import is_clean, is_distrusted
+from streamlog.partition.locks import SharedState
 from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.producer_snapshot import remove_snapshots_above, remove_stale_snapshots
 from streamlog.partition.producers import ProducerStateManager, within
@@ -126,7 +127,7 @@ class LocalLog:
         directory = loader.PartitionDirectory(self._fs, self._path, self._partition, self.config)
         mine = state if state is not None and state.boot_id == self._fs.boot_id() else None
         loaded = None
-        if mine is not None and not mine.flags & (StateFlag.DIRTY | StateFlag.DISTRUSTED):
+        if mine is not None and is_clean(mine.flags):
             loaded = loader.adopt(directory, mine, self.segments)
         is_adopted = loaded is not None
         self.is_epoch_due = self.needs_recovery = False
@@ -162,7 +163,7 @@ class LocalLog:
 
     def _after_recovery(self, mine: SharedState | None) -> None:
         self._remove_stale_snapshots()
-        if mine is not None and mine.flags & StateFlag.DISTRUSTED:
+        if mine is not None and is_distrusted(mine.flags):
             # An fsync failed, or nobody knows: what the cache holds may never reach the disk.
             synced = max(self.offsets.recovery_point, mine.offsets.recovery_point)
             for segment in self.segments.starting_at(synced):

@@ -38,23 +38,23 @@ from streamlog.clock import Clock
 from streamlog.errors import UnavailableError
 from streamlog.fs.api import FileLock, FileSystem
 from streamlog.fs.names import fitting_name
+from streamlog.partition.lock_states import KNOWN_FLAGS
 from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.waiting import wait_for_lock
 from streamlog.topic import TopicPartition
 
 __all__ = [
     "SharedState",
-    "StateFlag",
     "broker_lock_path",
     "decode_state",
     "encode_state",
     "lock_path",
     "locks_directory",
-    "mark_dirty",
-    "mark_distrusted",
     "read_state",
     "refuse_live_broker",
     "take_partition_lock",
+    "write_flags",
+    "write_holder_and_flags",
     "write_state",
 ]
 
@@ -65,22 +65,6 @@ _PREFIX: Final = struct.Struct(">I4sI")
 _BODY: Final = struct.Struct(">36sqqqqqqq")
 _STATE_SIZE: Final = _PREFIX.size + _BODY.size
 assert _STATE_SIZE == 104
-
-
-class StateFlag:
-    """What the next holder must look at: bits of an int.
-
-    Plain numbers, for an append asks for them ten times, and an `IntFlag` takes 2 µs to answer.
-    """
-
-    NONE: Final = 0
-    DIRTY: Final = 1
-    PENDING: Final = 2
-    DISTRUSTED: Final = 4
-    EPOCH_DUE: Final = 8
-
-
-_KNOWN_FLAGS: Final = 15
 
 
 class SharedState(NamedTuple):
@@ -161,7 +145,7 @@ def decode_state(data: bytes) -> SharedState | None:
         base,
         size,
         last_flush_ms,
-        flags & _KNOWN_FLAGS,
+        flags & KNOWN_FLAGS,
     )
 
 
@@ -187,24 +171,19 @@ def write_state(lock: FileLock, state: bytes) -> None:
     lock.file.pwrite(state, _STATE_OFFSET)
 
 
-def mark_dirty(lock: FileLock, flags: int, *, pid: int, now_ms: int) -> None:
-    """Say that the log is being changed, by whom and since when; else the state stands.
+def write_holder_and_flags(lock: FileLock, flags: int, *, pid: int, now_ms: int) -> None:
+    """Leave flags, and the line about the holder; one small write, the rest of the state stands.
 
     Args:
         lock: The lock, held by this process.
-        flags: The flags of the state that stands there.
+        flags: The flags to leave.
         pid: This process.
         now_ms: The time.
     """
     line = b"%d %d append\n" % (pid, now_ms)
-    lock.file.pwrite(line.ljust(_STATE_OFFSET) + _FLAGS.pack(flags | StateFlag.DIRTY), 0)
+    lock.file.pwrite(line.ljust(_STATE_OFFSET) + _FLAGS.pack(flags), 0)
 
 
-def mark_distrusted(lock: FileLock, flags: int) -> None:
-    """Say that records are being synced, which may fail; else the state stands.
-
-    Args:
-        lock: The lock, held by this process.
-        flags: The flags of the state that stands there.
-    """
-    lock.file.pwrite(_FLAGS.pack(flags | StateFlag.DIRTY | StateFlag.DISTRUSTED), _STATE_OFFSET)
+def write_flags(lock: FileLock, flags: int) -> None:
+    """Leave flags; the rest of the state stands."""
+    lock.file.pwrite(_FLAGS.pack(flags), _STATE_OFFSET)

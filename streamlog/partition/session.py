@@ -29,7 +29,8 @@ from streamlog.fs.log_root import LogRoot
 from streamlog.partition import checkpoints
 from streamlog.partition.flush import FlushTimer
 from streamlog.partition.local_log import LocalLog
-from streamlog.partition.locks import SharedState, StateFlag
+from streamlog.partition.lock_states import AFTER, LockEvent, StateFlag
+from streamlog.partition.locks import SharedState
 from streamlog.partition.partition_metadata import read_topic_id
 from streamlog.partition.root_marks import RootMarks
 from streamlog.partition.scope import Scope
@@ -41,6 +42,7 @@ from streamlog.topic import TopicPartition
 __all__ = ["WriterSession"]
 
 _NAME_STANDS_MS: Final = 1.0
+_AFTER_CHANGE_ENDS: Final = AFTER[LockEvent.CHANGE_ENDS]
 _CHECKPOINT_INTERVAL_MS: Final = 60_000  # log.flush.offset.checkpoint.interval.ms
 
 _logger = logging.getLogger(__name__)
@@ -164,7 +166,7 @@ class WriterSession:
         try:
             self._log.check_named()
         except PoisonedError as error:
-            self._leave(self._lock.flags | StateFlag.DIRTY)  # whoever comes next looks at the files
+            self._leave_after(LockEvent.FILES_DOUBTED)
             self._check_topic()
             self._poison = error
             raise
@@ -197,7 +199,7 @@ class WriterSession:
             self.set_pending(False)
         if self._lock.flags & StateFlag.EPOCH_DUE:
             self._log.raise_epoch()
-            self._leave(self._lock.flags & ~StateFlag.EPOCH_DUE)
+            self._leave_after(LockEvent.EPOCH_RAISED)
 
     def _check_topic(self) -> None:
         """Refuse a topic that was deleted, or made anew, since this handle was opened.
@@ -235,12 +237,10 @@ class WriterSession:
         if durable is None:
             self._marks.note_first_use(self._partition, self._log.offsets.recovery_point)
             self._last_checkpoint_ms = self._clock.now_ms()
-        found = StateFlag.NONE if state is None else state.flags
-        flags = found & (StateFlag.PENDING | StateFlag.EPOCH_DUE)
-        if not is_adopted:
-            flags |= StateFlag.PENDING
+        flags = StateFlag.NONE if state is None else state.flags
+        flags = AFTER[LockEvent.ADOPTED if is_adopted else LockEvent.RECOVERED][flags]
         if self._log.is_epoch_due:
-            flags |= StateFlag.EPOCH_DUE
+            flags = AFTER[LockEvent.OFFSETS_LOST][flags]
         self._leave(flags)
 
     # ---- changing ----------------------------------------------------------------------------
@@ -252,7 +252,7 @@ class WriterSession:
                 hint="leave writing(): entering it again recovers the log",
             )
         if self._changes == 0 and not self._lock.mark_dirty():
-            self._leave(StateFlag.DIRTY)
+            self._leave(AFTER[LockEvent.CHANGE_BEGINS][StateFlag.NONE])
         self._changes += 1
 
     def _end_change(self, error: BaseException | None) -> None:
@@ -273,7 +273,7 @@ class WriterSession:
         The change itself stands, so this must not look as if it had failed.
         """
         try:
-            self._leave(self._lock.flags & ~(StateFlag.DIRTY | StateFlag.DISTRUSTED))
+            self._leave(_AFTER_CHANGE_ENDS[self._lock.flags])
         except StorageError as error:
             _logger.warning(
                 "[%s] the lock file refused the state of the log, so the next writer scans it: %s",
@@ -320,8 +320,11 @@ class WriterSession:
 
         Only within `writing`. Kept for this boot; after a reboot every writer looks anyway.
         """
-        flag = StateFlag.PENDING if pending else StateFlag.NONE
-        self._leave(self._lock.flags & ~StateFlag.PENDING | flag)
+        event = LockEvent.DECISION_COMES if pending else LockEvent.DECISIONS_APPLIED
+        self._leave_after(event)
+
+    def _leave_after(self, event: LockEvent) -> None:
+        self._leave(AFTER[event][self._lock.flags])
 
     def _leave(self, flags: int) -> None:
         """Leave what this handle knows for the next holder of the lock."""

@@ -22,14 +22,15 @@ from streamlog.errors import InvalidRequestError
 from streamlog.fs.api import FileLock, FileSystem
 from streamlog.fs.open_files import open_files
 from streamlog.partition import locks
-from streamlog.partition.locks import SharedState, StateFlag
+from streamlog.partition.lock_states import AFTER, LockEvent, StateFlag, must_look
+from streamlog.partition.locks import SharedState
 from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.waiting import Patience
 from streamlog.topic import TopicPartition
 
 __all__ = ["Guard", "WriterLock"]
 
-_LOOK_AT: Final = StateFlag.DIRTY | StateFlag.PENDING  # whoever left them, this handle too
+_AFTER_CHANGE_BEGINS: Final = AFTER[LockEvent.CHANGE_BEGINS]
 
 
 class WriterLock:
@@ -112,7 +113,7 @@ class WriterLock:
             try:
                 lock = self._acquired()
                 data = locks.read_state(lock)
-                if data != self._left or self.flags & _LOOK_AT:
+                if data != self._left or must_look(self.flags):
                     self.distrust()
                     state = locks.decode_state(data)
                     self.flags = StateFlag.NONE if state is None else state.flags
@@ -208,8 +209,9 @@ class WriterLock:
             raise self._not_writing()
         if self._left is None:
             return False
-        locks.mark_dirty(self._lock, self.flags, pid=self._pid, now_ms=self._clock.now_ms())
-        self.flags |= StateFlag.DIRTY
+        flags = _AFTER_CHANGE_BEGINS[self.flags]
+        locks.write_holder_and_flags(self._lock, flags, pid=self._pid, now_ms=self._clock.now_ms())
+        self.flags = flags
         return True
 
     def mark_distrusted(self) -> None:
@@ -220,8 +222,9 @@ class WriterLock:
         """
         if self._lock is None:
             raise self._not_writing()
-        locks.mark_distrusted(self._lock, self.flags)
-        self.flags |= StateFlag.DIRTY | StateFlag.DISTRUSTED
+        flags = AFTER[LockEvent.SYNC_BEGINS][self.flags]
+        locks.write_flags(self._lock, flags)
+        self.flags = flags
 
     def leave(
         self,

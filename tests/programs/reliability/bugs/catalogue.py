@@ -137,7 +137,7 @@ BUGS: Final = (
     ), "crashes", ("append", "append batches", "append batches", TROUBLE, "truncate")),
     Bug("24 other writers are detected only when a handle is opened", (
         Edit("streamlog.partition.writer_lock",
-             "if data != self._left or self.flags & _LOOK_AT:", "if self._left is None:"),
+             "if data != self._left or must_look(self.flags):", "if self._left is None:"),
     ), "crashes", ("append", "append elsewhere", TROUBLE, "append")),
     Bug("25 compaction drops the last batch before its end", (
         Edit("streamlog.cleaner.rules",
