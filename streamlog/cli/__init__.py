@@ -1,1 +1,1 @@
-"""The `streamlog` command. Modules named after a verb declare it; the heavy imports wait inside."""
+"""The `streamlog` command. `commands` declares the verbs; the other modules do their work."""

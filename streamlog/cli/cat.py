@@ -1,4 +1,4 @@
-"""`streamlog cat`: which records of which partitions, and how they are printed."""
+"""`streamlog cat`: selects records of partitions and prints them as JSON, text or a table."""
 
 import json
 import struct
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from streamlog.cli import json_kernels
 from streamlog.cli.output import (
-    _ENCODERS,
+    ENCODERS,
     ENCODINGS,
     Findings,
     Output,
@@ -56,9 +56,9 @@ def cat(
 ) -> None:
     """Print records."""
     if output_format is not None and settings.format is not None:
-        raise click.UsageError("--output-format and --format exclude each other")
+        raise click.UsageError("--output-format and --format are mutually exclusive")
     if follow and settings.format == "json":
-        raise click.UsageError("--follow never ends, and a JSON list must; use --format ndjson")
+        raise click.UsageError("--follow cannot end a JSON list; use --format ndjson")
 
     output = Output(settings)
     writer: TextWriter | TableWriter | JsonWriter
@@ -71,18 +71,18 @@ def cat(
     clock = SystemClock()
     span = parse_offsets(offsets, clock.now_ms())
     if follow and span.end != OffsetSpec("end"):
-        raise click.UsageError("--follow has no end; leave the end out of --offset")
+        raise click.UsageError("--follow has no end; omit the end of --offset")
     reading = Reading(span, count, follow, IsolationLevel(isolation_level))
     limit = max_decompressed_bytes
     with find_sources(settings, source, partitions, max_decompressed_bytes=limit) as sources:
         read_all(settings, sources, reading, writer, clock)
 
 
-LOOK_MS: Final = 1000  # how often to look for partitions that were added or deleted
+LOOK_MS: Final = 1000  # interval of the search for new and deleted partitions
 
 
 class Reading(NamedTuple):
-    """What `cat` is to read."""
+    """The records to print."""
 
     span: Span
     limit: int | None
@@ -91,26 +91,26 @@ class Reading(NamedTuple):
 
 
 class RecordWriter(Protocol):
-    """What becomes of the records."""
+    """Prints records; `columns` are those it needs decoded."""
 
     columns: frozenset[str]
 
     def write(self, columns: RecordColumns, partition: TopicPartition) -> None:
-        """Take some records of a partition."""
+        """Print records of a partition."""
         ...
 
     def flush(self) -> None:
-        """Hand over what is held back."""
+        """Flush the output."""
         ...
 
 
 def read_all(
     settings: Settings, sources: Sources, reading: Reading, writer: RecordWriter, clock: Clock
 ) -> None:
-    """Write all records wanted, partition by partition; then, if following, those that come.
+    """Print the selected records, partition by partition; then follow the log if asked to.
 
     Raises:
-        Findings: Something was damaged or out of range; what could be read was written first.
+        Findings: Damage, or an offset out of range; all readable records were printed first.
     """
     errors = list(sources.errors)
     left = _Left(reading.limit)
@@ -131,7 +131,7 @@ def read_all(
 
 
 class _Left:
-    """How many records may still be written."""
+    """The rest of `--count`."""
 
     def __init__(self, count: int | None) -> None:
         self._count = count
@@ -141,7 +141,7 @@ class _Left:
         return self._count is not None and self._count <= 0
 
     def take(self, columns: RecordColumns) -> RecordColumns:
-        """Return as many of `columns` as may be written, and count them."""
+        """Return the records within the limit, and count them."""
         if self._count is None:
             return columns
         taken = columns if columns.count <= self._count else first_rows(columns, self._count)
@@ -150,13 +150,11 @@ class _Left:
 
 
 Part = tuple[Source, int, int]
-
-
 Work = tuple[RecordWriter, _Left, Progress, list[StreamLogError]]
 
 
 def _places(sources: Sources, reading: Reading, errors: list[StreamLogError]) -> list[Part]:
-    """Return from where to where each partition is to be read; note those where that fails."""
+    """Return the range of offsets of each partition; add failures to the errors."""
     places: list[Part] = []
     for source in sources.opened:
         try:
@@ -180,11 +178,11 @@ def _start_offset(source: Source, place: OffsetSpec, end: int, isolation: Isolat
     if place.kind == "offset":
         if not source.start_offset <= place.value <= end:
             raise OffsetOutOfRangeError(
-                f"offset is outside of {source.partition}",
+                f"offset out of range for {source.partition}",
                 path=source.reader.path,
                 got=place.value,
                 expected=f"{source.start_offset} to {end}",
-                hint="--offset beginning, or an offset of that range",
+                hint="pass --offset beginning or an offset in that range",
             )
         return place.value
     return source.start_offset
@@ -200,8 +198,8 @@ def _end_offset(source: Source, place: OffsetSpec, end: int) -> int:
 
 
 def _tail_start(source: Source, count: int, end: int, isolation: IsolationLevel) -> int:
-    """Return the offset of the `count`-th record from the end; offsets may have gaps."""
-    width = count
+    """Return the offset of the `count`-th record from the end."""
+    width = count  # widened until enough records are found: compaction leaves gaps in offsets
     while count > 0:
         start = max(source.start_offset, end - width)
         found: list[int] = []
@@ -232,7 +230,7 @@ def _read_one(source: Source, start: int, end: int, reading: Reading, work: Work
 
 
 def _total_size(places: list[Part]) -> int | None:
-    """Return about how many bytes there are to read; None where damage hides that."""
+    """Return the approximate bytes to read; None if damage prevents that."""
     try:
         return sum(source.reader.size_between(start, end) for source, start, end in places)
     except CorruptDataError:
@@ -246,10 +244,10 @@ def _follow(
     reading: Reading,
     work: tuple[RecordWriter, _Left, Clock],
 ) -> None:
-    """Write what is appended, also to partitions that are added, until enough or interrupted.
+    """Print appended records, including those of new partitions, until `--count` or Ctrl-C.
 
     Raises:
-        Findings: The last partition of what was named was deleted.
+        Findings: The last selected partition was deleted.
     """
     writer, left, clock = work
     gone: list[StreamLogError] = []
@@ -275,7 +273,7 @@ def _follow(
                     if left.is_nothing:
                         return writer.flush()
                 ends[source] = end
-            except UnknownTopicError:  # it is looked at again in a moment
+            except UnknownTopicError:  # deleted: `_drop_deleted` reports it within LOOK_MS
                 continue
         if has_written:
             writer.flush()
@@ -285,7 +283,7 @@ def _follow(
 
 
 def _drop_deleted(settings: Settings, ends: dict[Source, int]) -> list[StreamLogError]:
-    """Take out the partitions that are no more; return why."""
+    """Remove deleted partitions; return the errors that say so."""
     errors: list[StreamLogError] = []
     for source in list(ends):
         try:
@@ -299,7 +297,7 @@ def _drop_deleted(settings: Settings, ends: dict[Source, int]) -> list[StreamLog
 
 
 def _goes_elsewhere(reading: Reading) -> bool:
-    """Tell whether stdout is no terminal, so that a bar on stderr does not mix with data."""
+    """Return whether a progress bar on stderr cannot mix with data on stdout."""
     return not reading.is_following and not sys.stdout.isatty()
 
 
@@ -308,13 +306,13 @@ def _remark_open_transaction(settings: Settings, source: Source, isolation: Isol
     if held_back > 0:
         remark(
             settings,
-            f"{source.partition}: {held_back} offsets from {source.end_offset(isolation)} on wait"
-            " for an open transaction (--isolation-level read_uncommitted shows them)",
+            f"{source.partition}: an open transaction holds back {held_back} offsets from"
+            f" {source.end_offset(isolation)} on (--isolation-level read_uncommitted shows them)",
         )
 
 
 def first_rows(columns: RecordColumns, count: int) -> RecordColumns:
-    """Return the first `count` records; nothing is copied."""
+    """Return the first `count` records without a copy."""
     headers = columns.headers
     return RecordColumns(
         count=count,
@@ -342,25 +340,20 @@ def _first_values(column: BinaryColumn | None, count: int) -> BinaryColumn | Non
     )
 
 
+# ---- printing ---------------------------------------------------------------------------------
 _TABLE_ROWS_MEASURED: Final = 200
-
-
 _CELL_MAX: Final = 60  # characters of a key or value in a table on a terminal
-
-
 _SIZE: Final = struct.Struct(">i")
-
-
 _ESCAPES: Final = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
 
 
 class JsonWriter:
-    """Records as JSON objects, one a line, or as one list.
+    """Prints JSON objects, one per line or as one list.
 
     Args:
-        output: Where to.
-        encoding: How bytes become text.
-        is_list: Whether to make one JSON document of all.
+        output: The output.
+        encoding: One of `ENCODINGS`.
+        is_list: Whether to print one JSON list.
     """
 
     columns = COLUMNS
@@ -370,7 +363,7 @@ class JsonWriter:
         self._is_first = True
 
     def write(self, columns: RecordColumns, partition: TopicPartition) -> None:
-        """Write some records."""
+        """Print records."""
         if not self._is_list:
             self._output.write(format_records(columns, partition, encoding=self._encoding))
             return
@@ -382,18 +375,18 @@ class JsonWriter:
         self._is_first = False
 
     def flush(self) -> None:
-        """End the list, if it is one, and hand over what is buffered."""
+        """End the list, if any, and flush the output."""
         if self._is_list:
             self._output.write(b"[]\n" if self._is_first else b"]\n")
         self._output.flush()
 
 
-# ---- kcat's letters ---------------------------------------------------------------------------
+# ---- kcat's format letters ----------------------------------------------------------------------
 Texts = Iterable[bytes]
 
 
 class _Chunk(NamedTuple):
-    """What a letter makes its column of."""
+    """Input of a format letter."""
 
     columns: RecordColumns
     partition: TopicPartition
@@ -444,13 +437,13 @@ _LETTERS: Final[dict[str, Callable[[_Chunk], Texts]]] = {
 
 
 def parse_output_format(text: str) -> list[bytes | str]:
-    r"""Take a format string apart.
+    r"""Parse a format string.
 
     Args:
-        text: Letters after `%` as kcat has them, `%%`, and `\n \r \t \0 \\ \xHH`.
+        text: kcat's letters after `%`, `%%`, and `\n \r \t \0 \\ \xHH`.
 
     Returns:
-        Literal bytes, and letters, in order.
+        Literal bytes (bytes) and letters (str), in order.
 
     Raises:
         InvalidOptionError: An unknown letter or escape.
@@ -484,7 +477,7 @@ def parse_output_format(text: str) -> list[bytes | str]:
 
 def _bad_format(got: str) -> InvalidOptionError:
     return InvalidOptionError(
-        "--output-format has something unknown",
+        "unknown letter or escape in --output-format",
         got=repr(got),
         expected="%t topic, %p partition, %o offset, %T timestamp, %k key, %K its size, %s value,"
         r" %S and %R its size, %h headers, %%, or one of \n \r \t \0 \\ \xHH",
@@ -493,24 +486,24 @@ def _bad_format(got: str) -> InvalidOptionError:
 
 
 class TextWriter:
-    """Records through a format string.
+    """Prints records with a format string.
 
     Args:
-        output: Where to.
+        output: The output.
         template: The format string.
-        encoding: How keys, values and header values are shown; `utf8` leaves bytes as they are.
+        encoding: One of `ENCODINGS`; `utf8` prints bytes unchanged.
     """
 
     def __init__(self, output: Output, template: str, encoding: str) -> None:
         self._output = output
         self._parts = parse_output_format(template)
-        self._encode = _ENCODERS[encoding]
+        self._encode = ENCODERS[encoding]
         letters = {part for part in self._parts if isinstance(part, str)}
         needs = {"key": "kK", "value": "sSR", "headers": "h"}
         self.columns = frozenset(name for name in COLUMNS if letters & set(needs[name]))
 
     def write(self, columns: RecordColumns, partition: TopicPartition) -> None:
-        """Write some records."""
+        """Print records."""
         chunk = _Chunk(columns, partition, self._encode)
         filled = [
             repeat(part, columns.count) if isinstance(part, bytes) else _LETTERS[part](chunk)
@@ -519,19 +512,19 @@ class TextWriter:
         self._output.write(b"".join(map(b"".join, zip(*filled, strict=True))))
 
     def flush(self) -> None:
-        """Hand over what is buffered."""
+        """Flush the output."""
         self._output.flush()
 
 
 # ---- table ------------------------------------------------------------------------------------
 class TableWriter:
-    r"""Records as a table whose widths follow from the first rows.
+    r"""Prints a table; the first rows determine the column widths.
 
-    On a terminal long keys and values are cut; elsewhere they are whole.
+    Long keys and values are shortened on a terminal only.
 
     Args:
-        output: Where to.
-        encoding: How bytes become text; `utf8` shows what is none as `\x..`.
+        output: The output.
+        encoding: One of `ENCODINGS`; `utf8` prints invalid bytes as `\x..`.
     """
 
     columns = COLUMNS
@@ -542,7 +535,7 @@ class TableWriter:
         self._widths: list[int] | None = None
 
     def write(self, columns: RecordColumns, partition: TopicPartition) -> None:
-        """Write some records."""
+        """Print records."""
         lines = [
             (
                 str(partition),
@@ -575,7 +568,7 @@ class TableWriter:
         return text
 
     def flush(self) -> None:
-        """Hand over what is buffered."""
+        """Flush the output."""
         self._output.flush()
 
 
@@ -593,15 +586,9 @@ def _time_text(timestamp: int | None) -> str:
 
 
 # ---- JSON ----------------------------------------------------------------------------------------
-
-
-_WORST: Final = 6  # bytes of JSON for a byte of text: \u0000
-
-
-_FIXED_SIZE: Final = 256  # of a record: field names, two integers, the timestamp type
-
-
-_HEADER_SIZE: Final = 64  # of a header: field names and punctuation
+_WORST: Final = 6  # maximum bytes of JSON per byte of text: \u0000
+_FIXED_SIZE: Final = 256  # per record: field names, two integers, the timestamp type
+_HEADER_SIZE: Final = 64  # per header: field names and punctuation
 
 
 def format_records(
@@ -612,14 +599,17 @@ def format_records(
     before: bytes = b"",
     after: bytes = b"\n",
 ) -> memoryview:
-    """Return records as JSON objects.
+    """Return records as JSON objects, in the shape that JSON.md documents.
+
+    A field that is not UTF-8 moves to `keyBase64` or `valueBase64`. Control characters and the
+    line separators U+0085, U+2028 and U+2029 are escaped, so every line splitter sees one line.
 
     Args:
         columns: The records, all columns decoded.
-        partition: Where they come from.
-        encoding: One of `ENCODINGS`: how keys, values and header values become text.
-        before: What to write before each object.
-        after: What to write behind each object.
+        partition: Their partition.
+        encoding: One of `ENCODINGS`, for keys, values and header values.
+        before: Written before each object.
+        after: Written after each object.
 
     Returns:
         The bytes of all objects.
@@ -631,6 +621,7 @@ def format_records(
     text_size = key[1].size + value[1].size + headers[1][1].size + headers[2][1].size
     header_count = len(headers[1][0]) - 1
     size = count * (len(head) + len(after) + _FIXED_SIZE)
+    # Room for the worst case: the kernels do not check bounds.
     out = np.empty(size + header_count * _HEADER_SIZE + text_size * _WORST, np.uint8)
     written = json_kernels.format_records(
         out,

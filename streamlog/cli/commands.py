@@ -1,7 +1,7 @@
-"""The command's interface: its verbs with their arguments, options and help.
+"""The command's interface: every verb with its arguments, options and help.
 
-Only click is imported here, so that help and completion are quick. `verb` names the function that
-does a verb's work; its module is imported when the verb runs.
+Only click is imported here, so help and completion are fast. `verb` names the function that does
+the work; its module is imported when the verb runs.
 """
 
 import click
@@ -12,17 +12,32 @@ __all__ = ["streamlog"]
 
 JSON_SHAPES = "JSON shapes: streamlog/cli/JSON.md."  # below the help of a verb that prints rows
 
-decompressing = click.option(
+partitions_option = click.option(
+    "-p",
+    "--partition",
+    "partitions",
+    type=click.IntRange(min=0),
+    multiple=True,
+    metavar="N",
+    help="Only this partition; repeatable.",
+)
+encoding_option = click.option(
+    "--encoding",
+    type=click.Choice(("utf8", "base64", "hex")),
+    default="utf8",
+    show_default=True,
+    help="Text encoding of keys, values and header values.",
+)
+decompression_option = click.option(
     "--max-decompressed-bytes",
     type=click.IntRange(1, (1 << 31) - 1),
     metavar="N",
-    help="The most bytes that one compressed batch may unfold to; by default what its topic says,"
-    " 64 MiB at least.",
+    help="Maximum decompressed size of one batch. Default: the topic's setting, at least 64 MiB.",
 )
 
 
-def print_versions(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's way
-    """Print the versions and exit, if asked to."""
+def print_versions(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature
+    """Print the versions and exit if `--version` is given."""
     if wanted and not context.resilient_parsing:
         load("doctor:print_versions")()
         context.exit()
@@ -30,22 +45,22 @@ def print_versions(context: click.Context, parameter: click.Parameter, wanted: b
 
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 fine, 1 a finding, 2 wrong use or bad input, 130 interrupted.",
+    epilog="Exit codes: 0 success, 1 a finding, 2 incorrect usage or bad input, 130 interrupted.",
 )
-@click.option("--path", metavar="ROOT", envvar="STREAMLOG_PATH", help="The log root.")
-@click.option("--format", type=click.Choice(FORMATS), help="How to print data.")
-@click.option("--quiet", is_flag=True, help="No progress, no remarks.")
+@click.option("--path", metavar="ROOT", envvar="STREAMLOG_PATH", help="Log root.")
+@click.option("--format", type=click.Choice(FORMATS), help="Output format.")
+@click.option("--quiet", is_flag=True, help="Suppress progress and remarks.")
 @click.option(
     "--version",
     is_flag=True,
     is_eager=True,
     expose_value=False,
     callback=print_versions,
-    help="Print the versions of what works together here.",
+    help="Print the versions of streamlog, Python and the main dependencies.",
 )
 @click.pass_context
 def streamlog(context: click.Context, *, path: str | None, format: str | None, quiet: bool) -> None:
-    """Kafka's log without the broker: make topics, write them, read them, look inside.
+    """Kafka's log without the broker: create topics, write, read and inspect them.
 
     \b
     Example:
@@ -58,37 +73,41 @@ def streamlog(context: click.Context, *, path: str | None, format: str | None, q
     context.obj = Settings(path=path, format=format, quiet=quiet)
 
 
+# ---- topics -------------------------------------------------------------------------------------
 @streamlog.group()
 @verb()
 def topics() -> None:
-    """Make, list, describe, alter and delete topics."""
+    """Create, list, describe, alter and delete topics."""
 
 
-@topics.command("create", epilog=JSON_SHAPES)
+@topics.command("create", short_help="Create a topic.", epilog=JSON_SHAPES)
 @click.argument("name")
 @click.option(
-    "--partitions", type=int, metavar="N", help="How many; num.partitions of the root unless told."
+    "--partitions",
+    type=int,
+    metavar="N",
+    help="Number of partitions. Default: num.partitions of the root.",
 )
 @click.option(
     "--config",
     "configs",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A setting of the topic, by Kafka's key; may be repeated.",
+    help="A topic setting, with Kafka's key; repeatable.",
 )
-@click.option("--if-not-exists", is_flag=True, help="Leave a topic of that name as it is.")
+@click.option("--if-not-exists", is_flag=True, help="Leave an existing topic unchanged.")
 @click.option(
     "--adopt",
     is_flag=True,
-    help="Make the log root of a directory that is not empty: logs in it become topics.",
+    help="Turn a non-empty directory into a log root; logs in it become topics.",
 )
 @verb("topics:create")
 def topics_create() -> None:
-    """Make a topic, and the log root where it is missing.
+    """Create a topic, and the log root if it does not exist.
 
-    A log root is made of a missing or an empty directory; with --adopt of any other one, too, but
-    for those of the operating system. Only directories that hold a log become topics; all else
-    there is left alone.
+    A missing or empty directory becomes a log root. With --adopt any other directory does too,
+    except those of the operating system. Only subdirectories that contain a log become topics;
+    everything else is left alone.
 
     \b
     Examples:
@@ -100,7 +119,7 @@ def topics_create() -> None:
 @topics.command("list", short_help="List the topics.", epilog=JSON_SHAPES)
 @verb("topics:list_")
 def topics_list() -> None:
-    """List the topics of the log root; a broker's log.dir will do as well.
+    """List the topics of a log root or of a broker's log.dir.
 
     \b
     Example:
@@ -112,9 +131,9 @@ def topics_list() -> None:
 @click.argument("name", required=False, shell_complete=complete_topics)
 @verb("topics:describe")
 def topics_describe() -> None:
-    """Show partitions with their offsets, and settings with where they come from.
+    """Show partitions with their offsets, and settings with their sources.
 
-    Without a name: every topic. On a terminal settings at their default are left out.
+    Without a name, describes every topic. Tables omit settings at their defaults.
 
     \b
     Examples:
@@ -130,23 +149,27 @@ def topics_describe() -> None:
     "configs",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A setting the topic gets, by Kafka's key; may be repeated.",
+    help="Set a topic setting, with Kafka's key; repeatable.",
 )
 @click.option(
     "--delete-config",
     "delete_configs",
     multiple=True,
     metavar="KEY",
-    help="A setting the topic is to have no more: the root's or Kafka's holds; may be repeated.",
+    help="Remove a topic setting, so that the root's or Kafka's value applies; repeatable.",
 )
 @click.option(
-    "--partitions", type=int, metavar="N", help="How many it is to have; more than it has."
+    "--partitions",
+    type=int,
+    metavar="N",
+    help="New number of partitions; must exceed the current number.",
 )
 @verb("topics:alter")
 def topics_alter() -> None:
-    """Change settings of a topic, add partitions; whoever has it open goes by it at once.
+    """Change a topic's settings or add partitions.
 
-    A key that has more partitions to go to than before may go to another one.
+    Open handles pick up the changes at once. Adding partitions can move a key to another
+    partition.
 
     \b
     Examples:
@@ -157,13 +180,12 @@ def topics_alter() -> None:
 
 @topics.command("delete", short_help="Delete a topic with all its records.")
 @click.argument("name", shell_complete=complete_topics)
-@click.option("--yes", is_flag=True, help="Do not ask on a terminal.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @verb("topics:delete")
 def topics_delete() -> None:
-    """Delete a topic with all its records; asks first where a person is at the terminal.
+    """Delete a topic with all its records. Asks for confirmation on a terminal.
 
-    Only files of logs are removed. What else lies in the topic's directories stays there, and is
-    named.
+    Only log files are removed. Other files in the topic's directories are kept and listed.
 
     \b
     Examples:
@@ -172,6 +194,7 @@ def topics_delete() -> None:
     """
 
 
+# ---- records ------------------------------------------------------------------------------------
 @streamlog.command(short_help="Append stdin or a file to a topic.", epilog=JSON_SHAPES)
 @click.argument("topic", shell_complete=complete_topics)
 @click.argument("file", type=click.File("rb"), default="-", metavar="[FILE]")
@@ -180,41 +203,48 @@ def topics_delete() -> None:
     "--partition",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Write all records there, whatever they ask for and whatever their keys say.",
+    help="Write all records to this partition, whatever their keys or partition fields.",
 )
 @click.option(
     "--ignore-partition",
     is_flag=True,
-    help="Go by the keys, whatever partition ndjson asks for: for a copy to a topic with fewer.",
+    help="Partition by key and ignore the partition field of ndjson, for example to copy to a"
+    " topic with fewer partitions.",
 )
 @click.option(
     "--atomic",
     is_flag=True,
-    help="All records or none, once the input ends: nothing is written where a line is bad.",
+    help="Append all records or none, at the end of the input. A bad line appends nothing.",
 )
 @click.option(
     "-K",
     "--key-separator",
     metavar="S",
-    help=r"Lines are KEY S VALUE (\t for a tab); without it lines are values.",
+    help=r"Separator between key and value in a line (\t: a tab). Default: lines are values.",
 )
-@click.option("-k", "--key", metavar="KEY", help="The key of all records; for lines without one.")
+@click.option(
+    "-k", "--key", metavar="KEY", help="Key of all records (lines without --key-separator)."
+)
 @click.option(
     "-H",
     "--header",
     "headers",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A header of all records; may be repeated. For lines.",
+    help="Header of all records; repeatable (lines only).",
 )
 @click.option(
-    "-Z", "--null", "has_nulls", is_flag=True, help="Empty keys and values are null. For lines."
+    "-Z",
+    "--null",
+    "has_nulls",
+    is_flag=True,
+    help="Write empty keys and values as null (lines only).",
 )
 @click.option(
     "--timestamp",
     metavar="WHEN",
-    help="The timestamp of all records: ms since 1970, 2026-11-01T10:00 (UTC unless it says"
-    " otherwise), or -1h; the present unless told. For lines.",
+    help="Timestamp of all records: ms since 1970, 2026-11-01T10:00 (UTC unless it has an offset)"
+    " or -1h. Default: now (lines only).",
 )
 @click.option(
     "--format",
@@ -222,14 +252,14 @@ def topics_delete() -> None:
     type=click.Choice(("lines", "ndjson")),
     default="lines",
     show_default=True,
-    help="What the input is; ndjson as `cat --format ndjson` has it.",
+    help="Input format; ndjson as printed by `cat --format ndjson`.",
 )
 @click.option(
     "--encoding",
     type=click.Choice(("utf8", "base64", "hex")),
     default="utf8",
     show_default=True,
-    help="How keys and values are written in the input.",
+    help="Encoding of keys and values in the input.",
 )
 @click.option(
     "-z",
@@ -238,22 +268,22 @@ def topics_delete() -> None:
     default="none",
     show_default=True,
     type=click.Choice(("none", "gzip", "snappy", "lz4", "zstd")),
-    help="The codec.",
+    help="Compression codec.",
 )
 @click.option(
     "--acks",
     type=click.Choice(("0", "1", "all", "-1")),
     default="all",
     show_default=True,
-    help="Kafka's word; here all is durable before it is reported.",
+    help="Accepted for compatibility with Kafka; records are always durable before the report.",
 )
 @verb("produce:produce", is_formatted=False)
 def produce() -> None:
-    """Append stdin, or a file, to a topic; prints a row a partition once it is synced.
+    """Append stdin or a file to a topic. Prints one row per partition after the sync.
 
-    A record's partition is the one it asks for, or follows from its key as in Kafka's Java
-    client. Where a line is bad, or a partition is not there, the records before it are appended
-    and reported, and the exit code is 2; with --atomic nothing is appended then.
+    A record goes to the partition it names; otherwise its key decides, as in Kafka's Java client.
+    If a line is bad or a partition does not exist, the records before it are appended and
+    reported, and the exit code is 2. With --atomic nothing is appended in that case.
 
     \b
     Examples:
@@ -268,61 +298,47 @@ def produce() -> None:
 
 @streamlog.command(short_help="Print records.", epilog=JSON_SHAPES)
 @click.argument("source", metavar="TOPIC|DIR", shell_complete=complete_topics)
-@click.option(
-    "-p",
-    "--partition",
-    "partitions",
-    type=click.IntRange(min=0),
-    multiple=True,
-    metavar="N",
-    help="Only this partition; may be repeated.",
-)
+@partitions_option
 @click.option(
     "-o",
     "--offset",
     "offsets",
     multiple=True,
     metavar="WHERE",
-    help="Where to start: beginning, end, N, -N (the last N of each partition), or a time: s@MS,"
-    " 2026-11-01T10:00 (UTC unless it says otherwise), -90s, -30m, -1h, -7d. Where to stop: e@ and"
-    " a time. Both: A..B, up to B without it.",
+    help="Start: beginning, end, N, -N (the last N records of each partition) or a time: s@MS,"
+    " 2026-11-01T10:00 (UTC unless it has an offset), -90s, -30m, -1h, -7d. End: e@TIME. Both:"
+    " A..B, exclusive of B.",
 )
 @click.option(
-    "-c", "--count", type=click.IntRange(min=0), metavar="N", help="At most N records in all."
+    "-c", "--count", type=click.IntRange(min=0), metavar="N", help="Print at most N records."
 )
 @click.option(
     "-f",
     "--follow",
     is_flag=True,
-    help="Go on with what is appended, in partitions added later, too, until Ctrl-C.",
+    help="Keep printing appended records, including those of new partitions, until Ctrl-C.",
 )
 @click.option(
     "--isolation-level",
     default="read_committed",
     show_default=True,
     type=click.Choice(("read_committed", "read_uncommitted")),
-    help="Whether to leave out what is aborted or not yet committed.",
+    help="Whether to skip aborted records and stop before open transactions.",
 )
 @click.option(
     "--output-format",
     metavar="FORMAT",
-    help=r"As kcat's -f: %t %p %o %T %k %K %s %S %R %h and \n \t \xHH.",
+    help=r"Format string as for kcat -f: %t %p %o %T %k %K %s %S %R %h and \n \t \xHH.",
 )
-@click.option(
-    "--encoding",
-    type=click.Choice(("utf8", "base64", "hex")),
-    default="utf8",
-    show_default=True,
-    help="How keys, values and header values become text.",
-)
-@decompressing
+@encoding_option
+@decompression_option
 @verb("cat:cat")
 def cat() -> None:
-    """Print records, partition by partition, from the beginning to the present end.
+    """Print records, partition by partition, from the beginning to the current end.
 
-    The argument is a topic of the log root, or any path with a slash: a log root, a partition's
-    directory, one .log file, whoever wrote it. Nothing there is changed. The first records before
-    damage are printed, then the damage is told and the exit code is 1.
+    The argument is a topic of the log root, or a path (anything with a slash): a log root, a
+    partition directory or one .log file, written by streamlog or by Kafka. Nothing there is
+    changed. Damage is reported after the records before it, with exit code 1.
 
     \b
     Examples:
@@ -335,7 +351,8 @@ def cat() -> None:
     """
 
 
-@streamlog.command(short_help="Print one offset of each partition.", epilog=JSON_SHAPES)
+# ---- offsets ------------------------------------------------------------------------------------
+@streamlog.command(short_help="Print one offset per partition.", epilog=JSON_SHAPES)
 @click.argument("source", metavar="[TOPIC|DIR]", required=False, shell_complete=complete_topics)
 @click.option(
     "--time",
@@ -343,23 +360,15 @@ def cat() -> None:
     metavar="WHEN",
     default="latest",
     show_default=True,
-    help="earliest, latest (the high watermark), max-timestamp, or a time: the first record of"
-    " that time or later. ms since 1970, 2026-11-01T10:00 (UTC unless it says otherwise), -1h.",
+    help="earliest, latest (the high watermark), max-timestamp, or a time for the first record at"
+    " or after it: ms since 1970, 2026-11-01T10:00 (UTC unless it has an offset) or -1h.",
 )
-@click.option(
-    "-p",
-    "--partition",
-    "partitions",
-    type=click.IntRange(min=0),
-    multiple=True,
-    metavar="N",
-    help="Only this partition; may be repeated.",
-)
+@partitions_option
 @verb("offsets:offsets")
 def offsets() -> None:
-    """Print one offset of each partition, as kafka-get-offsets does.
+    """Print one offset per partition, like kafka-get-offsets.
 
-    Without an argument: of every topic of the log root.
+    Without an argument, covers every topic of the log root.
 
     \b
     Examples:
@@ -370,9 +379,7 @@ def offsets() -> None:
 
 
 @streamlog.command(
-    "delete-records",
-    short_help="Delete the records below an offset.",
-    epilog=JSON_SHAPES,
+    "delete-records", short_help="Delete records below an offset.", epilog=JSON_SHAPES
 )
 @click.argument("wanted", nargs=-1, metavar="[TOPIC:PARTITION:OFFSET]…")
 @click.option(
@@ -380,14 +387,16 @@ def offsets() -> None:
     "file",
     type=click.File("rb"),
     metavar="FILE",
-    help="What Kafka's kafka-delete-records takes: a list of topic, partition, offset.",
+    help="JSON file as for kafka-delete-records: a list of topic, partition and offset.",
 )
-@click.option("--force", is_flag=True, help="Also what a recorded reader has not finished.")
+@click.option(
+    "--force", is_flag=True, help="Also delete records that a recorded reader has not finished."
+)
 @verb("offsets:delete_records")
 def delete_records() -> None:
-    """Delete the records below an offset, -1: all there are; print where the logs begin now.
+    """Delete the records below an offset (-1: all records). Prints the new log start offsets.
 
-    The bytes go with the next maintenance, a whole segment at a time.
+    The next maintenance run frees the disk space, in whole segments.
 
     \b
     Examples:
@@ -396,34 +405,34 @@ def delete_records() -> None:
     """
 
 
-@streamlog.command(short_help="Print what files hold.", epilog=JSON_SHAPES)
+# ---- files --------------------------------------------------------------------------------------
+@streamlog.command(short_help="Print the contents of log files.", epilog=JSON_SHAPES)
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
-@click.option("--print-data-log", is_flag=True, help="Print the records, too.")
-@click.option(
-    "--encoding",
-    type=click.Choice(("utf8", "base64", "hex")),
-    default="utf8",
-    show_default=True,
-    help="How keys, values and header values become text.",
-)
+@click.option("--print-data-log", is_flag=True, help="Print the records as well.")
+@encoding_option
 @click.option("--deep-iteration", is_flag=True, help="Decode the records, not only the batches.")
-@click.option("--verify-index-only", is_flag=True, help="Print no index entries, only check them.")
-@click.option("--index-sanity-check", is_flag=True, help="Only whether an index can be right.")
+@click.option("--verify-index-only", is_flag=True, help="Check indexes without printing entries.")
+@click.option("--index-sanity-check", is_flag=True, help="Only check that an index is plausible.")
 @click.option(
-    "--max-bytes", type=click.IntRange(min=0), metavar="N", help="Read so much of a log file."
+    "--max-bytes",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Read at most N bytes of a log file.",
 )
-@click.option("--offsets-decoder", is_flag=True, help="The log is of __consumer_offsets.")
-@click.option("--transaction-log-decoder", is_flag=True, help="It is of __transaction_state.")
-@decompressing
+@click.option("--offsets-decoder", is_flag=True, help="Decode records of __consumer_offsets.")
+@click.option(
+    "--transaction-log-decoder", is_flag=True, help="Decode records of __transaction_state."
+)
+@decompression_option
 @verb("dump:dump")
 def dump() -> None:
-    """Print what files hold: batches, index entries, producers, epochs, checkpoints.
+    """Print the contents of files: batches, index entries, producers, epochs, checkpoints.
 
-    Any file of a partition's directory or a log root, whoever wrote it: .log .index .timeindex
-    .txnindex .snapshot, leader-epoch-checkpoint, the *-offset-checkpoint files,
-    partition.metadata, meta.properties. A table looks like the output of kafka-dump-log; ndjson
-    loses nothing. Indexes are held against their log. What is wrong is told on stderr, behind
-    what could be read, and the exit code is 1.
+    Accepts any file of a partition directory or a log root, written by streamlog or by Kafka:
+    .log .index .timeindex .txnindex .snapshot, leader-epoch-checkpoint, the *-offset-checkpoint
+    files, partition.metadata and meta.properties. The table format looks like the output of
+    kafka-dump-log; ndjson is lossless. Indexes are compared with their log. Errors go to stderr
+    after the readable data, with exit code 1.
 
     \b
     Examples:
@@ -433,20 +442,21 @@ def dump() -> None:
     """
 
 
-@streamlog.command(short_help="Look for damage.", epilog=JSON_SHAPES)
+@streamlog.command(short_help="Check logs for damage.", epilog=JSON_SHAPES)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
-@click.option("--deep", is_flag=True, help="Decode every record, too.")
-@decompressing
+@click.option("--deep", is_flag=True, help="Decode every record as well.")
+@decompression_option
 @verb("verify:verify")
 def verify() -> None:
-    """Look for damage in a log root, in partitions' directories, in single files.
+    """Check log roots, partition directories or single files for damage. Changes nothing.
 
-    Every batch is read and its checksum compared; indexes, producer snapshots, epochs and
-    checkpoints are held against the log; of a log root made by streamlog also settings, pending
-    commits, ledgers and readers. Nothing is changed, whoever wrote it. Beside writers what seems
-    wrong is looked at again, and reported only if it stays.
-    Prints what it finds and exits with 1 where that is anything; 0 means sound. Things that are
-    no damage (files waiting to be removed, what is only in progress) go to stderr.
+    Reads every batch and compares its checksum; compares indexes, producer snapshots, epochs and
+    checkpoints with the log. In a root created by streamlog, also checks settings, pending
+    commits, ledgers and readers. If writers are active, a suspected error is checked again and
+    reported only if it persists.
+
+    Prints the findings and exits with 1 if there are any; 0 means that the log is sound. Notes
+    that are not damage (files waiting for removal, work in progress) go to stderr.
 
     \b
     Examples:
@@ -456,25 +466,26 @@ def verify() -> None:
     """
 
 
-@streamlog.command(short_help="Cut torn tails, make indexes anew.", epilog=JSON_SHAPES)
+@streamlog.command(short_help="Truncate torn tails, rebuild indexes.", epilog=JSON_SHAPES)
 @click.argument("directory", metavar="PATH", type=click.Path())
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the steps and change nothing.")
 @click.option(
     "--skip-damage",
     is_flag=True,
-    help="Go on without damaged records; the files as they were stay as *.corrupt-N.",
+    help="Drop damaged records; the original files are kept as *.corrupt-N.",
 )
 @verb("verify:repair")
 def repair() -> None:
-    """Do what opening for writing does: cut a torn tail, make indexes anew; and say each step.
+    """Truncate torn tails and rebuild indexes, as opening for writing does. Prints each step.
 
-    PATH is a log root or a partition's directory; nobody may have it open for writing. Of a root
-    what lies below .streamlog is looked at first: settings, commits, readers. What is
-    cut is kept beside the log as *.torn-N. Damage to records that were synced, or that sound
-    ones follow, is refused: nothing of that partition is changed, and the exit code is 1. With
-    --skip-damage the partition goes on without it, and sound records behind it can be read again;
-    files of .streamlog that cannot be read are moved to .streamlog/damaged, and each step says what
-    is lost with them.
+    PATH is a log root or a partition directory that no process has open for writing. In a root,
+    the files below .streamlog (settings, commits, readers) come first. Truncated bytes are kept
+    next to the log as *.torn-N.
+
+    Damage to synced records, or to records followed by sound ones, is refused: that partition
+    stays unchanged, and the exit code is 1. With --skip-damage the partition continues without
+    the damaged records, and the sound records after them become readable. Unreadable files of
+    .streamlog move to .streamlog/damaged, and each step reports the resulting loss.
 
     \b
     Examples:
@@ -484,15 +495,16 @@ def repair() -> None:
     """
 
 
-@streamlog.command(short_help="Delete and compact what is due.", epilog=JSON_SHAPES)
-@click.option("--once", is_flag=True, help="Do what there is to do, and end; so it is unless told.")
-@click.option("--every", metavar="DURATION", help="Go on until Ctrl-C, each 30s, 5m, 1h …")
-@click.option("--dry-run", is_flag=True, help="Only say what would go; nothing is changed.")
+# ---- the log root -------------------------------------------------------------------------------
+@streamlog.command(short_help="Run retention and compaction.", epilog=JSON_SHAPES)
+@click.option("--once", is_flag=True, help="Run once and exit (default).")
+@click.option("--every", metavar="DURATION", help="Run every 30s, 5m, 1h … until Ctrl-C.")
+@click.option("--dry-run", is_flag=True, help="Print what is due and change nothing.")
 @verb("maintain:maintain")
 def maintain() -> None:
-    """Delete and compact what the topics' settings let go, and say what and why.
+    """Run retention and compaction according to the topic settings. Prints each action.
 
-    Recorded readers keep what they have not finished: see streamlog readers.
+    Records that a recorded reader has not finished are kept; see `streamlog readers`.
 
     \b
     Examples:
@@ -501,10 +513,10 @@ def maintain() -> None:
     """
 
 
-@streamlog.group(short_help="Record who reads this root.")
+@streamlog.group(short_help="Manage recorded readers.")
 @verb()
 def readers() -> None:
-    """Record who reads this root: maintenance keeps what a recorded reader has not finished.
+    """Manage recorded readers. Maintenance keeps records that they have not finished.
 
     A query with the option kafka.group.id records itself.
     """
@@ -513,7 +525,7 @@ def readers() -> None:
 @readers.command("list", short_help="List the recorded readers.", epilog=JSON_SHAPES)
 @verb("readers:list_")
 def readers_list() -> None:
-    """List the recorded readers, where each is, and how many bytes are kept for it.
+    """List the recorded readers with their positions and the bytes kept for them.
 
     \b
     Example:
@@ -524,11 +536,16 @@ def readers_list() -> None:
 @readers.command("add", short_help="Record a query by its checkpoint.", epilog=JSON_SHAPES)
 @click.argument("name")
 @click.option(
-    "--checkpoint", required=True, metavar="DIR", help="The query's checkpointLocation, local."
+    "--checkpoint",
+    required=True,
+    metavar="DIR",
+    help="checkpointLocation of the query, on a local path.",
 )
 @verb("readers:add")
 def readers_add() -> None:
-    """Record a query that knows nothing of it, by its checkpoint; one of Kafka's source will do.
+    """Record a query by its checkpoint. The query needs no change.
+
+    Queries that read with Spark's Kafka source can be recorded as well.
 
     \b
     Example:
@@ -536,13 +553,11 @@ def readers_add() -> None:
     """
 
 
-@readers.command(
-    "forget",
-)
+@readers.command("forget", short_help="Remove a recorded reader.")
 @click.argument("name")
 @verb("readers:forget")
 def readers_forget() -> None:
-    """Strike a reader off: nothing is kept for it any more.
+    """Remove a recorded reader. Maintenance no longer keeps records for it.
 
     \b
     Example:
@@ -550,24 +565,24 @@ def readers_forget() -> None:
     """
 
 
-@streamlog.command(short_help="Print how far queries are behind.", epilog=JSON_SHAPES)
+@streamlog.command(short_help="Print the lag of queries.", epilog=JSON_SHAPES)
 @click.option(
     "--checkpoint",
     "checkpoints",
     multiple=True,
     metavar="DIR",
-    help="A query's checkpointLocation; may be repeated. Without one: every recorded reader.",
+    help="checkpointLocation of a query; repeatable. Default: all recorded readers.",
 )
 @click.option(
-    "--over", type=click.IntRange(min=0), metavar="N", help="Exit with 1 where a lag is above N."
+    "--over", type=click.IntRange(min=0), metavar="N", help="Exit with 1 if any lag exceeds N."
 )
 @verb("readers:lag")
 def lag() -> None:
-    """Print how many offsets queries are behind, as kafka-consumer-groups does.
+    """Print the lag of queries in offsets, like kafka-consumer-groups.
 
-    What a query has finished counts; also one of Spark's own Kafka source, for the topics that
-    are here. A partition that was added since, and a topic that was deleted and created again,
-    has no current offset: it lags by all that it holds.
+    Counts from the last finished batch. Also works for queries of Spark's Kafka source, for the
+    topics of this root. A partition added since then, or a topic deleted and recreated, has no
+    current offset; its lag is everything it contains.
 
     \b
     Example:
@@ -576,17 +591,17 @@ def lag() -> None:
 
 
 @streamlog.command(epilog=f"{JSON_SHAPES} Rules: streamlog/handover/HANDOVER.md.")
-@click.option("--to-kafka", is_flag=True, help="Make the root the log.dir of a KRaft broker.")
-@click.option("--from-kafka", is_flag=True, help="Take it back; the broker must be stopped.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--to-kafka", is_flag=True, help="Turn the root into the log.dir of a KRaft broker.")
+@click.option("--from-kafka", is_flag=True, help="Take the root back from a stopped broker.")
+@click.option("--dry-run", is_flag=True, help="Print the steps and change nothing.")
 @verb("handover:handover")
 def handover() -> None:
-    """Give the log root to a Kafka broker, or take it back.
+    """Hand the log root over to a Kafka broker, or take it back.
 
-    The broker gets every topic with its id, settings, records and leader epochs, and is the one
-    broker of its cluster; nobody else may write there until the root comes back. Nothing is
-    changed where something speaks against it. A handover that was cut short is finished by the
-    same command.
+    The broker receives every topic with its id, settings, records and leader epochs. It must be
+    the only broker of its cluster, and nothing else may write to the root until it is taken back.
+    If a precondition fails, nothing is changed. Run the same command again to finish an
+    interrupted handover.
 
     \b
     Examples:
@@ -596,15 +611,13 @@ def handover() -> None:
     """
 
 
-@streamlog.command()
-@click.option(
-    "--warm-up", is_flag=True, help="Compile all kernels first, ahead of their first use."
-)
+@streamlog.command(short_help="Check the installation and the log root.")
+@click.option("--warm-up", is_flag=True, help="Compile all kernels before their first use.")
 @verb("doctor:doctor")
 def doctor() -> None:
-    """Check Python, packages, Spark's Python, Java and the log root; print a cure for each fault.
+    """Check Python, packages, Spark's Python, Java and the log root. Prints a fix for each fault.
 
-    The exit code is 1 where something will not work.
+    Exits with 1 if something will not work.
 
     \b
     Examples:

@@ -62,11 +62,7 @@ def doctor(settings: Settings, warm_up: bool) -> None:  # noqa: FBT001 - click's
 
 
 OK: Final = "ok"
-
-
 WARN: Final = "warning"
-
-
 FAIL: Final = "failure"
 
 
@@ -81,32 +77,16 @@ class CheckupFinding(NamedTuple):
 
 _VERSIONS_OF: Final = ("pyspark", "pyarrow", "numpy", "numba")
 LEAST_PYTHON: Final = (3, 10)
-
-
 LEAST_PYSPARK: Final = (4, 2)
-
-
 LEAST_JAVA: Final = 17
-
-
 PROBE_TIMEOUT_S: Final = 120
-
-
 FREE_MIN: Final = 1 << 30
-
-
 _CORE: Final = (
     *("numpy", "numba", "pyarrow", "crc32c", "lz4", "python-snappy", "zstandard"),
     *("click", "rich"),
 )
-
-
 _REMOTE: Final = {"nfs", "nfs4", "cifs", "smb2", "smb3", "9p", "v9fs", "fuseblk", "ceph", "lustre"}
-
-
 _VOLATILE: Final = {"tmpfs", "ramfs"}
-
-
 _UNFINISHED: Final = (".cleaned", ".swap", ".deleted", ".tmp")
 
 
@@ -445,26 +425,12 @@ def _check_leftovers(
 
 
 NAMED_MAX: Final = 5  # so many paths a finding names
-
-
 SYNCS: Final = 5
-
-
 IMPOSSIBLE_SYNC_MS: Final = 0.02  # not even a device with a capacitor answers that fast
-
-
 PROBE_SIZE: Final = 4096
-
-
 MOUNTS: Final = Path("/proc/self/mountinfo")
-
-
 _CARELESS: Final = {"nobarrier", "barrier=0", "data=writeback"}
-
-
 _PRELOADED: Final = ("eatmydata",)
-
-
 _PARTITION_LIKE: Final = re.compile(r".+-\W?\d+", re.DOTALL)  # to an eye, so digits of any script
 
 

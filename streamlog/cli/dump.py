@@ -92,8 +92,6 @@ def dump(
 
 
 _INDEXES: Final = (Content.OFFSET_INDEX, Content.TIME_INDEX, Content.TXN_INDEX)
-
-
 Batch = RecordBatch | LegacyRecordBatch
 
 
@@ -505,8 +503,6 @@ def _open_index(file: _File, known: KnownFile) -> None:
 
 
 _CONTROL_KEY: Final = struct.Struct(">hh")
-
-
 _NOT_SHOWN: Final = -1  # a number for "none" that Kafka prints as OptionalLong.empty
 
 

@@ -1,4 +1,4 @@
-"""`streamlog handover`: a log root becomes a broker's log.dir, and comes back."""
+"""`streamlog handover`: hands a log root over to a broker and takes it back."""
 
 import os
 from random import Random
@@ -19,15 +19,15 @@ __all__ = ["handover"]
 
 
 def handover(settings: Settings, *, to_kafka: bool, from_kafka: bool, dry_run: bool) -> None:
-    """Apply or print the steps."""
+    """Apply the steps of a handover, or only print them."""
     if to_kafka == from_kafka:
-        raise click.UsageError("say which way: --to-kafka or --from-kafka")
+        raise click.UsageError("pass either --to-kafka or --from-kafka")
 
     fs, clock, root = LocalFileSystem(), SystemClock(), os.path.abspath(settings.root)
     way: ToKafka | FromKafka
     if to_kafka:
         way = ToKafka(fs, clock, Random(), root)
-        with Progress(settings, f"looking at {root}", size_of_logs(fs, root)) as progress:
+        with Progress(settings, f"checking {root}", size_of_logs(fs, root)) as progress:
             plan = way.plan(progress.advance)
     else:
         way = FromKafka(fs, clock, root)
@@ -38,11 +38,10 @@ def handover(settings: Settings, *, to_kafka: bool, from_kafka: bool, dry_run: b
         way.apply(plan)
     _print_steps(settings, plan, is_done=not dry_run)
     if to_kafka:
-        _tell_how_to_start(settings, plan)
+        _remark_broker_settings(settings, plan)
 
 
 def _print_steps(settings: Settings, plan: HandoverPlan, *, is_done: bool) -> None:
-
     columns = (
         Column("step", "STEP", Kind.NUMBER),
         Column("what", "WHAT"),
@@ -51,21 +50,19 @@ def _print_steps(settings: Settings, plan: HandoverPlan, *, is_done: bool) -> No
     rows = [_row(number, step, is_done=is_done) for number, step in enumerate(plan.steps, 1)]
     Output(settings).rows(rows, columns)
     if not rows:
-        remark(settings, f"nothing to do: {plan.root} is {_whose(plan)} as it is")
+        remark(settings, f"nothing to do: {plan.root} already belongs to {_owner(plan)}")
     elif is_done:
-        remark(settings, f"handed over {plan.direction.value}: {_what_went(plan)}")
+        remark(settings, f"handed over {plan.direction.value}: {_summary(plan)}")
 
 
-def _whose(plan: HandoverPlan) -> str:
+def _owner(plan: HandoverPlan) -> str:
+    return "a broker" if plan.direction is Direction.TO_KAFKA else "streamlog"
 
-    return "a broker's" if plan.direction is Direction.TO_KAFKA else "streamlog's"
 
-
-def _what_went(plan: HandoverPlan) -> str:
-
+def _summary(plan: HandoverPlan) -> str:
     adopts = any(step.kind is StepKind.ADOPT_TOPICS for step in plan.steps)
     if plan.direction is Direction.FROM_KAFKA and not adopts:
-        return "no broker was ever started on it, its topics are as they went"
+        return "no broker ran on it; its topics are unchanged"
     topics = len({each.topic for each in plan.partitions})
     return f"{topics} topics with {len(plan.partitions)} partitions"
 
@@ -74,11 +71,10 @@ def _row(number: int, step: HandoverStep, *, is_done: bool) -> dict[str, Any]:
     return {"step": number, "what": step.kind.value, "path": step.path, "done": is_done}
 
 
-def _tell_how_to_start(settings: Settings, plan: HandoverPlan) -> None:
-
+def _remark_broker_settings(settings: Settings, plan: HandoverPlan) -> None:
     node = plan.meta.node_id
-    remark(settings, "the broker's server.properties must say, beside its listeners:")
+    remark(settings, "the broker's server.properties must contain, besides its listeners:")
     remark(settings, "  process.roles=broker,controller")
     remark(settings, f"  node.id={node}")
-    remark(settings, f"  controller.quorum.voters={node}@HOST:PORT of its controller's listener")
+    remark(settings, f"  controller.quorum.voters={node}@HOST:PORT of the controller listener")
     remark(settings, f"  log.dirs={plan.root}")

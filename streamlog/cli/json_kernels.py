@@ -1,8 +1,8 @@
-"""Compiled loops that write records as JSON, one after another, into one array of bytes.
+"""Compiled loops that write records as JSON into one array of bytes.
 
-Every writer takes the output and a position in it, and returns the position behind what it wrote;
-the caller has made room for the worst case, six bytes for each byte of text. Columns are triples
-(offsets, data, validity) in Arrow's layout, validity empty where nothing is null. The twin in
+Every writer takes the output and a position in it and returns the position after the written
+bytes. The caller allocates for the worst case, six bytes per byte of text. Columns are triples
+(offsets, data, validity) in Arrow's layout; validity is empty if nothing is null. The twin in
 plain Python is `tests.twins.json_records`.
 """
 
@@ -16,7 +16,6 @@ from streamlog.binary.jit import kernel
 UTF8: Final = 0
 BASE64: Final = 1
 HEX: Final = 2
-
 Bytes = NDArray[np.uint8]
 Column = tuple[NDArray[np.int32], Bytes, Bytes]
 
@@ -72,7 +71,7 @@ def write_int(out: Bytes, at: int, value: int) -> int:
 
 @kernel
 def utf8_size(source: Bytes, at: int, end: int) -> int:
-    """Return the size of the UTF-8 character at `at` (1 to 4), 0 where there is none."""
+    """Return the size of the UTF-8 character at `at` (1 to 4), or 0 if it is invalid."""
     first = source[at]
     if first < 0x80:
         return 1
@@ -101,7 +100,7 @@ def utf8_size(source: Bytes, at: int, end: int) -> int:
 
 @kernel
 def is_utf8(source: Bytes, start: int, end: int) -> int:
-    """Return 1 where the bytes from `start` to `end` are UTF-8, else 0."""
+    """Return 1 if the bytes from `start` to `end` are valid UTF-8, else 0."""
     at = start
     while at < end:
         size = utf8_size(source, at, end)
@@ -113,7 +112,7 @@ def is_utf8(source: Bytes, start: int, end: int) -> int:
 
 @kernel
 def write_escape(out: Bytes, at: int, code: int) -> int:
-    """Write the character `code`, below 65536, as an escape, the short one where JSON has one."""
+    """Write the character `code` (below 65536) as an escape, in its short form if it has one."""
     out[at] = 92
     short = 0
     if code == 34 or code == 92:
@@ -204,7 +203,7 @@ def write_field(
 ) -> int:
     """Write a name and the value of a row: null, or a string in `encoding`.
 
-    With UTF8 a value that is none gets `name_base64` and base64 instead.
+    With UTF8, an invalid value is written as `name_base64` in base64.
     """
     offsets, data, validity = column
     if validity.size > 0 and (validity[row >> 3] >> (row & 7)) & 1 == 0:
@@ -250,15 +249,15 @@ def format_records(
     """Write records as JSON objects.
 
     Args:
-        out: uint8[m], with room for the worst case.
-        frame: What stands before a record's offset, and behind its closing brace.
+        out: uint8[m], large enough for the worst case.
+        frame: Bytes before a record's offset, and bytes after its closing brace.
         fixed: Offset, timestamp and timestamp type of n records.
         fields: Keys and values.
         headers: int32[n + 1] runs of headers, their keys, their values.
         encoding: UTF8, BASE64 or HEX.
 
     Returns:
-        How many bytes were written.
+        The number of bytes written.
     """
     offset, timestamp, timestamp_type = fixed
     at = 0

@@ -1,12 +1,12 @@
-"""`streamlog maintain`: retention and compaction, now or every so often."""
+"""`streamlog maintain`: runs retention and compaction once or periodically."""
 
 from typing import Final
 
 import click
 
-from streamlog.cli.output import Column, Findings, Kind, Output, remark
+from streamlog.cli.output import PARTITION_COLUMNS, Column, Findings, Kind, Output, remark
 from streamlog.cli.readers import held_lines
-from streamlog.cli.sources import looked_at
+from streamlog.cli.sources import contents_of
 from streamlog.cli.verb import Settings
 from streamlog.clock import SystemClock
 from streamlog.fs.local import LocalFileSystem
@@ -17,33 +17,29 @@ __all__ = ["maintain"]
 
 
 def maintain(settings: Settings, *, once: bool, every: str | None, dry_run: bool) -> None:
-    """Delete and compact what is due."""
+    """Run maintenance and print its actions."""
     if every is not None and (once or dry_run):
-        raise click.UsageError("--every goes with neither --once nor --dry-run")
+        raise click.UsageError("--every excludes --once and --dry-run")
 
     with Maintenance(settings.root) as maintenance:
         if every is None:
-            _tell(settings, maintenance.plan() if dry_run else maintenance.run())
+            _print_report(settings, maintenance.plan() if dry_run else maintenance.run())
             return
         interval_ms = parse_duration_ms({"--every": every}, "--every", default=every)
         if not _SHORTEST_MS <= interval_ms <= _LONGEST_MS:
-            raise click.BadParameter(f"{every!r} is not 1s to 365d", param_hint="--every")
+            raise click.BadParameter(f"expected 1s to 365d, got {every!r}", param_hint="--every")
         while True:
-            _tell(settings, maintenance.run())
+            _print_report(settings, maintenance.run())
             SystemClock().sleep_ms(interval_ms)
 
 
-_SHORTEST_MS: Final = 1_000  # a number without a unit is of milliseconds, and rarely meant so
-
-
+_SHORTEST_MS: Final = 1_000  # `--every 30` means ms: probably a forgotten unit
 _LONGEST_MS: Final = 365 * 86_400_000
 
 
-def _tell(settings: Settings, report: MaintenanceReport) -> None:
-
+def _print_report(settings: Settings, report: MaintenanceReport) -> None:
     columns = (
-        Column("topic", "TOPIC"),
-        Column("partition", "PARTITION", Kind.NUMBER),
+        *PARTITION_COLUMNS,
         Column("action", "ACTION"),
         Column("reason", "REASON"),
         Column("segments", "SEGMENTS", Kind.NUMBER),
@@ -54,9 +50,9 @@ def _tell(settings: Settings, report: MaintenanceReport) -> None:
     for line in held_lines(report.held):
         remark(settings, line)
     if report.is_elsewhere:
-        remark(settings, "nothing was done: another process is maintaining this root")
+        remark(settings, "nothing was done: another process is running maintenance on this root")
     elif not report.deeds and not report.errors:
-        seen = looked_at(LocalFileSystem(), settings.root)
-        remark(settings, f"nothing is due; looked at {seen}")
+        seen = contents_of(LocalFileSystem(), settings.root)
+        remark(settings, f"nothing is due; checked {seen}")
     if report.errors:
         raise Findings(report.errors)

@@ -1,4 +1,4 @@
-"""`streamlog offsets` and `streamlog delete-records`: where partitions begin and end."""
+"""`streamlog offsets` prints offsets of partitions, `streamlog delete-records` deletes."""
 
 import json
 import re
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from streamlog.cli.output import Column, Findings, Kind, Output
+from streamlog.cli.output import PARTITION_COLUMNS, Column, Findings, Kind, Output
 from streamlog.cli.sources import Source, find_sources, parse_moment
 from streamlog.cli.verb import Settings
 from streamlog.clock import SystemClock
@@ -21,14 +21,14 @@ __all__ = ["delete_records", "offsets"]
 def offsets(
     settings: Settings, *, source: str | None, moment: str, partitions: tuple[int, ...]
 ) -> None:
-    """Print one offset of each partition."""
+    """Print one offset per partition."""
     moment = _TIMES.get(moment, moment)
     if moment not in _TIMES.values():
         time = parse_moment(moment, SystemClock().now_ms())
         if time is None:
             raise click.BadParameter(
-                f"{moment!r} is none of earliest, latest, max-timestamp, milliseconds, a date, or"
-                " a time before now as -1h",
+                "expected earliest, latest, max-timestamp, milliseconds, a date or a time before"
+                f" now (-1h), got {moment!r}",
                 param_hint="--time",
             )
         moment = str(time)
@@ -42,8 +42,7 @@ def offsets(
             except StreamLogError as error:
                 errors.append(error)
     columns = (
-        Column("topic", "TOPIC"),
-        Column("partition", "PARTITION", Kind.NUMBER),
+        *PARTITION_COLUMNS,
         Column("offset", "OFFSET", Kind.NUMBER),
         Column("timestamp", "TIMESTAMP", Kind.NUMBER),
     )
@@ -56,7 +55,6 @@ _TIMES: Final = {"-2": "earliest", "-1": "latest", "-3": "max-timestamp"}  # Get
 
 
 def _row(source: Source, moment: str) -> dict[str, Any]:
-
     offset: int | None
     timestamp: int | None = None
     if moment == "earliest":
@@ -79,12 +77,12 @@ def _row(source: Source, moment: str) -> dict[str, Any]:
 def delete_records(
     settings: Settings, *, wanted: tuple[str, ...], file: click.File | None, force: bool
 ) -> None:
-    """Raise the log start of partitions."""
+    """Raise the log start of partitions and print the new low watermarks."""
     offsets = [_argument(text) for text in wanted]
     if file is not None:
-        offsets += _read(file.read())  # type: ignore[attr-defined]  # click opens it
+        offsets += _read(file.read())  # type: ignore[attr-defined]  # click passes an open file
     if not offsets:
-        raise click.UsageError("nothing to delete: give TOPIC:PARTITION:OFFSET or a file")
+        raise click.UsageError("nothing to delete: pass TOPIC:PARTITION:OFFSET or a file")
 
     rows, errors = [], []
     with LogManager.open(settings.root) as manager:
@@ -96,8 +94,7 @@ def delete_records(
                 continue
             rows.append({**partition._asdict(), "lowWatermark": low})
     columns = (
-        Column("topic", "TOPIC"),
-        Column("partition", "PARTITION", Kind.NUMBER),
+        *PARTITION_COLUMNS,
         Column("lowWatermark", "LOW WATERMARK", Kind.NUMBER),
     )
     Output(settings).rows(rows, columns)
@@ -108,36 +105,33 @@ def delete_records(
 _ARGUMENT: Final = re.compile(
     r"(?P<topic>[^:]+):(?P<partition>[0-9]{1,9}):(?P<offset>-1|[0-9]{1,19})", re.ASCII
 )
-
-
 _SHAPE: Final = '{"partitions": [{"topic": "orders", "partition": 0, "offset": 7}], "version": 1}'
 
 
 def _argument(text: str) -> tuple[TopicPartition, int]:
-
     match = _ARGUMENT.fullmatch(text)
     if match is None:
-        raise click.BadParameter(f"{text!r} is not TOPIC:PARTITION:OFFSET, as orders:0:1200")
+        raise click.BadParameter(f"expected TOPIC:PARTITION:OFFSET (orders:0:1200), got {text!r}")
     return TopicPartition(match["topic"], int(match["partition"])), int(match["offset"])
 
 
 def _read(data: bytes) -> list[tuple[TopicPartition, int]]:
-    """Return what a file asks for.
+    """Return the partitions and offsets of a JSON file.
 
     Source: org.apache.kafka.tools.DeleteRecordsCommand.
     """
     try:
         document = json.loads(data)
         if document.get("version", 1) != 1:
-            raise ValueError(f"the version is {document['version']!r}")
+            raise ValueError(f"unsupported version {document['version']!r}")
         texts = [f"{each['topic']}:{each['partition']}:{each['offset']}"
                  for each in document["partitions"]]  # fmt: skip
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        why = str(error) if isinstance(error, ValueError) else "it has another shape"
+        why = str(error) if isinstance(error, ValueError) else "unexpected structure"
         raise click.BadParameter(
             f"{why}; expected {_SHAPE}", param_hint="--offset-json-file"
         ) from None
     found = [_argument(text) for text in texts]
     if len({partition for partition, _ in found}) != len(found):
-        raise click.BadParameter("a partition stands in it twice", param_hint="--offset-json-file")
+        raise click.BadParameter("duplicate partition", param_hint="--offset-json-file")
     return found

@@ -1,4 +1,16 @@
-"""What the command prints: rows of data, remarks, progress and errors."""
+"""Output of the command: rows of data on stdout; remarks, progress and errors on stderr.
+
+Text from a log is untrusted. Tables escape characters that could control a terminal; JSON escapes
+those that could end a line.
+
+An error is two lines, `Error:` (what, where, got, expected) and `Try:` (what to do or type next),
+and an exit code:
+
+    0    success, including an empty result
+    1    a finding: damage, or something that cannot be done now
+    2    incorrect usage or bad input, including an unknown topic
+    130  interrupted by Ctrl-C
+"""
 
 import base64
 import json
@@ -25,10 +37,12 @@ from streamlog.records.record import Header, Record
 from streamlog.topic import TopicPartition
 
 __all__ = [
+    "ENCODERS",
     "ENCODINGS",
     "EXIT_FINDING",
     "EXIT_INTERRUPTED",
     "EXIT_USAGE",
+    "PARTITION_COLUMNS",
     "Column",
     "Failure",
     "Findings",
@@ -47,14 +61,12 @@ __all__ = [
 ]
 
 Row = Mapping[str, Any]
-
-
-# What JSON may hold as it is, but splits a line or steers a terminal.
+# Legal in JSON strings, but they split lines or control a terminal.
 ESCAPED: Final = {c: f"\\u{c:04x}" for c in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
 
 
 class Kind(Enum):
-    """How a column is set."""
+    """Alignment and number format of a column."""
 
     TEXT = "text"
     NUMBER = "number"
@@ -62,14 +74,14 @@ class Kind(Enum):
 
 
 class Column(NamedTuple):
-    """A column of a table: the row's key, and how to show it."""
+    """A column of a table: its key in the row, its title and its kind."""
 
     key: str
     title: str
     kind: Kind = Kind.TEXT
 
     def text(self, row: Row) -> str:
-        """Return the cell."""
+        """Return the cell of a row, `-` for null."""
         value = row.get(self.key)
         if value is None:
             return "-"
@@ -78,8 +90,14 @@ class Column(NamedTuple):
         return safe_text(str(value))
 
 
+PARTITION_COLUMNS: Final = (
+    Column("topic", "TOPIC"),
+    Column("partition", "PARTITION", Kind.NUMBER),
+)
+
+
 class Output:
-    """Where data goes, and in which format.
+    """Standard output in the format that the options and the terminal select.
 
     Args:
         settings: The shared options.
@@ -91,19 +109,19 @@ class Output:
         self.format = settings.format or ("table" if self.is_terminal else "ndjson")
 
     def write(self, data: bytes | memoryview) -> None:
-        """Write bytes as they are."""
+        """Write bytes unchanged."""
         self._stream.write(data)
 
     def flush(self) -> None:
-        """Hand over what is buffered."""
+        """Flush the buffer."""
         self._stream.flush()
 
     def rows(self, rows: Iterable[Row], columns: Sequence[Column]) -> None:
-        """Print rows whole, in the chosen format.
+        """Print rows in the selected format.
 
         Args:
-            rows: What to print; JSON has every key of them.
-            columns: What a table shows of it.
+            rows: The rows; JSON contains all their keys.
+            columns: The columns of a table.
         """
         if self.format == "ndjson":
             for row in rows:
@@ -115,7 +133,7 @@ class Output:
         self.flush()
 
     def table(self, rows: Sequence[Row], columns: Sequence[Column]) -> None:
-        """Print a table; one without rows prints nothing."""
+        """Print a table, or nothing if there are no rows."""
         if not rows:
             return
         cells = [[column.text(row) for column in columns] for row in rows]
@@ -139,7 +157,7 @@ def to_json(row: Row) -> bytes:
 
 
 def human_size(size: int) -> str:
-    """Return a size in bytes for a person, as `12.3 MiB`."""
+    """Return a size in bytes in readable form, such as `12.3 MiB`."""
     if size < 1024:
         return f"{size} B"
     value, units = size / 1024, ["KiB", "MiB", "GiB", "TiB"]
@@ -150,22 +168,20 @@ def human_size(size: int) -> str:
 
 
 def safe_text(text: str) -> str:
-    """Return `text` with everything that is not printable as an escape."""
+    """Return `text` with unprintable characters escaped."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def remark(settings: Settings, line: str) -> None:
-    """Tell something beside the data, on stderr, unless asked to be quiet."""
+    """Print a line to stderr, unless `--quiet` is given."""
     if not settings.quiet:
         click.echo(safe_text(line), err=True)
 
 
 # ---- records -------------------------------------------------------------------------------------
-
-
-_ENCODERS: Final[dict[str, Callable[[bytes], bytes]]] = {
+ENCODERS: Final[dict[str, Callable[[bytes], bytes]]] = {
     "utf8": bytes,
     "base64": base64.b64encode,
     "hex": lambda value: value.hex().encode("ascii"),
@@ -173,10 +189,10 @@ _ENCODERS: Final[dict[str, Callable[[bytes], bytes]]] = {
 
 
 def encoded_text(value: bytes, encoding: str) -> str:
-    r"""Return bytes as text for people; `utf8` shows what is none as `\x..`."""
+    r"""Return bytes as readable text; in `utf8`, invalid bytes become `\x..`."""
     if encoding == "utf8":
         return safe_text(value.decode("utf-8", "backslashreplace"))
-    return _ENCODERS[encoding](value).decode("ascii")
+    return ENCODERS[encoding](value).decode("ascii")
 
 
 ENCODINGS: Final = ("utf8", "base64", "hex")
@@ -185,7 +201,7 @@ ENCODINGS: Final = ("utf8", "base64", "hex")
 def record_object(
     record: Record, partition: TopicPartition | None, encoding: str
 ) -> dict[str, object]:
-    """Return one record as an object of the contract; topic and partition null where unknown."""
+    """Return a record as the JSON object documented in JSON.md; unknown partitions are null."""
     topic, number = (None, None) if partition is None else partition
     return {
         "topic": topic,
@@ -204,7 +220,7 @@ def _header_object(header: Header, encoding: str) -> dict[str, object]:
 
 
 def text_field(name: str, value: bytes | None, encoding: str) -> dict[str, str | None]:
-    """Return bytes as the field called `name`; in base64, and so called, where they must be."""
+    """Return bytes as the field `name`, or as `nameBase64` if they are not valid UTF-8."""
     if value is None:
         return {name: None}
     if encoding == "hex":
@@ -218,19 +234,19 @@ def text_field(name: str, value: bytes | None, encoding: str) -> dict[str, str |
 
 
 def counted(count: int, one: str) -> str:
-    """Return a number with its noun: `1 partition`, `3 partitions`."""
+    """Return a number and its noun: `1 partition`, `3 partitions`."""
     return f"{count} {one}" if count == 1 else f"{count} {one}s"
 
 
 # ---- progress ------------------------------------------------------------------------------------
 class Progress:
-    """How far some work is, counted in bytes; shows nothing unless stderr is a terminal.
+    """A progress bar in bytes, shown only if stderr is a terminal.
 
     Args:
-        settings: The shared options; `--quiet` shows nothing.
-        title: What is being done.
-        total: Bytes to do, None when nobody knows.
-        is_wanted: Whether a bar may be shown at all (not while data goes to the same terminal).
+        settings: The shared options; `--quiet` hides the bar.
+        title: Text before the bar.
+        total: Total bytes; None if unknown.
+        is_wanted: False to hide the bar, such as while data goes to the same terminal.
     """
 
     def __init__(
@@ -249,7 +265,7 @@ class Progress:
         return self
 
     def advance(self, size: int) -> None:
-        """Count `size` bytes more as done."""
+        """Add `size` bytes."""
         if self._bar is not None:
             self._bar.advance(self._task, size)
 
@@ -265,28 +281,24 @@ class Progress:
 
 # ---- errors --------------------------------------------------------------------------------------
 EXIT_FINDING: Final = 1
-
-
 EXIT_USAGE: Final = 2
-
-
 EXIT_INTERRUPTED: Final = 130
 
 
 _CURES: Final[tuple[tuple[type[StreamLogError], str], ...]] = (
     (UnknownTopicError, "streamlog topics list"),
-    (FileMissingError, "check the path; a new root is made by: streamlog topics create NAME"),
+    (FileMissingError, "check the path; to create a root: streamlog topics create NAME"),
     (InvalidRequestError, "{verb} --help"),
-    (CorruptDataError, "restore the file from a copy; the records before it can be read"),
-    (FencedError, "look at what stands now and decide again"),
-    (LockTimeoutError, "again, when the other writer is done"),
-    (DiskFullError, "make room, then do it again"),
+    (CorruptDataError, "restore the file from a copy; the records before the damage are readable"),
+    (FencedError, "read the current state and decide again"),
+    (LockTimeoutError, "retry when the other writer has finished"),
+    (DiskFullError, "free disk space and retry"),
     (StreamLogError, "streamlog doctor"),
 )
 
 
 class Failure(NamedTuple):
-    """One thing that went wrong, ready to be told."""
+    """The two lines and the exit code of an error."""
 
     error: str
     cure: str
@@ -297,15 +309,15 @@ class Failure(NamedTuple):
 
 
 def explain(error: StreamLogError, verb: str = "streamlog") -> Failure:
-    """Return what to tell about `error`, which `verb` met."""
+    """Return the report of an error that `verb` raised."""
     general = next(text for kind, text in _CURES if isinstance(error, kind))
     cure = error.hint or general.format(verb=verb)
     is_usage = isinstance(error, InvalidRequestError | FileMissingError)
     return Failure(error.sentence, cure, EXIT_USAGE if is_usage else EXIT_FINDING)
 
 
-class Findings(Exception):  # noqa: N818 - not an error of its own: it carries those met
-    """Errors that did not keep the rest from being done; raised when that is finished."""
+class Findings(Exception):  # noqa: N818 - a container of errors
+    """Errors met on the way, raised after all other work is done."""
 
     def __init__(self, errors: list[StreamLogError]) -> None:
         super().__init__(f"{len(errors)} findings")

@@ -1,4 +1,8 @@
-"""`streamlog produce`: the input becomes records, in batches, durable before it reports."""
+"""`streamlog produce`: parses lines or ndjson and appends the records.
+
+The input is read in chunks of a few MiB, or less when it pauses, so that a slow input is not held
+up. A bad line is rejected with its number; the lines before it are not lost.
+"""
 
 import base64
 import binascii
@@ -8,13 +12,13 @@ import json
 import random
 import select
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO, Any, Final, NamedTuple, Protocol
+from typing import IO, Any, Final, NamedTuple
 
 import click
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.cli.output import Column, Kind, Output, Progress, remark
+from streamlog.cli.output import PARTITION_COLUMNS, Column, Kind, Output, Progress, remark
 from streamlog.cli.sources import parse_moment
 from streamlog.cli.verb import Settings
 from streamlog.clock import SystemClock
@@ -44,53 +48,37 @@ def produce(
     acks: str,
     **parsing: Any,
 ) -> None:
-    """Append the records of the input."""
+    """Append the records of the input and print one row per partition."""
     parser = _parser(**parsing)
 
     if file.isatty():
-        remark(settings, f"reading {parsing['input_format']} from the terminal; Ctrl-D ends")
+        remark(settings, f"reading {parsing['input_format']} from the terminal; end with Ctrl-D")
     columns = (
-        Column("topic", "TOPIC"),
-        Column("partition", "PARTITION", Kind.NUMBER),
+        *PARTITION_COLUMNS,
         Column("baseOffset", "BASE OFFSET", Kind.NUMBER),
         Column("lastOffset", "LAST OFFSET", Kind.NUMBER),
         Column("count", "COUNT", Kind.NUMBER),
     )
     with LogManager.open(settings.root) as manager:
-        kind = AtomicProducer if atomic else TopicAppender
+        kind = AtomicAppender if atomic else TopicAppender
         codec = CompressionType.of(compression_type)
         appender = kind(manager, topic, partition=partition, compression=codec)
-        producer = LineProducer(appender, ignore_partition=ignore_partition)
         try:
-            produce_all(settings, producer, parser, file)
+            _append_all(settings, appender, parser, file, ignore_partition=ignore_partition)
         finally:
-            Output(settings).rows(producer.rows(), columns)
+            Output(settings).rows(_rows(appender), columns)
 
 
 # ---- the input -----------------------------------------------------------------------------------
-
-
 CHUNK_SIZE: Final = 4 << 20
-
-
 PAUSE_S: Final = 0.05
-
-
 LINE_SIZE_MAX: Final = 1 << 30
-
-
-_LONG: Final = 4096  # bytes of a line from which it is worth a copy of its own
-
-
+_LONG: Final = 4096  # average line length above which copying line by line is faster
 NEWLINE: Final = 10
-
-
 _FIELDS: Final = (
     *("topic", "partition", "offset", "timestamp", "timestampType"),
     *("key", "keyBase64", "value", "valueBase64", "headers"),
 )
-
-
 _HEADER_FIELDS: Final = ("key", "value", "valueBase64")
 
 
@@ -98,8 +86,8 @@ class InputChunk(NamedTuple):
     """Whole lines of the input.
 
     Attributes:
-        data: The lines, the last one perhaps without its newline.
-        first_line: Number of the first, from 1.
+        data: The lines; the last line of the input may lack its newline.
+        first_line: Number of the first line, from 1.
     """
 
     data: bytes
@@ -107,12 +95,12 @@ class InputChunk(NamedTuple):
 
 
 class Input(NamedTuple):
-    """Records to be written.
+    """Parsed records.
 
     Attributes:
         columns: The records.
-        partition: The partitions they ask for: int32[n], -1 for none.
-        lines: The number of each one's line.
+        partition: int32[n], the partition each record names, or -1; None: no record names one.
+        lines: The line number of each record.
     """
 
     columns: InputColumns
@@ -121,13 +109,13 @@ class Input(NamedTuple):
 
 
 class BadLineError(InvalidRecordError):
-    """A line that is no record; `before` are the good ones of its chunk."""
+    """A line that is not a record; `before` holds the records before it in its chunk."""
 
     before: Input | None = None
 
 
 def read_chunks(stream: IO[bytes]) -> Iterator[InputChunk]:
-    """Yield the lines of a stream, as many at a time as there are without waiting long.
+    """Yield whole lines of a stream: `CHUNK_SIZE` bytes, or fewer after a pause of `PAUSE_S`.
 
     Raises:
         MessageTooLargeError: A line of more than 1 GiB.
@@ -139,10 +127,10 @@ def read_chunks(stream: IO[bytes]) -> Iterator[InputChunk]:
         parts.append(data)
         size += len(data)
         has_end = has_end or b"\n" in data
-        if not has_end:  # joining here would copy a long line once for each of its pieces
+        if not has_end:  # joining here would copy a long line again for each piece
             if size > LINE_SIZE_MAX:
                 raise MessageTooLargeError(
-                    f"line {line} of the input has no end", got=f"{size} bytes"
+                    f"line {line} of the input: line too long", got=f"{size} bytes"
                 )
             continue
         if size < CHUNK_SIZE and _has_more(stream):
@@ -164,33 +152,41 @@ def _read_some(stream: IO[bytes]) -> bytes:
 
 
 def _has_more(stream: IO[bytes]) -> bool:
-    """Tell whether there is more to read, or the end, without waiting long."""
+    """Return whether more data, or the end, arrives within `PAUSE_S`."""
     try:
         return bool(select.select([stream], [], [], PAUSE_S)[0])
-    except (OSError, ValueError):  # not a file of the system
+    except (OSError, ValueError):  # no file descriptor: an in-memory stream
         return True
 
 
 # ---- lines ------------------------------------------------------------------------------------
 class LineParser:
-    """Lines as values, or as keys and values with a separator between.
+    """Parses lines into values, or into keys and values around a separator.
 
     Args:
-        separator: What stands between key and value; None: lines are values, keys are null.
-        encoding: How both are written: `utf8` takes the bytes as they are.
-        now_ms: The timestamp of the records.
+        separator: Separates key and value; None: lines are values, keys are null.
+        encoding: Encoding of keys and values; `utf8` takes the bytes unchanged.
+        now_ms: Returns the timestamp of the records.
+        dressing: Fields that all records get.
     """
 
-    def __init__(self, separator: bytes | None, encoding: str, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        separator: bytes | None,
+        encoding: str,
+        now_ms: Callable[[], int],
+        dressing: "Dressing | None" = None,
+    ) -> None:
         self._separator = separator
+        self._dressing = dressing or Dressing()
         self._decode = _DECODERS[encoding]
         self._now_ms = now_ms
 
     def parse(self, chunk: InputChunk) -> Input:
-        """Return the records of some lines.
+        """Return the records of a chunk.
 
         Raises:
-            BadLineError: A line without a separator, or not in the encoding.
+            BadLineError: A line without a separator, or with invalid encoding.
         """
         data = np.frombuffer(chunk.data, np.uint8)
         ends = np.flatnonzero(data == NEWLINE)
@@ -204,10 +200,10 @@ class LineParser:
         if len(bad):
             good = int(bad[0])
             error = BadLineError(
-                f"line {chunk.first_line + good} has no key separator",
+                f"line {chunk.first_line + good}: no key separator",
                 got=repr(chunk.data[starts[good] : ends[good]][:60]),
                 expected=f"KEY{self._separator.decode()}VALUE",
-                hint="use ndjson for records without a key: --format ndjson",
+                hint="for records without a key use --format ndjson",
             )
             starts, ends, cuts = starts[:good], ends[:good], cuts[:good]
             error.before = self._keyed(chunk, data, starts, ends, cuts)
@@ -231,11 +227,9 @@ class LineParser:
         self, chunk: InputChunk, count: int, keys: BinaryColumn | None, values: BinaryColumn
     ) -> Input:
         timestamp = np.full(count, self._now_ms(), np.int64)
-        return Input(
-            InputColumns(timestamp, self._decoded(chunk, keys), self._decoded(chunk, values)),
-            None,
-            range(chunk.first_line, chunk.first_line + count),
-        )
+        columns = InputColumns(timestamp, self._decoded(chunk, keys), self._decoded(chunk, values))
+        lines = range(chunk.first_line, chunk.first_line + count)
+        return Input(self._dressing.apply(columns), None, lines)
 
     def _decoded(self, chunk: InputChunk, column: BinaryColumn | None) -> BinaryColumn | None:
         if self._decode is None or column is None:
@@ -246,7 +240,7 @@ class LineParser:
                 decoded.append(self._decode(value or b""))
             except ValueError as error:
                 raise BadLineError(
-                    f"line {chunk.first_line + i} is not in the encoding it should be",
+                    f"line {chunk.first_line + i}: invalid encoding",
                     got=repr((value or b"")[:60]),
                     expected=str(error),
                 ) from None
@@ -256,13 +250,13 @@ class LineParser:
 def _find_first(
     data: bytes, separator: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return where `separator` first stands in each line, -1 where it does not."""
+    """Return the first position of `separator` in each line, or -1."""
     array = np.frombuffer(data, np.uint8)
-    room = max(0, len(array) - len(separator) + 1)  # places where it may begin
+    room = max(0, len(array) - len(separator) + 1)  # possible positions
     matches = array[:room] == separator[0]
     for i, byte in enumerate(separator[1:], 1):
         matches = matches & (array[i : room + i] == byte)
-    places = np.append(np.flatnonzero(matches), MAX_INT64 >> 1)
+    places = np.append(np.flatnonzero(matches), MAX_INT64 >> 1)  # a match after every line
     found = places[np.searchsorted(places, starts)]
     return np.where(found + len(separator) <= ends, found, -1)
 
@@ -270,12 +264,13 @@ def _find_first(
 def _spans(
     data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> BinaryColumn:
-    """Return the column of the bytes from each start to its end; spans do not overlap."""
+    """Return a column with the bytes from each start to its end; spans must not overlap."""
     offsets = np.zeros(len(starts) + 1, np.int32)
     np.cumsum(ends - starts, out=offsets[1:])
     if 0 < len(starts) * _LONG < len(data):
         parts = [data[start:end] for start, end in zip(starts, ends, strict=True)]
         return BinaryColumn(offsets=offsets, data=np.concatenate(parts))
+    # Mark the bytes inside of spans and copy them in one pass.
     steps = np.zeros(len(data) + 1, np.int8)
     steps[starts] += 1
     steps[ends] -= 1
@@ -285,14 +280,14 @@ def _spans(
 
 # ---- ndjson -----------------------------------------------------------------------------------
 class NdjsonParser:
-    """One JSON object a line, in the shape that `cat` prints.
+    """Parses one JSON object per line, in the shape that `cat` prints.
 
-    `partition` and `timestamp` are honoured; `topic`, `offset` and `timestampType` say where a
-    record came from and are ignored.
+    `partition` and `timestamp` are used; `topic`, `offset` and `timestampType`, which describe the
+    source of a record, are ignored.
 
     Args:
-        encoding: How `key`, `value` and header values are written; `…Base64` is always base64.
-        now_ms: The timestamp of records that have none.
+        encoding: Encoding of `key`, `value` and header values; `…Base64` is always base64.
+        now_ms: Returns the timestamp of records without one.
     """
 
     def __init__(self, encoding: str, now_ms: Callable[[], int]) -> None:
@@ -302,10 +297,10 @@ class NdjsonParser:
         self._scan = json.JSONDecoder().raw_decode
 
     def parse(self, chunk: InputChunk) -> Input:
-        """Return the records of some lines; blank lines are none.
+        """Return the records of a chunk; blank lines are skipped.
 
         Raises:
-            BadLineError: A line that is no such object; names the field.
+            BadLineError: A line that is not such an object; names the field.
         """
         rows: list[_Row] = []
         lines: list[int] = []
@@ -329,9 +324,9 @@ class NdjsonParser:
             text = line.decode("utf-8").strip(" \t\r")
             found, end = self._scan(text)
         except (ValueError, RecursionError):
-            raise _FieldError("not JSON", line, "one object a line") from None
+            raise _FieldError("invalid JSON", line, "one object per line") from None
         if end != len(text):
-            raise _FieldError("something stands behind the JSON", line, "one object a line")
+            raise _FieldError("text after the JSON object", line, "one object per line")
         if not isinstance(found, dict):
             raise _FieldError("not a JSON object", line, '{"key":…,"value":…}')
         if not found.keys() <= _KNOWN_FIELDS:
@@ -355,33 +350,35 @@ class NdjsonParser:
         decode = self._decode
         if name_base64 in fields:
             if name in fields:
-                raise _FieldError(f"both {name} and {name_base64} are given", value, "one of them")
+                raise _FieldError(f"both {name} and {name_base64} given", value, "one of them")
             name, value, decode = name_base64, fields[name_base64], _decode_base64
         if value is None:
             return None
         if not isinstance(value, str):
-            raise _FieldError(f"{name} is no text", value, "a string or null")
+            raise _FieldError(f"{name} is not a string", value, "a string or null")
         try:
             return decode(value.encode("utf-8"))
-        except UnicodeEncodeError:  # half of a surrogate pair, which JSON can name
-            raise _FieldError(f"{name} is no text", value, "characters of Unicode") from None
+        except UnicodeEncodeError:  # half of a surrogate pair, which JSON escapes allow
+            raise _FieldError(f"{name} is not valid Unicode", value, "no lone surrogates") from None
         except ValueError as error:
             raise _FieldError(f"{name} cannot be decoded", value, str(error)) from None
 
     def _headers(self, headers: Any) -> tuple[Header, ...]:
         if not isinstance(headers, list):
-            raise _FieldError("headers are no list", headers, '[{"key":…,"value":…}, …]')
+            raise _FieldError("headers is not a list", headers, '[{"key":…,"value":…}, …]')
         return tuple(map(self._header, headers))
 
     def _header(self, header: Any) -> Header:
         if not isinstance(header, dict) or not isinstance(header.get("key"), str):
-            raise _FieldError("a header without a key", header, '{"key":…,"value":…}')
+            raise _FieldError("header without a key", header, '{"key":…,"value":…}')
         if not header.keys() <= set(_HEADER_FIELDS):
             raise _unknown_field(header, _HEADER_FIELDS)
         try:
             header["key"].encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise _FieldError("a header's key is no text", header, str(error)) from None
+        except UnicodeEncodeError:
+            raise _FieldError(
+                "header key is not valid Unicode", header, "no lone surrogates"
+            ) from None
         return Header(header["key"], self._bytes({**header, "": None}, "value", "valueBase64"))
 
 
@@ -397,7 +394,7 @@ class _Row(NamedTuple):
 
 
 class _FieldError(Exception):
-    """What is wrong with a line, before its number is known."""
+    """An error in a line whose number is added later."""
 
     def __init__(self, what: str, got: object, expected: str) -> None:
         super().__init__(what)
@@ -416,7 +413,7 @@ def _unknown_field(found: dict[str, Any], known: Sequence[str]) -> _FieldError:
 
 def _integer(name: str, value: object, least: int, most: int = MAX_INT64) -> int:
     if type(value) is not int or not least <= value <= most:
-        raise _FieldError(f"{name} cannot be that", value, f"an integer from {least} to {most}")
+        raise _FieldError(f"invalid value for {name}", value, f"an integer from {least} to {most}")
     return value
 
 
@@ -456,23 +453,15 @@ _DECODERS: Final[dict[str, Callable[[bytes], bytes] | None]] = {
 }
 
 
-# ---- the append --------------------------------------------------------------------------------
-class Parser(Protocol):
-    """Makes records of input."""
-
-    def parse(self, chunk: InputChunk) -> Input:
-        """Return the records of some lines."""
-        ...
-
-
+# ---- options for all lines ----------------------------------------------------------------------
 class Dressing(NamedTuple):
-    """What all records of lines get.
+    """Fields that all records of `--format lines` get.
 
     Attributes:
-        key: Their key; None: the lines have it, or there is none.
-        headers: Their headers.
-        has_nulls: Whether empty keys and values are null.
-        timestamp: ms since 1970; None: the present.
+        key: The key; None: that of the line, if any.
+        headers: The headers.
+        has_nulls: Whether empty keys and values become null.
+        timestamp: ms since 1970; None: the current time.
     """
 
     key: bytes | None = None
@@ -480,50 +469,30 @@ class Dressing(NamedTuple):
     has_nulls: bool = False
     timestamp: int | None = None
 
-
-class DressingParser:
-    """Gives what another parser makes a key, headers, a timestamp."""
-
-    def __init__(self, parser: Parser, dressing: Dressing) -> None:
-        self._parser, self._dressing = parser, dressing
-
-    def parse(self, chunk: InputChunk) -> Input:
-        """Return the records of some lines.
-
-        Raises:
-            BadLineError: A line that is no record.
-        """
-        try:
-            return self._dressed(self._parser.parse(chunk))
-        except BadLineError as error:
-            if error.before is not None:
-                error.before = self._dressed(error.before)
-            raise
-
-    def _dressed(self, records: Input) -> Input:
-        key, headers, has_nulls, timestamp = self._dressing
-        columns, count = records.columns, len(records.columns.timestamp)
-        if has_nulls:
+    def apply(self, columns: InputColumns) -> InputColumns:
+        """Return the records with these fields."""
+        count = len(columns.timestamp)
+        if self.has_nulls:
             columns = columns._replace(
                 key=_with_nulls(columns.key), value=_with_nulls(columns.value)
             )
-        if key is not None:
-            columns = columns._replace(key=_repeated(BinaryColumn.from_values([key]), count))
-        if timestamp is not None:
-            columns = columns._replace(timestamp=np.full(count, timestamp, np.int64))
-        if headers:
-            names = BinaryColumn.from_values(name.encode() for name, _ in headers)
-            values = BinaryColumn.from_values(value for _, value in headers)
-            offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(headers))
+        if self.key is not None:
+            columns = columns._replace(key=_repeated(BinaryColumn.from_values([self.key]), count))
+        if self.timestamp is not None:
+            columns = columns._replace(timestamp=np.full(count, self.timestamp, np.int64))
+        if self.headers:
+            names = BinaryColumn.from_values(name.encode() for name, _ in self.headers)
+            values = BinaryColumn.from_values(value for _, value in self.headers)
+            offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(self.headers))
             column = HeaderColumn(
                 offsets=offsets, key=_repeated(names, count), value=_repeated(values, count)
             )
             columns = columns._replace(headers=column)
-        return records._replace(columns=columns)
+        return columns
 
 
 def _with_nulls(column: BinaryColumn | None) -> BinaryColumn | None:
-    """Return a column with null in place of what is empty."""
+    """Return a column with nulls in place of empty values."""
     if column is None:
         return None
     is_full = np.diff(column.offsets) > 0
@@ -536,15 +505,16 @@ def _with_nulls(column: BinaryColumn | None) -> BinaryColumn | None:
 
 
 def _repeated(column: BinaryColumn, count: int) -> BinaryColumn:
-    """Return the values of a column, all of them `count` times in a row."""
+    """Return a column whose values are repeated as a whole `count` times."""
     sizes = np.tile(np.diff(column.offsets), count)
     offsets = np.zeros(len(sizes) + 1, np.int32)
     np.cumsum(sizes, out=offsets[1:])
     return BinaryColumn(offsets=offsets, data=np.tile(column.data, count))
 
 
-class AtomicProducer(TopicAppender):
-    """Stages what is appended; `flush` makes all of it part of the topic, in one commit."""
+# ---- the append ---------------------------------------------------------------------------------
+class AtomicAppender(TopicAppender):
+    """Stages appended records; `flush` adds them to the topic in one commit."""
 
     def __init__(
         self,
@@ -564,7 +534,7 @@ class AtomicProducer(TopicAppender):
         self._stager.append(TopicPartition(self.topic, number), encoded)
 
     def flush(self) -> None:
-        """Commit what was staged: all of it."""
+        """Commit all staged records."""
         with self._stager as stager:
             staged = stager.finish(rows=sum(self._counts.values()), checksum=0)
         outcome = self._manager.commits.commit(self._identity, [staged])
@@ -573,87 +543,59 @@ class AtomicProducer(TopicAppender):
             self.appended[number] = Appended(base_offset, last_offset, self._counts[number])
 
     def discard(self) -> None:
-        """Take back what was staged: nothing was appended."""
+        """Delete the staged records; nothing is appended."""
         self._stager.discard()
 
 
-class LineProducer:
-    """Appends what was parsed to the partitions of a topic, and reports it.
-
-    Args:
-        appender: Appends.
-        ignore_partition: Whether records go by their keys, whatever partition they ask for.
-    """
-
-    def __init__(self, appender: TopicAppender, *, ignore_partition: bool) -> None:
-        self._appender = appender
-        self._ignores_partition = ignore_partition
-
-    @property
-    def is_atomic(self) -> bool:
-        """Whether a bad line keeps the lines before it from being appended."""
-        return isinstance(self._appender, AtomicProducer)
-
-    def append(self, records: Input) -> None:
-        """Write some records; see `TopicAppender.append`."""
-        asked = None if self._ignores_partition else records.partition
-        self._appender.append(records.columns, asked, records.lines)
-
-    def discard(self) -> None:
-        """Take back what was not appended yet."""
-        if isinstance(self._appender, AtomicProducer):
-            self._appender.discard()
-
-    def flush(self) -> None:
-        """Make everything durable that was appended."""
-        self._appender.flush()
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return what was appended: a row for each partition."""
-        return [
-            {
-                "topic": self._appender.topic,
-                "partition": number,
-                "baseOffset": appended.base_offset,
-                "lastOffset": appended.last_offset,
-                "count": appended.records,
-            }
-            for number, appended in sorted(self._appender.appended.items())
-        ]
+def _rows(appender: TopicAppender) -> list[dict[str, Any]]:
+    """Return one row per partition with appended records."""
+    return [
+        {
+            "topic": appender.topic,
+            "partition": number,
+            "baseOffset": appended.base_offset,
+            "lastOffset": appended.last_offset,
+            "count": appended.records,
+        }
+        for number, appended in sorted(appender.appended.items())
+    ]
 
 
-def produce_all(
-    settings: Settings, producer: LineProducer, parser: Parser, stream: IO[bytes]
+def _append_all(
+    settings: Settings,
+    appender: TopicAppender,
+    parser: "LineParser | NdjsonParser",
+    stream: IO[bytes],
+    *,
+    ignore_partition: bool,
 ) -> None:
-    """Append all of `stream`; what was appended is durable however this ends.
+    """Append the whole stream. Appended records are durable on return and on errors."""
 
-    An atomic producer appends all of it at the end, or nothing.
+    def append(records: Input) -> None:
+        asked = None if ignore_partition else records.partition
+        appender.append(records.columns, asked, records.lines)
 
-    Raises:
-        BadLineError: A line is no record; the ones before it were appended.
-        StreamLogError: A record cannot be written; those before it were, or some of its chunk.
-    """
     try:
         with Progress(settings, "producing", _size_of(stream)) as progress:
             for chunk in read_chunks(stream):
                 try:
-                    producer.append(parser.parse(chunk))
+                    append(parser.parse(chunk))
                 except BadLineError as error:
-                    if error.before is not None:
-                        producer.append(error.before)
+                    if error.before is not None:  # the lines before the bad one are good
+                        append(error.before)
                     raise
                 progress.advance(len(chunk.data))
     except BaseException:
-        if producer.is_atomic:
-            producer.discard()
+        if isinstance(appender, AtomicAppender):
+            appender.discard()
         else:
-            producer.flush()
+            appender.flush()
         raise
-    producer.flush()
+    appender.flush()
 
 
 def _size_of(stream: IO[bytes]) -> int | None:
-    """Return how much there is to read, where the input is a file; None for a pipe."""
+    """Return the bytes left to read in a file; None for a pipe."""
     if not stream.seekable():
         return None
     here = stream.tell()
@@ -662,9 +604,7 @@ def _size_of(stream: IO[bytes]) -> int | None:
     return size
 
 
-# ---- the options ----
-
-
+# ---- options ------------------------------------------------------------------------------------
 def _parser(
     *,
     input_format: str,
@@ -674,39 +614,38 @@ def _parser(
     headers: tuple[str, ...],
     has_nulls: bool,
     timestamp: str | None,
-) -> Parser:
-    """Return what makes records of the input; refuse options that do not go together."""
+) -> LineParser | NdjsonParser:
+    """Return the parser of the input; reject conflicting options."""
     separator = _separator(key_separator, input_format)
     if input_format != "lines" and (key is not None or headers or has_nulls or timestamp):
         raise click.UsageError(
-            "--key, --header, --null and --timestamp are for --format lines; ndjson has fields"
+            "--key, --header, --null and --timestamp need --format lines; ndjson has fields"
         )
     if key is not None and separator is not None:
-        raise click.UsageError("--key and --key-separator exclude each other")
-    pairs = [_header(text) for text in headers]
-
+        raise click.UsageError("--key and --key-separator are mutually exclusive")
     now_ms = SystemClock().now_ms
     if input_format == "ndjson":
         return NdjsonParser(encoding, now_ms)
     time_ms = None if timestamp is None else parse_moment(timestamp, now_ms())
     if timestamp is not None and time_ms is None:
         raise click.BadParameter(
-            f"{timestamp!r} is neither milliseconds nor a date nor a time before now as -1h",
+            f"expected milliseconds, a date or a time before now (-1h), got {timestamp!r}",
             param_hint="--timestamp",
         )
+    pairs = [_header(text) for text in headers]
     dressing = Dressing(
         None if key is None else key.encode("utf-8", "surrogateescape"),
         tuple(pairs),
         has_nulls=has_nulls,
         timestamp=time_ms,
     )
-    return DressingParser(LineParser(separator, encoding, now_ms), dressing)
+    return LineParser(separator, encoding, now_ms, dressing)
 
 
 def _header(text: str) -> tuple[str, bytes]:
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--header")
+        raise click.BadParameter(f"expected NAME=VALUE, got {text!r}", param_hint="--header")
     return name, value.encode("utf-8", "surrogateescape")
 
 
@@ -714,8 +653,8 @@ def _separator(text: str | None, input_format: str) -> bytes | None:
     if text is None:
         return None
     if input_format != "lines":
-        raise click.UsageError("--key-separator is for --format lines")
+        raise click.UsageError("--key-separator needs --format lines")
     separator = text.replace("\\t", "\t").encode("utf-8", "surrogateescape")
     if not separator or b"\n" in separator:
-        raise click.UsageError("--key-separator cannot be empty or hold a newline")
+        raise click.UsageError("--key-separator must not be empty or contain a newline")
     return separator

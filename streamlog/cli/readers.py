@@ -1,11 +1,20 @@
-"""`streamlog readers` and `streamlog lag`: who reads this root, how far, and what is kept."""
+"""`streamlog readers` and `streamlog lag`: recorded readers, their positions and their lag."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 
-from streamlog.cli.output import EXIT_FINDING, Column, Kind, Output, counted, human_size, remark
+from streamlog.cli.output import (
+    EXIT_FINDING,
+    PARTITION_COLUMNS,
+    Column,
+    Kind,
+    Output,
+    counted,
+    human_size,
+    remark,
+)
 from streamlog.cli.verb import Settings
 from streamlog.clock import SystemClock
 from streamlog.fs.local import LocalFileSystem
@@ -18,7 +27,7 @@ __all__ = ["add", "forget", "held_lines", "lag", "list_"]
 
 
 def list_(settings: Settings) -> None:
-    """List the recorded readers."""
+    """Print the recorded readers with the bytes kept for them."""
     fs, clock = LocalFileSystem(), SystemClock()
     with LogManager.open(settings.root) as manager:
         known = list_readers(LogRoot.at(manager.root, fs=fs))
@@ -37,13 +46,13 @@ def list_(settings: Settings) -> None:
             rows.append({**row, "keptBytes": 0 if is_silent else kept, "isSilent": is_silent})
     _print(settings, rows)
     if not known:
-        remark(settings, "no reader is recorded: see streamlog readers add --help")
+        remark(settings, "no readers are recorded; see: streamlog readers add --help")
     elif not rows:
-        remark(settings, f"{counted(len(known), 'reader')}, and no offset of any of them yet")
+        remark(settings, f"{counted(len(known), 'reader')} recorded, none with an offset yet")
 
 
 def add(settings: Settings, *, name: str, checkpoint: str) -> None:
-    """Record a query."""
+    """Record a query and print its position."""
     now_ms = SystemClock().now_ms()
     added = add_reader(LogRoot.at(settings.root), name, checkpoint, now_ms=now_ms)
     offsets = sorted(added.position.offsets.items())
@@ -51,9 +60,9 @@ def add(settings: Settings, *, name: str, checkpoint: str) -> None:
 
 
 def forget(settings: Settings, *, name: str) -> None:
-    """Strike a reader off."""
+    """Remove a reader."""
     forget_reader(LogRoot.at(settings.root), name)
-    remark(settings, f"forgot reader {name}")
+    remark(settings, f"removed reader {name}")
 
 
 def _row(reader: Reader, topic: str, partition: int, offset: int) -> dict[str, Any]:
@@ -69,11 +78,9 @@ def _row(reader: Reader, topic: str, partition: int, offset: int) -> dict[str, A
 
 
 def _print(settings: Settings, rows: list[dict[str, Any]]) -> None:
-
     columns = (
         Column("reader", "READER"),
-        Column("topic", "TOPIC"),
-        Column("partition", "PARTITION", Kind.NUMBER),
+        *PARTITION_COLUMNS,
         Column("offset", "OFFSET", Kind.NUMBER),
         Column("keptBytes", "KEPT FOR IT", Kind.SIZE),
         Column("isSilent", "SILENT"),
@@ -84,7 +91,7 @@ def _print(settings: Settings, rows: list[dict[str, Any]]) -> None:
 
 
 def lag(settings: Settings, *, checkpoints: tuple[str, ...], over: int | None) -> None:
-    """Print how far queries are behind."""
+    """Print the lag of readers; exit with 1 if one exceeds `over`."""
     fs = LocalFileSystem()
     with LogManager.open(settings.root) as manager:
         found = [reader_at(fs, each, each, now_ms=0) for each in checkpoints]
@@ -92,24 +99,23 @@ def lag(settings: Settings, *, checkpoints: tuple[str, ...], over: int | None) -
         rows = [row for reader in readers for row in _rows(manager, reader)]
     columns = (
         Column("group", "GROUP"),
-        Column("topic", "TOPIC"),
-        Column("partition", "PARTITION", Kind.NUMBER),
+        *PARTITION_COLUMNS,
         Column("currentOffset", "CURRENT-OFFSET", Kind.NUMBER),
         Column("logEndOffset", "LOG-END-OFFSET", Kind.NUMBER),
         Column("lag", "LAG", Kind.NUMBER),
     )
     Output(settings).rows(rows, columns)
     if not readers:
-        remark(settings, "no reader is recorded: name a query's checkpoint with --checkpoint DIR")
+        remark(settings, "no readers are recorded; pass a query's checkpoint: --checkpoint DIR")
     elif not rows:
         seen = counted(len(readers), "reader")
-        remark(settings, f"{seen}, and no offset of a topic of this root in what they finished")
+        remark(settings, f"{seen} recorded, none with an offset of a topic in this root")
     if over is not None and any(row["lag"] > over for row in rows):
         raise click.exceptions.Exit(EXIT_FINDING)
 
 
 def _rows(manager: LogManager, reader: Reader) -> Iterator[dict[str, Any]]:
-    """Yield a row for each partition that a reader reads, or is going to read."""
+    """Yield a row per partition of the reader's topics, including those it has not started."""
     read = {partition.topic for partition in reader.position.offsets}
     for topic in sorted(read.intersection(manager.topics())):
         for number in manager.partitions(topic):
@@ -128,13 +134,13 @@ def _rows(manager: LogManager, reader: Reader) -> Iterator[dict[str, Any]]:
 
 
 def held_lines(held: Sequence[Held]) -> list[str]:
-    """Return a line for each thing that a reader keeps."""
+    """Return a line per partition with records that a reader keeps from deletion."""
     lines = []
     for each in held:
         if each.bytes or each.kept_from > each.offset:
             line = f"reader {each.reader} keeps {human_size(each.bytes)} of {each.partition}"
             line += f" from offset {each.offset} on"
             if each.kept_from > each.offset:
-                line += f", but only from {each.kept_from} by streamlog.readers.max.bytes"
+                line += f", limited to {each.kept_from} and later by streamlog.readers.max.bytes"
             lines.append(line)
     return lines

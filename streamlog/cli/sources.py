@@ -30,7 +30,7 @@ __all__ = [
     "Sources",
     "Span",
     "find_sources",
-    "looked_at",
+    "contents_of",
     "parse_moment",
     "parse_offsets",
 ]
@@ -39,12 +39,12 @@ Paths = list[tuple[TopicPartition, str]]
 
 
 class Source:
-    """One partition open for reading, or the part of it that one `.log` file holds.
+    """One partition open for reading, or the part of it in one `.log` file.
 
     Args:
         partition: Its topic and number.
-        path: Its directory, or the file.
-        max_decompressed_bytes: What a batch may decompress to; None: what its topic says.
+        path: The partition directory or the file.
+        max_decompressed_bytes: Maximum decompressed size of a batch; None: the topic's setting.
     """
 
     def __init__(
@@ -58,20 +58,16 @@ class Source:
         self._standing = DirectoryWatch(LocalFileSystem(), directory)
 
     def check(self) -> None:
-        """Raise if the partition was deleted, or deleted and created again.
-
-        Raises:
-            UnknownTopicError: It was.
-        """
+        """Raise UnknownTopicError if the partition was deleted, or deleted and recreated."""
         self._standing.check()
 
     @property
     def start_offset(self) -> int:
-        """The first offset there is."""
+        """The first offset that can be read."""
         return max(self._base_offset or 0, self.reader.log_start_offset)
 
     def end_offset(self, isolation: IsolationLevel) -> int:
-        """The offset behind the last record that `isolation` lets through."""
+        """The offset after the last record visible at `isolation`."""
         reader = self.reader
         committed = isolation is IsolationLevel.READ_COMMITTED
         end = reader.last_stable_offset if committed else reader.high_watermark
@@ -82,13 +78,17 @@ class Source:
 
 
 class Sources:
-    """Some partitions, closed together. One that cannot be opened is told of at the end.
+    """Open partitions, closed together.
 
     Args:
-        paths: The partitions and where they lie.
-        errors: What else is to be told of.
-        find: Finds them again, and those that were added.
-        max_decompressed_bytes: What a batch may decompress to; None: what its topic says.
+        paths: The partitions and their paths.
+        errors: Errors found before opening.
+        find: Lists the partitions again, including new ones.
+        max_decompressed_bytes: Maximum decompressed size of a batch; None: the topic's setting.
+
+    Attributes:
+        opened: The partitions that could be opened.
+        errors: Errors to report when the readable partitions are done.
     """
 
     def __init__(
@@ -106,9 +106,9 @@ class Sources:
         self._open_new(paths, self.errors)
 
     def look(self) -> list[Source]:
-        """Return the partitions that were added since the last look, opened.
+        """Open and return the partitions added since the last call.
 
-        One that cannot be opened, because it is being created or deleted, is looked at again.
+        A partition that cannot be opened yet, during creation or deletion, is tried again later.
         """
         with contextlib.suppress(UnknownTopicError):
             return self._open_new(self._find(), [])
@@ -147,21 +147,16 @@ def find_sources(
     *,
     max_decompressed_bytes: int | None = None,
 ) -> Sources:
-    """Open what an argument names.
+    """Open the partitions that an argument names.
 
     Args:
-        settings: The shared options; a topic's name needs a root.
-        argument: A topic, or a path with a slash in it; None: every topic of the root.
-        partitions: Which partitions; all of them when empty.
-        max_decompressed_bytes: What a batch may decompress to; None: what its topic says.
+        settings: The shared options; a topic name needs a root.
+        argument: A topic, or a path with a slash; None: every topic of the root.
+        partitions: Partition numbers; empty: all.
+        max_decompressed_bytes: Maximum decompressed size of a batch; None: the topic's setting.
 
     Returns:
-        The partitions, by topic and number.
-
-    Raises:
-        UnknownTopicError: No such root, topic or partition.
-        InvalidRequestError: A path to something else.
-        UsageError: No root was named.
+        The partitions, sorted by topic and number.
     """
     fs = LocalFileSystem()
     topic = None if argument is None or is_path(argument) else argument
@@ -175,10 +170,10 @@ def find_sources(
     if missing:
         known = sorted({number for numbers in found.values() for number in numbers})
         raise UnknownTopicError(
-            f"there is no partition {missing[0]}",
+            f"partition {missing[0]} does not exist",
             path=argument or settings.root,
-            expected=f"one of {', '.join(map(str, known[:20]))}" if known else "none is there",
-            hint="leave --partition out to read all of them",
+            expected=f"one of {', '.join(map(str, known[:20]))}" if known else "a partition",
+            hint="omit --partition to read all partitions",
         )
     look_alikes = _look_alikes(fs, root, topic, partitions)
     return Sources(paths, look_alikes, lambda: find()[1], max_decompressed_bytes)
@@ -187,7 +182,7 @@ def find_sources(
 def _find(
     fs: FileSystem, root: str, topic: str | None, partitions: Sequence[int]
 ) -> tuple[dict[str, dict[int, str]], Paths]:
-    """Return all partitions of what was named, and the paths of the wanted ones."""
+    """Return all partitions at the path, and the paths of the selected ones."""
     found = find_partitions(fs, root)
     if topic is not None:
         if topic not in found:
@@ -204,7 +199,7 @@ def _find(
 def _look_alikes(
     fs: FileSystem, root: str, topic: str | None, partitions: Sequence[int]
 ) -> Iterator[StreamLogError]:
-    """Yield what is called like a wanted partition and is no directory."""
+    """Yield an error for each file that is named like a selected partition."""
     is_directory = (found := fs.stat(root)) is None or found.kind is not FileKind.FILE
     for name in fs.list(root) if is_directory else ():
         named = parse_partition_directory(name)
@@ -213,9 +208,9 @@ def _look_alikes(
         is_wanted = not partitions or named.partition in partitions
         if is_wanted and _is_no_directory(fs, f"{root}/{name}"):
             yield StorageError(
-                "called like a partition, and is none: it is not read",
+                "named like a partition but not a directory; skipped",
                 path=f"{root.rstrip('/')}/{name}",
-                got=f"a file called {name}",
+                got=f"a file named {name}",
                 expected="a directory, or a link to one",
             )
 
@@ -224,15 +219,15 @@ def _is_no_directory(fs: FileSystem, path: str) -> bool:
     try:
         return holding_of(fs, path) is Holding.NO_DIRECTORY
     except StorageError:
-        return False  # a link that leads nowhere: reading it is the error
+        return False  # a dangling link; reading it raises the error
 
 
-def looked_at(fs: FileSystem, path: str) -> str:
-    """Return what lies at a path, as `2 topics, 7 partitions, 12.3 MiB`.
+def contents_of(fs: FileSystem, path: str) -> str:
+    """Return a summary of the logs at a path, such as `2 topics, 7 partitions, 12.3 MiB`.
 
     Args:
-        fs: Where it is.
-        path: A log root, a partition's directory, or a file.
+        fs: The file system.
+        path: A log root, a partition directory or a file.
     """
     try:
         found = fs.stat(path)
@@ -242,40 +237,26 @@ def looked_at(fs: FileSystem, path: str) -> str:
         partitions = counted(sum(map(len, topics.values())), "partition")
         size = human_size(size_of_logs(fs, path))
     except StreamLogError:
-        return "what is there"  # changed since; what is wrong with it has been said
+        return "all files"  # changed since the check, which has reported any errors
     return f"{counted(len(topics), 'topic')}, {partitions}, {size}"
 
 
 # ---- places and times ----------------------------------------------------------------------------
-
-
 _WORDS: Final = {"beginning": "beginning", "earliest": "beginning", "end": "end", "latest": "end"}
-
-
 _NUMBER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
-
-
 _AGO: Final = re.compile(r"-([0-9]{1,9})(ms|s|m|h|d)", re.ASCII)
-
-
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+(Z|[+-][0-9]{2}:?[0-9]{2})?)?")
-
-
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
 _EXPECTED: Final = (
-    "beginning, end, N, -N, a time (s@MS, 2026-11-01T10:00, -1h), or a range A..B;"
-    " e@ and a time is an end"
+    "beginning, end, N, -N, a time (s@MS, 2026-11-01T10:00, -1h), a range A..B, or e@TIME as end"
 )
 
 
 class OffsetSpec(NamedTuple):
-    """A place in a partition.
+    """A position in a partition.
 
     Attributes:
-        kind: `beginning`, `end`, or what `value` is: `offset`, `tail` (the last `value` records)
-            or `time`.
+        kind: `beginning`, `end`, `offset`, `tail` (the last `value` records) or `time`.
         value: An offset, a number of records, or ms since 1970.
     """
 
@@ -284,19 +265,19 @@ class OffsetSpec(NamedTuple):
 
 
 class Span(NamedTuple):
-    """From where to where to read, as `--offset` says it; the end is not in it."""
+    """The range that `--offset` selects; the end is exclusive."""
 
     start: OffsetSpec = OffsetSpec("beginning")
     end: OffsetSpec = OffsetSpec("end")
 
 
 def parse_moment(text: str, now_ms: int) -> int | None:
-    """Return a point in time as ms since 1970; None where `text` is none.
+    """Return a point in time as ms since 1970, or None if `text` is not one.
 
     Args:
-        text: Milliseconds since 1970, a date or date and time of ISO 8601 (UTC unless it says
-            otherwise), or a time before now: `-90s`, `-30m`, `-1h`, `-7d`.
-        now_ms: The present.
+        text: Milliseconds since 1970, a date or time of ISO 8601 (UTC unless it has an offset), or
+            a time before now: `-90s`, `-30m`, `-1h`, `-7d`.
+        now_ms: The current time.
     """
     if text.isascii() and text.isdigit() and len(text) <= 18:
         return int(text)
@@ -313,10 +294,10 @@ def parse_moment(text: str, now_ms: int) -> int | None:
 
 
 def parse_offsets(texts: tuple[str, ...], now_ms: int) -> Span:
-    """Return the span that some `--offset` options name: a start, an end (`e@…`), or both (`A..B`).
+    """Return the span of the `--offset` options: a start, an end (`e@…`) or both (`A..B`).
 
     Raises:
-        InvalidOptionError: Not an offset, or two starts or ends.
+        InvalidOptionError: Not an offset, or more than one start or end.
     """
     starts: list[OffsetSpec | None] = []
     ends: list[OffsetSpec | None] = []
@@ -325,6 +306,7 @@ def parse_offsets(texts: tuple[str, ...], now_ms: int) -> Span:
             start, _, end = text.partition("..")
             starts.append(_place(start or "beginning", now_ms))
             found = _place(end or "end", now_ms)
+            # `-N` counts from the end of the log: it can start a range, but not end one.
             ends.append(None if found is not None and found.kind == "tail" else found)
         elif text.startswith("e@"):
             ends.append(_place(text, now_ms))
@@ -332,7 +314,7 @@ def parse_offsets(texts: tuple[str, ...], now_ms: int) -> Span:
             starts.append(_place(text, now_ms))
     if len(starts) > 1 or len(ends) > 1 or None in starts or None in ends:
         raise InvalidOptionError(
-            "--offset does not say where to start",
+            "invalid value for --offset",
             got=" ".join(texts),
             expected=_EXPECTED,
             hint="streamlog cat TOPIC --offset 2026-11-01T10:00..2026-11-01T10:05",

@@ -1,4 +1,4 @@
-"""Tables and progress bars on a terminal, drawn by rich."""
+"""Tables and progress bars on a terminal, drawn with rich, which takes 0.1 s to import."""
 
 from collections.abc import Sequence
 
@@ -21,11 +21,11 @@ __all__ = ["make_bar", "print_table"]
 
 
 def print_table(cells: list[list[str]], columns: Sequence[Column]) -> None:
-    """Print a table that fits the terminal."""
+    """Print a table that fits the terminal width."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         is_text = column.kind is Kind.TEXT
-        table.add_column(  # a number that is broken into lines is another number
+        table.add_column(  # a wrapped number would read as another number
             column.title,
             justify="left" if is_text else "right",
             overflow="fold",
@@ -37,7 +37,7 @@ def print_table(cells: list[list[str]], columns: Sequence[Column]) -> None:
 
 
 def make_bar() -> Progress:
-    """Return a bar on stderr with rate and time left."""
+    """Return a progress bar for stderr with rate and remaining time."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

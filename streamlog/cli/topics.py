@@ -1,4 +1,4 @@
-"""`streamlog topics`: make, list, describe, alter and delete topics."""
+"""`streamlog topics`: creates, lists, describes, alters and deletes topics."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -30,7 +30,7 @@ def create(
     if_not_exists: bool,
     adopt: bool,
 ) -> None:
-    """Create a topic."""
+    """Create a topic and print its summary."""
     own = dict(map(_key_and_value, configs))
 
     check_new_topic_name(name)
@@ -41,7 +41,7 @@ def create(
 
 
 def list_(settings: Settings) -> None:
-    """List the topics."""
+    """Print a summary of every topic."""
     with LogManager.open(settings.root) as manager:
         described, errors = _describe_each(manager, manager.topics())
     _print_summaries(settings, described)
@@ -74,9 +74,9 @@ def alter(
     delete_configs: tuple[str, ...],
     partitions: int | None,
 ) -> None:
-    """Change settings, add partitions."""
+    """Change settings or add partitions, and print the summary."""
     if not configs and not delete_configs and partitions is None:
-        raise click.UsageError("nothing to alter: give --config, --delete-config or --partitions")
+        raise click.UsageError("nothing to alter: pass --config, --delete-config or --partitions")
     own = dict(map(_key_and_value, configs))
 
     with LogManager.open(settings.root) as manager:
@@ -87,7 +87,7 @@ def alter(
 
 
 def delete(settings: Settings, *, name: str, yes: bool) -> None:
-    """Delete a topic."""
+    """Delete a topic, after confirmation on a terminal."""
     with LogManager.open(settings.root) as manager:
         if not yes and sys.stdin.isatty() and not _is_confirmed(manager, name):
             remark(settings, "nothing was deleted")
@@ -95,11 +95,11 @@ def delete(settings: Settings, *, name: str, yes: bool) -> None:
         left = manager.delete_topic(name)
     remark(settings, f"deleted topic {name}")
     for path in left:
-        remark(settings, f"left {path}: it is no file of a log")
+        remark(settings, f"kept {path}: not a log file")
 
 
 def _is_confirmed(manager: LogManager, name: str) -> bool:
-    """Ask whether a topic is to go."""
+    """Ask for confirmation; report the size of the topic."""
     described, errors = _describe_each(manager, [name])
     what = f"topic {name} of {manager.root}"
     if described:
@@ -107,21 +107,21 @@ def _is_confirmed(manager: LogManager, name: str) -> bool:
         size = human_size(row["bytes"])
         what += f" with {row['partitions']} partitions, {row['offsets']} offsets, {size}"
     elif isinstance(errors[0], InvalidRequestError):
-        raise errors[0]  # there is no such topic: nothing to ask
+        raise errors[0]  # no such topic
     return click.confirm(f"delete {what}?", err=True)
 
 
 def _key_and_value(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not key or not equals:
-        raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--config")
+        raise click.BadParameter(f"expected KEY=VALUE, got {text!r}", param_hint="--config")
     return key.strip(), value.strip()
 
 
 def _describe_each(
     manager: LogManager, names: Iterable[str]
 ) -> tuple[list[TopicDescription], list[StreamLogError]]:
-    """Return what there is to say of topics, and why there is nothing of the others."""
+    """Return the descriptions of topics, and the errors of those that cannot be described."""
     described, errors = [], []
     for name in names:
         try:
@@ -132,7 +132,6 @@ def _describe_each(
 
 
 def _print_summaries(settings: Settings, described: list[TopicDescription]) -> None:
-
     columns = (
         Column("topic", "TOPIC"),
         Column("partitions", "PARTITIONS", Kind.NUMBER),
@@ -190,13 +189,12 @@ def _description(topic: TopicDescription) -> dict[str, Any]:
 
 
 def _print_description(output: Output, topic: TopicDescription) -> None:
-
     row = _description(topic)
     output.write(f"Topic {topic.name}, id {topic.topic_id or 'unknown'}\n".encode())
     output.table(
         row["partitions"],
         (
-            Column("partition", "PART", Kind.NUMBER),  # short titles: it fits 80 columns
+            Column("partition", "PART", Kind.NUMBER),  # short titles, to fit 80 columns
             Column("leader", "LEADER", Kind.NUMBER),
             Column("leaderEpoch", "EPOCH", Kind.NUMBER),
             Column("logStartOffset", "START", Kind.NUMBER),
@@ -208,21 +206,20 @@ def _print_description(output: Output, topic: TopicDescription) -> None:
     )
     columns = (Column("name", "CONFIG"), Column("value", "VALUE"), Column("source", "SOURCE"))
     shown = [each for each in row["configs"] if each["source"] != "default"]
-    output.table(shown or [{"name": "(all at their defaults)"}], columns)
+    output.table(shown or [{"name": "(all at default)"}], columns)
     for line in [*held_lines(topic.held), *map(_deed_line, topic.deeds)]:
         output.write(f"{line}\n".encode())
 
 
 def _deed_line(deed: Deed) -> str:
-
     when = datetime.fromtimestamp(deed.ms / 1000, timezone.utc)
     gone = f"{deed.segments} segments, {human_size(deed.bytes)}"
-    where = f"partition {deed.partition}, which begins at {deed.log_start_offset} since"
-    return f"{when:%Y-%m-%d %H:%M:%S}Z {deed.action} ({deed.reason}): {gone} of {where}"
+    where = f"partition {deed.partition}, log start now {deed.log_start_offset}"
+    return f"{when:%Y-%m-%d %H:%M:%S}Z {deed.action} ({deed.reason}): removed {gone} of {where}"
 
 
 def topic_names(root: str) -> Sequence[str]:
-    """Return the names of a root's topics, for the shell's completion; none where that fails."""
+    """Return the topics of a root for shell completion; empty if they cannot be read."""
     try:
         return list_topics(LogRoot.at(root))
     except StreamLogError:

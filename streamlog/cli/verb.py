@@ -1,4 +1,4 @@
-"""A verb: the options that all verbs share, and the work, which is imported when the verb runs."""
+"""A verb: the options shared by all verbs, and its work, imported when the verb runs."""
 
 import functools
 import os
@@ -13,14 +13,14 @@ from click.shell_completion import CompletionItem
 __all__ = ["FORMATS", "VERB", "Settings", "complete_topics", "is_path", "load", "verb"]
 
 FORMATS = ("table", "json", "ndjson")
-VERB = "streamlog.verb"  # where the contexts of a run keep which verb was begun last
+VERB = "streamlog.verb"  # key in context.meta: the command path of the last verb entered
 
 
 def load(name: str) -> Any:
-    """Return what `MODULE:NAME` names in this package; the only import at run time.
+    """Return the object named `MODULE:NAME` of this package: the package's only late import.
 
-    Everything else is imported at the top of its module. The modules of the work load numpy, those
-    of the terminal rich: too slow for `--help`, completion and output to a pipe.
+    Modules that do a verb's work load numpy, `terminal` loads rich: too slow for `--help`,
+    completion and output to a pipe.
     """
     module, _, attribute = name.partition(":")
     return getattr(import_module(f"streamlog.cli.{module}"), attribute)
@@ -28,12 +28,12 @@ def load(name: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the shared options say.
+    """Values of the shared options.
 
     Attributes:
-        path: The log root, None where nobody named one.
-        format: One of `FORMATS`, None to choose by where the output goes.
-        quiet: Whether to leave out progress and remarks.
+        path: The log root; None if not given.
+        format: One of `FORMATS`; None selects `table` on a terminal and `ndjson` elsewhere.
+        quiet: Whether to suppress progress and remarks.
     """
 
     path: str | None = None
@@ -45,42 +45,42 @@ class Settings:
         """The log root.
 
         Raises:
-            UsageError: Nobody named one.
+            UsageError: No root was given.
         """
         if not self.path:
-            raise click.UsageError("no log root: give --path ROOT or set STREAMLOG_PATH")
+            raise click.UsageError("no log root: pass --path ROOT or set STREAMLOG_PATH")
         return self.path
 
     def overridden(self, *, path: str | None, format: str | None, quiet: bool) -> "Settings":
-        """Return these settings with what was given again, closer to the verb."""
+        """Return these settings, overridden by the options closer to the verb."""
         return Settings(
             path=path or self.path, format=format or self.format, quiet=quiet or self.quiet
         )
 
 
 def is_path(argument: str) -> bool:
-    """Tell whether an argument names a directory or a file; a topic's name has no slash."""
+    """Return whether an argument is a path; topic names contain no slash."""
     return "/" in argument or argument in (".", "..")
 
 
 _PATH = click.option(
-    "--path", metavar="ROOT", help="The log root (or set STREAMLOG_PATH).", show_default=False
+    "--path", metavar="ROOT", help="Log root. Default: STREAMLOG_PATH.", show_default=False
 )
 _FORMAT = click.option(
     "--format",
     type=click.Choice(FORMATS),
-    help="How to print data: table on a terminal and ndjson elsewhere, unless told.",
+    help="Output format. Default: table on a terminal, ndjson elsewhere.",
 )
-_QUIET = click.option("--quiet", is_flag=True, help="No progress, no remarks: data and errors.")
+_QUIET = click.option("--quiet", is_flag=True, help="Suppress progress and remarks.")
 
 
 def verb(work: str | None = None, *, is_formatted: bool = True) -> Callable[..., Any]:
-    """Return a decorator that makes a declaration a verb with the shared options.
+    """Return a decorator that turns a declaration into a verb with the shared options.
 
     Args:
-        work: `MODULE:FUNCTION`, called with the `Settings` and the verb's own values; None for a
-            group, whose verbs do the work.
-        is_formatted: Whether `--format` is that of the output, not one of the verb's own.
+        work: `MODULE:FUNCTION`, called with the `Settings` and the verb's own options; None for a
+            group.
+        is_formatted: Whether `--format` is the shared option; `produce` has one of its own.
     """
 
     def decorate(declaration: Callable[[], None]) -> Callable[..., Any]:
@@ -91,7 +91,7 @@ def verb(work: str | None = None, *, is_formatted: bool = True) -> Callable[...,
         ) -> None:
             format = values.pop("format") if is_formatted else None
             context.meta[VERB] = context.command_path
-            outer = context.find_object(Settings) or Settings()
+            outer = context.find_object(Settings) or Settings()  # of the group
             context.obj = outer.overridden(path=path, format=format, quiet=quiet)
             if work is not None:
                 load(work)(context.obj, **values)
@@ -105,7 +105,7 @@ def verb(work: str | None = None, *, is_formatted: bool = True) -> Callable[...,
 def complete_topics(
     context: click.Context, parameter: click.Parameter, typed: str
 ) -> list[CompletionItem]:
-    """Return the topics of the named root that begin as typed; files where a path is typed."""
+    """Return the topics of the root that start with the typed text, or files for a path."""
     if is_path(typed):
         return [CompletionItem(typed, type="file")]
     root = _root_of(context)
@@ -114,7 +114,7 @@ def complete_topics(
 
 
 def _root_of(context: click.Context | None) -> str | None:
-    """Return the root that the words typed so far name; the verbs have not run."""
+    """Return the root named on the command line so far; during completion no verb has run."""
     while context is not None:
         if context.params.get("path"):
             return str(context.params["path"])

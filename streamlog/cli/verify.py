@@ -1,4 +1,4 @@
-"""`streamlog verify` and `streamlog repair`."""
+"""`streamlog verify` reports damage, `streamlog repair` corrects what can be corrected."""
 
 import os
 import random
@@ -7,15 +7,24 @@ from typing import Any
 
 import click
 
-from streamlog.cli.output import EXIT_FINDING, Column, Findings, Kind, Output, Progress, remark
-from streamlog.cli.sources import looked_at
+from streamlog.cli.output import (
+    EXIT_FINDING,
+    PARTITION_COLUMNS,
+    Column,
+    Findings,
+    Kind,
+    Output,
+    Progress,
+    remark,
+)
+from streamlog.cli.sources import contents_of
 from streamlog.cli.verb import Settings
 from streamlog.clock import SystemClock
 from streamlog.errors import StreamLogError
 from streamlog.fs.local import LocalFileSystem
 from streamlog.health.findings import LOG_DAMAGE, Finding, Severity, as_error
 from streamlog.health.repair import RepairStep
-from streamlog.health.repair import repair as put_right
+from streamlog.health.repair import repair as repair_logs
 from streamlog.health.verify import size_of_logs
 from streamlog.health.verify import verify as look
 from streamlog.segment.walk import how_to_go_on
@@ -27,7 +36,7 @@ __all__ = ["repair", "verify"]
 def verify(
     settings: Settings, *, paths: tuple[str, ...], deep: bool, max_decompressed_bytes: int | None
 ) -> None:
-    """Print the damage found."""
+    """Print findings, and notes and summaries on stderr."""
     fs = LocalFileSystem()
     findings: list[Finding] = []
     errors: list[StreamLogError] = []
@@ -48,7 +57,7 @@ def verify(
             errors.append(error)
         else:
             if all(each.severity is Severity.NOTE for each in findings[before:]):
-                summaries.append(f"{path}: sound; looked at {looked_at(fs, path)}")
+                summaries.append(f"{path}: sound; checked {contents_of(fs, path)}")
     wrong = [each for each in findings if each.severity is not Severity.NOTE]
     for note in findings:
         if note.severity is Severity.NOTE:
@@ -57,22 +66,22 @@ def verify(
     Output(settings).rows([_finding_row(finding) for finding in wrong], _columns())
     for summary in summaries:
         remark(settings, summary)
-    _say_what_to_do(settings, wrong)
+    _remark_next_step(settings, wrong)
     if errors:
         raise Findings(errors)
     if wrong:
         raise click.exceptions.Exit(EXIT_FINDING)
 
 
-def _say_what_to_do(settings: Settings, wrong: list[Finding]) -> None:
-    """Name the next step for each partition with damage, or that none is needed."""
+def _remark_next_step(settings: Settings, wrong: list[Finding]) -> None:
+    """Print the next step for each damaged partition, or that the next writer repairs it."""
     damaged = {os.path.dirname(each.path): each.path for each in wrong if each.kind in LOG_DAMAGE}
     for path in damaged.values():
         remark(settings, how_to_go_on(path))
     repairable = [each for each in wrong if each.severity is Severity.REPAIRABLE]
     if repairable and not damaged:
         where = shlex.quote(os.path.dirname(repairable[0].path))
-        remark(settings, f"whoever writes next puts that right, or: streamlog repair {where}")
+        remark(settings, f"the next writer repairs this, or: streamlog repair {where}")
 
 
 def _finding_row(finding: Finding) -> dict[str, Any]:
@@ -91,7 +100,6 @@ def _finding_row(finding: Finding) -> dict[str, Any]:
 
 
 def _columns() -> "tuple[Column, ...]":
-
     return (
         Column("severity", "SEVERITY"),
         Column("kind", "KIND"),
@@ -106,10 +114,10 @@ def _columns() -> "tuple[Column, ...]":
 
 
 def repair(settings: Settings, *, directory: str, dry_run: bool, skip_damage: bool) -> None:
-    """Print the steps taken."""
+    """Print the steps taken or, with `--dry-run`, due."""
     rows: list[dict[str, Any]] = []
     errors: list[StreamLogError] = []
-    done = put_right(
+    done = repair_logs(
         LocalFileSystem(),
         SystemClock(),
         random.Random(),
@@ -123,8 +131,7 @@ def repair(settings: Settings, *, directory: str, dry_run: bool, skip_damage: bo
         if each.error is not None:
             errors.append(each.error)
     columns = (
-        Column("topic", "TOPIC"),
-        Column("partition", "PARTITION", Kind.NUMBER),
+        *PARTITION_COLUMNS,
         Column("action", "ACTION"),
         Column("file", "FILE"),
         Column("target", "TARGET"),
@@ -134,11 +141,11 @@ def repair(settings: Settings, *, directory: str, dry_run: bool, skip_damage: bo
     )
     Output(settings).rows(rows, columns)
     if not rows and not errors:
-        seen = looked_at(LocalFileSystem(), directory)
-        remark(settings, f"{directory}: nothing to repair; looked at {seen}")
+        seen = contents_of(LocalFileSystem(), directory)
+        remark(settings, f"{directory}: nothing to repair; checked {seen}")
     if dry_run and rows:
         how = f"{directory} --skip-damage" if skip_damage else directory
-        remark(settings, f"nothing was changed; do it with: streamlog repair {how}")
+        remark(settings, f"nothing was changed; to apply: streamlog repair {how}")
     if errors:
         raise Findings(errors)
 

@@ -1,8 +1,8 @@
-"""Compiling all kernels ahead of their first use, which otherwise waits for it.
+"""Compiles all kernels before their first use.
 
-numba compiles a kernel when it is first called, which takes seconds each, and keeps the code on
-disk (`streamlog.binary.jit` says where). So it is enough to do, once, all that calls kernels: on
-a small topic in memory.
+numba compiles a kernel at its first call, which takes seconds, and caches the code on disk
+(`streamlog.binary.jit` says where). Running every operation that calls kernels once, on a small
+topic in memory, is therefore enough.
 """
 
 import math
@@ -26,11 +26,11 @@ from streamlog.root.partition_log import PartitionLog
 __all__ = ["warm_up"]
 
 _TIMESTAMP = 1_700_000_000_000
-_MANY_BATCHES = 64  # of a few batches the headers are read by plain code
+_MANY_BATCHES = 64  # with fewer batches, plain code reads the headers
 
 
 def warm_up() -> None:
-    """Make sure that the compiled code of every kernel is on disk; seconds the first time."""
+    """Ensure that the compiled code of every kernel is cached; takes seconds the first time."""
     fs = MemoryFileSystem()
     log = PartitionLog.open(
         "/logs/warm-0",
@@ -43,10 +43,10 @@ def warm_up() -> None:
         for _ in range(_MANY_BATCHES):
             log.append(_records())
         _read(log)
-        # Now that numba is loaded, looking up is done by kernels, too.
+        # With numba loaded, lookups use kernels as well.
         log.read(_MANY_BATCHES)
         log.offset_for_timestamp(_TIMESTAMP)
-        with LogReader.open("/logs/warm-0", fs=fs) as reader:  # takes in what stands in the files
+        with LogReader.open("/logs/warm-0", fs=fs) as reader:  # scans the files
             reader.read(0)
         _compact(fs, log)
 
@@ -59,7 +59,7 @@ def _records() -> Iterator[Record]:
 
 
 def _read(log: PartitionLog) -> None:
-    """Decode everything, choose partitions for it, encode it again, print it as JSON."""
+    """Decode all records, choose partitions, encode them again and format them as JSON."""
     fetched = log.read(0, max_bytes=1 << 20)
     columns = fetched.columns()
     assert columns.key is not None
@@ -71,7 +71,7 @@ def _read(log: PartitionLog) -> None:
 
 
 def _compact(fs: MemoryFileSystem, log: PartitionLog) -> None:
-    """Clean all that was appended: all records of a key but the last go."""
+    """Compact the log."""
     log.roll()
     clock = SystemClock()
     cleanable = find_cleanable(log, None, config=log.config, now_ms=clock.now_ms())

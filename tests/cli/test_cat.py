@@ -288,7 +288,7 @@ def test_a_time_before_now_is_before_now(root: Path) -> None:
 def test_what_is_no_offset_is_refused(filled: Path, offset: str) -> None:
     ran = cat(filled, "-o", offset)
     assert (ran.code, ran.out) == (2, b"")
-    assert "--offset does not say where to start" in ran.error
+    assert "invalid value for --offset" in ran.error
 
 
 def test_following_to_an_end_is_wrong_use(filled: Path) -> None:

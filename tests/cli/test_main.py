@@ -162,7 +162,7 @@ def test_a_defect_is_told_in_two_lines(root: Path, monkeypatch: pytest.MonkeyPat
     ran = streamlog("topics", "list", "--path", root)
     what, cure = two_lines(ran.error)
     assert ran.code == 1
-    assert "a defect of streamlog: RuntimeError: boom" in what
+    assert "a bug in streamlog): RuntimeError: boom" in what
     assert "STREAMLOG_DEBUG=1" in cure
 
 

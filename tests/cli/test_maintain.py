@@ -42,7 +42,7 @@ def test_maintain_says_what_it_deletes_and_why(old: Path) -> None:
     (described,) = ok("topics", "describe", "orders", "--path", old).rows
     assert [each["logStartOffset"] for each in described["maintenance"]] == [2]
     table = ok("topics", "describe", "orders", "--path", old, "--format", "table").out.decode()
-    assert "retention (retention.bytes): 1 segments" in table
+    assert "retention (retention.bytes): removed 1 segments" in table
 
 
 def test_maintain_tells_what_a_reader_keeps(old: Path) -> None:

@@ -64,7 +64,7 @@ def test_what_the_next_writer_puts_right_is_told_as_that(filled: Path) -> None:
     ran = streamlog("verify", filled)
     assert [row["severity"] for row in ran.rows] == ["repairable"]
     assert ran.error == (
-        f"whoever writes next puts that right, or: streamlog repair '{filled}/orders-1'\n"
+        f"the next writer repairs this, or: streamlog repair '{filled}/orders-1'\n"
     )
 
 
@@ -105,7 +105,7 @@ def test_a_sound_root_is_called_sound_with_what_was_looked_at(tmp_path: Path) ->
     root = tmp_path / "root"
     ok("--path", root, "topics", "create", "orders", "--partitions", 2)
     ran = ok("verify", root)
-    assert ran.error == f"{root}: sound; looked at 1 topic, 2 partitions, 0 B\n"
+    assert ran.error == f"{root}: sound; checked 1 topic, 2 partitions, 0 B\n"
     assert ran.out == b""
     assert ok("verify", root, "--quiet").error == ""
 
@@ -123,10 +123,10 @@ def test_a_directory_without_a_log_is_not_called_sound(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("maintain",), "nothing is due; looked at 1 topic, 1 partition, 0 B"),
-        (("maintain", "--dry-run"), "nothing is due; looked at 1 topic, 1 partition, 0 B"),
-        (("readers", "list"), "no reader is recorded"),
-        (("lag",), "no reader is recorded"),
+        (("maintain",), "nothing is due; checked 1 topic, 1 partition, 0 B"),
+        (("maintain", "--dry-run"), "nothing is due; checked 1 topic, 1 partition, 0 B"),
+        (("readers", "list"), "no readers are recorded"),
+        (("lag",), "no readers are recorded"),
     ],
 )
 def test_a_verb_that_finds_nothing_says_so_beside_the_data(
@@ -143,7 +143,7 @@ def test_a_verb_that_finds_nothing_says_so_beside_the_data(
 def test_a_repair_that_finds_nothing_says_so(tmp_path: Path) -> None:
     root = tmp_path / "root"
     ok("--path", root, "topics", "create", "orders")
-    assert "nothing to repair; looked at 1 topic" in ok("repair", root).error
+    assert "nothing to repair; checked 1 topic" in ok("repair", root).error
 
 
 def test_a_note_without_a_value_ends_with_its_text(filled: Path) -> None:
