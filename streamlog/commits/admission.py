@@ -1,7 +1,10 @@
-"""What is checked before a commit is decided: afterwards nothing may be refused.
+"""Admission: every check that can refuse a commit, made before the commit is decided.
 
-The bytes themselves are checked, not what tasks said of them: a task may have been written by
-another version, and the topic's settings may have changed since it ran.
+The checks read the staged bytes and do not trust the tasks' reports: another version of streamlog
+may have written a report, and the topic's settings may have changed since the task ran.
+
+A decision may follow only bytes that are synced or decided. Otherwise a power cut could take the
+records below its offsets while the decision survives, and those offsets would never be filled.
 """
 
 import contextlib
@@ -14,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.clock import Clock
-from streamlog.commits.decisions import DecidedExtent, DecidedFile, DecidedPart
+from streamlog.commits.decisions import DecidedExtent, DecidedFile, DecidedPart, Standing
 from streamlog.commits.extents import ExtentReader
 from streamlog.commits.fingerprint import checksum_sum
 from streamlog.commits.identity import CommitIdentity
+from streamlog.commits.pending import PendingDecisions
 from streamlog.commits.staging import StagedExtent, StagedFile, is_staged_name
-from streamlog.commits.standing import Standing
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import (
     InconsistentTopicIdError,
@@ -30,6 +33,7 @@ from streamlog.errors import (
     RecordListTooLargeError,
     UnsupportedCompressionError,
 )
+from streamlog.fs.api import FileKind, FileSystem, OpenMode
 from streamlog.partition.log import Log
 from streamlog.records.decode import PIECE_BYTES, Wanted, decode_pieces
 from streamlog.records.layout import (
@@ -51,7 +55,9 @@ __all__ = [
     "check_part",
     "gather",
     "held_when_checked",
+    "make_ground_sure",
     "place_part",
+    "sync_paths",
 ]
 
 CHECKS_WITHOUT_LOCKS: Final = 3
@@ -419,3 +425,41 @@ def _check_times(timestamp: NDArray[np.int64], times: TimeBounds, where: _Where)
             got=f"{int(timestamp[outside])} ms",
             expected=str(times),
         )
+
+
+# ---- durable before a decision that relies on it ----------------------------------------------
+def sync_paths(fs: FileSystem, paths: Iterable[str]) -> None:
+    """Make files and directories durable that somebody else wrote.
+
+    Raises:
+        StorageError: One is missing, or the disk refuses.
+    """
+    for path in paths:
+        found = fs.stat(path)
+        if found is not None and found.kind is FileKind.DIRECTORY:
+            fs.sync_directory(path)
+        else:
+            with fs.open(path, OpenMode.READ) as file:
+                file.sync()
+
+
+def make_ground_sure(log: Log, standing: Standing, pending: PendingDecisions) -> None:
+    """Sync a log unless its end lies on bytes that are synced or decided.
+
+    Args:
+        log: The partition, within `writing`.
+        standing: Where the app stands that is going to decide.
+        pending: The decisions of the root: another app's may end where the log does.
+
+    Raises:
+        CorruptCheckpointError: A decision cannot be read.
+        UnavailableError: The disk refuses.
+    """
+    if log.recovery_point >= log.log_end_offset:
+        return
+    ground = log.topic_partition, log.topic_id, log.log_end_offset
+    if standing.has_decided_up_to(*ground):
+        return
+    if any(decision.standing.has_decided_up_to(*ground) for decision in pending.newest()):
+        return
+    log.flush()

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from streamlog.commits.decisions import DecidedPart, Decision
 from streamlog.commits.extents import ExtentReader
+from streamlog.commits.history import Ledgers
 from streamlog.commits.identity import producer_id_for
-from streamlog.commits.ledger import Ledgers
 from streamlog.commits.pending import PendingDecisions
 from streamlog.commits.staging import StagingArea
 from streamlog.errors import CommitMismatchError, CorruptDataError, FileMissingError

@@ -1,9 +1,14 @@
-"""Commits: what many tasks staged becomes part of many partitions at once, exactly once.
+"""Commits: make staged files part of many partitions atomically and exactly once.
 
-`COMMITS.md` beside this file has the rules and a table of every state and what may happen in it.
+`COMMITS.md` specifies the rules, with a table of all states.
 
-    lock the app → judge by its history → check → lock the partitions → place → sync what the
-    decision stands on → decide (the commit point) → apply → unlock → now and then retire
+    lock the app → judge by its history → check → lock the partitions → assign offsets → sync the
+    log ends → decide (the commit point) → apply → unlock → retire if due
+
+One committer at a time holds an app's lock, `.streamlog/locks/apps/<app>`; apps do not wait for
+each other. The lock file exists only while the lock is held. The holder removes it before the
+release, and a process that locked an unlinked file locks the name again. Apps that commit once
+therefore leave no files; the next commit or `clean` removes files left by a crash.
 """
 
 import contextlib
@@ -19,55 +24,89 @@ from streamlog.commits.admission import (
     StagedCommit,
     gather,
     held_when_checked,
+    make_ground_sure,
     place_part,
+    sync_paths,
 )
-from streamlog.commits.app_lock import locked_app, remove_unused_app_locks
 from streamlog.commits.apply import apply_part
-from streamlog.commits.chores import Chores, at_once
-from streamlog.commits.decisions import Decision
+from streamlog.commits.decisions import Decision, Standing
 from streamlog.commits.extents import ExtentReader
 from streamlog.commits.fingerprint import Fingerprint
-from streamlog.commits.ground import make_ground_sure, sync_paths
-from streamlog.commits.history import History, PastCommit
-from streamlog.commits.identity import CommitIdentity, check_identity
+from streamlog.commits.history import CommittedRange, History, Ledgers, PastCommit, ranges_of
+from streamlog.commits.identity import CommitIdentity, app_key, check_identity
 from streamlog.commits.inheritance import Inheritance, inheritance_of, past_of
-from streamlog.commits.ledger import Ledgers, ranges_of
-from streamlog.commits.outcome import CommitOutcome
 from streamlog.commits.pending import PendingDecisions
 from streamlog.commits.replay import OnMismatch, ReplayRule, Verdict, judge_commit
 from streamlog.commits.retirement import (
     RETIRE_AFTER_MS,
+    Chores,
     DroppedPart,
     OpenLogs,
     Retirement,
     RetireReport,
+    at_once,
     find_target,
     is_due,
 )
 from streamlog.commits.staging import StagedFile, StagingArea
-from streamlog.commits.standing import Standing
 from streamlog.errors import (
     FileExistsAlreadyError,
+    FileMissingError,
     InvalidRequestError,
     LockTimeoutError,
+    StorageError,
     StreamLogError,
     UnknownOutcomeError,
 )
-from streamlog.fs.api import FileSystem
+from streamlog.fs.api import FileLock, FileSystem
+from streamlog.fs.files import write_lock_holder
 from streamlog.fs.log_root import LogRoot
+from streamlog.partition.locks import locks_directory
 from streamlog.partition.log import Log
 from streamlog.partition.partition_metadata import read_topic_id
 from streamlog.partition.root_marks import RootMarks
-from streamlog.partition.waiting import DEFAULT_LOCK_TIMEOUT_MS, Patience
-from streamlog.query.batch_source import BatchSource
+from streamlog.partition.waiting import DEFAULT_LOCK_TIMEOUT_MS, Patience, wait_for_lock
+from streamlog.query.checkpoint import BatchSource
 from streamlog.query.checkpoint_note import CheckpointNote
 from streamlog.topic import TopicPartition
 
-__all__ = ["CommitLog", "CommitOutcome"]
+__all__ = [
+    "CommitLog",
+    "CommitOutcome",
+    "app_lock_path",
+    "locked_app",
+    "remove_unused_app_locks",
+]
 
 _ATTEMPTS: Final = 3
-
 _logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitOutcome:
+    """What became of a commit.
+
+    Attributes:
+        identity: Whose commit it is.
+        verdict: COMMIT, REPLAY, SKIP or APPEND.
+        revision: Which revision of the version stands: 0, above where a mismatch was appended.
+        parts: The offsets it took, by partition. Empty for a replay of a commit that is retired
+            and was not the last one.
+        dropped: What it lost because a topic was deleted after it was decided.
+        rows: How many rows stand.
+    """
+
+    identity: CommitIdentity
+    verdict: Verdict
+    revision: int
+    parts: tuple[CommittedRange, ...]
+    dropped: tuple[DroppedPart, ...] = ()
+    rows: int
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether the commit stood already and nothing was written."""
+        return self.verdict in (Verdict.REPLAY, Verdict.SKIP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -467,3 +506,75 @@ def _cannot_open(partitions: Sequence[TopicPartition]) -> Sequence[Log]:
         got=", ".join(map(str, partitions)),
         hint="take LogManager.commits",
     )
+
+
+# ---- the lock of an app ---------------------------------------------------------------------
+def app_lock_path(root: str, app: str) -> str:
+    """Return the path of an app's lock file."""
+    return f"{_directory(root)}/{app_key(app)}"
+
+
+@contextlib.contextmanager
+def locked_app(
+    fs: FileSystem, clock: Clock, root: str, app: str, *, timeout_ms: float
+) -> Iterator[None]:
+    """Hold an app's lock; taken before those of partitions, and never two at once.
+
+    Args:
+        fs: Where the root is.
+        clock: Measures the wait.
+        root: The log root.
+        app: The app.
+        timeout_ms: How long to wait for another committer.
+
+    Raises:
+        LockTimeoutError: Another process kept it.
+        StorageError: The lock file cannot be opened.
+    """
+    lock = _taken(fs, clock, root, app, timeout_ms)
+    try:
+        write_lock_holder(lock, now_ms=clock.now_ms(), what="commit")
+        yield
+    finally:
+        _give_up(fs, lock)
+
+
+def remove_unused_app_locks(fs: FileSystem, root: str) -> int:
+    """Remove the lock files that crashes left; return how many.
+
+    Raises:
+        StorageError: The disk refuses.
+    """
+    try:
+        names = fs.list(_directory(root))
+    except FileMissingError:
+        return 0
+    removed = 0
+    for name in names:
+        lock = fs.try_lock(f"{_directory(root)}/{name}", shared=False)
+        if lock is not None:
+            _give_up(fs, lock)
+            removed += 1
+    return removed
+
+
+def _taken(fs: FileSystem, clock: Clock, root: str, app: str, timeout_ms: float) -> FileLock:
+    path, what = app_lock_path(root, app), f"the commits of {app}"
+    try:
+        return wait_for_lock(fs, clock, path, timeout_ms=timeout_ms, what=what)
+    except FileMissingError:  # the first commit to this root
+        fs.make_directory(_directory(root))
+    return wait_for_lock(fs, clock, path, timeout_ms=timeout_ms, what=what)
+
+
+def _give_up(fs: FileSystem, lock: FileLock) -> None:
+    try:
+        if lock.is_mine():  # and not a copy that a fork made
+            with contextlib.suppress(StorageError):  # then it stays for the next holder
+                fs.remove(lock.path)
+    finally:
+        lock.release()
+
+
+def _directory(root: str) -> str:
+    return f"{locks_directory(root)}/apps"

@@ -14,7 +14,7 @@ import hashlib
 from enum import Enum
 from typing import Final, NamedTuple
 
-from streamlog.query.batch_source import BatchSource, Naming, weakest
+from streamlog.query.checkpoint import BatchSource, Naming, weakest
 
 __all__ = [
     "Fingerprint",

@@ -20,9 +20,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
-from streamlog.commits.history import History, PastCommit
+from streamlog.commits.history import History, Ledgers, PastCommit
 from streamlog.commits.identity import CommitIdentity, FormerName, app_key
-from streamlog.commits.ledger import Ledgers
 from streamlog.commits.pending import PendingDecisions
 
 __all__ = ["Inheritance", "inheritance_of", "inherited", "past_of"]

@@ -1,7 +1,16 @@
-"""The decisions that are not retired: files in `.streamlog/commits/pending`.
+"""Decisions that are not retired: the files in `.streamlog/commits/pending`.
 
-The directory holds what is not retired and nothing older: at most some dozen decisions an app.
-A decision never changes, so each one is read once by a process and kept until it is retired.
+The directory contains only unretired decisions, at most a few dozen per app. A decision never
+changes, so a process reads each one once and caches it until it is retired.
+
+A decision file contains two copies (see `sealed`). If both are damaged, the app's history shows
+which topics the decision may name: the standings in its other decisions and in its ledger. A query
+writes the same topics in every batch, so partitions of other topics continue. Without a history,
+the decision may name any topic, and every partition stops.
+
+An app that chooses topics by its rows may name a topic for the first time in the damaged decision.
+Writers of that topic are not stopped, but the app is; `verify` and `doctor` report the file, and
+each partition that ignores it logs a warning.
 """
 
 import contextlib
@@ -11,10 +20,16 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from streamlog.commits.damaged import topics_of_app
-from streamlog.commits.decisions import DecidedPart, Decision, format_decision, parse_decision
+from streamlog.commits.decisions import (
+    DecidedPart,
+    Decision,
+    Standing,
+    format_decision,
+    parse_decision,
+    parse_standing,
+)
 from streamlog.commits.identity import app_key
-from streamlog.commits.sealed import MAX_SEALED_SIZE
+from streamlog.commits.sealed import MAX_SEALED_SIZE, unseal
 from streamlog.errors import (
     CorruptCheckpointError,
     FileMissingError,
@@ -23,14 +38,18 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileSystem
 from streamlog.fs.files import create_file_atomically, make_directories, read_file
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.names import is_temporary
 from streamlog.topic import TopicPartition
 
-__all__ = ["PendingDecisions", "decision_key", "decision_number"]
+__all__ = [
+    "PendingDecisions",
+    "decision_key",
+    "decision_number",
+]
 
 KEPT_SIZE: Final = 64 << 20  # bytes of files; parsed, they take up to three times as much memory
 _NAME: Final = re.compile(r"[^@/]+@[0-9]{20}", re.ASCII)
-
 _logger = logging.getLogger(__name__)
 
 
@@ -182,7 +201,7 @@ class PendingDecisions:
         except CorruptCheckpointError as error:
             key = decision_key(name)
             others = (each for each in names if each != name and decision_key(each) == key)
-            topics = topics_of_app(self._fs, self._root, key, self._readable(others))
+            topics = _topics_of_app(self._fs, self._root, key, self._readable(others))
             if not topics or partition.topic in topics:
                 error.hint = f"see what can be done: streamlog repair {self._root} --dry-run"
                 raise
@@ -284,3 +303,32 @@ class PendingDecisions:
         """
         prefix = f"{app_key(app)}@"
         return [name for name in self.names() if name.startswith(prefix)]
+
+
+def _topics_of_app(
+    fs: FileSystem, root: str, key: str, decisions: Iterable[Decision]
+) -> frozenset[str]:
+    """Return the topics that an app is known to write; empty where nothing is known.
+
+    Args:
+        fs: Where the root is.
+        root: The log root.
+        key: The app's key (`streamlog.commits.identity.app_key`).
+        decisions: Those of its decisions that can be read.
+
+    Raises:
+        StorageError: The ledger cannot be read because the disk refuses.
+    """
+    standings = [decision.standing for decision in decisions]
+    ledger = _standing_in_ledger(fs, LogRoot.at(root, fs=fs).ledger(key))
+    if ledger is not None:
+        standings.append(ledger)
+    return frozenset(partition.topic for standing in standings for partition in standing.partitions)
+
+
+def _standing_in_ledger(fs: FileSystem, path: str) -> Standing | None:
+    try:
+        content = read_file(fs, path, max_size=MAX_SEALED_SIZE)
+        return parse_standing(unseal("ledger", content, path).nested("standing"))
+    except (FileMissingError, CorruptCheckpointError):
+        return None

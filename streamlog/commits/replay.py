@@ -8,8 +8,8 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from streamlog.commits.fingerprint import Fingerprint, Likeness
+from streamlog.commits.history import KEPT_FINGERPRINTS
 from streamlog.commits.identity import CommitIdentity
-from streamlog.commits.ledger import KEPT_FINGERPRINTS
 from streamlog.errors import CommitMismatchError, InvalidOptionError
 from streamlog.query.checkpoint_note import CheckpointNote
 

@@ -1,26 +1,29 @@
-"""Retiring decisions: once the logs hold durably what was decided, the files may go.
+"""Retirement: once the logs hold decided batches durably, remove the decisions and staged files.
 
-    settle:  sync the logs, each under its own lock → write their recovery points, all at once
-    retire:  ledger durable, under the app's lock
+    settle:  sync the logs, each under its own lock → write their recovery points together
+    retire:  make the ledger durable, under the app's lock
     clear:   remove the decisions → remove the staged files
 
-A crash after any step leaves more than is needed, never less. Only `retire` takes the app's lock,
-and it costs two syncs however many partitions there are: a query never waits for its own logs to
-be synced. `settle` and `clear` need no lock: decisions never change, what is synced stays synced,
-and what the ledger says is retired counts as retired.
+A crash after any step leaves files that are no longer needed and never loses one that is. Only
+`retire` takes the app's lock, for two syncs regardless of the number of partitions, so a query
+never waits for its logs to be synced. `settle` and `clear` need no lock: decisions never change,
+synced bytes stay synced, and a decision that the ledger covers counts as retired.
+
+Syncing megabytes of logs takes tenths of a second, and so does removing dozens of files from a disk
+mounted with `discard`: longer than a trigger of a query. The sink therefore retires in a background
+thread between triggers (`BackgroundChores`).
 """
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from streamlog.commits.decisions import Decision
-from streamlog.commits.history import History
-from streamlog.commits.ledger import Ledgers
+from streamlog.commits.decisions import Decision, Standing
+from streamlog.commits.history import History, Ledgers
 from streamlog.commits.pending import PendingDecisions, decision_key
 from streamlog.commits.staging import StagingArea, staged_version
-from streamlog.commits.standing import Standing
 from streamlog.errors import (
     CorruptCheckpointError,
     CorruptDataError,
@@ -33,12 +36,15 @@ from streamlog.topic import TopicPartition
 
 __all__ = [
     "RETIRE_AFTER_MS",
+    "BackgroundChores",
+    "Chores",
     "DroppedPart",
     "OpenLogs",
     "RetireReport",
     "Retired",
     "Retirement",
     "Settled",
+    "at_once",
     "find_target",
     "is_due",
 ]
@@ -51,6 +57,7 @@ STAGED_FILE_AGE_MS: Final = 7 * 24 * 3600 * 1000
 _logger = logging.getLogger(__name__)
 
 OpenLogs = Callable[[Sequence[TopicPartition]], Sequence[Log]]
+Chores = Callable[[Callable[[], None]], None]
 _Part = tuple[TopicPartition, str]  # with the id of its topic
 
 
@@ -354,3 +361,38 @@ def _up_to_first(decisions: Iterable[Decision], settled: Settled) -> Iterable[De
         if decision.name not in settled.names or any(part in settled.failed for part in parts):
             return
         yield decision
+
+
+# ---- in the caller's thread or in the background ---------------------------------------------
+def at_once(chore: Callable[[], None]) -> None:
+    """Do it now; what goes wrong is the caller's."""
+    chore()
+
+
+class BackgroundChores:
+    """Does one chore at a time in a thread; a process that ends in order waits for it.
+
+    What comes while one is being done is dropped: a chore has to be something that is due again
+    at the next occasion. What goes wrong is logged.
+    """
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+
+    def __call__(self, chore: Callable[[], None]) -> None:
+        """Begin with a chore, unless one is being done."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=_do, args=(chore,), name="streamlog-chores")
+            self._thread.start()
+
+    def wait(self) -> None:
+        """Return when nothing is being done."""
+        if self._thread is not None:
+            self._thread.join()
+
+
+def _do(chore: Callable[[], None]) -> None:
+    try:
+        chore()
+    except StreamLogError as error:
+        _logger.warning("put off until it is due again: %s", error)

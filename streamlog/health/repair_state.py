@@ -32,8 +32,8 @@ from streamlog.commits.apply import apply_part
 from streamlog.commits.decisions import DecidedPart, Decision, format_decision
 from streamlog.commits.extents import ExtentReader
 from streamlog.commits.fingerprint import Fingerprint
+from streamlog.commits.history import Ledger, Ledgers
 from streamlog.commits.identity import CommitIdentity
-from streamlog.commits.ledger import Ledger, Ledgers
 from streamlog.commits.pending import PendingDecisions
 from streamlog.commits.sealed import MAX_SEALED_SIZE, mended
 from streamlog.commits.staging import StagingArea

@@ -9,8 +9,8 @@ from typing import Final
 
 from streamlog.commits.decisions import DecidedPart, Decision, parse_decision
 from streamlog.commits.extents import ExtentReader
+from streamlog.commits.history import Ledger, Ledgers
 from streamlog.commits.identity import app_key
-from streamlog.commits.ledger import Ledger, Ledgers
 from streamlog.commits.pending import PendingDecisions, decision_key, decision_number
 from streamlog.commits.sealed import MAX_SEALED_SIZE, mended, unseal
 from streamlog.commits.staging import StagingArea

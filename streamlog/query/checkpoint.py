@@ -1,21 +1,21 @@
-"""The checkpoint of a streaming query, as far as an exactly-once sink has to know it.
+"""The checkpoint of a streaming query, as far as an exactly-once sink depends on it.
 
-Spark keeps a query's progress in a directory of small files:
+Spark stores a query's progress in a directory of small files:
 
     metadata        {"id":"<query id>"}, written once
-    offsets/<N>     what batch N reads: "v1", a line of settings, one line a source; written
+    offsets/<N>     the input of batch N: "v1", a line of settings, one line per source; written
                     before the batch runs
     commits/<N>     batch N is done
-    sources/<i>/<n> what a file source remembers of its own
-    streamlog/…     what our sinks have committed, written by us (`checkpoint_note`)
+    sources/<i>/<n> the log of a file source
+    streamlog/…     the last version committed by each of our sinks (`checkpoint_note`)
 
-A batch that runs again has the same number; whether it is the same batch is told by the source
-lines of `offsets/<N>` and by the files that `sources` names, which a commit therefore has in its
-fingerprint (`BatchSource`). Spark never syncs any of these files. A sink that made batch N durable
-while a power cut took `offsets/<N>` away would later meet another batch N, so a commit syncs
+A batch that runs again has the same number. The source lines of `offsets/<N>` and the files listed
+in `sources` show whether it is the same batch, so they are part of a commit's fingerprint
+(`BatchSource`). Spark never syncs these files. If a sink made batch N durable and a power cut then
+took `offsets/<N>`, the sink would later receive a different batch N; a commit therefore syncs
 `paths_to_sync` first.
 
-Only checkpoints in the local file system can be read and synced here; of others a warning says so.
+Only checkpoints in the local file system can be read and synced; others cause a warning.
 """
 
 import functools
@@ -25,18 +25,29 @@ import logging
 import os
 import re
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from enum import Enum
+from typing import Any, Final, NamedTuple
 
 from streamlog.errors import CorruptCheckpointError, FileMissingError, StorageError
 from streamlog.fs.api import FileKind, FileSystem, OpenMode
 from streamlog.fs.files import read_file
-from streamlog.query.batch_source import BatchSource, Naming, logged_files, naming_of, weakest
 from streamlog.query.checkpoint_note import CheckpointNote
 
-__all__ = ["FinishedBatch", "QueryCheckpoint", "local_path"]
+__all__ = [
+    "BatchSource",
+    "FinishedBatch",
+    "Naming",
+    "QueryCheckpoint",
+    "local_path",
+    "logged_files",
+    "naming_of",
+    "weakest",
+]
 
+_NO_OFFSET: Final = "-"  # OffsetSeqLog.SERIALIZED_VOID_OFFSET: the source had nothing yet
+_DELTA: Final = {"reservoirId", "reservoirVersion", "index"}  # DeltaSourceOffset
+_FILES: Final = {"logOffset"}  # FileStreamSourceOffset
 _logger = logging.getLogger(__name__)
-
 _METADATA_SIZE_MAX: Final = 1 << 16
 _OFFSETS_SIZE_MAX: Final = 1 << 26  # 64 MiB: over a million partitions
 _LINES_BEFORE_SOURCES: Final = 2  # version and settings
@@ -45,6 +56,82 @@ _LOG_STEPS_MAX: Final = 1000  # entries of it that one batch may have
 _QUERY_ID: Final = re.compile(r"[0-9A-Za-z-]{1,64}", re.ASCII)
 _BATCH: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
 _LOG_ENTRY: Final = re.compile(r"([0-9]{1,19})(\.compact)?", re.ASCII)
+
+
+class Naming(Enum):
+    """What the source lines of a batch name exactly, the weakest first."""
+
+    NOTHING = "nothing"  # a running number: the same one may stand for other data
+    END = "end"  # where the batch ends; where it begins is written nowhere
+    BATCH = "batch"  # all that it reads
+
+
+class BatchSource(NamedTuple):
+    """What a batch is made from, as the checkpoint of its query says.
+
+    Attributes:
+        lines: The source lines of `offsets/N`; None where they cannot be read.
+        query_id: The query; None outside of one.
+        naming: What the lines name.
+        files: A digest of what the file sources read; None where there is none, or where it is
+            not known.
+    """
+
+    lines: str | None
+    query_id: str | None = None
+    naming: Naming = Naming.NOTHING
+    files: str | None = None
+
+
+def weakest(*namings: Naming) -> Naming:
+    """Return what all of these name at least."""
+    return min(namings, key=list(Naming).index)
+
+
+def naming_of(line: str) -> Naming:
+    """Return what one source line of a checkpoint names, by its shape.
+
+    Lines of Kafka's source and of ours (an offset for each partition) and of Delta's (a version
+    and an index) name where the batch ends. So does the line of a source that had nothing yet. All
+    others are a running number or unknown: file sources, `rate`, `rate-micro-batch`, `socket`.
+
+    Args:
+        line: The line.
+
+    Returns:
+        END or NOTHING: where a batch begins stands in the offsets of the batch before.
+    """
+    if line == _NO_OFFSET:
+        return Naming.END
+    offset = _parse(line)
+    if offset.keys() >= _DELTA:
+        return Naming.END
+    topics = {name: value for name, value in offset.items() if not name.startswith("$")}
+    is_kafkas = bool(topics) and all(
+        isinstance(value, dict)
+        and all(number.isdecimal() and type(at) is int for number, at in value.items())
+        for value in topics.values()
+    )
+    return Naming.END if is_kafkas else Naming.NOTHING
+
+
+def logged_files(line: str) -> int | None:
+    """Return the last entry of a file source's log that a batch reads; None for other sources.
+
+    Args:
+        line: The source's line; `{"logOffset":7}` for a file source.
+    """
+    offset = _parse(line)
+    at = offset.get("logOffset")
+    return at if offset.keys() == _FILES and type(at) is int else None
+
+
+def _parse(line: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def local_path(location: str) -> str | None:

@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Final
 
 from streamlog.clock import Clock
-from streamlog.commits.chores import Chores, at_once
 from streamlog.commits.commit_log import CommitLog
+from streamlog.commits.retirement import Chores, at_once
 from streamlog.config.log_config import ConfigValue, LogConfig
 from streamlog.config.server_config import ServerConfig
 from streamlog.errors import InvalidRequestError

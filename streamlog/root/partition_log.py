@@ -8,10 +8,9 @@ from typing import Final
 
 from streamlog.clock import Clock, SystemClock
 from streamlog.commits.apply import DecidedRecords
-from streamlog.commits.chores import Chores, at_once
 from streamlog.commits.commit_log import CommitLog
 from streamlog.commits.pending import PendingDecisions
-from streamlog.commits.retirement import OpenLogs
+from streamlog.commits.retirement import Chores, OpenLogs, at_once
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import (
     FileMissingError,

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
 )
 
-from streamlog.commits.chores import BackgroundChores
+from streamlog.commits.retirement import BackgroundChores
 from streamlog.maintenance.runner import Maintenance, MaintenanceReport
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from streamlog.clock import SystemClock
-from streamlog.commits.chores import BackgroundChores
 from streamlog.commits.commit_log import CommitOutcome
 from streamlog.commits.identity import CommitIdentity, app_key
 from streamlog.commits.replay import ReplayRule
+from streamlog.commits.retirement import BackgroundChores
 from streamlog.commits.staging import StagedFile
 from streamlog.errors import (
     CorruptCheckpointError,
@@ -28,8 +28,7 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
-from streamlog.query.batch_source import BatchSource
-from streamlog.query.checkpoint import QueryCheckpoint
+from streamlog.query.checkpoint import BatchSource, QueryCheckpoint
 from streamlog.query.checkpoint_note import CheckpointNote
 from streamlog.root.manager import LogManager
 from streamlog.root.meta_properties import read_meta_properties

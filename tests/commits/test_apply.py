@@ -9,12 +9,11 @@ import pytest
 from streamlog.commits import apply
 from streamlog.commits.admission import check_part, gather, place_part
 from streamlog.commits.apply import apply_part
-from streamlog.commits.decisions import DecidedPart, Decision
+from streamlog.commits.decisions import DecidedPart, Decision, Standing
 from streamlog.commits.extents import ExtentReader
 from streamlog.commits.fingerprint import Fingerprint
 from streamlog.commits.identity import CommitIdentity, producer_id_for
 from streamlog.commits.staging import StagingArea
-from streamlog.commits.standing import Standing
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import CommitMismatchError, CorruptDataError, CorruptRecordError
 from streamlog.fs.api import OpenMode

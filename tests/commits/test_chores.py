@@ -5,11 +5,10 @@ import threading
 
 import pytest
 
-from streamlog.commits.chores import BackgroundChores, Chores
 from streamlog.commits.commit_log import CommitLog
 from streamlog.commits.identity import CommitIdentity
 from streamlog.commits.replay import ReplayRule, Verdict
-from streamlog.commits.retirement import RETIRE_COUNT
+from streamlog.commits.retirement import RETIRE_COUNT, BackgroundChores, Chores
 from streamlog.errors import DiskFullError
 from tests.support.commits import APP, Scene
 

@@ -8,11 +8,10 @@ from random import Random
 import pytest
 
 from streamlog.commits import pending
-from streamlog.commits.app_lock import app_lock_path
-from streamlog.commits.chores import BackgroundChores
-from streamlog.commits.commit_log import CommitLog
+from streamlog.commits.commit_log import CommitLog, app_lock_path
 from streamlog.commits.decisions import parse_decision
 from streamlog.commits.pending import PendingDecisions
+from streamlog.commits.retirement import BackgroundChores
 from streamlog.fs.faults import FaultyFileSystem, Operation
 from streamlog.fs.files import read_file
 from streamlog.fs.memory import MemoryFile, MemoryFileSystem

@@ -4,12 +4,10 @@ import threading
 
 import pytest
 
-from streamlog.commits.chores import BackgroundChores
 from streamlog.commits.commit_log import CommitLog
-from streamlog.commits.history import History
-from streamlog.commits.ledger import Ledgers
+from streamlog.commits.history import History, Ledgers
 from streamlog.commits.pending import PendingDecisions
-from streamlog.commits.retirement import RETIRE_AFTER_MS
+from streamlog.commits.retirement import RETIRE_AFTER_MS, BackgroundChores
 from streamlog.fs.memory import MemoryFile
 from streamlog.topic import TopicPartition
 from tests.support.commits import APP, ROOT, Scene

@@ -9,7 +9,7 @@ import logging
 
 import pytest
 
-from streamlog.commits.ledger import CommittedRange
+from streamlog.commits.history import CommittedRange
 from streamlog.commits.replay import Verdict
 from streamlog.errors import (
     CorruptCheckpointError,

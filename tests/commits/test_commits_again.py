@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from streamlog.commits.app_lock import locked_app
-from streamlog.commits.commit_log import CommitLog
+from streamlog.commits.commit_log import CommitLog, locked_app
 from streamlog.commits.identity import CommitIdentity
 from streamlog.commits.replay import OnMismatch, ReplayRule, Verdict
 from streamlog.errors import (

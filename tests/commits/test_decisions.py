@@ -10,17 +10,18 @@ from streamlog.commits.decisions import (
     DecidedFile,
     DecidedPart,
     Decision,
+    PartitionStanding,
+    Standing,
     format_decision,
     parse_decision,
     parse_fingerprint,
 )
 from streamlog.commits.fingerprint import Fingerprint
+from streamlog.commits.history import Ledger, LedgerEntry, Ledgers
 from streamlog.commits.identity import CommitIdentity
-from streamlog.commits.ledger import Ledger, LedgerEntry, Ledgers
 from streamlog.commits.sealed import SealedValues, seal
-from streamlog.commits.standing import PartitionStanding, Standing
 from streamlog.errors import CorruptCheckpointError
-from streamlog.query.batch_source import Naming
+from streamlog.query.checkpoint import Naming
 from streamlog.topic import TopicPartition
 from tests.support.commits import ROOT, Scene
 

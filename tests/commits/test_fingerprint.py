@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlog.commits.fingerprint import Fingerprint, Likeness, checksum_sum
-from streamlog.query.batch_source import BatchSource, Naming, logged_files, naming_of
+from streamlog.query.checkpoint import BatchSource, Naming, logged_files, naming_of
 
 KAFKA = '{"orders":{"0":23,"1":7}}'
 STREAMLOG = '{"$leaderEpochs": {"in": {"0": 3}}, "$topicIds": {"in": "x"}, "in": {"0": 60}}'

@@ -6,7 +6,7 @@ from streamlog.commits.commit_log import CommitOutcome
 from streamlog.commits.identity import CommitIdentity
 from streamlog.commits.replay import OnMismatch, ReplayRule, Verdict
 from streamlog.errors import CommitMismatchError
-from streamlog.query.batch_source import BatchSource, Naming
+from streamlog.query.checkpoint import BatchSource, Naming
 from tests.support.commits import Scene, rows_of
 
 OLD = "etl"

@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from streamlog.clock import ManualClock
+from streamlog.commits.decisions import PartitionStanding, Standing
 from streamlog.commits.identity import CommitIdentity
 from streamlog.commits.replay import ReplayRule, Verdict
 from streamlog.commits.retirement import RETIRE_AFTER_MS, RETIRE_COUNT, RETIRE_SIZE, is_due
-from streamlog.commits.standing import PartitionStanding, Standing
 from streamlog.errors import DiskFullError, UnavailableError
 from streamlog.fs.faults import Fault, FaultyFileSystem
 from streamlog.fs.names import stable_path

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from streamlog.clock import ManualClock
-from streamlog.commits.ledger import CommittedRange
+from streamlog.commits.history import CommittedRange
 from streamlog.commits.replay import Verdict
 from streamlog.fs.api import FileSystem
 from streamlog.fs.memory import MemoryFileSystem

@@ -8,7 +8,7 @@ import pytest
 from streamlog.clock import ManualClock
 from streamlog.commits import admission, extents
 from streamlog.commits.admission import HeldPartitions
-from streamlog.commits.app_lock import app_lock_path, locked_app
+from streamlog.commits.commit_log import app_lock_path, locked_app
 from streamlog.commits.identity import CommitIdentity, app_key
 from streamlog.commits.replay import ReplayRule
 from streamlog.errors import CorruptRecordError, LockTimeoutError

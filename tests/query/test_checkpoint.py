@@ -5,8 +5,7 @@ import pytest
 
 from streamlog.errors import CorruptCheckpointError, LimitExceededError
 from streamlog.fs.local import LocalFileSystem
-from streamlog.query.batch_source import BatchSource, Naming
-from streamlog.query.checkpoint import QueryCheckpoint, local_path
+from streamlog.query.checkpoint import BatchSource, Naming, QueryCheckpoint, local_path
 
 FS = LocalFileSystem()
 QUERY_ID = "1cb11013-a49a-4f97-ab90-fee2ddb690a9"

@@ -15,7 +15,7 @@ from streamlog.fs.api import FileSystem
 from streamlog.fs.faults import Fault, FaultyFileSystem, Moment, SimulatedCrash
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition.reader import LogReader
-from streamlog.query.batch_source import BatchSource, Naming
+from streamlog.query.checkpoint import BatchSource, Naming
 from streamlog.records.builder import EncodedBatches, InputColumns, encode_columns
 from streamlog.records.record import CompressionType, Record
 from streamlog.root.manager import LogManager

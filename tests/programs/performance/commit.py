@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import median
 
-from streamlog.commits.chores import BackgroundChores
 from streamlog.commits.identity import CommitIdentity
+from streamlog.commits.retirement import BackgroundChores
 from streamlog.commits.staging import Stager
 from streamlog.fs.local import LocalFileSystem
-from streamlog.query.batch_source import BatchSource
+from streamlog.query.checkpoint import BatchSource
 from streamlog.records.builder import encode_columns
 from streamlog.root.manager import LogManager
 from streamlog.topic import TopicPartition
