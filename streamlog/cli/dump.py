@@ -41,7 +41,7 @@ from streamlog.records.batch import LegacyRecordBatch, RecordBatch, ScanStop, re
 from streamlog.records.control import parse_control_key, parse_marker
 from streamlog.records.layout import CURRENT_MAGIC, MAX_INT32
 from streamlog.records.record import Record
-from streamlog.root.meta_properties import read_meta_properties
+from streamlog.root.roots import read_meta_properties
 from streamlog.segment.file_records import FileRecords
 from streamlog.segment.index_entries import (
     MAX_INDEX_FILE,

@@ -30,7 +30,7 @@ from streamlog.records.columns import BinaryColumn, HeaderColumn
 from streamlog.records.layout import MAX_INT64
 from streamlog.records.record import NO_TIMESTAMP, CompressionType, Header
 from streamlog.root.manager import LogManager
-from streamlog.root.topic_appender import Appended, InputLines, TopicAppender
+from streamlog.root.producer import Appended, InputLines, TopicAppender
 from streamlog.topic import TopicPartition
 
 __all__ = ["BadLineError", "InputChunk", "LineParser", "NdjsonParser", "produce", "read_chunks"]

@@ -69,9 +69,14 @@ from streamlog.protocol.metadata_records import (
     TopicRecord,
 )
 from streamlog.root.manager import LogManager, TopicDescription
-from streamlog.root.meta_properties import MetaProperties, write_meta_properties
-from streamlog.root.planted import refuse_planted
-from streamlog.root.roots import check_root, is_our_root, refuse_live_broker
+from streamlog.root.roots import (
+    MetaProperties,
+    check_root,
+    is_our_root,
+    refuse_live_broker,
+    refuse_planted,
+    write_meta_properties,
+)
 from streamlog.root.topics import list_topics, partition_directories
 from streamlog.topic import TopicPartition
 

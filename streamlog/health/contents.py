@@ -5,6 +5,7 @@ import re
 from enum import Enum
 from typing import Final, NamedTuple
 
+from streamlog.fs.log_root import META_PROPERTIES
 from streamlog.partition.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -13,7 +14,6 @@ from streamlog.partition.checkpoints import (
 )
 from streamlog.partition.epochs import LEADER_EPOCH_CHECKPOINT
 from streamlog.partition.partition_metadata import PARTITION_METADATA
-from streamlog.root.meta_properties import META_PROPERTIES
 from streamlog.segment.filenames import FileSuffix, parse_segment_file_name
 
 __all__ = ["Content", "KnownFile", "identify"]

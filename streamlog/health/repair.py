@@ -41,8 +41,7 @@ from streamlog.partition.locks import SharedState
 from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.topic_config import read_server_config
 from streamlog.root.partition_log import PartitionLog
-from streamlog.root.planted import refuse_planted
-from streamlog.root.roots import is_our_root, refuse_live_broker
+from streamlog.root.roots import is_our_root, refuse_live_broker, refuse_planted
 from streamlog.root.topics import find_partitions
 from streamlog.segment.copies import skip_damage
 from streamlog.segment.file_records import FileRecords

@@ -38,8 +38,7 @@ from streamlog.partition.topic_config import (
     readable_decompressed_bytes,
 )
 from streamlog.root.directories import Holding, holding_of
-from streamlog.root.meta_properties import read_meta_properties
-from streamlog.root.roots import is_log_dir, is_our_root
+from streamlog.root.roots import is_log_dir, is_our_root, read_meta_properties
 from streamlog.root.topics import find_partitions
 from streamlog.segment.file_records import FileRecords
 from streamlog.segment.filenames import (

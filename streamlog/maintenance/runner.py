@@ -51,12 +51,12 @@ from streamlog.partition.topic_config import ConfigFiles, read_server_config
 from streamlog.root import topics
 from streamlog.root.deeds import Deed, write_deeds
 from streamlog.root.manager import LogManager
-from streamlog.root.planted import refuse_planted
 from streamlog.root.readers import Held, Holds, held_from
 from streamlog.root.roots import (
     check_root,
     is_our_root,
     refuse_live_broker,
+    refuse_planted,
     remove_leftovers,
 )
 from streamlog.topic import TopicPartition

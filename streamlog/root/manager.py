@@ -10,6 +10,7 @@ import os
 import random as random_module
 import threading
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
 
@@ -17,7 +18,7 @@ from streamlog.clock import Clock
 from streamlog.commits.commit_log import CommitLog
 from streamlog.commits.retirement import Chores, at_once
 from streamlog.config.log_config import ConfigValue, LogConfig
-from streamlog.config.server_config import ServerConfig
+from streamlog.config.server_config import ConfigEntry, ServerConfig
 from streamlog.errors import InvalidRequestError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.log_root import LogRoot
@@ -26,21 +27,86 @@ from streamlog.partition.root_marks import sync_names
 from streamlog.partition.topic_config import ConfigFiles, read_server_config, read_topic_properties
 from streamlog.partition.waiting import Patience
 from streamlog.root import registry, topics
-from streamlog.root.deeds import read_deeds
-from streamlog.root.description import (
-    PartitionDescription,
-    TopicDescription,
-    describe_partition,
-)
-from streamlog.root.meta_properties import read_meta_properties
+from streamlog.root.deeds import Deed, read_deeds
 from streamlog.root.open_writers import OpenWriter
 from streamlog.root.partition_log import OpenPartitions, PartitionLog
-from streamlog.root.planted import refuse_planted
-from streamlog.root.readers import Holds
-from streamlog.root.roots import check_root, is_our_root, make_root, refuse_live_broker
+from streamlog.root.readers import Held, Holds
+from streamlog.root.roots import (
+    check_root,
+    is_our_root,
+    make_root,
+    read_meta_properties,
+    refuse_live_broker,
+    refuse_planted,
+)
 from streamlog.topic import TopicPartition, check_topic_name
 
-__all__ = ["LogManager", "PartitionDescription", "TopicDescription"]
+__all__ = [
+    "LogManager",
+    "PartitionDescription",
+    "TopicDescription",
+    "describe_partition",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDescription:
+    """Facts about one partition, all as of one moment.
+
+    Attributes:
+        partition: Its number.
+        path: Its directory.
+        leader: The node that leads it: this root's `node.id`, 0 where it has none.
+        leader_epoch: The latest epoch, -1 where none is known.
+        log_start_offset: The first offset that may be read.
+        high_watermark: Up to where records are committed.
+        log_end_offset: The offset the next record gets.
+        segments: How many segments it has.
+        size_bytes: Bytes of all segments.
+    """
+
+    partition: int
+    path: str
+    leader: int
+    leader_epoch: int
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+    segments: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    """A topic: its id, its partitions by number, every setting in force with its source.
+
+    `held` is what recorded readers keep of it, `deeds` what maintenance did to it last.
+    """
+
+    name: str
+    topic_id: str | None
+    partitions: tuple[PartitionDescription, ...]
+    configs: tuple[ConfigEntry, ...]
+    held: tuple[Held, ...]
+    deeds: tuple[Deed, ...]
+
+
+def describe_partition(
+    reader: LogReader, number: int, path: str, leader: int
+) -> PartitionDescription:
+    """Return the facts about a partition as its reader knows them."""
+    return PartitionDescription(
+        partition=number,
+        path=path,
+        leader=leader,
+        leader_epoch=reader.leader_epoch,
+        log_start_offset=reader.log_start_offset,
+        high_watermark=reader.high_watermark,
+        log_end_offset=reader.log_end_offset,
+        segments=len(reader.segments),
+        size_bytes=reader.size,
+    )
+
 
 _DEEDS_TOLD: Final = 5
 

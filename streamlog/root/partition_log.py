@@ -33,9 +33,8 @@ from streamlog.partition.topic_config import read_server_config
 from streamlog.partition.waiting import Patience
 from streamlog.root import registry, topics
 from streamlog.root.open_writers import OpenWriter
-from streamlog.root.planted import refuse_planted
 from streamlog.root.readers import Holds
-from streamlog.root.roots import refuse_live_broker
+from streamlog.root.roots import refuse_live_broker, refuse_planted
 from streamlog.topic import TopicPartition, check_partition_directory
 
 __all__ = ["OpenPartitions", "PartitionLog"]

@@ -42,8 +42,7 @@ from streamlog.partition.topic_config import read_server_config
 from streamlog.query.checkpoint import QueryCheckpoint
 from streamlog.query.offsets import SourceOffset, parse_source_offset
 from streamlog.records.layout import MAX_INT64
-from streamlog.root.planted import refuse_planted
-from streamlog.root.roots import is_our_root
+from streamlog.root.roots import is_our_root, refuse_planted
 from streamlog.topic import TopicPartition
 
 __all__ = [

@@ -23,16 +23,20 @@ operating system is never made a root.
 import contextlib
 import logging
 import os
+import random as random_module
 import re
 import stat
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from streamlog.config.properties import format_properties
+from streamlog.config.properties import format_properties, parse_properties
 from streamlog.config.server_config import server_template
 from streamlog.errors import (
+    CorruptCheckpointError,
+    FileMissingError,
+    InvalidConfigError,
     InvalidRequestError,
     StorageError,
     UnavailableError,
@@ -43,26 +47,37 @@ from streamlog.fs.api import FileKind, FileStat, FileSystem
 from streamlog.fs.files import (
     acquire_lock,
     make_directories,
+    read_file,
     stat_directory,
     write_file_atomically,
 )
-from streamlog.fs.log_root import META_PROPERTIES, STATE_DIRECTORY, LogRoot
+from streamlog.fs.log_root import (
+    CHECKPOINTS,
+    CLEAN_SHUTDOWN,
+    META_PROPERTIES,
+    STATE_DIRECTORY,
+    LogRoot,
+)
 from streamlog.fs.names import remove_stale_temporaries
+from streamlog.partition.partition_metadata import new_topic_id
 from streamlog.root.directories import Holding, holding_of
-from streamlog.root.meta_properties import MetaProperties, write_meta_properties
-from streamlog.root.planted import refuse_planted
 from streamlog.topic import TopicPartition, parse_partition_directory
 
 __all__ = [
+    "MetaProperties",
     "check_root",
     "is_log_dir",
     "is_our_root",
     "make_root",
+    "read_meta_properties",
     "refuse_live_broker",
+    "refuse_planted",
     "registry_locked",
     "remove_leftovers",
+    "write_meta_properties",
     "write_topic_properties",
 ]
+
 
 CLEAN_SHUTDOWN_CONTENT: Final = b'{"version":0,"brokerEpoch":-1}'
 _LOCK_TIMEOUT_MS: Final = 30_000
@@ -90,6 +105,17 @@ _OF_THE_SYSTEM: Final = frozenset(
     )
 )
 _OF_THE_KERNEL: Final = ("/proc/", "/sys/")
+_OPEN_TO_ALL: Final = stat.S_IWOTH | stat.S_ISVTX
+_SUPERUSER: Final = 0
+_OF_A_ROOT: Final = (
+    STATE_DIRECTORY,
+    CLEAN_SHUTDOWN,
+    META_PROPERTIES,
+    *CHECKPOINTS,
+)
+_META_SIZE_MAX: Final = 64 << 10
+_MAX_NODE_ID: Final = 2**31 - 1
+_FIRST_NODE_ID: Final = 1
 
 _logger = logging.getLogger(__name__)
 
@@ -196,7 +222,7 @@ def make_root(
     with registry_locked(root):
         if not is_our_root(root):
             _fill_root(root)
-            _logger.info("made log root %s", root)
+            _logger.info("made log root %s", root.path)
 
 
 @contextlib.contextmanager
@@ -364,3 +390,113 @@ def _server_template() -> str:
     checkout = Path(os.path.abspath(__file__)).parents[2] / "conf" / "server.properties"
     # A package that travels as a zip to Spark's workers has neither.
     return checkout.read_text("utf-8") if checkout.is_file() else server_template()
+
+
+# ---- what a stranger planted -----------------------------------------------------------------
+
+
+def refuse_planted(root: LogRoot, *names: str) -> None:
+    """Raise where a part of a root belongs to a stranger, in a directory open to everybody.
+
+    Args:
+        root: The log root; harmless where it is missing.
+        names: Partitions' directories that are going to be written, besides what every root has.
+
+    Raises:
+        InvalidRequestError: There is such a part; nothing was written.
+        StorageError: The root cannot be looked at.
+    """
+    shared = stat_directory(root.fs, root.path)
+    if shared is None or shared.mode & _OPEN_TO_ALL != _OPEN_TO_ALL:
+        return
+    trusted = {root.fs.user_id(), _SUPERUSER, shared.owner}
+    for name in (*_OF_A_ROOT, *names):
+        path = f"{root.path}/{name}"
+        found = root.fs.stat(path)
+        if found is not None and found.owner not in trusted:
+            raise InvalidRequestError(
+                "another user made this in a directory that everybody may write to",
+                path=path,
+                got=f"owner {found.owner} in a directory of mode {stat.S_IMODE(shared.mode):04o}",
+                expected=f"owner {root.fs.user_id()}, root, or the directory owner {shared.owner}",
+                hint=f"use a directory of your own, or one of a group: chmod o-w {root.path}",
+            )
+
+
+# ---- meta.properties --------------------------------------------------------------------------
+
+
+class MetaProperties(NamedTuple):
+    """What a `meta.properties` says; None for what it does not.
+
+    Source: org.apache.kafka.metadata.properties.MetaProperties.
+    """
+
+    version: int
+    cluster_id: str | None
+    node_id: int | None
+    directory_id: str | None
+
+    @classmethod
+    def fresh(cls, random: random_module.Random) -> "MetaProperties":
+        """Return what a new root gets: a cluster and a directory of its own."""
+        return cls(1, new_topic_id(random), _FIRST_NODE_ID, new_topic_id(random))
+
+
+def read_meta_properties(fs: FileSystem, root: str) -> MetaProperties | None:
+    """Return what a root's `meta.properties` says, None where it has none.
+
+    Raises:
+        CorruptCheckpointError: The file cannot be understood.
+        StorageError: The file cannot be read.
+    """
+    path = f"{root}/{META_PROPERTIES}"
+    try:
+        text = read_file(fs, path, max_size=_META_SIZE_MAX).decode("utf-8", "backslashreplace")
+        values = parse_properties(text, path)
+    except FileMissingError:
+        return None
+    except InvalidConfigError as error:
+        raise CorruptCheckpointError(error.what, path=path, got=error.got) from error
+    version = _number(values, "version", path, limit=1)
+    if version is None:
+        raise _malformed(path, "version", values.get("version"), "0 or 1")
+    node_id = _number(values, "node.id" if version == 1 else "broker.id", path, limit=_MAX_NODE_ID)
+    cluster_id = values.get("cluster.id")
+    if version == 1 and (node_id is None or not cluster_id):
+        raise _malformed(path, "version 1", "no node.id or no cluster.id", "both")
+    return MetaProperties(version, cluster_id, node_id, values.get("directory.id"))
+
+
+def write_meta_properties(fs: FileSystem, root: str, properties: MetaProperties) -> None:
+    """Write a root's `meta.properties`, durably.
+
+    Raises:
+        StorageError: It failed.
+    """
+    values = {
+        "version": str(properties.version),
+        "cluster.id": properties.cluster_id,
+        "node.id" if properties.version == 1 else "broker.id": (
+            None if properties.node_id is None else str(properties.node_id)
+        ),
+        "directory.id": properties.directory_id,
+    }
+    text = format_properties({key: value for key, value in values.items() if value is not None})
+    write_file_atomically(fs, f"{root}/{META_PROPERTIES}", text.encode("ascii"))
+
+
+def _number(values: dict[str, str], key: str, path: str, *, limit: int) -> int | None:
+    text = values.get(key)
+    if text is None:
+        return None
+    word = text.strip()
+    if not (word.isascii() and word.isdigit() and len(word) <= 10 and int(word) <= limit):
+        raise _malformed(path, key, text[:40], f"0 to {limit}")
+    return int(word)
+
+
+def _malformed(path: str, key: str, got: str | None, expected: str) -> CorruptCheckpointError:
+    return CorruptCheckpointError(
+        f"malformed meta.properties: {key}", path=path, got=got, expected=expected
+    )

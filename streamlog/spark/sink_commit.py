@@ -31,7 +31,7 @@ from streamlog.fs.local import LocalFileSystem
 from streamlog.query.checkpoint import BatchSource, QueryCheckpoint
 from streamlog.query.checkpoint_note import CheckpointNote
 from streamlog.root.manager import LogManager
-from streamlog.root.meta_properties import read_meta_properties
+from streamlog.root.roots import read_meta_properties
 from streamlog.spark.sink_options import SinkOptions
 
 if TYPE_CHECKING:

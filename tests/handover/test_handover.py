@@ -41,7 +41,7 @@ from streamlog.protocol.metadata_records import (
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.record import Record
 from streamlog.root.manager import LogManager
-from streamlog.root.meta_properties import read_meta_properties, write_meta_properties
+from streamlog.root.roots import read_meta_properties, write_meta_properties
 from tests.support.commits import LOG, NOW, ROOT, TOPIC, Scene, reach, rows_of, values_in
 from tests.support.golden import unpack
 from tests.support.handover import (

@@ -15,7 +15,7 @@ from streamlog.fs.files import make_directories
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.query.checkpoint_note import CheckpointNote
 from streamlog.root.manager import LogManager
-from streamlog.root.meta_properties import read_meta_properties
+from streamlog.root.roots import read_meta_properties
 from tests.support.commits import APP, ROOT, Scene
 
 CHECKPOINT = "/cp"

@@ -322,7 +322,7 @@ BUGS: Final = (
              "        end = offset\n"),
     ), "pytest", ("tests/commits/test_decided_holes.py",)),
     Bug("66 a deleted topic's directory is removed before its last writer's state", (
-        Edit("streamlog.root.topic_deletion",
+        Edit("streamlog.root.registry",
              "        lock.file.truncate(0)\n        root.fs.rename(path, aside)\n",
              "        root.fs.rename(path, aside)\n        lock.file.truncate(0)\n"),
     ), "pytest", ("tests/root/test_registry.py",)),
