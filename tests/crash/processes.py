@@ -1,20 +1,20 @@
-"""Writers that are killed at any moment, and readers beside them, as real processes on a real disk.
+"""Writers that are killed at random, with concurrent readers: real processes on a real disk.
 
     python -m tests.crash.processes --seconds 600 --seed 7
 
-Three writers commit and append to the same partitions; each is killed with SIGKILL at random
-moments and started again, where it goes on as Spark does: from the first version that was not
-acknowledged. Readers poll all the while. In the end:
+Three writers commit and append to the same partitions. Each is killed with SIGKILL at random
+moments and restarted; it then continues as Spark does, from the first unacknowledged version.
+Readers poll all the time. At the end:
 
-    every acknowledged commit is there once, in one piece, in the order of its app's versions, in
-    all partitions or in none
-    every acknowledged append is there once, an unacknowledged one once at most, whole
-    no reader ever saw a gap, a repetition, a bad batch, or a record that is not there in the end
+    every acknowledged commit is there once, complete, in the order of its app's versions, in all
+    partitions or in none
+    every acknowledged append is there once, an unacknowledged one at most once, complete
+    no reader ever saw a gap, a duplicate, a bad batch, or a record that is missing at the end
 
-Children are forked from one process that has imported everything, so that a start costs
-milliseconds and most kills fall into the work. What they acknowledge goes to a file each, by one
-`write` a line: it outlives its writer. Kills come in real time, so a seed repeats the plan of a
-run, not the run.
+Children are forked from one process that has imported everything, so a start costs milliseconds and
+most kills hit the actual work. Each writes its acknowledgements to a file, one `write` per line,
+which survives its death. Kills happen in real time, so a seed repeats the plan of a run, not the
+run itself.
 """
 
 import argparse
@@ -51,7 +51,7 @@ MEAN_LIFE_S: Final = 0.4  # of a writer
 
 
 class Report(NamedTuple):
-    """What a run went through."""
+    """The counts of a run."""
 
     kills: int
     commits: int
@@ -61,24 +61,24 @@ class Report(NamedTuple):
 
 
 class BrokenError(AssertionError):
-    """A promise was not kept."""
+    """A guarantee was violated."""
 
 
 # ---- the writers ----------------------------------------------------------------------------
 def rows_of(app: str, version: int, partition: int) -> list[bytes]:
-    """Return the values of a version; asked again, the same."""
+    """Return the values of a version; deterministic."""
     count = Random(f"{app} {version} {partition}").randrange(1, 40)
     return [f"{app} {version} {row}/{count} ".encode().ljust(60, b".") for row in range(count)]
 
 
 def appended(name: str) -> list[bytes]:
-    """Return the values of one plain append."""
+    """Return the values of one plain append; deterministic."""
     count = Random(name).randrange(1, 6)
     return [f"plain {name} {row}/{count}".encode() for row in range(count)]
 
 
 def write_until_killed(directory: Path, writer: int, life: int, seed: int) -> None:
-    """Commit and append for ever, and say in a file what was acknowledged."""
+    """Commit and append forever, and record the acknowledgements in a file."""
     random = Random(f"{seed} {writer} {life}")
     app = f"app-{writer}"
     with (directory / f"writer-{writer}").open("ab", buffering=0) as acknowledged:
@@ -102,7 +102,7 @@ def write_until_killed(directory: Path, writer: int, life: int, seed: int) -> No
 
 
 def commit(manager: LogManager, directory: Path, app: str, version: int, random: Random) -> Verdict:
-    """Stage a version with as many tasks as chance says, and commit it."""
+    """Stage a version with a random number of tasks, and commit it."""
     staged = []
     for task, partitions in enumerate(random.choice([[(0, 1)], [(0,), (1,)], [(1, 0)]])):
         root = str(directory / "root")
@@ -129,7 +129,7 @@ def committed_by(directory: Path, writer: int) -> list[int]:
 
 # ---- the readers ----------------------------------------------------------------------------
 def read_until_stopped(directory: Path, reader: int) -> None:
-    """Poll all partitions, check what comes, and leave count and checksum of it behind."""
+    """Poll and check all partitions; write the count and the checksum of the records to a file."""
     logs = [LogReader.open(directory / "root" / f"{TOPIC}-{p}") for p in range(PARTITIONS)]
     ends, checksums, polls = [0] * PARTITIONS, [0] * PARTITIONS, 0
     is_last = False
@@ -148,7 +148,7 @@ def read_until_stopped(directory: Path, reader: int) -> None:
 
 
 def records_from(log: LogReader, offset: int) -> Iterator[Record]:
-    """Yield the records of one read, whose batches must be whole and without a gap."""
+    """Yield the records of one read, whose batches must be complete and without gaps."""
     info = log.read(offset, 1 << 18)
     expected = offset
     for batch in info.batches():
@@ -163,20 +163,20 @@ def records_from(log: LogReader, offset: int) -> Iterator[Record]:
 
 # ---- the run --------------------------------------------------------------------------------
 def run(directory: Path, *, seconds: float, seed: int) -> Report:
-    """Let them work and die for a while, then check everything.
+    """Let writers and readers work and be killed for a while, then check everything.
 
     Args:
         directory: An empty directory.
-        seconds: How long.
-        seed: What chance is made of.
+        seconds: The duration.
+        seed: The seed of all random choices.
 
     Raises:
-        BrokenError: A promise was not kept, or a child failed.
+        BrokenError: A guarantee was violated, or a child failed.
     """
     random = Random(seed)
     with LogManager.open(directory / "root", create=True) as manager:
         manager.create_topic(TOPIC, PARTITIONS, CONFIGS)
-        commit(manager, directory, "warm", 0, random)  # nothing is compiled in a child
+        commit(manager, directory, "warm", 0, random)  # so that no child has to compile
         manager.log(TOPIC, 0).append([Record(None, b"plain warm 0/1")])
         records_from(manager.reader(TOPIC, 0), 0).__next__()
 
@@ -200,18 +200,14 @@ def run(directory: Path, *, seconds: float, seed: int) -> Report:
 
 
 class Children:
-    """The processes of a run; what goes wrong in one of them is left in a file.
-
-    Args:
-        directory: Where.
-    """
+    """The processes of a run. Each child writes its error to a file."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._pids: set[int] = set()
 
     def fork(self, work: Callable[[], None]) -> int:
-        """Do something in a child; return its process id."""
+        """Run a function in a child; return its process id."""
         pid = os.fork()
         if pid:
             self._pids.add(pid)
@@ -224,22 +220,22 @@ class Children:
             os._exit(0)
 
     def kill(self, pid: int) -> None:
-        """Kill a child that is to be alive."""
+        """Kill a child, which must still be alive."""
         os.kill(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
         self._pids.remove(pid)
         refuse_failures(self.directory)
         if not os.WIFSIGNALED(status):
-            raise BrokenError(f"process {pid} ended by itself")
+            raise BrokenError(f"process {pid} ended unexpectedly")
 
     def wait(self) -> None:
-        """Wait for those that end by themselves."""
+        """Wait for children that end by themselves."""
         while self._pids:
             os.waitpid(self._pids.pop(), 0)
         refuse_failures(self.directory)
 
     def end(self) -> None:
-        """Kill whoever is left."""
+        """Kill all remaining children."""
         while self._pids:
             pid = self._pids.pop()
             os.kill(pid, signal.SIGKILL)
@@ -247,7 +243,7 @@ class Children:
 
 
 def kill_and_restart(children: Children, random: Random, *, seconds: float, seed: int) -> int:
-    """Let writers and readers work, and kill a writer now and then; return how many were killed."""
+    """Let writers and readers work, and kill a writer now and then; return the number of kills."""
     directory, kills = children.directory, 0
 
     def start(writer: int) -> int:
@@ -273,14 +269,14 @@ def kill_and_restart(children: Children, random: Random, *, seconds: float, seed
 
 
 def refuse_failures(directory: Path) -> None:
-    """Raise what a child left behind."""
+    """Raise the error of a child, if any."""
     for path in directory.glob("failure-*"):
         raise BrokenError(path.read_text())
 
 
 # ---- what must hold -------------------------------------------------------------------------
 def check_log(directory: Path) -> list[list[bytes]]:
-    """Open everything once more and return the values of each partition, when all is well."""
+    """Open everything again and return the values of each partition, if all is sound."""
     with LogManager.open(directory / "root") as manager:
         for partition in range(PARTITIONS):
             manager.log(TOPIC, partition).catch_up()
@@ -299,13 +295,13 @@ def all_records(log: LogReader) -> Iterator[Record]:
     while at < log.log_end_offset:
         records = list(records_from(log, at))
         if any(after.offset != before.offset + 1 for before, after in pairwise(records)):
-            raise BrokenError(f"{log.path}: a gap behind {at}")
+            raise BrokenError(f"{log.path}: a gap after {at}")
         yield from records
         at = records[-1].offset + 1
 
 
 def check_commits(directory: Path, writer: int, found: list[list[bytes]]) -> None:
-    """Raise unless an app's versions stand in order, once, whole, in all partitions."""
+    """Check that an app's versions are in order, unique, complete, and in all partitions."""
     app = f"app-{writer}"
     acknowledged = committed_by(directory, writer)
     counts = set()
@@ -313,9 +309,7 @@ def check_commits(directory: Path, writer: int, found: list[list[bytes]]) -> Non
         runs = [list(rows) for key, rows in groupby(values, version_of) if key[0] == app]
         expected = [rows_of(app, version, partition) for version in range(len(runs))]
         if runs != expected:
-            raise BrokenError(
-                f"{app} in partition {partition}: not its versions, once and in order"
-            )
+            raise BrokenError(f"{app} in partition {partition}: not exactly its versions in order")
         counts.add(len(runs))
     if acknowledged != list(range(len(acknowledged))):
         raise BrokenError(f"{app} acknowledged {acknowledged}")
@@ -324,13 +318,13 @@ def check_commits(directory: Path, writer: int, found: list[list[bytes]]) -> Non
 
 
 def version_of(value: bytes) -> tuple[str, str]:
-    """Return whose value it is: app and version, or `plain` and the append's name."""
+    """Return the owner of a value: app and version, or `plain` and the append's name."""
     kind, name = value.decode().split()[:2]
     return kind, name
 
 
 def check_appends(directory: Path, partition: int, values: list[bytes]) -> None:
-    """Raise unless plain appends are whole, and the acknowledged ones there, once."""
+    """Check that plain appends are complete, and that the acknowledged ones are there once."""
     names = []
     for (kind, name), rows in groupby(values, version_of):
         if kind == "plain" and name != "warm":
@@ -338,15 +332,17 @@ def check_appends(directory: Path, partition: int, values: list[bytes]) -> None:
             if list(rows) != appended(name):
                 raise BrokenError(f"append {name} in partition {partition} is not whole")
     if len(set(names)) != len(names):
-        raise BrokenError(f"appends stand twice in partition {partition}: {Counter(names)}")
+        raise BrokenError(f"duplicated appends in partition {partition}: {Counter(names)}")
     for writer in range(WRITERS):
         for line in lines_of(directory, writer):
             if line[:2] == ["append", str(partition)] and line[2] not in names:
-                raise BrokenError(f"append {line[2]} was acknowledged and is not in {partition}")
+                raise BrokenError(
+                    f"append {line[2]} acknowledged but missing in partition {partition}"
+                )
 
 
 def check_readers(directory: Path, found: list[list[bytes]]) -> int:
-    """Raise unless each reader saw just what is there; return how often they looked."""
+    """Check that each reader saw exactly the final records; return the number of their polls."""
     polls = 0
     for reader in range(READERS):
         words = list(map(int, (directory / f"reader-{reader}").read_text().split()))
@@ -354,12 +350,12 @@ def check_readers(directory: Path, found: list[list[bytes]]) -> int:
         seen = words[1:]
         truth = [len(values) for values in found] + [checksum(values) for values in found]
         if seen != truth:
-            raise BrokenError(f"reader {reader} saw {seen}, and there is {truth}")
+            raise BrokenError(f"reader {reader} saw {seen}, expected {truth}")
     return polls
 
 
 def checksum(values: list[bytes]) -> int:
-    """Return what a reader makes of these values."""
+    """Return the summary that a reader computes of these values."""
     result = 0
     for value in values:
         result = zlib.crc32(value, result)
@@ -367,7 +363,7 @@ def checksum(values: list[bytes]) -> int:
 
 
 def main() -> None:
-    """Run once, in a temporary directory, and print what happened."""
+    """Run once in a temporary directory, and print the counts."""
     parser = argparse.ArgumentParser(prog="python -m tests.crash.processes")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)

@@ -1,8 +1,8 @@
-"""A partition whose writer dies, or whose machine loses power, at any file operation.
+"""A process that appends and dies, or loses power, at any file operation.
 
-What must hold afterwards: everything a flush had confirmed is there; after the mere death of the
-process everything acknowledged is; batches are there whole or not at all; offsets have no gap; the
-partition takes the next append; a second opening changes nothing more.
+Afterwards, everything that a flush confirmed is there; without a power cut, everything acknowledged
+is. Batches are complete or missing, offsets have no gap, the partition accepts the next append, and
+a second opening changes nothing more.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ BOOT = MemoryFileSystem().boot_id()
 
 
 class Acknowledged(NamedTuple):
-    """An append that was answered, or a flush that was (`last_offset` of all it covers)."""
+    """An acknowledged append, or an acknowledged flush (`last_offset` of the flushed records)."""
 
     kind: str
     last_offset: int
@@ -71,7 +71,7 @@ def expected(count: int) -> list[tuple[int, bytes | None, bytes | None]]:
     ],
     ids=["defaults", "flush each", "small segments", "small segments, flush 4"],
 )
-def test_no_crash_loses_what_was_promised(config: LogConfig) -> None:
+def test_no_crash_loses_promised_records(config: LogConfig) -> None:
     prepared = MemoryFileSystem()
     open_log(prepared, config).close()
 

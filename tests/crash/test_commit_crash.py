@@ -1,12 +1,11 @@
 """Commits whose driver dies, or whose machine loses power, at any file operation.
 
-After each crash the queries go on as Spark would: from the first version that was not
-acknowledged, and once more with the last one that was. In the end every row of every version of
-every query stands in the log once, its version in one piece and in order; what a plain producer
-appended is there once at most, and all of it where only the process died. Nothing has to be
-mended by hand: a root opens after whatever a crash left.
+After each crash, the queries continue as Spark would: from the first unacknowledged version, after
+repeating the last acknowledged one. At the end, every row of every version is in the log once, and
+each version is contiguous and in order. Rows of a plain producer are there at most once, and
+exactly once if there was no power cut. No manual repair is needed: a root opens after any crash.
 
-`STREAMLOG_CRASH_SEEDS=20` cuts the power in twenty times as many ways.
+`STREAMLOG_CRASH_SEEDS=20` tests twenty random power cuts per crash point.
 """
 
 import os
@@ -28,14 +27,14 @@ from tests.support.crash import every_crash_point
 
 FIRST, SECOND = "query-1/t", "query-2/t"
 BOOT = MemoryFileSystem().boot_id()
-# Far from the seeds that scenes count up, whatever tests ran before: staged files get their names
-# from these, and no two may be alike.
+# Far above the seeds that scenes count up from, because the names of staged files are drawn from
+# seeds and must not collide.
 OURS, THEIRS = 1_000_000_001, 1_000_000_002
-SEEDS = int(os.environ.get("STREAMLOG_CRASH_SEEDS", "1"))  # random power cuts at each point
+SEEDS = int(os.environ.get("STREAMLOG_CRASH_SEEDS", "1"))  # random power cuts per crash point
 
 
 class Committed(NamedTuple):
-    """A commit that was answered."""
+    """An acknowledged commit."""
 
     app: str
     version: int
@@ -43,7 +42,7 @@ class Committed(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """A plain append that was answered."""
+    """An acknowledged plain append."""
 
     partition: int
     value: bytes
@@ -56,7 +55,7 @@ def prepared_root() -> MemoryFileSystem:
 
 
 def go_on(scene: Scene, app: str, last: int, acknowledged: Sequence[Any]) -> None:
-    """Commit the rest of an app's versions, the last acknowledged one once more."""
+    """Commit the remaining versions of an app, repeating the last acknowledged one."""
     done = {each.version: each for each in acknowledged if getattr(each, "app", None) == app}
     for version in range(max(done, default=0), last + 1):
         outcome = scene.commit(version, app=app)
@@ -69,7 +68,7 @@ def check_log(scene: Scene, versions: dict[str, int], acknowledged: Sequence[Any
     lost_power = scene.fs.boot_id() != BOOT
     for partition in (0, 1):
         found = scene.values(partition)
-        assert len(found) == len(set(found)), "something stands there twice"
+        assert len(found) == len(set(found)), "duplicate rows"
         runs = _runs(found)
         for app, last in versions.items():
             expected = [(f"{app} v{version}", rows_of(version, partition, app))
@@ -94,7 +93,7 @@ def _runs(values: Sequence[bytes | None]) -> list[tuple[str, list[bytes | None]]
 
 
 def check_batches(scene: Scene, partition: int) -> None:
-    """Offsets without a gap, checksums right, epochs in order, sequences running on."""
+    """Check offsets without gaps, checksums, epochs in order and consecutive sequences."""
     log = scene.manager.log("t", partition)
     offset, epoch, sequences = 0, 0, dict[int, int]()
     while offset < log.log_end_offset:
@@ -108,7 +107,7 @@ def check_batches(scene: Scene, partition: int) -> None:
             offset, epoch = batch.next_offset, batch.partition_leader_epoch
 
 
-def test_no_crash_of_a_driver_loses_or_repeats_a_row() -> None:
+def test_no_crash_of_a_driver_loses_or_duplicates_a_row() -> None:
     def workload(fs: FileSystem, acknowledged: list[Any]) -> None:
         scene = Scene(fs, clock=ManualClock(NOW), random=Random(OURS))
         for version in range(2):
@@ -125,7 +124,7 @@ def test_no_crash_of_a_driver_loses_or_repeats_a_row() -> None:
     assert report.states > 300
 
 
-def test_nor_with_a_second_query_and_a_plain_producer_on_the_same_topic() -> None:
+def test_no_crash_loses_a_row_with_a_second_query_and_a_plain_producer() -> None:
     before = Scene()
     for app in (FIRST, SECOND):
         before.commit(0, app=app)
@@ -151,7 +150,7 @@ def test_nor_with_a_second_query_and_a_plain_producer_on_the_same_topic() -> Non
     assert report.states > 150
 
 
-def test_nor_with_small_segments() -> None:
+def test_no_crash_loses_a_row_with_small_segments() -> None:
     before = Scene(configs={"internal.segment.bytes": "300"})
     before.commit(0)
 
@@ -170,7 +169,7 @@ def test_nor_with_small_segments() -> None:
 
 
 @pytest.mark.parametrize("state", ["decided", "partly applied"])
-def test_a_crash_of_whoever_applies_for_another_is_no_different(state: str) -> None:
+def test_a_crash_while_applying_for_another_app_loses_nothing(state: str) -> None:
     before, _ = reach(state)
 
     def workload(fs: FileSystem, acknowledged: list[Any]) -> None:
@@ -189,7 +188,7 @@ def test_a_crash_of_whoever_applies_for_another_is_no_different(state: str) -> N
     assert report.states > 50
 
 
-def test_a_crash_of_retirement_is_no_different() -> None:
+def test_a_crash_of_retirement_loses_nothing() -> None:
     scene = Scene()
     for version in range(2):
         scene.commit(version)
@@ -214,7 +213,7 @@ def test_a_crash_of_retirement_is_no_different() -> None:
 
 
 @pytest.mark.parametrize("choice", ["skip", "append"])
-def test_a_crash_while_a_mismatch_is_settled_settles_it_once(choice: str) -> None:
+def test_a_crash_while_settling_a_mismatch_settles_it_once(choice: str) -> None:
     scene = Scene()
     scene.commit(0, fingerprint="old")
 

@@ -1,7 +1,7 @@
-"""A cleaner that dies, or whose disk refuses, at any file operation of cleaning and swapping.
+"""A cleaner that dies, or whose disk fails, at any file operation of cleaning and swapping.
 
-What must hold afterwards: each key's last record is there at its offset; nothing is there that
-was not there before; what the finished round keeps is there; one more round leaves no leftovers.
+Afterwards, each key's last record is there at its offset, there are no new records, the records
+that a completed round keeps are there, and one more round removes all leftovers.
 """
 
 import contextlib
@@ -101,7 +101,7 @@ def test_no_crash_loses_the_last_record_of_a_key(after: Found) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=["full disk", "EIO"])
-def test_a_disk_that_refuses_leaves_the_log_before_or_after(after: Found, number: int) -> None:
+def test_a_failing_disk_leaves_the_log_before_or_after(after: Found, number: int) -> None:
     counted = FaultyFileSystem(prepared())
     workload(counted, [])
     for at in range(1, len(counted.operations) + 1):

@@ -1,6 +1,6 @@
-"""Handovers that end at any file operation: the same command takes them up again, nothing is lost.
+"""Handovers that die at any file operation: repeating the command completes them without loss.
 
-`STREAMLOG_CRASH_SEEDS=20` cuts the power in twenty ways at each point, besides the two extremes.
+`STREAMLOG_CRASH_SEEDS=20` tests twenty random power cuts per crash point, besides the two extremes.
 """
 
 import os
@@ -37,7 +37,7 @@ def prepared_root() -> MemoryFileSystem:
 
 
 def check_whole(fs: FileSystem, expected: list[bytes]) -> None:
-    """See that a root holds what it must, is a root, and can be written."""
+    """Check that a path is a root with the expected records that accepts writes."""
     with LogManager.open(ROOT, fs=fs, clock=CLOCK, random=Random(3)) as manager:
         assert manager.topics() == [TOPIC]
         log = manager.log(TOPIC, 0)
@@ -45,7 +45,7 @@ def check_whole(fs: FileSystem, expected: list[bytes]) -> None:
         log.append([Record(None, b"more", timestamp=NOW)])
 
 
-def test_to_kafka_can_be_taken_up_wherever_it_was_cut_short() -> None:
+def test_to_kafka_can_be_resumed_after_any_crash() -> None:
     def workload(fs: FileSystem, acknowledged: list[Any]) -> None:
         to_kafka(fs)
         acknowledged.append("handed over")
@@ -65,11 +65,11 @@ def test_to_kafka_can_be_taken_up_wherever_it_was_cut_short() -> None:
     assert report.states > 100
 
 
-def test_from_kafka_can_be_taken_up_wherever_it_was_cut_short() -> None:
+def test_from_kafka_can_be_resumed_after_any_crash() -> None:
     fs = prepared_root()
     to_kafka(fs)
     play_broker(fs, values=1)
-    from_kafka(fs)  # what this broker knew is kept, and the next one's metadata takes its place
+    from_kafka(fs)  # keep this broker's metadata aside; the next one's replaces it
     to_kafka(fs)
     play_broker(fs, values=1)
 

@@ -1,8 +1,8 @@
-"""Names that rest on an earlier process having synced them, lost in a power cut after it died.
+"""File names created by a process that died before syncing them, then lost in a power cut.
 
-A process dies before some operation. The next one finds what it made and goes on; what that one
-is answered must outlive a power cut that takes everything not synced, whichever names the dead
-process made last. `COMMITS.md` ("Names") lists the names and what makes each of them durable.
+A process dies before some operation. The next one finds its files and continues. Its
+acknowledgements must survive a power cut that drops everything unsynced, whichever names the dead
+process created last. `COMMITS.md` ("Names") lists the names and what makes each of them durable.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ from streamlog.topic import TopicPartition
 from tests.support.commits import NOW, ROOT, Scene, rows_of, values_in
 from tests.support.crash import crash_states
 
-Step = tuple[str, int, bool] | None  # app, version, whether with rows; None: retire
+Step = tuple[str, int, bool] | None  # app, version, whether it has rows; None: retire
 
 FIRST, SECOND = "query-1/t", "query-2/t"
 OURS, THEIRS = 3_000_000_001, 3_000_000_002
@@ -35,7 +35,7 @@ NAMING = {
     "sync_directory",
 }
 
-# What a process commits before it dies anywhere in it.
+# Commits of a process before it dies at any point of them.
 ORDERS: dict[str, list[Step]] = {
     "empty first": [(FIRST, 0, False), (FIRST, 1, True)],
     "rows first": [(FIRST, 0, True), (FIRST, 1, True)],
@@ -45,7 +45,7 @@ ORDERS: dict[str, list[Step]] = {
 
 
 def changes_names(operation: Operation) -> bool:
-    """Tell whether other names stand, or are durable, after an operation than before it."""
+    """Return whether an operation changes the existing or the durable names."""
     return operation.name in NAMING
 
 
@@ -66,7 +66,7 @@ def do(scene: Scene, step: Step, acknowledged: list[Any]) -> None:
 
 
 def killed_anywhere(steps: Sequence[Step]) -> Iterator[tuple[str, MemoryFileSystem, list[Any]]]:
-    """Yield what processes find after the first one, which makes the root, died somewhere."""
+    """Yield the state after the first process, which creates the root, died at each point."""
 
     def workload(fs: FileSystem, acknowledged: list[Any]) -> None:
         scene = Scene(fs, configs=CONFIGS, clock=ManualClock(NOW), random=Random(OURS))
@@ -79,12 +79,12 @@ def killed_anywhere(steps: Sequence[Step]) -> Iterator[tuple[str, MemoryFileSyst
 
 
 def check_rows(fs: MemoryFileSystem, acknowledged: Sequence[Any]) -> None:
-    """Check that acknowledged rows are there once after a power cut that takes all it may."""
+    """Check that acknowledged rows are there once after losing everything unsynced."""
     lost = fs.crash_clone(Random(0), power=True, loss="everything")
     assert read_topic_properties(LogRoot.at(ROOT, fs=lost), "t") == CONFIGS
     scene = Scene(lost, random=Random(THEIRS + 1))
     for partition in (0, 1):
-        scene.append(partition, b"later")  # the partition can be written
+        scene.append(partition, b"later")  # the partition accepts writes
         found = scene.values(partition)
         for app, version, has_rows in dict.fromkeys(acknowledged):
             rows = rows_of(version, partition, app) if has_rows else []
@@ -107,7 +107,7 @@ def test_commits_after_a_dead_process_outlive_a_power_cut_that_takes_all_it_may(
 
 
 @pytest.mark.parametrize("name", ["orders", LONG])
-def test_a_topic_finished_after_a_dead_process_outlives_such_a_power_cut(name: str) -> None:
+def test_a_topic_completed_after_a_dead_process_outlives_such_a_power_cut(name: str) -> None:
     def workload(fs: FileSystem, _acknowledged: list[Any]) -> None:
         with LogManager.open(ROOT, create=True, fs=fs, random=Random(OURS)) as manager:
             manager.create_topic(name, 1, CONFIGS, if_not_exists=True)
@@ -123,7 +123,7 @@ def test_a_topic_finished_after_a_dead_process_outlives_such_a_power_cut(name: s
             lost = state.fs.crash_clone(Random(0), power=True, loss="everything")
         assert values_in(lost, f"{ROOT}/{name}-0")[-1:] == [b"second"], str(state)
         assert read_topic_properties(LogRoot.at(ROOT, fs=lost), name) == CONFIGS, str(state)
-        with LogManager.open(ROOT, fs=lost, random=Random(THEIRS)) as manager:  # still our root
+        with LogManager.open(ROOT, fs=lost, random=Random(THEIRS)) as manager:  # still a root
             manager.log(name, 0).append([Record(None, b"third", (), NOW)])
 
 
@@ -145,7 +145,7 @@ def test_the_progress_of_a_reader_outlives_such_a_power_cut() -> None:
 
 
 def test_a_staging_directory_that_was_removed_and_made_again_is_synced_again() -> None:
-    """No process may remember that it was durable once: another one may remove it meanwhile."""
+    """No process may cache that the directory is durable: another one may recreate it."""
     clock = ManualClock(NOW)
     scene = Scene(MemoryFileSystem(clock=clock), configs=CONFIGS, clock=clock)
     scene.commit(0)

@@ -1,7 +1,7 @@
-"""Retention and delete-records whose process dies, or whose disk fills, at any file operation.
+"""Retention and delete-records whose process dies, or whose disk is full, at any file operation.
 
-What must hold afterwards: the log begins where it did or where it was to begin, nothing above
-that is lost, and one more run leaves nothing behind.
+Afterwards, the log starts at its old or its new start, nothing above that is lost, and one more run
+removes all leftovers.
 """
 
 import errno
@@ -55,7 +55,7 @@ def delete_three(fs: FileSystem, log: PartitionLog, clock: ManualClock) -> None:
     log.delete_records(3)
 
 
-# what is done, at what time, and where the log then begins
+# operation, time, and the resulting log start
 DEEDS = {
     "retention of some": (run_retention, NOW + 1250, 3),
     "retention of all": (run_retention, NOW + 9999, COUNT),

@@ -1,6 +1,6 @@
-"""The page of Spark options, from the table that the format itself goes by.
+"""The page of Spark options, generated from the table that the format itself uses.
 
-python -m tests.meta.options_page        # writes streamlog/spark/OPTIONS.md anew
+python -m tests.meta.options_page        # updates streamlog/spark/OPTIONS.md
 """
 
 import re
@@ -16,7 +16,7 @@ _TABLE = re.compile(r"(<!-- (?P<section>[A-Z]\w+) -->\n).*?(?=<!-- end -->)", re
 
 
 def with_tables(page: str) -> str:
-    """Return the page with its tables written anew."""
+    """Return the page with regenerated tables."""
     tables = {name: _table(use) for name, use in SECTIONS}
     return _TABLE.sub(lambda found: found[1] + tables[found["section"]], page)
 

@@ -1,4 +1,4 @@
-"""What the house rules are checked on: the files of the repository."""
+"""The files of the repository, which the tests in this package check."""
 
 import ast
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _TEXT: Final = {".py", ".md", ".toml", ".txt", ".properties", ".conf", ".sh", ".
 
 
 def files(*suffixes: str) -> Iterator[Path]:
-    """Yield the text files of the repository, with some suffixes or all; golden data is none."""
+    """Yield the text files of the repository, except golden data, optionally by suffix."""
     for path in sorted(ROOT.rglob("*")):
         relative = path.relative_to(ROOT)
         if path.is_file() and not _is_left_out(relative):
@@ -30,15 +30,13 @@ def _is_left_out(relative: Path) -> bool:
 
 
 def modules() -> list[Path]:
-    """Return the modules of the package."""
     return sorted(path for path in PACKAGE.rglob("*.py") if "__pycache__" not in path.parts)
 
 
 def parse(path: Path) -> ast.Module:
-    """Return a module's syntax tree."""
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
 def name(path: Path) -> str:
-    """Return a path as people write it, from the root of the repository."""
+    """Return a path relative to the root of the repository."""
     return path.relative_to(ROOT).as_posix()

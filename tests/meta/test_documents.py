@@ -1,4 +1,4 @@
-"""Documents stay true: paths, modules and links in them exist, and their blocks run."""
+"""The documents are true: named paths, modules and links exist, and code blocks run."""
 
 import importlib.util
 import os
@@ -18,10 +18,10 @@ from tests.meta import options_page
 from tests.meta.repository import ROOT, files, name
 
 DOCUMENTS = [path for path in files(".md") if "decisions" not in path.parts]
-# a key of ours looks like a module
+# One of our settings, not a module.
 SETTINGS = {**ServerConfig().to_properties(), **LogConfig().to_properties()}
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]  # their blocks are run
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]  # pages whose blocks are executed
 TOP_LEVEL = ("streamlog/", "streaming_jobs/", "tests/", "conf/", "examples/", "docs/", ".ci/")
 
 _CODE = re.compile(r"`([^`\n]+)`")
@@ -42,7 +42,7 @@ class Block(NamedTuple):
     code: str
     line: int
     reason: str | None
-    output: str | None = None  # shown right below; … stands for the rest of a line
+    output: str | None = None  # the output shown below it; … stands for the rest of a line
 
 
 def blocks(path: Path) -> list[Block]:
@@ -65,7 +65,7 @@ def prose(path: Path) -> str:
 
 
 def links(path: Path) -> list[tuple[Path, str | None]]:
-    """Return the files that a document links to, each with the anchor if there is one."""
+    """Return the files that a document links to, each with its anchor if any."""
     return [
         ((path.parent / match["path"]).resolve() if match["path"] else path, match["anchor"])
         for match in _LINK.finditer(prose(path))
@@ -73,18 +73,18 @@ def links(path: Path) -> list[tuple[Path, str | None]]:
 
 
 def anchors(path: Path) -> set[str]:
-    """Return the anchors of a document's headings, spelled as GitHub does."""
+    """Return the anchors of a document's headings as GitHub spells them."""
     kept = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in _HEADING.findall(prose(path)))
     return {heading.replace(" ", "-") for heading in kept}
 
 
 def mentioned(path: Path) -> list[str]:
-    """Return what stands between single backticks, outside blocks of code."""
+    """Return the texts in single backticks outside blocks of code."""
     return _CODE.findall(prose(path))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name)
-def test_every_path_a_document_names_exists(document: Path) -> None:
+def test_every_path_in_a_document_exists(document: Path) -> None:
     missing = [
         text
         for text in mentioned(document)
@@ -96,7 +96,7 @@ def test_every_path_a_document_names_exists(document: Path) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name)
-def test_every_module_a_document_names_exists(document: Path) -> None:
+def test_every_module_in_a_document_exists(document: Path) -> None:
     dotted = re.compile(r"(streamlog(?:\.\w+)+)(?:\(.*\))?")
     missing = [
         match[0]
@@ -107,7 +107,7 @@ def test_every_module_a_document_names_exists(document: Path) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name)
-def test_every_link_of_a_document_leads_somewhere(document: Path) -> None:
+def test_every_link_in_a_document_has_a_target(document: Path) -> None:
     broken = [
         (target, anchor)
         for target, anchor in links(document)
@@ -120,7 +120,7 @@ def test_the_readme_links_to_every_page() -> None:
     assert set(PAGES) - {README} <= {target for target, _ in links(README)}
 
 
-def test_the_page_of_options_says_what_the_format_goes_by() -> None:
+def test_the_options_page_is_up_to_date() -> None:
     page = options_page.PAGE.read_text(encoding="utf-8")
     assert page == options_page.with_tables(page)
     assert all(f"| `{each.name}` |" in page for each in OPTIONS)
@@ -128,7 +128,7 @@ def test_the_page_of_options_says_what_the_format_goes_by() -> None:
 
 
 def _resolves(dotted: str) -> bool:
-    """Tell whether a name is a module, or an attribute of one."""
+    """Return whether a name is a module, or an attribute of one."""
     module, attributes = dotted, []
     while module:
         try:
@@ -148,7 +148,7 @@ def _resolves(dotted: str) -> bool:
     return True
 
 
-def test_readme_and_design_are_there() -> None:
+def test_readme_and_design_exist() -> None:
     assert README.exists()
     assert (ROOT / "streamlog" / "DESIGN.md").exists()
 
@@ -176,13 +176,13 @@ def test_the_file_map_names_each_module_in_its_row() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_a_block_that_is_not_run_says_why(page: Path) -> None:
+def test_a_block_that_is_not_run_states_a_reason(page: Path) -> None:
     marked = re.findall(r"<!-- not run(.*?)-->", page.read_text("utf-8"))
     assert all(text.startswith(": ") and len(text) > 6 for text in marked)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_what_a_spark_example_prints_is_shown_below_it(page: Path) -> None:
+def test_the_output_of_a_spark_example_is_shown_below_it(page: Path) -> None:
     silent = [
         block.line
         for block in blocks(page)
@@ -193,7 +193,7 @@ def test_what_a_spark_example_prints_is_shown_below_it(page: Path) -> None:
     assert silent == []
 
 
-# Variables and the directory live on from block to block, as in the shell of a reader.
+# Variables and the working directory persist from block to block, as in a reader's shell.
 _BASH = """
 set -euo pipefail
 if [ -e "$STATE/variables" ]; then . "$STATE/variables"; cd "$(cat "$STATE/directory")"; fi
@@ -223,7 +223,7 @@ def test_every_block_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     state, place = tmp_path / "state", tmp_path / "place"
     state.mkdir()
     place.mkdir()
-    (place / "tests").symlink_to(ROOT / "tests")  # a reader of it stands in the checkout
+    (place / "tests").symlink_to(ROOT / "tests")  # a reader runs it in the checkout
     tools = Path(sys.executable).parent
     environment = {
         **os.environ,

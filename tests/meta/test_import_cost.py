@@ -1,4 +1,4 @@
-"""What is loaded when: heavy libraries only by those who need them."""
+"""Heavy libraries are imported only by the code that uses them."""
 
 import json
 import subprocess
@@ -41,8 +41,8 @@ def test_spark_source_is_planned_without_numba() -> None:
     assert "streamlog.records.kernels" not in loaded
 
 
-def test_what_spark_asks_every_python_for_is_cheap() -> None:
-    """Spark imports every `pyspark_…` module whenever it meets an unknown format."""
+def test_the_module_that_spark_imports_everywhere_is_cheap() -> None:
+    """Spark imports every `pyspark_…` module when it meets an unknown format."""
     path = ROOT / "streamlog" / "spark" / "_autoload"
     loaded = loaded_by(f"import sys; sys.path.insert(0, {str(path)!r}); import pyspark_streamlog")
     assert "numba" not in loaded

@@ -1,4 +1,4 @@
-"""Imports go down only; the contracts stand in pyproject.toml."""
+"""Imports only go down the layers; pyproject.toml has the contracts."""
 
 import subprocess
 import sys

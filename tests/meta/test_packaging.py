@@ -1,4 +1,4 @@
-"""The wheel holds the package, Spark's module and the documents that help names; no more."""
+"""The wheel holds only the package, Spark's module and the documents that `--help` refers to."""
 
 import re
 import subprocess

@@ -1,6 +1,6 @@
-"""The public surface is stated three times in streamlog/__init__.py; all three agree.
+"""The three statements of the public names in streamlog/__init__.py agree.
 
-And whatever was imported before, in whatever form, a public name stands for the same thing.
+A public name also means the same object after any order and form of imports.
 """
 
 import ast
@@ -25,7 +25,7 @@ def names_for_type_checkers(tree: ast.Module) -> set[str]:
     return {alias.asname or alias.name for node in imports for alias in node.names}
 
 
-def test_all_names_each_thing_once() -> None:
+def test_all_has_each_name_once() -> None:
     assert len(streamlog.__all__) == len(set(streamlog.__all__))
 
 
@@ -47,9 +47,9 @@ def test_every_public_name_is_documented() -> None:
     assert missing == []
 
 
-PACKAGES = ("streamlog", "streamlog.spark", "streamlog.testing")  # those with public names
+PACKAGES = ("streamlog", "streamlog.spark", "streamlog.testing")  # modules with public names
 
-# What a program may have imported before: nothing, the module the name lives in, or all of them.
+# What a program may have imported before: nothing, the name's module, or all modules.
 ORDERS = """
 import importlib, pkgutil, sys, types
 package, order = sys.argv[1:]
@@ -73,8 +73,8 @@ for name in module.__all__:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_no_module_is_called_like_a_public_name(package: str) -> None:
-    """Importing such a module would put it into the package under that name."""
+def test_no_module_has_a_public_name(package: str) -> None:
+    """Importing such a module would bind it in the package under that name."""
     module = import_module(package)
     modules = {found.name for found in pkgutil.iter_modules(module.__path__)}
     assert modules.isdisjoint(module.__all__)
@@ -82,7 +82,7 @@ def test_no_module_is_called_like_a_public_name(package: str) -> None:
 
 @pytest.mark.parametrize("order", ["nothing first", "its module first", "all modules first"])
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_public_name_is_the_same_in_every_form_and_order_of_imports(
+def test_a_public_name_is_the_same_object_in_every_form_and_order_of_imports(
     package: str, order: str
 ) -> None:
     command = [sys.executable, "-c", ORDERS, package, order]

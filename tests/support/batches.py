@@ -1,4 +1,4 @@
-"""Batches for tests: what golden files say about them, in the words of the code."""
+"""Batches for tests, in the notation of the golden files."""
 
 import base64
 import hashlib
@@ -42,7 +42,7 @@ def header_facts(batch: RecordBatch | LegacyRecordBatch, position: int) -> dict[
 
 
 def record_facts(record: Record) -> dict[str, Any]:
-    """Return a record as golden files write it."""
+    """Return a record in the notation of golden files."""
     return {
         "offset": record.offset,
         "timestamp": record.timestamp,
@@ -55,7 +55,7 @@ def record_facts(record: Record) -> dict[str, Any]:
 
 
 def text_of(field: bytes | None) -> Any:
-    """Return a field as golden files write it: base64, or size and hash of a long one."""
+    """Return a field as golden files write it: base64, or size and hash if it is long."""
     if field is None:
         return None
     if len(field) > 400:
@@ -88,7 +88,6 @@ def message_set(
     compression: CompressionType = CompressionType.NONE,
     log_append_time: int | None = None,
 ) -> bytes:
-    """Return records as a message set."""
     builder = LegacyBuilder(
         magic,
         base_offset=base_offset,

@@ -1,4 +1,4 @@
-"""The log.dir of a real broker, and what its real consumers and Admin said about it."""
+"""The log.dir of a real broker, with the answers of its real consumers and Admin."""
 
 import base64
 import hashlib
@@ -11,7 +11,7 @@ from tests.support.golden import unpack
 
 __all__ = ["Disk", "Partition", "comparable"]
 
-LONGEST_SHOWN = 400  # bytes; of longer fields the answers hold size and digest
+LONGEST_SHOWN = 400  # in bytes; of longer fields the answers hold size and digest
 TIMESTAMP_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 
 Row = tuple[Any, ...]
@@ -22,8 +22,8 @@ class Partition(NamedTuple):
 
     Attributes:
         path: Its directory.
-        answers: What Admin said.
-        records: What a read_uncommitted consumer got, comparable.
+        answers: Admin's answers.
+        records: The records of a read_uncommitted consumer, in comparable form.
     """
 
     path: Path
@@ -31,7 +31,7 @@ class Partition(NamedTuple):
     records: list[Row]
 
     def seen(self, isolation: str) -> list[Row]:
-        """Return what a consumer of `isolation` got."""
+        """Return the records of a consumer of `isolation`."""
         if isolation == "read_uncommitted":
             return self.records
         ranges = self.answers["committedOffsetRanges"]
@@ -40,7 +40,7 @@ class Partition(NamedTuple):
 
 
 class Disk:
-    """A log.dir and its answers.
+    """A log.dir and the answers about it.
 
     Attributes:
         path: The log.dir.
@@ -62,7 +62,7 @@ class Disk:
         return cls(target / f"{how}-log.dir", target / "answers" / how)
 
     def seen(self, isolation: str) -> list[Row]:
-        """Return what consumers got of all topics but the internal ones, sorted."""
+        """Return the records that consumers got of all topics but the internal ones, sorted."""
         return sorted(
             row
             for name, partition in self.partitions.items()

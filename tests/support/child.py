@@ -1,4 +1,4 @@
-"""Run a function in a forked child, for what only another process can show."""
+"""Runs functions in forked children, for behaviour that only another process can show."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 def run_in_child(function: Callable[[], object]) -> str:
-    """Return `repr` of what `function` returns in a forked child, or the traceback it died of."""
+    """Return `repr` of the result of `function` in a forked child, or its traceback."""
     reader, writer = os.pipe()
     child = _fork()
     if child == 0:
@@ -30,9 +30,9 @@ def run_in_child(function: Callable[[], object]) -> str:
 
 @contextmanager
 def child_that_stays(prepare: Callable[[], object]) -> Iterator[int]:
-    """Fork a child that runs `prepare` and then waits; yield its pid when it is that far.
+    """Fork a child that runs `prepare` and then waits; yield its pid when it is ready.
 
-    The child is killed with SIGKILL at the end, or earlier by the caller.
+    The child is killed with SIGKILL on exit, unless the caller has killed it before.
     """
     reader, writer = os.pipe()
     child = _fork()
@@ -47,7 +47,7 @@ def child_that_stays(prepare: Callable[[], object]) -> Iterator[int]:
     os.close(writer)
     try:
         if os.read(reader, 5) != b"ready":
-            raise RuntimeError("the child died while preparing")
+            raise RuntimeError("the child died in `prepare`")
         yield child
     finally:
         os.close(reader)
@@ -57,6 +57,6 @@ def child_that_stays(prepare: Callable[[], object]) -> Iterator[int]:
 
 def _fork() -> int:
     with warnings.catch_warnings():
-        # Test runners have threads of their own; the child uses none of their locks.
+        # Test runners have threads; the child must not wait for locks that they held at the fork.
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()

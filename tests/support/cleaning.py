@@ -1,4 +1,4 @@
-"""Rounds of cleaning without a root's books, and what of their result no codec changes."""
+"""Rounds of cleaning without a `LogManager`, and a codec-independent view of their result."""
 
 from random import Random
 
@@ -25,7 +25,7 @@ def begin(
     cleanable: Cleanable | None = None,
     memory: int = 1 << 20,
 ) -> CleaningRound:
-    """Return a round that has not done anything yet."""
+    """Return a round that has not started."""
     log.catch_up()
     return CleaningRound(
         fs,
@@ -46,13 +46,13 @@ def clean(
     cleanable: Cleanable | None = None,
     memory: int = 1 << 20,
 ) -> CleanReport:
-    """Clean all that may be cleaned."""
+    """Clean everything that may be cleaned."""
     cleaning = begin(fs, clock, log, checkpoint=checkpoint, cleanable=cleanable, memory=memory)
     return cleaning.go_on(lambda: False)
 
 
 def plain(data: bytes) -> list[tuple[list[int], bytes]]:
-    """Return what does not depend on a codec's library: headers but for size and CRC, records."""
+    """Return what does not depend on codec libraries: headers without size and CRC, and records."""
     table = scan_batches(data).table
     batches = []
     for batch, fields in zip(read_batches(data), table.fields.tolist(), strict=True):

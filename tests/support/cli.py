@@ -1,4 +1,4 @@
-"""Run the `streamlog` command: inside this process, or as a real one."""
+"""Runs the `streamlog` command in this process or as a real one."""
 
 import json
 import os
@@ -17,7 +17,7 @@ COMMAND = [sys.executable, "-c", "from streamlog.cli.main import main; main()"]
 
 
 class Ran(NamedTuple):
-    """How a command ended."""
+    """The result of a command."""
 
     code: int
     out: bytes
@@ -25,12 +25,12 @@ class Ran(NamedTuple):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The output, read as one JSON object a line."""
+        """The output, parsed as one JSON object per line."""
         return [json.loads(line) for line in self.out.split(b"\n") if line]
 
 
 def streamlog(*arguments: object, stdin: bytes = b"", **environment: str) -> Ran:
-    """Run the command in this process, with no terminal about."""
+    """Run the command in this process, without a terminal."""
     runner = CliRunner()
     clean = {"STREAMLOG_PATH": None, **environment}
     with runner.isolation(input=stdin, env=clean) as streams:
@@ -39,16 +39,16 @@ def streamlog(*arguments: object, stdin: bytes = b"", **environment: str) -> Ran
 
 
 def ok(*arguments: object, stdin: bytes = b"") -> Ran:
-    """Run the command and insist that all is fine."""
+    """Run the command and check that it succeeds."""
     ran = streamlog(*arguments, stdin=stdin)
     assert ran.code == 0, ran.error
     return ran
 
 
 def start(*arguments: object, **options: Any) -> "subprocess.Popen[bytes]":
-    """Start the command as a process of its own, all its streams piped unless told.
+    """Start the command as a separate process, with all streams piped by default.
 
-    Control-C works in it, also where a shell ran these tests in the background and ignores it.
+    The child gets the default SIGINT handler: in a background job, shells make children ignore it.
     """
     return subprocess.Popen(
         [*COMMAND, *map(str, arguments)],

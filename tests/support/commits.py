@@ -1,4 +1,4 @@
-"""A small root in memory, who commits to it, and how far a commit may have come."""
+"""A small root in memory, an app that commits to it, and the states that a commit may reach."""
 
 import contextlib
 import itertools
@@ -40,7 +40,7 @@ APP = "query-1/t"
 NOW = 1_700_000_000_000
 TOPIC = "t"
 PARTITIONS = 2
-ROWS = 6  # rows of one version in one partition
+ROWS = 6  # rows per version and partition
 LOG = "00000000000000000000.log"
 STATES = ("staged", "decided", "partly applied", "applied", "retired")
 
@@ -48,12 +48,12 @@ _seeds = itertools.count()  # processes of one test must not draw the same file 
 
 
 def rows_of(version: int, partition: int, app: str = APP) -> list[bytes]:
-    """Return the values that version `version` of an app has for a partition."""
+    """Return the values of an app's version for a partition."""
     return [f"{app} v{version} p{partition} {row}".encode() for row in range(ROWS)]
 
 
 def batches_of(values: Sequence[bytes | None], *, batch_size: int = 160) -> EncodedBatches:
-    """Return values as small batches, about two records each."""
+    """Return values as small batches of about two records."""
     records = [Record(b"key", value, (), NOW) for value in values]
     columns = InputColumns.from_records(records, now_ms=NOW)
     return encode_columns(columns, compression=CompressionType.NONE, batch_size=batch_size)
@@ -64,8 +64,8 @@ class Scene:
     """A root, opened by one process.
 
     Args:
-        fs: Where the root is, or is to be made with topic `t`.
-        configs: Settings of the topic where it is made.
+        fs: The file system; the root and topic `t` are created if missing.
+        configs: Settings of the topic on creation.
     """
 
     fs: FileSystem = field(default_factory=MemoryFileSystem)
@@ -116,9 +116,9 @@ class Scene:
         fingerprint: str | None = None,
         **how: Any,
     ) -> CommitOutcome:
-        """Commit a version, by default what `stage` stages by default.
+        """Commit a version, by default with the staged file that `stage` makes by default.
 
-        A `fingerprint` is source lines that name the batch, as those of Kafka's source do.
+        A `fingerprint` is source lines that identify the batch, as those of Kafka's source do.
         """
         if staged is None:
             staged = [self.stage(version, app=app)]
@@ -131,7 +131,7 @@ class Scene:
         self.manager.log(TOPIC, partition).append(records)
 
     def values(self, partition: int) -> list[bytes | None]:
-        """Return what a reader finds in a partition of topic `t`."""
+        """Return the values that a reader finds in a partition of topic `t`."""
         return values_in(self.fs, f"{self.root}/{TOPIC}-{partition}")
 
     def pending_names(self) -> list[str]:
@@ -148,16 +148,16 @@ class Scene:
         return []
 
     def over(self, *faults: Fault) -> "Scene":
-        """Return another process on the same files, for which something goes wrong."""
+        """Return another process on the same files, with an injected fault."""
         return Scene(FaultyFileSystem(self.memory, *faults), clock=self.clock, root=self.root)
 
     def after_crash(self, *, power: bool = False, seed: int = 0) -> "Scene":
-        """Return what another process finds after this one is gone."""
+        """Return another process after this one has died."""
         return Scene(self.memory.crash_clone(Random(seed), power=power), clock=self.clock)
 
     @property
     def memory(self) -> MemoryFileSystem:
-        """The file system in memory, below any that fails."""
+        """The file system in memory, below any faulty one."""
         inner = self.fs.inner if isinstance(self.fs, FaultyFileSystem) else self.fs
         assert isinstance(inner, MemoryFileSystem)
         return inner
@@ -177,18 +177,18 @@ def values_in(fs: FileSystem, path: str) -> list[bytes | None]:
 
 @contextlib.contextmanager
 def killed() -> Iterator[None]:
-    """Expect the simulated process to die within."""
+    """Expect the simulated process to die."""
     try:
         yield
     except SimulatedCrash:
         return
-    raise AssertionError("the process was to die and did not")
+    raise AssertionError("the process did not die")
 
 
 def reach(state: str, configs: Mapping[str, str] | None = None) -> tuple[Scene, StagedFile]:
-    """Return a root where version 0 is committed and version 1 has come as far as `state`.
+    """Return a root where version 0 is committed and version 1 has reached `state`.
 
-    The process that committed version 1 is gone, and whoever uses the scene is another one.
+    The process that committed version 1 is dead; the returned scene is another one.
     """
     first = Scene(configs=configs or {})
     first.commit(0)

@@ -1,13 +1,13 @@
-"""Every state that a crash of a workload may leave, each shown to a check.
+"""Enumerates the states that a crash of a workload may leave, and checks each.
 
-The workload runs once, over a `MemoryFileSystem`. Before each operation that changes something
-the file system is copied as it stands; from each copy follow the end of the process at that
-point, its end in the middle of a write, and several power cuts. The check gets each of these file
-systems and what the workload had acknowledged by then.
+The workload runs once on a `MemoryFileSystem`. Before each modifying operation, the file system is
+copied. Each copy yields the death of the process at that point, its death in the middle of a write,
+and several power cuts. The check gets each of these file systems with what the workload had
+acknowledged by then.
 
-A crash *after* an operation leaves the file system of a crash *before* the next one, with no more
-acknowledged: the latter is the stricter question, so the former is not asked again. A workload's
-`finally` never runs in a copy, as it never runs in a process that was killed.
+A crash *after* an operation leaves the same files as a crash *before* the next one, with the same
+or fewer acknowledgements. The latter is the stricter check, so the former is not repeated. A
+workload's `finally` never runs in a copy, just as it never runs in a killed process.
 
     def workload(fs, acknowledged):
         write_file_atomically(fs, "/logs/state", b"new")
@@ -33,12 +33,12 @@ Check = Callable[[MemoryFileSystem, Sequence[Any]], None]
 
 
 class CrashCheckError(AssertionError):
-    """A check failed on a state that a crash may leave; says which."""
+    """A check failed; the message describes the crash."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrashReport:
-    """What `every_crash_point` went through."""
+    """The coverage of `every_crash_point`."""
 
     operations: list[Operation]
     states: int
@@ -46,7 +46,7 @@ class CrashReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrashState:
-    """One state: what it is called, what is on the disk, and what was acknowledged by then."""
+    """One state: its description, the files, and what was acknowledged by then."""
 
     description: str
     fs: MemoryFileSystem
@@ -60,7 +60,7 @@ class CrashState:
 
 @dataclass(slots=True)
 class _Point:
-    """The file system before an operation (None: after the last one), and what it would write."""
+    """The file system before an operation (None: after the last), and the data it would write."""
 
     operation: Operation | None
     fs: MemoryFileSystem
@@ -90,21 +90,21 @@ def every_crash_point(
     """Run `check` on every state that a crash of `workload` may leave.
 
     Args:
-        workload: Works on the given file system and appends to the given list what it has
-            acknowledged, as soon as it has.
-        check: Raises where the given file system does not hold what the given list promises. It
-            may write: each call gets a file system of its own.
-        prepared: What the workload starts from; it is not changed. Empty if missing.
-        seeds: One random power cut for each of these at each point, besides the two extremes
-            (nothing of the unsynced is lost, and everything).
-        select: Which operations to crash before and in; all if missing. The end of the workload
-            is always among the points.
+        workload: Works on the given file system and appends each acknowledgement to the given list
+            at once.
+        check: Raises if the given file system does not hold what the given list promises. It may
+            write: each call gets its own file system.
+        prepared: The initial state, which is not changed; empty by default.
+        seeds: One random power cut for each at each point, besides the two extremes (nothing
+            unsynced is lost, and everything).
+        select: Which operations to crash before and in; by default all. The end of the workload is
+            always a crash point.
 
     Returns:
-        The operations of the workload and how many states were checked.
+        The operations of the workload and the number of checked states.
 
     Raises:
-        CrashCheckError: A check failed; `__cause__` says why.
+        CrashCheckError: A check failed; `__cause__` has its error.
     """
     operations: list[Operation] = []
     states = 0
@@ -161,7 +161,7 @@ def _power_cuts(
     when: str, fs: MemoryFileSystem, seeds: Sequence[int], point: _Point
 ) -> Iterable[tuple[str, MemoryFileSystem]]:
     if not fs.unsynced():
-        # Nothing to lose: one cut shows the new boot id, all others would be its equals.
+        # Nothing is unsynced: one cut shows the new boot id, and all others would be equal to it.
         yield f"power cut {when}", fs.crash_clone(Random(0), power=True)
         return
     for loss in ("nothing", "everything"):
@@ -176,7 +176,7 @@ def _power_cuts(
 
 
 def _torn(point: _Point) -> MemoryFileSystem | None:
-    """Return the file system with a part of the write done, cut at another place each time."""
+    """Return the file system with a part of the write done; the cut varies from call to call."""
     operation = point.operation
     if operation is None or len(point.source) < 2 or point.fs.stat(operation.path) is None:
         return None

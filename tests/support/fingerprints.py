@@ -1,9 +1,9 @@
-"""What a partition holds, in one number that does not depend on the order of reading.
+"""The content of a partition as a number that does not depend on the order of reading.
 
 A record's digest is the first 8 bytes of SHA-256 over offset, timestamp, timestamp type, key, value
-and headers, each field with its length (-1 for null), big-endian; a fingerprint is the number of
-records and the sum of their digests modulo 2^64. `compat/oracle/Traffic.java` computes the same of
-what a real consumer gets.
+and headers, each field with its length (-1 for null), big-endian. A fingerprint is the number of
+records and the sum of their digests modulo 2^64. `compat/oracle/Traffic.java` computes the same for
+the records of a real consumer.
 """
 
 import hashlib
@@ -26,13 +26,13 @@ Headers = Iterable[tuple[str, bytes | None]]
 
 
 class Fingerprint(NamedTuple):
-    """How many records, and the sum of their digests."""
+    """The number of records, and the sum of their digests."""
 
     count: int
     sum: int
 
     def plus(self, other: "Fingerprint") -> "Fingerprint":
-        """Return the fingerprint of the records of both."""
+        """Return the fingerprint of the union."""
         return Fingerprint(self.count + other.count, (self.sum + other.sum) % MODULUS)
 
 

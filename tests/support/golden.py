@@ -1,4 +1,4 @@
-"""Reading the golden files: what Apache Kafka's own classes wrote."""
+"""Access to the golden files, which Apache Kafka's own classes wrote."""
 
 import gzip
 import json
@@ -25,12 +25,12 @@ def files_of(directory: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def unpack(name: str, target: Path, *only: str) -> Path:
-    """Unpack an archive below `tests/golden`.
+    """Unpack an archive of `tests/golden`.
 
     Args:
-        name: The archive, as `C-broker/clean-log.dir.tar.gz`.
+        name: The archive, such as `C-broker/clean-log.dir.tar.gz`.
         target: The directory to unpack into.
-        only: What to take of it: beginnings of paths; everything by default.
+        only: Prefixes of the paths to unpack; by default all.
 
     Returns:
         `target`.

@@ -1,7 +1,7 @@
-"""A root that goes to a broker and back, and what stands in for the broker where none runs.
+"""Handover of a root to a broker and back, and a substitute for the broker.
 
-`play_broker` does to the metadata log what a controller does at its first start and at a
-shutdown; `tests/programs/compat/test_handover.py` has the real one.
+`play_broker` changes the metadata log as a controller does at its first start and at a shutdown;
+`tests/programs/compat/test_handover.py` uses a real broker.
 """
 
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ def from_kafka(fs: FileSystem, root: str = ROOT, clock: Clock = CLOCK) -> Handov
 
 
 def begin_transactions(fs: FileSystem, partition: str, count: int) -> list[int]:
-    """Let so many producers begin a transaction each, in the same partition; return where."""
+    """Let `count` producers begin a transaction each in one partition; return their offsets."""
     begun = []
     with PartitionLog.open(partition, fs=fs, clock=CLOCK, random=Random(3)) as log:
         for producer_id in range(count):
@@ -70,7 +70,7 @@ def begin_transactions(fs: FileSystem, partition: str, count: int) -> list[int]:
 
 
 def bootstrap_records(fs: FileSystem, root: str = ROOT) -> list[MetadataRecord]:
-    """Return what a root's `bootstrap.checkpoint` tells the broker."""
+    """Return the records in a root's `bootstrap.checkpoint`."""
     data = read_file(fs, f"{root}/{BOOTSTRAP_CHECKPOINT}", max_size=1 << 30)
     return [
         decode_metadata_record(record.value or b"")
@@ -94,10 +94,10 @@ def play_broker(
     """Start on a root, lead every partition, append to each, and stop.
 
     Args:
-        fs: Where the root is.
+        fs: The file system of the root.
         root: A log.dir.
-        more: Records of metadata that come on top.
-        values: How many records each partition gets.
+        more: Additional metadata records.
+        values: The number of records for each partition.
     """
     known = bootstrap_records(fs, root)
     partitions = [each for each in known if isinstance(each, PartitionRecord)]

@@ -2,11 +2,12 @@
 
     python -m tests.support.killing_job ROOT CHECKPOINT writer|function [POINT BATCH]
 
-POINT says where in batch BATCH the JVM and the process that got there die by SIGKILL: `staged`
-(a task has its file), `collected` (all tasks have reported), `decided` (the decision stands,
-nothing of it is in the log), `applied` (all of it is; Spark does not know). At `attempt` only the
-worker dies that runs a task for the first time, when it has its file; Spark tries tasks thrice
-here. The sink is the real one: what is added here only dies.
+POINT says where in batch BATCH the JVM and the process that reaches the point die by SIGKILL:
+`staged` (a task has written its file), `collected` (all tasks have reported), `decided` (the
+decision is durable, nothing of it is in the log), `applied` (all of it is in the log; Spark has not
+recorded it). At `attempt`, only the worker dies that runs a task for the first time, after it has
+written its file; Spark runs each task up to three times here. The sink is the real one with these
+deaths injected.
 """
 
 import os
@@ -35,7 +36,7 @@ def die_at(point: str, version: int) -> None:
 
 
 def die_at_first_attempt(version: int) -> None:
-    """Kill this worker if it is to die in this batch and tries its task for the first time."""
+    """Kill this worker if it is to die in this batch and this is the first attempt of its task."""
     context = TaskContext.get()
     is_first = context is not None and context.attemptNumber() == 0
     if is_first and (os.environ.get(_POINT), os.environ.get(_BATCH)) == ("attempt", str(version)):
@@ -43,7 +44,7 @@ def die_at_first_attempt(version: int) -> None:
 
 
 def arm() -> None:
-    """Put the points into the real functions of this process; once."""
+    """Patch the points into the real functions of this process, once."""
     if getattr(CommitLog, "is_armed", False):
         return
     CommitLog.is_armed = True
@@ -94,7 +95,7 @@ class DyingSource(StreamLogSource):
 
 
 def copy(spark: SparkSession, root: str, checkpoint: str, *, by_function: bool) -> None:
-    """Copy what is there, two records a batch."""
+    """Copy all available records, two per batch."""
     spark.dataSource.register(DyingSource)
     stream = spark.readStream.format("streamlog").option("path", root).option("subscribe", "in")
     stream = stream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "2")

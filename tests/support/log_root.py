@@ -1,4 +1,4 @@
-"""A log root to write to, as a fixture: `tests.spark` and `tests.arrow` use it."""
+"""A log root to write to, as a fixture of `tests.spark` and `tests.arrow`."""
 
 import pytest
 

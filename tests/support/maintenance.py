@@ -1,4 +1,4 @@
-"""A root in memory that is kept in bounds, on a clock of the test's own."""
+"""A root in memory under maintenance, with a manual clock."""
 
 from random import Random
 
@@ -13,16 +13,16 @@ ROOT = "/logs"
 
 
 def manager(fs: FileSystem, clock: ManualClock, *, create: bool = False) -> LogManager:
-    """Return the root, open."""
+    """Return the open root."""
     return LogManager.open(ROOT, create=create, fs=fs, clock=clock, random=Random(1))
 
 
 def maintenance(fs: FileSystem, clock: ManualClock) -> Maintenance:
-    """Return a runner for it."""
+    """Return a maintenance runner."""
     return Maintenance(ROOT, fs=fs, clock=clock, random=Random(2))
 
 
 def put_server(fs: FileSystem, text: str) -> None:
-    """Add settings to the root's."""
+    """Append settings to the root's `server.properties`."""
     with fs.open(LogRoot.at(ROOT).server_properties, OpenMode.WRITE) as file:
         file.pwrite(text.encode(), file.stat().size)

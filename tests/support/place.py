@@ -1,4 +1,4 @@
-"""A directory of some file system."""
+"""A directory of any file system."""
 
 from typing import NamedTuple
 
@@ -7,24 +7,22 @@ from streamlog.fs.memory import MemoryFileSystem
 
 
 class Place(NamedTuple):
-    """A directory, with short names for what is in it."""
+    """A directory, with shortcuts for its files."""
 
     fs: FileSystem
     root: str
 
     def path(self, name: str) -> str:
-        """Return the path of a name."""
         return f"{self.root}/{name}"
 
     def write(self, name: str, content: bytes) -> str:
-        """Make a file anew; return its path."""
+        """Create or replace a file; return its path."""
         with self.fs.open(self.path(name), OpenMode.CREATE_OR_WRITE) as file:
             file.truncate(0)
             file.pwrite(content, 0)
         return self.path(name)
 
     def read(self, name: str) -> bytes:
-        """Return the bytes of a file."""
         with self.fs.open(self.path(name), OpenMode.READ) as file:
             return file.pread(1 << 20, 0)
 

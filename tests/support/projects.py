@@ -1,7 +1,7 @@
-"""A project of somebody else's: an empty directory, streamlog installed, and pytest.
+"""A user's project: an empty directory, streamlog installed, and pytest.
 
-What is installed is what the wheel says of itself (its entry points); the code is the
-repository's, so that nothing is compiled again.
+Only the wheel's metadata (its entry points) is installed; the code is the repository's, so that no
+kernel is compiled again.
 """
 
 import os
@@ -17,7 +17,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def install(target: Path) -> list[Path]:
-    """Install streamlog, and nothing else; return what has to be on Python's path."""
+    """Install streamlog and nothing else; return the directories for Python's path."""
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", target, ROOT]
     subprocess.run(build, check=True, capture_output=True)
     (wheel,) = target.iterdir()

@@ -1,4 +1,4 @@
-"""A segment of twelve batches, ways to damage it, and recovering it."""
+"""A segment of twelve batches, ways to damage it, and its recovery."""
 
 from collections.abc import Callable
 
@@ -55,7 +55,7 @@ def recover(
 
 
 def refused(fs: MemoryFileSystem, **facts: object) -> str:
-    """Return the case by which recovery refuses, having changed nothing."""
+    """Check that recovery refuses and changes nothing; return its case number."""
     before = {name: read_bytes(fs, f"{DIRECTORY}/{name}") for name in file_names(fs)}
     with pytest.raises(CorruptRecordError) as caught:
         recover(fs, **facts)

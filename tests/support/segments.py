@@ -1,4 +1,4 @@
-"""Batches and segments for the tests below the log layer."""
+"""Batches and segments for tests below the partition layer."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -16,7 +16,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class BatchPlan(NamedTuple):
-    """What a made-up batch looks like; its body is no records, only bytes with a right CRC."""
+    """The fields of a synthetic batch; its body is random bytes with a correct CRC, not records."""
 
     base_offset: int
     count: int = 1
@@ -29,7 +29,6 @@ class BatchPlan(NamedTuple):
 
 
 def make_batch(plan: BatchPlan) -> bytes:
-    """Return the bytes of one batch."""
     last = plan.base_offset + plan.count - 1 if plan.last_offset is None else plan.last_offset
     delta = last - plan.base_offset
     header = BATCH_HEADER.pack(
@@ -54,7 +53,7 @@ def make_batch(plan: BatchPlan) -> bytes:
 
 
 def with_crc(batch: bytearray) -> bytes:
-    """Return the batch with the checksum that its bytes have now."""
+    """Return the batch with the checksum recomputed."""
     crc = crc32c(memoryview(batch)[ATTRIBUTES_OFFSET:])
     batch[CRC_OFFSET:ATTRIBUTES_OFFSET] = crc.to_bytes(4, "big")
     return bytes(batch)
@@ -66,14 +65,14 @@ def make_batches(plans: Iterable[BatchPlan]) -> bytes:
 
 
 def table_of(buffer: bytes) -> BatchTable:
-    """Return the table of a buffer of whole batches."""
+    """Return the table of a buffer of complete batches."""
     scan = scan_batches(buffer)
     assert scan.consumed == len(buffer)
     return scan.table
 
 
 def config(**overrides: object) -> LogConfig:
-    """Return settings with Kafka's keys, dots written as underscores."""
+    """Return settings from Kafka's keys, with underscores for dots."""
     return LogConfig.from_properties({key.replace("_", "."): v for key, v in overrides.items()})
 
 
@@ -100,19 +99,19 @@ def open_segment(
 
 
 def append(segment: Segment, *plans: BatchPlan) -> None:
-    """Append the batches at once."""
+    """Append the batches in one call."""
     buffer = make_batches(plans)
     segment.append(buffer, table_of(buffer))
 
 
 def read_bytes(fs: FileSystem, path: str) -> bytes:
-    """Return what a file holds."""
+    """Return the content of a file."""
     with fs.open(path, OpenMode.READ) as file:
         return file.pread(file.stat().size, 0)
 
 
 def write_bytes(fs: FileSystem, path: str, data: bytes) -> None:
-    """Make a file hold `data`."""
+    """Replace the content of a file."""
     with fs.open(path, OpenMode.CREATE_OR_WRITE) as file:
         file.truncate(0)
         file.pwrite(data, 0)
@@ -124,7 +123,7 @@ def file_names(fs: FileSystem, directory: str = DIRECTORY) -> list[str]:
 
 
 def dense_segment(fs: FileSystem, count: int = 60, **overrides: object) -> Segment:
-    """Return a segment from offset 40: batches of 2 offsets and 100 bytes, timestamps rising."""
+    """Return a segment from offset 40: batches of 2 offsets and 100 bytes, ascending times."""
     segment = new_segment(fs, 40, **{"index_interval_bytes": 300, **overrides})
     for at in range(count):
         append(segment, BatchPlan(40 + 2 * at, 2, 100, NOW_MS + at))

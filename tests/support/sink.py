@@ -1,4 +1,4 @@
-"""What tests of the sink share: the records of a topic, checkpoints taken back, queries run."""
+"""Shared by tests of the sink: records of a topic, altered checkpoints, and queries."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from streamlog.root.topics import partition_directories
 
 
 def records_of(root: str | os.PathLike[str], topic: str) -> dict[int, list[Record]]:
-    """Return the records of a topic, read by somebody new, by partition in offset order."""
+    """Return the records of a topic according to a fresh reader, by partition in offset order."""
     found = {}
     for partition, path in partition_directories(LogRoot.at(str(root)), topic).items():
         with LogReader.open(path) as reader:
@@ -46,7 +46,7 @@ def stream_of(spark: SparkSession, root: str, topic: str, **options: str) -> Dat
 
 
 def run_available(writer: DataStreamWriter) -> str | None:
-    """Run a query over what is there; return the text of what stopped it, None for nothing."""
+    """Run a query over the available data; return the text of its error, None for success."""
     query = writer.trigger(availableNow=True).start()
     try:
         query.awaitTermination(120)
@@ -58,7 +58,7 @@ def run_available(writer: DataStreamWriter) -> str | None:
 
 
 class Checkpoint:
-    """A query's checkpoint directory, to be tampered with while the query does not run."""
+    """A query's checkpoint directory, to alter while the query is stopped."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -68,21 +68,21 @@ class Checkpoint:
 
     @property
     def query_id(self) -> str:
-        """The id that the query keeps over all its starts."""
+        """The id that the query keeps across restarts."""
         found: str = json.loads((self.path / "metadata").read_text())["id"]
         return found
 
     def batches(self, kind: str = "commits") -> list[int]:
-        """Return the numbers of the batches planned (`offsets`) or done (`commits`)."""
+        """Return the numbers of the planned (`offsets`) or completed (`commits`) batches."""
         names = (self.path / kind).iterdir() if (self.path / kind).exists() else ()
         return sorted(int(each.name) for each in names if each.name.isdigit())
 
     def forget_commit(self, batch: int) -> None:
-        """Leave what a crash between the sink's commit and Spark's leaves."""
+        """Leave the state of a crash between the sink's commit and Spark's."""
         self._remove("commits", batch)
 
     def forget_batch(self, batch: int) -> None:
-        """Leave what a power cut may leave: as if the batch had never been planned."""
+        """Leave a state as if a batch had never been planned, which a power cut may cause."""
         self._remove("commits", batch)
         self._remove("offsets", batch)
 

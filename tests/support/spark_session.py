@@ -1,4 +1,4 @@
-"""The one Spark session of the tests, and where queries put their rows."""
+"""The shared Spark session of the tests, and a collector of streaming rows."""
 
 import os
 import sys
@@ -14,8 +14,8 @@ def open_session(directory: Path, *, master: str = "local[2]") -> SparkSession:
     """Return a session on two cores whose workers run in this Python.
 
     Args:
-        directory: Where Spark may write what it likes.
-        master: Where it runs; `local[2,3]` tries each task three times.
+        directory: A directory for Spark's own files.
+        master: The master; `local[2,3]` tries each task up to three times.
     """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(master).appName("streamlog tests")
@@ -36,7 +36,7 @@ def open_session(directory: Path, *, master: str = "local[2]") -> SparkSession:
 
 
 class Collected:
-    """Rows of a streaming query, batch by batch; give `add` to foreachBatch."""
+    """Rows of a streaming query by batch; pass `add` to foreachBatch."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[int, list]] = []

@@ -1,4 +1,4 @@
-"""Seeing that a directory is left alone: by facts about its files, or at each system call."""
+"""Checks that a directory is not changed: by facts about its files, or at each system call."""
 
 import os
 import sys
@@ -25,10 +25,10 @@ _LOCKS = {"fcntl.flock", "fcntl.lockf"}
 
 
 def facts(directory: Path) -> dict[str, tuple[int, ...]]:
-    """Return what any change below a directory would change, for it and each file in it.
+    """Return facts that any change below a directory alters, for the directory and each file.
 
-    The kernel sets the change time of a file (`st_ctime`) at each write, rename, link and change
-    of its mode or times, that of a directory at each name that comes or goes.
+    The kernel updates the change time of a file (`st_ctime`) at each write, rename, link and change
+    of mode or times, and that of a directory at each added or removed name.
     """
     return {
         str(path): (
@@ -45,9 +45,9 @@ def facts(directory: Path) -> dict[str, tuple[int, ...]]:
 
 
 def allow_only_reading(directory: Path) -> None:
-    """Make whatever would change or lock something below `directory` an error, for good.
+    """Raise an error from now on at each attempt to change or lock a file below `directory`.
 
-    For a process of its own: Python never forgets an audit hook.
+    For a process of its own: Python cannot remove an audit hook.
     """
     below = f"{directory.resolve()}/"
 
