@@ -133,7 +133,7 @@ def test_nothing_but_logs_becomes_a_topic_or_is_deleted(tmp_path: Path) -> None:
     assert streamlog("--path", tmp_path, "topics", "delete", "backup").code == 2
     (tmp_path / "x-0" / "mine.txt").write_text("b")
     error = ok("--path", tmp_path, "topics", "delete", "x").error
-    assert f"left {tmp_path}/x-0/mine.txt" in error
+    assert f"kept {tmp_path}/x-0/mine.txt" in error
     assert (tmp_path / "backup-2" / "data.txt").read_text() == "a"
     ran = streamlog("--path", tmp_path, "handover", "--to-kafka", "--dry-run")
     assert ran.code == 2
