@@ -22,11 +22,12 @@ from streamlog.cli.doctor import (
 from streamlog.clock import ManualClock
 from streamlog.fs.faults import Fault, FaultyFileSystem
 from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from tests.support.cli import streamlog
 
 
 def root_findings(root: Path) -> dict[str, CheckupFinding]:
-    found = list(doctor.check_root_at(LocalFileSystem(), str(root)))
+    found = list(doctor.check_root_at(LogRoot.at(root)))
     return {finding.check: finding for finding in found}
 
 
@@ -83,9 +84,9 @@ def test_sound_python_is_fine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     ("facts", "check", "told"),
     [
         ({"streamlog": "absent", "streamlog_error": "gone"}, "spark's python", "cannot import"),
-        ({"version": [3, 8, 0]}, "spark's python", "another version"),
+        ({"version": [3, 8, 0]}, "spark's python", "differs from this Python"),
         ({"pyarrow": None}, "spark's python", "pyarrow"),
-        ({"autoload": "absent"}, "auto-registration", "not importable there"),
+        ({"autoload": "absent"}, "auto-registration", "cannot be imported there"),
         ({"broken": {"pyspark_bad": "ImportError()"}}, "neighbours", "pyspark_bad"),
     ],
 )
@@ -169,7 +170,7 @@ def test_a_missing_root_names_the_command_that_makes_it(tmp_path: Path) -> None:
 def test_a_foreign_root_is_not_written_to(tmp_path: Path) -> None:
     (tmp_path / "orders-0").mkdir()
     found = root_findings(tmp_path)
-    assert "only read" in found["root"].found
+    assert "read-only" in found["root"].found
     assert "writing" not in found
 
 
@@ -211,7 +212,7 @@ def test_partitions_of_topics_look_like_what_they_are(root: Path) -> None:
 
 
 def test_topics_that_are_hard_to_tell_apart_are_found(root: Path) -> None:
-    found = [*check_look_alikes(LocalFileSystem(), str(root), ["Orders", "a.b", "a_b", "orders"])]
+    found = [*check_look_alikes(LogRoot.at(root), ["Orders", "a.b", "a_b", "orders"])]
     assert [each.status for each in found] == [OK, WARN, WARN]
     assert found[1].found.endswith("Orders, orders") and found[2].found.endswith("a.b, a_b")
 
@@ -271,7 +272,7 @@ def test_a_partition_on_another_disk_is_nothing_unusual(root: Path, tmp_path: Pa
 
 def test_a_pipe_is_found_and_nobody_waits_for_it(root: Path) -> None:
     os.mkfifo(root / "orders-0" / f"{9:020}.log")
-    found = [*check_access(LocalFileSystem(), str(root))]
+    found = [*check_access(LogRoot.at(root))]
     assert [each.status for each in found if each.check == "kinds"] == [FAIL]
 
 
@@ -281,24 +282,24 @@ def test_a_pipe_is_found_and_nobody_waits_for_it(root: Path) -> None:
 def test_a_file_system_without_a_promise_is_found(root: Path, operation: str, check: str) -> None:
     refused = Fault(operation=operation, errno=errno.EOPNOTSUPP, is_lasting=True)
     before = sorted(root.rglob("*"))
-    found = {each.check: each for each in check_promises(_faulty(refused), str(root))}
+    found = {each.check: each for each in check_promises(LogRoot.at(root, fs=_faulty(refused)))}
     assert found[check].status == FAIL and found[check].cure
     assert sorted(root.rglob("*")) == before
 
 
 def test_locks_that_keep_nobody_out_are_found(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fcntl.flock", lambda *_: None)
-    found = {each.check: each for each in check_promises(LocalFileSystem(), str(root))}
+    found = {each.check: each for each in check_promises(LogRoot.at(root))}
     assert found["locks"].status == FAIL
 
 
 def test_a_sync_that_lies_is_found(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "MOUNTS", root / "no such file")  # not to know a tmpfs
     clock = ManualClock()  # no time passes: as for a sync that does nothing
-    found = {each.check: each for each in check_promises(LocalFileSystem(), str(root), clock=clock)}
+    found = {each.check: each for each in check_promises(LogRoot.at(root, clock=clock))}
     assert found["sync"].status == FAIL
     monkeypatch.setenv("LD_PRELOAD", "/usr/lib/libeatmydata.so")
-    found = {each.check: each for each in check_promises(LocalFileSystem(), str(root))}
+    found = {each.check: each for each in check_promises(LogRoot.at(root))}
     assert "LD_PRELOAD" in found["sync"].found
 
 
@@ -309,7 +310,7 @@ def test_careless_mount_options_are_found(root: Path, monkeypatch: pytest.Monkey
         f"2 1 8:2 / {place} rw,relatime shared:1 - ext4 /dev/sdb1 rw,nobarrier\n"
     )
     monkeypatch.setattr(doctor, "MOUNTS", mounts)
-    found = {each.check: each for each in check_promises(LocalFileSystem(), str(root))}
+    found = {each.check: each for each in check_promises(LogRoot.at(root))}
     assert found["sync"].status == WARN and "nobarrier" in found["sync"].found
 
 
@@ -320,7 +321,9 @@ def _faulty(fault: Fault) -> FaultyFileSystem:
 def test_a_root_that_cannot_be_written_is_found(root: Path) -> None:
     refused = Fault(operation="create", path_suffix="/doctor.tmp", errno=errno.EACCES)
     fs = FaultyFileSystem(LocalFileSystem(), refused)  # no mode stops the superuser
-    (found,) = [each for each in doctor.check_root_at(fs, str(root)) if each.check == "writing"]
+    (found,) = [
+        each for each in doctor.check_root_at(LogRoot.at(root, fs=fs)) if each.check == "writing"
+    ]
     assert found.status == FAIL
     assert str(found.cure).startswith("ls -ld ")
 

@@ -54,7 +54,7 @@ def staged_of(scene: Scene) -> str:
 def test_a_sound_root_has_sound_state(is_deep: bool) -> None:
     scene = full_scene()
     assert findings(scene.fs, is_deep=is_deep) == []
-    assert [each.status for each in _check_state(scene.fs, ROOT)] == [OK]
+    assert [each.status for each in _check_state(LogRoot.at(ROOT, fs=scene.fs))] == [OK]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_damaged_file_of_the_state_is_found_by_verify_and_doctor(
     assert all(each.path == path or "readers" in each.path for each in found)
     if kind is not FindingKind.STAGED:  # which doctor does not read
         expected = FAIL if severity is Severity.DAMAGE else WARN
-        (told,) = _check_state(scene.fs, ROOT)
+        (told,) = _check_state(LogRoot.at(ROOT, fs=scene.fs))
         assert told.status == expected
         assert told.cure == f"streamlog repair {ROOT} --dry-run"
 
