@@ -21,7 +21,7 @@ from streamlog.cleaner.round import CleaningRound, CleanReport, Throttle
 from streamlog.errors import CorruptDataError, InvalidRecordError, StreamLogError
 from streamlog.fs.api import FileLock
 from streamlog.partition.checkpoints import read_cleaner_offsets
-from streamlog.partition.maintenance_lock import try_maintenance_lock
+from streamlog.partition.locks import try_maintenance_lock
 from streamlog.records.layout import MAX_INT64
 from streamlog.root.manager import LogManager
 from streamlog.topic import TopicPartition

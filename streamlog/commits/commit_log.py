@@ -61,11 +61,15 @@ from streamlog.errors import (
 from streamlog.fs.api import FileLock, FileSystem
 from streamlog.fs.files import write_lock_holder
 from streamlog.fs.log_root import LogRoot
-from streamlog.partition.locks import locks_directory
+from streamlog.partition.locks import (
+    DEFAULT_LOCK_TIMEOUT_MS,
+    Patience,
+    locks_directory,
+    wait_for_lock,
+)
 from streamlog.partition.log import Log
 from streamlog.partition.partition_metadata import read_topic_id
 from streamlog.partition.root_marks import RootMarks
-from streamlog.partition.waiting import DEFAULT_LOCK_TIMEOUT_MS, Patience, wait_for_lock
 from streamlog.query.checkpoint import BatchSource
 from streamlog.query.checkpoint_note import CheckpointNote
 from streamlog.topic import TopicPartition

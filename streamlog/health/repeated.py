@@ -17,7 +17,7 @@ from streamlog.fs.api import FileSystem
 from streamlog.fs.files import stat_directory
 from streamlog.fs.log_root import LogRoot
 from streamlog.health.findings import Finding, FindingKind, Report, Severity
-from streamlog.partition.maintenance_lock import is_being_maintained
+from streamlog.partition.locks import is_being_maintained
 from streamlog.root.open_writers import may_be_open
 from streamlog.segment.filenames import SegmentSuffix
 from streamlog.topic import parse_partition_directory

@@ -9,7 +9,7 @@ from streamlog.errors import FileMissingError, UnknownTopicError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.files import stat_directory
 from streamlog.maintenance.retention import RetainedLog, RetentionCandidate, reason_to_delete
-from streamlog.partition import deletion
+from streamlog.partition import leftovers
 from streamlog.records.layout import MAX_INT64
 from streamlog.segment.filenames import base_offsets, log_file_name
 from streamlog.segment.segment import Segment
@@ -152,7 +152,7 @@ class PartitionWatch:
         """
         if self.has_deleted:
             names = self._fs.list(self._path)
-            waiting = deletion.remove_due(
+            waiting = leftovers.remove_due(
                 self._fs, self._path, names, now_ms=now_ms, delay_ms=delay_ms
             )
             self.has_deleted = waiting > 0

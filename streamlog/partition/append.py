@@ -1,7 +1,6 @@
 """What an append answers, and what a search by time finds."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -13,17 +12,7 @@ from streamlog.records.layout import NO_PARTITION_LEADER_EPOCH
 from streamlog.records.record import NO_TIMESTAMP
 from streamlog.records.table import BatchOutline
 
-__all__ = ["AppendInfo", "OffsetAndTimestamp", "check_follows", "whole_batches"]
-
-
-class OffsetAndTimestamp(NamedTuple):
-    """A record found by time.
-
-    Source: org.apache.kafka.clients.consumer.OffsetAndTimestamp.
-    """
-
-    offset: int
-    timestamp: int
+__all__ = ["AppendInfo", "check_follows", "whole_batches"]
 
 
 @dataclass(slots=True, kw_only=True)  # frozen, it would take three times as long to make

@@ -1,23 +1,32 @@
-"""The checkpoint files of a log root: an offset for each partition.
+"""The checkpoint files of a log root: one offset for each partition.
 
-    recovery-point-offset-checkpoint    everything below it is synced
-    log-start-offset-checkpoint         the first offset that may be read, where a segment has more
+    recovery-point-offset-checkpoint    records below it are synced
+    log-start-offset-checkpoint         the first readable offset, if the first segment has more
     replication-offset-checkpoint       the high watermark
-    cleaner-offset-checkpoint           the first offset that compaction has not seen
+    cleaner-offset-checkpoint           the first offset that compaction has not processed
 
-Each has rows of `topic partition offset` (`checkpoint_file` has the format). All writers of a
-root share the files: one changes the rows of its own partitions and keeps the others, under the
-lock `.streamlog/locks/root`, and replaces the file as a whole. A partition without a row is
-unknown, never zero.
+The format is Kafka's, plain text:
 
-A file that cannot be understood is treated as missing, as Kafka does, with a warning: what its
-rows say can be learnt from the logs themselves, at the price of a scan. The next update keeps it
-beside the new one as `NAME.corrupt`.
+    0                    version
+    2                    number of rows that follow
+    orders 0 141         topic, partition, offset, separated by white space
+    orders 1 77
+
+An empty file, or one with only the version, has no rows.
+
+All writers of a root share the files. A writer changes the rows of its own partitions and keeps
+the others, under the lock `.streamlog/locks/root`, and replaces the file as a whole. A partition
+without a row is unknown, never zero.
+
+A file that cannot be parsed is treated as missing, as in Kafka, with a warning: its contents can
+be rebuilt from the logs at the price of a scan. The next update keeps the bad file as
+`NAME.corrupt`.
 """
 
 import contextlib
 import logging
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
@@ -25,20 +34,18 @@ from streamlog.clock import Clock
 from streamlog.errors import CorruptCheckpointError, FileMissingError, LimitExceededError
 from streamlog.fs.api import FileStat, FileSystem
 from streamlog.fs.files import acquire_lock, read_file, write_file_atomically
-from streamlog.partition.checkpoint_file import (
-    MAX_CHECKPOINT_SIZE,
-    format_checkpoint,
-    parse_checkpoint,
-    parse_number,
-)
 from streamlog.topic import MAX_PARTITION, TopicPartition, parse_partition_directory
 
 __all__ = [
     "CLEANER_OFFSET_CHECKPOINT",
     "HIGH_WATERMARK_CHECKPOINT",
     "LOG_START_OFFSET_CHECKPOINT",
+    "MAX_CHECKPOINT_SIZE",
     "RECOVERY_POINT_CHECKPOINT",
     "Written",
+    "format_checkpoint",
+    "parse_checkpoint",
+    "parse_number",
     "read_cleaner_offsets",
     "read_high_watermarks",
     "read_log_start_offsets",
@@ -53,6 +60,88 @@ __all__ = [
     "write_log_start_offsets",
     "write_recovery_points",
 ]
+
+CHECKPOINT_VERSION: Final = 0  # OffsetCheckpointFile, LeaderEpochCheckpointFile: CURRENT_VERSION
+MAX_CHECKPOINT_SIZE: Final = 64 << 20  # 200,000 partitions with the longest names
+
+_NUMBER: Final = re.compile(rb"0|[1-9][0-9]{0,18}")
+_MAX_INT64: Final = 2**63 - 1
+
+
+def parse_checkpoint(data: bytes, path: str, *, columns: int) -> Iterator[tuple[int, list[bytes]]]:
+    """Yield the rows of a checkpoint file.
+
+    Args:
+        data: The whole file.
+        path: Where it comes from, for errors.
+        columns: How many words a row has.
+
+    Yields:
+        The number of the line, from 1, and its words.
+
+    Raises:
+        CorruptCheckpointError: Another version, another number of rows than announced, or a
+            row of another shape.
+
+    Source: org.apache.kafka.server.common.CheckpointFile.read.
+    """
+    lines = data.split(b"\n")
+    if lines[-1] == b"":
+        lines.pop()
+    if not lines:
+        return
+    version = parse_number(lines[0], path, 1)
+    if version != CHECKPOINT_VERSION:
+        raise CorruptCheckpointError(
+            "checkpoint file has another version", path=path, got=version, expected="0"
+        )
+    rows = lines[2:]
+    announced = parse_number(lines[1], path, 2) if len(lines) > 1 else 0
+    if announced != len(rows):
+        raise CorruptCheckpointError(
+            "checkpoint file has another number of rows than it says",
+            path=path,
+            got=len(rows),
+            expected=announced,
+        )
+    for number, row in enumerate(rows, start=3):
+        words = row.split()
+        if len(words) != columns:
+            raise CorruptCheckpointError(
+                "malformed row in a checkpoint file",
+                path=path,
+                got=f"{len(words)} words in line {number}",
+                expected=columns,
+            )
+        yield number, words
+
+
+def parse_number(word: bytes, path: str, line: int, *, limit: int = _MAX_INT64) -> int:
+    """Return the number that `word` writes in canonical decimal.
+
+    Raises:
+        CorruptCheckpointError: Anything else than 0 to `limit`.
+    """
+    if not _NUMBER.fullmatch(word) or int(word) > limit:
+        shown = word[:40].decode("ascii", "backslashreplace")
+        raise CorruptCheckpointError(
+            "not a number in a checkpoint file",
+            path=path,
+            got=f"{shown!r} in line {line}",
+            expected=f"0 to {limit}",
+        )
+    return int(word)
+
+
+def format_checkpoint(rows: Iterable[str]) -> bytes:
+    """Return the bytes of a checkpoint file with these rows.
+
+    Source: org.apache.kafka.server.common.CheckpointFile.write.
+    """
+    listed = list(rows)
+    lines = [str(CHECKPOINT_VERSION), str(len(listed)), *listed]
+    return "".join(f"{line}\n" for line in lines).encode("ascii")
+
 
 RECOVERY_POINT_CHECKPOINT: Final = "recovery-point-offset-checkpoint"  # LogManager
 LOG_START_OFFSET_CHECKPOINT: Final = "log-start-offset-checkpoint"  # LogManager

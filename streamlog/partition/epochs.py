@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from streamlog.errors import CorruptCheckpointError, FileMissingError, InvalidRequestError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.files import read_file, write_file_atomically
-from streamlog.partition.checkpoint_file import (
+from streamlog.partition.checkpoints import (
     MAX_CHECKPOINT_SIZE,
     format_checkpoint,
     parse_checkpoint,

@@ -19,8 +19,8 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileSystem
 from streamlog.partition import partition_metadata
-from streamlog.partition.append import OffsetAndTimestamp
 from streamlog.partition.read import FetchInfo
+from streamlog.partition.segments import OffsetAndTimestamp
 from streamlog.records.columns import COLUMNS, RecordColumns
 from streamlog.records.layout import MAX_INT64
 from streamlog.records.record import IsolationLevel, Record

@@ -1,33 +1,46 @@
-"""What a process that died left half done in a partition's directory: files between two names.
+"""Segments on their way out, and files between two names that a crash left in a partition.
 
-Compaction, and the splitting of a segment, write what comes out as `.cleaned` and sync it. All of
-it is renamed to `.swap`, the highest base first; what it replaces is renamed to `.deleted`; and
-the suffix `.swap` is taken away. Names alone tell how far that came:
+*Deletion* has two steps. A segment that leaves the log is set aside at once:
 
-    a `.cleaned`      not everything is `.swap` yet: the `.swap` at or above the lowest `.cleaned`
-                      are part of it. All of these go: what they were to replace still stands.
-    only `.swap`      everything is written and durable. It takes the place of every segment from
-                      the first one's base up to the end of the last one.
-    a `.deleted`      was replaced, or lay below the log start: see `deletion`.
-    a temporary file  of a snapshot, a checkpoint or a log's copy was not put in place: it goes.
-                      One of `partition.metadata`, which is written without the partition's lock,
-                      goes when it is an hour old.
+    00000000000000000000.log             a live segment
+    00000000000000000000.log.deleted     set aside: not part of the log, its bytes still there
 
-Whoever renames holds the partition's lock. A reader, who never does, sees the log as it is going
-to be: `live_logs`.
+A process with the file open goes on reading it under either name; one that listed the directory
+just before finds it gone, and lists again. After `file.delete.delay.ms` the files are removed, by
+maintenance or by the next opening for writing. The delay counts from the last change of the file,
+so setting aside touches the files first. Setting aside requires the partition's lock; removing
+does not.
 
-Source: LogLoader.removeTempFilesAndCollectSwapFiles, LogLoader.load.
+*Replacement*, as after compaction or after a segment was split, writes its result as `.cleaned`
+and syncs it. All of it is renamed to `.swap`, the highest base first; the segments it replaces
+are renamed to `.deleted`; then the suffix `.swap` is removed. Names alone tell how far this got:
+
+    a `.cleaned`      not everything is `.swap` yet: each `.swap` at or above the lowest `.cleaned`
+                      belongs to it. All of these are removed; the segments to replace still stand.
+    only `.swap`      everything is written and durable. It replaces every segment from the first
+                      base of a `.swap` up to the end of the last one.
+    a `.deleted`      was replaced, or lay below the log start.
+    a temporary file  of a snapshot, a checkpoint or a copy of a log was never put in place: it is
+                      removed. One of `partition.metadata`, which is written without the
+                      partition's lock, is removed when it is an hour old.
+
+Renaming requires the partition's lock. A reader, which has no lock, reads the log as it will be
+after the replacement: `live_logs`.
+
+Source: LocalLog.deleteSegmentFiles, LogSegment.deleteIfExists,
+LogLoader.removeTempFilesAndCollectSwapFiles, LogLoader.load.
 """
 
+import contextlib
 import logging
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from streamlog.config.log_config import LogConfig
-from streamlog.errors import CorruptRecordError
+from streamlog.errors import CorruptRecordError, FileMissingError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.names import TEMPORARY_SUFFIX, remove_stale_temporaries, temporary_base
-from streamlog.partition.deletion import remove_due, set_aside_file
 from streamlog.partition.epochs import LEADER_EPOCH_CHECKPOINT
 from streamlog.partition.partition_metadata import PARTITION_METADATA
 from streamlog.segment.filenames import (
@@ -40,9 +53,20 @@ from streamlog.segment.filenames import (
 )
 from streamlog.segment.segment import Segment
 
-__all__ = ["LogFile", "finish", "has_swaps", "live_logs", "remove_cleaned"]
+__all__ = [
+    "LogFile",
+    "finish",
+    "has_swaps",
+    "live_logs",
+    "remove_cleaned",
+    "remove_due",
+    "set_aside",
+    "set_aside_below",
+    "set_aside_file",
+]
 
 _OF_A_SEGMENT: Final = frozenset(FileSuffix) - {FileSuffix.PRODUCER_SNAPSHOT}
+_TORN: Final = re.compile(r"([0-9]{20})\.log\.torn-[0-9]+", re.ASCII)
 
 _logger = logging.getLogger(__name__)
 
@@ -230,3 +254,108 @@ def _replace(fs: FileSystem, directory: str, swaps: Sequence[int], end: int, now
 def _put_in_place(fs: FileSystem, directory: str, file: SegmentFileName) -> None:
     target = segment_file_name(*file._replace(suffix=SegmentSuffix.NONE))
     fs.rename(f"{directory}/{segment_file_name(*file)}", f"{directory}/{target}")
+
+
+def set_aside(fs: FileSystem, segments: Iterable[Segment], *, now_ms: int) -> None:
+    """Take segments out of the log, the oldest first; who has them open goes on reading.
+
+    The directory is left to the caller to sync.
+
+    Args:
+        fs: Where they lie.
+        segments: They may be empty, and may lack indexes.
+        now_ms: The time.
+
+    Raises:
+        StorageError: A file cannot be renamed; those before it are.
+    """
+    for segment in segments:
+        for kind in _OF_A_SEGMENT:
+            path = f"{segment.directory}/{segment_file_name(segment.base_offset, kind)}"
+            with contextlib.suppress(FileMissingError):
+                fs.set_mtime(path, now_ms)
+        segment.rename_suffix(SegmentSuffix.NONE, SegmentSuffix.DELETED)
+
+
+def set_aside_file(fs: FileSystem, directory: str, file: SegmentFileName, *, now_ms: int) -> None:
+    """Take one file of a segment out of the log; the directory is left to the caller to sync.
+
+    Raises:
+        StorageError: It cannot be renamed.
+    """
+    path = f"{directory}/{segment_file_name(*file)}"
+    fs.set_mtime(path, now_ms)
+    target = segment_file_name(file.base_offset, file.kind, SegmentSuffix.DELETED)
+    fs.rename(path, f"{directory}/{target}")
+
+
+def set_aside_below(fs: FileSystem, directory: str, base_offset: int, *, now_ms: int) -> int:
+    """Take whatever lies below a log's first segment out of it, durably.
+
+    That is what a process that died while it set segments aside has left: whole segments, or
+    indexes without a log. Tails that recovery once cut from them go for good.
+
+    Args:
+        fs: Where the partition lies.
+        directory: Its directory.
+        base_offset: Of the first segment that stays.
+        now_ms: The time.
+
+    Returns:
+        How many files that were.
+
+    Raises:
+        StorageError: A file cannot be renamed or removed.
+    """
+    count = 0
+    for name in fs.list(directory):
+        file, torn = parse_segment_file_name(name), _TORN.fullmatch(name)
+        if torn is not None and int(torn[1]) < base_offset:
+            fs.remove(f"{directory}/{name}")
+            count += 1
+        elif file is not None and file.base_offset < base_offset and _is_live(file):
+            set_aside_file(fs, directory, file, now_ms=now_ms)
+            count += 1
+    if count:
+        fs.sync_directory(directory)
+    return count
+
+
+def _is_live(file: SegmentFileName) -> bool:
+    return file.suffix is SegmentSuffix.NONE and file.kind in _OF_A_SEGMENT
+
+
+def remove_due(
+    fs: FileSystem, directory: str, names: Iterable[str], *, now_ms: int, delay_ms: int
+) -> int:
+    """Remove the files that were set aside some time ago.
+
+    Two processes may do this at once. Of a file from further ahead than the delay the clock has
+    gone back since: it must not stay until that time comes again.
+
+    Args:
+        fs: Where the partition lies.
+        directory: Its directory.
+        names: What it holds.
+        now_ms: The time.
+        delay_ms: `file.delete.delay.ms`.
+
+    Returns:
+        How many files were set aside just now, and stay.
+
+    Raises:
+        StorageError: A file cannot be removed.
+    """
+    waiting = 0
+    for name in names:
+        file = parse_segment_file_name(name) if name.endswith(".deleted") else None
+        if file is None:
+            continue
+        path = f"{directory}/{name}"
+        found = fs.stat(path)
+        if found is not None and abs(now_ms - found.mtime_ms) < delay_ms:
+            waiting += 1
+        else:
+            with contextlib.suppress(FileMissingError):
+                fs.remove(path)
+    return waiting

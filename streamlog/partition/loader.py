@@ -20,12 +20,11 @@ from typing import NamedTuple
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import CorruptDataError, CorruptRecordError, StorageError
 from streamlog.fs.api import FileKind, FileSystem
-from streamlog.partition import deletion, leftovers
+from streamlog.partition import leftovers
 from streamlog.partition.epochs import LeaderEpochCache
 from streamlog.partition.lock_states import is_distrusted
-from streamlog.partition.locks import SharedState
+from streamlog.partition.locks import SharedState, is_being_maintained
 from streamlog.partition.log_offsets import LogOffsets
-from streamlog.partition.maintenance_lock import is_being_maintained
 from streamlog.partition.partition_metadata import PARTITION_METADATA
 from streamlog.partition.producers import ProducerStateManager
 from streamlog.partition.segments import Segments
@@ -157,7 +156,7 @@ def recover(
     leftovers.finish(fs, path, directory.config, now_ms, is_being_cleaned=is_being_cleaned)
     bases = base_offsets(fs.list(path))
     if bases:
-        deletion.set_aside_below(fs, path, bases[0], now_ms=now_ms)
+        leftovers.set_aside_below(fs, path, bases[0], now_ms=now_ms)
     elif durable_offset is not None and durable_offset > log_start_offset:
         raise _all_gone(path, log_start_offset, durable_offset)
     epochs = LeaderEpochCache.load(fs, path)
@@ -208,7 +207,7 @@ def _start_anew(
     for segment in segments:
         _logger.warning("[%s] %s lies below the log start", directory.partition, segment.path)
         segment.close()
-    deletion.set_aside(fs, segments, now_ms=now_ms)
+    leftovers.set_aside(fs, segments, now_ms=now_ms)
     fresh = Segment.create(fs, path, log_start_offset, config=directory.config, now_ms=now_ms)
     fresh.sync_names()
     return fresh

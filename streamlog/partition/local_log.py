@@ -16,7 +16,7 @@ from streamlog.errors import (
     UnknownOutcomeError,
 )
 from streamlog.fs.api import Buffer, FileSystem
-from streamlog.partition import deletion, loader
+from streamlog.partition import leftovers, loader
 from streamlog.partition.append import check_follows
 from streamlog.partition.epochs import LeaderEpochCache
 from streamlog.partition.lock_states import is_clean, is_distrusted
@@ -397,8 +397,8 @@ class LocalLog:
         """Take the segments below one out of the log, whose start is not below that one."""
         gone = [segment for segment in self.segments if segment.base_offset < base_offset]
         self.segments = self.segments.without(gone)
-        deletion.set_aside(self._fs, gone, now_ms=now_ms)
-        deletion.set_aside_below(self._fs, self._path, base_offset, now_ms=now_ms)
+        leftovers.set_aside(self._fs, gone, now_ms=now_ms)
+        leftovers.set_aside_below(self._fs, self._path, base_offset, now_ms=now_ms)
         self._remove_stale_snapshots()
         self._fs.sync_directory(self._path)
 
@@ -406,7 +406,7 @@ class LocalLog:
         """Remove the files of segments that were taken out of the log some time ago."""
         names = self._fs.list(self._path)
         delay_ms = self.config.file_delete_delay_ms
-        deletion.remove_due(self._fs, self._path, names, now_ms=now_ms, delay_ms=delay_ms)
+        leftovers.remove_due(self._fs, self._path, names, now_ms=now_ms, delay_ms=delay_ms)
 
     def replace(self, replaced: Sequence[Segment], by: Segment, now_ms: int) -> None:
         """Put a cleaned segment, synced, in the place of one or more sealed ones.
@@ -419,7 +419,7 @@ class LocalLog:
         directory = self._path
         by.rename_suffix(SegmentSuffix.CLEANED, SegmentSuffix.SWAP)
         self._fs.sync_directory(directory)
-        deletion.set_aside(self._fs, replaced, now_ms=now_ms)
+        leftovers.set_aside(self._fs, replaced, now_ms=now_ms)
         self._fs.sync_directory(directory)
         by.rename_suffix(SegmentSuffix.SWAP, SegmentSuffix.NONE)
         self.segments = self.segments.without(replaced).with_segment(by)

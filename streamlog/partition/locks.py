@@ -1,8 +1,8 @@
-"""The lock of one partition, and what its holders leave for each other in the lock file.
+"""The lock of one partition: the lock file, the state in it, and a handle's hold on it.
 
-`<root>/.streamlog/locks/<topic>-<partition>` is held (`flock`) by whoever appends. Its bytes say
-two things. The first 256 are one line about the holder (`streamlog.fs.files.LockHolder`), for
-those who wait. Behind it stands the *shared state*, 104 bytes, big-endian:
+An appender holds `<root>/.streamlog/locks/<topic>-<partition>` (`flock`). The first 256 bytes of
+the file are one line about the holder (`streamlog.fs.files.LockHolder`), shown to waiting
+processes. After it stands the *shared state*, 104 bytes, big-endian:
 
     | off | size | field          |                                                            |
     |-----|------|----------------|------------------------------------------------------------|
@@ -10,53 +10,134 @@ those who wait. Behind it stands the *shared state*, 104 bytes, big-endian:
     |   4 |    4 | mark           | `SLS2`                                                     |
     |   8 |    4 | crc            | CRC-32C over the bytes from 12 on                          |
     |  12 |   36 | boot id        | of the machine that wrote it                               |
-    |  48 |    8 | generation     | goes up by one with every change                           |
+    |  48 |    8 | generation     | incremented with every change                              |
     |  56 |    8 | log start      | log start offset                                           |
     |  64 |    8 | log end        | log end offset                                             |
     |  72 |    8 | active base    | base offset of the active segment                          |
     |  80 |    8 | active size    | its bytes of whole batches                                 |
-    |  88 |    8 | recovery point | everything below it is synced                              |
-    |  96 |    8 | last flush     | when, in milliseconds since 1970                           |
+    |  88 |    8 | recovery point | records below it are synced                                |
+    |  96 |    8 | last flush     | in milliseconds since 1970                                 |
 
-It is never synced and never believed after a reboot (the boot id tells): it spares the next
-writer of the same boot a scan, nothing else. *Dirty* stands while a holder changes the log: who
-finds it set knows that the holder died in the act and looks at everything behind `active size`.
-*Pending* says that a commit's decision may name this partition. *Distrusted* stands while records
-are synced, and stays where that failed or nobody knows how it ended: above the recovery point the
-cache may differ from the disk. It is set before, for a disk that refuses a sync may refuse the
-note of it as well. *Epoch due* says that offsets
-may be lost and the leader epoch must go up, after pending decisions have filled what they can.
-The flags stand in front and outside the checksum, so that one small write says both who begins to
-change the log and that it is dirty.
+The state is never synced, and ignored after a reboot (the boot id differs): it only saves the next
+writer of the same boot a scan. `lock_states` says what the flags mean and how they change. They
+stand first and outside the checksum, so that one small write both names the process that begins
+to change the log and marks the log dirty.
+
+`WriterLock` is one handle's hold: nested, thread-safe, and refused after a fork. Taking it tells
+whether the state is the one that this handle left. Ctrl-C, like any signal whose handler raises,
+may strike within `take` and `let_go` too, and before the first line of an `__exit__`, which then
+never releases. No `with` statement can rule that out for itself, but an outer one sees the inner
+one end: `Guard` restores whatever the inner one left.
+
+Maintenance of a partition has a lock of its own, `<topic>-<partition>.maintenance` (for a long
+topic name, its front and a hash), held from the first byte that is read to the last rename. Writers
+do not wait for it. It is taken before the partition's own lock, never after; a holder of the
+latter may only try it, without waiting.
 """
 
+import contextlib
+import logging
+import os
+import random as random_module
 import struct
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
 from typing import Final, NamedTuple
 
 from streamlog.binary.crc import crc32c
 from streamlog.clock import Clock
-from streamlog.errors import UnavailableError
+from streamlog.errors import InvalidRequestError, LockTimeoutError, UnavailableError
 from streamlog.fs.api import FileLock, FileSystem
+from streamlog.fs.files import acquire_lock, write_lock_holder
 from streamlog.fs.names import fitting_name
-from streamlog.partition.lock_states import KNOWN_FLAGS
+from streamlog.fs.open_files import open_files
+from streamlog.partition.lock_states import AFTER, KNOWN_FLAGS, LockEvent, StateFlag, must_look
 from streamlog.partition.log_offsets import LogOffsets
-from streamlog.partition.waiting import wait_for_lock
 from streamlog.topic import TopicPartition
 
 __all__ = [
+    "DEFAULT_LOCK_TIMEOUT_MS",
+    "Guard",
+    "Patience",
     "SharedState",
+    "WriterLock",
     "broker_lock_path",
     "decode_state",
     "encode_state",
+    "is_being_maintained",
     "lock_path",
     "locks_directory",
+    "maintenance_lock_path",
     "read_state",
     "refuse_live_broker",
     "take_partition_lock",
+    "try_maintenance_lock",
+    "wait_for_lock",
     "write_flags",
     "write_holder_and_flags",
     "write_state",
 ]
+
+DEFAULT_LOCK_TIMEOUT_MS: Final = 30_000.0
+PROGRESS_MS: Final = 10_000.0  # how often a line names the holder
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Patience:
+    """How long to wait for locks; shared by the handles of a root, and may change.
+
+    Attributes:
+        timeout_ms: `lock.timeout.ms`, in milliseconds; 0 tries once.
+    """
+
+    timeout_ms: float = DEFAULT_LOCK_TIMEOUT_MS
+
+    @classmethod
+    def of(cls, timeout_ms: "float | Patience | None", *, default_ms: float) -> "Patience":
+        """Return the patience that is shared, or one of so many milliseconds."""
+        if isinstance(timeout_ms, Patience):
+            return timeout_ms
+        return cls(default_ms if timeout_ms is None else timeout_ms)
+
+
+def wait_for_lock(
+    fs: FileSystem, clock: Clock, path: str, *, timeout_ms: float, what: str
+) -> FileLock:
+    """Take an exclusive lock, waiting for its holder; every 10 seconds a line names that one.
+
+    Args:
+        fs: Where the lock file is.
+        clock: Measures the wait.
+        path: The lock file; made if need be, its directory must exist.
+        timeout_ms: How long to wait; 0 tries once.
+        what: What the lock guards: `partition orders-3`.
+
+    Raises:
+        LockTimeoutError: It was held all the time; names process and age.
+        StorageError: The lock file cannot be opened or locked.
+    """
+    deadline = clock.monotonic_ms() + timeout_ms
+    while True:
+        left_ms = max(0.0, deadline - clock.monotonic_ms())
+        try:
+            return acquire_lock(
+                fs, clock, path, shared=False, timeout_ms=min(left_ms, PROGRESS_MS), what=what
+            )
+        except LockTimeoutError as error:
+            if left_ms <= PROGRESS_MS:
+                error.expected = f"free in {timeout_ms:g} ms (lock.timeout.ms)"
+                raise
+            _logger.warning(
+                "waiting for %s (%s), for another %.0f s at most",
+                what,
+                error.got,
+                (left_ms - PROGRESS_MS) / 1000,
+            )
+
 
 _STATE_OFFSET: Final = 256
 _MARK: Final = b"SLS2"
@@ -187,3 +268,296 @@ def write_holder_and_flags(lock: FileLock, flags: int, *, pid: int, now_ms: int)
 def write_flags(lock: FileLock, flags: int) -> None:
     """Leave flags; the rest of the state stands."""
     lock.file.pwrite(_FLAGS.pack(flags), _STATE_OFFSET)
+
+
+_AFTER_CHANGE_BEGINS: Final = AFTER[LockEvent.CHANGE_BEGINS]
+
+
+class WriterLock:
+    """One handle's hold on a partition's lock.
+
+    Args:
+        fs: Where the root is.
+        clock: For waiting, and for the line that names the holder.
+        random: Numbers the generations, so that no two handles count alike.
+        root: The log root.
+        partition: The partition.
+        patience: How long to wait for other processes.
+
+    Attributes:
+        flags: Those in the lock file; none where this handle does not know them.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        clock: Clock,
+        random: random_module.Random,
+        *,
+        root: str,
+        partition: TopicPartition,
+        patience: Patience,
+    ) -> None:
+        self._fs, self._clock, self._random = fs, clock, random
+        self._root, self._partition, self._patience = root, partition, patience
+        self._threads = threading.RLock()
+        self._pid = os.getpid()
+        self._boot_id = fs.boot_id()
+        self._lock: FileLock | None = None
+        self._paused: FileLock | None = None
+        self._depth = 0
+        self.was_used = self.is_listed = False
+        self._owner: int | None = None  # the thread that holds it
+        self._left: bytes | None = None  # the state this handle left last, None for no such
+        self._generation = 0
+        self.flags = StateFlag.NONE
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this handle holds the lock now."""
+        return self._lock is not None
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether this is still the process that opened the handle."""
+        return os.getpid() == self._pid
+
+    @property
+    def depth(self) -> int:
+        """How often this thread has taken it and not let go of it."""
+        return self._depth if self._owner == threading.get_ident() else 0
+
+    def take(self, look_around: Callable[[SharedState | None], None]) -> None:
+        """Take the lock; whoever holds it may take it again, and lets go of it as often.
+
+        Args:
+            look_around: Called once the lock is taken, with what the last holder left, unless
+                that was this handle; it must end with `leave`.
+
+        Raises:
+            InvalidRequestError: A forked child uses its parent's handle.
+            LockTimeoutError: Another process kept the lock.
+        """
+        if os.getpid() != self._pid:
+            raise InvalidRequestError(
+                "this handle belongs to the process that opened it",
+                path=f"{self._root}/{self._partition}",
+                got=f"process {os.getpid()}",
+                expected=f"process {self._pid}",
+                hint="open the partition again in the forked process",
+            )
+        self._threads.acquire()
+        self._owner = threading.get_ident()
+        self._depth += 1
+        if self._depth == 1:
+            try:
+                lock = self._acquired()
+                data = read_state(lock)
+                if data != self._left or must_look(self.flags):
+                    self.distrust()
+                    state = decode_state(data)
+                    self.flags = StateFlag.NONE if state is None else state.flags
+                    look_around(state)
+            except BaseException:
+                self.distrust()
+                self.let_go()
+                raise
+
+    def let_go(self) -> None:
+        """Undo one `take`; the last one leaves the lock to others."""
+        self._depth -= 1
+        lock = self._lock
+        try:
+            if self._depth == 0:
+                self._owner = None
+                if lock is not None:
+                    self._paused, self._lock = lock, None  # first: `settle` must find it
+                    lock.pause()
+        finally:
+            self._threads.release()
+
+    def settle(self, depth: int) -> None:
+        """Let go of what this thread holds beyond `depth`, wherever an interrupt has left that.
+
+        Args:
+            depth: What `depth` was before the lock was taken.
+        """
+        while depth and self.depth > depth:
+            self.let_go()
+        if depth or not self._threads.acquire(blocking=False):
+            return  # where another thread is at it, nothing of this one's is left
+        if self._depth:
+            self.distrust()
+        for lock in (self._lock, self._paused):
+            if lock is not None:
+                lock.release()  # a paused one as well: it may have been resumed by half
+        self._lock = self._paused = None
+        self._depth, self._owner = 0, None
+        with contextlib.suppress(RuntimeError):  # raised once this thread has it no more
+            while True:
+                self._threads.release()
+
+    def _acquired(self) -> FileLock:
+        """Return the lock: the paused one if nobody else is about, else a new one."""
+        paused = self._paused
+        if paused is not None:
+            if paused.resume():
+                self._lock, self._paused = paused, None
+                self.was_used = True
+                return paused
+            self._paused = None
+            paused.release()
+        timeout_ms = self._patience.timeout_ms
+        self._lock = lock = take_partition_lock(
+            self._fs, self._clock, self._root, self._partition, timeout_ms=timeout_ms
+        )
+        open_files.keep(self)
+        return lock
+
+    def release_file(self) -> bool:
+        """Close the lock file that is kept for the next time, from any thread; False while held."""
+        if not self._threads.acquire(blocking=False):
+            return False
+        try:
+            if self._depth:
+                return False
+            self.close()
+            return True
+        finally:
+            self._threads.release()
+
+    def close(self) -> None:
+        """Close the lock file; the lock may still be taken again."""
+        paused, self._paused = self._paused, None
+        if paused is not None:
+            paused.release()
+
+    def distrust(self) -> None:
+        """Forget what this handle knew: the next holder, this one too, looks around."""
+        self._left, self.flags = None, StateFlag.NONE
+
+    def mark_dirty(self) -> bool:
+        """Say that the log is about to be changed; must be followed by `leave` or `distrust`.
+
+        Returns:
+            False where the state is not the one that this handle left: then leave a dirty one.
+
+        Raises:
+            InvalidRequestError: The lock is not held.
+        """
+        if self._lock is None:
+            raise self._not_writing()
+        if self._left is None:
+            return False
+        flags = _AFTER_CHANGE_BEGINS[self.flags]
+        write_holder_and_flags(self._lock, flags, pid=self._pid, now_ms=self._clock.now_ms())
+        self.flags = flags
+        return True
+
+    def mark_distrusted(self) -> None:
+        """Say that records are about to be synced; must be followed as `mark_dirty`.
+
+        Raises:
+            InvalidRequestError: The lock is not held.
+        """
+        if self._lock is None:
+            raise self._not_writing()
+        flags = AFTER[LockEvent.SYNC_BEGINS][self.flags]
+        write_flags(self._lock, flags)
+        self.flags = flags
+
+    def leave(
+        self,
+        offsets: LogOffsets,
+        *,
+        active_base_offset: int,
+        active_size: int,
+        last_flush_ms: int,
+        flags: int,
+    ) -> None:
+        """Leave a state for the next holder, as a new generation of this boot.
+
+        Raises:
+            InvalidRequestError: The lock is not held.
+        """
+        if self._lock is None:
+            raise self._not_writing()
+        known = self._left is not None
+        self._generation = self._generation + 1 if known else self._random.getrandbits(62)
+        state = SharedState(
+            self._boot_id,
+            self._generation,
+            offsets,
+            active_base_offset,
+            active_size,
+            last_flush_ms,
+            flags,
+        )
+        self._left, self.flags = encode_state(state), flags
+        write_state(self._lock, self._left)
+
+    def _not_writing(self) -> InvalidRequestError:
+        return InvalidRequestError(
+            f"partition {self._partition} is not being written", expected="`writing()`"
+        )
+
+
+class Guard:
+    """Stands around a `with` block that takes a partition's lock, and has nothing stay held.
+
+    Args:
+        lock: The lock; what is held of it now stays.
+    """
+
+    __slots__ = ("_depth", "_lock")
+
+    def __init__(self, lock: WriterLock) -> None:
+        self._lock = lock
+        self._depth = lock.depth
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None or self._lock.depth != self._depth:
+            self._lock.settle(self._depth)
+
+
+def maintenance_lock_path(root: str, partition: TopicPartition) -> str:
+    """Return the path of the lock file of a partition's maintenance."""
+    return f"{locks_directory(root)}/{fitting_name(str(partition), '.maintenance')}"
+
+
+def try_maintenance_lock(
+    fs: FileSystem, clock: Clock, root: str, partition: TopicPartition
+) -> FileLock | None:
+    """Take the lock of a partition's maintenance; None while somebody else has it.
+
+    Raises:
+        StorageError: The lock file cannot be opened.
+    """
+    lock = fs.try_lock(maintenance_lock_path(root, partition), shared=False)
+    if lock is not None:
+        write_lock_holder(lock, now_ms=clock.now_ms(), what="clean")
+    return lock
+
+
+def is_being_maintained(fs: FileSystem, root: str, partition: TopicPartition) -> bool:
+    """Tell whether somebody is at a partition's maintenance now.
+
+    Raises:
+        StorageError: The lock file cannot be opened.
+    """
+    path = maintenance_lock_path(root, partition)
+    if fs.stat(path) is None:
+        return False
+    lock = fs.try_lock(path, shared=True)
+    if lock is None:
+        return True
+    lock.release()
+    return False

@@ -14,7 +14,7 @@ A `Log` knows its log root's checkpoints and settings, but neither topics nor co
 import contextlib
 import os
 import random as random_module
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, Protocol, TypeVar
 
@@ -25,17 +25,18 @@ from streamlog.errors import FileMissingError, StreamLogError, UnknownTopicError
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.fs.open_files import open_files
-from streamlog.partition.append import AppendInfo, OffsetAndTimestamp, whole_batches
+from streamlog.partition.append import AppendInfo, whole_batches
+from streamlog.partition.epochs import LeaderEpochCache
 from streamlog.partition.iteration import IterableLog
 from streamlog.partition.local_log import LocalLog
-from streamlog.partition.log_facts import LogFacts
+from streamlog.partition.locks import Patience, WriterLock
+from streamlog.partition.log_offsets import LogOffsets
+from streamlog.partition.producer_state import ProducerState
 from streamlog.partition.read import FetchInfo, Slice, fetch, locate
 from streamlog.partition.root_marks import RootMarks
+from streamlog.partition.segments import OffsetAndTimestamp, Segments, offset_for_timestamp
 from streamlog.partition.session import WriterSession
-from streamlog.partition.time_search import offset_for_timestamp
 from streamlog.partition.topic_config import ConfigFiles
-from streamlog.partition.waiting import Patience
-from streamlog.partition.writer_lock import WriterLock
 from streamlog.records.batch import BatchTable
 from streamlog.records.builder import InputColumns, encode_columns
 from streamlog.records.record import NO_TIMESTAMP, CompressionType, IsolationLevel, Record
@@ -74,7 +75,7 @@ class Decided(Protocol):
         ...
 
 
-class Log(LogFacts, IterableLog):
+class Log(IterableLog):
     """A partition open for writing. Iterating yields its records.
 
     Args:
@@ -152,6 +153,68 @@ class Log(LogFacts, IterableLog):
             self._session.close(lambda: None)
             self._leave(in_order=False)
             raise
+
+    # ---- what it knows, as of its last look; nothing is locked ---------------------------------
+    @property
+    def config(self) -> LogConfig:
+        """The settings in force."""
+        return self._log.config
+
+    @property
+    def offsets(self) -> LogOffsets:
+        """Log start, high watermark, log end and recovery point, taken together."""
+        return self._log.offsets
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that may be read."""
+        return self._log.offsets.start
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset the next record gets, as this handle knows it."""
+        return self._log.offsets.end
+
+    @property
+    def high_watermark(self) -> int:
+        """Up to where records are committed; the log end while a topic has one replica."""
+        return self._log.offsets.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it no transaction is open."""
+        unstable = self._log.producer_state(self._clock.now_ms()).first_unstable_offset
+        return self._log.offsets.stable(unstable)
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below it is synced."""
+        return self._log.offsets.recovery_point
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch the next batch carries."""
+        return self._log.leader_epoch
+
+    @property
+    def leader_epochs(self) -> LeaderEpochCache:
+        """Which epoch starts where."""
+        return self._log.epochs
+
+    @property
+    def producers(self) -> Mapping[int, ProducerState]:
+        """What is known of each producer, by id."""
+        return self._log.producer_state(self._clock.now_ms()).producers
+
+    @property
+    def segments(self) -> Segments:
+        """The segments as of now; the list never changes, a newer one replaces it."""
+        return self._log.segments
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return self._log.segments.size
 
     # ---- the lock ----------------------------------------------------------------------------
     def writing(self) -> AbstractContextManager[None]:

@@ -7,11 +7,12 @@ and reading them is an error. `refresh` is a poll: where nothing happened it cos
 calls.
 """
 
+import functools
 import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,16 +29,18 @@ from streamlog.fs.files import stat_directory
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.partition import checkpoints, partition_metadata
-from streamlog.partition.append import OffsetAndTimestamp
 from streamlog.partition.epochs import LeaderEpochCache
 from streamlog.partition.iteration import IterableLog
 from streamlog.partition.leftovers import LogFile, live_logs
 from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.producers import ProducerStateManager
 from streamlog.partition.read import FetchInfo, Slice, fetch, locate, size_between, split
-from streamlog.partition.scope import one_thread_at_a_time
-from streamlog.partition.segments import Segments
-from streamlog.partition.time_search import max_timestamp, offset_for_timestamp
+from streamlog.partition.segments import (
+    OffsetAndTimestamp,
+    Segments,
+    max_timestamp,
+    offset_for_timestamp,
+)
 from streamlog.partition.topic_config import (
     check_decompressed_bytes,
     readable_decompressed_bytes,
@@ -60,6 +63,32 @@ __all__ = ["LogReader"]
 T = TypeVar("T")
 
 _ATTEMPTS: Final = 10  # at listing a directory that changes
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Guarded(Protocol):
+    """Something with a lock for its threads."""
+
+    _guard: threading.RLock
+
+
+G = TypeVar("G", bound=Guarded)
+
+
+def one_thread_at_a_time(
+    method: Callable[Concatenate[G, P], R],
+) -> Callable[Concatenate[G, P], R]:
+    """Run a method under its object's `_guard`, which one thread may take several times."""
+
+    @functools.wraps(method)
+    def alone(self: G, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self._guard:
+            return method(self, *args, **kwargs)
+
+    return alone
 
 
 class LogReader(IterableLog):

@@ -1,16 +1,32 @@
-"""The segments of one partition, in order: an immutable list that is copied on every change.
+"""The segments of a log in order, as an immutable list, and the search for records by time.
 
-A reader takes the list once and keeps it; a writer that rolls, or deletes, puts a new list in
-its place. So readers never lock, never block a writer, and a segment they hold stays readable
-while its files are being deleted under them.
+A reader takes the list once and keeps it; a writer that rolls or deletes replaces the list. So
+readers never lock, never block a writer, and a segment they hold stays readable while its files
+are being deleted.
+
+"First" in a search by time means by offset: timestamps need not rise with offsets. Where Kafka
+stops at the first segment whose largest timestamp qualifies, the search here continues with the
+next one: an empty segment that compaction left cannot hide later records.
+Source: UnifiedLog.fetchOffsetByTimestamp.
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from streamlog.segment.segment import Segment
 
-__all__ = ["Segments"]
+__all__ = ["OffsetAndTimestamp", "Segments", "max_timestamp", "offset_for_timestamp"]
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """A record found by time.
+
+    Source: org.apache.kafka.clients.consumer.OffsetAndTimestamp.
+    """
+
+    offset: int
+    timestamp: int
 
 
 class Segments:
@@ -75,3 +91,50 @@ class Segments:
         """Return the list without `segments`."""
         gone = {segment.base_offset for segment in segments}
         return Segments(s for s in self._segments if s.base_offset not in gone)
+
+
+def offset_for_timestamp(
+    segments: Segments, timestamp: int, log_start_offset: int
+) -> OffsetAndTimestamp | None:
+    """Return the first record at or above `log_start_offset` whose timestamp is large enough.
+
+    Args:
+        segments: The log's segments.
+        timestamp: Milliseconds since 1970.
+        log_start_offset: Records below it do not count.
+
+    Returns:
+        Offset and timestamp of the record, None where there is none.
+
+    Raises:
+        CorruptRecordError: A batch that had to be looked at is damaged.
+    """
+    for segment in segments.starting_at(log_start_offset):
+        if segment.is_empty or segment.max_timestamp < timestamp:
+            continue
+        found = segment.offset_for_timestamp(timestamp, log_start_offset)
+        if found is not None:
+            return OffsetAndTimestamp(found.offset, found.timestamp)
+    return None
+
+
+def max_timestamp(segments: Segments, log_start_offset: int) -> OffsetAndTimestamp | None:
+    """Return the first record at or above `log_start_offset` that none there is younger than.
+
+    Returns:
+        Offset and timestamp of the record, None where no record has a timestamp.
+
+    Raises:
+        CorruptRecordError: A batch that had to be looked at is damaged.
+
+    Source: ListOffsetsRequest.MAX_TIMESTAMP.
+    """
+    dated = [each for each in segments.starting_at(log_start_offset) if each.max_timestamp >= 0]
+    best: OffsetAndTimestamp | None = None
+    for segment in sorted(dated, key=lambda each: -each.max_timestamp):
+        if best is not None and segment.max_timestamp <= best.timestamp:
+            break
+        found = segment.latest(log_start_offset)
+        if found is not None and (best is None or found.timestamp > best.timestamp):
+            best = OffsetAndTimestamp(found.offset, found.timestamp)
+    return best

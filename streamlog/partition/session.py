@@ -10,7 +10,9 @@ What other writers did is learnt from the state in the lock file; where that can
 """
 
 import logging
+import threading
 from collections.abc import Callable
+from types import TracebackType
 from typing import Final
 
 from streamlog.clock import Clock
@@ -27,25 +29,84 @@ from streamlog.errors import (
 from streamlog.fs.api import FileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.partition import checkpoints
-from streamlog.partition.flush import FlushTimer
 from streamlog.partition.local_log import LocalLog
 from streamlog.partition.lock_states import AFTER, LockEvent, StateFlag
-from streamlog.partition.locks import SharedState
+from streamlog.partition.locks import Guard, SharedState, WriterLock
 from streamlog.partition.partition_metadata import read_topic_id
 from streamlog.partition.root_marks import RootMarks
-from streamlog.partition.scope import Scope
 from streamlog.partition.topic_config import ConfigFiles
-from streamlog.partition.writer_lock import Guard, WriterLock
 from streamlog.segment.recovery import Restore
 from streamlog.topic import TopicPartition
 
-__all__ = ["WriterSession"]
+__all__ = ["FlushTimer", "WriterSession"]
+
+_logger = logging.getLogger(__name__)
+
+_LONGEST_MS: Final = 86_400_000  # longer waits are left to the next append and to close
+
+
+class FlushTimer:
+    """Calls once, `flush.ms` after the first unflushed append; a thread only while one waits."""
+
+    def __init__(self, flush: Callable[[], None]) -> None:
+        self._flush = flush
+        self._timer: threading.Timer | None = None
+
+    def arm(self, flush_ms: int, *, unflushed: bool) -> None:
+        """Start waiting where something is unflushed and nobody waits yet; else stop."""
+        if not unflushed:
+            self.cancel()
+        elif self._timer is None and flush_ms <= _LONGEST_MS:
+            self._timer = timer = threading.Timer(flush_ms / 1000.0, self._fire)
+            timer.daemon = True
+            try:
+                timer.start()
+            except RuntimeError as error:  # the append that asks for it stands all the same
+                self._timer = None
+                _logger.warning("no thread is left to flush after flush.ms: %s", error)
+
+    def cancel(self) -> None:
+        """Stop waiting."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+    def _fire(self) -> None:
+        self._timer = None
+        self._flush()
+
 
 _NAME_STANDS_MS: Final = 1.0
 _AFTER_CHANGE_ENDS: Final = AFTER[LockEvent.CHANGE_ENDS]
 _CHECKPOINT_INTERVAL_MS: Final = 60_000  # log.flush.offset.checkpoint.interval.ms
 
-_logger = logging.getLogger(__name__)
+
+class Scope:
+    """A context manager that may be entered any number of times, also while it is entered.
+
+    Args:
+        enter: Called at the beginning; where it raises, the block was not entered.
+        leave: Called at the end, with the error that ended the block, if one did.
+    """
+
+    __slots__ = ("_enter", "_leave")
+
+    def __init__(
+        self, enter: Callable[[], None], leave: Callable[[BaseException | None], None]
+    ) -> None:
+        self._enter = enter
+        self._leave = leave
+
+    def __enter__(self) -> None:
+        self._enter()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._leave(error)
 
 
 class WriterSession:

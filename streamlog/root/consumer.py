@@ -15,9 +15,9 @@ from streamlog.clock import Clock, SystemClock, epoch_ms
 from streamlog.errors import InvalidRequestError, OffsetOutOfRangeError, UnknownTopicError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
-from streamlog.partition.append import OffsetAndTimestamp
 from streamlog.partition.iteration import POLL_MS, DirectoryWatch, read_columns, readable_end
 from streamlog.partition.reader import LogReader
+from streamlog.partition.segments import OffsetAndTimestamp
 from streamlog.records.record import IsolationLevel, Record
 from streamlog.root.topics import find_partitions, unknown_topic_error
 from streamlog.topic import TopicPartition

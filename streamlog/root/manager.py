@@ -22,10 +22,10 @@ from streamlog.config.server_config import ConfigEntry, ServerConfig
 from streamlog.errors import InvalidRequestError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.log_root import LogRoot
+from streamlog.partition.locks import Patience
 from streamlog.partition.reader import LogReader
 from streamlog.partition.root_marks import sync_names
 from streamlog.partition.topic_config import ConfigFiles, read_server_config, read_topic_properties
-from streamlog.partition.waiting import Patience
 from streamlog.root import registry, topics
 from streamlog.root.deeds import Deed, read_deeds
 from streamlog.root.open_writers import OpenWriter

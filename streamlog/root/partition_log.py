@@ -27,10 +27,10 @@ from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.partition.checkpoints import write_high_watermarks
+from streamlog.partition.locks import Patience
 from streamlog.partition.log import Log, write_recovery_points
 from streamlog.partition.root_marks import RootMarks
 from streamlog.partition.topic_config import read_server_config
-from streamlog.partition.waiting import Patience
 from streamlog.root import registry, topics
 from streamlog.root.open_writers import OpenWriter
 from streamlog.root.readers import Holds

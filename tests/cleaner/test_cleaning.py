@@ -13,7 +13,7 @@ from streamlog.errors import CorruptRecordError, UnavailableError
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition.checkpoints import read_cleaner_offsets
-from streamlog.partition.maintenance_lock import try_maintenance_lock
+from streamlog.partition.locks import try_maintenance_lock
 from streamlog.partition.reader import LogReader
 from streamlog.records.record import Record
 from streamlog.root.manager import LogManager

@@ -17,7 +17,7 @@ from streamlog.fs.faults import Fault, FaultyFileSystem
 from streamlog.fs.files import make_directories, read_file
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition import checkpoints
-from streamlog.partition.checkpoint_file import format_checkpoint, parse_checkpoint
+from streamlog.partition.checkpoints import format_checkpoint, parse_checkpoint
 from streamlog.topic import TopicPartition
 from tests.support.crash import every_crash_point
 

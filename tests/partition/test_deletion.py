@@ -8,7 +8,7 @@ from streamlog.clock import ManualClock
 from streamlog.config.log_config import LogConfig
 from streamlog.fs.api import OpenMode
 from streamlog.fs.memory import MemoryFileSystem
-from streamlog.partition.deletion import remove_due, set_aside, set_aside_below
+from streamlog.partition.leftovers import remove_due, set_aside, set_aside_below
 from streamlog.records.record import Record
 from streamlog.root.partition_log import PartitionLog
 

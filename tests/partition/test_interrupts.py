@@ -28,7 +28,7 @@ from streamlog.topic import TopicPartition
 
 NOW = 1_700_000_000_000
 PACKAGE = os.path.dirname(streamlog.__file__)
-LOCKING = ("log.py", "session.py", "writer_lock.py", "locks.py", "scope.py", "local.py")
+LOCKING = ("log.py", "session.py", "locks.py", "local.py")
 
 
 class Interrupt:

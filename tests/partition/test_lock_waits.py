@@ -15,9 +15,13 @@ from streamlog.errors import CorruptRecordError, LockTimeoutError
 from streamlog.fs.api import OpenMode
 from streamlog.fs.files import acquire_lock, write_lock_holder
 from streamlog.fs.memory import MemoryFileSystem
-from streamlog.partition.locks import lock_path, locks_directory
-from streamlog.partition.maintenance_lock import maintenance_lock_path
-from streamlog.partition.waiting import PROGRESS_MS, wait_for_lock
+from streamlog.partition.locks import (
+    PROGRESS_MS,
+    lock_path,
+    locks_directory,
+    maintenance_lock_path,
+    wait_for_lock,
+)
 from streamlog.root.manager import LogManager
 from streamlog.root.partition_log import PartitionLog
 from streamlog.topic import TopicPartition

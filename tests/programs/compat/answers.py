@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from streamlog.fs.local import LocalFileSystem
-from streamlog.partition.append import OffsetAndTimestamp
 from streamlog.partition.producers import ProducerStateManager
 from streamlog.partition.read import aborted_between
 from streamlog.partition.reader import LogReader
+from streamlog.partition.segments import OffsetAndTimestamp
 from streamlog.records.batch import LegacyRecordBatch, RecordBatch
 from streamlog.records.record import IsolationLevel, Record
 

@@ -67,8 +67,8 @@ BUGS: Final = (
     ), "crashes", ("append", "append", "roll", TROUBLE, "clean")),
     Bug("06 old segments are removed before the new one is durable", (
         Edit(LOCAL_LOG,
-             "SegmentSuffix.SWAP)\n        self._fs.sync_directory(directory)\n        deletion",
-             "SegmentSuffix.SWAP)\n        deletion"),
+             "SegmentSuffix.SWAP)\n        self._fs.sync_directory(directory)\n        leftovers",
+             "SegmentSuffix.SWAP)\n        leftovers"),
     ), "crashes", ("append", "append", "roll", TROUBLE, "clean")),
     Bug("07 a failed sync is retried", (
         Edit(LOCAL_LOG,
@@ -136,7 +136,7 @@ BUGS: Final = (
              "(start, end, recovery_point)\n"),
     ), "crashes", ("append", "append batches", "append batches", TROUBLE, "truncate")),
     Bug("24 other writers are detected only when a handle is opened", (
-        Edit("streamlog.partition.writer_lock",
+        Edit("streamlog.partition.locks",
              "if data != self._left or must_look(self.flags):", "if self._left is None:"),
     ), "crashes", ("append", "append elsewhere", TROUBLE, "append")),
     Bug("25 compaction drops the last batch before its end", (
@@ -375,12 +375,12 @@ BUGS: Final = (
              "        # or what is called durable"),
     ), "pytest", ("tests/partition/test_replaced_files.py",)),
     Bug("68 threads that share a reader interfere with each other", (
-        Edit("streamlog.partition.scope",
+        Edit("streamlog.partition.reader",
              "        with self._guard:\n            return",
              "        if True:\n            return"),
     ), "pytest", ("tests/partition/test_shared_reader.py",)),
     Bug("69 Ctrl-C while taking or releasing a lock leaves it held", (
-        Edit("streamlog.partition.writer_lock",
+        Edit("streamlog.partition.locks",
              "            self._lock.settle(self._depth)\n", "            pass\n"),
     ), "pytest", ("tests/partition/test_interrupts.py",)),
     Bug("70 a large batch after a small one is collected by the driver", (
