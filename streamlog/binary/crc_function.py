@@ -45,7 +45,7 @@ def exported(names: tuple[str, ...]) -> Any:
 
 
 def _is_sound(function: Any) -> bool:
-    """Tell whether `function` says what the library says, in one piece and in two."""
+    """Return whether `function` says what the library says, in one piece and in two."""
     text = ctypes.create_string_buffer(_PROBE, len(_PROBE))
     start = ctypes.addressof(text)
     for size in (0, 1, 9, 4099, len(_PROBE)):

@@ -43,12 +43,12 @@ _BROKER_KEYS: Final = frozenset({
 
 
 def is_unsupported_topic_key(key: str) -> bool:
-    """Tell whether a key is one of Kafka's for topics that has no meaning here."""
+    """Return whether a key is one of Kafka's for topics that has no meaning here."""
     return key in _TOPIC_KEYS
 
 
 def is_unsupported_broker_key(key: str) -> bool:
-    """Tell whether a key is one of Kafka's for brokers that has no meaning here."""
+    """Return whether a key is one of Kafka's for brokers that has no meaning here."""
     return key in _BROKER_KEYS or key.startswith(_BROKER_FAMILIES)
 
 

@@ -311,7 +311,7 @@ def broker_synonyms() -> Mapping[str, tuple[Setting, Synonym]]:
 
 
 def is_own_key(key: str) -> bool:
-    """Tell whether a setting is streamlog's own, of which a broker knows nothing."""
+    """Return whether a setting is streamlog's own, of which a broker knows nothing."""
     return key.startswith(_OWN)
 
 

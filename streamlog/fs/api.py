@@ -137,7 +137,7 @@ class FileLock(Protocol):
         ...
 
     def is_mine(self) -> bool:
-        """Tell whether this process took the lock and has not given it up.
+        """Return whether this process took the lock and has not given it up.
 
         False in a child forked while the lock was held: it must not write.
         """
@@ -219,7 +219,7 @@ class FileSystem(Protocol):
         ...
 
     def broker_lock_is_held(self, path: str) -> bool:
-        """Tell whether another process holds a POSIX record lock (as a broker's `.lock`) on `path`.
+        """Return whether another process holds a POSIX record lock (as a broker's `.lock`) on `path`.
 
         Asked with F_GETLK, which takes nothing; False where the file is missing.
         """

@@ -112,7 +112,7 @@ class Fault:
             raise ValueError(f"no such operation: {self.operation}")
 
     def matches(self, operation: Operation) -> bool:
-        """Tell whether this fault counts `operation`."""
+        """Return whether this fault counts `operation`."""
         if self.operation is None:
             if operation.name in READING:
                 return False
@@ -223,7 +223,7 @@ class FaultyFileSystem:
         return None if lock is None else FaultyLock(self, lock)
 
     def broker_lock_is_held(self, path: str) -> bool:
-        """Tell whether another process holds a POSIX record lock on `path`."""
+        """Return whether another process holds a POSIX record lock on `path`."""
         self.check_alive()
         return self.inner.broker_lock_is_held(path)
 
@@ -393,7 +393,7 @@ class FaultyLock:
         self._inner = inner
 
     def is_mine(self) -> bool:
-        """Tell whether this process took the lock and has not given it up."""
+        """Return whether this process took the lock and has not given it up."""
         return self._inner.is_mine()
 
     def pause(self) -> None:

@@ -240,7 +240,7 @@ class LocalLock:
         _held.add(self)
 
     def is_mine(self) -> bool:
-        """Tell whether this process took the lock and has not given it up."""
+        """Return whether this process took the lock and has not given it up."""
         return self._is_held and self._owner == os.getpid()
 
     def pause(self) -> None:
@@ -266,7 +266,7 @@ class LocalLock:
         return self._is_held
 
     def is_named(self) -> bool:
-        """Tell whether the path still names the very file that is locked.
+        """Return whether the path still names the very file that is locked.
 
         While that is open nobody else gets its inode.
         """
@@ -429,7 +429,7 @@ class LocalFileSystem:
         raise storage_failure(errno.ESTALE, "lock", path, reason="it keeps being removed")
 
     def broker_lock_is_held(self, path: str) -> bool:
-        """Tell whether another process holds a POSIX record lock on `path`.
+        """Return whether another process holds a POSIX record lock on `path`.
 
         Asking takes nothing and leaves the broker's lock alone: closing a descriptor drops
         POSIX locks of the closing process only, and this one never holds any.

@@ -180,7 +180,7 @@ class MemoryFileSystem:
             return None
 
     def broker_lock_is_held(self, path: str) -> bool:
-        """Tell whether `path` is there and among `broker_locks`."""
+        """Return whether `path` is there and among `broker_locks`."""
         found = self.stat(path)
         if found is not None and found.kind is FileKind.DIRECTORY:
             raise storage_failure(errno.EISDIR, "open", path)
@@ -409,7 +409,7 @@ class MemoryFile:
             self._inode.locks.pop(self._number, None)
 
     def is_named(self) -> bool:
-        """Tell whether the path still names this very file."""
+        """Return whether the path still names this very file."""
         found = self._fs.stat(self.path)
         return found is not None and found.inode == self.stat().inode
 
@@ -467,7 +467,7 @@ class MemoryLock:
         self._is_held = True
 
     def is_mine(self) -> bool:
-        """Tell whether this process took the lock and has not given it up."""
+        """Return whether this process took the lock and has not given it up."""
         return self._is_held and self._owner == os.getpid()
 
     def pause(self) -> None:

@@ -89,7 +89,7 @@ def stable_path(path: str) -> str:
 
 
 def is_temporary(name: str) -> bool:
-    """Tell whether a name is that of a temporary file."""
+    """Return whether a name is that of a temporary file."""
     return _TEMPORARY.fullmatch(name) is not None
 
 

@@ -180,7 +180,7 @@ class OverlayLock:
         held.append(self)
 
     def is_mine(self) -> bool:
-        """Tell whether this process took the lock and has not given it up."""
+        """Return whether this process took the lock and has not given it up."""
         return self in self._held and (self._base is None or self._base.is_mine())
 
     def pause(self) -> None:
@@ -243,7 +243,7 @@ class OverlayFileSystem:
                 yield Change(kind, path, None, size, layer.size)
 
     def _differs(self, path: str, layer: _Layer) -> bool:
-        """Tell whether a file's bytes would be others; small ones are compared."""
+        """Return whether a file's bytes would be others; small ones are compared."""
         if layer.origin == path and not layer.is_changed:
             return False
         with self._base.open(path, OpenMode.READ) as file:
@@ -365,7 +365,7 @@ class OverlayFileSystem:
         return OverlayLock(self.open(path, OpenMode.CREATE_OR_WRITE), base, held, shared=shared)
 
     def broker_lock_is_held(self, path: str) -> bool:
-        """Tell whether another process holds a POSIX record lock on `path`."""
+        """Return whether another process holds a POSIX record lock on `path`."""
         return self._base.broker_lock_is_held(path)
 
     def user_id(self) -> int:

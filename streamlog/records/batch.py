@@ -143,7 +143,7 @@ def scan_batches(buffer: Buffer) -> BatchScan:
 
 
 def is_legacy(source: NDArray[np.uint8]) -> bool:
-    """Tell whether `source` begins with a message of v0 or v1, if with anything."""
+    """Return whether `source` begins with a message of v0 or v1, if with anything."""
     return len(source) > MAGIC_OFFSET and int(source[MAGIC_OFFSET]) < CURRENT_MAGIC
 
 

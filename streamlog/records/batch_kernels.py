@@ -221,7 +221,7 @@ def find_bad_checksum(buffer: NDArray[np.uint8], fields: NDArray[np.int64]) -> i
 
 @kernel
 def lies_in(buffer: NDArray[np.uint8], position: int, size: int) -> bool:
-    """Tell whether a batch of `size` bytes at `position` lies in `buffer`, its header with it."""
+    """Return whether a batch of `size` bytes at `position` lies in `buffer`, its header with it."""
     return position >= 0 and RECORD_BATCH_OVERHEAD <= size <= buffer.size - position
 
 
@@ -276,7 +276,7 @@ def write_headers(
 
 @kernel
 def checksummed_differs(batch: NDArray[np.int64], buffer: NDArray[np.uint8], position: int) -> bool:
-    """Tell whether the header at `position` says otherwise than `batch` in what the CRC covers."""
+    """Return whether the header at `position` says otherwise than `batch` in what the CRC covers."""
     differs: bool = (
         read_int16(buffer, position + ATTRIBUTES_OFFSET) != batch[ATTRIBUTES]
         or read_int32(buffer, position + LAST_OFFSET_DELTA_OFFSET)

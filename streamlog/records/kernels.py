@@ -361,7 +361,7 @@ def locate_records(
 
 @kernel
 def can_hold(source: NDArray[np.uint8], start: int, end: int) -> bool:
-    """Tell whether `read_record` may read from `start` to `end`."""
+    """Return whether `read_record` may read from `start` to `end`."""
     return 0 <= start <= end <= source.size and source.size >= WORD_SIZE
 
 

@@ -88,7 +88,7 @@ _TIMESTAMP_PLACES: Final = {
 
 
 def numba_is_loaded() -> bool:
-    """Tell whether this process has paid for numba already."""
+    """Return whether this process has paid for numba already."""
     return "numba" in sys.modules
 
 

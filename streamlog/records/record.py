@@ -132,7 +132,7 @@ class Record(NamedTuple):
 
 
 def are_plain(records: Sequence[Record]) -> bool:
-    """Tell whether records to append have no headers, and fields of exactly the declared types.
+    """Return whether records to append have no headers, and fields of exactly the declared types.
 
     So nearly all are; the others are worth a closer look. No step of Python's a record.
     """

@@ -1,23 +1,31 @@
-"""A log file written anew in blocks of its own, for a file that no sync can be believed of.
+"""Rewritten log files: a copy in fresh blocks, and a copy without damaged batches.
 
-After a write that the disk refused, the kernel calls the page clean: what is read is right until
-the page leaves the cache. The same bytes written once more where they stand are not enough. Of
-blocks that never held anything else, ext4 remembers that they are to be taken for empty; a later
-sync writes them, succeeds, and they read as zeros all the same (Linux 6.18; XFS does better).
+A fresh copy (`replace_by_copy`) is needed after a failed sync. The kernel then marks the page
+clean:
+reads return the right bytes until the page leaves the cache. Writing the same bytes again in place
+is not enough. ext4 remembers blocks that never held data as unwritten; a later sync writes them
+and succeeds, and they still read as zeros (Linux 6.18; XFS behaves better).
 
-    a temporary file     the sound batches, written and synced; a crash leaves it, and the
-                         next recovery removes it
-    <base offset>.log    replaced by that in one step, and the directory synced
+    a temporary file     the sound batches, written and synced; after a crash the next recovery
+                         removes it
+    <base offset>.log    atomically replaced by it, and the directory synced
 
-This costs a segment's bytes and as much room (up to `segment.bytes`, 1 GiB unless told otherwise),
-also where nothing failed and a process was merely killed inside of a sync: the kernel tells of a
-lost write once, to whoever waits for that sync, and a dead process tells nobody. What lies below
-the recovery point is surely on the disk; it is copied all the same, because the suspicious blocks
-behind it are part of the same file. To write only those anew they would have to be cut off first,
-and a crash before they are back would lose records that were acknowledged; keeping them in a third
-file meanwhile would be one more state for every recovery, to save a copy after such a kill.
-Without the room the partition cannot be opened for writing (`DiskFullError`), nothing is changed,
-readers go on, and the next opening tries again.
+This takes a segment's bytes in time and space (up to `segment.bytes`, by default 1 GiB), also if
+nothing failed and a process was merely killed during a sync: the kernel reports a lost write once,
+to the caller of that sync, and a dead process cannot record it. The bytes below the recovery point
+are certainly on the disk but belong to the same file as the doubtful blocks. Rewriting only those
+would require truncating them first, and a crash in between would lose acknowledged records; keeping
+them in a third file meanwhile would add a state to every recovery. Without enough space the
+partition cannot be opened for writing (`DiskFullError`), nothing is changed, readers continue, and
+the next open tries again.
+
+A copy without damage (`skip_damage`) is made only on request:
+
+    a temporary file              the sound batches, synced; after a crash recovery removes it
+    <base offset>.log.corrupt-1   the original file, kept for good
+    <base offset>.log             the sound batches, with gaps in their offsets
+
+The last two are for a moment names of one file, so that a log exists at every moment.
 """
 
 import itertools
@@ -45,17 +53,16 @@ __all__ = ["SoundCopy", "replace_by_copy", "skip_damage"]
 
 
 def replace_by_copy(fs: FileSystem, records: FileRecords, base_offset: int, size: int) -> None:
-    """Put a copy of a log file in its place, durably; `records` goes on with the copy.
+    """Durably replace a log file by a copy; `records` continues with the copy.
 
     Args:
-        fs: Where it lies.
+        fs: Its file system.
         records: The log file.
         base_offset: The segment's base offset.
-        size: Its bytes of whole, sound batches; what lies behind them is left out.
+        size: Its bytes of whole, sound batches; later bytes are left out.
 
     Raises:
-        CorruptRecordError: What is read now is not what was written; nothing was replaced.
-        StorageError: The file cannot be read, or the copy not be written.
+        CorruptRecordError: The bytes read differ from those written; nothing was replaced.
     """
     with temporary_copy(fs, records.path) as copy:
 
@@ -69,11 +76,11 @@ def replace_by_copy(fs: FileSystem, records: FileRecords, base_offset: int, size
 
 
 class SoundCopy(NamedTuple):
-    """What became of a log file.
+    """Result of `skip_damage`.
 
     Attributes:
-        next_offset: The offset behind its last sound batch.
-        skipped_size: How many bytes are left out; 0: it was sound and is as it was.
+        next_offset: The offset after the last sound batch.
+        skipped_size: Bytes left out; 0 means the file was sound and is unchanged.
     """
 
     next_offset: int
@@ -81,18 +88,18 @@ class SoundCopy(NamedTuple):
 
 
 def skip_damage(fs: FileSystem, records: FileRecords, base_offset: int) -> SoundCopy:
-    """Leave out of a log file what is no sound batch; durable, the file itself is kept aside.
+    """Durably remove bytes that are no sound batch from a log file; the original is kept.
 
     Args:
-        fs: Where it lies.
-        records: The log file, which goes on with what is left.
+        fs: Its file system.
+        records: The log file; continues with the copy.
         base_offset: The segment's base offset.
 
     Raises:
-        CorruptRecordError: A batch of right checksum is out of order, so that nobody can tell which
-            ones are wrong; nothing was changed.
-        LimitExceededError: Somebody made too much look like batches to find the sound ones.
-        StorageError: The file cannot be read, or the copy not be written.
+        CorruptRecordError: A batch with the right checksum is out of order, so the wrong ones
+            cannot
+            be determined; nothing was changed.
+        LimitExceededError: Too many byte sequences look like batches to find the sound ones.
     """
     end = records.file.stat().size
     place = walk_headers(records, base_offset, Place(0, base_offset), end, _leave)
@@ -123,7 +130,7 @@ def _leave(table: BatchTable) -> None:
 
 
 def _refuse_sound(records: FileRecords, position: int, end: int) -> None:
-    """Raise where a batch of right checksum was not taken."""
+    """Raise an error if a batch with the right checksum was left out."""
     head = records.file.pread(LOG_OVERHEAD, position)
     length = int.from_bytes(head[LENGTH_OFFSET:], "big", signed=True)
     if MIN_LEGACY_LENGTH <= length <= end - position - LOG_OVERHEAD and fits_checksum(

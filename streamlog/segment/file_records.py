@@ -1,14 +1,15 @@
-"""The log file of a segment: record batches one behind the other, nothing between them.
+"""The log file of a segment: record batches without gaps between them.
 
     <base offset>.log
 
     position 0            size of batch 0        … + size of batch 1
     | batch 0            | batch 1             | batch 2 …
 
-Offsets ascend from batch to batch; a batch says its own size, so the file is walked from the
-front, or from any place where a batch is known to start. It is opened when first needed and
-stays open, so that reading goes on when its name has changed or gone, unless so many files are open
-that it is let go (`streamlog.fs.open_files`): then it is opened again, or found to be another one.
+Offsets ascend from batch to batch, and a batch states its own size, so the file can be walked from
+position 0 or from any known start of a batch. The file is opened on first use and kept open, so
+that reading continues after it was renamed or removed. When too many files are open
+(`streamlog.fs.open_files`) it is released, and the next use opens it again and verifies that the
+path still denotes the same file.
 """
 
 import contextlib
@@ -70,7 +71,7 @@ _PROBE_SIZE: Final = 8 << 10  # one index interval and a bit: most lookups need 
 
 
 class OffsetPosition(NamedTuple):
-    """Where a batch lies.
+    """Position, size and offsets of a batch.
 
     Source: org.apache.kafka.common.record.FileRecords.LogOffsetPosition.
     """
@@ -82,7 +83,7 @@ class OffsetPosition(NamedTuple):
 
 
 class TimestampAndOffset(NamedTuple):
-    """A record found by its time.
+    """A record found by its timestamp.
 
     Source: org.apache.kafka.common.record.FileRecords.TimestampAndOffset.
     """
@@ -93,13 +94,13 @@ class TimestampAndOffset(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """A piece of the file and the whole batches at its front.
+    """A piece of the file and the whole batches at its start.
 
     Attributes:
-        position: Where in the file it starts.
-        buffer: uint8[n], used again for the next chunk.
+        position: Its position in the file.
+        buffer: uint8[n], reused for the next chunk.
         scan: The batches; positions are relative to `buffer`.
-        sound: How many of them at the front have the right checksum.
+        sound: How many of them, from the first, have the right checksum.
     """
 
     position: int
@@ -109,10 +110,10 @@ class Chunk(NamedTuple):
 
 
 class FileRecords:
-    """A log file; see the module's text. Reading is safe from several threads.
+    """A log file; see the module. Reading is safe from several threads.
 
     Args:
-        fs: Where it lies.
+        fs: Its file system.
         path: Its path.
         writable: Whether it may be changed.
 
@@ -141,10 +142,10 @@ class FileRecords:
         self.path = path
 
     def create(self) -> None:
-        """Make the file, or take over an empty one.
+        """Create the file, or reuse an empty one.
 
         Raises:
-            FileExistsAlreadyError: One is there that holds something.
+            FileExistsAlreadyError: The file exists and is not empty.
         """
         found = self._fs.stat(self.path)
         if found is None:
@@ -153,7 +154,7 @@ class FileRecords:
             open_files.keep(self)
         elif found.size:
             raise FileExistsAlreadyError(
-                "trying to roll a new segment over one that holds records",
+                "roll to a segment file that exists and is not empty",
                 path=self.path,
                 got=f"{found.size} bytes",
                 expected="no file",
@@ -165,15 +166,15 @@ class FileRecords:
         """Return facts about the file.
 
         Raises:
-            FileMissingError: There is none.
+            FileMissingError: It does not exist.
             LimitExceededError: It is larger than a segment can be.
         """
         found = self._fs.stat(self.path)
         if found is None:
-            raise FileMissingError("segment is not there", path=self.path, operation="stat")
+            raise FileMissingError("segment does not exist", path=self.path, operation="stat")
         if found.size > MAX_SEGMENT_SIZE:
             raise LimitExceededError(
-                "log file is larger than a segment can be",
+                "log file exceeds the size limit of a segment",
                 path=self.path,
                 got=f"{found.size} bytes",
                 expected=f"at most {MAX_SEGMENT_SIZE}",
@@ -182,10 +183,10 @@ class FileRecords:
         return found
 
     def is_replaced(self, size: int | None = None) -> bool:
-        """Tell whether the path names another file now, or none.
+        """Return whether the path now denotes another file, or none.
 
         Args:
-            size: What the file has, where it cannot have grown: numbers of inodes come again.
+            size: Size of the file if it cannot have grown; inode numbers are reused.
         """
         found = self._fs.stat(self.path)
         if found is None or (size is not None and found.size != size):
@@ -197,7 +198,7 @@ class FileRecords:
         """The open file.
 
         Raises:
-            FileMissingError: It was removed, or replaced, before it was first opened.
+            FileMissingError: It was removed or replaced before it was opened.
         """
         file = self._file
         if file is None:
@@ -213,7 +214,7 @@ class FileRecords:
         file = self._fs.open(self.path, self._mode)
         inode = file.stat().inode
         if self._inode is None:
-            self._inode = inode  # it may be let go and opened again: then it has to be this one
+            self._inode = inode  # if it is released and opened again, it must be this file
         elif inode != self._inode:
             file.close()
             raise FileMissingError(
@@ -222,7 +223,7 @@ class FileRecords:
         return file
 
     def release_file(self) -> bool:
-        """Drop the file, which a reader may be using; the next use opens it again."""
+        """Release the file while a reader may still use it; the next use opens it again."""
         self._file = None
         return True
 
@@ -233,18 +234,18 @@ class FileRecords:
         """Find the first batch whose last offset is at or above `offset`.
 
         Args:
-            offset: The offset that is looked for.
-            entry: The index entry to start from, at or below `offset`; None: from the front.
-            end: Where the batches end.
-            is_whole: Whether none of them may reach beyond: a length that is damaged does, and
-                would hide all that stands behind it.
+            offset: The offset to find.
+            entry: The index entry to start from, at or below `offset`; None: start at position 0.
+            end: End of the batches.
+            is_whole: Whether every batch must end by `end`: a damaged length that reaches beyond it
+                would hide all later batches.
 
         Returns:
-            The batch, None where there is none before `end`.
+            The batch, None if there is none before `end`.
 
         Raises:
-            CorruptIndexError: The batch that the entry promises is not there.
-            CorruptRecordError: On the way there is something that is no batch.
+            CorruptIndexError: The batch that the entry names does not exist.
+            CorruptRecordError: The walk met bytes that are no batch.
 
         Source: FileRecords.searchForOffsetFromPosition.
         """
@@ -271,7 +272,7 @@ class FileRecords:
                 raise self._no_batch(rest, last.position + last.scan.consumed, offset)
             return None
         raise CorruptIndexError(
-            "offset index promises a batch that is not there",
+            "offset index names a batch that does not exist",
             path=self.path,
             position=None if entry is None else entry.position,
             offset=promised,
@@ -279,25 +280,25 @@ class FileRecords:
 
     def _no_batch(self, found: bytes, position: int, offset: int) -> CorruptRecordError:
         return CorruptRecordError(
-            "no record batch where one should start",
+            "not a record batch",
             path=self.path,
             position=position,
             offset=offset,
             got=found[:HEADER_SIZE_UP_TO_MAGIC].hex(),
-            expected="the header of a batch of magic 0, 1 or 2 that ends before the file does",
+            expected="a batch header of magic 0, 1 or 2, and a length within the file",
         )
 
     def chunks(self, position: int, end: int, *, chunk_size: int = CHUNK_SIZE) -> Iterator[Chunk]:
-        """Read from one batch to the next, piece by piece, until something is no whole batch.
+        """Read whole batches piece by piece, up to the first bytes that are no whole batch.
 
         Args:
-            position: Where a batch starts.
+            position: Start of a batch.
             end: Where to stop.
             chunk_size: How much to read at a time; a larger batch is read whole.
 
         Yields:
-            Pieces that touch each other. Only in the last one may there be bytes that are no
-            whole batch; its scan says why it stopped.
+            Adjacent pieces. Only the last one may contain bytes that are no whole batch; its scan
+            says why it stopped.
         """
         buffer = np.empty(min(chunk_size, max(end - position, 0)), np.uint8)
         while position < end:
@@ -322,16 +323,16 @@ class FileRecords:
         end: int,
         into: NDArray[np.uint8] | None = None,
     ) -> Chunk:
-        """Read up to `size` bytes and check the batches at their front.
+        """Read up to `size` bytes and check the batches at their start.
 
-        They go into numpy's memory, of which much comes in large pages.
+        Reads into numpy's memory, which the system backs with large pages.
 
         Args:
-            position: Where a batch starts.
-            size: How much to look at.
-            beyond: How many more bytes the chunk is to have, unchecked.
+            position: Start of a batch.
+            size: How many bytes to check.
+            beyond: How many more bytes to read, unchecked.
             end: Where to stop.
-            into: Memory to use where it is large enough; else it is made.
+            into: Memory to use if it is large enough; otherwise new memory is allocated.
         """
         room = max(0, min(size + beyond, end - position))
         if into is None or len(into) < room:
@@ -339,7 +340,7 @@ class FileRecords:
         return self._fill(into[:room], position, size)
 
     def _fill(self, buffer: NDArray[np.uint8], position: int, size: int) -> Chunk:
-        """Read into `buffer` while batches come, and look for them in its first `size` bytes."""
+        """Read into `buffer` while batches arrive, and scan its first `size` bytes for them."""
         scanner, filled, file = BatchScanner(buffer), 0, self.file
         size = min(size, len(buffer))
         for start in range(0, size, PIECE_SIZE):
@@ -359,11 +360,7 @@ class FileRecords:
         self.file.pwrite(buffer, position)
 
     def rename(self, path: str) -> None:
-        """Give the file another path; reading goes on.
-
-        Raises:
-            FileMissingError: There is no such file.
-        """
+        """Rename the file; reading continues."""
         self._fs.rename(self.path, path)
         self.path = path
         file = self._file
@@ -371,23 +368,19 @@ class FileRecords:
             file.path = path
 
     def remove(self) -> None:
-        """Remove the file's name, where there is one; reading goes on."""
+        """Remove the file if it exists; reading continues."""
         with contextlib.suppress(FileMissingError):
             self._fs.remove(self.path)
 
     def replace_by(self, path: str) -> None:
-        """Put another file of the directory in this one's place, durably, and go on with that.
-
-        Raises:
-            StorageError: It cannot be renamed, or the directory not be synced.
-        """
+        """Replace this file, durably, by another one of the directory, and continue with that."""
         self._fs.rename(path, self.path)
         self._fs.sync_directory(os.path.dirname(self.path))
         self.stat()
         self.close()
 
     def close(self) -> None:
-        """Release the handle; the file is opened again when needed."""
+        """Release the handle; the next use opens the file again."""
         with self._lock:
             file, self._file = self._file, None
         if file is not None:
@@ -399,16 +392,16 @@ _DELTA: Final = struct.Struct(">i")
 
 
 class HeaderWalk(NamedTuple):
-    """How a walk ended.
+    """Result of a walk.
 
     Attributes:
         status: FOUND, CONTINUE, UNSOUND or ENTRY_MISSED.
-        position: Of the batch it ended at, or where to go on; relative to the buffer.
+        position: Of the batch where it ended, or where to continue; relative to the buffer.
         promised: The promise that is still open, or NO_PROMISE.
-        base_offset: Of the batch that was found, as the next two; of a compressed message of v0
-            or v1 its last offset.
+        base_offset: Base offset of the batch found; the last offset for a compressed message of
+            v0 or v1.
         last_offset: Its last offset.
-        size: Its bytes.
+        size: Its size in bytes.
     """
 
     status: int
@@ -420,14 +413,14 @@ class HeaderWalk(NamedTuple):
 
 
 def walk_to(buffer: bytes, offset: int, promised: int) -> HeaderWalk:
-    """Walk to the first batch that reaches `offset`.
+    """Walk over headers to the first batch that reaches `offset`.
 
     Args:
-        buffer: Begins at a batch; nothing in it is trusted.
-        offset: The offset that is looked for.
+        buffer: Starts at a batch; its content is not trusted.
+        offset: The offset to find.
         promised: The last offset that an index entry promised for a batch on the way.
     """
-    # Batches of some size have an index entry each; then the first header decides.
+    # Large batches have an index entry each, so the first header decides.
     found = _walk_few(buffer, offset, promised, most=1 if numba_is_loaded() else FEW)
     if found is not None:
         return found
@@ -440,7 +433,7 @@ def walk_to(buffer: bytes, offset: int, promised: int) -> HeaderWalk:
 
 
 def _walk_few(buffer: bytes, offset: int, promised: int, *, most: int) -> HeaderWalk | None:
-    """Walk over up to `most` sound headers without numba; None: that does not decide."""
+    """Walk over up to `most` sound headers without numba; None if that is not conclusive."""
     position = 0
     for _ in range(most):
         left = len(buffer) - position

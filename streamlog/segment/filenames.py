@@ -1,18 +1,18 @@
-"""The names of files in a partition's directory.
+"""Names of the files in a partition's directory.
 
     00000000000000368769.log                     a segment; the number is its base offset
     00000000000000368769.index                   offset index of that segment
     00000000000000368769.timeindex               time index
     00000000000000368769.txnindex                aborted transactions
     00000000000000368769.snapshot                producer state just before that offset
-    00000000000000368769.log.deleted             going to be removed
+    00000000000000368769.log.deleted             to be removed
     00000000000000368769.log.cleaned             compaction's output, unfinished
     00000000000000368769.log.swap                compaction's output, complete
-    00000000000000368769.log.torn-1              what recovery cut from a torn tail (ours)
-    00000000000000368769.log.corrupt-1           the file before damage was left out of it (ours)
+    00000000000000368769.log.torn-1              torn tail that recovery truncated (ours)
+    00000000000000368769.log.corrupt-1           the file before repair removed damage (ours)
 
-Kafka would also take `5.log` for a segment; it never writes such a name, so here it is a foreign
-file, and foreign files are left alone.
+Kafka would also read `5.log` as a segment, but never writes such a name; here it is a foreign file,
+and foreign files are left alone.
 """
 
 import re
@@ -39,7 +39,7 @@ _DIGITS: Final = 20  # LogFileUtils.filenamePrefixFromOffset: "%020d"
 
 
 class FileSuffix(Enum):
-    """What a file of a segment holds.
+    """Content of a segment's file.
 
     Source: org.apache.kafka.storage.internals.log.LogFileUtils.
     """
@@ -52,7 +52,7 @@ class FileSuffix(Enum):
 
 
 class SegmentSuffix(Enum):
-    """What becomes of a file; stands behind what it holds."""
+    """State of a file; follows its `FileSuffix`."""
 
     NONE = ""
     DELETED = ".deleted"
@@ -61,7 +61,7 @@ class SegmentSuffix(Enum):
 
 
 class SegmentFileName(NamedTuple):
-    """A file's name, taken apart."""
+    """A parsed file name."""
 
     base_offset: int
     kind: FileSuffix
@@ -82,19 +82,19 @@ def segment_file_name(
 
     Args:
         base_offset: The segment's first offset, 0 to 2**63 - 1.
-        kind: What the file holds.
-        suffix: What becomes of it.
+        kind: Its content.
+        suffix: Its state.
     """
     return f"{base_offset:0{_DIGITS}d}{kind.value}{suffix.value}"
 
 
 def log_file_name(base_offset: int) -> str:
-    """Return the name of the file that holds the records from `base_offset` on."""
+    """Return the name of the log file that starts at `base_offset`."""
     return segment_file_name(base_offset, FileSuffix.LOG)
 
 
 def parse_segment_file_name(name: str) -> SegmentFileName | None:
-    """Take a name apart; None for a file that belongs to no segment."""
+    """Parse a name; None for a file that belongs to no segment."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
@@ -106,7 +106,7 @@ def parse_segment_file_name(name: str) -> SegmentFileName | None:
 
 
 def parse_log_file_name(name: str) -> int | None:
-    """Return the base offset that the name of a live segment tells; None for any other file."""
+    """Return the base offset in the name of a live segment's log; None for any other file."""
     parsed = parse_segment_file_name(name)
     if parsed is None or parsed.kind is not FileSuffix.LOG:
         return None
@@ -114,11 +114,11 @@ def parse_log_file_name(name: str) -> int | None:
 
 
 def base_offsets(names: Iterable[str]) -> list[int]:
-    """Return the base offsets of the live segments among the names in a directory, ascending."""
+    """Return the base offsets of the live segments among the names of a directory, ascending."""
     parsed = map(parse_log_file_name, names)
     return sorted(base for base in parsed if base is not None)
 
 
 def torn_file_name(name: str, number: int) -> str:
-    """Return the name that keeps the `number`-th tail cut from the file called `name`."""
+    """Return the name of the file for the `number`-th tail truncated from the file `name`."""
     return f"{name}.torn-{number}"

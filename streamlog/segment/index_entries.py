@@ -1,9 +1,8 @@
-"""What index files say, entry by entry, right or wrong: for looking, not for looking things up.
+"""Raw entries of index files, valid or not: for inspection, not for lookups.
 
-The classes of `offset_index`, `time_index` and `txn_index` refuse a file that cannot be right.
-These functions show it as it is. Offsets are absolute. Zeros at the end, by which a broker
-extends the file of an active segment in advance, are no entries; neither are the bytes of half
-an entry at the very end.
+The classes of `offset_index`, `time_index` and `txn_index` refuse an invalid file; these functions
+return it as it is. Offsets are absolute. Zeros at the end, by which a broker extends the files of
+an active segment in advance, are no entries; neither is half an entry at the very end.
 """
 
 from typing import Final, NamedTuple
@@ -24,15 +23,15 @@ __all__ = [
     "txn_entries",
 ]
 
-MAX_INDEX_FILE: Final = 256 << 20  # 25 times what `segment.index.bytes` is by default
+MAX_INDEX_FILE: Final = 256 << 20  # 25 times the default of `segment.index.bytes`
 
 
 class OffsetEntries(NamedTuple):
-    """The entries of an offset index.
+    """Entries of an offset index.
 
     Attributes:
         offset: int64[n], absolute.
-        position: int64[n], where in the log file.
+        position: int64[n], in the log file.
         rest: Bytes at the end that are no whole entry.
     """
 
@@ -42,7 +41,7 @@ class OffsetEntries(NamedTuple):
 
 
 class TimeEntries(NamedTuple):
-    """The entries of a time index.
+    """Entries of a time index.
 
     Attributes:
         timestamp: int64[n], ms.
@@ -56,7 +55,7 @@ class TimeEntries(NamedTuple):
 
 
 class TxnEntry(NamedTuple):
-    """An entry of a transaction index, and the version it says it has."""
+    """Entry of a transaction index with its stated version."""
 
     version: int
     aborted: AbortedTxn
@@ -91,7 +90,7 @@ def time_entries(data: bytes, base_offset: int) -> TimeEntries:
 
 
 def txn_entries(data: bytes) -> tuple[list[TxnEntry], int]:
-    """Return the entries of a transaction index file, and how many bytes are left over.
+    """Return the entries of a transaction index file, and the number of bytes left over.
 
     Args:
         data: The whole file.
@@ -106,6 +105,6 @@ def txn_entries(data: bytes) -> tuple[list[TxnEntry], int]:
 
 
 def _end(*fields: NDArray[np.generic]) -> int:
-    """Return how many entries there are before those that are all zeros."""
+    """Return the number of entries before those that are all zeros."""
     real = np.flatnonzero(np.logical_or(*(field != 0 for field in fields)))
     return int(real[-1]) + 1 if len(real) else 0

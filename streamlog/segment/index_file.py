@@ -1,8 +1,8 @@
-"""A file of fixed-size entries that mirrors an index held in memory.
+"""A file of fixed-size entries that mirrors an index in memory.
 
-The index in memory is the truth of this process, the file a copy for others: it is written with
-ordinary writes behind the entries it has already, and cut, never mapped and never extended in
-advance. What a full disk kept out of the file is written with the next entry.
+Within this process the index in memory counts; the file is a copy for others. It is extended with
+ordinary writes and truncated, never mapped and never extended in advance. Entries that a full disk
+rejected are written with the next entry.
 """
 
 import contextlib
@@ -15,14 +15,14 @@ from streamlog.fs.open_files import open_files
 
 __all__ = ["IndexFile"]
 
-_UNKNOWN: Final = -1  # nobody knows what the file holds: write it anew
+_UNKNOWN: Final = -1  # the content of the file is unknown: rewrite it
 
 
 class IndexFile:
-    """The file behind one index; opened for writing when there is something to write.
+    """The file of one index; opened for writing on the first write.
 
     Args:
-        fs: Where it lies.
+        fs: Its file system.
         path: Its path; it need not exist.
         entry_size: Bytes of one entry.
     """
@@ -56,21 +56,21 @@ class IndexFile:
         """Return the file's bytes and its size.
 
         Args:
-            max_entries: How many entries can make sense at most; no more are read.
+            max_entries: How many entries to read at most.
 
         Raises:
-            FileMissingError: There is no such file.
+            FileMissingError: The file does not exist.
         """
         with self._fs.open(self.path, OpenMode.READ) as file:
             size = file.stat().size
             return file.pread(min(size, max_entries * self._entry_size), 0), size
 
     def holds(self, count: int) -> None:
-        """Note that the file has exactly `count` entries, those in memory."""
+        """Record that the file has exactly the `count` entries in memory."""
         self._written = count
 
     def keep(self, count: int) -> None:
-        """Note that only the first `count` entries of the file are those in memory."""
+        """Record that only the first `count` entries of the file equal those in memory."""
         if self._written > count:
             self._written = count
             self._is_longer = True
@@ -79,7 +79,7 @@ class IndexFile:
         """Make the file hold `count` entries.
 
         Args:
-            count: How many entries there are in memory.
+            count: Number of entries in memory.
             encode: Returns the entries from the given one on, as bytes.
 
         Raises:
@@ -122,19 +122,19 @@ class IndexFile:
         return file
 
     def release_file(self) -> bool:
-        """Drop the file, which a writer may be using; the next use opens it again."""
+        """Release the file while a writer may still use it; the next use opens it again."""
         self._file = None
         return True
 
     def create(self) -> None:
-        """Make an empty file where there is none."""
+        """Create an empty file if there is none."""
         self._opened()
 
     def sync(self) -> None:
-        """Make what was stored durable; the directory is synced by the caller."""
+        """Make stored entries durable; the caller syncs the directory."""
         file = self._file
         if file is None and self._is_dirty:
-            # What a dead process left unsynced is made durable too.
+            # Also makes durable what a dead process left unsynced.
             with contextlib.suppress(FileMissingError):
                 file = self._file = self._fs.open(self.path, OpenMode.WRITE)
                 open_files.keep(self)
@@ -143,7 +143,7 @@ class IndexFile:
         self._is_dirty = False
 
     def rename(self, path: str) -> None:
-        """Give the file another path; harmless where there is no file."""
+        """Rename the file, if it exists."""
         with contextlib.suppress(FileMissingError):
             self._fs.rename(self.path, path)
         self.path = path
@@ -152,14 +152,14 @@ class IndexFile:
             file.path = path
 
     def remove(self) -> None:
-        """Remove the file, where there is one."""
+        """Remove the file, if it exists."""
         self.close()
         self._written, self._is_longer = 0, False
         with contextlib.suppress(FileMissingError):
             self._fs.remove(self.path)
 
     def close(self) -> None:
-        """Release the handle; the file is opened again when needed."""
+        """Release the handle; the next use opens the file again."""
         file, self._file = self._file, None
         if file is not None:
             file.close()

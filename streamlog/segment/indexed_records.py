@@ -1,13 +1,13 @@
 """A segment's log file, read through its two sparse indexes.
 
-The indexes are loaded when first needed, or made in memory by one scan where they are missing or
-cannot be right. Their files may lag a little behind a log that grows: a write each costs an append
-of 16 KiB a tenth of its time. Who opens the log walks from the last entry to its end anyway, and
-makes the entries that are missing there.
+The indexes are loaded on first use, or rebuilt in memory by one scan if they are missing or
+invalid. Their files may lag a little behind a growing log, because writing them on each append of
+16 KiB would add a tenth to its time. Opening the log walks from the last entry to its end anyway
+and adds the missing entries.
 
-What an entry promises is looked at each time it is used: a batch of just that last offset must
-stand there (or, in an index that Kafka before 4.0 wrote, come a little later). A promise not kept
-makes the index distrusted, and the scan replaces it.
+Each entry is verified when it is used: a batch of exactly that last offset must follow (in an
+index written by Kafka before 4.0 possibly a little later). If it does not, the index is distrusted
+and rebuilt by a scan.
 """
 
 import contextlib
@@ -58,25 +58,25 @@ __all__ = ["SEARCH_SIZE", "IndexedRecords", "first_of", "largest_from"]
 
 _logger = logging.getLogger(__name__)
 
-_LAG: Final = 16  # times `index.interval.bytes` that the files of the indexes may lack
+_LAG: Final = 16  # multiple of `index.interval.bytes` by which the index files may lag
 
 
 class IndexedRecords:
     """The log file of one segment with its offset index and time index.
 
     Args:
-        fs: Where the files lie.
+        fs: Their file system.
         directory: The partition's directory.
         base_offset: The segment's base offset.
         config: The topic's settings.
         writable: Whether the log file may be changed.
-        suffix: What stands behind the files' names.
+        suffix: Suffix of the file names.
 
     Attributes:
         records: The log file.
         size: Its bytes that count as batches.
-        tail_size: Bytes behind them when `extend` last looked: torn, damaged or being written.
-        is_distrusted: Whether an index file was found wrong; memory is right, the file is not.
+        tail_size: Bytes after them as of the last `extend`: torn, damaged or being written.
+        is_distrusted: Whether an index file was found wrong; the index in memory is right.
     """
 
     __slots__ = (
@@ -112,7 +112,7 @@ class IndexedRecords:
         self._indexes: SegmentIndexes | None = None
         self._loading = Lock()
         self._searched = (-1, -1)
-        self._stored = -1  # up to where the files of the indexes reach, if they have an entry
+        self._stored = -1  # position that the index files cover, if they have an entry
         self._suffix = suffix
         self.base_offset = base_offset
         self.config = config
@@ -125,15 +125,15 @@ class IndexedRecords:
     # ---- the indexes -------------------------------------------------------------------------
     @property
     def indexes(self) -> SegmentIndexes:
-        """Both indexes, loaded or made."""
+        """Both indexes, loaded or rebuilt."""
         return self._indexes or self._load()
 
     def index_files(self) -> tuple[IndexFile, IndexFile]:
-        """Return the files of both indexes, loading neither."""
+        """Return the files of both indexes without loading them."""
         return (self._indexes or self._new_indexes()).files
 
     def start_anew(self) -> SegmentIndexes:
-        """Forget what the indexes say; what is added from now on is all they hold."""
+        """Start with empty indexes."""
         indexes = self._new_indexes()
         indexes.is_made = True
         self._indexes = indexes
@@ -152,7 +152,7 @@ class IndexedRecords:
                 return self._indexes
             indexes = self._new_indexes()
             try:
-                # A writer may be at work: the file as it is now, not as this handle knows it.
+                # A writer may be active: the size of the file counts, not the one in this handle.
                 indexes.load(log_size=self.records.file.stat().size)
             except (FileMissingError, CorruptIndexError) as error:
                 indexes = self._make(error)
@@ -166,7 +166,7 @@ class IndexedRecords:
             return self._indexes
 
     def _make(self, why: CorruptIndexError | FileMissingError) -> SegmentIndexes:
-        """Make both indexes from the batches' headers, in memory; up to damage in their order."""
+        """Build both indexes in memory from the headers, up to the first batch out of order."""
         if self.size > self.config.index_interval_bytes:
             _logger.info("scanning %s for its indexes: %s", self.records.path, why)
         indexes = self._new_indexes()
@@ -186,14 +186,14 @@ class IndexedRecords:
 
     # ---- by offset ---------------------------------------------------------------------------
     def translate_offset(self, offset: int, *, is_whole: bool = False) -> OffsetPosition | None:
-        """Find the first batch whose last offset is at or above `offset`; None: there is none.
+        """Find the first batch whose last offset is at or above `offset`; None if there is none.
 
         Args:
-            offset: The offset that is looked for.
-            is_whole: Whether all batches must end before the file does.
+            offset: The offset to find.
+            is_whole: Whether all batches must end within the file.
 
         Raises:
-            CorruptRecordError: On the way there is something that is no batch.
+            CorruptRecordError: The walk met bytes that are no batch.
 
         Source: LogSegment.translateOffset.
         """
@@ -209,12 +209,12 @@ class IndexedRecords:
 
     # ---- by time -----------------------------------------------------------------------------
     def offset_for_timestamp(self, timestamp: int, start_offset: int) -> TimestampAndOffset | None:
-        """Find the first record from `start_offset` on whose timestamp is at least `timestamp`.
+        """Find the first record from `start_offset` on with a timestamp of at least `timestamp`.
 
         Control records count, as in Kafka.
 
         Raises:
-            CorruptRecordError: A batch that had to be looked at is damaged.
+            CorruptRecordError: A batch that had to be decoded is damaged.
 
         Source: LogSegment.findOffsetByTimestamp.
         """
@@ -247,10 +247,10 @@ class IndexedRecords:
         return None
 
     def latest(self, start_offset: int) -> TimestampAndOffset | None:
-        """Find the first record from `start_offset` on that none there is younger than.
+        """Find the first record with the largest timestamp from `start_offset` on.
 
         Raises:
-            CorruptRecordError: A batch that had to be looked at is damaged.
+            CorruptRecordError: A batch that had to be decoded is damaged.
         """
         found = self.offset_for_timestamp(self.at_end()[1].max_timestamp, start_offset)
         begin = self.translate_offset(start_offset) if found is None else None
@@ -263,7 +263,7 @@ class IndexedRecords:
         return None if largest < 0 else self.offset_for_timestamp(largest, start_offset)
 
     def _keeps_promise(self, entry: TimestampOffset) -> bool:
-        """Tell whether a batch of this last offset and largest timestamp is there."""
+        """Return whether a batch with this last offset and largest timestamp exists."""
         found = self.translate_offset(entry.offset)
         if found is None or found.last_offset != entry.offset:
             return False
@@ -272,10 +272,10 @@ class IndexedRecords:
 
     # ---- the end -----------------------------------------------------------------------------
     def at_end(self) -> tuple[Place, IndexState]:
-        """Return the place behind the last batch, and what the next one's entry depends on.
+        """Return the place after the last batch, and the state for the next index entry.
 
         Raises:
-            CorruptRecordError: What stands behind the last index entry is not sound.
+            CorruptRecordError: The bytes after the last index entry are not sound.
         """
         found = self._end
         if found is None:
@@ -286,13 +286,13 @@ class IndexedRecords:
         return found
 
     def append(self, buffer: Buffer, table: BatchTable) -> None:
-        """Write whole batches behind the last one and take them in; see `Segment.append`."""
+        """Write whole batches after the last one; see `Segment.append`."""
         self.at_end()
         last: list[int] = table.fields[-1].tolist()
         size, last_offset = last[POSITION] + last[SIZE], last[LAST_OFFSET]
         if last_offset - self.base_offset > MAX_INT32 or size > MAX_SEGMENT_SIZE - self.size:
             raise InvalidRequestError(
-                "append does not fit into the segment",
+                "append exceeds the limits of the segment",
                 path=self.records.path,
                 got=f"last offset {last_offset}, {self.size} + {size} bytes",
                 expected=f"at most {self.base_offset + MAX_INT32} and {MAX_SEGMENT_SIZE} bytes",
@@ -301,7 +301,7 @@ class IndexedRecords:
         self._note(self.size, table, last)
 
     def cut_torn_tail(self) -> int:
-        """Take in the whole batches of a failed append, cut the rest; return how many stand."""
+        """Keep whole batches of a failed append and truncate the rest; return how many are kept."""
         end = self.records.file.stat().size
         standing = self.walk_to(end)
         if end > self.size:
@@ -309,15 +309,15 @@ class IndexedRecords:
         return standing
 
     def take_in(self, table: BatchTable) -> None:
-        """Note sound batches that stand at the end: their index entries in memory, the size.
+        """Add sound batches at the end to the log: their index entries in memory, and the size.
 
         Args:
-            table: The batches, one or more, positions those of the file.
+            table: One or more batches, positions relative to the file.
         """
         self._note(0, table, table.fields[-1].tolist())
 
     def _note(self, position: int, table: BatchTable, last: list[int]) -> None:
-        """Take in a table whose positions count from `position`; `last` is its last row."""
+        """Take in a table whose positions are relative to `position`; `last` is its last row."""
         place, state = self._end or self.at_end()
         indexes = self._indexes or self._load()
         state = indexes.add(table, position, self.config.index_interval_bytes, state)
@@ -327,11 +327,13 @@ class IndexedRecords:
         self.size = size
 
     def extend(self) -> bool:
-        """Take in whole, sound batches that were written since; True if anything changed.
+        """Take in whole, sound batches written since the last call; True if anything changed.
 
-        A bad batch ends the log, as one does that is being written; but where a sound one
-        follows it is damage, which must not hide what lies behind: then the log goes on there,
-        and reading the damage is an error.
+        A bad batch ends the log, like one that is still being written. But if a sound batch
+        follows,
+        the bad one is damage and must not hide the later batches: the log continues there, and
+        reading
+        the damaged range raises an error.
         """
         end = self.records.file.stat().size
         is_news = self._end is None or end < self.size
@@ -347,7 +349,7 @@ class IndexedRecords:
         return is_news or self.size > before
 
     def _skip_damage(self, end: int) -> bool:
-        """Put the end in front of the next sound batch; False where there is none."""
+        """Move the end to the next sound batch; False if there is none."""
         place, state = self.at_end()
         if place.position == end or self._searched == (place.position, end):
             return False
@@ -372,10 +374,10 @@ class IndexedRecords:
         return count
 
     def start_over(self, known_size: int, end: int) -> Place:
-        """Believe nothing but the first `known_size` bytes of a file that ends at `end`.
+        """Trust only the first `known_size` bytes of a file that ends at `end`.
 
         Returns:
-            The place to go on from; `take_in` what comes behind it.
+            The place to continue from; `take_in` adds what follows.
         """
         self.size = end
         found = self._find_end(known_size) if 0 < known_size <= end else None
@@ -386,7 +388,7 @@ class IndexedRecords:
         return found[0]
 
     def cut(self, offset: int, position: int) -> None:
-        """Cut the file in front of the batch that starts at `position` and holds `offset`."""
+        """Truncate the file before the batch that starts at `position` and holds `offset`."""
         self.records.file.truncate(position)
         self.size = position
         self._end = None
@@ -394,11 +396,13 @@ class IndexedRecords:
         self.store_indexes()
 
     def seal_indexes(self) -> None:
-        """Give the time index the largest timestamp, be it full or not, and store both.
+        """Add the largest timestamp to the time index, even if it is full, and store both indexes.
 
-        Both files exist and are complete afterwards: a missing one would say that the segment needs
-        recovery. Where the disk refuses one, both go: nobody looks whether a sealed segment's lack
-        entries, but who opens the log for writing makes those that are missing.
+        Both files exist and are complete afterwards; a missing one would request recovery. If the
+        disk
+        refuses one, both are removed: readers of a sealed segment do not check it for missing
+        entries,
+        but opening the log for writing rebuilds missing files.
         """
         state, time = self.at_end()[1], self.indexes.time
         if state.max_timestamp > time.last_entry.timestamp:
@@ -412,13 +416,13 @@ class IndexedRecords:
                 file.remove()
 
     def store_indexes_if_due(self) -> None:
-        """Write them where their files lag too far behind."""
+        """Write the indexes if their files lag too far behind."""
         lag = _LAG * self.config.index_interval_bytes
         if not 0 <= self._stored <= self.size < self._stored + lag:
             self.store_indexes()
 
     def store_indexes(self, *, create: bool = False) -> bool:
-        """Write the indexes to their files; False: what the disk refused is written next time."""
+        """Write the indexes to their files; False if the disk refused, until the next call."""
         indexes = self._indexes or self._load()
         try:
             indexes.store()
@@ -434,10 +438,10 @@ class IndexedRecords:
     def _find_end(self, end: int) -> tuple[Place, IndexState]:
         """Walk from the last index entry before `end` to the last sound batch before `end`.
 
-        Index entries of batches behind that one are dropped, in memory.
+        Drops index entries of later batches in memory.
 
         Returns:
-            The place behind that batch, and what the next one's index entry depends on.
+            The place after that batch, and the state that determines the next index entry.
         """
         limit = end
         while True:
@@ -446,20 +450,20 @@ class IndexedRecords:
             place, state = self._walk_from(entry, IndexState(0, *latest), end)
             if entry is None or place.position > entry.position:
                 break
-            limit = entry.position  # the log was cut in the middle of the indexed batch
+            limit = entry.position  # the log was truncated within the indexed batch
         self.indexes.truncate_to(place.next_offset, place.position)
         return place, state
 
     def _walk_from(
         self, entry: IndexEntry | None, state: IndexState, end: int
     ) -> tuple[Place, IndexState]:
-        """Walk from the last entry to `end`, making entries behind it as they fall due."""
+        """Walk from the last entry to `end`, adding later entries as they are due."""
         position, promised = (0, NO_OFFSET) if entry is None else (entry.position, entry.offset)
         interval = self.config.index_interval_bytes
 
         def on_headers(table: BatchTable) -> None:
             nonlocal state
-            # An entry's own batches count as bytes since that entry, so they are walked over again.
+            # Walked again: an entry's own batches count toward the bytes since that entry.
             own = int(np.searchsorted(table.last_offset, promised, side="right"))
             if own:
                 state = state.after(table.slice(0, own))
@@ -470,7 +474,7 @@ class IndexedRecords:
         return place, state
 
     def _last_promises(self, end: int) -> tuple[IndexEntry | None, TimestampOffset]:
-        """Return the last index entry before `end` and the time entry that goes with it, proven."""
+        """Return the last verified index entry before `end` and its time entry."""
         indexes = self.indexes
         entry = indexes.offset.lookup_position(end - 1)
         if entry is None:
@@ -480,7 +484,7 @@ class IndexedRecords:
             latest = indexes.time.lookup_offset(entry.offset)
             if not indexes.is_made and not self._keeps_promise(latest):
                 raise CorruptIndexError(
-                    "time index promises a batch that is not there",
+                    "time index names a batch that does not exist",
                     path=indexes.time.file.path,
                     offset=latest.offset,
                 )
@@ -491,17 +495,17 @@ class IndexedRecords:
         return entry, latest if latest.timestamp >= 0 else latest._replace(offset=NO_OFFSET)
 
     def unsound(self, position: int) -> CorruptRecordError:
-        """Return the error for a place where no sound batch stands."""
+        """Return the error for a place without a sound batch."""
         return unsound(self.records, position)
 
     def close(self) -> None:
-        """Release the handles; a later call opens them again."""
+        """Release the handles; a later call opens the files again."""
         self.records.close()
         if self._indexes is not None:
             self._indexes.close()
 
 
-SEARCH_SIZE: Final = 128 << 10  # a search by time ends some batches behind its index entry
+SEARCH_SIZE: Final = 128 << 10  # a search by time ends a few batches after its index entry
 
 
 def first_of(
@@ -513,18 +517,18 @@ def first_of(
     path: str,
     max_decompressed: int,
 ) -> TimestampAndOffset | None:
-    """Find the first record of a batch, from an offset on, that is not older than a time.
+    """Find the first record of a batch, from an offset on, with at least a given timestamp.
 
     Args:
         batch: The batch alone.
-        chunk: Where it lies.
+        chunk: The chunk that holds it.
         timestamp: Milliseconds since 1970.
         start_offset: Records below it do not count.
         path: The file, for messages.
-        max_decompressed: The most bytes that a batch may decompress to.
+        max_decompressed: Limit of the decompressed size of a batch, in bytes.
 
     Raises:
-        CorruptRecordError: Its checksum is right and its structure is not.
+        CorruptRecordError: Its checksum is right but its structure is not.
     """
     records = _decoded(batch, chunk, start_offset, path, max_decompressed)
     hits = np.flatnonzero(records.timestamp >= timestamp)
@@ -542,13 +546,13 @@ def largest_from(
 
     Args:
         records: The log file.
-        position: Where the batch of that offset begins; it may hold earlier records, too.
-        end: Where the sound batches end.
+        position: Start of the batch with that offset; it may hold earlier records, too.
+        end: End of the sound batches.
         start_offset: The offset.
-        max_decompressed: The most bytes that a batch may decompress to.
+        max_decompressed: Limit of the decompressed size of a batch, in bytes.
 
     Raises:
-        CorruptRecordError: Something on the way is no sound batch.
+        CorruptRecordError: The walk met bytes that are no sound batch.
     """
     largest = NO_TIMESTAMP
     for chunk in sound_chunks(records, position, end, chunk_size=SEARCH_SIZE):

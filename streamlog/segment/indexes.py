@@ -1,7 +1,7 @@
 """The two sparse indexes of a segment, kept in step with its batches.
 
-Both get their entries at the same batches, chosen by one rule (`kernels.index_entries`), so both
-follow from the log file and `index.interval.bytes` alone: rebuilding gives what writing gave.
+Both have entries at the same batches, chosen by one rule (`kernels.index_entries`), so both are
+determined by the log file and `index.interval.bytes`: a rebuilt index equals the original.
 """
 
 from typing import Final, NamedTuple
@@ -22,16 +22,16 @@ from streamlog.segment.time_index import TimeIndex
 __all__ = ["NO_OFFSET", "IndexState", "SegmentIndexes", "choose_entries"]
 
 NO_OFFSET: Final = -1
-_FEW: Final = 8  # up to so many batches are taken one by one
+_FEW: Final = 8  # up to this many batches are handled one by one
 
 
 class IndexState(NamedTuple):
-    """What the next batch needs to know of those before it.
+    """State that determines whether the next batch gets an index entry, and which.
 
     Attributes:
-        bytes_since_entry: From the batch of the last entry (or the front) to here.
+        bytes_since_entry: From the batch of the last entry (or position 0) to here.
         max_timestamp: The largest timestamp so far, in ms, -1 for none.
-        offset_of_max_timestamp: Last offset of the batch that holds it, -1 for none.
+        offset_of_max_timestamp: Last offset of the batch with that timestamp, -1 for none.
     """
 
     bytes_since_entry: int = 0
@@ -39,7 +39,7 @@ class IndexState(NamedTuple):
     offset_of_max_timestamp: int = NO_OFFSET
 
     def after(self, table: BatchTable) -> "IndexState":
-        """Return the state behind one or more batches, none of which gets an entry."""
+        """Return the state after one or more batches, none of which gets an entry."""
         size = self.bytes_since_entry + int(table.size.sum())
         largest = int(table.max_timestamp.argmax())
         timestamp = int(table.max_timestamp[largest])
@@ -57,11 +57,11 @@ def choose_entries(
         table: The batches.
         start: Position in the segment that the table's positions are relative to.
         interval: `index.interval.bytes`.
-        state: What came before.
+        state: The state before these batches.
 
     Returns:
         The entries, int64[n, 4] (offset and position for the offset index, timestamp and its
-        offset for the time index), and what the batches after these need to know.
+        offset for the time index), and the state after these batches.
     """
     from streamlog.segment import kernels
 
@@ -76,14 +76,14 @@ class SegmentIndexes:
     """Offset index and time index of one segment.
 
     Args:
-        fs: Where the files lie.
+        fs: Their file system.
         directory: The partition's directory.
         base_offset: The segment's base offset.
         max_size: `segment.index.bytes`.
-        suffix: What stands behind the files' names.
+        suffix: Suffix of the file names.
 
     Attributes:
-        is_made: Whether they were made from the batches in this process.
+        is_made: Whether this process built them from the batches.
     """
 
     __slots__ = ("is_made", "offset", "time")
@@ -105,15 +105,15 @@ class SegmentIndexes:
 
     @property
     def files(self) -> tuple[IndexFile, IndexFile]:
-        """The files behind both."""
+        """The files of both."""
         return self.offset.file, self.time.file
 
     def load(self, *, log_size: int) -> None:
-        """Take both from their files.
+        """Load both from their files.
 
         Raises:
-            FileMissingError: One of them is not there.
-            CorruptIndexError: One of them cannot be an index of this segment.
+            FileMissingError: A file does not exist.
+            CorruptIndexError: A file cannot be an index of this segment.
         """
         self.offset.load(log_size=log_size)
         self.time.load(log_size=log_size)
@@ -125,10 +125,10 @@ class SegmentIndexes:
             table: The batches.
             start: Position in the segment that the table's positions are relative to.
             interval: `index.interval.bytes`.
-            state: What came before.
+            state: The state before these batches.
 
         Returns:
-            What the batches after these need to know.
+            The state after these batches.
         """
         if len(table) <= _FEW:
             return self._add_few(table.fields.tolist(), start, interval, state)
@@ -142,7 +142,7 @@ class SegmentIndexes:
     def _add_few(
         self, batches: list[list[int]], start: int, interval: int, state: IndexState
     ) -> IndexState:
-        """Do what `add` does, batch by batch: for one or two a kernel call costs more."""
+        """Do the same as `add` batch by batch: for one or two batches a kernel call costs more."""
         since, timestamp, offset = state
         for batch in batches:
             if batch[MAX_TIMESTAMP] > timestamp:
@@ -155,13 +155,13 @@ class SegmentIndexes:
         return IndexState(since, timestamp, offset)
 
     def truncate_to(self, offset: int, position: int) -> None:
-        """Drop the entries of batches that reach `offset` or start at or behind `position`."""
+        """Drop the entries of batches that reach `offset`, or that start at or after `position`."""
         self.offset.truncate_to_position(position)
         self.offset.truncate_to(offset)
         self.time.truncate_to(offset)
 
     def store(self) -> None:
-        """Bring both files up to date with what is in memory.
+        """Write the entries that the files lack.
 
         Raises:
             StorageError: The file system refused; the next call tries again.

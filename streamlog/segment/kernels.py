@@ -1,8 +1,8 @@
-"""Compiled loops over a segment's bytes. Twins in plain Python: `tests.twins.segment`.
+"""Compiled loops over a segment's bytes. Twins: `tests.twins.segment`.
 
-None of them copies or checks a record: they walk headers (`find_batch`), look for headers where
-none is expected (`find_candidate`), and decide which batches get an index entry
-(`index_entries`) and which follow each other as they must (`count_in_order`).
+They neither copy nor check records: they walk headers (`find_batch`), search for headers byte by
+byte (`find_candidate`), choose the batches that get an index entry (`index_entries`) and count the
+batches that follow each other in order (`count_in_order`).
 """
 
 from typing import Final
@@ -72,14 +72,14 @@ ENTRY_WIDTH: Final = 4
 
 @kernel
 def find_batch(buffer: NDArray[np.uint8], offset: int, walk: NDArray[np.int64]) -> int:
-    """Walk from header to header to the first batch that reaches `offset`.
+    """Walk over headers to the first batch that reaches `offset`.
 
     Args:
-        buffer: uint8[n], beginning at a batch; nothing in it is trusted.
-        offset: The offset that is looked for.
+        buffer: uint8[n], starting at a batch; its content is not trusted.
+        offset: The offset to find.
         walk: int64[5]. On entry: 0, and the last offset that an index entry promised for a batch
-            on the way (NO_PROMISE: none, or met already). On return: the position of the batch, or
-            where to go on, in `buffer` or behind it; the promise still open; and if FOUND the
+            on the way (NO_PROMISE: none, or already met). On return: the position of the batch, or
+            where to continue, possibly after `buffer`; the promise still open; and if FOUND the
             batch's base offset, last offset and size.
 
     Returns:
@@ -118,7 +118,7 @@ def find_batch(buffer: NDArray[np.uint8], offset: int, walk: NDArray[np.int64]) 
 
 @kernel
 def has_header(buffer: NDArray[np.uint8], position: int) -> bool:
-    """Tell whether as many bytes are left as the smallest batch of the format found there has."""
+    """Return whether the bytes left suffice for the smallest batch of the format found there."""
     left = buffer.size - position
     if left < MIN_MESSAGE_SIZE:
         return False
@@ -127,7 +127,7 @@ def has_header(buffer: NDArray[np.uint8], position: int) -> bool:
 
 @kernel
 def least_length(buffer: NDArray[np.uint8], position: int) -> int:
-    """Return the smallest length that the format found there has; MAX_INT64 for no format."""
+    """Return the smallest length in the format found there; MAX_INT64 for an unknown format."""
     magic = buffer[position + MAGIC_OFFSET]
     if magic == CURRENT_MAGIC:
         return MIN_BATCH_LENGTH
@@ -138,7 +138,7 @@ def least_length(buffer: NDArray[np.uint8], position: int) -> int:
 
 @kernel
 def read_delta(buffer: NDArray[np.uint8], position: int) -> int:
-    """Return how far the last offset is said to be from the one at `position`."""
+    """Return the stated difference of the last offset from the one at `position`."""
     if buffer[position + MAGIC_OFFSET] != CURRENT_MAGIC:
         return 0
     return read_int32(buffer, position + LAST_OFFSET_DELTA_OFFSET)
@@ -148,22 +148,22 @@ def read_delta(buffer: NDArray[np.uint8], position: int) -> int:
 def find_candidate(
     buffer: NDArray[np.uint8], position: int, left: int, first_offset: int, last_offset: int
 ) -> int:
-    """Find the next place where a batch of plausible offsets may start.
+    """Find the next place where a batch with plausible offsets may start.
 
     Args:
-        buffer: uint8[n], any bytes at all.
-        position: Where to start looking.
+        buffer: uint8[n], any bytes.
+        position: Where to start.
         left: Bytes of the file from the start of `buffer` on; n or more.
-        first_offset: The lowest base offset that is plausible.
-        last_offset: The highest last offset that is plausible.
+        first_offset: The lowest plausible base offset.
+        last_offset: The highest plausible last offset.
 
     Returns:
-        The position of a whole header whose fields are plausible, or -1.
+        The position of a whole header with plausible fields, or -1.
     """
     for at in range(position, buffer.size - MIN_MESSAGE_SIZE + 1):
         if buffer[at + MAGIC_OFFSET] > CURRENT_MAGIC:
             continue
-        length = int32_at(buffer, at + LENGTH_OFFSET)  # 0 in zeros, of which there may be many
+        length = int32_at(buffer, at + LENGTH_OFFSET)  # 0 in runs of zeros, which may be long
         if length < MIN_LENGTH_V0 or length > left - at - LOG_OVERHEAD:
             continue
         if length < least_length(buffer, at) or not has_header(buffer, at):
@@ -181,7 +181,7 @@ def find_candidate(
 def count_in_order(
     fields: NDArray[np.int64], next_offset: int, leader_epoch: int, base_offset: int
 ) -> int:
-    """Return how many batches at the front go on in offset and epoch, and fit into the segment.
+    """Return how many leading batches ascend in offset and epoch and fit into the segment.
 
     Args:
         fields: int64[n, 14], the rows of a batch table.
@@ -189,7 +189,7 @@ def count_in_order(
         leader_epoch: The latest epoch so far.
         base_offset: The segment's base offset.
     """
-    previous = next_offset - 1  # offsets reach up to the largest int64: none is added to
+    previous = next_offset - 1  # not `last + 1 > first`: an offset may be the largest int64
     for row in range(len(fields)):
         first, last = fields[row, BASE_OFFSET], fields[row, LAST_OFFSET]
         epoch = fields[row, LEADER_EPOCH]
@@ -211,20 +211,20 @@ def index_entries(
 ) -> int:
     """Choose the batches that get an index entry, by Kafka's rule since 4.0.
 
-    A batch gets one if more than `interval` bytes lie between the start of the batch that got
-    the last one (or of the segment) and its own start.
+    A batch gets one if more than `interval` bytes lie between the start of the last batch with an
+    entry (or of the segment) and its own start.
 
     Args:
         fields: int64[n, 14], the rows of a batch table.
         start: Position in the segment that the table's positions are relative to.
         interval: `index.interval.bytes`.
-        state: int64[3], carried on from batch to batch: bytes since the last entry, largest
+        state: int64[3], carried from batch to batch: bytes since the last entry, largest
             timestamp so far and the last offset of the batch that holds it.
         out_entries: int64[n, 4]: offset and position for the offset index, timestamp and its
             offset for the time index.
 
     Returns:
-        How many entries.
+        The number of entries.
 
     Source: LogSegment.append (KAFKA-806), LogSegment.recover.
     """

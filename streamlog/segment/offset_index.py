@@ -1,19 +1,19 @@
-"""The offset index: at which byte of a segment an offset is to be looked for.
+"""The offset index: the byte of a segment at which to start looking for an offset.
 
     <base offset>.index, entries of 8 bytes, big-endian:
 
     | off | size | field           |                                                        |
     |-----|------|-----------------|--------------------------------------------------------|
     |   0 |    4 | relative offset | int32; last offset of a batch, less the base offset    |
-    |   4 |    4 | position        | int32; where that batch starts in the log file         |
+    |   4 |    4 | position        | int32; start of that batch in the log file             |
 
 Sparse: about one entry every `index.interval.bytes`, none for the first batch. Both fields
-strictly increase. Kafka before 4.0 wrote the last offset of a whole append together with the
-position of its start, which serves a lookup as well. Brokers extend the file of an active
-segment with zeros; trailing zeros are no entries, since no entry points at position 0.
+strictly increase. Kafka before 4.0 wrote the last offset of a whole append with the position of
+its start, which serves lookups as well. Brokers extend the file of an active segment with zeros;
+trailing zeros are no entries, since no entry points at position 0.
 
-There is no checksum: an index is a hint. `load` refuses what cannot be an index of this segment,
-and whoever follows an entry looks whether the batch it promises is there.
+There is no checksum: an index is a hint. `load` refuses a file that cannot be an index of this
+segment, and every use of an entry verifies that the batch exists.
 """
 
 import struct
@@ -39,7 +39,7 @@ assert array("i").itemsize == 4
 
 
 class IndexEntry(NamedTuple):
-    """From `position` on there are batches that reach up to `offset`.
+    """Batches from `position` on reach up to `offset`.
 
     Source: org.apache.kafka.storage.internals.log.OffsetPosition.
     """
@@ -51,13 +51,13 @@ class IndexEntry(NamedTuple):
 class OffsetIndex:
     """The offset index of one segment, in memory, with its file.
 
-    Readers may look things up while one writer extends it.
+    Readers may look up entries while one writer adds some.
 
     Args:
-        fs: Where the file lies.
+        fs: Its file system.
         path: The file; it need not exist.
         base_offset: The segment's base offset.
-        max_size: `segment.index.bytes`: when the index counts as full.
+        max_size: `segment.index.bytes`: at this size the index is full.
 
     Source: org.apache.kafka.storage.internals.log.OffsetIndex.
     """
@@ -71,19 +71,19 @@ class OffsetIndex:
         self._entries = (array("i"), array("i"))
 
     def load(self, *, log_size: int) -> None:
-        """Take the entries of the file.
+        """Load the entries of the file.
 
         Args:
             log_size: Bytes of the segment's log file.
 
         Raises:
-            FileMissingError: There is no such file.
+            FileMissingError: The file does not exist.
             CorruptIndexError: It cannot be the index of this segment.
         """
-        # No entry points at another one's batch, so more cannot be true and are not read.
+        # Each entry has a batch of its own, so more entries cannot be valid.
         data, size = self.file.read(max_entries=log_size // HEADER_SIZE_UP_TO_MAGIC + 1)
         if size % OFFSET_ENTRY_SIZE:
-            raise self._corrupt("length is no multiple of its entries", got=size)
+            raise self._corrupt("length is no multiple of the entry size", got=size)
         entries = np.frombuffer(data, ENTRY)
         real = np.flatnonzero(entries["position"])
         count = int(real[-1]) + 1 if len(real) else 0
@@ -135,7 +135,7 @@ class OffsetIndex:
         return len(self._entries[0]) >= self.max_entries
 
     def lookup(self, offset: int) -> IndexEntry | None:
-        """Return the last entry that is at or below `offset`; None: start at position 0."""
+        """Return the last entry at or below `offset`; None: start at position 0."""
         offsets, positions = self._entries
         at = bisect_right(offsets, offset - self.base_offset) - 1
         if at < 0:
@@ -143,7 +143,7 @@ class OffsetIndex:
         return IndexEntry(self.base_offset + offsets[at], positions[at])
 
     def lookup_position(self, position: int) -> IndexEntry | None:
-        """Return the last entry that points at or below `position`; None: there is none."""
+        """Return the last entry that points at or below `position`; None if there is none."""
         offsets, positions = self._entries
         at = bisect_right(positions, position, hi=len(offsets)) - 1
         if at < 0:
@@ -152,11 +152,11 @@ class OffsetIndex:
 
     # ---- change ------------------------------------------------------------------------------
     def append(self, offset: int, position: int) -> None:
-        """Add an entry behind the last one; the file follows with `store`.
+        """Add an entry after the last one; `store` writes it to the file.
 
         Args:
             offset: Last offset of a batch, above that of the last entry.
-            position: Where the batch starts in the log file.
+            position: Start of the batch in the log file.
 
         Raises:
             InvalidRequestError: The index is full, or the entry does not follow the last one.
@@ -169,7 +169,7 @@ class OffsetIndex:
         offsets = self._entries[0]
         if not 0 <= relative <= MAX_INT32 or (offsets and relative <= offsets[-1]):
             raise InvalidRequestError(
-                "offset does not follow the last one of the index",
+                "offset must be above the last one of the index",
                 path=self.file.path,
                 got=offset,
                 expected=f"above {self[-1].offset if offsets else self.base_offset - 1}",
@@ -189,7 +189,7 @@ class OffsetIndex:
 
         Args:
             offsets: int64[n], last offsets of batches, ascending.
-            positions: int64[n], where those batches start.
+            positions: int64[n], starts of those batches.
         """
         room = max(self.max_entries - len(self), 0)
         known_offsets, known_positions = self._entries
@@ -202,7 +202,7 @@ class OffsetIndex:
         self._keep(bisect_left(self._entries[0], offset - self.base_offset))
 
     def truncate_to_position(self, position: int) -> None:
-        """Drop the entries that point at or behind `position`."""
+        """Drop the entries that point at or after `position`."""
         self._keep(bisect_left(self._entries[1], position))
 
     def _keep(self, count: int) -> None:
@@ -212,7 +212,7 @@ class OffsetIndex:
             self.file.keep(count)
 
     def store(self) -> None:
-        """Bring the file up to date with what is in memory.
+        """Write the entries that the file lacks.
 
         Raises:
             StorageError: The file system refused; the next call tries again.

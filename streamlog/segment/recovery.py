@@ -1,4 +1,9 @@
-"""Recovery of one segment: walk it batch by batch, decide where it ends, rebuild its indexes."""
+"""Recovery of one segment: walk it batch by batch, find its end, rebuild its indexes.
+
+The tail that recovery truncates is kept in a file of its own, byte for byte without trailing zeros:
+
+    00000000000000368769.log.torn-1
+"""
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
@@ -49,29 +54,29 @@ __all__ = [
 OnBatch = Callable[[BatchTable], None]
 
 Restore = Callable[[int, int], Iterable[Buffer]]
-"""Returns the batches that belong at an offset, in order, as many whole ones as fit into so many
-bytes; nothing where nobody keeps them."""
+"""Returns the batches that belong at an offset, in order: as many whole ones as fit into a number
+of bytes, or none if they are not stored elsewhere."""
 
 
 def nothing_known(_offset: int, _size: int) -> Iterable[Buffer]:
-    """Keep no batches; see `Restore`."""
+    """Supply no batches; see `Restore`."""
     return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryReport:
-    """What recovery found and did.
+    """Result of a recovery.
 
     Attributes:
         base_offset: The segment's base offset.
-        next_offset: The offset behind its last sound batch.
+        next_offset: The offset after its last sound batch.
         leader_epoch: The latest leader epoch in it, -1 for none.
         size: Its bytes, all sound.
-        batch_count: Sound batches that were walked over.
+        batch_count: Number of sound batches.
         case: Name of the case that ended the walk.
-        restored_size: Bytes that were bad in front of sound ones, and were written again.
-        cut_size: Bytes cut from its end.
-        kept_path: The file that keeps what was cut, None where nothing but zeros was.
+        restored_size: Bad bytes before sound batches that were written again.
+        cut_size: Bytes truncated from its end.
+        kept_path: The file with the truncated bytes, None if they were only zeros.
     """
 
     base_offset: int
@@ -86,7 +91,7 @@ class RecoveryReport:
 
 
 class _Circumstances(NamedTuple):
-    """What is the same wherever one recovery looks; see `recover`."""
+    """Facts that are the same at every place of one recovery; see `recover`."""
 
     end: int
     durable_offset: int | None
@@ -109,19 +114,18 @@ def recover(
     """Recover a segment; see `Segment.recover`.
 
     Args:
-        fs: Where the segment lies.
+        fs: Its file system.
         log: Its log file and indexes.
         durable_offset: The recovery point; None: unknown.
         is_last: Whether no later segment exists.
         on_batch: Called with the table of each run of sound batches.
-        known_size: Bytes at the front that need not be walked.
+        known_size: Leading bytes that need not be walked.
         previous_epoch: The latest leader epoch before this segment.
         lost_power: Whether the machine went down after the last append.
-        restore: Knows batches that are kept elsewhere, byte for byte as they belong here.
+        restore: Supplies batches that are also stored elsewhere, byte for byte.
 
     Raises:
-        CorruptRecordError: Records that somebody was promised are damaged; nothing was cut.
-        StorageError: A file cannot be read, cut or written.
+        CorruptRecordError: Acknowledged records are damaged; nothing was truncated.
     """
     records = log.records
     end = records.file.stat().size
@@ -139,7 +143,7 @@ def recover(
         case, known = _judge(log, place, around, restore if has_moved else nothing_known)
     if case.verdict is RecoveryVerdict.REFUSE:
         raise _refusal(records, place, case, durable_offset)
-    assert case.verdict is not RecoveryVerdict.KEEP, "the walk stopped in front of a sound batch"
+    assert case.verdict is not RecoveryVerdict.KEEP, "the walk stopped before a sound batch"
     kept_path = None
     if case.verdict is RecoveryVerdict.CUT:
         kept_path = keep_tail(fs, records, place.position, end)
@@ -179,7 +183,7 @@ def _walk(
 def _write_known(
     fs: FileSystem, records: FileRecords, place: Place, end: int, known: Iterable[Buffer]
 ) -> int:
-    """Write batches where they belong, what stands there being kept aside; return their bytes."""
+    """Write batches where they belong and keep the overwritten bytes; return the bytes written."""
     keep_tail(fs, records, place.position, end)
     position = place.position
     for batches in known:
@@ -192,7 +196,7 @@ def _write_known(
 def _judge(
     log: IndexedRecords, place: Place, around: _Circumstances, restore: Restore
 ) -> tuple[Case, Iterable[Buffer]]:
-    """Return what to do at a place, and what belongs there in front of something sound."""
+    """Return what to do at a place, and the batches that belong there if sound ones follow."""
     end, durable_offset, is_last, lost_power = around
     facts = Facts(
         is_end=place.position == end,
@@ -216,9 +220,9 @@ def _judge(
 
 
 def _next_sound(records: FileRecords, base_offset: int, place: Place, end: int) -> int | None:
-    """Return where something sound stands behind `place`, None where nothing does.
+    """Return the position of the next sound batch after `place`, None if there is none.
 
-    `place` itself where somebody made too much look like batches to find out.
+    Returns `place` itself if too many byte sequences look like batches to find out.
     """
     try:
         return find_sound(records, base_offset, place, end)
@@ -227,10 +231,10 @@ def _next_sound(records: FileRecords, base_offset: int, place: Place, end: int) 
 
 
 def _looks_lost(records: FileRecords, place: Place, found: int | None) -> bool:
-    """Tell whether blocks that never reached the disk stand in front of something sound.
+    """Return whether blocks that never reached the disk precede something sound.
 
-    A power cut keeps some of the blocks that were not synced and loses others, which then read
-    as zeros. Sound batches behind such a hole say nothing: they belong to the same torn tail.
+    A power cut keeps some of the unsynced blocks and loses others, which then read as zeros. Sound
+    batches after such a hole prove nothing: they belong to the same torn tail.
     """
     if found is None or found == place.position:
         return False
@@ -246,7 +250,7 @@ def _look_at_batch(
     *,
     lacks_offset: bool,
 ) -> Facts:
-    """Add what the bytes at a place say about themselves to the facts."""
+    """Add facts about the bytes at a place."""
     left = end - place.position
     head = records.file.pread(min(RECORD_BATCH_OVERHEAD, left), place.position)
     if len(head) < HEADER_SIZE_UP_TO_MAGIC:
@@ -275,9 +279,9 @@ def _look_at_batch(
 
 
 def _is_repeated(records: FileRecords, base_offset: int, place: Place, row: Sequence[int]) -> bool:
-    """Tell whether a batch stands before `place` as well, or belongs to an older segment.
+    """Return whether a batch also occurs before `place`, or belongs to an older segment.
 
-    One of the same offsets but other records is no copy: an offset was changed.
+    A batch with the same offsets but other records is no copy: its offset was changed.
     """
     first, last = row[BASE_OFFSET], row[LAST_OFFSET]
     if 0 <= first <= last < base_offset:
@@ -292,16 +296,16 @@ def _is_repeated(records: FileRecords, base_offset: int, place: Place, row: Sequ
 def _refusal(
     records: FileRecords, place: Place, case: Case, durable_offset: int | None
 ) -> CorruptRecordError:
-    """Return the error that says what is wrong and how to go on."""
+    """Return the error that states the damage and how to continue."""
     mark = "unknown" if durable_offset is None else f"offset {durable_offset}"
     found = records.file.pread(HEADER_SIZE_UP_TO_MAGIC, place.position)
     return CorruptRecordError(
-        f"{case.reason}, so nothing was cut (case {case.name}, synced up to {mark})",
+        f"{case.reason}, so nothing was truncated (case {case.name}, synced up to {mark})",
         path=records.path,
         position=place.position,
         offset=place.next_offset,
         got=found.hex() or "the end of the file",
-        expected=f"a record batch of offset {place.next_offset} or above",
+        expected=f"a record batch from offset {place.next_offset} on",
         hint=how_to_go_on(records.path),
     )
 
@@ -310,19 +314,19 @@ MAX_TORN_FILES: Final = 8
 
 
 def keep_tail(fs: FileSystem, records: FileRecords, position: int, end: int) -> str | None:
-    """Copy what is going to be cut into a file of its own, durably.
+    """Copy the bytes to be truncated into a file of their own, durably.
 
-    Zeros at the very end say nothing and are not kept. A tail that is kept already is not kept
-    twice; of more than `MAX_TORN_FILES` the oldest gives way.
+    Trailing zeros are left out. A tail that is already kept is not kept twice; beyond
+    `MAX_TORN_FILES` the oldest file is replaced.
 
     Args:
-        fs: Where the segment lies.
+        fs: File system of the segment.
         records: The log file.
-        position: Where it is going to be cut.
-        end: Where it ends.
+        position: Where it will be truncated.
+        end: Its end.
 
     Returns:
-        The file's path, None where there are only zeros.
+        The file's path, None if there are only zeros.
     """
     end = _end_of_non_zeros(records, position, end)
     if end == position:
@@ -349,7 +353,7 @@ def _end_of_non_zeros(records: FileRecords, position: int, end: int) -> int:
 
 
 def _torn_path(fs: FileSystem, records: FileRecords, position: int, end: int) -> str:
-    """Return a path that is free, or that holds these very bytes."""
+    """Return a path that is free, or whose file holds exactly these bytes."""
     ages: list[tuple[int, str]] = []
     for number in range(1, MAX_TORN_FILES + 1):
         path = torn_file_name(records.path, number)
@@ -366,7 +370,7 @@ def _torn_path(fs: FileSystem, records: FileRecords, position: int, end: int) ->
 
 
 def _holds(fs: FileSystem, path: str, records: FileRecords, position: int) -> bool:
-    """Tell whether the file holds what `records` has from `position` on, as far as it goes."""
+    """Return whether all bytes of the file equal those of `records` from `position` on."""
     with fs.open(path, OpenMode.READ) as file:
         start = 0
         while piece := file.pread(CHUNK_SIZE, start):

@@ -1,18 +1,19 @@
-"""What to do where a segment's log file is not as it should be: a decision table.
+"""Decision table of recovery: what to do at a place where the log file is not as it should be.
 
-What is wrong is either a *torn tail*, bytes that a crash left of an append that nobody was
-promised, or *damage* to records that somebody was promised. The first is cut, and what is cut is
-kept aside; the second is refused, because cutting it would turn damage into loss. Where somebody
-else keeps the very bytes that belong at a bad place, they are written there. What decides is a
-table of ten facts (`CASES`); the tests walk all of their combinations.
+Bad bytes are either a *torn tail*, the remains of an append that was never acknowledged, or
+*damage*
+to acknowledged records. A torn tail is truncated and kept aside. Damage is refused, because
+truncating it would turn damage into loss. If the bytes that belong at a bad place are also stored
+elsewhere, they are written again. The decision follows from ten facts (`CASES`); the tests walk all
+their combinations.
 
 The *mark* is the recovery point: every record below it was synced. It may lag behind, so a bad
-batch above it is a torn tail only where nothing sound follows: neither a later segment nor, in
-what is left of this one, a single whole batch of right checksum and offsets that could go on.
+batch above it is a torn tail only if nothing sound follows: neither a later segment nor, in the
+rest of this one, a single whole batch with the right checksum and offsets that may follow.
 
-Kafka cuts at the first bad batch, wherever it is, and deletes all later segments. It does not
-look at offsets (unless an index entry falls due), leader epochs and magic, which lie outside the
-checksum; here they are facts like the others. Source: LogSegment.recover.
+Kafka truncates at the first bad batch, wherever it is, and deletes all later segments. It does not
+check offsets (unless an index entry is due), leader epochs and magic, which the checksum does not
+cover; here they are facts like the others. Source: LogSegment.recover.
 """
 
 from enum import Enum
@@ -25,27 +26,27 @@ class RecoveryVerdict(Enum):
     """What to do at a place in the segment."""
 
     DONE = "the end: nothing to do"
-    KEEP = "keep the batch and go on"
-    CUT = "cut here, and keep aside what is cut"
-    MEND = "write the batches that belong here, and look again"
+    KEEP = "keep the batch and continue"
+    CUT = "truncate here, and keep the truncated bytes aside"
+    MEND = "write the batches that belong here, and check again"
     REFUSE = "raise an error and change nothing"
 
 
 class Facts(NamedTuple):
-    """What is known about a place. Facts that do not apply are False.
+    """Facts about a place. Facts that do not apply are False.
 
     Attributes:
         is_end: The file ends here.
-        is_whole: As many bytes stand here as the length field claims.
-        is_unharmed: The checksum fits them.
-        is_readable: They say they are of a format there is: magic 0, 1 or 2.
-        follows: Their offsets go on behind the last batch and fit into the segment.
+        is_whole: There are as many bytes as the length field claims.
+        is_unharmed: Their checksum is right.
+        is_readable: Their format is known: magic 0, 1 or 2.
+        follows: Their offsets follow the last batch and fit into the segment.
         keeps_epoch: Their leader epoch is none, or not below the last one.
-        is_repeated: A batch of just these offsets stands further in front, or their offsets
-            lie below the segment: what stands here is a copy.
-        is_below_mark: Records that were synced should stand here.
+        is_repeated: An earlier batch has the same offsets, or they lie below the segment: this
+            batch is a copy.
+        is_below_mark: Synced records should be here.
         is_followed: Something sound comes later.
-        is_known: The batches that belong here, in front of something sound, are kept elsewhere.
+        is_known: The batches that belong here, before something sound, are stored elsewhere.
     """
 
     is_end: bool = False
@@ -61,7 +62,7 @@ class Facts(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A row of the table: facts in the order of `Facts`, None where one does not matter."""
+    """A row of the table: facts in the order of `Facts`, None if one does not matter."""
 
     name: str
     facts: tuple[bool | None, ...]
@@ -79,25 +80,25 @@ _DONE, _KEEP, _CUT, _REFUSE = (
 _MEND = RecoveryVerdict.MEND
 # fmt: off
 CASES: Final = (
-    #      end, whole, crc, magic, order, epoch, copy, below the mark, more behind, known
+    #      end, whole, crc, magic, order, epoch, copy, below the mark, more after, known
     Case("@A", (Y, X, X, X, X, X, X, N, X, X), _DONE,   "the end of the segment"),
-    Case("@B", (Y, X, X, X, X, X, X, Y, Y, X), _DONE,   "the next segment goes on"),
+    Case("@B", (Y, X, X, X, X, X, X, Y, Y, X), _DONE,   "the next segment continues"),
     Case("@C", (Y, X, X, X, X, X, X, Y, N, X), _REFUSE, "synced records are missing"),
     Case("@D", (N, Y, Y, Y, Y, Y, X, X, X, X), _KEEP,   "a sound batch"),
     Case("@E", (N, Y, Y, Y, Y, N, X, X, X, X), _REFUSE, "the leader epoch goes back"),
     Case("@F", (N, Y, Y, Y, N, X, N, X, X, X), _REFUSE, "a sound batch is out of order"),
-    Case("@G", (N, Y, Y, Y, N, X, Y, Y, X, X), _REFUSE, "a copy stands where synced ones should"),
-    Case("@H", (N, Y, Y, Y, N, X, Y, N, Y, X), _REFUSE, "a copy stands in front of sound batches"),
-    Case("@I", (N, Y, Y, Y, N, X, Y, N, N, X), _CUT,    "a copy stands behind the end"),
-    Case("@J", (N, Y, Y, N, X, X, X, X, X, X), _REFUSE, "a whole batch is of no known format"),
+    Case("@G", (N, Y, Y, Y, N, X, Y, Y, X, X), _REFUSE, "a copy is in place of synced records"),
+    Case("@H", (N, Y, Y, Y, N, X, Y, N, Y, X), _REFUSE, "a copy precedes sound batches"),
+    Case("@I", (N, Y, Y, Y, N, X, Y, N, N, X), _CUT,    "a copy follows the end"),
+    Case("@J", (N, Y, Y, N, X, X, X, X, X, X), _REFUSE, "a whole batch has no known format"),
     Case("@K", (N, Y, N, X, X, X, X, Y, X, N), _REFUSE, "synced records are damaged"),
-    Case("@L", (N, Y, N, X, X, X, X, N, Y, N), _REFUSE, "a bad batch stands before sound ones"),
+    Case("@L", (N, Y, N, X, X, X, X, N, Y, N), _REFUSE, "a bad batch precedes sound ones"),
     Case("@M", (N, Y, N, X, X, X, X, N, N, N), _CUT,    "the last batch is torn"),
     Case("@N", (N, N, X, X, X, X, X, Y, X, N), _REFUSE, "synced records are lost"),
-    Case("@O", (N, N, X, X, X, X, X, N, Y, N), _REFUSE, "a hole gapes in front of sound batches"),
+    Case("@O", (N, N, X, X, X, X, X, N, Y, N), _REFUSE, "a hole precedes sound batches"),
     Case("@P", (N, N, X, X, X, X, X, N, N, N), _CUT,    "the tail is torn"),
-    Case("@Q", (N, Y, N, X, X, X, X, X, X, Y), _MEND,   "a bad batch is kept elsewhere"),
-    Case("@R", (N, N, X, X, X, X, X, X, X, Y), _MEND,   "lost batches are kept elsewhere"),
+    Case("@Q", (N, Y, N, X, X, X, X, X, X, Y), _MEND,   "a bad batch is stored elsewhere"),
+    Case("@R", (N, N, X, X, X, X, X, X, X, Y), _MEND,   "lost batches are stored elsewhere"),
 )
 # fmt: on
 

@@ -1,10 +1,9 @@
-"""The files of one base offset together: log, offset index, time index, transaction index.
+"""The files of one base offset: log, offset index, time index, transaction index.
 
-The log file is the truth; the two sparse indexes are hints that save scanning, and what they say
-is checked where it is used. A segment opened for reading never touches the disk but to read:
-where an index is missing or does not fit, it scans once and keeps what it learns in memory. A
-segment opened for writing owns its files. Reading is safe from several threads, beside one that
-writes, and goes on after the files were renamed or removed.
+The log file is the truth. The two sparse indexes are hints that save scanning; each entry is
+verified when it is used. A segment opened for reading never writes: if an index is missing or does
+not match, one scan rebuilds it in memory. A segment opened for writing owns its files. Reading is
+safe from several threads next to one writer, and continues after the files are renamed or removed.
 """
 
 import logging
@@ -31,11 +30,13 @@ from streamlog.segment.recovery import OnBatch, RecoveryReport, Restore, nothing
 from streamlog.segment.time_index import TimeIndex
 from streamlog.segment.txn_index import AbortedTxn, TxnIndex, TxnSearch
 
-__all__ = ["RollReason", "Segment", "SegmentFiles", "roll_reason"]
+__all__ = ["RollReason", "Segment"]
+
+_logger = logging.getLogger(__name__)
 
 
 class RollReason(Enum):
-    """Why a segment must not take an append any more.
+    """Reason why the next append must go to a new segment.
 
     Source: LogSegment.shouldRoll.
     """
@@ -47,57 +48,18 @@ class RollReason(Enum):
     OFFSET_RANGE = "relative offset above 2**31 - 1"
 
 
-def roll_reason(
-    log: IndexedRecords,
-    append: BatchOutline,
-    *,
-    first_timestamp: int | None,
-    age_ms: int,
-    max_wait_ms: int,
-) -> RollReason | None:
-    """Tell why an append must go to a new segment; None where it may go to this one.
-
-    Args:
-        log: The segment's records and indexes.
-        append: What is to be appended.
-        first_timestamp: Largest timestamp of the segment's first batch, in ms; None: it is empty.
-        age_ms: How old the segment is; counts where the first batch has no timestamp.
-        max_wait_ms: How long the segment takes appends, jitter taken off.
-
-    Source: LogSegment.shouldRoll.
-    """
-    if log.size > log.config.effective_segment_bytes - append.size:
-        return RollReason.SIZE
-    if first_timestamp is not None:
-        has_timestamp = first_timestamp >= 0
-        waited = append.max_timestamp - first_timestamp
-        if (waited if has_timestamp else age_ms) > max_wait_ms:
-            return RollReason.TIME
-    indexes = log.indexes
-    if indexes.offset.is_full:
-        return RollReason.OFFSET_INDEX_FULL
-    if indexes.time.is_full:
-        return RollReason.TIME_INDEX_FULL
-    if not 0 <= append.last_offset - log.base_offset <= MAX_INT32:
-        return RollReason.OFFSET_RANGE
-    return None
-
-
-_logger = logging.getLogger(__name__)
-
-
 class SegmentFiles:
     """The log file and its three indexes, as files.
 
     Args:
-        fs: Where they lie.
+        fs: Their file system.
         directory: The partition's directory.
         log: The log file and the two sparse indexes.
-        suffix: What stands behind the files' names.
+        suffix: Suffix of the file names.
 
     Attributes:
-        is_dirty: Whether the log file may hold bytes that were not synced.
-        is_sealed: Whether the segment does not grow any more, so that its indexes are final.
+        is_dirty: Whether the log file may hold unsynced bytes.
+        is_sealed: Whether the segment no longer grows, so that its indexes are final.
         names_changed: Whether the directory has to be synced.
     """
 
@@ -128,7 +90,7 @@ class SegmentFiles:
     # ---- the transaction index ---------------------------------------------------------------
     @property
     def txn_index(self) -> TxnIndex:
-        """The transaction index, loaded when first asked for.
+        """The transaction index, loaded on first use.
 
         Raises:
             CorruptIndexError: Its file is damaged.
@@ -139,18 +101,18 @@ class SegmentFiles:
         return self._txn_index
 
     def reload_txn_index(self) -> None:
-        """Read the transaction index anew when it is next asked for."""
+        """Read the transaction index again on its next use."""
         self._txn_index_is_loaded = False
 
     def reset_txn_index(self) -> None:
-        """Have an empty transaction index, and no file of one."""
+        """Empty the transaction index and remove its file."""
         self._txn_index.reset()
         self._txn_index_is_loaded = True
 
     def forget_transactions(self, offset: int) -> None:
-        """Drop the aborted transactions whose markers were cut, those from `offset` on.
+        """Drop the aborted transactions whose markers were truncated, from `offset` on.
 
-        A damaged transaction index is left alone: readers are told as soon as they need it.
+        A damaged transaction index is left as it is: reading it raises the error where it matters.
         """
         try:
             self.txn_index.truncate_to(offset)
@@ -159,7 +121,7 @@ class SegmentFiles:
 
     # ---- all files ---------------------------------------------------------------------------
     def sync(self, *, leave_names: bool = False) -> None:
-        """Make the log durable, and what else must be; see `Segment.sync`."""
+        """Make the log durable, and the indexes of a sealed segment; see `Segment.sync`."""
         if self.is_dirty:
             self._log.records.file.sync()
         files = [self._txn_index.file]
@@ -174,30 +136,30 @@ class SegmentFiles:
         self.is_dirty = False
 
     def sync_names(self, *, is_done: bool = False) -> None:
-        """Make the names of the files durable that were made since the last sync."""
+        """Make the names of files created since the last sync durable."""
         if self.names_changed and not is_done:
             self._fs.sync_directory(self._directory)
         self.names_changed = False
 
     def rename(self, old: SegmentSuffix, new: SegmentSuffix) -> None:
-        """Put another suffix behind the names; an index may be missing, the log may not."""
+        """Replace the suffix of the names; an index file may be missing, the log file may not."""
         path = self._log.records.path
         self._log.records.rename(path.removesuffix(old.value) + new.value)
         for file in self._index_files():
             file.rename(file.path.removesuffix(old.value) + new.value)
 
     def remove(self) -> None:
-        """Remove all of them; what recovery kept aside stays."""
+        """Remove the four files; the copies that recovery set aside stay."""
         self._log.records.remove()
         self.remove_indexes()
 
     def remove_indexes(self) -> None:
-        """Remove the files of the indexes."""
+        """Remove the index files."""
         for file in self._index_files():
             file.remove()
 
     def close(self) -> None:
-        """Release the handles; a later call opens them again."""
+        """Release the handles; a later call opens the files again."""
         self._log.close()
         self._txn_index.file.close()
 
@@ -209,10 +171,10 @@ class Segment:
     """One segment; see `Segment.create` and `Segment.open`.
 
     Attributes:
-        base_offset: Its first offset; no record below it belongs here.
+        base_offset: Its first offset; it holds no record below that.
         directory: The partition's directory.
-        writable: Whether it may be appended to, cut, and have its indexes rebuilt.
-        created_ms: When it was made; for one that was opened, when its log last changed.
+        writable: Whether it may be appended to and truncated, and its indexes rebuilt.
+        created_ms: Creation time; for an opened segment the last change of its log file.
 
     Source: org.apache.kafka.storage.internals.log.LogSegment.
     """
@@ -260,21 +222,20 @@ class Segment:
         now_ms: int,
         suffix: SegmentSuffix = SegmentSuffix.NONE,
     ) -> "Segment":
-        """Make a new, empty segment; `sync` makes it durable, its name included.
+        """Create an empty segment; `sync` makes it durable, including its name.
 
-        An empty log file of the same name is taken over, leftover indexes are removed.
+        Reuses an empty log file of the same name and removes leftover indexes.
 
         Args:
-            fs: Where to make it.
+            fs: Its file system.
             directory: The partition's directory.
             base_offset: Its first offset.
             config: The topic's settings.
-            now_ms: The time.
-            suffix: The end of its files' names.
+            now_ms: The current time.
+            suffix: Suffix of its file names.
 
         Raises:
-            FileExistsAlreadyError: A log file of that name holds something.
-            StorageError: A file cannot be made.
+            FileExistsAlreadyError: A log file of that name is not empty.
         """
         segment = cls(fs, directory, base_offset, config=config, writable=True, suffix=suffix)
         segment.created_ms = now_ms
@@ -295,18 +256,18 @@ class Segment:
         writable: bool,
         suffix: SegmentSuffix = SegmentSuffix.NONE,
     ) -> "Segment":
-        """Return a segment that is there; nothing is read before it is needed.
+        """Open an existing segment; reads nothing before it is needed.
 
         Args:
-            fs: Where it is.
+            fs: Its file system.
             directory: The partition's directory.
-            base_offset: Its first offset, as its name says.
+            base_offset: Its first offset, from its name.
             config: The topic's settings.
-            writable: Whether it may be appended to, cut, and have its indexes rebuilt.
-            suffix: What stands behind the names of its files.
+            writable: Whether it may be appended to and truncated, and its indexes rebuilt.
+            suffix: Suffix of its file names.
 
         Raises:
-            FileMissingError: There is no such log file.
+            FileMissingError: The log file does not exist.
             LimitExceededError: It is larger than a segment can be.
         """
         segment = cls(fs, directory, base_offset, config=config, writable=writable, suffix=suffix)
@@ -318,12 +279,12 @@ class Segment:
     # ---- what it knows -----------------------------------------------------------------------
     @property
     def path(self) -> str:
-        """The log file."""
+        """Path of the log file."""
         return self._log.records.path
 
     @property
     def config(self) -> LogConfig:
-        """The topic's settings; new ones are in force from the next append on."""
+        """The topic's settings; a change takes effect with the next append."""
         return self._log.config
 
     @config.setter
@@ -334,13 +295,13 @@ class Segment:
     def size(self) -> int:
         """Bytes of whole, sound batches.
 
-        For a segment opened for reading the size of the file, until `extend` looked at its end.
+        In a segment opened for reading this is the file size until `extend` has checked its end.
         """
         return self._log.size
 
     @property
     def tail_size(self) -> int:
-        """Bytes behind `size` when `extend` last looked: torn, damaged or just being written."""
+        """Bytes after `size` as of the last `extend`: torn, damaged or still being written."""
         return self._log.tail_size
 
     @property
@@ -350,12 +311,12 @@ class Segment:
 
     @property
     def max_timestamp(self) -> int:
-        """The largest timestamp, in ms; -1 for none."""
+        """The largest timestamp, in ms; -1 if no record has one."""
         return self._log.at_end()[1].max_timestamp
 
     @property
     def largest_timestamp(self) -> int:
-        """The largest timestamp, in ms; where no record has one, when the file last changed.
+        """The largest timestamp, in ms; the file's modification time if no record has one.
 
         Source: LogSegment.largestTimestamp.
         """
@@ -364,7 +325,7 @@ class Segment:
 
     @property
     def offset_of_max_timestamp(self) -> int:
-        """Last offset of the batch that holds the largest timestamp, -1 for none."""
+        """Last offset of the batch with the largest timestamp, -1 for none."""
         return self._log.at_end()[1].offset_of_max_timestamp
 
     @property
@@ -375,54 +336,63 @@ class Segment:
         return self._first_batch_timestamp
 
     def is_replaced(self, *, grows: bool = False) -> bool:
-        """Tell whether its log's name stands for another file; one that `grows` may be longer."""
+        """Return whether the log's name denotes another file; with `grows` it may be longer."""
         return self._log.records.is_replaced(None if grows else self.size)
 
     @property
     def needs_recovery(self) -> bool:
-        """Whether an index was lost or found wrong, so that a writer should rebuild it first."""
+        """Whether an index is missing or known to be wrong, so that a writer should rebuild it."""
         if self.is_empty:
             return False
         files = self._log.index_files()
         return self._log.is_distrusted or any(self._fs.stat(file.path) is None for file in files)
 
     def next_offset(self) -> int:
-        """Return the offset behind the last batch, the base offset where there is none.
+        """Return the offset after the last batch, the base offset in an empty segment.
 
         Raises:
-            CorruptRecordError: What stands behind the last index entry is not sound.
+            CorruptRecordError: The bytes after the last index entry are not sound.
         """
         return self._log.at_end()[0].next_offset
 
     def roll_reason(
         self, append: BatchOutline, *, now_ms: int, max_wait_ms: int
     ) -> RollReason | None:
-        """Tell why an append must go to a new segment; None where it may go here.
+        """Return the reason why an append must go to a new segment, None if it may go here.
 
         Args:
-            append: What is to be appended.
-            now_ms: The time; it counts only where the first batch has no timestamp.
-            max_wait_ms: How much younger than the first batch it may be: `segment.ms` and less.
+            append: The batches to append.
+            now_ms: The current time; counts only if the first batch has no timestamp.
+            max_wait_ms: How much younger than the first batch the append may be: `segment.ms`
+                less jitter.
 
         Source: LogSegment.shouldRoll.
         """
-        return roll_reason(
-            self._log,
-            append,
-            first_timestamp=self.first_batch_timestamp,
-            age_ms=now_ms - self.created_ms,
-            max_wait_ms=max_wait_ms,
-        )
+        log, first_timestamp = self._log, self.first_batch_timestamp
+        if log.size > log.config.effective_segment_bytes - append.size:
+            return RollReason.SIZE
+        if first_timestamp is not None:
+            waited = append.max_timestamp - first_timestamp
+            age_ms = now_ms - self.created_ms
+            if (waited if first_timestamp >= 0 else age_ms) > max_wait_ms:
+                return RollReason.TIME
+        if log.indexes.offset.is_full:
+            return RollReason.OFFSET_INDEX_FULL
+        if log.indexes.time.is_full:
+            return RollReason.TIME_INDEX_FULL
+        if not 0 <= append.last_offset - log.base_offset <= MAX_INT32:
+            return RollReason.OFFSET_RANGE
+        return None
 
     # ---- read --------------------------------------------------------------------------------
     def read(self, position: int, size: int) -> bytes:
-        """Return up to `size` bytes from `position` on, none behind the sound batches."""
+        """Return up to `size` bytes from `position` on, limited to the sound batches."""
         return self._log.records.file.pread(max(0, min(size, self.size - position)), position)
 
     def read_checked(
         self, position: int, size: int, *, beyond: int = 0, into: NDArray[np.uint8] | None = None
     ) -> Chunk:
-        """Read up to `size` bytes and check the batches there; see `FileRecords.read_checked`."""
+        """Read up to `size` bytes and check their batches; see `FileRecords.read_checked`."""
         return self._log.records.read_checked(position, size, beyond, end=self.size, into=into)
 
     def translate_offset(self, offset: int, *, is_whole: bool = False) -> OffsetPosition | None:
@@ -430,48 +400,47 @@ class Segment:
         return self._log.translate_offset(offset, is_whole=is_whole)
 
     def approximate_position(self, offset: int) -> int:
-        """Return where the batch of `offset` starts, the size where all batches lie below."""
+        """Return the position of the batch that holds `offset`; the size if all end below it."""
         found = self._log.translate_offset(offset)
         return self.size if found is None else found.position
 
     def offset_at(self, position: int) -> int | None:
-        """Return the offset behind the indexed batch at or below `position`; None: there is none.
+        """Return the offset after the indexed batch at or below `position`; None without an entry.
 
-        A batch starts with that offset, unless a gap or the end follows.
+        A batch starts at that offset, unless a gap or the log end follows.
         """
         entry = self._log.indexes.offset.lookup_position(position)
         return None if entry is None else entry.offset + 1
 
     def offset_for_timestamp(self, timestamp: int, start_offset: int) -> TimestampAndOffset | None:
-        """Find the first record from `start_offset` on whose timestamp is at least `timestamp`.
+        """Find the first record from `start_offset` on with a timestamp of at least `timestamp`.
 
         Raises:
-            CorruptRecordError: A batch that had to be looked at is damaged.
+            CorruptRecordError: A batch that had to be decoded is damaged.
         """
         return self._log.offset_for_timestamp(timestamp, start_offset)
 
     def latest(self, start_offset: int) -> TimestampAndOffset | None:
-        """Find the first record from `start_offset` on that none there is younger than."""
+        """Find the first record with the largest timestamp from `start_offset` on."""
         return self._log.latest(start_offset)
 
     def extend(self) -> bool:
-        """Let `size` reach whole, sound batches that others wrote; True at first and for news.
+        """Take in the sound batches that other writers appended; True if anything changed.
 
-        Raises:
-            StorageError: The file cannot be read.
+        The first call always returns True.
         """
         return self._log.extend()
 
     # ---- append ------------------------------------------------------------------------------
     def append(self, buffer: Buffer, table: BatchTable) -> None:
-        """Write whole batches behind the last one, then index entries, a few of them at a time.
+        """Write whole batches after the last one, then the index entries, a few at a time.
 
         Args:
-            buffer: The batches, nothing before and nothing behind them.
+            buffer: The batches and nothing else.
             table: Their headers.
 
         Raises:
-            InvalidRequestError: Positions or offsets would not fit into the segment.
+            InvalidRequestError: Positions or offsets do not fit into the segment.
             StorageError: The disk refused; nothing counts as appended, but the file may hold a
                 part of it: see `cut_torn_tail`.
 
@@ -486,13 +455,10 @@ class Segment:
         log.store_indexes_if_due()
 
     def cut_torn_tail(self) -> int:
-        """After a failed append: keep the whole batches that stand, cut what is half there.
+        """After a failed append: keep its whole batches and truncate the rest.
 
         Returns:
-            How many batches of the append stand.
-
-        Raises:
-            StorageError: The file cannot be read or cut.
+            How many batches of the append were kept.
         """
         standing = self._log.cut_torn_tail()
         self._log.store_indexes()
@@ -500,7 +466,7 @@ class Segment:
 
     # ---- the indexes -------------------------------------------------------------------------
     def seal(self) -> None:
-        """Give the time index its last entry: the segment does not grow for now.
+        """Add the last entry to the time index: the segment stops growing for now.
 
         Source: LogSegment.onBecomeInactiveSegment.
         """
@@ -509,12 +475,12 @@ class Segment:
 
     @property
     def offset_index(self) -> OffsetIndex:
-        """The offset index, as far as it can be believed."""
+        """The offset index; a hint, see the module."""
         return self._log.indexes.offset
 
     @property
     def time_index(self) -> TimeIndex:
-        """The time index, as far as it can be believed."""
+        """The time index; a hint, see the module."""
         return self._log.indexes.time
 
     @property
@@ -527,31 +493,31 @@ class Segment:
         return self._files.txn_index
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> TxnSearch:
-        """Find aborted transactions whose markers lie here; see `TxnIndex.collect`.
+        """Find aborted transactions whose markers lie in this segment; see `TxnIndex.collect`.
 
         Raises:
             CorruptIndexError: The transaction index is damaged.
         """
         if not self.writable:
-            self._files.reload_txn_index()  # a writer may have added to it
+            self._files.reload_txn_index()  # a writer may have added entries
         return self.txn_index.collect(start_offset, end_offset)
 
     def append_aborted(self, aborted: AbortedTxn) -> None:
-        """Note an aborted transaction whose marker lies here.
+        """Add an aborted transaction whose marker lies in this segment.
 
         Raises:
-            InvalidRequestError: Its marker does not lie behind the last one noted.
-            StorageError: It could not be written; nothing was noted.
+            InvalidRequestError: Its marker does not lie after the last one.
+            StorageError: It could not be written; nothing was added.
         """
         self.txn_index.append(aborted)
 
     def reset_aborted(self) -> None:
-        """Drop all aborted transactions, whatever the transaction index holds."""
+        """Drop all aborted transactions, even if the transaction index is damaged."""
         self._files.reset_txn_index()
 
     # ---- cut and mend ------------------------------------------------------------------------
     def truncate_to(self, offset: int) -> int:
-        """Remove the batch that holds `offset`, whole, and all behind it.
+        """Remove the batch that holds `offset`, whole, and all batches after it.
 
         Args:
             offset: No batch that reaches it stays.
@@ -559,16 +525,13 @@ class Segment:
         Returns:
             How many bytes were removed.
 
-        Raises:
-            StorageError: A file cannot be cut.
-
         Source: LogSegment.truncateTo.
         """
         found = self._log.translate_offset(offset)
         if found is None:
             return 0
         removed = self.size - found.position
-        txn_index = self.txn_index  # loaded before anything is cut: it may be damaged
+        txn_index = self.txn_index  # loaded before anything is truncated: it may be damaged
         self._files.is_dirty = True
         self._log.cut(offset, found.position)
         if self.is_empty:
@@ -587,26 +550,25 @@ class Segment:
         lost_power: bool = False,
         restore: Restore = nothing_known,
     ) -> RecoveryReport:
-        """Walk over all batches, rebuild the indexes, cut a torn tail, refuse damage.
+        """Walk over all batches, rebuild the indexes, truncate a torn tail, refuse damage.
 
-        The transaction index only loses what was cut: who knows the producers can rebuild it,
-        with `reset_aborted` before and `append_aborted` in `on_batch`.
+        The transaction index only loses entries of truncated batches. To rebuild it from the
+        producers' state, call `reset_aborted` first and `append_aborted` in `on_batch`.
 
         Args:
             durable_offset: The recovery point: all records below it were synced. None: unknown.
             is_last: Whether no later segment exists.
-            on_batch: Called with the table of each run of sound batches, positions those of the
-                file; `read` gives their bytes.
-            known_size: Bytes at the front that are known to be sound; they are not walked again.
+            on_batch: Called with the table of each run of sound batches, positions relative to the
+                file; `read` returns their bytes.
+            known_size: Leading bytes that are known to be sound and are not walked again.
             previous_epoch: The latest leader epoch before this segment, -1 for none.
-            lost_power: Whether the machine went down after the last append: blocks that were
-                not synced may be lost in front of others that survived.
-            restore: Knows batches that are kept elsewhere, byte for byte as they belong here:
-                where bad bytes stand in front of sound ones, they are written again.
+            lost_power: Whether the machine went down after the last append: unsynced blocks may be
+                lost before others that survived.
+            restore: Supplies batches that are also stored elsewhere, byte for byte; they replace
+                bad bytes that precede sound batches.
 
         Raises:
-            CorruptRecordError: Records that somebody was promised are damaged; nothing was cut.
-            StorageError: A file cannot be read, cut or written.
+            CorruptRecordError: Acknowledged records are damaged; nothing was truncated.
 
         Source: LogSegment.recover.
         """
@@ -626,48 +588,45 @@ class Segment:
         return report
 
     def copy_afresh(self) -> None:
-        """Put a synced copy of the log file in its place; see `streamlog.segment.copies`.
+        """Replace the log file by a synced copy; see `streamlog.segment.copies`.
 
         Raises:
-            CorruptRecordError: What is read now is not what was written; nothing was replaced.
-            StorageError: The file cannot be read, or the copy not be written.
+            CorruptRecordError: The bytes read differ from those written; nothing was replaced.
         """
         replace_by_copy(self._fs, self._log.records, self.base_offset, self.size)
 
     # ---- files -------------------------------------------------------------------------------
     def sync(self, *, leave_names: bool = False) -> None:
-        """Make the log durable, its name included; of a sealed segment the indexes as well.
+        """Make the log and its name durable, and the indexes of a sealed segment.
 
-        Recovery rebuilds those of one that grows. With `leave_names` the caller syncs the names.
+        Recovery rebuilds the indexes of a growing one. With `leave_names` the caller syncs the
+        names.
 
         Raises:
-            StorageError: The disk refused; this segment must not be believed any more.
+            StorageError: The disk refused; the content of this segment is no longer certain.
         """
         self._files.sync(leave_names=leave_names)
 
     def sync_names(self, *, is_done: bool = False) -> None:
-        """Make the names of its files durable, or note that a sync of the directory has done it."""
+        """Make the names of its files durable; with `is_done` the directory was just synced."""
         self._files.sync_names(is_done=is_done)
 
     def rename_suffix(self, old: SegmentSuffix, new: SegmentSuffix) -> None:
-        """Rename all files of the segment, as when they are to be deleted; reading goes on.
-
-        Raises:
-            StorageError: A file cannot be renamed.
+        """Rename all files of the segment, for instance before deleting them; reading continues.
 
         Source: LogSegment.changeFileSuffixes.
         """
         self._files.rename(old, new)
 
     def delete_files(self) -> None:
-        """Remove all files of the segment, the log first; what recovery kept aside stays.
+        """Remove all files of the segment, the log first; the copies that recovery set aside stay.
 
         Source: LogSegment.deleteIfExists.
         """
         self._files.remove()
 
     def close(self) -> None:
-        """Release the handles; a later call opens them again."""
+        """Release the handles; a later call opens the files again."""
         self._files.close()
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""The time index: up to which offset nothing in a segment is younger than a timestamp.
+"""The time index: the offset up to which no record of a segment has a larger timestamp.
 
     <base offset>.timeindex, entries of 12 bytes, big-endian:
 
@@ -8,12 +8,12 @@
     |   8 |    4 | relative offset | int32; last offset of the batch that holds it, less    |
     |     |      |                 | the base offset                                        |
 
-Timestamps strictly increase, offsets never fall. An entry may come with each entry of the offset
-index; a last one is forced when the segment stops growing, so that its largest timestamp is
-known without a scan. The index counts as full one entry early: that slot is kept for the last.
+Timestamps strictly increase, offsets never decrease. Each entry of the offset index may bring one;
+a last one is forced when the segment stops growing, so that its largest timestamp is known without
+a scan. The index counts as full one entry early: that slot is reserved for the last entry.
 
-Brokers extend the file of an active segment with zeros; trailing zeros are not taken as entries.
-(A real entry of timestamp 0 is lost that way; the scan that replaces it finds the same.)
+Brokers extend the file of an active segment with zeros; trailing zeros do not count as entries.
+(A real entry of timestamp 0 is lost this way; the scan that replaces it finds the same.)
 """
 
 import struct
@@ -52,13 +52,13 @@ class TimestampOffset(NamedTuple):
 class TimeIndex:
     """The time index of one segment, in memory, with its file.
 
-    Readers may look things up while one writer extends it.
+    Readers may look up entries while one writer adds some.
 
     Args:
-        fs: Where the file lies.
+        fs: Its file system.
         path: The file; it need not exist.
         base_offset: The segment's base offset.
-        max_size: `segment.index.bytes`: when the index counts as full.
+        max_size: `segment.index.bytes`: at this size the index is full.
 
     Source: org.apache.kafka.storage.internals.log.TimeIndex.
     """
@@ -72,19 +72,19 @@ class TimeIndex:
         self._entries = (array("q"), array("i"))
 
     def load(self, *, log_size: int) -> None:
-        """Take the entries of the file.
+        """Load the entries of the file.
 
         Args:
             log_size: Bytes of the segment's log file.
 
         Raises:
-            FileMissingError: There is no such file.
+            FileMissingError: The file does not exist.
             CorruptIndexError: It cannot be the index of this segment.
         """
-        # No two entries name one batch, so more cannot be true and are not read.
+        # Each entry has a batch of its own, so more entries cannot be valid.
         data, size = self.file.read(max_entries=log_size // HEADER_SIZE_UP_TO_MAGIC + 1)
         if size % TIME_ENTRY_SIZE:
-            raise self._corrupt("length is no multiple of its entries", got=size)
+            raise self._corrupt("length is no multiple of the entry size", got=size)
         entries = np.frombuffer(data, ENTRY)
         real = np.flatnonzero((entries["timestamp"] != 0) | (entries["offset"] != 0))
         count = int(real[-1]) + 1 if len(real) else 0
@@ -105,7 +105,7 @@ class TimeIndex:
         if not (timestamps[1:] > timestamps[:-1]).all():
             raise self._corrupt("has timestamps that do not strictly increase")
         if not (offsets[1:] >= offsets[:-1]).all():
-            raise self._corrupt("has offsets that fall")
+            raise self._corrupt("has offsets that decrease")
 
     def _corrupt(self, what: str, *, got: object = None) -> CorruptIndexError:
         return CorruptIndexError(
@@ -127,14 +127,14 @@ class TimeIndex:
 
     @property
     def last_entry(self) -> TimestampOffset:
-        """The last entry; (-1, base offset) where there is none."""
+        """The last entry; (-1, base offset) if there is none."""
         timestamps, offsets = self._entries
         if not timestamps:
             return TimestampOffset(NO_TIMESTAMP, self.base_offset)
         return TimestampOffset(timestamps[-1], self.base_offset + offsets[-1])
 
     def lookup(self, timestamp: int) -> TimestampOffset:
-        """Return the last entry at or below `timestamp`; (-1, base offset) where there is none."""
+        """Return the last entry at or below `timestamp`; (-1, base offset) if there is none."""
         timestamps, offsets = self._entries
         at = bisect_right(timestamps, timestamp) - 1
         if at < 0:
@@ -142,7 +142,7 @@ class TimeIndex:
         return TimestampOffset(timestamps[at], self.base_offset + offsets[at])
 
     def lookup_offset(self, offset: int) -> TimestampOffset:
-        """Return the last entry at or below `offset`; (-1, base offset) where there is none."""
+        """Return the last entry at or below `offset`; (-1, base offset) if there is none."""
         timestamps, offsets = self._entries
         at = bisect_right(offsets, offset - self.base_offset) - 1
         if at < 0:
@@ -151,12 +151,12 @@ class TimeIndex:
 
     # ---- change ------------------------------------------------------------------------------
     def maybe_append(self, timestamp: int, offset: int, *, skip_full_check: bool = False) -> None:
-        """Add an entry if its timestamp is above the last one; the file follows with `store`.
+        """Add an entry if its timestamp is above the last one; `store` writes it to the file.
 
         Args:
             timestamp: The largest timestamp so far, in ms.
             offset: Last offset of the batch that holds it.
-            skip_full_check: Use the slot that is kept for the last entry.
+            skip_full_check: Use the slot that is reserved for the last entry.
 
         Raises:
             InvalidRequestError: The index is full, or offset or timestamp are below the last.
@@ -176,7 +176,7 @@ class TimeIndex:
             self._append(timestamp, offset)
 
     def add(self, timestamp: int, offset: int) -> None:
-        """Add an entry that is known to follow, if its timestamp is news and there is room."""
+        """Add an entry that is known to follow, if its timestamp is larger and there is room."""
         timestamps = self._entries[0]
         if len(timestamps) < self.max_entries - 1 and timestamp > (
             timestamps[-1] if timestamps else NO_TIMESTAMP
@@ -198,10 +198,10 @@ class TimeIndex:
         )
 
     def extend(self, timestamps: NDArray[np.int64], offsets: NDArray[np.int64]) -> None:
-        """Add those of the given entries that are above all before them, while there is room.
+        """Add the entries whose timestamp exceeds all earlier ones, as many as there is room for.
 
         Args:
-            timestamps: int64[n], the largest so far at each point, so they never fall.
+            timestamps: int64[n], the largest so far at each point, so they never decrease.
             offsets: int64[n], last offsets of the batches that hold them.
         """
         last = self.last_entry.timestamp
@@ -225,7 +225,7 @@ class TimeIndex:
             self.file.keep(count)
 
     def store(self) -> None:
-        """Bring the file up to date with what is in memory.
+        """Write the entries that the file lacks.
 
         Raises:
             StorageError: The file system refused; the next call tries again.

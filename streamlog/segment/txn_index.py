@@ -10,11 +10,12 @@
     |  18 |    8 | last offset        | int64; of its abort marker                          |
     |  26 |    8 | last stable offset | int64; below it no transaction was open then        |
 
-Last offsets strictly increase. The file comes with the first entry; no file means no entry. An
-entry stands in the segment that holds the marker, which may be a later one than the records'.
+Last offsets strictly increase. The file is created with the first entry; no file means no entries.
+An entry belongs to the segment of its marker, which may be a later one than the records'.
 
-Unlike the other indexes this one is no hint: a lost entry would show aborted records to readers.
-So a damaged file is an error here, and the log layer rebuilds it from the markers.
+Unlike the other indexes this one is no hint: a lost entry would expose aborted records to readers.
+So a damaged file is an error here, and opening the partition for writing rebuilds it from the
+markers.
 """
 
 import struct
@@ -52,7 +53,7 @@ class AbortedTxn(NamedTuple):
 
 
 class TxnSearch(NamedTuple):
-    """Aborted transactions found, and whether later segments need not be asked.
+    """Aborted transactions found, and whether later segments need not be searched.
 
     Source: org.apache.kafka.storage.internals.log.TxnIndexSearchResult.
     """
@@ -65,7 +66,7 @@ class TxnIndex:
     """The transaction index of one segment, in memory, with its file.
 
     Args:
-        fs: Where the file lies.
+        fs: Its file system.
         path: The file; it need not exist.
         base_offset: The segment's base offset.
 
@@ -80,7 +81,7 @@ class TxnIndex:
         self._entries: list[AbortedTxn] = []
 
     def load(self, *, log_size: int) -> None:
-        """Take the entries of the file; none where there is no file.
+        """Load the entries of the file; none if there is no file.
 
         Args:
             log_size: Bytes of the segment's log file.
@@ -89,13 +90,13 @@ class TxnIndex:
             CorruptIndexError: It cannot be the transaction index of this segment.
         """
         try:
-            # An entry belongs to a marker's batch, so more cannot be true and are not read.
+            # Each entry has a marker's batch, so more entries cannot be valid.
             data, size = self.file.read(max_entries=log_size // HEADER_SIZE_UP_TO_MAGIC + 1)
         except FileMissingError:
             self._entries = []
             return
         if size != len(data) or size % TXN_ENTRY_SIZE:
-            raise self._corrupt("has a length that no such index has", got=f"{size} bytes")
+            raise self._corrupt("length is no multiple of the entry size", got=f"{size} bytes")
         entries = []
         last_offset = self.base_offset - 1
         for at, (version, *fields) in enumerate(ENTRY.iter_unpack(data)):
@@ -118,7 +119,7 @@ class TxnIndex:
             path=self.file.path,
             position=position,
             got=got,
-            hint="open the partition for writing once: that rebuilds the index from the log",
+            hint="open the partition for writing once to rebuild the index from the log",
         )
 
     # ---- look up -----------------------------------------------------------------------------
@@ -127,18 +128,18 @@ class TxnIndex:
 
     @property
     def entries(self) -> list[AbortedTxn]:
-        """All aborted transactions, by the offsets of their markers."""
+        """All aborted transactions, ordered by the offsets of their markers."""
         return list(self._entries)
 
     def collect(self, start_offset: int, end_offset: int) -> TxnSearch:
-        """Find the aborted transactions that may touch offsets from `start` up to `end`.
+        """Find the aborted transactions that may overlap the offsets from `start` up to `end`.
 
         Args:
-            start_offset: The first offset that is read.
-            end_offset: The offset behind the last one.
+            start_offset: The first offset to read.
+            end_offset: The offset after the last one.
 
         Returns:
-            What was found; complete where no transaction of a later segment can reach back.
+            The transactions; complete if no transaction of a later segment can reach back.
 
         Source: TransactionIndex.collectAbortedTxns.
         """
@@ -155,7 +156,7 @@ class TxnIndex:
         """Add an aborted transaction and write it to the file.
 
         Args:
-            aborted: Its marker lies behind the last one known, in this segment.
+            aborted: Its marker lies after the last one, in this segment.
 
         Raises:
             InvalidRequestError: Its marker does not follow.
@@ -164,7 +165,7 @@ class TxnIndex:
         last = self._entries[-1].last_offset if self._entries else self.base_offset - 1
         if aborted.last_offset <= last:
             raise InvalidRequestError(
-                "aborted transaction ends before the last one of the index",
+                "aborted transaction must end after the last one of the index",
                 path=self.file.path,
                 got=aborted.last_offset,
                 expected=f"above {last}",
@@ -186,7 +187,7 @@ class TxnIndex:
             self._store()
 
     def reset(self) -> None:
-        """Drop all transactions, and the file, whatever it holds."""
+        """Drop all transactions and remove the file."""
         self._entries = []
         self.file.remove()
 

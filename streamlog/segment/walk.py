@@ -1,4 +1,7 @@
-"""Walking over the sound batches of a log file: each whole, its checksum right, in order."""
+"""Walks over the sound batches of a log file: each whole, with the right checksum, in order.
+
+After damage, a search byte by byte finds the next sound batch.
+"""
 
 import os
 import shlex
@@ -52,12 +55,12 @@ __all__ = [
     "walk_sound",
 ]
 
-_READ_SIZE: Final = 2 << 20  # of a walk that lets go of the bytes at once
-_TOGETHER: Final = 4096  # headers that are looked at together, at least
+_READ_SIZE: Final = 2 << 20  # of a walk that keeps no bytes
+_TOGETHER: Final = 4096  # minimum of headers that are checked together
 
 
 class Place(NamedTuple):
-    """A place between two batches, and what the ones before it leave to be checked.
+    """A place between two batches, and the requirements on the next batch.
 
     Attributes:
         position: Byte in the log file.
@@ -70,7 +73,7 @@ class Place(NamedTuple):
     leader_epoch: int = NO_PARTITION_LEADER_EPOCH
 
     def behind(self, position: int, table: BatchTable) -> "Place":
-        """Return the place behind batches, one or more, whose positions count from `position`."""
+        """Return the place after one or more batches whose positions are relative to `position`."""
         last: list[int] = table.fields[-1].tolist()
         return Place(
             position=position + last[POSITION] + last[SIZE],
@@ -86,18 +89,18 @@ OnHeaders = Callable[[BatchTable], None]
 def walk_sound(
     records: FileRecords, base_offset: int, start: Place, end: int, on_sound: OnSound
 ) -> Place:
-    """Walk over the batches that need no decision.
+    """Walk over sound batches.
 
     Args:
         records: The log file.
         base_offset: The segment's base offset.
         start: Where to begin.
-        end: Where the file ends.
+        end: End of the file.
         on_sound: Called for each run of sound batches with the run's position in the file, its
-            bytes (used again after the call) and its table, positions relative to the bytes.
+            bytes (reused after the call) and its table, positions relative to the bytes.
 
     Returns:
-        The first place where no sound batch stands; the end of the file if all is well.
+        The first place without a sound batch; the end of the file if there is none.
     """
     place = start
     for chunk in records.chunks(start.position, end):
@@ -114,20 +117,20 @@ def walk_sound(
 def walk_headers(
     records: FileRecords, base_offset: int, start: Place, end: int, on_headers: OnHeaders
 ) -> Place:
-    """Walk as `walk_sound` does, for who wants no bytes: over the headers of many chunks at once.
+    """Walk over sound batches without keeping their bytes, over headers of many chunks at once.
 
-    What is done for a run costs as much for a chunk's hundred batches as for thousands.
+    The work per run takes as long for the hundred batches of a chunk as for thousands.
 
     Args:
         records: The log file.
         base_offset: The segment's base offset.
         start: Where to begin.
-        end: Where the file ends.
-        on_headers: Called for each run of sound batches with its table, positions those of the
+        end: End of the file.
+        on_headers: Called for each run of sound batches with its table, positions relative to the
             file.
 
     Returns:
-        The first place where no sound batch stands; the end of the file if all is well.
+        The first place without a sound batch; the end of the file if there is none.
     """
     place = start
     for table in _sound_tables(records, start.position, end):
@@ -141,7 +144,7 @@ def walk_headers(
 
 
 def _sound_tables(records: FileRecords, position: int, end: int) -> Iterator[BatchTable]:
-    """Yield the headers of the batches up to the first whose checksum is wrong."""
+    """Yield the headers of the batches up to the first wrong checksum."""
     tables: list[BatchTable] = []
     count = 0
     for chunk in records.chunks(position, end, chunk_size=_READ_SIZE):
@@ -156,7 +159,7 @@ def _sound_tables(records: FileRecords, position: int, end: int) -> Iterator[Bat
 
 
 def count_in_order(table: BatchTable, before: Place, base_offset: int) -> int:
-    """Return how many batches go on in offset and epoch, and fit into the segment."""
+    """Return how many leading batches ascend in offset and epoch and fit into the segment."""
     _, next_offset, epoch = before
     if not numba_is_loaded():
         return plain_count_in_order(table.fields.tolist(), next_offset, epoch, base_offset)
@@ -169,7 +172,7 @@ def count_in_order(table: BatchTable, before: Place, base_offset: int) -> int:
 def plain_count_in_order(
     batches: list[list[int]], next_offset: int, leader_epoch: int, base_offset: int
 ) -> int:
-    """Do what the kernel `count_in_order` does, for the rows of a table."""
+    """Do the same as the kernel `count_in_order`, on the rows of a table."""
     for count, batch in enumerate(batches):
         epoch = batch[LEADER_EPOCH]
         if batch[BASE_OFFSET] < next_offset or batch[LAST_OFFSET] - base_offset > MAX_INT32:
@@ -183,19 +186,19 @@ def plain_count_in_order(
 def sound_chunks(
     records: FileRecords, position: int, end: int, *, chunk_size: int
 ) -> Iterator[Chunk]:
-    """Read from one batch to the next, piece by piece, where all are sound.
+    """Read batches piece by piece and require that all are sound.
 
     Args:
         records: The log file.
-        position: Where a batch starts.
+        position: Start of a batch.
         end: Where to stop.
         chunk_size: How much to read at a time; a larger batch is read whole.
 
     Yields:
-        Pieces that touch each other; the bytes are used again for the next.
+        Adjacent pieces; the bytes are reused for the next one.
 
     Raises:
-        CorruptRecordError: Between `position` and `end` something is no sound batch.
+        CorruptRecordError: Between `position` and `end` there are bytes that are no sound batch.
     """
     for chunk in records.chunks(position, end, chunk_size=chunk_size):
         table = chunk.scan.table
@@ -209,35 +212,35 @@ def sound_chunks(
 
 
 def unsound(records: FileRecords, position: int) -> CorruptRecordError:
-    """Return the error for a place where no sound batch stands."""
+    """Return the error for a place without a sound batch."""
     found = records.file.pread(RECORD_BATCH_OVERHEAD, position)
     return CorruptRecordError(
-        "no sound record batch where one should stand",
+        "no sound record batch",
         path=records.path,
         position=position,
         got=found.hex() or "the end of the file",
-        expected="a batch of right checksum that goes on in offset and epoch",
+        expected="a batch with the right checksum, following in offset and epoch",
         hint=how_to_go_on(records.path),
     )
 
 
 def how_to_go_on(path: str) -> str:
-    """Return the hint for a damaged log file: a copy, or the command that goes on without."""
+    """Return the hint for a damaged log file: restore a copy, or repair it with losses."""
     partition = shlex.quote(os.path.dirname(path))
     return (
-        f"restore {path} from a copy, or go on without what is damaged:"
+        f"restore {path} from a copy, or continue without the damaged batches:"
         f" streamlog repair {partition} --skip-damage --dry-run"
     )
 
 
-_TELLING: Final = 32  # fewer zeros may well be data
-_BLOCK: Final = 512  # the least a disk writes at once; file systems lose multiples of it
+_TELLING: Final = 32  # minimum run of zeros that counts as lost; shorter ones may be data
+_BLOCK: Final = 512  # the smallest unit a disk writes; file systems lose multiples of it
 
 _FREE: Final = 64 << 20  # bytes of candidates that are checked in any case
 
 
 def fits_checksum(batch: bytes) -> bool:
-    """Tell whether a whole batch, of whatever magic, has the checksum it says it has."""
+    """Return whether a whole batch of any magic matches its stored checksum."""
     if batch[MAGIC_OFFSET] < CURRENT_MAGIC:
         stored = int.from_bytes(batch[LOG_OVERHEAD:MAGIC_OFFSET], "big")
         return crc32(memoryview(batch)[MAGIC_OFFSET:]) == stored
@@ -248,20 +251,20 @@ def fits_checksum(batch: bytes) -> bool:
 
 
 def find_sound(records: FileRecords, base_offset: int, place: Place, end: int) -> int | None:
-    """Find the first sound batch behind `place` whose offsets could go on.
+    """Find the first sound batch after `place` whose offsets may follow.
 
     Args:
         records: The log file.
         base_offset: The segment's base offset.
-        place: Where no sound batch stands.
-        end: Where the file ends.
+        place: A place without a sound batch.
+        end: End of the file.
 
     Returns:
-        Its position, at any byte; None where there is none.
+        Its position, at any byte; None if there is none.
 
     Raises:
-        LimitExceededError: There is candidate upon candidate with wrong checksums, as only
-            somebody makes them who wants to keep us busy.
+        LimitExceededError: The file holds so many candidates with wrong checksums that it must be
+            crafted to keep the search busy.
     """
     from streamlog.segment import kernels
 
@@ -282,12 +285,12 @@ def find_sound(records: FileRecords, base_offset: int, place: Place, end: int) -
             budget -= len(batch)
             if budget < 0:
                 raise LimitExceededError(
-                    "too many places look like batches and are none",
+                    "too many byte sequences look like batches but are none",
                     path=records.path,
                     position=position + at,
                 )
         if window.size >= end - position or window.size < RECORD_BATCH_OVERHEAD:
-            break  # looked at to its end, or cut by somebody else
+            break  # searched to its end, or truncated by another process
         position += window.size - RECORD_BATCH_OVERHEAD + 1
     return None
 
@@ -300,15 +303,15 @@ def _batch_at(records: FileRecords, position: int) -> bytes:
 
 
 def has_lost_block(records: FileRecords, start: int, end: int) -> bool:
-    """Tell whether bytes between two positions look as if they never reached the disk.
+    """Return whether bytes between two positions look as if they never reached the disk.
 
-    That is: zeros where a batch should begin, or zeros up to where a block of the disk ends, or up
-    to the next sound batch. A block may have been written when it was half full, and not again.
+    They do if there are zeros where a batch should start, or zeros up to the end of a disk block or
+    up to the next sound batch. A block may have been written while it was half full, and not again.
 
     Args:
         records: The log file.
-        start: Where a sound batch should stand and none does.
-        end: Where the next sound one stands.
+        start: Where a sound batch should start and none does.
+        end: Start of the next sound batch.
     """
     # A batch's length, its bytes 8 to 11, is never zero; elsewhere short runs of zeros are data.
     if _is_zero(records, start, LOG_OVERHEAD):
@@ -322,11 +325,12 @@ def has_lost_block(records: FileRecords, start: int, end: int) -> bool:
 
 
 def has_lost_offset(records: FileRecords, place: Place) -> bool:
-    """Tell whether the offset of the batch at `place` looks as if it never reached the disk.
+    """Return whether the offset of the batch at `place` looks as if it never reached the disk.
 
-    It has no checksum. Where a border of blocks comes right behind it, or behind those bytes of the
-    length that are zeros anyway, the block in front may have been written when the batch before
-    this one was the last, and the one behind it later.
+    The offset is not covered by the checksum. If a block boundary lies right after it, or after the
+    leading zero bytes of the length, the earlier block may have been written when the previous
+    batch
+    was the last one, and the later block afterwards.
     """
     size = _BLOCK - place.position % _BLOCK
     if size >= LOG_OVERHEAD:

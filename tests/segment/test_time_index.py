@@ -101,7 +101,7 @@ def test_085_truncate_removes_entries_from_the_offset_on() -> None:
         (packed((100, 1), (10, 2)), "strictly increase"),
         (packed((100, 1), (100, 2)), "strictly increase"),
         (packed((100, -1)), "below the base"),
-        (packed((100, 5), (200, 4)), "offsets that fall"),
+        (packed((100, 5), (200, 4)), "offsets that decrease"),
         (packed((-2, 5)), "negative"),
         (packed((100, 1)) + b"\0" * 11, "multiple"),
     ],
