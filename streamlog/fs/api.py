@@ -219,7 +219,7 @@ class FileSystem(Protocol):
         ...
 
     def broker_lock_is_held(self, path: str) -> bool:
-        """Return whether another process holds a POSIX record lock (as a broker's `.lock`) on `path`.
+        """Return whether another process holds a POSIX lock on `path`, like a broker on `.lock`.
 
         Asked with F_GETLK, which takes nothing; False where the file is missing.
         """

@@ -1,6 +1,6 @@
-"""Record batches: a view of one, and scanning many at once.
+"""Record batches: a view of one, and scans over many at once.
 
-Of format v2:
+Format v2:
 
      0  base offset            int64    43  producer id            int64
      8  batch length           int32    51  producer epoch         int16
@@ -12,12 +12,12 @@ Of format v2:
     27  base timestamp         int64
     35  max timestamp          int64
 
-A message of format v0 or v1 (`streamlog.records.legacy`) counts as a batch, of one record or, if
-it is compressed, of many.
+A message of format v0 or v1 (`streamlog.records.legacy`) counts as a batch of one record, or of
+many if it is compressed.
 
-Two readers with different tasks. `read_batches` and `RecordBatch` look at one batch at a time
-and show what Kafka's own reader shows. `scan_batches` fills a table of thousands for the log,
-and is stricter: offsets must be sane, or a damaged header would poison whatever is built on it.
+There are two ways to read. `read_batches` and `RecordBatch` show one batch at a time with the
+values that Kafka's own reader shows. `scan_batches` fills a table of thousands for the log and is
+stricter: offsets must be sane, or a damaged header would corrupt everything derived from it.
 """
 
 import struct
@@ -99,7 +99,7 @@ __all__ = [
 ]
 
 PIECE_SIZE: Final = 1 << 20  # bytes to read at a time
-_ROWS: Final = 1024  # of a scanner's table at first; those that stay empty cost nothing
+_ROWS: Final = 1024  # of a scanner's table initially; rows that stay empty cost nothing
 LENGTH: Final = struct.Struct(">i")
 MAX_LENGTH: Final = MAX_INT32 - LOG_OVERHEAD
 INT32_SPAN: Final = 1 << 32
@@ -107,7 +107,7 @@ INT64_SPAN: Final = 1 << 64
 
 
 class BatchScan(NamedTuple):
-    """What a scan found: the whole batches, why it stopped, and how many bytes they take."""
+    """Result of a scan: the whole batches, why it stopped, and the bytes they take."""
 
     table: BatchTable
     stop: ScanStop
@@ -115,15 +115,15 @@ class BatchScan(NamedTuple):
 
 
 def scan_batches(buffer: Buffer) -> BatchScan:
-    """Find the whole batches, messages of v0 and v1 included, at the front of `buffer`.
+    """Find the whole batches at the start of `buffer`, including messages of v0 and v1.
 
-    Lengths, magic and offsets are checked, the CRC is not (`check_crc`).
+    Checks lengths, magic and offsets, but not the CRC (`check_crc`).
 
     Args:
-        buffer: Any bytes at all.
+        buffer: Any bytes.
 
     Returns:
-        The batches before the first thing that is not a whole, sane batch.
+        The batches before the first bytes that are no whole, sane batch.
 
     Source: FileLogInputStream.nextBatch.
     """
@@ -143,12 +143,12 @@ def scan_batches(buffer: Buffer) -> BatchScan:
 
 
 def is_legacy(source: NDArray[np.uint8]) -> bool:
-    """Return whether `source` begins with a message of v0 or v1, if with anything."""
+    """Return whether `source` starts with a message of v0 or v1."""
     return len(source) > MAGIC_OFFSET and int(source[MAGIC_OFFSET]) < CURRENT_MAGIC
 
 
 def _scan_run(source: NDArray[np.uint8]) -> BatchScan:
-    """Find the batches at the front that are of v2, or the messages that are older."""
+    """Find the leading batches of v2, or the leading older messages."""
     kernels = compiled("legacy_kernels" if is_legacy(source) else "batch_kernels")
     fields = np.empty((kernels.count_batches(source), WIDTH), np.int64)
     counts = np.zeros(2, np.int64)
@@ -165,7 +165,7 @@ def check_crc(buffer: Buffer, table: BatchTable) -> int:
         table: Their headers, as `scan_batches` found them in `buffer`.
 
     Returns:
-        The index of the first batch whose checksum is wrong, or `len(table)`.
+        The index of the first batch with a wrong checksum, or `len(table)`.
 
     Source: DefaultRecordBatch.isValid, LegacyRecord.isValid.
     """
@@ -202,7 +202,7 @@ class RecordBatch:
     Args:
         buffer: Exactly one batch; its length field has been checked against its size.
         path: The file it comes from, for messages.
-        position: Where in that file, for messages.
+        position: Its position in that file, for messages.
 
     Source: org.apache.kafka.common.record.DefaultRecordBatch.
     """
@@ -254,22 +254,22 @@ class RecordBatch:
 
     @property
     def size(self) -> int:
-        """Bytes, LOG_OVERHEAD included."""
+        """Size in bytes, including LOG_OVERHEAD."""
         return len(self.buffer)
 
     @property
     def attributes(self) -> int:
-        """The low byte of the attribute bits, the only one that means anything."""
+        """The low byte of the attribute bits, the only one with a meaning."""
         return int(self._attributes) & 0xFF
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last record, kept by compaction even if that record is gone."""
+        """Offset of the last record, unchanged by compaction even if that record is gone."""
         return _wrap_int64(self.base_offset + self.last_offset_delta)
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the batch."""
+        """The offset after the batch."""
         return _wrap_int64(self.last_offset + 1)
 
     @property
@@ -286,7 +286,7 @@ class RecordBatch:
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Who set the timestamps."""
+        """Origin of the timestamps."""
         if self._attributes & TIMESTAMP_TYPE_MASK:
             return TimestampType.LOG_APPEND_TIME
         return TimestampType.CREATE_TIME
@@ -303,7 +303,7 @@ class RecordBatch:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """From when on compaction may drop the tombstones of this batch; None where not set."""
+        """The time from which compaction may drop the tombstones of this batch; None if not set."""
         return int(self.base_timestamp) if self._attributes & DELETE_HORIZON_MASK else None
 
     @property
@@ -315,14 +315,14 @@ class RecordBatch:
 
     @property
     def is_valid(self) -> bool:
-        """Whether the stored checksum is that of the bytes."""
+        """Whether the stored checksum matches the bytes."""
         return crc32c(self.buffer[ATTRIBUTES_OFFSET:]) == int(self.crc)
 
     def check(self) -> None:
-        """Make sure that the bytes are those that were written.
+        """Verify the checksum.
 
         Raises:
-            CorruptRecordError: The checksum says otherwise.
+            CorruptRecordError: It does not match.
         """
         computed = crc32c(self.buffer[ATTRIBUTES_OFFSET:])
         if computed != self.crc:
@@ -333,10 +333,10 @@ class RecordBatch:
     def records(
         self, *, max_decompressed: int = DEFAULT_MAX_DECOMPRESSED_BYTES
     ) -> Iterator[Record]:
-        """Yield the records, also those of a control batch.
+        """Yield the records, including those of a control batch.
 
         Args:
-            max_decompressed: The most bytes the records may decompress to.
+            max_decompressed: Limit of the decompressed size in bytes.
 
         Raises:
             CorruptRecordError: A record's structure is wrong.
@@ -364,7 +364,7 @@ class RecordBatch:
         return record._replace(sequence=increment_sequence(self.base_sequence, increment))
 
     def _fields(self) -> tuple[int, ...]:
-        """Return the batch as a row of a table, its offsets such that every record is decoded."""
+        """Return the batch as a row of a table, with offsets such that every record is decoded."""
         return (
             0,
             self.size,
@@ -398,13 +398,14 @@ class RecordBatch:
 class LegacyRecordBatch:
     """One message of v0 or v1: an immutable view of its bytes, with the names of `RecordBatch`.
 
-    What the formats do not have reads as "none". A compressed one holds many records, and only
-    they say what its first offset is.
+    Attributes that the formats lack read as "none". A compressed message holds many records, and
+    its
+    first offset is known only from them.
 
     Args:
         buffer: Exactly one message; its length field has been checked against its size.
         path: The file it comes from, for messages.
-        position: Where in that file, for messages.
+        position: Its position in that file, for messages.
 
     Source: org.apache.kafka.common.record.AbstractLegacyRecordBatch.
     """
@@ -439,7 +440,7 @@ class LegacyRecordBatch:
 
     @property
     def size(self) -> int:
-        """Bytes, LOG_OVERHEAD included."""
+        """Size in bytes, including LOG_OVERHEAD."""
         return len(self.buffer)
 
     @cached_property
@@ -447,7 +448,7 @@ class LegacyRecordBatch:
         """Offset of the first record.
 
         Raises:
-            CorruptRecordError: The message is compressed, and what is in it is damaged.
+            CorruptRecordError: The message is compressed, and its content is damaged.
             LimitExceededError: It decompresses to more than is ever read.
         """
         if not self.attributes & COMPRESSION_MASK:
@@ -456,7 +457,7 @@ class LegacyRecordBatch:
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the message."""
+        """The offset after the message."""
         return self.last_offset + 1
 
     @property
@@ -480,7 +481,7 @@ class LegacyRecordBatch:
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Who set the timestamps; v0 has none."""
+        """Origin of the timestamps; v0 has none."""
         if self.magic == MAGIC_V0:
             return TimestampType.NO_TIMESTAMP_TYPE
         if self.attributes & TIMESTAMP_TYPE_MASK:
@@ -489,14 +490,14 @@ class LegacyRecordBatch:
 
     @property
     def is_valid(self) -> bool:
-        """Whether the stored checksum is that of the bytes."""
+        """Whether the stored checksum matches the bytes."""
         return crc32(self.buffer[MAGIC_OFFSET:]) == self.crc
 
     def check(self) -> None:
-        """Make sure that the bytes are those that were written.
+        """Verify the checksum.
 
         Raises:
-            CorruptRecordError: The checksum says otherwise.
+            CorruptRecordError: It does not match.
         """
         computed = crc32(self.buffer[MAGIC_OFFSET:])
         if computed != self.crc:
@@ -515,7 +516,7 @@ class LegacyRecordBatch:
         """Yield the records.
 
         Args:
-            max_decompressed: The most bytes they may decompress to.
+            max_decompressed: Limit of the decompressed size in bytes.
 
         Raises:
             CorruptRecordError: A record's structure is wrong.
@@ -540,17 +541,17 @@ class LegacyRecordBatch:
 def read_batches(
     buffer: Buffer, *, path: str | None = None, position: int = 0
 ) -> Iterator[RecordBatch | LegacyRecordBatch]:
-    """Yield the batches of `buffer`; one cut short at the end is left out, as Kafka leaves it.
+    """Yield the batches of `buffer`; a truncated one at the end is left out, as in Kafka.
 
-    Checksums are compared when asked for (`RecordBatch.check`).
+    Does not verify checksums; see `RecordBatch.check`.
 
     Args:
-        buffer: Batches, or messages of v0 and v1, one behind the other.
+        buffer: Batches, or messages of v0 and v1, without gaps.
         path: The file they come from, for messages.
-        position: Where `buffer` begins in that file, for messages.
+        position: Position of `buffer` in that file, for messages.
 
     Raises:
-        CorruptRecordError: A length or magic that no batch has.
+        CorruptRecordError: An invalid length or magic.
 
     Source: ByteBufferLogInputStream.nextBatch.
     """
@@ -579,7 +580,7 @@ def read_batches(
 def batch_of(
     buffer: Buffer, *, path: str | None = None, position: int = 0
 ) -> RecordBatch | LegacyRecordBatch:
-    """Return a view of a batch of any format, whose length has been checked; see `RecordBatch`."""
+    """Return a view of a batch of any format with a checked length; see `RecordBatch`."""
     kind = RecordBatch if buffer[MAGIC_OFFSET] == CURRENT_MAGIC else LegacyRecordBatch
     return kind(buffer, path=path, position=position)
 
@@ -600,37 +601,38 @@ def _wrap_int64(value: int) -> int:
 
 # ---- a buffer that is being filled --------------------------------------------------------------
 class CheckedScan(NamedTuple):
-    """A scan, and how many of the batches at its front have the right checksum."""
+    """A scan, and how many of its batches, from the first, have the right checksum."""
 
     scan: BatchScan
     sound: int
 
 
 class BatchScanner:
-    """Finds and checks the whole batches at the front of a buffer that is being filled.
+    """Finds and checks the whole batches at the start of a buffer that is being filled.
 
     The result equals that of `scan_batches` and `check_crc` on the whole buffer. A piece of up to
     a MiB is still in the processor's cache from the system's copy when its checksums are compared;
-    reading megabytes first and checking afterwards fetches each byte from memory once more, which
+    reading megabytes first and checking afterwards would fetch each byte from memory once more,
+    which
     takes as long as the checksum itself.
 
     Args:
-        buffer: uint8[n]; what is in it is not trusted.
+        buffer: uint8[n]; its content is not trusted.
     """
 
     __slots__ = ("_fields", "_source", "_state", "_stop")
 
     def __init__(self, buffer: NDArray[np.uint8]) -> None:
         self._source = as_source(buffer)
-        self._fields = np.empty((_ROWS, WIDTH), np.int64)  # the first of them are filled
+        self._fields = np.empty((_ROWS, WIDTH), np.int64)  # only the first rows are filled
         self._state = np.zeros(4, np.int64)  # see the kernel `scan_sound`
         self._stop: int = ScanStop.END
 
     def go_on(self, filled: int) -> bool:
-        """Look at the batches that are whole, now that the first `filled` bytes are there.
+        """Check the batches that are whole, now that the first `filled` bytes are there.
 
         Returns:
-            Whether another batch can come to be whole in what the buffer has room for.
+            Whether another batch fits into the rest of the buffer.
         """
         source = self._source[:filled]
         if numba_is_loaded():
@@ -662,14 +664,14 @@ class BatchScanner:
         self._stop = scan.stop
 
     def finish(self) -> CheckedScan:
-        """Return what was found."""
+        """Return the result."""
         count, sound, consumed, _ = self._state.tolist()
         table = BatchTable(self._fields[:count])
         return CheckedScan(BatchScan(table, ScanStop(self._stop), consumed), sound)
 
 
 def claimed_size(buffer: NDArray[np.uint8]) -> int:
-    """Return how many bytes the batch at the front says it has, 0 where that cannot be read."""
+    """Return the size that the first batch claims, 0 if it cannot be read."""
     if len(buffer) < LOG_OVERHEAD:
         return 0
     length = int.from_bytes(buffer[LENGTH_OFFSET:LOG_OVERHEAD].tobytes(), "big", signed=True)

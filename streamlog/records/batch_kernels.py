@@ -1,4 +1,4 @@
-"""Compiled loops over the headers of batches. Twins: `tests.twins.records`."""
+"""Compiled loops over batch headers. Twins: `streamlog.records.plain_headers`."""
 
 from typing import Final
 
@@ -57,14 +57,14 @@ from streamlog.records.table import (
     SIZE,
 )
 
-# How a scan may stop; the values of ScanStop.
+# Why a scan may stop; the values of ScanStop.
 END: Final = 0
 PARTIAL: Final = 1
 BAD_LENGTH: Final = 2
 BAD_MAGIC: Final = 3
 BAD_HEADER: Final = 4
 
-# What `scan_sound` carries on from piece to piece: int64[4].
+# State of `scan_sound`, carried from piece to piece: int64[4].
 STATE_COUNT: Final = 0
 STATE_SOUND: Final = 1
 STATE_POSITION: Final = 2
@@ -74,7 +74,7 @@ STATE_WIDTH: Final = 4
 
 @kernel
 def count_batches(buffer: NDArray[np.uint8]) -> int:
-    """Return how many batches `scan_batches` would find at most, going by their lengths."""
+    """Return an upper bound of the batches that `scan_batches` finds, from their lengths."""
     count = 0
     position = 0
     while buffer.size - position > HEADER_SIZE_UP_TO_MAGIC:
@@ -92,11 +92,11 @@ def count_batches(buffer: NDArray[np.uint8]) -> int:
 def scan_batches(
     buffer: NDArray[np.uint8], out_fields: NDArray[np.int64], out_counts: NDArray[np.int64]
 ) -> int:
-    """Read the headers of the whole v2 batches at the front of `buffer`.
+    """Read the headers of the whole v2 batches at the start of `buffer`.
 
     Args:
-        buffer: uint8[m], any bytes at all; nothing in it is trusted.
-        out_fields: int64[n, 14], a row a batch, n as `count_batches` says.
+        buffer: uint8[m], any bytes; not trusted.
+        out_fields: int64[n, 14], one row per batch, n from `count_batches`.
         out_counts: int64[2], filled with the number of batches and of bytes they take.
 
     Returns:
@@ -122,17 +122,17 @@ def scan_batches(
 def scan_sound(
     buffer: NDArray[np.uint8], out_fields: NDArray[np.int64], state: NDArray[np.int64]
 ) -> int:
-    """Go on with a scan of v2 batches in a buffer that has grown, and check what it finds.
+    """Continue a scan of v2 batches in a buffer that has grown, and check their checksums.
 
     Args:
-        buffer: uint8[m], any bytes at all; nothing in it is trusted.
-        out_fields: int64[n, 14], a row a batch, those found so far at the front.
-        state: int64[4], carried on from call to call: batches found, how many at the front have
-            the right checksum, where to go on, and where the batch there says that it ends; zeros
-            at first.
+        buffer: uint8[m], any bytes; not trusted.
+        out_fields: int64[n, 14], one row per batch, starting with those found so far.
+        state: int64[4], carried from call to call: batches found, how many of them from the
+            first have the right checksum, where to continue, and the claimed end of the batch
+            there; initially zeros.
 
     Returns:
-        Why it stopped, as `scan_batches`; OUT_OF_ROOM where `out_fields` is full.
+        Why it stopped, as `scan_batches`; OUT_OF_ROOM if `out_fields` is full.
     """
     stop = END
     while state[STATE_POSITION] < buffer.size:
@@ -157,7 +157,7 @@ def scan_sound(
 
 @kernel
 def check_batch(buffer: NDArray[np.uint8], position: int) -> int:
-    """Return END if a whole v2 batch can stand at `position`, else what is wrong with it."""
+    """Return END if a whole v2 batch may be at `position`, otherwise the error."""
     left = buffer.size - position
     if left <= HEADER_SIZE_UP_TO_MAGIC:  # Kafka ignores a tail of just 17 bytes, too
         return PARTIAL
@@ -208,7 +208,7 @@ def find_bad_checksum(buffer: NDArray[np.uint8], fields: NDArray[np.int64]) -> i
         fields: int64[b, 14], their headers.
 
     Returns:
-        The first batch whose checksum is wrong, or that does not lie in `buffer`; b for none.
+        The first batch with a wrong checksum, or outside `buffer`; b for none.
     """
     for row in range(len(fields)):
         position, size = fields[row, POSITION], fields[row, SIZE]
@@ -221,7 +221,7 @@ def find_bad_checksum(buffer: NDArray[np.uint8], fields: NDArray[np.int64]) -> i
 
 @kernel
 def lies_in(buffer: NDArray[np.uint8], position: int, size: int) -> bool:
-    """Return whether a batch of `size` bytes at `position` lies in `buffer`, its header with it."""
+    """Return whether a batch of `size` bytes at `position`, header included, lies in `buffer`."""
     return position >= 0 and RECORD_BATCH_OVERHEAD <= size <= buffer.size - position
 
 
@@ -237,17 +237,17 @@ def write_headers(
     out_buffer: NDArray[np.uint8],
     are_new: bool,  # noqa: FBT001 - kernels are called by position
 ) -> int:
-    """Write the 61 header bytes of each batch in `fields` at its position, CRC included.
+    """Write the 61 header bytes of each batch in `fields` at its position, including the CRC.
 
-    Where bytes that the CRC covers change it is computed anew, in `fields`, too.
+    If bytes that the CRC covers change, it is computed again and also stored in `fields`.
 
     Args:
         fields: int64[b, 14].
         out_buffer: uint8[m].
-        are_new: Whether no headers stand in `out_buffer` yet.
+        are_new: Whether `out_buffer` has no headers yet.
 
     Returns:
-        How many are written; fewer than b where the next one does not lie in `out_buffer`.
+        How many were written; fewer than b if the next one does not lie in `out_buffer`.
     """
     for row in range(len(fields)):
         batch = fields[row]
@@ -276,7 +276,7 @@ def write_headers(
 
 @kernel
 def checksummed_differs(batch: NDArray[np.int64], buffer: NDArray[np.uint8], position: int) -> bool:
-    """Return whether the header at `position` says otherwise than `batch` in what the CRC covers."""
+    """Return whether fields covered by the CRC differ between the header and `batch`."""
     differs: bool = (
         read_int16(buffer, position + ATTRIBUTES_OFFSET) != batch[ATTRIBUTES]
         or read_int32(buffer, position + LAST_OFFSET_DELTA_OFFSET)
@@ -295,17 +295,17 @@ def checksummed_differs(batch: NDArray[np.int64], buffer: NDArray[np.uint8], pos
 def place_batches(
     fields: NDArray[np.int64], out_buffer: NDArray[np.uint8], base_offset: int, leader_epoch: int
 ) -> int:
-    """Do what `renumber` does and then what `write_headers` does; return what that returns."""
+    """Call `renumber` and then `write_headers`; return the result of the latter."""
     renumber(fields, base_offset, leader_epoch)
     return write_headers(fields, out_buffer, False)  # noqa: FBT003 - called by position
 
 
 @kernel
 def renumber(fields: NDArray[np.int64], base_offset: int, leader_epoch: int) -> int:
-    """Give the batches offsets without a gap from `base_offset` on, and the epoch, in place.
+    """Give the batches consecutive offsets from `base_offset` on, and the epoch, in place.
 
     Returns:
-        The offset behind the last one.
+        The offset after the last one.
     """
     for row in range(len(fields)):
         span = fields[row, LAST_OFFSET] - fields[row, BASE_OFFSET] + 1

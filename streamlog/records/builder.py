@@ -1,9 +1,8 @@
-"""Building v2 batches: record by record, or whole columns at once.
+"""Building v2 batches: record by record, or from whole columns.
 
-`BatchBuilder` is for a few records and for every odd batch there may be (control records, offset
-gaps, delete horizons). `encode_columns` is the way of the sink and of `produce`: columns in, whole
-batches out, compiled. `patch_batches` turns such batches, whose offsets start at 0, into those of
-a partition.
+`BatchBuilder` is for a few records and for unusual batches (control records, offset gaps, delete
+horizons). `encode_columns` serves the sink and `produce`: columns in, whole batches out, compiled.
+`patch_batches` turns such batches, whose offsets start at 0, into those of a partition.
 """
 
 from typing import Final, NamedTuple
@@ -69,21 +68,21 @@ __all__ = [
 
 DEFAULT_BATCH_SIZE: Final = 1 << 20
 MEANINGFUL_ATTRIBUTES: Final = 0x7F  # the bits that DefaultRecordBatch.computeAttributes writes
-BATCHES_AT_FIRST: Final = 64  # room for, when writing
+BATCHES_AT_FIRST: Final = 64  # initial room, when writing
 MAX_SIZE_PREFIX: Final = 5  # of a header's key or value
 MAX_OVERHEAD: Final = MAX_RECORD_OVERHEAD + 3 * MAX_SIZE_PREFIX  # sizes, number of headers
 SEQUENCES: Final = MAX_INT32 + 1  # a sequence is 0 to 2**31 - 1
 
 
 class EncodedBatches(NamedTuple):
-    """Whole batches: their bytes, uint8[m], and headers. Offsets run from 0 without a gap."""
+    """Whole batches: their bytes, uint8[m], and headers. Offsets are consecutive from 0."""
 
     buffer: NDArray[np.uint8]
     table: BatchTable
 
     @property
     def records(self) -> int:
-        """How many records."""
+        """Number of records."""
         return int(self.table.count.sum())
 
 
@@ -93,7 +92,7 @@ class BatchBuilder:
 
     Args:
         base_offset: Offset of the first record, kept also if records start later.
-        last_offset: Offset the batch ends with, where that is behind its last record.
+        last_offset: Last offset of the batch if it is above that of its last record.
         compression: The codec, or its name.
         level: The codec's level, None for its default.
         log_append_time: Timestamp of all records (a LogAppendTime topic), None for their own.
@@ -102,11 +101,11 @@ class BatchBuilder:
         base_sequence: Sequence of the first record.
         is_transactional: Whether the batch belongs to a transaction.
         is_control: Whether it holds control records.
-        partition_leader_epoch: The leader's epoch, -1 unknown.
-        delete_horizon_ms: When its tombstones may go, None for no horizon.
+        partition_leader_epoch: The leader's epoch, -1 if unknown.
+        delete_horizon_ms: When its tombstones may be dropped, None for no horizon.
 
     Raises:
-        InvalidRequestError: A number that its field cannot hold, or a transaction of nobody.
+        InvalidRequestError: A number out of its field's range, or a transaction without producer.
 
     Source: MemoryRecordsBuilder, DefaultRecordBatch.writeHeader.
     """
@@ -171,7 +170,7 @@ class BatchBuilder:
         return RECORD_BATCH_OVERHEAD + len(self._records)
 
     def size_with(self, record: Record) -> int:
-        """Return how many bytes the batch has at most with `record`, before compression."""
+        """Return an upper bound of the batch's bytes with `record`, before compression."""
         headers = sum(
             len(header.key.encode()) + len(header.value or b"") + 2 * MAX_SIZE_PREFIX
             for header in record.headers
@@ -183,11 +182,11 @@ class BatchBuilder:
         """Add a record.
 
         Args:
-            record: Its offset, where it has one, must be above the last; its timestamp must be
-                at least 0, or -1 (or None) for none.
+            record: Its offset, if any, must be above the last; its timestamp must be at least 0, or
+                -1 (or None) for none.
 
         Raises:
-            InvalidRecordError: An offset that does not rise or lies too far from the base, or a
+            InvalidRecordError: An offset that does not ascend or lies too far from the base, or a
                 field of a wrong type.
             InvalidTimestampError: A negative timestamp other than -1.
             MessageTooLargeError: The batch would reach 2 GiB.
@@ -196,14 +195,14 @@ class BatchBuilder:
         offset = record.offset if record.offset >= 0 else self._next_offset
         if offset < self._next_offset or offset - self._base_offset > MAX_INT32:
             raise InvalidRecordError(
-                "offset cannot follow in this batch",
+                "offset does not follow in this batch",
                 offset=offset,
                 expected=f"{self._next_offset} to {self._base_offset + MAX_INT32}",
             )
         timestamp = NO_TIMESTAMP if record.timestamp is None else record.timestamp
         if not NO_TIMESTAMP <= timestamp <= MAX_INT64:
             raise InvalidTimestampError(
-                "timestamp is negative, or not of 63 bits",
+                "timestamp is negative, or has more than 63 bits",
                 offset=offset,
                 got=timestamp,
                 expected="0 and more, or -1",
@@ -252,12 +251,12 @@ class BatchBuilder:
 def _check_field(name: str, value: int, least: int, most: int) -> None:
     if not least <= value <= most:
         raise InvalidRequestError(
-            f"{name} cannot be that of a batch", got=value, expected=f"{least} to {most}"
+            f"invalid {name} for a batch", got=value, expected=f"{least} to {most}"
         )
 
 
 def encode_varlong(value: int) -> bytes:
-    """Return `value`, an int64, as varlong, without the kernels and so without numba."""
+    """Return `value`, an int64, as varlong, without numba."""
     bits = value << 1 if value >= 0 else ~(value << 1)
     groups = bytearray()
     while bits > 0x7F:
@@ -268,7 +267,7 @@ def encode_varlong(value: int) -> bytes:
 
 
 def _encode_body(record: Record, timestamp_delta: int, offset_delta: int) -> bytes:
-    wrapped = (timestamp_delta + (1 << 63)) % (1 << 64) - (1 << 63)  # as Java's long does
+    wrapped = (timestamp_delta + (1 << 63)) % (1 << 64) - (1 << 63)  # overflows like Java's long
     parts = [b"\0", encode_varlong(wrapped), encode_varlong(offset_delta)]
     parts += _encode_field(record.key)
     parts += _encode_field(record.value)
@@ -300,22 +299,22 @@ def encode_columns(
 
     Args:
         columns: The records.
-        rows: int64[k], which rows to take, in this order; None: all as they stand.
+        rows: int64[k], which rows to take, in this order; None: all in order.
         compression: The codec.
         level: The codec's level, None for its default.
-        batch_size: The most bytes of a batch; a larger record gets a batch of its own.
-        max_decompressed: The most bytes of the records of a batch that is compressed.
+        batch_size: Limit of a batch in bytes; a larger record gets a batch of its own.
+        max_decompressed: Limit of the uncompressed records of a compressed batch, in bytes.
         log_append_time: Timestamp of all records (a LogAppendTime topic), None for their own.
 
     Returns:
-        The batches; none where there are no records.
+        The batches; none if there are no records.
 
     Raises:
         InvalidTimestampError: A negative timestamp other than -1.
         InvalidRecordError: A header without a key.
-        InvalidRequestError: A row that is not there, columns of unequal length, or offsets that
-            fall or do not fit the bytes.
-        MessageTooLargeError: A record of 2 GiB and more, or one that is to be compressed and larger
+        InvalidRequestError: A row out of range, columns of unequal length, or offsets that
+            decrease or exceed the bytes.
+        MessageTooLargeError: A record of 2 GiB or more, or one that is to be compressed and larger
             than `max_decompressed`; `offset` is then its index among the rows.
 
     Source: MemoryRecordsBuilder, as a producer uses it.
@@ -338,7 +337,7 @@ def encode_columns(
 def _write(
     records: InputArrays, batch_size: int, attributes: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return records as uncompressed batches without headers, and the fields of these."""
+    """Return records as uncompressed batches without headers, and the fields of the headers."""
     from streamlog.records import write_kernels as kernels
 
     size = records.size + records.row_count * MAX_OVERHEAD
@@ -362,15 +361,15 @@ def _write(
             break
         room *= 16
     if count == RECORD_TOO_LARGE:
-        raise MessageTooLargeError("a record has 2 GiB and more", expected=f"below {MAX_INT32}")
+        raise MessageTooLargeError("a record has 2 GiB or more", expected=f"below {MAX_INT32}")
     if count < 0:
-        raise InvalidRequestError("a column's offsets fall, or reach beyond its bytes")
+        raise InvalidRequestError("a column's offsets decrease, or exceed its bytes")
     fields = fields[:count].copy()
     return buffer[: BatchTable(fields).end], fields
 
 
 def _refuse_larger(table: BatchTable, max_decompressed: int) -> None:
-    """Refuse a record, alone in its batch, that nobody would decompress again."""
+    """Refuse a record, alone in its batch, that no reader would decompress."""
     sizes = table.size - RECORD_BATCH_OVERHEAD
     if (sizes > max_decompressed).any():
         batch = int((sizes > max_decompressed).argmax())
@@ -383,10 +382,10 @@ def _refuse_larger(table: BatchTable, max_decompressed: int) -> None:
 
 
 def _size_before(batch_size: int) -> int:
-    """Return the size before compression from which no codec of ours gets above `batch_size`.
+    """Return the size before compression above which a batch might exceed `batch_size`.
 
-    What cannot be compressed grows: by 4 bytes a block of 64 KiB (lz4), 10 a block of 32 KiB
-    (snappy), 5 a block of 16 KiB (gzip), 3 a block of 128 KiB (zstd), and by a frame's header.
+    Incompressible data grows: by 4 bytes per block of 64 KiB (lz4), 10 per block of 32 KiB
+    (snappy), 5 per block of 16 KiB (gzip), 3 per block of 128 KiB (zstd), and by a frame's header.
     """
     return batch_size - (batch_size >> 10) - 64
 
@@ -397,7 +396,7 @@ def _compress_batches(
     compression: CompressionType,
     level: int | None,
 ) -> NDArray[np.uint8]:
-    """Return the batches with compressed records; sizes and positions in `fields` follow."""
+    """Return the batches with compressed records; updates sizes and positions in `fields`."""
     view = buffer.data
     room = bytes(RECORD_BATCH_OVERHEAD)
     parts: list[bytes] = []
@@ -424,23 +423,23 @@ def patch_batches(
     base_sequence: int | None = None,
     max_timestamp: int | None = None,
 ) -> BatchTable:
-    """Give batches their place in a partition, in place.
+    """Assign batches their place in a partition, in place.
 
-    Base offset and epoch lie outside the checksum; the rest is inside, and the checksum is
-    computed anew where one of it is given.
+    Base offset and epoch are outside the checksum; if a field inside it is given, the checksum is
+    computed again.
 
     Args:
         buffer: uint8[m], writable.
         table: The batches in it; fields that differ from their headers are written, too.
-        base_offset: Offset of the first record; the others follow without a gap.
+        base_offset: Offset of the first record; the others follow consecutively.
         leader_epoch: The leader's epoch.
-        producer_id: The producer, -1 for none; None keeps what is there, as for the next two.
+        producer_id: The producer, -1 for none; None keeps the present one, as for the next two.
         producer_epoch: Its epoch.
-        base_sequence: Sequence of the first record; counts on, and from 2**31 - 1 to 0.
-        max_timestamp: The append time all records get, None to keep their own.
+        base_sequence: Sequence of the first record; counts up, and from 2**31 - 1 to 0.
+        max_timestamp: The append time that all records get, None to keep their own.
 
     Returns:
-        The headers as they are now.
+        The new headers.
 
     Source: DefaultRecordBatch.setLastOffset, setPartitionLeaderEpoch, setMaxTimestamp.
     """
@@ -465,12 +464,12 @@ def patch_batches(
 
 
 def rewrite_headers(buffer: NDArray[np.uint8], table: BatchTable, *, are_new: bool = False) -> None:
-    """Write the headers of `table` into `buffer`, with new checksums where they are due.
+    """Write the headers of `table` into `buffer`, with new checksums where they change.
 
     Args:
         buffer: uint8[m], writable, the batches.
-        table: The headers; the checksums in it are brought up to date.
-        are_new: Whether no headers stand in `buffer` yet.
+        table: The headers; their checksums are updated.
+        are_new: Whether `buffer` has no headers yet.
     """
     loops = header_loops(len(table))
     written = loops.write_headers(table.fields, buffer, are_new)

@@ -1,9 +1,11 @@
 """Records as columns: flat arrays in Arrow's layout, without an object per record.
 
 A binary column is Arrow's: int32 offsets (one more than rows), the bytes of all values, and a
-validity bit per row, lowest first (1: not null), left out where nothing is null. Headers are a
-list column: for each record a run of key/value pairs, found by int32 offsets of their own.
-pyarrow is not needed here; its arrays can be made from these buffers without a copy.
+validity bit per row, lowest first (1: not null), omitted if nothing is null. Headers are a list
+column: each record has a run of key/value pairs, located by int32 offsets of their own. pyarrow is
+not needed here; its arrays can wrap these buffers without a copy.
+
+`input_arrays` prepares columns for the kernels that write records.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -49,7 +51,7 @@ __all__ = [
 ]
 
 COLUMNS: Final = frozenset({"key", "value", "headers"})
-_TYPES: Final = {int(each): each for each in TimestampType}  # a call of an enum takes longer
+_TYPES: Final = {int(each): each for each in TimestampType}  # calling an enum takes longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class BinaryColumn:
     Attributes:
         offsets: int32[n + 1]; value i is `data[offsets[i]:offsets[i + 1]]`.
         data: uint8[m].
-        validity: uint8[ceil(n / 8)], bit i % 8 of byte i // 8 set where not null; None: no nulls.
+        validity: uint8[ceil(n / 8)], bit i % 8 of byte i // 8 set if not null; None: no nulls.
         null_count: Number of nulls.
     """
 
@@ -169,7 +171,7 @@ class HeaderColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordColumns:
-    """Records, a column a field. A column that is None was not asked for, or is all null.
+    """Records, one column per field. A column that is None was not requested, or is all null.
 
     Attributes:
         count: Records, n.
@@ -233,7 +235,7 @@ def timestamps_of(times: list[int]) -> NDArray[np.int64]:
 
 
 class InputColumns(NamedTuple):
-    """Records to be written.
+    """Records to write.
 
     Attributes:
         timestamp: int64[n], ms since 1970, or -1 for none.
@@ -254,7 +256,7 @@ class InputColumns(NamedTuple):
         """Return `records` as columns; a timestamp of None becomes `now_ms`.
 
         Raises:
-            InvalidRecordError: A field has a type that it cannot have.
+            InvalidRecordError: A field has a wrong type.
             InvalidTimestampError: A timestamp does not fit into 64 bits.
         """
         kept = list(records)
@@ -281,9 +283,9 @@ def _concatenate_validity(parts: Sequence[BinaryColumn]) -> NDArray[np.uint8]:
 
 
 def too_large() -> LimitExceededError:
-    """Return the error about a column that its int32 offsets cannot hold."""
+    """Return the error for a column whose int32 offsets overflow."""
     return LimitExceededError(
-        "a column of 2 GiB and more",
+        "a column has 2 GiB or more",
         expected=f"at most {MAX_INT32} bytes",
         hint="read fewer bytes at a time",
     )
@@ -299,13 +301,13 @@ class InputArrays(NamedTuple):
     """Checked records, ready for `write_kernels.write_records`.
 
     Attributes:
-        rows: int64[k], which ones; none: all.
-        row_count: How many.
+        rows: int64[k], the chosen rows; none: all.
+        row_count: Their number.
         timestamps: int64[n].
         key: Keys of n records.
         value: Values of n records.
-        headers: Which headers each record has, where those of each chosen one begin, the bytes.
-        size: Bytes of all chosen keys, values and headers, at most.
+        headers: Headers per record, start of those of each chosen one, the bytes.
+        size: Upper bound of the bytes of all chosen keys, values and headers.
     """
 
     rows: NDArray[np.int64]
@@ -320,17 +322,17 @@ class InputArrays(NamedTuple):
 def input_arrays(
     columns: InputColumns | RecordColumns, rows: NDArray[np.int64] | None
 ) -> InputArrays:
-    """Check records that are to be written.
+    """Check records to write.
 
     Args:
         columns: The records.
-        rows: int64[k], which rows to take, in this order; None: all as they stand.
+        rows: int64[k], which rows to take, in this order; None: all in order.
 
     Raises:
         InvalidTimestampError: A negative timestamp other than -1.
         InvalidRecordError: A header without a key.
-        InvalidRequestError: A row that is not there, columns of unequal length, or offsets that
-            fall or do not fit the bytes.
+        InvalidRequestError: A row out of range, columns of unequal length, or offsets that
+            decrease or exceed the bytes.
     """
     from streamlog.records import write_kernels as kernels
 
@@ -344,7 +346,7 @@ def input_arrays(
     else:
         size = kernels.size_of_rows(chosen, total, key, value)
     if size == BAD_ROW:
-        raise InvalidRequestError("a row that is not there", expected=f"0 to {total - 1}")
+        raise InvalidRequestError("row out of range", expected=f"0 to {total - 1}")
     times = timestamps if rows is None else timestamps[chosen]
     if count and int(times.min()) < NO_TIMESTAMP:
         raise InvalidTimestampError(
@@ -358,11 +360,11 @@ def input_arrays(
 
 
 def column_arrays(column: BinaryColumn | None, count: int) -> "Column":
-    """Return the arrays of a column, None for one of nulls.
+    """Return the arrays of a column; None stands for a column of nulls.
 
     Args:
         column: The column.
-        count: How many rows it must have.
+        count: Number of rows it must have.
 
     Raises:
         InvalidRequestError: It has fewer.
@@ -373,25 +375,25 @@ def column_arrays(column: BinaryColumn | None, count: int) -> "Column":
     rows = len(column) if column.validity is None else min(len(column), 8 * len(validity))
     if rows < count:
         raise InvalidRequestError(
-            "columns of unequal length, or a row that is not there", got=rows, expected=count
+            "columns of unequal length, or row out of range", got=rows, expected=count
         )
     return read_only(column.offsets, np.int32), validity, as_source(column.data)
 
 
 def _header_arrays(headers: HeaderColumn, rows: NDArray[np.int64], count: int) -> "Headers":
-    """Write the headers of the chosen rows one behind the other.
+    """Write the headers of the chosen rows without gaps.
 
     Args:
         headers: The headers of all rows.
         rows: int64[k], which rows to take; none: the first `count`.
-        count: How many.
+        count: Their number.
 
     Returns:
-        Which headers each row has, where those of each chosen row begin, and the bytes.
+        Headers per row, start of those of each chosen row, and the bytes.
 
     Raises:
         InvalidRecordError: A header without a key.
-        InvalidRequestError: A row that is not there, or offsets that fall or do not fit.
+        InvalidRequestError: A row out of range, or offsets that decrease or exceed the bytes.
     """
     from streamlog.records import write_kernels as kernels
 
@@ -404,8 +406,8 @@ def _header_arrays(headers: HeaderColumn, rows: NDArray[np.int64], count: int) -
     if status == BAD_ROW:
         raise InvalidRequestError("columns of unequal length", got=len(headers))
     if status != OK:
-        raise InvalidRequestError("the offsets of headers fall, or do not fit their columns")
+        raise InvalidRequestError("header offsets decrease, or exceed their columns")
     data = np.empty(int(positions[-1]), np.uint8)
     if kernels.write_header_fields(rows, offsets, key, value, data, count) != len(data):
-        raise InvalidRequestError("a column's offsets reach beyond its bytes")
+        raise InvalidRequestError("a column's offsets exceed its bytes")
     return offsets, read_only(positions, np.int64), as_source(data)

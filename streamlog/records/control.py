@@ -1,11 +1,11 @@
-"""Control records: what a transaction coordinator or a controller writes between the data.
+"""Control records, which a transaction coordinator or a controller writes between the data.
 
     key     int16 version = 0, int16 type
     value   of an end-of-transaction marker: int16 version = 0, int32 coordinator epoch
 
 A control batch holds one record, is never compressed, has no sequence, and occupies an offset
 that no consumer sees. Its transactional bit is set for markers, not for KRaft's own records.
-Higher versions are read as version 0, bytes behind the known ones are ignored.
+Higher versions are read as version 0, ignoring bytes after the known ones.
 """
 
 import struct
@@ -31,7 +31,7 @@ MARKER_VALUE: Final = struct.Struct(">hi")
 
 
 class ControlRecordType(IntEnum):
-    """What a control record says; the value is what its key holds.
+    """Type of a control record; the value is the one in its key.
 
     Source: org.apache.kafka.common.record.ControlRecordType.
     """
@@ -47,11 +47,11 @@ class ControlRecordType(IntEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> "ControlRecordType":
-        return cls.UNKNOWN  # a newer Kafka's: ignored, like Kafka itself does
+        return cls.UNKNOWN  # of a newer Kafka: ignored, as in Kafka itself
 
 
 class EndTransactionMarker(NamedTuple):
-    """The end of a transaction, as its coordinator wrote it.
+    """The end of a transaction, as written by its coordinator.
 
     Source: org.apache.kafka.common.record.EndTransactionMarker.
     """
@@ -66,7 +66,7 @@ class EndTransactionMarker(NamedTuple):
 
 
 def parse_control_key(key: bytes | None) -> ControlRecordType:
-    """Return what kind of control record has this key.
+    """Return the type of the control record with this key.
 
     Raises:
         InvalidRecordError: Shorter than 4 bytes, or a negative version.
@@ -75,21 +75,21 @@ def parse_control_key(key: bytes | None) -> ControlRecordType:
     """
     if key is None or len(key) < KEY.size:
         raise InvalidRecordError(
-            "control record has a short key",
+            "control record key is too short",
             got="null" if key is None else f"{len(key)} bytes",
             expected=f"{KEY.size} bytes",
         )
     version, kind = KEY.unpack_from(key)
     if version < 0:
-        raise InvalidRecordError("control record of a negative version", got=version)
+        raise InvalidRecordError("control record has a negative version", got=version)
     return ControlRecordType(kind)
 
 
 def parse_marker(record: Record) -> EndTransactionMarker | None:
-    """Return the end of a transaction that `record` is, or None for other control records.
+    """Return the end-of-transaction marker in `record`, None for other control records.
 
     Raises:
-        InvalidRecordError: Key or value is too short, or of a negative version.
+        InvalidRecordError: Key or value is too short, or has a negative version.
 
     Source: EndTransactionMarker.deserialize.
     """
@@ -98,14 +98,14 @@ def parse_marker(record: Record) -> EndTransactionMarker | None:
         return None
     if record.value is None or len(record.value) < MARKER_VALUE.size:
         raise InvalidRecordError(
-            "end of a transaction has a short value",
+            "end-of-transaction marker value is too short",
             offset=record.offset,
             got="null" if record.value is None else f"{len(record.value)} bytes",
             expected=f"{MARKER_VALUE.size} bytes",
         )
     version, coordinator_epoch = MARKER_VALUE.unpack_from(record.value)
     if version < 0:
-        raise InvalidRecordError("end of a transaction of a negative version", got=version)
+        raise InvalidRecordError("end-of-transaction marker has a negative version", got=version)
     return EndTransactionMarker(kind, coordinator_epoch)
 
 
@@ -122,12 +122,12 @@ def build_marker(
 
     Args:
         marker: Commit or abort, and the coordinator's epoch.
-        producer_id: Whose transaction.
+        producer_id: The transaction's producer.
         producer_epoch: The producer's epoch; with transactions of version 2 the one after the
             data's.
-        timestamp: The time of the end, ms since 1970.
+        timestamp: End time, ms since 1970.
         base_offset: Its offset.
-        partition_leader_epoch: The leader's epoch, -1 unknown.
+        partition_leader_epoch: The leader's epoch, -1 if unknown.
 
     Raises:
         InvalidRecordError: `marker` is neither a commit nor an abort.
@@ -135,7 +135,7 @@ def build_marker(
     Source: MemoryRecords.withEndTransactionMarker.
     """
     if marker.type not in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
-        raise InvalidRecordError("not the end of a transaction", got=marker.type.name)
+        raise InvalidRecordError("not an end-of-transaction marker", got=marker.type.name)
     builder = BatchBuilder(
         base_offset=base_offset,
         producer_id=producer_id,

@@ -1,8 +1,8 @@
-"""Decoding batches into columns: all at once, or so many bytes at a time.
+"""Decoding batches into columns: all at once, or a limited number of bytes at a time.
 
-How large a piece gets is decided here and nowhere else, by bytes that are known: those in front of
-a codec by the headers, those behind it once they are there. What was decoded before says nothing
-of what comes, and what a batch claims is not believed.
+The size of a piece is decided only here, by known bytes: those of compressed batches from their
+headers, those of decompressed ones once they are decompressed. Earlier batches do not predict
+later ones, and claims of a batch are not trusted.
 """
 
 from collections.abc import Collection, Iterator
@@ -29,21 +29,21 @@ from streamlog.records.table import UNKNOWN_COUNT, BatchTable
 __all__ = ["PIECE_BYTES", "Wanted", "decode_columns", "decode_pieces", "decode_produced"]
 
 PIECE_BYTES: Final = 8 << 20  # of records for one use after the other
-UNKNOWN_RECORD_SIZE: Final = 8  # compressed; where a message does not tell its records
+UNKNOWN_RECORD_SIZE: Final = 8  # compressed, of a message that does not state its number of records
 _NOTHING: Final = BinaryColumn(np.zeros(1, np.int32), np.empty(0, np.uint8))
 
 
 class Wanted(NamedTuple):
-    """What is wanted of batches, and how much at a time.
+    """Which records and fields to decode, and how much at a time.
 
     Attributes:
-        columns: Which of `key`, `value` and `headers` to copy; the rest costs nothing.
+        columns: Which of `key`, `value` and `headers` to copy; the others cost nothing.
         start_offset: First offset wanted.
         end_offset: First offset no longer wanted.
-        drop_control: Leave control batches out, as every consumer does.
-        max_decompressed: The most bytes one batch may decompress to.
-        max_rows: About the most records of a piece.
-        max_bytes: About the most bytes of a piece, decompressed.
+        drop_control: Leave out control batches, as every consumer does.
+        max_decompressed: Limit of the decompressed size of one batch, in bytes.
+        max_rows: Approximate limit of records per piece.
+        max_bytes: Approximate limit of bytes per piece, decompressed.
     """
 
     columns: Collection[str] = COLUMNS
@@ -70,15 +70,15 @@ def decode_columns(
     """Decode the records of many batches, all at once; see `decode_pieces`.
 
     Args:
-        buffer: The batches; nothing in them is trusted.
+        buffer: The batches; not trusted.
         table: Their headers, as `scan_batches` found them in `buffer`.
-        columns: Which of `key`, `value` and `headers` to copy; the rest costs nothing.
+        columns: Which of `key`, `value` and `headers` to copy; the others cost nothing.
         start_offset: First offset wanted.
         end_offset: First offset no longer wanted.
-        drop_control: Leave control batches out, as every consumer does.
-        max_decompressed: The most bytes one batch may decompress to.
+        drop_control: Leave out control batches, as every consumer does.
+        max_decompressed: Limit of the decompressed size of one batch, in bytes.
         path: The file, for messages.
-        position: Where `buffer` begins in that file, for messages.
+        position: Position of `buffer` in that file, for messages.
 
     Returns:
         The records in the order of the buffer.
@@ -102,23 +102,23 @@ def decode_pieces(
     path: str | None = None,
     position: int = 0,
 ) -> Iterator[tuple[BatchTable, RecordColumns]]:
-    """Decode the records of many batches, so many at a time as `wanted` says.
+    """Decode the records of many batches, a limited amount at a time.
 
-    How far a batch decompresses is known when that is done, and by nothing that it claims. So
-    batches are decompressed one by one until a piece has enough: however small they are, a piece
-    takes the memory of `max_bytes` and one more batch. The structure is checked completely before
-    a byte is copied, the CRC is not: whoever read the batches has done that
+    The decompressed size of a batch is known only after decompression, never from its claims. So
+    batches are decompressed one by one until a piece is large enough: however small they are, a
+    piece takes the memory of `max_bytes` and one more batch. The structure is checked completely
+    before a byte is copied. The CRC is not: the reader of the batches has checked it
     (`streamlog.records.batch.check_crc`).
 
     Args:
-        buffer: The batches; nothing in them is trusted.
+        buffer: The batches; not trusted.
         table: Their headers, as `scan_batches` found them in `buffer`.
-        wanted: What is wanted, and how much at a time.
+        wanted: Which records and fields, and how much at a time.
         path: The file, for messages.
-        position: Where `buffer` begins in that file, for messages.
+        position: Position of `buffer` in that file, for messages.
 
     Yields:
-        Batches, one at least, and their records; in the order of the buffer.
+        One or more batches and their records, in the order of the buffer.
 
     Raises:
         CorruptRecordError: A record's structure is wrong, or compressed bytes are damaged.
@@ -139,9 +139,9 @@ def decode_pieces(
 
 
 def _first_piece(table: BatchTable, wanted: Wanted) -> int:
-    """Return how many batches at the front are a piece by what their headers say, one or more.
+    """Return how many leading batches, one or more, make a piece according to their headers.
 
-    A compressed message of v0 or v1 does not say how many records it holds; they are taken to be
+    A compressed message of v0 or v1 does not state its number of records; they are assumed to be
     small.
     """
     if wanted.max_rows == EVERYTHING and wanted.max_bytes == EVERYTHING:
@@ -156,7 +156,7 @@ def _first_piece(table: BatchTable, wanted: Wanted) -> int:
 def _decode_front(
     buffer: Buffer, table: BatchTable, wanted: Wanted
 ) -> tuple[RecordColumns, BatchTable]:
-    """Return the records of the batches at the front, which are of v2, or all older, and these."""
+    """Return the records of the leading batches of one format, v2 or older, and these batches."""
     totals = np.zeros(s.TOTALS_WIDTH, np.int64)
     bits = CONTROL_MASK if wanted.drop_control else 0
     find, last_limit = (messages_of, IN_ORDER) if table.is_legacy else (records_of, bits)
@@ -173,12 +173,12 @@ def _decode_front(
 
 
 def decode_produced(buffer: Buffer, table: BatchTable, *, max_decompressed: int) -> RecordColumns:
-    """Decode messages of v0 or v1 as a producer sends them: whatever offsets are in them.
+    """Decode messages of v0 or v1 as a producer sends them, with any offsets.
 
     Args:
-        buffer: The messages; nothing in them is trusted.
+        buffer: The messages; not trusted.
         table: Their headers, as `scan_batches` found them in `buffer`.
-        max_decompressed: The most bytes one message may decompress to.
+        max_decompressed: Limit of the decompressed size of one message, in bytes.
 
     Raises:
         CorruptRecordError: A message's structure is wrong, or compressed bytes are damaged.
@@ -198,7 +198,7 @@ def _decode(
     totals: NDArray[np.int64],
     columns: Collection[str],
 ) -> RecordColumns:
-    """Return the wanted records of batches that were found, which are all of v2, or all older."""
+    """Return the wanted records of located batches of one format, v2 or older."""
     from streamlog.records import kernels as k
 
     source, spans, table = found
@@ -221,7 +221,7 @@ def _decode(
     ints, validity = ints[:, : count + 1], validity[:, : -(-count // 8)]
 
     def column(data: NDArray[np.uint8], size: int, nulls: int, row: int) -> BinaryColumn:
-        data.resize(size, refcheck=False)  # the room that was not needed goes back
+        data.resize(size, refcheck=False)  # release the unused room
         return BinaryColumn(ints[row], data, validity[row] if nulls else None, nulls)
 
     key_facts = numbers[s.TOTAL_KEY_BYTES], numbers[s.TOTAL_KEY_NULLS], k.INTS_KEY
@@ -241,7 +241,7 @@ def _decode(
 def _headers(
     source: NDArray[np.uint8], positions: NDArray[np.int64], offsets: NDArray[np.int32]
 ) -> HeaderColumn:
-    """Return the headers of checked records, which begin at `positions` of `source`."""
+    """Return the headers of checked records, which start at `positions` of `source`."""
     from streamlog.records import kernels
 
     count = int(offsets[-1])
@@ -264,7 +264,7 @@ def _headers(
 
 
 def _valid_utf8(column: BinaryColumn) -> BinaryColumn:
-    """Return `column` with U+FFFD for bytes that are no UTF-8, as Java reads header keys."""
+    """Return `column` with U+FFFD in place of invalid UTF-8, as Java reads header keys."""
     if not (column.data & 0x80).any():
         return column
     try:
@@ -274,7 +274,7 @@ def _valid_utf8(column: BinaryColumn) -> BinaryColumn:
     else:
         starts = column.offsets[:-1]
         starts = starts[starts < len(column.data)]
-        if not ((column.data[starts] & 0xC0) == 0x80).any():  # no character across a border
+        if not ((column.data[starts] & 0xC0) == 0x80).any():  # no character spans two values
             return column
     replaced = ((value or b"").decode(errors="replace").encode() for value in column)
     return BinaryColumn.from_values(replaced)

@@ -1,9 +1,9 @@
-"""Taking records out of batches: what compaction does to bytes.
+"""Removing records from batches: the byte level of compaction.
 
-A batch of which every record stays is copied as it is. Any other is built anew: same base offset,
-last offset, producer, sequence, epoch and codec; base timestamp, largest timestamp, count and
-checksum are those of the records that stay. A message of v0 or v1 becomes a batch of v2. A batch
-may also be left empty: then only its header stays.
+A batch that keeps all its records is copied as it is. Any other is rebuilt with the same base
+offset, last offset, producer, sequence, epoch and codec; base timestamp, largest timestamp, count
+and checksum follow from the remaining records. A message of v0 or v1 becomes a batch of v2. A batch
+may also be emptied: then only its header stays.
 
 Source: MemoryRecords.filterTo.
 """
@@ -31,7 +31,7 @@ MAX_OVERHEAD: Final = MAX_RECORD_OVERHEAD + 10  # sizes at their longest
 
 
 class Filtered(NamedTuple):
-    """What is left of batches: their bytes, uint8[m], and headers."""
+    """The remaining batches: their bytes, uint8[m], and headers."""
 
     buffer: NDArray[np.uint8]
     table: BatchTable
@@ -39,12 +39,12 @@ class Filtered(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What is to become of batches and their records.
+    """Decisions about batches and their records.
 
     Attributes:
         fates: int64[b], see `filter_kernels`: DROP, COPY, REWRITE or EMPTY.
-        horizons: int64[b], the delete horizon of a batch that is rewritten, -1 for none.
-        keep: bool[n], whether a record stays; at least one does of each rewritten batch.
+        horizons: int64[b], the delete horizon of a rewritten batch, -1 for none.
+        keep: bool[n], whether a record stays; at least one per rewritten batch.
     """
 
     fates: NDArray[np.int64]
@@ -55,17 +55,17 @@ class Selection:
 def locate(
     buffer: Buffer, table: BatchTable, *, max_decompressed: int, path: str, position: int
 ) -> Iterator[tuple[BatchTable, RecordSlots]]:
-    """Check all records of batches and say where they lie, some batches at a time.
+    """Check and locate all records of batches, some batches at a time.
 
     Args:
-        buffer: The batches; nothing in them is trusted.
+        buffer: The batches; not trusted.
         table: Their headers.
-        max_decompressed: The most bytes one batch may decompress to.
+        max_decompressed: Limit of the decompressed size of one batch, in bytes.
         path: The file, for messages.
-        position: Where `buffer` begins in that file, for messages.
+        position: Position of `buffer` in that file, for messages.
 
     Yields:
-        Batches that are of v2, or all older, and their records; about `PIECE_BYTES` of them,
+        Batches of one format, v2 or older, and their records; about `PIECE_BYTES` of them,
         decompressed, or a single batch.
 
     Raises:
@@ -95,7 +95,7 @@ def locate(
 
 
 def _legacy_slots(table: BatchTable, columns: RecordColumns) -> RecordSlots:
-    """Return slots of messages of v0 and v1, over their keys and values put together."""
+    """Return slots of messages of v0 and v1, relative to their concatenated keys and values."""
     assert columns.key is not None and columns.value is not None
     slots = np.zeros((columns.count, s.SLOT_WIDTH), np.int64)
     slots[:, s.SLOT_OFFSET] = columns.offset
@@ -113,7 +113,7 @@ def _legacy_slots(table: BatchTable, columns: RecordColumns) -> RecordSlots:
 def _place(
     column: BinaryColumn, start: int, positions: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> None:
-    """Fill in where the values of a column lie, whose data begins at `start`."""
+    """Fill in the positions of a column's values; its data starts at `start`."""
     positions[:] = column.offsets[:-1]
     positions += start
     sizes[:] = np.diff(column.offsets)
@@ -125,18 +125,18 @@ def _place(
 def filter_batches(
     buffer: Buffer, table: BatchTable, records: RecordSlots, selection: Selection
 ) -> Filtered:
-    """Return what is left of batches.
+    """Return the remaining batches.
 
     Args:
         buffer: The batches.
         table: Their headers.
-        records: Where their records lie, as `locate` found it.
-        selection: What is to become of them.
+        records: Their records, from `locate`.
+        selection: The decisions about them.
     """
     from streamlog.records import filter_kernels as kernels
 
     copied = table.size[selection.fates == kernels.COPY]
-    room = len(records.source) + int(copied.sum())  # memory that is not written to costs nothing
+    room = len(records.source) + int(copied.sum())  # untouched memory costs nothing
     room += int(selection.keep.sum()) * MAX_OVERHEAD + len(table) * RECORD_BATCH_OVERHEAD
     fields = np.empty_like(table.fields)
     out = np.empty(room, np.uint8)
@@ -163,7 +163,7 @@ def filter_batches(
 def _compressed(
     buffer: NDArray[np.uint8], table: BatchTable, due: NDArray[np.bool_]
 ) -> NDArray[np.uint8]:
-    """Return the batches with the records of those that are due compressed; `table` follows."""
+    """Return the batches after compressing the records of those that need it; updates `table`."""
     if not due.any():
         return buffer
     parts: list[Buffer] = []

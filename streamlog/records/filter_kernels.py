@@ -1,8 +1,7 @@
 """The compiled loop of compaction: batches in, batches with fewer records out.
 
-What becomes of each batch has been decided (`streamlog.records.filter`); here its bytes are put
-behind those of the ones before, without an object per record. Twin in plain Python:
-`tests.twins.records`.
+The fate of each batch is already decided (`streamlog.records.filter`). This loop writes the results
+without gaps and without an object per record. Twin: `tests.twins.records`.
 """
 
 from typing import Final
@@ -48,11 +47,11 @@ from streamlog.records.table import (
 )
 from streamlog.records.write_kernels import size_of_deltas, write_deltas
 
-# What becomes of a batch.
-DROP: Final = 0  # nothing of it is left
-COPY: Final = 1  # its bytes stay as they are
-REWRITE: Final = 2  # it is built anew from the records that stay
-EMPTY: Final = 3  # its header stays, for what it says of offsets and of its producer
+# Fate of a batch.
+DROP: Final = 0  # it is removed
+COPY: Final = 1  # its bytes are copied unchanged
+REWRITE: Final = 2  # it is rebuilt from the remaining records
+EMPTY: Final = 3  # only its header stays, for its offsets and its producer
 
 NO_HORIZON: Final = -1
 EMPTY_BASE_TIMESTAMP: Final = -1  # DefaultRecordBatch.writeEmptyHeader
@@ -73,9 +72,9 @@ def rewrite_batches(
     out_fields: NDArray[np.int64],
     out_buffer: NDArray[np.uint8],
 ) -> int:
-    """Write what stays of batches one behind the other, uncompressed where they are rewritten.
+    """Write the remaining batches without gaps, uncompressed if they are rewritten.
 
-    Rewritten and empty batches have zeros for their headers; `out_fields` says what these are.
+    Rewritten and empty batches have zeros for their headers; `out_fields` holds the headers.
 
     Args:
         buffer: uint8[m], the batches.
@@ -84,14 +83,14 @@ def rewrite_batches(
         horizons: int64[b], the delete horizon that a rewritten batch gets, NO_HORIZON for none.
         source: uint8[k], the bytes that the slots point into.
         slots: int64[n, 9], the records of all batches; checked.
-        rows: int64[b], how many of them belong to each batch.
-        keep: bool[n], whether a record stays; at least one of each rewritten batch.
+        rows: int64[b], number of records per batch.
+        keep: bool[n], whether a record stays; at least one per rewritten batch.
         out_fields: int64[b, 14].
         out_buffer: uint8[q].
 
     Returns:
-        How many batches were written, or OUT_OF_ROOM where q is too small or a field lies
-        outside of `source`.
+        How many batches were written, or OUT_OF_ROOM if q is too small or a field lies outside
+        `source`.
     """
     count, filled, row = 0, 0, 0
     for batch in range(len(fates)):
@@ -127,7 +126,7 @@ def rewrite_batches(
 
 @inlined
 def empty_header(out: NDArray[np.int64]) -> None:
-    """Make a batch's header that of an empty one.
+    """Turn a batch's header into that of an empty one.
 
     Source: DefaultRecordBatch.writeEmptyHeader.
     """
@@ -148,7 +147,7 @@ def rewrite_batch(
     out_buffer: NDArray[np.uint8],
     filled: int,
 ) -> int:
-    """Write the records that stay of one batch, and fit its header, `out`, to them.
+    """Write the remaining records of one batch, and adapt its header, `out`.
 
     Returns:
         Where they end, or OUT_OF_ROOM.

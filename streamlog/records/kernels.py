@@ -1,10 +1,9 @@
-"""Compiled loops that read records. Twins in plain Python: `tests.twins.records`.
+"""Compiled loops that read records. Twins: `tests.twins.records`.
 
-`choose_batches` says how much there may be, so that the caller can make arrays that suffice. Then
-one pass looks at every length and every varint of every record before it uses it
-(`streamlog.records.kernels`), and either copies the fields into columns (`decode_records`,
-whole fields by memcpy) or leaves a slot per record (`locate_records`; `streamlog.records.slot`
-says what that is).
+`choose_batches` computes upper bounds, so that the caller can allocate large enough arrays. Then
+one pass checks every length and every varint of every record before using it, and either copies
+the fields into columns (`decode_records`, whole fields by memcpy) or writes a slot per record
+(`locate_records`; see `streamlog.records.slot`).
 """
 
 from typing import Final, NamedTuple
@@ -72,21 +71,21 @@ from streamlog.records.table import (
 __all__ = []
 
 DOUBTFUL: Final = -1  # the end of a record that `skim_record` leaves to `read_any_record`
-SLACK: Final = 32  # bytes behind a record that is skimmed: five numbers, attributes, one load
+SLACK: Final = 32  # bytes needed after a skimmed record: five numbers, attributes, one load
 
 
 class RecordFields(NamedTuple):
-    """What `read_record` finds; positions are those of the bytes it read.
+    """Result of `read_record`; positions are relative to the bytes it read.
 
     Attributes:
-        end: Where the record ends, or a negative status, and then the rest means nothing.
+        end: End of the record, or a negative status; then the other fields are undefined.
         timestamp: As a delta.
         offset: As a delta.
         key: Position of the key.
         key_size: Below 0 for null.
         value: Position of the value.
         value_size: Below 0 for null.
-        headers: Position of the headers, behind their count.
+        headers: Position of the headers, after their count.
         header_count: Number of headers.
     """
 
@@ -103,14 +102,14 @@ class RecordFields(NamedTuple):
 
 @inlined
 def read_record(source: NDArray[np.uint8], position: int, batch_end: int) -> RecordFields:
-    """Check the record at `position` completely, and say where its fields lie.
+    """Check the record at `position` completely, and return the positions of its fields.
 
-    This is part of the hottest loops of all. The way of nearly all records is compiled into them;
-    what that has doubts about is looked at again, slowly.
+    Part of the hottest loops. The fast path of nearly all records is compiled into them; a record
+    that it cannot decide is read again, slowly.
 
     Args:
         source: uint8[m], m at least 8; not trusted.
-        position: Where the record begins, 0 or more.
+        position: Start of the record, 0 or more.
         batch_end: Where the last record of its batch must end, at most m.
     """
     found = skim_record(source, position, min(batch_end, source.size - SLACK))
@@ -121,15 +120,15 @@ def read_record(source: NDArray[np.uint8], position: int, batch_end: int) -> Rec
 
 @inlined
 def skim_record(source: NDArray[np.uint8], position: int, latest_end: int) -> RecordFields:
-    """Read the record at `position` if it is sound and its numbers have 4 bytes at most.
+    """Read the record at `position` if it is sound and its numbers have at most 4 bytes.
 
-    Numbers are loaded before anything tells that they lie inside the record: five of them and the
-    attributes lead no further than `SLACK` behind its end, and the sizes of key and value are
-    compared with that end. A position never goes back, so one look at the end is enough.
+    Numbers are loaded before it is known that they lie inside the record: five of them and the
+    attributes reach at most `SLACK` after its end, and the sizes of key and value are compared
+    with that end. A position never decreases, so one comparison with the end is enough.
 
     Args:
         source: uint8[m]; not trusted.
-        position: Where the record begins, 0 or more.
+        position: Start of the record, 0 or more.
         latest_end: Where it must end, at most m - SLACK.
 
     Returns:
@@ -142,7 +141,7 @@ def skim_record(source: NDArray[np.uint8], position: int, latest_end: int) -> Re
     end = position + length
     if width == 0 or length <= 0 or end > latest_end:
         return RecordFields(DOUBTFUL, 0, 0, 0, 0, 0, 0, 0, 0)
-    timestamp, width = read_short_varint(source, position + 1)  # behind the attributes
+    timestamp, width = read_short_varint(source, position + 1)  # after the attributes
     position += 1 + width
     offset, offset_width = read_short_varint(source, position)
     if width == 0 or offset_width == 0:
@@ -168,13 +167,13 @@ def skim_record(source: NDArray[np.uint8], position: int, latest_end: int) -> Re
 
 @kernel
 def read_any_record(source: NDArray[np.uint8], position: int, batch_end: int) -> RecordFields:
-    """Check the record at `position`, whatever it is; see `read_record`."""
+    """Check the record at `position`, whatever it contains; see `read_record`."""
     number = read_varint(source, position, batch_end)
     position += number & SIZE_MASK
     end = position + (number >> SIZE_BITS)
     if number == 0 or end <= position or end > batch_end:
         return RecordFields(BAD_RECORD_LENGTH, 0, 0, 0, 0, 0, 0, 0, 0)
-    position += 1  # behind the attributes, of which no bit means anything yet
+    position += 1  # after the attributes, of which no bit has a meaning yet
     timestamp, size = read_varlong(source, position, end)
     offset = read_varint(source, position + size, end)
     position += size + (offset & SIZE_MASK)
@@ -200,10 +199,10 @@ def read_any_record(source: NDArray[np.uint8], position: int, batch_end: int) ->
 
 @kernel
 def read_headers(source: NDArray[np.uint8], position: int, end: int) -> tuple[int, int]:
-    """Check the headers at `position`, with which a record must end.
+    """Check the headers at `position`, which must end the record.
 
     Returns:
-        Where they begin behind their count, and the count; or what is wrong, and 0.
+        Their start after their count, and the count; or the error, and 0.
     """
     number = read_varint(source, position, end)
     headers = position + (number & SIZE_MASK)
@@ -218,7 +217,7 @@ def read_headers(source: NDArray[np.uint8], position: int, end: int) -> tuple[in
 
 @kernel
 def skip_headers(source: NDArray[np.uint8], position: int, end: int, count: int) -> int:
-    """Check `count` headers from `position` on; return where they end, or what is wrong."""
+    """Check `count` headers from `position` on; return where they end, or the error."""
     for _ in range(count):
         number = read_varint(source, position, end)
         position += number & SIZE_MASK
@@ -235,25 +234,25 @@ def skip_headers(source: NDArray[np.uint8], position: int, end: int, count: int)
     return position
 
 
-# What `choose_batches` is told: int64[3].
+# The limits of `choose_batches`: int64[3].
 LIMIT_START: Final = 0  # first offset wanted
 LIMIT_END: Final = 1  # first offset no longer wanted
 LIMIT_DROP: Final = 2  # attribute bits of the batches to leave out
 
-# What `decode_records` fills for each record besides keys and values: rows of int64[3, n] …
+# Output of `decode_records` per record besides keys and values: rows of int64[3, n] …
 LONGS_OFFSET: Final = 0
 LONGS_TIMESTAMP: Final = 1
-LONGS_HEADERS: Final = 2  # where its headers lie
+LONGS_HEADERS: Final = 2  # start of its headers
 LONGS_WIDTH: Final = 3
 # … and of int32[4, n + 1], the first three Arrow's offsets of a column.
-INTS_KEY: Final = 0  # also the rows of the validity bits, as the next
+INTS_KEY: Final = 0  # also the row of the validity bits, like the next
 INTS_VALUE: Final = 1
 INTS_HEADERS: Final = 2
 INTS_TYPE: Final = 3  # the timestamp's; n are filled
 INTS_WIDTH: Final = 4
 
-# Where a record lies is known only once the length of the one before it is there, so reading waits
-# for each of them; what lies so many bytes on is therefore asked for in time.
+# The position of a record is known only from the length of the previous one, so reading waits for
+# each of them; bytes this far ahead are therefore prefetched.
 AHEAD: Final = 1024
 CACHE_LINE: Final = 64
 
@@ -485,7 +484,7 @@ def decode_batch(
 def take_field(
     source: NDArray[np.uint8], position: int, size: int, out_data: NDArray[np.uint8], filled: int
 ) -> int:
-    """Do what `copy_field` does, if there is room for the column at all."""
+    """Do the same as `copy_field` if there is room for the column at all."""
     if out_data.size > 0:
         filled = copy_field(source, position, size, out_data, filled)
     return filled
@@ -495,7 +494,7 @@ def take_field(
 def note_nulls(
     found: RecordFields, row: int, out_validity: NDArray[np.uint8], out_totals: NDArray[np.int64]
 ) -> None:
-    """Count and mark what is null of a record."""
+    """Count and mark the null fields of a record."""
     if found.key_size < 0:
         out_totals[TOTAL_KEY_NULLS] += 1
         out_validity[0, row >> 3] &= 0xFF ^ 1 << (row & 7)
@@ -509,9 +508,9 @@ def note_nulls(
 def copy_field(
     source: NDArray[np.uint8], position: int, size: int, out_data: NDArray[np.uint8], filled: int
 ) -> int:
-    """Copy one field (size -1: null) behind the `filled` bytes; return how many there are now.
+    """Copy one field (size -1: null) after the `filled` bytes; return the new number of bytes.
 
-    Both ranges are checked here, as memcpy checks nothing; OUT_OF_ROOM if one is too short.
+    Checks both ranges, since memcpy checks nothing; OUT_OF_ROOM if one is too short.
     """
     if size <= 0:
         return filled
@@ -534,17 +533,17 @@ def copy_headers(
 ) -> int:
     """Gather the headers of checked records into Arrow's binary layout; without room, measure them.
 
-    A header takes two bytes at least, so nothing wider than its two offsets is kept of each.
+    A header takes at least two bytes, so nothing wider than its two offsets is kept of each.
 
     Args:
-        source: uint8[m], the bytes that the headers lie in, checked.
-        positions: int64[n], where the headers of each record begin.
+        source: uint8[m], the bytes that hold the headers, checked.
+        positions: int64[n], start of the headers of each record.
         offsets: int32[n + 1], the first header of each record.
         out_offsets: int32[2, h + 1], of keys and of values; int32[2, 0] only measures.
-        out_validity: uint8[ceil(h / 8)], a bit a value, all set.
+        out_validity: uint8[ceil(h / 8)], one bit per value, all set.
         out_key: uint8[k], k the bytes of all keys.
         out_value: uint8[v], v the bytes of all values.
-        out_totals: int64[3], which becomes k, v and the number of values that are null.
+        out_totals: int64[3], which becomes k, v and the number of null values.
 
     Returns:
         The number of headers, or OUT_OF_ROOM.

@@ -1,4 +1,4 @@
-"""Where each field of a batch lies. Every position is the sum of what stands before it.
+"""Positions of the fields of a batch. Every position is the sum of the sizes before it.
 
 All integers are big-endian two's complement. Sources name the Java class and constant of
 Apache Kafka 4.2.
@@ -28,7 +28,7 @@ BASE_SEQUENCE_OFFSET: Final = PRODUCER_EPOCH_OFFSET + 2
 RECORDS_COUNT_OFFSET: Final = BASE_SEQUENCE_OFFSET + 4
 RECORDS_OFFSET: Final = RECORDS_COUNT_OFFSET + 4
 RECORD_BATCH_OVERHEAD: Final = RECORDS_OFFSET
-MIN_BATCH_LENGTH: Final = RECORD_BATCH_OVERHEAD - LOG_OVERHEAD  # what `batchLength` is at least
+MIN_BATCH_LENGTH: Final = RECORD_BATCH_OVERHEAD - LOG_OVERHEAD  # lower bound of `batchLength`
 
 # offset, length, epoch, magic, crc, attributes, last offset delta, base and max timestamp,
 # producer id, producer epoch, base sequence, record count

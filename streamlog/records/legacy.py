@@ -1,16 +1,16 @@
-"""Messages of formats v0 and v1: found, decompressed, and their checksums compared.
+"""Messages of formats v0 and v1: location, decompression and comparison of checksums.
 
-A message of codec 0 holds one record. Any other is a *wrapper*: its value is a compressed message
-set, whose messages hold the records.
+A message with codec 0 holds one record. Any other message is a *wrapper*: its value is a compressed
+message set, whose messages hold the records.
 
     wrapper   offset of its last record | … | magic | codec | timestamp | no key | message set
-    set       offset | length | CRC-32 | magic | … | key | value, again and again
+    set       offset | length | CRC-32 | magic | … | key | value, repeated
 
 | | v0 | v1 |
 |---|---|---|
 | offsets in the set | absolute | relative: the last of them is the wrapper's own offset |
 | timestamps | none | their own; with the wrapper's bit 3 that of the wrapper for all of them |
-| lz4 frame | header checksum wrong, not looked at | as it should be |
+| lz4 frame | header checksum wrong, not checked | header checksum right |
 
 Source: org.apache.kafka.common.record.AbstractLegacyRecordBatch, LegacyRecord.
 """
@@ -37,9 +37,9 @@ from streamlog.records.table import CRC, MAGIC, POSITION, SIZE, BatchTable
 
 __all__ = ["IN_ANY_ORDER", "IN_ORDER", "find_bad_message", "messages_of"]
 
-# What `messages_of` is told besides the offsets that are wanted.
-IN_ORDER: Final = 1  # offsets in a message set rise, as they do on a disk
-IN_ANY_ORDER: Final = 0  # they mean nothing yet, as a producer's do
+# Third limit of `messages_of`, after the wanted offsets.
+IN_ORDER: Final = 1  # offsets in a message set ascend, as on disk
+IN_ANY_ORDER: Final = 0  # offsets have no meaning yet, as from a producer
 
 _CRC_PLACES: Final = (POSITION, SIZE, MAGIC, CRC)
 
@@ -48,11 +48,11 @@ def find_bad_message(buffer: Buffer, table: BatchTable) -> int:
     """Compare stored and computed checksums of messages of v0 and v1.
 
     Args:
-        buffer: The messages; batches of v2 among them are passed over.
+        buffer: The messages; batches of v2 among them are skipped.
         table: Their headers.
 
     Returns:
-        The index of the first message whose checksum is wrong, or `len(table)`.
+        The index of the first message with a wrong checksum, or `len(table)`.
 
     Source: LegacyRecord.isValid.
     """
@@ -78,23 +78,23 @@ def messages_of(
     max_decompressed: int,
     enough: int = EVERYTHING,
 ) -> LocatedRecords:
-    """Return the bytes that the messages lie in, those of wrappers decompressed, and where.
+    """Return the bytes that hold the messages, those of wrappers decompressed, and their positions.
 
     Args:
-        buffer: The messages; nothing in them is trusted.
+        buffer: The messages; not trusted.
         table: Their headers, all of v0 or v1, as `scan_batches` found them in `buffer`.
         limits: int64[3], which ones are wanted, see `streamlog.records.legacy_kernels`.
-        totals: int64[10]; the rows and the bytes of messages there may be are filled.
-        max_decompressed: The most bytes one message may decompress to.
-        enough: How many decompressed bytes are enough: no message behind the one that brings them
-            to so many is decompressed, nor found.
+        totals: int64[10]; upper bounds of rows and bytes of the messages are filled in.
+        max_decompressed: Limit of the decompressed size of one message, in bytes.
+        enough: Decompressed bytes that suffice: no message after the one that reaches them is
+            decompressed or located.
 
     Returns:
-        What was found of the messages at the front, see `streamlog.records.slots.records_of`.
-        Their spans are int64[n, 3]: the third is what the offsets are relative to.
+        The leading messages as located, see `streamlog.records.slots.records_of`. Their spans are
+        int64[n, 3]: the third is the base of their offsets.
 
     Raises:
-        CorruptRecordError: A wrapper is not what it should be.
+        CorruptRecordError: A wrapper is damaged.
         LimitExceededError: A message decompresses to more than allowed, or all to 2 GiB.
 
     Source: AbstractLegacyRecordBatch.iterator.
@@ -120,10 +120,10 @@ def _decompress(
     max_size: int,
     enough: int,
 ) -> tuple[NDArray[np.uint8], int]:
-    """Put the message sets of chosen wrappers behind `source` until that is enough.
+    """Append the message sets of chosen wrappers to `source` until there are enough bytes.
 
     Returns:
-        The bytes, whose places `spans` then names, and how many messages were looked at.
+        The bytes, with their positions in `spans`, and how many messages were processed.
     """
     parts: list[Buffer] = [source]
     filled, taken = len(source), len(table)

@@ -1,8 +1,11 @@
-"""Compiled loops over messages of formats v0 and v1. Twins: `tests.twins.legacy`.
+"""Compiled loops over messages of formats v0 and v1, and over their headers and checksums.
 
-A *message* stands by itself in the log, or it is a *wrapper*: its value is a compressed message
-set. So a row of the table comes with a span of bytes, the message itself or the decompressed
-set, and the messages in all spans are copied into columns.
+A *message* is by itself in the log, or it is a *wrapper*: its value is a compressed message set. So
+a row of the table comes with a span of bytes, the message itself or the decompressed set, and the
+messages in all spans are copied into columns.
+
+Twins: `scan_batches` of `streamlog.records.plain_headers`, which reads all formats, and
+`tests.twins.legacy`.
 """
 
 from typing import Final, NamedTuple
@@ -101,7 +104,7 @@ from streamlog.records.table import (
 
 __all__ = []
 
-# CRC-32 eight bytes at a time: entry 256 * k + b is what byte b does, k bytes further on.
+# CRC-32 eight bytes at a time: entry 256 * k + b is the effect of byte b, k bytes further on.
 CRC_POLYNOMIAL: Final = 0xEDB88320
 
 
@@ -120,7 +123,7 @@ CRC_TABLES: Final = _crc_tables()
 
 @kernel
 def count_batches(buffer: NDArray[np.uint8]) -> int:
-    """Return how many messages `scan_batches` would find at most, going by their lengths."""
+    """Return an upper bound of the messages that `scan_batches` finds, from their lengths."""
     count = position = 0
     while buffer.size - position > HEADER_SIZE_UP_TO_MAGIC:
         length = int32_at(buffer, position + LENGTH_OFFSET)
@@ -137,14 +140,14 @@ def count_batches(buffer: NDArray[np.uint8]) -> int:
 def scan_batches(
     buffer: NDArray[np.uint8], out_fields: NDArray[np.int64], out_counts: NDArray[np.int64]
 ) -> int:
-    """Read the headers of the whole messages of v0 and v1 at the front of `buffer`.
+    """Read the headers of the whole messages of v0 and v1 at the start of `buffer`.
 
-    Of a wrapper only the last offset is known without decompressing it; it stands for the first
-    one, too.
+    Without decompression only the last offset of a wrapper is known; it is used for the first one,
+    too.
 
     Args:
-        buffer: uint8[m], any bytes at all; nothing in it is trusted.
-        out_fields: int64[n, 14], a row a message, n as `count_batches` says.
+        buffer: uint8[m], any bytes; not trusted.
+        out_fields: int64[n, 14], one row per message, n from `count_batches`.
         out_counts: int64[2], filled with the number of messages and of bytes they take.
 
     Returns:
@@ -166,7 +169,7 @@ def scan_batches(
 
 @inlined
 def check_message(buffer: NDArray[np.uint8], position: int) -> int:
-    """Return END if a whole message can stand at `position`, else what is wrong with it."""
+    """Return END if a whole message may be at `position`, otherwise the error."""
     left = buffer.size - position
     if left <= HEADER_SIZE_UP_TO_MAGIC:
         return PARTIAL
@@ -214,7 +217,7 @@ def read_message_header(
 
 @inlined
 def int32_at(buffer: NDArray[np.uint8], position: int) -> int:
-    """Return the int32 at `position` by a single load; `buffer` has 8 bytes at least."""
+    """Return the int32 at `position` with a single load; `buffer` has at least 8 bytes."""
     word = word_at(buffer, position)
     bits = (word & 0xFF) << 24 | (word & 0xFF00) << 8 | word >> 8 & 0xFF00 | word >> 24 & 0xFF
     return (bits ^ 0x8000_0000) - 0x8000_0000
@@ -222,17 +225,17 @@ def int32_at(buffer: NDArray[np.uint8], position: int) -> int:
 
 @inlined
 def int64_at(buffer: NDArray[np.uint8], position: int) -> int:
-    """Return the int64 at `position`; `buffer` has 8 bytes at least."""
+    """Return the int64 at `position`; `buffer` has at least 8 bytes."""
     return int32_at(buffer, position) << 32 | int32_at(buffer, position + 4) & 0xFFFF_FFFF
 
 
 @kernel
 def find_bad_checksum(buffer: NDArray[np.uint8], fields: NDArray[np.int64]) -> int:
-    """Return the row of the first message whose CRC-32 is wrong, or how many rows there are.
+    """Return the row of the first message with a wrong CRC-32, or the number of rows.
 
     Args:
         buffer: uint8[m].
-        fields: int64[n, 14], whole batches and messages in `buffer`; batches are passed over.
+        fields: int64[n, 14], whole batches and messages in `buffer`; batches are skipped.
     """
     for row in range(len(fields)):
         if fields[row, MAGIC] == CURRENT_MAGIC:
@@ -246,12 +249,15 @@ def find_bad_checksum(buffer: NDArray[np.uint8], fields: NDArray[np.int64]) -> i
 
 @inlined
 def crc32(buffer: NDArray[np.uint8], start: int, end: int) -> int:
-    """Return the CRC-32 of the bytes from `start` to `end`, a range that was checked."""
+    """Return the CRC-32 of the bytes from `start` to `end`, a checked range."""
     crc = 0xFFFF_FFFF
     left = (end - start) % WORD_SIZE
     for position in range(start, end - left, WORD_SIZE):
         word = load_word(buffer, position)
-        low, high = (word ^ crc) & 0xFFFF_FFFF, word >> 32  # only the lower half has to wait
+        low, high = (
+            (word ^ crc) & 0xFFFF_FFFF,
+            word >> 32,
+        )  # only the lower half waits
         ahead = (
             CRC_TABLES[768 + (high & 0xFF)]
             ^ CRC_TABLES[512 + (high >> 8 & 0xFF)]
@@ -270,16 +276,16 @@ def crc32(buffer: NDArray[np.uint8], start: int, end: int) -> int:
 
 LAST_LEGACY_CODEC: Final = 3  # lz4; zstd came with v2
 
-# What lies where: int64[n, 3]. Begin is -1 for what is left out.
+# Columns of spans: int64[n, 3]. Begin is -1 for a message that is left out.
 SPAN_BEGIN: Final = 0
 SPAN_END: Final = 1
-SPAN_BASE: Final = 2  # what the offsets in it are relative to
+SPAN_BASE: Final = 2  # base of the offsets in it
 SPAN_WIDTH: Final = 3
 
-NO_TYPE: Final = -1  # TimestampType.NO_TIMESTAMP_TYPE, in which numba sees an object
+NO_TYPE: Final = -1  # TimestampType.NO_TIMESTAMP_TYPE, which numba would treat as an object
 
-# The third of what `choose_messages` and the others are told, besides LIMIT_START and LIMIT_END.
-LIMIT_ORDER: Final = 2  # 1: offsets must rise, as on a disk; 0: they may be any
+# The third limit of `choose_messages` and the others, after LIMIT_START and LIMIT_END.
+LIMIT_ORDER: Final = 2  # 1: offsets must ascend, as on disk; 0: any offsets
 
 
 # ---- messages to columns -------------------------------------------------------------------------
@@ -291,18 +297,18 @@ def choose_messages(
     out_spans: NDArray[np.int64],
     out_totals: NDArray[np.int64],
 ) -> int:
-    """Find out which messages are wanted, or may hold wanted ones, and where they lie.
+    """Find the messages that are wanted, or may hold wanted ones, and their positions.
 
     Args:
         buffer: uint8[m]; not trusted.
         fields: int64[n, 14], whole messages of v0 and v1 in `buffer`.
         limits: int64[3], see the `LIMIT_…` constants.
-        out_spans: int64[n, 3], of which begin and end of the message, or of a wrapper's value,
-            are filled; begin -1 for what is not wanted.
-        out_totals: int64[9], of which the attributes or-ed are filled, and `ERROR_…`.
+        out_spans: int64[n, 3]; filled with begin and end of the message, or of a wrapper's value;
+            begin -1 if it is not wanted.
+        out_totals: int64[9]; filled with the or-ed attributes, and `ERROR_…`.
 
     Returns:
-        OK, or what is wrong with the wrapper at ERROR_BATCH.
+        OK, or the error of the wrapper at ERROR_BATCH.
     """
     for row in range(len(fields)):
         out_spans[row, SPAN_BEGIN] = -1
@@ -329,7 +335,7 @@ def choose_messages(
 
 @kernel
 def find_value(buffer: NDArray[np.uint8], magic: int, position: int, end: int) -> int:
-    """Return where the value of a wrapper begins, which ends with it; negative: a status."""
+    """Return the start of a wrapper's value, which ends with the wrapper; negative: a status."""
     at = position + (KEY_SIZE_OFFSET_V0 if magic == MAGIC_V0 else KEY_SIZE_OFFSET_V1)
     size = max(read_int32(buffer, at), 0)
     at += FIELD_SIZE
@@ -351,19 +357,19 @@ def survey_sets(
     out_spans: NDArray[np.int64],
     out_totals: NDArray[np.int64],
 ) -> int:
-    """Find out how many messages there may be, and what the offsets in each wrapper mean.
+    """Compute upper bounds of the messages, and the base of the offsets in each wrapper.
 
     Args:
         source: uint8[m], messages and decompressed message sets; not trusted.
         fields: int64[n, 14], headers of the messages and wrappers.
         limits: int64[3], see the `LIMIT_…` constants.
-        out_spans: int64[n, 3], where each one, or its message set, begins and ends in `source`;
-            begin -1 for what is left out. What its offsets are relative to is filled.
-        out_totals: int64[9]; the messages there may be, and the bytes their keys and values may
-            have, are filled.
+        out_spans: int64[n, 3], begin and end of each message, or of its message set, in `source`;
+            begin -1 if it is left out. The base of its offsets is filled in.
+        out_totals: int64[9]; filled with upper bounds of the messages and of the bytes of their
+            keys and values.
 
     Returns:
-        OK, or what is wrong with the wrapper at the `ERROR_…` places.
+        OK, or the error of the wrapper at the `ERROR_…` places.
     """
     for row in range(len(fields)):
         position, end = out_spans[row, SPAN_BEGIN], out_spans[row, SPAN_END]
@@ -381,7 +387,7 @@ def survey_sets(
             if length < MIN_LENGTH_V0:
                 return note_error(out_totals, row, count, BAD_MESSAGE_LENGTH)
             if length > end - position - LOG_OVERHEAD:
-                break  # cut short: left out, as by Kafka
+                break  # truncated: left out, as in Kafka
             last = read_int64(source, position + BASE_OFFSET_OFFSET)
             position += LOG_OVERHEAD + length
             count += 1
@@ -396,7 +402,7 @@ def survey_sets(
 
 @kernel
 def find_base(wrapper: NDArray[np.int64], last: int, limits: NDArray[np.int64]) -> int:
-    """Return what the offsets in a wrapper are relative to: 0, unless it is of v1.
+    """Return the base of the offsets in a wrapper: 0, unless it is of v1.
 
     A wrapper of v1 with offset 0 comes from a client that left the offsets to the broker.
 
@@ -420,11 +426,11 @@ def find_base(wrapper: NDArray[np.int64], last: int, limits: NDArray[np.int64]) 
 
 
 class MessageFields(NamedTuple):
-    """What `read_message` finds; positions are those of the bytes it read.
+    """Result of `read_message`; positions are relative to the bytes it read.
 
     Attributes:
-        end: Where the message ends; 0 where it is cut short; a negative status, and then the rest
-            means nothing.
+        end: End of the message; 0 if it is truncated; a negative status, and then the other
+            fields are undefined.
         offset: Its offset.
         timestamp: Its own, -1 for none.
         magic: Its format.
@@ -448,14 +454,14 @@ class MessageFields(NamedTuple):
 def read_message(
     source: NDArray[np.uint8], position: int, set_end: int, forbidden: int, base: int
 ) -> MessageFields:
-    """Check the message at `position` completely, and say where its fields lie.
+    """Check the message at `position` completely, and return the positions of its fields.
 
     Args:
         source: uint8[m], m at least 8; not trusted.
-        position: Where the message begins, 0 or more.
-        set_end: Where its set ends, at most m, and LOG_OVERHEAD or more behind `position`.
-        forbidden: Attribute bits that it must not have: in a wrapper there is no other.
-        base: What its offset is relative to.
+        position: Start of the message, 0 or more.
+        set_end: End of its set, at most m, and at least LOG_OVERHEAD after `position`.
+        forbidden: Attribute bits that it must not have: a wrapper contains no wrapper.
+        base: Base of its offset.
     """
     length = int32_at(source, position + LENGTH_OFFSET)
     end = position + LOG_OVERHEAD + length
@@ -506,10 +512,10 @@ def decode_messages(
     Args:
         source: uint8[m], messages and decompressed message sets; not trusted.
         fields: int64[n, 14], headers of the messages and wrappers; not trusted.
-        spans: int64[n, 3], as `survey_sets` fills them.
+        spans: int64[n, 3], from `survey_sets`.
         limits: int64[3], see the `LIMIT_…` constants.
-        out_longs: int64[3, k], see `streamlog.records.kernels.decode_records` for this and all
-            that follow; k at least as many as `survey_sets` counted.
+        out_longs: int64[3, k], see `streamlog.records.kernels.decode_records` for this and the
+            following; k at least as many as `survey_sets` counted.
         out_ints: int32[4, k + 1].
         out_validity: uint8[2, ceil(k / 8)].
         out_key: uint8[…].
@@ -517,8 +523,8 @@ def decode_messages(
         out_totals: int64[9].
 
     Returns:
-        OK, or what is wrong with the message at the `ERROR_…` places; OUT_OF_ROOM where a column
-        is too short.
+        OK, or the error of the message at the `ERROR_…` places; OUT_OF_ROOM if a column is too
+        short.
     """
     out_ints[:INTS_TYPE, 0] = 0
     row = 0

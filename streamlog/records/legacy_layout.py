@@ -1,8 +1,8 @@
-"""Where each field of a message lies: formats v0 and v1, Kafka's before 0.11.
+"""Positions of the fields of a message in formats v0 and v1, Kafka's before 0.11.
 
                                        v0   v1
     offset                    int64     0    0
-    length of what follows    int32     8    8
+    length of the rest        int32     8    8
     CRC-32 of the rest        uint32   12   12
     magic                     int8     16   16
     attributes                int8     17   17

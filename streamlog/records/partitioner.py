@@ -1,6 +1,6 @@
-"""Which partition a record goes to: murmur2 of its key, or for no key the same one for a while.
+"""The partition of a record: murmur2 of its key, or without a key the same partition for a while.
 
-The hash is the one of Kafka's Java client, so that a key's records meet in one partition whether
+The hash is that of Kafka's Java client, so that all records of a key are in one partition whether
 Kafka or Spark wrote them.
 """
 
@@ -36,13 +36,13 @@ def partition_for_keys(key: BinaryColumn, partitions: int) -> NDArray[np.int32]:
 
     Args:
         key: The keys of n records.
-        partitions: How many partitions the topic has.
+        partitions: Number of partitions of the topic.
 
     Returns:
-        int32[n], 0 to `partitions` - 1, or -1 where the key is null (an empty key is a key).
+        int32[n], 0 to `partitions` - 1, or -1 if the key is null (an empty key is a key).
 
     Raises:
-        InvalidPartitionsError: No partitions.
+        InvalidPartitionsError: `partitions` is below 1.
         InvalidRequestError: The column's offsets do not fit its bytes.
 
     Source: BuiltInPartitioner.partitionForKey.
@@ -50,22 +50,22 @@ def partition_for_keys(key: BinaryColumn, partitions: int) -> NDArray[np.int32]:
     from streamlog.records import write_kernels
 
     if partitions < 1:
-        raise InvalidPartitionsError("a topic has at least one partition", got=partitions)
+        raise InvalidPartitionsError("a topic needs at least one partition", got=partitions)
     chosen = np.empty(len(key), np.int32)
     if write_kernels.partition_keys(column_arrays(key, len(key)), partitions, chosen) != OK:
-        raise InvalidRequestError("a column's offsets fall, or reach beyond its bytes")
+        raise InvalidRequestError("a column's offsets decrease, or exceed its bytes")
     return chosen
 
 
 class StickyPartitioner:
-    """Chooses partitions for records without a key: one at a time, until it has taken its share.
+    """Chooses partitions for records without a key: the same one until it has had its share.
 
     Spreading each record on its own would make many small batches. Like Kafka's producer this
-    stays with a partition for `sticky_bytes` and then goes to another one at random.
+    stays with a partition for `sticky_bytes` and then switches to another one at random.
 
     Args:
-        partitions: How many partitions the topic has.
-        random_source: Where the choice comes from; seeded, it is repeatable.
+        partitions: Number of partitions of the topic.
+        random_source: Source of the choice; repeatable if it is seeded.
         sticky_bytes: How many bytes a partition gets in a row.
 
     Source: BuiltInPartitioner, KIP-794.
@@ -81,7 +81,7 @@ class StickyPartitioner:
         sticky_bytes: int = DEFAULT_STICKY_BYTES,
     ) -> None:
         if partitions < 1:
-            raise InvalidPartitionsError("a topic has at least one partition", got=partitions)
+            raise InvalidPartitionsError("a topic needs at least one partition", got=partitions)
         self._partitions = partitions
         self._random = random_source
         self._sticky_bytes = sticky_bytes

@@ -301,7 +301,7 @@ class IndexedRecords:
         self._note(self.size, table, last)
 
     def cut_torn_tail(self) -> int:
-        """Keep whole batches of a failed append and truncate the rest; return how many are kept."""
+        """Keep whole batches of a failed append and truncate the rest; return their number."""
         end = self.records.file.stat().size
         standing = self.walk_to(end)
         if end > self.size:

@@ -243,7 +243,7 @@ def test_damage_where_batches_are_walked_is_named(sound: MemoryFileSystem) -> No
     with fs.open(LOG, OpenMode.WRITE) as file:
         file.pwrite(b"\0\0\0\3", 8)
     segment = open_segment(fs, BASE, writable=False, index_interval_bytes=1 << 30)
-    with pytest.raises(CorruptRecordError, match="no record batch") as caught:
+    with pytest.raises(CorruptRecordError, match="not a record batch") as caught:
         segment.translate_offset(BASE + 5)
     assert (caught.value.path, caught.value.position, caught.value.offset) == (LOG, 0, BASE + 5)
 
