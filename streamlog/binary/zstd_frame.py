@@ -139,7 +139,7 @@ def _walk(view: memoryview, start: int) -> Frame:
         window = (1 << 10 + exponent) + (1 << 7 + exponent) * mantissa
         if window > MAX_WINDOW:
             raise CorruptRecordError(
-                "zstd window is wider than Kafka takes", got=window, expected=MAX_WINDOW
+                "zstd window is wider than Kafka accepts", got=window, expected=MAX_WINDOW
             )
         max_block = min(MAX_BLOCK, window)
     size_bytes = CONTENT_SIZE_BYTES[descriptor >> 6] or single_segment

@@ -587,7 +587,7 @@ def batch_of(
 
 def _bad_length(length: int, path: str | None, position: int) -> CorruptRecordError:
     return CorruptRecordError(
-        "batch length is impossible",
+        "invalid batch length",
         path=path,
         position=position,
         got=length,

@@ -264,14 +264,14 @@ def choose_batches(
     out_spans: NDArray[np.int64],
     out_totals: NDArray[np.int64],
 ) -> int:
-    """Find out which batches hold wanted records, and where in the buffer these lie.
+    """Find the batches with wanted records, and the positions of these in the buffer.
 
     Args:
         fields: int64[b, 14], the batches' headers; counts and offsets are not trusted.
         limits: int64[3], see the `LIMIT_…` constants.
         out_spans: int64[b, 2], begin and end of the records; begin -1 for a batch left out.
-        out_totals: int64[9]; the rows and the bytes of records there may be and the attributes
-            or-ed are filled.
+        out_totals: int64[9]; filled with upper bounds of rows and bytes and with the or-ed
+            attributes.
 
     Returns:
         OK, or BAD_COUNT for an uncompressed batch too short for its record count.
@@ -300,7 +300,7 @@ def choose_batches(
 
 @kernel
 def note_error(out_totals: NDArray[np.int64], batch: int, record: int, status: int) -> int:
-    """Note where a negative status arose, and return it."""
+    """Record the place of a negative status, and return it."""
     out_totals[ERROR_BATCH] = batch
     out_totals[ERROR_RECORD] = record
     return status
@@ -315,18 +315,18 @@ def locate_records(
     out_slots: NDArray[np.int64],
     out_totals: NDArray[np.int64],
 ) -> int:
-    """Check every record of the batches and note where it lies.
+    """Check every record of the batches and write its slot.
 
     Args:
         source: uint8[m], records of the batches, decompressed; not trusted.
         fields: int64[b, 14], the batches' headers; not trusted.
-        spans: int64[b, 2], where each batch's records begin and end in `source`; begin -1 to
-            leave a batch out.
-        out_slots: int64[n, 9], a slot a record; n at least the sum of the counts.
-        out_totals: int64[9], of which the `ERROR_…` places are filled.
+        spans: int64[b, 2], begin and end of each batch's records in `source`; begin -1 to leave a
+            batch out.
+        out_slots: int64[n, 9], one slot per record; n at least the sum of the counts.
+        out_totals: int64[9]; the `ERROR_…` places are filled.
 
     Returns:
-        OK, or what is wrong with the record at the `ERROR_…` places.
+        OK, or the error of the record at the `ERROR_…` places.
     """
     row = 0
     for batch in range(len(spans)):
@@ -388,20 +388,20 @@ def decode_records(
     Args:
         source: uint8[m], records of the batches, decompressed; not trusted.
         fields: int64[b, 14], the batches' headers; not trusted.
-        spans: int64[b, 2], where each batch's records begin and end in `source`; begin -1 to
-            leave a batch out.
+        spans: int64[b, 2], begin and end of each batch's records in `source`; begin -1 to leave a
+            batch out.
         limits: int64[3], see the `LIMIT_…` constants.
         out_longs: int64[3, n], see the `LONGS_…` constants; n at least the sum of the counts.
         out_ints: int32[4, n + 1], see the `INTS_…` constants.
-        out_validity: uint8[2, ceil(n / 8)], all ones; the bit of a key (row 0) or value (row 1)
-            that is null is cleared, in Arrow's order.
+        out_validity: uint8[2, ceil(n / 8)], all ones; the bit of a null key (row 0) or value
+            (row 1) is cleared, in Arrow's order.
         out_key: uint8[k], room for all keys; k 0 to leave them out.
         out_value: uint8[v], room for all values; v 0 to leave them out.
-        out_totals: int64[9], what the `TOTAL_…` and `ERROR_…` constants name; zeros at first.
+        out_totals: int64[9], see the `TOTAL_…` and `ERROR_…` constants; initially zeros.
 
     Returns:
-        OK, or what is wrong with the record at the `ERROR_…` places; OUT_OF_ROOM where a column
-        is too short.
+        OK, or the error of the record at the `ERROR_…` places; OUT_OF_ROOM if a column is too
+        short.
     """
     out_ints[:INTS_TYPE, 0] = 0
     outputs = out_longs, out_ints, out_validity, out_key, out_value
@@ -441,7 +441,7 @@ def decode_batch(
     """Check the records of batch `index` and copy the wanted ones, from `row` on, if there is room.
 
     Returns:
-        The row behind the last, or what is wrong with the record at the `ERROR_…` places.
+        The row after the last, or the error of the record at the `ERROR_…` places.
     """
     out_longs, out_ints, validity, out_key, out_value = outputs
     batch, position, batch_end = fields[index], spans[index, 0], spans[index, 1]

@@ -1,10 +1,10 @@
-"""Headers of a few batches, in plain Python: what `batch_kernels` does, without numba.
+"""Headers of a few batches in plain Python: the work of `batch_kernels` without numba.
 
-Loading numba takes 0.6 seconds of CPU and more. A commit of a few rows, a planner that looks
-whether a log has grown, a command that prints offsets: they need no other kernel than those for
-headers, and look at a handful of them, which takes microseconds here. So a process that has not
-loaded numba yet comes here for up to `FEW` batches, and one that has never does. Twins of the
-kernels of the same names, and tested against them.
+Loading numba takes at least 0.6 seconds of CPU. A commit of a few rows, a planner that checks
+whether a log has grown, or a command that prints offsets needs no kernels but those for headers,
+and only for a handful of them, which takes microseconds here. So a process without numba uses this
+module for up to `FEW` batches; a process that has loaded numba never does. The functions are twins
+of the kernels of the same names, and tested against them.
 """
 
 import struct
@@ -88,12 +88,12 @@ _TIMESTAMP_PLACES: Final = {
 
 
 def numba_is_loaded() -> bool:
-    """Return whether this process has paid for numba already."""
+    """Return whether this process has already loaded numba."""
     return "numba" in sys.modules
 
 
 def header_loops(batches: int) -> ModuleType:
-    """Return the module whose loops over headers are for so many batches."""
+    """Return the module whose loops over headers suit this number of batches."""
     if batches <= FEW and not numba_is_loaded():
         return sys.modules[__name__]
     return compiled("batch_kernels")
@@ -101,9 +101,9 @@ def header_loops(batches: int) -> ModuleType:
 
 @cache
 def compiled(name: str) -> ModuleType:
-    """Return a module of kernels of this package; the first one loads numba.
+    """Return a module of kernels of this package; the first call loads numba.
 
-    For what is called all the time: an `import` in a function takes a microsecond even then.
+    For frequent calls: an `import` in a function takes a microsecond each time.
     """
     return import_module(f"streamlog.records.{name}")
 
@@ -111,11 +111,11 @@ def compiled(name: str) -> ModuleType:
 def scan_batches(
     buffer: memoryview, most: int = MAX_INT32
 ) -> tuple[list[tuple[int, ...]], ScanStop, int]:
-    """Read the headers of the whole batches, of any format, at the front of `buffer`.
+    """Read the headers of the whole batches, of any format, at the start of `buffer`.
 
     Args:
-        buffer: Any bytes at all; nothing in it is trusted.
-        most: How many batches to read; END then does not say that the buffer ends.
+        buffer: Any bytes; not trusted.
+        most: How many batches to read; END then does not mean that the buffer ends.
 
     Returns:
         The rows of a `BatchTable`, why it stopped, and how many bytes the batches take.
@@ -136,7 +136,7 @@ def scan_batches(
 
 
 def _check_batch(buffer: memoryview, position: int) -> tuple[ScanStop, int, int]:
-    """Return END if a whole batch can stand at `position`, else what is wrong; size and magic."""
+    """Return END if a whole batch may be at `position`, otherwise the error; size and magic."""
     left = len(buffer) - position
     if left <= HEADER_SIZE_UP_TO_MAGIC:
         return ScanStop.PARTIAL, 0, 0
@@ -155,7 +155,7 @@ def _check_batch(buffer: memoryview, position: int) -> tuple[ScanStop, int, int]
 
 
 def read_header(buffer: memoryview, position: int, size: int) -> tuple[int, ...] | None:
-    """Return the row of the v2 batch of `size` bytes at `position`, None for a senseless one."""
+    """Return the row of the v2 batch of `size` bytes at `position`, None for an invalid one."""
     base, _, epoch, magic, crc, bits, delta, *others = BATCH_HEADER.unpack_from(buffer, position)
     if delta < 0 or base + delta > MAX_INT64 or others[-1] < 0:
         return None
@@ -177,13 +177,13 @@ def read_message_header(buffer: memoryview, position: int, size: int) -> tuple[i
 
 
 def max_timestamp_of(head: bytes) -> int | None:
-    """Return the largest timestamp of the batch that begins with `head`, of whatever format.
+    """Return the largest timestamp of the batch, of any format, that starts with `head`.
 
     Args:
         head: Its first 61 bytes, or all of a shorter one.
 
     Returns:
-        The time in ms, -1 for none; None where these are too few bytes for a batch.
+        The time in ms, -1 for none; None if these are too few bytes for a batch.
     """
     if len(head) < MIN_MESSAGE_SIZE:
         return None
@@ -203,7 +203,7 @@ def find_bad_checksum(buffer: NDArray[np.uint8], fields: NDArray[np.int64]) -> i
         fields: int64[b, 14], their headers.
 
     Returns:
-        The first batch whose checksum is wrong, or that does not lie in `buffer`; b for none.
+        The first batch with a wrong checksum, or outside `buffer`; b for none.
     """
     view = memoryview(buffer)
     places = fields[:, (POSITION, SIZE, CRC)].tolist()
@@ -224,17 +224,17 @@ def write_headers(
     out_buffer: NDArray[np.uint8],
     are_new: bool,  # noqa: FBT001 - kernels are called by position
 ) -> int:
-    """Write the 61 header bytes of each batch in `fields` at its position, CRC included.
+    """Write the 61 header bytes of each batch in `fields` at its position, including the CRC.
 
-    Where bytes that the CRC covers change it is computed anew, in `fields`, too.
+    If bytes that the CRC covers change, it is computed again and also stored in `fields`.
 
     Args:
         fields: int64[b, 14].
         out_buffer: uint8[m].
-        are_new: Whether no headers stand in `out_buffer` yet.
+        are_new: Whether `out_buffer` has no headers yet.
 
     Returns:
-        How many are written; fewer than b where the next one does not lie in `out_buffer`.
+        How many were written; fewer than b if the next one does not lie in `out_buffer`.
     """
     view = memoryview(out_buffer)
     for row, (position, size, base, last, epoch, magic, crc, bits, *others) in enumerate(
@@ -258,16 +258,16 @@ def write_headers(
 def place_batches(
     fields: NDArray[np.int64], out_buffer: NDArray[np.uint8], base_offset: int, leader_epoch: int
 ) -> int:
-    """Do what `renumber` does and then what `write_headers` does; return what that returns."""
+    """Call `renumber` and then `write_headers`; return the result of the latter."""
     renumber(fields, base_offset, leader_epoch)
     return write_headers(fields, out_buffer, False)  # noqa: FBT003 - called by position
 
 
 def renumber(fields: NDArray[np.int64], base_offset: int, leader_epoch: int) -> int:
-    """Give the batches offsets without a gap from `base_offset` on, and the epoch, in place.
+    """Give the batches consecutive offsets from `base_offset` on, and the epoch, in place.
 
     Returns:
-        The offset behind the last one.
+        The offset after the last one.
     """
     for batch in fields:
         span = int(batch[LAST_OFFSET] - batch[BASE_OFFSET]) + 1

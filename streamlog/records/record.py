@@ -1,4 +1,4 @@
-"""The values users hold: records, headers, and the closed sets a batch's attribute bits name."""
+"""Values that users hold: records, headers, and the enumerations of a batch's attribute bits."""
 
 from collections.abc import Sequence
 from enum import Enum, IntEnum
@@ -26,7 +26,7 @@ NO_TIMESTAMP: Final = -1  # RecordBatch.NO_TIMESTAMP
 
 
 class CompressionType(IntEnum):
-    """A codec; the value is what bits 0-2 of a batch's attributes hold.
+    """A codec; the value is that of bits 0-2 of a batch's attributes.
 
     Source: org.apache.kafka.common.record.CompressionType.
     """
@@ -42,7 +42,7 @@ class CompressionType(IntEnum):
         """Return the codec called `name` (`none`, `uncompressed`, `gzip` … in any case).
 
         Raises:
-            UnsupportedCompressionError: There is no such codec.
+            UnsupportedCompressionError: The codec is unknown.
         """
         if isinstance(name, CompressionType):
             return name
@@ -59,7 +59,7 @@ class CompressionType(IntEnum):
 
 
 class TimestampType(IntEnum):
-    """Who set a record's timestamp.
+    """Origin of a record's timestamp.
 
     Source: org.apache.kafka.common.record.TimestampType; the values are those of Spark's
     `timestampType` column.
@@ -71,7 +71,7 @@ class TimestampType(IntEnum):
 
     @property
     def label(self) -> str:
-        """The name Kafka prints: NoTimestampType, CreateTime, LogAppendTime."""
+        """Kafka's printed name: NoTimestampType, CreateTime, LogAppendTime."""
         return _TIMESTAMP_LABELS[self]
 
 
@@ -83,7 +83,7 @@ _TIMESTAMP_LABELS: Final = {
 
 
 class IsolationLevel(Enum):
-    """How far a reader may read: to the high watermark, or to the last stable offset.
+    """Limit of reading: the high watermark, or the last stable offset.
 
     Source: org.apache.kafka.common.IsolationLevel.
     """
@@ -96,7 +96,7 @@ class IsolationLevel(Enum):
         """Return the level called `level`: `read_uncommitted` or `read_committed`.
 
         Raises:
-            InvalidOptionError: There is no such level.
+            InvalidOptionError: The level is unknown.
         """
         try:
             return cls(level)
@@ -118,7 +118,7 @@ class Header(NamedTuple):
 class Record(NamedTuple):
     """One record.
 
-    To append, give `key`, `value`, `headers` and `timestamp` (None: the time of the append).
+    To append, set `key`, `value`, `headers` and `timestamp` (None: the time of the append).
     A record that was read has all fields; `timestamp` is in milliseconds since 1970, -1 for none.
     """
 
@@ -134,7 +134,9 @@ class Record(NamedTuple):
 def are_plain(records: Sequence[Record]) -> bool:
     """Return whether records to append have no headers, and fields of exactly the declared types.
 
-    So nearly all are; the others are worth a closer look. No step of Python's a record.
+    This is true of nearly all appends, so that only the others are checked record by record. Takes
+    no
+    step of Python per record.
     """
     return (
         _RECORD_TYPES.issuperset(map(type, records))
@@ -151,42 +153,55 @@ _TIMESTAMP_TYPES: Final = frozenset({int, type(None)})
 
 
 def checked_record(record: Record, number: int = 0) -> Record:
-    """Return a record to append with all fields of the types declared.
+    """Return a record to append with all fields of the declared types.
 
     Args:
-        record: Its key, its value and those of headers may be any buffer of bytes; headers may be
-            pairs.
-        number: Its place among those to append, for messages.
+        record: Key, value and header values may be any buffer of bytes; headers may be pairs.
+        number: Its index among those to append, for messages.
 
     Raises:
         InvalidRecordError: A field has another type.
     """
     try:
         return record._replace(
-            key=_as_bytes(record.key),
-            value=_as_bytes(record.value),
-            headers=tuple(Header(_as_text(key), _as_bytes(value)) for key, value in record.headers),
-            timestamp=None if record.timestamp is None else index(record.timestamp),
+            key=_as_bytes(record.key, "key"),
+            value=_as_bytes(record.value, "value"),
+            headers=tuple(
+                Header(_as_text(key), _as_bytes(value, "header value"))
+                for key, value in record.headers
+            ),
+            timestamp=None if record.timestamp is None else _as_int(record.timestamp),
         )
     except (AttributeError, TypeError, ValueError) as error:
+        what = error if isinstance(record, Record) else f"must be a Record, got {_kind(record)}"
         raise InvalidRecordError(
-            f"record {number} has a field of a wrong type",
-            got=str(error),
+            f"record {number}: {what}",
             expected="Record(key=bytes, value=bytes, headers=[(str, bytes)], timestamp=int); key, "
             "value, timestamp and the value of a header may be None",
-            hint="turn text into bytes: text.encode()",
+            hint="convert text to bytes: text.encode()",
         ) from None
 
 
-def _as_bytes(field: object) -> bytes | None:
+def _as_bytes(field: object, name: str) -> bytes | None:
     if field is None or isinstance(field, bytes):
         return field
     if isinstance(field, bytearray | memoryview):
         return bytes(field)
-    raise TypeError(f"{type(field).__name__} where bytes belong")
+    raise TypeError(f"{name} must be bytes or None, got {_kind(field)}")
 
 
 def _as_text(field: object) -> str:
     if isinstance(field, str):
         return field
-    raise TypeError(f"{type(field).__name__} where the key of a header belongs")
+    raise TypeError(f"header key must be str, got {_kind(field)}")
+
+
+def _as_int(field: int) -> int:
+    try:
+        return index(field)
+    except TypeError:
+        raise TypeError(f"timestamp must be int or None, got {_kind(field)}") from None
+
+
+def _kind(field: object) -> str:
+    return type(field).__name__

@@ -1,4 +1,4 @@
-"""A slot: where the fields of one record lie, in numbers. Constants of the kernels.
+"""A slot: the positions of one record's fields, as numbers. Constants of the kernels.
 
 A slot is a row of int64[n, 9]. Sizes are -1 for null; positions are relative to the array that
 holds the bytes: the batches themselves, the arena they were decompressed into, or a column's data.
@@ -17,7 +17,7 @@ SLOT_KEY: Final = 2
 SLOT_KEY_SIZE: Final = 3
 SLOT_VALUE: Final = 4
 SLOT_VALUE_SIZE: Final = 5
-SLOT_HEADERS: Final = 6  # behind their count
+SLOT_HEADERS: Final = 6  # after their count
 SLOT_HEADERS_SIZE: Final = 7
 SLOT_HEADER_COUNT: Final = 8
 SLOT_WIDTH: Final = 9
@@ -30,25 +30,25 @@ TOTAL_KEY_NULLS: Final = 3
 TOTAL_VALUE_BYTES: Final = 4
 TOTAL_VALUE_NULLS: Final = 5
 ALL_ATTRIBUTES: Final = 6  # of the chosen batches, or-ed
-ERROR_BATCH: Final = 7  # where a negative status arose
+ERROR_BATCH: Final = 7  # place of a negative status
 ERROR_RECORD: Final = 8  # in that batch
 TOTALS_WIDTH: Final = 9
 
 # ---- what the kernels that look at an append note ------------------------------------------------
-# Of each batch: int64[n, 3], all 0 for one without records.
+# Per batch: int64[n, 3], all 0 for one without records.
 FOUND_ROWS: Final = 0
-FOUND_GAPS: Final = 1  # whether its offsets are anything but one after the other, first to last
+FOUND_GAPS: Final = 1  # whether its offsets are not consecutive from first to last
 FOUND_MAX_TIMESTAMP: Final = 2
 FOUND_WIDTH: Final = 3
 
-# Of all together: int64[16], with the totals above at its front.
+# Of all batches: int64[16], starting with the totals above.
 SEEN_BATCHES: Final = 9  # whose headers and checksums are sound
-SEEN_END: Final = 10  # how many bytes these take
+SEEN_END: Final = 10  # bytes that these take
 SEEN_LARGEST: Final = 11  # bytes of the largest
 SEEN_GAPS: Final = 12  # batches with gaps
 SEEN_KEYLESS: Final = 13  # records without a key
 SEEN_UNTIMELY: Final = 14  # records whose timestamp lies outside the bounds
-SEEN_WRONG_MAX: Final = 15  # batches whose header names another largest timestamp
+SEEN_WRONG_MAX: Final = 15  # batches whose header states another largest timestamp
 SEEN_WIDTH: Final = 16
 
 # ---- status of a kernel --------------------------------------------------------------------------
@@ -64,4 +64,4 @@ SURPLUS_BYTES: Final = -8
 OUT_OF_ROOM: Final = -9
 RECORD_TOO_LARGE: Final = -10
 BAD_ROW: Final = -11
-BAD_CHECKSUM: Final = 5  # behind the reasons of `streamlog.records.table.ScanStop`
+BAD_CHECKSUM: Final = 5  # after the values of `streamlog.records.table.ScanStop`

@@ -1,7 +1,7 @@
-"""Slots of many records: every record of the batches checked, and none copied.
+"""Slots of many records: all records of the batches checked, none copied.
 
-For what reads records for another purpose than columns: to name those that a topic refuses, for
-one. `streamlog.records.slot` says what a slot is.
+For uses of records other than columns, for instance to name those that a topic refuses. See
+`streamlog.records.slot` for the layout of a slot.
 """
 
 import contextlib
@@ -54,41 +54,41 @@ MAX_ARENA: Final = MAX_INT32  # of all batches decoded by one call
 
 EVERYTHING: Final = MAX_INT64  # no number of decompressed bytes is enough
 
-# For `choose_batches`: whatever their offsets, also control batches.
+# For `choose_batches`: any offsets, and control batches, too.
 ALL_RECORDS: Final = np.array((MIN_INT64, MAX_INT64, 0), np.int64)
 
 _NO_OFFSETS: Final = read_only(np.empty(0, np.int32), np.int32)
 
 WHAT_IS_WRONG: Final = {
     s.BAD_COUNT: "batch is too short for its record count",
-    s.BAD_RECORD_LENGTH: "record length is impossible, or the batch ends before its last record",
+    s.BAD_RECORD_LENGTH: "invalid record length, or the batch ends before its last record",
     s.BAD_NUMBER: "timestamp or offset of a record is damaged",
     s.BAD_FIELD_LENGTH: "key, value or header reaches beyond its record",
-    s.BAD_HEADER_COUNT: "record has an impossible number of headers",
+    s.BAD_HEADER_COUNT: "invalid number of headers in a record",
     s.BAD_HEADER_KEY: "header key is null or reaches beyond its record",
     s.BAD_RECORD_END: "record is longer than its fields",
-    s.SURPLUS_BYTES: "batch goes on behind its last record",
+    s.SURPLUS_BYTES: "batch continues after its last record",
     s.OUT_OF_ROOM: "batch lies outside its buffer",
-    m.BAD_MESSAGE_LENGTH: "length of a message is impossible",
+    m.BAD_MESSAGE_LENGTH: "invalid message length",
     m.BAD_MESSAGE_MAGIC: "message set holds a message of another format",
     m.BAD_MESSAGE_FIELD: "key or value reaches beyond its message",
-    m.NESTED: "message in a compressed message is compressed itself",
+    m.NESTED: "message inside a compressed message is compressed",
     m.NO_MESSAGES: "compressed message holds no message",
-    m.BAD_WRAPPER_CODEC: "message is compressed with a codec that its format does not know",
+    m.BAD_WRAPPER_CODEC: "message codec does not exist in its format",
     m.NULL_WRAPPER: "compressed message has no value",
     m.BAD_WRAPPER_OFFSET: "offset of a compressed message is below that of its last record",
-    m.BAD_MESSAGE_ORDER: "offsets of messages go back",
+    m.BAD_MESSAGE_ORDER: "message offsets do not ascend",
 }
 
 
 class LocatedRecords(NamedTuple):
-    """Where the records of batches lie, before they are looked at.
+    """Located records of batches, not yet checked.
 
     Attributes:
         source: uint8[m], the bytes of the records, decompressed.
-        spans: int64[b, 2 or 3], where each batch's begin and end in it; begin -1 for a batch that
-            is left out.
-        table: The batches, as far as they were looked at.
+        spans: int64[b, 2 or 3], begin and end of each batch's records in it; begin -1 for a batch
+            that is left out.
+        table: The processed batches.
     """
 
     source: NDArray[np.uint8]
@@ -98,12 +98,12 @@ class LocatedRecords(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSlots:
-    """Where the fields of checked records lie.
+    """Positions of the fields of checked records.
 
     Attributes:
         source: uint8[m], the bytes the slots point into.
-        slots: int64[n, 9], a slot a record.
-        rows: int64[b], how many of them belong to each batch of the table.
+        slots: int64[n, 9], one slot per record.
+        rows: int64[b], number of records per batch of the table.
     """
 
     source: NDArray[np.uint8]
@@ -114,14 +114,14 @@ class RecordSlots:
 def decode_slots(
     buffer: Buffer, table: BatchTable, *, max_decompressed: int, enough: int = EVERYTHING
 ) -> RecordSlots:
-    """Check all records of many batches, those of control batches too, and say where they lie.
+    """Check and locate all records of many batches, including control batches.
 
     Args:
-        buffer: The batches; nothing in them is trusted.
+        buffer: The batches; not trusted.
         table: Their headers, as `scan_batches` found them in `buffer`.
-        max_decompressed: The most bytes one batch may decompress to.
-        enough: How many decompressed bytes are enough: the records of no batch behind the one
-            that brings them to so many are there.
+        max_decompressed: Limit of the decompressed size of one batch, in bytes.
+        enough: Decompressed bytes that suffice: batches after the one that reaches them are left
+            out.
 
     Raises:
         CorruptRecordError: A record's structure is wrong, or compressed bytes are damaged.
@@ -147,7 +147,7 @@ def decode_slots(
 
 @contextlib.contextmanager
 def naming(path: str | None, position: int) -> Iterator[None]:
-    """Name the file in errors about a buffer that begins at `position` of it."""
+    """Add the file to errors about a buffer that starts at its `position`."""
     try:
         yield
     except (CorruptRecordError, LimitExceededError) as error:
@@ -158,7 +158,7 @@ def naming(path: str | None, position: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def refusing_larger(limit: int) -> Iterator[None]:
-    """Turn what is wrong with bytes that decompress to more than `limit` into a topic's refusal.
+    """Turn the error about bytes that decompress to more than `limit` into a topic's refusal.
 
     Raises:
         MessageTooLargeError: They do.
@@ -167,7 +167,7 @@ def refusing_larger(limit: int) -> Iterator[None]:
         yield
     except LimitExceededError as error:
         raise MessageTooLargeError(
-            "record batch decompresses to more than the topic takes",
+            "record batch decompresses to more than the topic accepts",
             path=error.path,
             position=error.position,
             got=f"more than {limit} bytes",
@@ -184,23 +184,22 @@ def records_of(
     max_decompressed: int,
     enough: int = EVERYTHING,
 ) -> LocatedRecords:
-    """Return the bytes that the records of the batches lie in, decompressed, and where.
+    """Return the bytes that hold the records of the batches, decompressed, and their positions.
 
-    They are 8 at least where there is a record, as the kernels need them.
+    At least 8 bytes if there is a record, as the kernels need them.
 
     Args:
-        buffer: The batches; nothing in them is trusted.
+        buffer: The batches; not trusted.
         table: Their headers.
         limits: int64[3], which batches are wanted, see `streamlog.records.kernels`.
-        totals: int64[9]; the rows and the bytes of records there may be and the attributes
-            or-ed are filled.
-        max_decompressed: The most bytes one batch may decompress to.
-        enough: How many decompressed bytes are enough: no batch behind the one that brings them
-            to so many is decompressed, nor found.
+        totals: int64[9]; filled with upper bounds of rows and bytes and with the or-ed attributes.
+        max_decompressed: Limit of the decompressed size of one batch, in bytes.
+        enough: Decompressed bytes that suffice: no batch after the one that reaches them is
+            decompressed or located.
 
     Returns:
-        What was found of the batches at the front: all of them, unless they decompress to more
-        than `enough`. Their spans are int64[b, 2].
+        The leading batches as located: all of them, unless they decompress to more than `enough`.
+        Their spans are int64[b, 2].
 
     Raises:
         CorruptRecordError: A batch is too short for its count, or compressed bytes are damaged.
@@ -223,7 +222,7 @@ def records_of(
 
 
 def check_status(status: int, table: BatchTable, totals: NDArray[np.int64] | list[int]) -> None:
-    """Raise what a kernel's `status` and the `ERROR_…` places of `totals` say.
+    """Raise the error of a kernel's `status` and the `ERROR_…` places of `totals`.
 
     Raises:
         CorruptRecordError: The status is not OK.
@@ -248,7 +247,7 @@ def inflate(
 
     Raises:
         CorruptRecordError: The bytes are damaged.
-        LimitExceededError: They decompress to more than allowed; says how to allow it.
+        LimitExceededError: They decompress to more than allowed; the hint names the settings.
     """
     try:
         return decompress(codec, data, max_size=max_decompressed, position=position)
@@ -260,12 +259,12 @@ def inflate(
 
 
 def check_decompressed(buffer: Buffer, table: BatchTable, *, max_decompressed: int) -> None:
-    """Make sure that every batch of v2 can be read again; what is surely small stays compressed.
+    """Verify that every v2 batch can be decompressed again; those that must be small are skipped.
 
     Args:
-        buffer: The batches; nothing in them is trusted.
+        buffer: The batches; not trusted.
         table: Their headers.
-        max_decompressed: The most bytes that the records of one batch may decompress to.
+        max_decompressed: Limit of the decompressed size of one batch's records, in bytes.
 
     Raises:
         CorruptRecordError: Compressed bytes are damaged.
@@ -288,14 +287,14 @@ def check_decompressed(buffer: Buffer, table: BatchTable, *, max_decompressed: i
 
 
 def check_arena(filled: int, position: int) -> None:
-    """Refuse more decompressed bytes than arrays of int32 offsets can tell apart.
+    """Refuse more decompressed bytes than int32 offsets can address.
 
     Raises:
         LimitExceededError: There are 2 GiB.
     """
     if filled > MAX_ARENA:
         raise LimitExceededError(
-            "batches decompress to 2 GiB and more",
+            "batches decompress to 2 GiB or more",
             position=position,
             hint="read fewer bytes at a time",
         )
@@ -308,10 +307,10 @@ def _decompress(
     max_size: int,
     enough: int,
 ) -> tuple[NDArray[np.uint8], int]:
-    """Put the records of chosen batches one behind the other until that is enough.
+    """Concatenate the records of chosen batches until there are enough bytes.
 
     Returns:
-        The bytes, whose places `spans` then names, and how many batches were looked at.
+        The bytes, with their positions in `spans`, and how many batches were processed.
     """
     parts: list[Buffer] = []
     filled = batch = 0

@@ -1,7 +1,7 @@
-"""The headers of many batches as one array of numbers: what scanning makes and writing takes.
+"""Headers of many batches as one array of numbers: output of scans, input of writes.
 
-A table is int64[n, 14], a row a batch. Its columns are views of that array (with a stride), so
-slicing and patching cost no copies.
+A table is int64[n, 14], one row per batch. Its columns are views of that array (with a stride), so
+slicing and patching take no copies.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ from streamlog.records.layout import (
 
 __all__ = ["BatchOutline", "BatchTable", "ScanStop"]
 
-# Places in a row. Kernels import them.
+# Places in a row, used by the kernels.
 POSITION: Final = 0
 SIZE: Final = 1
 BASE_OFFSET: Final = 2
@@ -42,17 +42,17 @@ UNKNOWN_COUNT: Final = -1  # of a compressed message of v0 or v1, before it is d
 
 
 class ScanStop(IntEnum):
-    """Why a scan ended where it did."""
+    """Why a scan ended."""
 
-    END = 0  # at the end of the buffer, behind a whole batch
-    PARTIAL = 1  # the buffer ends inside a batch, or with bytes too few to tell
+    END = 0  # at the end of the buffer, after a whole batch
+    PARTIAL = 1  # the buffer ends inside a batch, or with too few bytes to decide
     BAD_LENGTH = 2  # a length that no batch of this magic can have
     BAD_MAGIC = 3  # a format that does not exist
-    BAD_HEADER = 4  # a negative count, or offsets that are negative, fall, or leave 63 bits
+    BAD_HEADER = 4  # a negative count, or offsets that are negative, decrease, or exceed 63 bits
 
 
 class BatchOutline(NamedTuple):
-    """What an append wants to know of its batches as a whole.
+    """Summary of the batches of an append.
 
     Attributes:
         size: Bytes up to the end of the last one.
@@ -89,7 +89,7 @@ class BatchTable:
 
     @classmethod
     def empty(cls) -> "BatchTable":
-        """Return a table of no batches."""
+        """Return a table without batches."""
         return cls(np.empty((0, WIDTH), np.int64))
 
     @classmethod
@@ -119,7 +119,7 @@ class BatchTable:
         return BatchTable(self.fields[keep])
 
     def by_format(self) -> "list[BatchTable]":
-        """Return the runs of batches that are all of v2, or all older, as views; one or more."""
+        """Return the runs of batches of one format, v2 or older, as views; one or more."""
         if len(self) < 2 or int(self.fields[:, MAGIC].min()) == CURRENT_MAGIC:
             return [self]
         is_current = self.fields[:, MAGIC] == CURRENT_MAGIC
@@ -128,7 +128,7 @@ class BatchTable:
         return [self.slice(start, stop) for start, stop in pairwise(ends)]
 
     def count_before(self, offset: int) -> int:
-        """Return how many batches begin, or may begin, before `offset`."""
+        """Return how many batches start, or may start, before `offset`."""
         begins = self.base_offset < offset
         if begins.all():
             return len(self)
@@ -139,7 +139,7 @@ class BatchTable:
         return int(begins.sum())
 
     def count_rising(self) -> int:
-        """Return how many batches at the front each begin above the end of the one before."""
+        """Return how many leading batches each start above the end of the previous one."""
         if len(self.fields) == 1:
             return 1
         overlaps = self.base_offset[1:] <= self.last_offset[:-1]
@@ -147,17 +147,17 @@ class BatchTable:
 
     @property
     def is_legacy(self) -> bool:
-        """Whether the first batch, if there is one, is a message of v0 or v1."""
+        """Whether the first batch, if any, is a message of v0 or v1."""
         return len(self) > 0 and int(self.fields[0, MAGIC]) < CURRENT_MAGIC
 
     def moved(self, distance: int) -> "BatchTable":
-        """Return a copy whose positions are `distance` bytes further."""
+        """Return a copy with positions `distance` bytes further."""
         fields = self.fields.copy()
         fields[:, POSITION] += distance
         return BatchTable(fields)
 
     def outline(self) -> BatchOutline:
-        """Return what the batches, one or more, have in common."""
+        """Return the summary of one or more batches."""
         first = last = largest = self.fields[-1].tolist()
         highest_epoch, highest_producer = last[LEADER_EPOCH], last[PRODUCER_ID]
         if len(self.fields) > 1:
@@ -178,12 +178,12 @@ class BatchTable:
 
     @property
     def end(self) -> int:
-        """Position behind the last batch, 0 where there is none."""
+        """Position after the last batch, 0 if there is none."""
         return int(self.fields[-1, POSITION] + self.fields[-1, SIZE]) if len(self) else 0
 
     @property
     def codec(self) -> NDArray[np.int64]:
-        """Codec ids: those of `CompressionType`, or 5 to 7, which name none."""
+        """Codec ids: those of `CompressionType`, or 5 to 7, which are undefined."""
         return self.fields[:, ATTRIBUTES] & COMPRESSION_MASK
 
     @property
@@ -205,17 +205,17 @@ class BatchTable:
 
     @property
     def size(self) -> NDArray[np.int64]:
-        """Sizes in bytes, LOG_OVERHEAD included."""
+        """Sizes in bytes, including LOG_OVERHEAD."""
         return self.fields[:, SIZE]
 
     @property
     def base_offset(self) -> NDArray[np.int64]:
-        """First offsets; of a compressed message of v0 or v1 its last: only its records tell."""
+        """First offsets; the last offset of a compressed message of v0 or v1."""
         return self.fields[:, BASE_OFFSET]
 
     @property
     def last_offset(self) -> NDArray[np.int64]:
-        """Last offsets, kept by compaction even if the last record is gone."""
+        """Last offsets, unchanged by compaction even if the last record is gone."""
         return self.fields[:, LAST_OFFSET]
 
     @property
@@ -240,7 +240,7 @@ class BatchTable:
 
     @property
     def base_timestamp(self) -> NDArray[np.int64]:
-        """What record timestamps are relative to, in ms; the delete horizon where one is set."""
+        """Base of the record timestamps, in ms; the delete horizon if one is set."""
         return self.fields[:, BASE_TIMESTAMP]
 
     @property
@@ -265,5 +265,5 @@ class BatchTable:
 
     @property
     def count(self) -> NDArray[np.int64]:
-        """Records really present, or `UNKNOWN_COUNT`."""
+        """Number of records, or `UNKNOWN_COUNT`."""
         return self.fields[:, COUNT]

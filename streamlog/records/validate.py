@@ -1,11 +1,11 @@
-"""What a leader checks before it appends, and what it assigns.
+"""Validation by the leader before an append, and the fields that it assigns.
 
-Batches arrive with offsets that mean nothing yet. Here they get offsets, the leader's epoch and,
-where the topic stamps the time of the append, that time. Where the codec fits, the records stay
-byte for byte and only header fields change; where the topic's `compression.type` asks for another
-codec, or offsets inside a batch are not consecutive, the batch is built anew. Messages of v0 and
-v1 become one batch of v2, with the codec they came with unless the topic wants another. Followers
-ask nothing of this: they keep what their leader has.
+Batches arrive with meaningless offsets. Here they get offsets, the leader's epoch and, if the topic
+uses LogAppendTime, the time of the append. If the codec is accepted, the records stay byte for byte
+and only header fields change; if the topic's `compression.type` demands another codec, or offsets
+inside a batch are not consecutive, the batch is rebuilt. Messages of v0 and v1 become one batch of
+v2, with their own codec unless the topic demands another. Followers skip all this: they keep the
+bytes of their leader.
 
 | rule | for | error |
 |---|---|---|
@@ -16,12 +16,12 @@ ask nothing of this: they keep what their leader has.
 | decompresses to at most `streamlog.max.decompressed.bytes` | all | MessageTooLarge |
 | all batches at most `segment.bytes` | all | RecordListTooLarge |
 | exactly one batch, base offset 0 | client | InvalidRecord |
-| records there, one an offset | client | InvalidRecord |
+| one or more records, one per offset | client | InvalidRecord |
 | no control batch | client | InvalidRecord |
 | a producer id comes with a sequence | client | InvalidRecord |
-| every record has a key where `cleanup.policy` has compact | all | InvalidRecord |
+| every record has a key if `cleanup.policy` contains compact | all | InvalidRecord |
 | CreateTime: timestamp -1 or within the topic's bounds | all | InvalidTimestamp |
-| no batch says LogAppendTime, or a topic of CreateTime takes its time | all | same |
+| no batch claims LogAppendTime, unless a topic of CreateTime accepts its time | all | same |
 
 Source: org.apache.kafka.storage.internals.log.LogValidator,
 UnifiedLog.analyzeAndValidateRecords.
@@ -94,7 +94,7 @@ MIXED_FORMATS: Final = "an append mixes formats"
 
 
 class AppendOrigin(Enum):
-    """Who sends an append, which decides how strictly it is checked.
+    """Sender of an append, which determines how strictly it is checked.
 
     Source: org.apache.kafka.storage.internals.log.AppendOrigin; COMMIT is ours.
     """
@@ -114,18 +114,18 @@ def validate_append(
     now_ms: int,
     origin: AppendOrigin,
 ) -> EncodedBatches:
-    """Check batches by the rules above and give them their place in the log.
+    """Check batches by the rules above and assign their place in the log.
 
     Args:
-        buffer: Whole batches, or messages of v0 or v1; left as they are.
+        buffer: Whole batches, or messages of v0 or v1; not changed.
         base_offset: The log end: offset of the first record.
         leader_epoch: The leader's epoch.
         rules: What the topic accepts.
         now_ms: The time of the append.
-        origin: Who sends them.
+        origin: Their sender.
 
     Returns:
-        The batches to write, in bytes of their own.
+        The batches to write, in new memory.
 
     Raises:
         InvalidRecordError: A record or batch that a leader refuses.
@@ -165,14 +165,14 @@ def validate_append(
 
 
 class _Append(NamedTuple):
-    """What was found in an append.
+    """Facts about an append; for the arrays see `streamlog.records.slot`.
 
     Attributes:
         source: uint8[m], its bytes.
-        table: The headers; up to the batch of a record that is wrong.
+        table: The headers, up to the batch of the first bad record.
         found: int64[b, 3], facts about each batch.
-        seen: Facts about all together. What both hold `streamlog.records.slot` says.
-        status: What is wrong with a record, OK for nothing.
+        seen: Facts about all batches.
+        status: The error of a record, or OK.
     """
 
     source: NDArray[np.uint8]
@@ -199,7 +199,7 @@ def _look_at(source: NDArray[np.uint8], times: TimeBounds) -> _Append:
     if status > s.OK:
         raise _no_batch(status, source, seen[s.SEEN_END])
     if rows == 0:
-        raise InvalidRecordError("an append needs a record batch", got="no bytes")
+        raise InvalidRecordError("append contains no record batch", got="no bytes")
     table = BatchTable(fields if status == s.OK else fields[: seen[s.SEEN_BATCHES]])
     return _Append(source, table, found, seen, status)
 
@@ -207,7 +207,7 @@ def _look_at(source: NDArray[np.uint8], times: TimeBounds) -> _Append:
 def _no_batch(
     status: int, source: NDArray[np.uint8], position: int
 ) -> CorruptRecordError | InvalidRecordError | UnsupportedForMessageFormatError:
-    """Return the error about what stands at `position` in place of a sound batch of v2."""
+    """Return the error about the bytes at `position`, which are no sound batch of v2."""
     if status == s.BAD_CHECKSUM:
         stored = bytes(source[position + CRC_OFFSET : position + ATTRIBUTES_OFFSET])
         return CorruptRecordError(
@@ -234,7 +234,7 @@ def _no_batch(
 
 
 def _look_inside(append: _Append, times: TimeBounds, limit: int) -> _Append:
-    """Check the records that are compressed, too."""
+    """Check the compressed records, too."""
     source, table, found, seen, status = append
     if status != s.OK:
         check_status(status, table, seen)
@@ -262,9 +262,9 @@ def _check_headers(append: _Append, rules: TopicRules, origin: AppendOrigin) -> 
 
 
 def _check_timestamp_types(table: BatchTable, *, is_stamped: bool) -> None:
-    """Make sure that no batch claims the time of an append that did not happen yet.
+    """Refuse batches that claim the time of an append that has not happened yet.
 
-    A topic of CreateTime takes the claimed time for the producer's, if there is one.
+    A topic of CreateTime takes the claimed time as the producer's, if there is one.
 
     Source: LogValidator.validateTimestamp.
     """
@@ -273,14 +273,14 @@ def _check_timestamp_types(table: BatchTable, *, is_stamped: bool) -> None:
         claims &= table.max_timestamp == NO_TIMESTAMP
     if claims.any():
         raise InvalidTimestampError(
-            "a producer must not say LogAppendTime",
+            "a producer must not claim LogAppendTime",
             position=int(table.position[int(claims.argmax())]),
             expected="CreateTime",
         )
 
 
 def _convert(source: NDArray[np.uint8], rules: TopicRules) -> NDArray[np.uint8]:
-    """Build one v2 batch of messages of v0 or v1; what is wrong with it is found later.
+    """Build one v2 batch from messages of v0 or v1; its errors are found later.
 
     Source: LogValidator.convertAndAssignOffsetsNonCompressed, buildRecordsAndAssignOffsets.
     """
@@ -296,7 +296,7 @@ def _convert(source: NDArray[np.uint8], rules: TopicRules) -> NDArray[np.uint8]:
     codecs = table.codec.tolist()
     if any(codecs) and len(table) != 1:
         raise InvalidRecordError(
-            "a compressed message comes alone", got=f"{len(table)} messages", expected=1
+            "a compressed message must come alone", got=f"{len(table)} messages", expected=1
         )
     limit = rules.max_decompressed_bytes
     with refusing_larger(limit):
@@ -313,7 +313,7 @@ def _convert(source: NDArray[np.uint8], rules: TopicRules) -> NDArray[np.uint8]:
 def _check_sizes(largest: int, total: int, rules: TopicRules) -> None:
     if largest > rules.max_batch_bytes:
         raise MessageTooLargeError(
-            "record batch is larger than the topic takes",
+            "record batch is larger than the topic accepts",
             got=f"{largest} bytes",
             expected=f"at most {rules.max_batch_bytes} (max.message.bytes)",
         )
@@ -327,7 +327,9 @@ def _check_sizes(largest: int, total: int, rules: TopicRules) -> None:
 
 def _check_client(table: BatchTable) -> None:
     if len(table) != 1:
-        raise InvalidRecordError("a client appends one batch at a time", got=len(table), expected=1)
+        raise InvalidRecordError(
+            "a client must append one batch at a time", got=len(table), expected=1
+        )
     batch = table.fields[0].tolist()
     base_offset, count = batch[BASE_OFFSET], batch[COUNT]
     span = batch[LAST_OFFSET] - base_offset + 1
@@ -335,9 +337,9 @@ def _check_client(table: BatchTable) -> None:
         raise InvalidRecordError("a client's base offset must be 0", got=base_offset, expected=0)
     if count <= 0 or count != span:
         raise InvalidRecordError(
-            "batch does not hold one record an offset",
+            "batch must hold one record per offset",
             got=f"{count} records, {span} offsets",
-            expected="as many of both, one or more",
+            expected="equal numbers, at least one",
         )
     if batch[ATTRIBUTES] & CONTROL_MASK:
         raise InvalidRecordError(
@@ -371,13 +373,13 @@ def _check_records(append: _Append, rules: TopicRules, times: TimeBounds) -> Non
 
 
 def _slots(append: _Append, rules: TopicRules) -> NDArray[np.int64]:
-    """Return a slot for each record."""
+    """Return one slot per record."""
     limit = rules.max_decompressed_bytes
     return decode_slots(append.source, append.table, max_decompressed=limit).slots
 
 
 def _name_records(wrong: NDArray[np.bool_]) -> str:
-    """Return the indexes of the records where `wrong`, bool[n], in words."""
+    """Return the indexes of the records where `wrong`, bool[n], is set, as text."""
     indexes = np.flatnonzero(wrong).tolist()
     named = ", ".join(map(str, indexes[:NAMED_RECORDS]))
     more = f" and {len(indexes) - NAMED_RECORDS} more" if len(indexes) > NAMED_RECORDS else ""
@@ -385,7 +387,7 @@ def _name_records(wrong: NDArray[np.bool_]) -> str:
 
 
 def _to_rebuild(append: _Append, codec: CompressionType | None) -> list[bool]:
-    """Tell of each batch whether it cannot stay as it is. Control batches always can."""
+    """Return for each batch whether it must be rebuilt. Control batches never are."""
     if codec is None and not append.seen[s.SEEN_GAPS]:
         return []
     return [
@@ -404,7 +406,7 @@ def _rebuild(
     stale: list[bool],
     rules: TopicRules,
 ) -> tuple[NDArray[np.uint8], BatchTable]:
-    """Build the stale batches anew, one for one, and put all one behind the other.
+    """Rebuild the stale batches one by one and concatenate all batches.
 
     Records, producer and transaction stay; offsets become consecutive.
 
@@ -445,7 +447,7 @@ def _rebuild(
 
 
 def _as_create_time(table: BatchTable, append: _Append) -> BatchTable:
-    """Return the table with CreateTime and the largest timestamps that the records have."""
+    """Return the table with CreateTime and the largest timestamps of the records."""
     claims = append.seen[s.ALL_ATTRIBUTES] & TIMESTAMP_TYPE_MASK
     if not claims and not append.seen[s.SEEN_WRONG_MAX]:
         return table

@@ -1,7 +1,7 @@
-"""The compiled loops that look at batches on append. Twins: `tests.twins.records`.
+"""The compiled loops that check batches on append. Twins: `tests.twins.records`.
 
-A leader wants to know of records only whether they are sound and what the rules ask; their fields
-stay where they are. So there is a row of facts for each batch here, and no slot for each record.
+A leader only needs to know whether records are sound and obey the rules; their fields are not used.
+So these loops fill a row of facts per batch, and no slot per record.
 """
 
 import numpy as np
@@ -60,21 +60,21 @@ def inspect_batches(
     out_found: NDArray[np.int64],
     out_seen: NDArray[np.int64],
 ) -> int:
-    """Read and check the v2 batches of an append: headers, checksums, records as they lie there.
+    """Read and check the v2 batches of an append: headers, checksums, uncompressed records.
 
-    Records that are compressed are left to `inspect_records`.
+    Compressed records are left to `inspect_records`.
 
     Args:
-        source: uint8[m]; nothing in it is trusted.
+        source: uint8[m]; not trusted.
         earliest: The least timestamp allowed; -1 always is.
         latest: The largest timestamp allowed.
-        out_fields: int64[b, 14], a row a batch, b as `count_batches` says.
+        out_fields: int64[b, 14], one row per batch, b from `count_batches`.
         out_found: int64[b, 3], see the `FOUND_…` constants of `streamlog.records.slot`.
         out_seen: int64[16], all 0, see the `SEEN_…` constants.
 
     Returns:
-        OK; or why it stopped before the end of `source`, a positive number; or what is wrong with
-        the record at the `ERROR_…` places, a negative one.
+        OK; or why it stopped before the end of `source`, a positive number; or the error of the
+        record at the `ERROR_…` places, a negative one.
     """
     row = position = 0
     while position < source.size:
@@ -115,20 +115,20 @@ def inspect_records(
     out_found: NDArray[np.int64],
     out_seen: NDArray[np.int64],
 ) -> int:
-    """Check every record of the batches and note what the rules of appending ask for.
+    """Check every record of the batches and collect the facts that the rules of appending need.
 
     Args:
         source: uint8[m], records of the batches, decompressed; not trusted.
         fields: int64[b, 14], the batches' headers; not trusted.
-        spans: int64[b, 2], where each batch's records begin and end in `source`, inside it;
-            begin -1 for a batch without any.
+        spans: int64[b, 2], begin and end of each batch's records in `source`, inside it; begin -1
+            for a batch without any.
         earliest: The least timestamp allowed; -1 always is.
         latest: The largest timestamp allowed.
         out_found: int64[b, 3], see the `FOUND_…` constants of `streamlog.records.slot`.
-        out_seen: int64[16], of which the `ERROR_…` places and those about records are filled.
+        out_seen: int64[16]; the `ERROR_…` places and those about records are filled.
 
     Returns:
-        OK, or what is wrong with the record at the `ERROR_…` places.
+        OK, or the error of the record at the `ERROR_…` places.
     """
     out_seen[SEEN_GAPS:] = 0
     for row in range(len(spans)):

@@ -1,12 +1,12 @@
-"""Compiled loops that write records. Twins in plain Python: `tests.twins.records`.
+"""Compiled loops that write records. Twins: `tests.twins.records`.
 
-Records come as columns in Arrow's layout. Headers are written first, for all records, one behind
-the other (`write_header_fields`); then the records, cut into batches (`write_records`; the
-batches' own headers are left to `streamlog.records.batch_kernels.write_headers`).
+Records come as columns in Arrow's layout. Headers are written first, for all records without gaps
+(`write_header_fields`); then the records, split into batches (`write_records`). The batch headers
+are left to `streamlog.records.batch_kernels.write_headers`.
 
 A *column* is three arrays: offsets, int32[n + 1], empty for a column of nulls; validity,
-uint8[ceil(n / 8)], a bit a row, empty where nothing is null; the bytes, uint8[m]. *Rows* say which
-records to take, int64[k]; an array of none stands for all of them as they come.
+uint8[ceil(n / 8)], one bit per row, empty if nothing is null; the bytes, uint8[m]. *Rows* are the
+chosen records, int64[k]; an empty array stands for all in order.
 """
 
 import numpy as np
@@ -55,13 +55,13 @@ from streamlog.records.table import (
 Column = tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.uint8]]
 Headers = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint8]]
 
-NULL = -1  # the size of a field that is null
-FALLING = -2  # where a column's offsets fall
+NULL = -1  # the size of a null field
+FALLING = -2  # a column's offsets decrease
 
 
 @inlined
 def field_of(column: Column, row: int) -> tuple[int, int]:
-    """Return where a field begins and its size, NULL, or FALLING; the row must be there."""
+    """Return start and size of a field, NULL, or FALLING; the row must exist."""
     offsets, validity, _ = column
     start, size = 0, NULL
     if offsets.size > 0 and (validity.size == 0 or validity[row >> 3] >> (row & 7) & 1):
@@ -76,10 +76,10 @@ def field_of(column: Column, row: int) -> tuple[int, int]:
 def write_field(
     column: Column, start: int, size: int, out_data: NDArray[np.uint8], position: int
 ) -> int:
-    """Write a field with its size, for which there is room.
+    """Write a field with its size; there must be room.
 
     Returns:
-        Where it ends; OUT_OF_ROOM where it lies outside the column, or one before it did.
+        Its end; OUT_OF_ROOM if it lies outside the column, or if a previous one did.
     """
     return write_counted(column[2], (size, start, size), out_data, position)
 
@@ -91,7 +91,7 @@ def write_counted(
     out_data: NDArray[np.uint8],
     position: int,
 ) -> int:
-    """Write a count and, behind it, bytes of `source` (start, size); see `write_field`."""
+    """Write a count and then bytes of `source` (start, size); see `write_field`."""
     count, start, size = count_and_bytes
     if position < 0:
         return position
@@ -108,18 +108,18 @@ def place_headers(
     value: Column,
     out_positions: NDArray[np.int64],
 ) -> int:
-    """Find out how many bytes the headers of each chosen row take.
+    """Compute the bytes that the headers of each chosen row take.
 
     Args:
         rows: int64[k], or none.
         offsets: int32[n + 1]; row i has the headers `offsets[i]` to `offsets[i + 1]`.
         key: The keys of all headers.
         value: Their values.
-        out_positions: int64[k + 1], filled with where the headers of each row are to begin.
+        out_positions: int64[k + 1], filled with the start of each row's headers.
 
     Returns:
-        OK; BAD_ROW; BAD_HEADER_COUNT where the offsets fall, or go beyond the columns;
-        BAD_HEADER_KEY for a null key; BAD_FIELD_LENGTH where a column's offsets fall.
+        OK; BAD_ROW; BAD_HEADER_COUNT if the offsets decrease or exceed the columns;
+        BAD_HEADER_KEY for a null key; BAD_FIELD_LENGTH if a column's offsets decrease.
     """
     filled = 0
     headers = min(len(key[0]), len(value[0]) if len(value[0]) > 0 else MAX_INT32) - 1
@@ -151,18 +151,18 @@ def write_header_fields(
     out_data: NDArray[np.uint8],
     count: int,
 ) -> int:
-    """Write the headers of the chosen rows one behind the other as they stand in records.
+    """Write the headers of the chosen rows without gaps, in the layout of records.
 
     Args:
         rows: int64[k], or none.
-        offsets: int32[n + 1], which headers a row has, checked by `place_headers`.
+        offsets: int32[n + 1], headers per row, checked by `place_headers`.
         key: The keys of all headers.
         value: Their values.
-        out_data: uint8[m], m as `place_headers` found it.
-        count: How many rows.
+        out_data: uint8[m], m from `place_headers`.
+        count: Number of rows.
 
     Returns:
-        The bytes written, or OUT_OF_ROOM where a field lies outside its column.
+        The bytes written, or OUT_OF_ROOM if a field lies outside its column.
     """
     filled = 0
     for index in range(count):
@@ -186,7 +186,7 @@ def size_of_rows(rows: NDArray[np.int64], count: int, key: Column, value: Column
 
     Args:
         rows: int64[k].
-        count: How many rows there are to choose from.
+        count: Number of rows to choose from.
         key: Their keys.
         value: Their values.
 
@@ -216,28 +216,28 @@ def write_records(
 ) -> int:
     """Write records as batches of at most `batch_size` bytes, at least one record each.
 
-    Offsets run from 0 without a gap. Each batch has room for its header.
+    Offsets are consecutive from 0. Each batch has room for its header.
 
     Args:
         rows: int64[k], or none; checked by `size_of_rows`.
-        count: How many rows are chosen.
+        count: Number of chosen rows.
         timestamps: int64[n], at least 0, or -1 for none.
         key: The keys.
         value: The values.
-        headers: Which headers a row has, int32[n + 1], empty where no record has any; where those
-            of each chosen row begin in the bytes, int64[k + 1]; the bytes, uint8[…].
-        batch_size: Bytes, header included.
+        headers: Headers per row, int32[n + 1], empty if no record has any; start of those of each
+            chosen row in the bytes, int64[k + 1]; the bytes, uint8[…].
+        batch_size: Bytes, including the header.
         attributes: The attribute bits of all batches.
-        out_fields: int64[b, 14], a row a batch, uncompressed; without epoch, producer and CRC.
+        out_fields: int64[b, 14], one row per batch, uncompressed; without epoch, producer and CRC.
         out_buffer: uint8[m].
 
     Returns:
-        The number of batches; RECORD_TOO_LARGE (a record beyond what int32 counts);
-        BAD_FIELD_LENGTH where a column's offsets fall or lie outside its bytes, or where there
-        are more than m; OUT_OF_ROOM where there are more than b batches.
+        The number of batches; RECORD_TOO_LARGE (a record beyond the range of int32);
+        BAD_FIELD_LENGTH if a column's offsets decrease or exceed its bytes, or if these are more
+        than m; OUT_OF_ROOM if there are more than b batches.
     """
     batch, position, base_offset, base_timestamp = -1, 0, 0, 0
-    start, max_timestamp = 0, NO_TIMESTAMP  # of the batch at hand; its row is filled in the end
+    start, max_timestamp = 0, NO_TIMESTAMP  # of the current batch; its row is filled at its end
     for index in range(count):
         row = rows[index] if rows.size > 0 else index
         timestamp = timestamps[row]
@@ -278,7 +278,7 @@ def write_records(
 
 @inlined
 def headers_of(headers: Headers, row: int, index: int) -> tuple[int, int, int]:
-    """Return how many headers a record has, where they begin in the bytes, and their size."""
+    """Return the number of a record's headers, their start in the bytes, and their size."""
     offsets, positions, _ = headers
     count = start = size = 0
     if offsets.size > 0:
@@ -298,7 +298,7 @@ def size_of_deltas(deltas: tuple[int, int]) -> int:
 def write_deltas(
     out_buffer: NDArray[np.uint8], position: int, body: int, deltas: tuple[int, int]
 ) -> int:
-    """Write what comes before the fields of a record of `body` bytes, for which there is room."""
+    """Write the bytes before the fields of a record of `body` bytes; there must be room."""
     position = write_varlong(out_buffer, position, body)
     store(out_buffer, position, 0)  # attributes
     position = write_varlong(out_buffer, position + 1, deltas[0])
@@ -319,7 +319,7 @@ def start_batch(
     base_offset: int,
     base_timestamp: int,
 ) -> int:
-    """Fill what is known of a batch before its records; return where the first one begins."""
+    """Fill the batch fields known before its records; return the start of the first record."""
     out_batch[POSITION] = position
     out_batch[BASE_OFFSET] = base_offset
     out_batch[LEADER_EPOCH] = NO_PARTITION_LEADER_EPOCH
@@ -335,7 +335,7 @@ def start_batch(
 
 @inlined
 def end_batch(out_batch: NDArray[np.int64], end: int, last_offset: int, max_timestamp: int) -> None:
-    """Fill what is known of a batch behind its records, the first of which has its base offset."""
+    """Fill the fields of a batch that are known after its records."""
     out_batch[SIZE] = end - out_batch[POSITION]
     out_batch[LAST_OFFSET] = last_offset
     out_batch[COUNT] = last_offset - out_batch[BASE_OFFSET] + 1
@@ -349,11 +349,11 @@ def partition_keys(key: Column, partitions: int, out_partitions: NDArray[np.int3
 
     Args:
         key: The keys of n records.
-        partitions: How many there are.
-        out_partitions: int32[n], filled with 0 to `partitions` - 1, or -1 where the key is null.
+        partitions: Their number.
+        out_partitions: int32[n], filled with 0 to `partitions` - 1, or -1 if the key is null.
 
     Returns:
-        OK, or BAD_FIELD_LENGTH where a key lies outside the column's bytes.
+        OK, or BAD_FIELD_LENGTH if a key lies outside the column's bytes.
     """
     data = key[2]
     for row in range(len(out_partitions)):

@@ -55,27 +55,26 @@ def test_a_number_that_its_field_cannot_hold_is_refused(name: str, value: int) -
 
 
 WRONG_FIELDS = [
-    (Record(value="text"), "str where bytes belong"),
-    (Record(key="text"), "str where bytes belong"),
-    (Record(value=""), "str where bytes belong"),
-    (Record(value=array("i", [1])), "array where bytes belong"),
-    (Record(headers=[("k", "text")]), "str where bytes belong"),
-    (Record(headers=[(b"k", b"v")]), "bytes where the key of a header belongs"),
+    (Record(value="text"), "value must be bytes or None, got str"),
+    (Record(key="text"), "key must be bytes or None, got str"),
+    (Record(value=""), "value must be bytes or None, got str"),
+    (Record(value=array("i", [1])), "value must be bytes or None, got array"),
+    (Record(headers=[("k", "text")]), "header value must be bytes or None, got str"),
+    (Record(headers=[(b"k", b"v")]), "header key must be str, got bytes"),
     (Record(headers=["k"]), "not enough values to unpack"),
-    (Record(timestamp=1.5), "'float' object cannot be interpreted as an integer"),
-    ("text", "no attribute"),
-    (None, "no attribute"),
+    (Record(timestamp=1.5), "timestamp must be int or None, got float"),
+    ("text", "must be a Record, got str"),
+    (None, "must be a Record, got NoneType"),
 ]
 
 
-@pytest.mark.parametrize(("record", "got"), WRONG_FIELDS)
-def test_a_field_of_a_wrong_type_is_refused_with_the_place_of_its_record(record, got) -> None:
-    with pytest.raises(InvalidRecordError, match="record 1 has a field of a wrong type") as caught:
+@pytest.mark.parametrize(("record", "what"), WRONG_FIELDS)
+def test_a_field_of_a_wrong_type_is_refused_with_the_place_of_its_record(record, what) -> None:
+    with pytest.raises(InvalidRecordError, match=f"record 1: {what}"):
         columns_of(Record(value=b"sound"), record)
-    assert got in caught.value.got
     builder = BatchBuilder()
     builder.append(Record(value=b"sound"))
-    with pytest.raises(InvalidRecordError, match="record 1 has a field of a wrong type"):
+    with pytest.raises(InvalidRecordError, match=f"record 1: {what}"):
         builder.append(record)
     assert [each.value for each in RecordBatch(builder.build()).records()] == [b"sound"]
 

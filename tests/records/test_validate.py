@@ -208,7 +208,7 @@ def test_a_clients_base_offset_is_zero() -> None:
 )
 def test_a_client_sends_one_record_an_offset(position: int, new: bytes) -> None:
     error = refused(changed(batch_of(), position, new))
-    assert isinstance(error, InvalidRecordError) and "one record an offset" in error.what
+    assert isinstance(error, InvalidRecordError) and "one record per offset" in error.what
 
 
 def test_a_client_sends_no_control_batch() -> None:

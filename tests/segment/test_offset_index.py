@@ -43,7 +43,7 @@ def packed(*entries: tuple[int, int]) -> bytes:
 def test_069_offset_below_the_last_one_is_refused() -> None:
     index = make(memory_fs())
     index.append(51, 0)
-    with pytest.raises(InvalidRequestError, match="does not follow") as caught:
+    with pytest.raises(InvalidRequestError, match="must be above") as caught:
         index.append(50, 1)
     assert (caught.value.got, caught.value.expected) == (50, "above 51")
     assert entries_of(index) == [IndexEntry(51, 0)]
