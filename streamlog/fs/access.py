@@ -1,13 +1,13 @@
-"""To whom files and directories on the machine's disk belong, and who may use them.
+"""Owner, group and mode of files and directories on the machine's disk.
 
-- *Mode.* A file is made with 0660, a directory with 0770, less what the umask takes away: others
-  get nothing, and with the umask 002 a group writes together.
-- *Group.* As the kernel sets it: that of the directory where this has setgid, else the process's.
-- *Owner.* What root makes in a directory of another user belongs to the owner and the group of
-  that directory, as far as root may give it away: a command run once with sudo locks nobody out.
-- *Replacement.* What takes the place of a file gets its owner, group and mode (`adopt`), as far as
-  the process may set them. Where it may not set the group, nobody gains a right by the group
-  bits that the others do not have.
+- *Mode.* Files are created with 0660, directories with 0770, less the umask: others get nothing,
+  and with the umask 002 a group writes together.
+- *Group.* Set by the kernel: that of the directory if it has setgid, otherwise the process's.
+- *Owner.* A file that root creates in another user's directory gets the owner and group of that
+  directory, if root may give it away: a command run once with sudo locks out no user.
+- *Replacement.* A file that replaces another one gets its owner, group and mode (`adopt`), as far
+  as the process may set them. If it may not set the group, the group bits are limited to those
+  that others have, so that no user gains access.
 """
 
 import contextlib
@@ -24,9 +24,9 @@ __all__ = ["adopt", "create", "make_directory", "open_or_create"]
 FILE_MODE: Final = 0o660
 DIRECTORY_MODE: Final = 0o770
 
-_ATTEMPTS: Final = 100  # at a name that comes and goes
+_ATTEMPTS: Final = 100  # at a name that appears and disappears
 _SUPERUSER: Final = 0
-# No right to give a file away; an id that this user namespace does not know; a file system without
+# No right to give a file away; an id unknown in this user namespace; a file system without
 # owners.
 _NOT_ALLOWED: Final = (errno.EPERM, errno.EACCES, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
@@ -37,9 +37,6 @@ def create(path: str, flags: int) -> int:
     Args:
         path: The file.
         flags: For `os.open`, with `O_CREAT` and `O_EXCL`.
-
-    Raises:
-        OSError: It cannot be created.
     """
     descriptor = os.open(path, flags, FILE_MODE)
     if os.geteuid() == _SUPERUSER:
@@ -48,14 +45,11 @@ def create(path: str, flags: int) -> int:
 
 
 def open_or_create(path: str, flags: int) -> int:
-    """Open a file, or create it where there is none; return its descriptor.
+    """Open a file, or create it if it does not exist; return its descriptor.
 
     Args:
         path: The file.
         flags: For `os.open`, without `O_CREAT`.
-
-    Raises:
-        OSError: It can be neither opened nor created.
     """
     for _ in range(_ATTEMPTS - 1):
         with contextlib.suppress(FileNotFoundError):
@@ -66,16 +60,12 @@ def open_or_create(path: str, flags: int) -> int:
 
 
 def make_directory(path: str) -> None:
-    """Make one directory.
-
-    Raises:
-        OSError: It cannot be made, or exists.
-    """
+    """Create one directory, which must not exist."""
     os.mkdir(path, DIRECTORY_MODE)
     if os.geteuid() != _SUPERUSER:
         return
     try:
-        # Through a descriptor: by the time of a call by name it could be something else.
+        # Through a descriptor: the name may denote something else by the time of a second call.
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return  # removed, or replaced by its new owner
@@ -86,10 +76,9 @@ def make_directory(path: str) -> None:
 
 
 def adopt(descriptor: int, replaced: FileStat) -> None:
-    """Give an open file the owner, group and mode of the file that it is to replace.
+    """Give an open file the owner, group and mode of the file that it will replace.
 
-    Raises:
-        OSError: The disk refuses; a missing right is no error.
+    A missing right is no error.
     """
     found = os.fstat(descriptor)
     mode = replaced.mode & (stat.S_IRWXU | stat.S_IRWXG | stat.S_IRWXO)

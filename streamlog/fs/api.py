@@ -1,9 +1,9 @@
-"""What the engine may do to a disk, and what each call promises.
+"""The operations on a disk that the package uses, and the promises of each.
 
-Two things survive differently. A *process crash* keeps everything that was written. A *power
-cut* keeps only what was synced: `File.sync` makes a file's bytes and size durable,
-`FileSystem.sync_directory` the names in a directory (creations, renames, links, removals).
-Everything not synced may be kept, lost, torn or undone, each on its own.
+Crashes differ in what survives. A *process crash* keeps everything that was written. A *power cut*
+keeps only what was synced: `File.sync` makes a file's bytes and size durable,
+`FileSystem.sync_directory` the names in a directory (creations, renames, links, removals). Each
+unsynced change may independently be kept, lost, torn or undone.
 
 Every `OSError` is translated here, once, into a `streamlog.errors.StorageError` (or its leaves
 `FileMissingError`, `FileExistsAlreadyError`, `DiskFullError`). Paths are plain `str`.
@@ -24,7 +24,7 @@ Buffer = bytes | bytearray | memoryview | NDArray[np.uint8]
 
 
 class FileKind(Enum):
-    """What a name stands for; links are not followed."""
+    """Kind of a name's target; links are not followed."""
 
     FILE = "file"
     DIRECTORY = "directory"
@@ -67,18 +67,18 @@ class OpenMode(Enum):
 class File(Protocol):
     """An open regular file. Positions and sizes are bytes.
 
-    Not for use by two threads at once, except `pread` and `pread_into`. A handle that is
-    forgotten closes itself.
+    Not for use by two threads at once, except `pread` and `pread_into`. A handle without references
+    closes itself.
     """
 
     path: str
 
     def pread(self, size: int, position: int) -> bytes:
-        """Return `size` bytes from `position`; fewer only where the file ends before."""
+        """Return `size` bytes from `position`; fewer only at the end of the file."""
         ...
 
     def pread_into(self, target: memoryview | NDArray[np.uint8], position: int) -> int:
-        """Fill `target` (writable bytes) from `position`; return how many bytes there were."""
+        """Fill `target` (writable bytes) from `position`; return the number of bytes read."""
         ...
 
     def pwrite(self, source: Buffer, position: int) -> None:
@@ -89,7 +89,7 @@ class File(Protocol):
         ...
 
     def truncate(self, size: int) -> None:
-        """Cut or extend (with zeros) the file to `size` bytes."""
+        """Truncate or extend (with zeros) the file to `size` bytes."""
         ...
 
     def sync(self) -> None:
@@ -112,7 +112,7 @@ class File(Protocol):
         ...
 
     def close(self) -> None:
-        """Release the handle; closing twice does no harm."""
+        """Release the handle; closing twice is harmless."""
         ...
 
     def __enter__(self) -> "File": ...
@@ -137,27 +137,27 @@ class FileLock(Protocol):
         ...
 
     def is_mine(self) -> bool:
-        """Return whether this process took the lock and has not given it up.
+        """Return whether this process took the lock and still holds it.
 
         False in a child forked while the lock was held: it must not write.
         """
         ...
 
     def pause(self) -> None:
-        """Give the lock up but keep the file open, for `resume`."""
+        """Give up the lock but keep the file open, for `resume`."""
         ...
 
     def resume(self) -> bool:
         """Take a paused lock again, without waiting; cheaper than a new one.
 
         Returns:
-            False while another handle's lock conflicts, or where the path no longer names the
-            file, noticed within a millisecond: then release this lock and take a new one.
+            False while another handle's lock conflicts, or if the path no longer names the file,
+            noticed within a millisecond: then release this lock and take a new one.
         """
         ...
 
     def release(self) -> None:
-        """Give the lock up and close the file; twice does no harm.
+        """Give up the lock and close the file; harmless if repeated.
 
         In a child forked while the lock was held this only closes the child's descriptor.
         """
@@ -172,7 +172,7 @@ class FileSystem(Protocol):
         ...
 
     def stat(self, path: str) -> FileStat | None:
-        """Return facts about a name without following links, None where there is no such name."""
+        """Return facts about a name without following links, None if it does not exist."""
         ...
 
     def list(self, path: str) -> list[str]:
@@ -184,9 +184,9 @@ class FileSystem(Protocol):
         ...
 
     def make_directory(self, path: str) -> None:
-        """Make one directory; harmless where it exists, an error where a file does.
+        """Create one directory; harmless if it exists, an error if a file does.
 
-        It is made with 0770 less the umask, see `streamlog.fs.access`.
+        It is created with 0770 less the umask, see `streamlog.fs.access`.
         """
         ...
 
@@ -195,11 +195,11 @@ class FileSystem(Protocol):
         ...
 
     def link(self, source: str, target: str) -> None:
-        """Give a file a second name; `FileExistsAlreadyError` where `target` exists."""
+        """Give a file a second name; `FileExistsAlreadyError` if `target` exists."""
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a name of a file; `FileMissingError` where there is none."""
+        """Remove a name of a file; `FileMissingError` if it does not exist."""
         ...
 
     def remove_directory(self, path: str) -> None:
@@ -215,20 +215,20 @@ class FileSystem(Protocol):
         ...
 
     def try_lock(self, path: str, *, shared: bool) -> FileLock | None:
-        """Create `path` if need be and take its `flock`; None while somebody else holds it."""
+        """Create `path` if needed and take its `flock`; None while another handle holds it."""
         ...
 
     def broker_lock_is_held(self, path: str) -> bool:
         """Return whether another process holds a POSIX lock on `path`, like a broker on `.lock`.
 
-        Asked with F_GETLK, which takes nothing; False where the file is missing.
+        Asks with F_GETLK, which takes no lock; False if the file does not exist.
         """
         ...
 
     def user_id(self) -> int:
-        """Return the user that this process makes files as; see `FileStat.owner`."""
+        """Return the user that owns files created by this process; see `FileStat.owner`."""
         ...
 
     def boot_id(self) -> str:
-        """Return an id that changes when the machine starts anew."""
+        """Return an id that changes when the machine is rebooted."""
         ...

@@ -1,19 +1,20 @@
-"""Files and directories in memory that know what of them is durable.
+"""Files and directories in memory that track which of their state is durable.
 
-A file is its present bytes and the changes since its last sync, each with what it overwrote. A
-directory is its present names; all changes of names since the directories were synced stand in
-one journal, each with what it replaced. Taking changes back, newest first, therefore yields
-every state that a power cut may leave:
+A file is its present bytes and the changes since its last sync, each with the bytes it overwrote. A
+directory is its present names; all changes of names since the directories were synced are in one
+journal, each with the previous target. Undoing changes, newest first, therefore yields every state
+that a power cut may leave:
 
     file        synced bytes + any of its unsynced changes, each whole, missing, cut after any
                 byte, missing some 512-byte blocks, or as size without bytes (zeros)
-    directory   synced names + any of the unsynced changes; a rename is one change, and a change
-                taken back takes later changes of the same names with it
+    directory   synced names + any of the unsynced changes; a rename is one change, and undoing
+                a change also undoes later changes of the same names
 
-A block that survives with a write survives with all earlier writes into it: it goes to the disk
-as it stands in the cache. Else the model is weaker than any one file system on purpose: ext4 and
-XFS hide a forgotten directory sync that another one would punish. Syncing a file does not sync
-its name.
+A block that survives with a write survives with all earlier writes into it: it goes to the disk as
+it is in the cache. Otherwise the model is deliberately weaker than any one file system: ext4 and
+XFS
+hide a forgotten directory sync that another one would punish. Syncing a file does not sync its
+name.
 """
 
 from collections.abc import Iterator
@@ -38,11 +39,11 @@ __all__ = [
 BLOCK_SIZE: Final = 512  # the unit that a disk writes as a whole
 
 
-Access = tuple[int, int, int]  # owner, group and mode; a change of them is durable at once
+Access = tuple[int, int, int]  # owner, group and mode; changes are durable at once
 
 
 class Loss(Enum):
-    """How much of what is not synced a power cut takes."""
+    """How much of the unsynced changes a power cut loses."""
 
     NOTHING = "nothing"
     EVERYTHING = "everything"
@@ -67,7 +68,7 @@ class _Status(Enum):
 
 
 class FileChange(NamedTuple):
-    """One write or truncation, and how to take it back."""
+    """One write or truncation, with the data to undo it."""
 
     position: int
     written: bytes | None  # None: a truncation to `position`
@@ -76,7 +77,7 @@ class FileChange(NamedTuple):
     status: _Status = _Status.VOLATILE
 
     def blocks(self) -> range:
-        """Return the numbers of the blocks that are written into."""
+        """Return the numbers of the blocks written to."""
         end = self.position + len(self.written or b"")
         if end == self.position:
             return range(0)
@@ -84,10 +85,10 @@ class FileChange(NamedTuple):
 
 
 class MemoryInode:
-    """A regular file: bytes, unsynced changes, and who holds a lock on it.
+    """A regular file: bytes, unsynced changes, and holders of its lock.
 
-    Copies share their bytes until one of them changes, so that copying a file system costs what
-    changed since the last copy and not what it holds.
+    Copies share their bytes until one of them changes, so that copying a file system costs only the
+    changes since the last copy.
     """
 
     __slots__ = ("access", "changes", "data", "links", "locks", "mtime_ns", "number")
@@ -97,7 +98,7 @@ class MemoryInode:
         self.access = access
         self.mtime_ns = mtime_ns
         self.links = 0
-        self.data: bytes | bytearray = b""  # `bytes` where a copy shares them
+        self.data: bytes | bytearray = b""  # `bytes` if a copy shares them
         self.changes: list[FileChange] = []
         self.locks: dict[int, bool] = {}  # number of the open handle -> whether shared
 
@@ -109,15 +110,15 @@ class MemoryInode:
         _write(self._own_data(), source, position)
 
     def truncate(self, size: int) -> None:
-        """Cut or extend to `size` bytes."""
+        """Truncate or extend to `size` bytes."""
         self.changes.append(FileChange(size, None, bytes(self.data[size:]), len(self.data)))
         _resize(self._own_data(), size)
 
     def sync(self) -> None:
-        """Make all changes durable but those that a failed sync has doomed.
+        """Make all changes durable except those that a failed sync has doomed.
 
-        What is written into their blocks later is doomed with them: as long as the page is in the
-        cache, ext4 takes such blocks for allocated and forgets to say that they are written.
+        Later writes into their blocks are doomed as well: as long as the page is in the cache, ext4
+        treats such blocks as allocated and never records that they are written.
         """
         doomed = {
             number
@@ -140,7 +141,7 @@ class MemoryInode:
     def doom(self) -> None:
         """Treat the unsynced changes as Linux does when a sync fails.
 
-        They stay readable, the next sync succeeds, and still they may never reach the disk.
+        They stay readable and the next sync succeeds, but they may never reach the disk.
         """
         self._mark(_Status.DOOMED)
 
@@ -159,7 +160,7 @@ class MemoryInode:
         return inode
 
     def cut_power(self, random: Random, loss: Loss) -> None:
-        """Become what a power cut may leave."""
+        """Become a state that a power cut may leave."""
         if not self.changes:
             return
         if loss is not Loss.NOTHING:
@@ -191,7 +192,7 @@ class Directory:
         self.names: dict[str, Node] = {}
 
     def replace(self, name: str, node: "Node | None") -> None:
-        """Let `name` stand for `node`, or for nothing."""
+        """Let `name` denote `node`, or nothing."""
         before = self.names.pop(name, None)
         if isinstance(before, MemoryInode):
             before.links -= 1
@@ -238,8 +239,9 @@ class Journal:
     def sync(self, directory: Directory) -> None:
         """Make the names of `directory` durable.
 
-        A rename between two directories is durable when both are synced. What a durable change
-        builds upon is durable with it.
+        A rename between two directories is durable when both are synced. Earlier changes that a
+        durable
+        change depends on are durable with it.
         """
         needed: set[tuple[int, str]] = set()
         volatile = []
@@ -259,7 +261,7 @@ class Journal:
         ]
 
     def copy(self, copies: dict[Node, Node]) -> "Journal":
-        """Return the journal of a copied tree; `copies` grows by removed nodes."""
+        """Return the journal of a copied tree; adds removed nodes to `copies`."""
         journal = Journal()
         for change in self._changes:
             entries = tuple(
@@ -276,7 +278,7 @@ class Journal:
         return journal
 
     def cut_power(self, random: Random, loss: Loss) -> None:
-        """Take back what a power cut may take; what is left is durable."""
+        """Undo some changes as a power cut may; the rest is durable."""
         for change in reversed(self._choose_undone(random, loss)):
             for entry in change.entries:
                 entry.directory.replace(entry.name, entry.before)
@@ -287,7 +289,7 @@ class Journal:
             return []
         if loss is Loss.EVERYTHING:
             return self._changes
-        # Three kinds of cuts, or with many changes all or none of them would never be seen.
+        # With many independent changes, all or none of them would never occur: hence three kinds.
         probability = random.choice((0.1, 0.5, 0.9))
         undone, gone = [], set[tuple[int, str]]()
         for change in self._changes:
@@ -299,7 +301,7 @@ class Journal:
 
 
 def copy_tree(node: Node, copies: dict[Node, Node]) -> Node:
-    """Return a copy of a node and all below it, each node once; `copies` maps old to new."""
+    """Return a copy of a node and everything below it, each node once; `copies` maps old to new."""
     copy = copies.get(node)
     if copy is not None:
         return copy
@@ -328,7 +330,7 @@ def _copy_directory(directory: Directory, copies: dict[Node, Node]) -> Directory
 
 
 def _choose_fates(changes: list[FileChange], random: Random, loss: Loss) -> list[_Fate]:
-    """Return one fate per change: all alike, all up to one of them, or each its own."""
+    """Return one fate per change: all alike, all up to one of them, or each independent."""
     count = len(changes)
     if loss is Loss.EVERYTHING:
         fates = [_Fate.LOST] * count
@@ -343,7 +345,7 @@ def _choose_fates(changes: list[FileChange], random: Random, loss: Loss) -> list
         if change.status is _Status.DURABLE:
             fates[index] = _Fate.KEPT
         elif change.status is _Status.DOOMED and fates[index] is _Fate.LOST:
-            # Its size may have gone to the disk with a later sync all the same.
+            # Its size may still have reached the disk with a later sync.
             fates[index] = random.choice((_Fate.LOST, _Fate.ZEROS))
     return fates
 
@@ -366,7 +368,7 @@ def _kept(change: FileChange, fate: _Fate, random: Random) -> _Ranges:
 def _complete_blocks(changes: list[FileChange], kept: list[_Ranges]) -> None:
     """Let a block that survives with a later write survive with the earlier ones as well.
 
-    A block goes to the disk as it stands in the cache, with all that was written into it by then.
+    A block goes to the disk as it is in the cache, with all earlier writes.
     """
     survives: set[int] = set()
     for change, ranges in zip(reversed(changes), reversed(kept), strict=True):
@@ -382,13 +384,13 @@ def _complete_blocks(changes: list[FileChange], kept: list[_Ranges]) -> None:
 
 
 def _blocks(start: int, end: int) -> _Ranges:
-    """Return a range of bytes cut at the borders of blocks."""
+    """Return a range of bytes split at block boundaries."""
     cuts = [start, *range(start - start % BLOCK_SIZE + BLOCK_SIZE, end, BLOCK_SIZE), end]
     return [(a, b) for a, b in pairwise(cuts) if a < b]
 
 
 def _apply(data: bytearray, change: FileChange, fate: _Fate, ranges: _Ranges) -> None:
-    """Do as much of a change as survives."""
+    """Apply the surviving part of a change."""
     position, written = change.position, change.written
     if written is None:
         if fate is not _Fate.LOST:

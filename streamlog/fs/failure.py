@@ -1,7 +1,7 @@
-"""What an `errno` means to a log: the one table from the kernel's numbers to typed errors.
+"""The one table from the kernel's error numbers to typed errors.
 
-All file systems of this package fail through `storage_failure`, so an error reads and behaves
-the same whether the disk, the in-memory model or an injected fault raised it.
+All file systems of this package fail through `storage_failure`, so an error is the same whether the
+disk, the in-memory model or an injected fault raised it.
 """
 
 import errno
@@ -26,15 +26,15 @@ _KINDS: Final[dict[int, type[StorageError]]] = {
     errno.EFBIG: DiskFullError,
 }
 
-# Only where the system's own text would puzzle the reader.
+# Only where the system's own text would be unclear.
 _REASONS: Final = {
     errno.EBADF: "the file is closed, or was opened for reading only",
     errno.ELOOP: "it is a symbolic link, and links are never followed",
     errno.EIO: "the device reported an error",
-    errno.ENXIO: "it is no regular file",
-    errno.ENOTDIR: "a part of the path is no directory",
-    errno.EFBIG: "the file would grow past the largest size allowed here",
-    errno.EXDEV: "the two names lie on different file systems",
+    errno.ENXIO: "it is not a regular file",
+    errno.ENOTDIR: "a part of the path is not a directory",
+    errno.EFBIG: "the file would exceed the largest size allowed here",
+    errno.EXDEV: "the two names are on different file systems",
 }
 
 _HINTS: Final = {
@@ -46,9 +46,9 @@ _HINTS: Final = {
     errno.EFBIG: "raise the limit: ulimit -f unlimited",
     errno.EMFILE: "raise the limit of open files: ulimit -n 65536",
     errno.ENFILE: "the whole machine has too many open files: sysctl fs.file-max",
-    errno.EIO: "look into the kernel's messages: dmesg | tail",
-    errno.ENOLCK: "this file system offers no flock: use a local or NFSv4 one",
-    errno.EOPNOTSUPP: "this file system cannot do that: findmnt -T {path}",
+    errno.EIO: "check the kernel messages: dmesg | tail",
+    errno.ENOLCK: "this file system does not support flock: use a local or NFSv4 one",
+    errno.EOPNOTSUPP: "this file system does not support the operation: findmnt -T {path}",
 }
 
 
@@ -59,7 +59,7 @@ def storage_failure(
 
     Args:
         number: The `errno`.
-        operation: What was tried: `open`, `write`, `rename` …
+        operation: The attempted operation: `open`, `write`, `rename` …
         path: The file or directory.
         target: The second path of `rename` and `link`.
         reason: Replaces the usual text for this number.
@@ -80,9 +80,9 @@ def storage_failure(
 def poisoned_failure(operation: str, path: str) -> PoisonedError:
     """Return the error of every write through a handle whose `sync` failed before."""
     return PoisonedError(
-        f"cannot {operation}: an earlier sync failed, so what the disk holds is unknown",
+        f"cannot {operation}: an earlier sync failed, so the content of the disk is unknown",
         errno=errno.EIO,
         operation=operation,
         path=path,
-        hint="look into the kernel's messages (dmesg | tail), then open the log anew",
+        hint="check the kernel messages (dmesg | tail), then open the log again",
     )

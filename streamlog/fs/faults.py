@@ -1,13 +1,13 @@
-"""A file system around another one that fails, or dies, where it is told to.
+"""A wrapper around a file system that fails, or dies, at chosen operations.
 
-Every operation that changes something is counted and recorded. A `Fault` says which one is to go
-wrong and how: with an `errno`, or by the death of the process; before it took effect, with a part
-of a write done, or after it took effect. A dead process does nothing more: each further call
-raises `SimulatedCrash` again, so that no `finally` of the code under test can tidy up.
+Every operation that changes something is counted and recorded. A `Fault` selects an operation and
+its failure: an `errno`, or the death of the process; before it takes effect, after a part of a
+write, or after it took effect. A dead process does nothing more: each further call raises
+`SimulatedCrash` again, so that no `finally` of the code under test can clean up.
 
     create pwrite truncate sync rename link remove make_directory remove_directory
     sync_directory set_mtime set_access                                           are counted
-    open stat list pread lock                                  fail where a fault names them
+    open stat list pread lock                                fail only if a fault names them
 """
 
 from collections.abc import Callable, Iterator
@@ -56,16 +56,16 @@ MUTATING: Final = frozenset(
 )
 
 
-class SimulatedCrash(BaseException):  # no error: nothing may handle it
+class SimulatedCrash(BaseException):  # no `Exception`: no handler may catch it
     """The process is dead; raised by every operation from then on."""
 
 
 class Moment(Enum):
-    """When, seen from the operation, it goes wrong."""
+    """When, relative to the operation, it fails."""
 
     BEFORE = "before"
     TORN = "torn"  # a write leaves a prefix; any other operation leaves nothing
-    AFTER = "after"  # it took effect, and nobody is told
+    AFTER = "after"  # it took effect, but raises all the same
 
 
 class Operation(NamedTuple):
@@ -86,13 +86,13 @@ class Operation(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What is to go wrong, and where.
+    """A failure and its place.
 
     Args:
-        at: Which of the operations that match, from 1.
+        at: Which of the matching operations, from 1.
         operation: The name of the operation; None matches all that change something.
-        path_suffix: How its path (or its target) ends; empty matches all. The temporary file
-            of `NAME`, which is called otherwise each time, counts as `NAME.tmp`.
+        path_suffix: End of its path (or its target); empty matches all. The temporary file of
+            `NAME`, whose name varies, counts as `NAME.tmp`.
         errno: The error it fails with; None for the death of the process.
         moment: Before, torn or after.
         is_lasting: Whether all later matches fail as well.
@@ -132,12 +132,12 @@ class FaultyFileSystem:
 
     Args:
         inner: The file system that does the work.
-        faults: What goes wrong.
+        faults: The faults.
         observe: Called before each operation that changes something, with the operation and
-            with what a `pwrite` is about to write (else empty).
+            the bytes that a `pwrite` is about to write (otherwise empty).
 
     Attributes:
-        operations: The operations so far, those that failed included.
+        operations: The operations so far, including failed ones.
         is_dead: Whether the simulated process is dead.
     """
 
@@ -155,7 +155,7 @@ class FaultyFileSystem:
 
     # ---- the seam ---------------------------------------------------------------------------
     def open(self, path: str, mode: OpenMode) -> "FaultyFile":
-        """Open a regular file; counted as `create` where it makes one."""
+        """Open a regular file; counted as `create` if it creates one."""
         self.reading("open", path)
         if self._creates(path, mode):
             with self.mutation("create", path):
@@ -163,7 +163,7 @@ class FaultyFileSystem:
         return FaultyFile(self, self.inner.open(path, mode))
 
     def stat(self, path: str) -> FileStat | None:
-        """Return facts about a name, None where there is no such name."""
+        """Return facts about a name, None if it does not exist."""
         self.reading("stat", path)
         return self.inner.stat(path)
 
@@ -178,7 +178,7 @@ class FaultyFileSystem:
         return self.inner.resolve(path)
 
     def make_directory(self, path: str) -> None:
-        """Make one directory; harmless where it exists."""
+        """Create one directory; harmless if it exists."""
         with self.mutation("make_directory", path):
             self.inner.make_directory(path)
 
@@ -213,7 +213,7 @@ class FaultyFileSystem:
             self.inner.set_mtime(path, mtime_ms)
 
     def try_lock(self, path: str, *, shared: bool) -> "FaultyLock | None":
-        """Take a lock; counted as `create` where it makes the lock file."""
+        """Take a lock; counted as `create` if it creates the lock file."""
         self.reading("lock", path)
         if self._creates(path, OpenMode.CREATE_OR_WRITE):
             with self.mutation("create", path):
@@ -233,7 +233,7 @@ class FaultyFileSystem:
         return self.inner.user_id()
 
     def boot_id(self) -> str:
-        """Return an id that changes when the machine starts anew."""
+        """Return an id that changes when the machine is rebooted."""
         self.check_alive()
         return self.inner.boot_id()
 
@@ -244,7 +244,7 @@ class FaultyFileSystem:
             raise SimulatedCrash("the process is dead")
 
     def reading(self, name: str, path: str) -> None:
-        """Let a fault that names a reading operation strike."""
+        """Apply faults that name a reading operation."""
         self.check_alive()
         if self._reads_may_fail:
             operation = Operation(len(self.operations), name, path)
@@ -263,7 +263,7 @@ class FaultyFileSystem:
         source: Buffer = b"",
         tear: Callable[[float], None] | None = None,
     ) -> Iterator[None]:
-        """Record an operation and let a fault strike before, in, or after the caller's work."""
+        """Record an operation and apply faults before, during, or after the caller's work."""
         self.check_alive()
         size = memoryview(source).nbytes
         operation = Operation(len(self.operations) + 1, name, path, target, position, size)
@@ -309,12 +309,12 @@ class FaultyFile:
         self._is_poisoned = False
 
     def pread(self, size: int, position: int) -> bytes:
-        """Return `size` bytes from `position`; fewer only where the file ends before."""
+        """Return `size` bytes from `position`; fewer only at the end of the file."""
         self._fs.reading("pread", self.path)
         return self._inner.pread(size, position)
 
     def pread_into(self, target: memoryview | NDArray[np.uint8], position: int) -> int:
-        """Fill `target` from `position`; return how many bytes there were."""
+        """Fill `target` from `position`; return the number of bytes read."""
         self._fs.reading("pread", self.path)
         return self._inner.pread_into(target, position)
 
@@ -330,7 +330,7 @@ class FaultyFile:
             self._inner.pwrite(source, position)
 
     def truncate(self, size: int) -> None:
-        """Cut or extend (with zeros) the file to `size` bytes."""
+        """Truncate or extend (with zeros) the file to `size` bytes."""
         self._check_not_poisoned("truncate")
         with self._fs.mutation("truncate", self.path, position=size):
             self._inner.truncate(size)
@@ -353,14 +353,14 @@ class FaultyFile:
         return self._inner.stat()
 
     def adopt_access(self, replaced: FileStat) -> None:
-        """Take over owner, group and mode of a file; counted where they differ."""
+        """Take over owner, group and mode of a file; counted if they differ."""
         found = self._inner.stat()
         if found.access != replaced.access:
             with self._fs.mutation("set_access", self.path):
                 self._inner.adopt_access(replaced)
 
     def close(self) -> None:
-        """Release the handle; a dead process's handle is gone anyway."""
+        """Release the handle; a dead process has lost it already."""
         self._inner.close()
 
     def _check_not_poisoned(self, operation: str) -> None:
@@ -393,25 +393,25 @@ class FaultyLock:
         self._inner = inner
 
     def is_mine(self) -> bool:
-        """Return whether this process took the lock and has not given it up."""
+        """Return whether this process took the lock and still holds it."""
         return self._inner.is_mine()
 
     def pause(self) -> None:
-        """Give the lock up but keep the file open, for `resume`."""
+        """Give up the lock but keep the file open, for `resume`."""
         self._inner.pause()
 
     def resume(self) -> bool:
-        """Take a paused lock again; False where that cannot be done now or ever."""
+        """Take a paused lock again; False if that is impossible now or for good."""
         self._fs.reading("lock", self.path)
         return self._inner.resume()
 
     def release(self) -> None:
-        """Give the lock up; the end of a process does so as well."""
+        """Give up the lock, as the end of a process does."""
         self._inner.release()
 
 
 class _Countdown:
-    """A fault and how many matches it still lets pass."""
+    """A fault and the number of matches it still lets pass."""
 
     __slots__ = ("_left", "fault")
 

@@ -1,15 +1,15 @@
-r"""Small whole-file operations built from the seam: durable replacement, directories, locks.
+r"""Operations on small whole files: durable replacement, directories, locks.
 
-A file that is replaced as a whole is written beside its name under a temporary one that no other
-writer has (`streamlog.fs.names`), synced, renamed (or linked) into place, and the directory
+A file that is replaced as a whole is written under a temporary name next to it that no other
+writer uses (`streamlog.fs.names`), synced, renamed (or linked) into place, and the directory
 synced: a crash at any point leaves the old content or the new one. Several writers of one path do
-no harm to each other: the last rename wins. What replaces a file keeps its owner, group and mode,
+not harm each other: the last rename wins. The new file keeps owner, group and mode of the old one,
 as far as the process may set them.
 
-A lock file holds one line of text about its holder, written after taking the lock and believed
-only while the lock is held:
+A lock file holds one line of text about its holder, written after taking the lock and valid only
+while the lock is held:
 
-    <pid> <milliseconds since 1970> <what for>\n
+    <pid> <milliseconds since 1970> <purpose>\n
 """
 
 import contextlib
@@ -48,36 +48,32 @@ __all__ = [
     "write_lock_holder",
 ]
 
-NAME_IS_DURABLE: Final = ".durable"  # in a directory whose own name is
+NAME_IS_DURABLE: Final = ".durable"  # in a directory whose own name is durable
 _HOLDER: Final = re.compile(rb"([0-9]{1,10}) ([0-9]{1,19}) ([ -~]{0,200})\n")
 _HOLDER_SIZE_MAX: Final = 10 + 1 + 19 + 1 + 200 + 1
 _FIRST_WAIT_MS: Final = 0.2
 _LONGEST_WAIT_MS: Final = 10.0
 _TEMPORARY_ATTEMPTS: Final = 1000  # names that dead processes of the same number may have left
-_REPLACEMENT_ATTEMPTS: Final = 3  # of a writer that slept until its temporary file was collected
+_REPLACEMENT_ATTEMPTS: Final = 3  # of a writer suspended until its temporary file was collected
 
 
 def read_file(fs: FileSystem, path: str, *, max_size: int) -> bytes:
     """Return the whole content of a small file.
 
     Args:
-        fs: Where the file is.
+        fs: Its file system.
         path: The file.
-        max_size: The most bytes a sound file could have.
-
-    Returns:
-        Its bytes.
+        max_size: Upper bound of the size of a sound file, in bytes.
 
     Raises:
-        FileMissingError: There is no such file.
+        FileMissingError: The file does not exist.
         LimitExceededError: It is larger than `max_size`; nothing was read.
-        StorageError: It cannot be read.
     """
     with fs.open(path, OpenMode.READ) as file:
         size = file.stat().size
         if size > max_size:
             raise LimitExceededError(
-                "file is larger than it can soundly be",
+                "file is larger than any sound one",
                 path=path,
                 got=f"{size} bytes",
                 expected=f"at most {max_size}",
@@ -89,13 +85,13 @@ def write_file_atomically(fs: FileSystem, path: str, data: Buffer) -> None:
     """Replace or create a file as a whole; durable on return.
 
     Args:
-        fs: Where the file is.
+        fs: Its file system.
         path: The file; its directory must exist.
         data: The new content.
 
     Raises:
-        StorageError: It failed. The old content stands, or (only where the last step, syncing
-            the directory, failed) the new one may.
+        StorageError: It failed. The old content is unchanged, unless only the last step, syncing
+            the directory, failed.
 
     Source: org.apache.kafka.server.common.CheckpointFile.write.
     """
@@ -107,14 +103,14 @@ def create_file_atomically(fs: FileSystem, path: str, data: Buffer) -> None:
     """Create a file that must not exist yet, as a whole; durable on return.
 
     Args:
-        fs: Where the file is to be.
+        fs: Its file system.
         path: The new file; its directory must exist.
         data: Its content.
 
     Raises:
-        FileExistsAlreadyError: The name is taken; what stands there is untouched.
-        StorageError: It failed. Where only the last step, syncing the directory, failed, the
-            file may stand all the same.
+        FileExistsAlreadyError: The name is taken; the existing file is unchanged.
+        StorageError: It failed. If only the last step, syncing the directory, failed, the file may
+            exist.
     """
     temporary = _put_in_place(fs, path, data, fs.link, replaced=None)
     _discard(fs, temporary)
@@ -123,19 +119,16 @@ def create_file_atomically(fs: FileSystem, path: str, data: Buffer) -> None:
 
 @contextlib.contextmanager
 def temporary_copy(fs: FileSystem, path: str) -> Iterator[File]:
-    """Make a temporary file that is to take the place of `path`; synced at last.
+    """Create a temporary file that will replace `path`; synced at the end of the context.
 
-    Where that fails nothing is left of it: half a copy would keep a full disk full.
+    Removed on failure: half a copy would keep a full disk full.
 
     Args:
-        fs: Where it lies.
-        path: The file that a copy is made of; the copy has its owner, group and mode.
+        fs: Its file system.
+        path: The file to be copied; the copy has its owner, group and mode.
 
     Yields:
-        The new file; its `path` is what the caller renames.
-
-    Raises:
-        StorageError: The file system refused.
+        The new file; the caller renames its `path`.
     """
     replaced = fs.stat(path)
     file = _open_temporary(fs, path)
@@ -145,24 +138,24 @@ def temporary_copy(fs: FileSystem, path: str) -> Iterator[File]:
             yield file
             file.sync()
     except StreamLogError:
-        with contextlib.suppress(StorageError):  # what failed first is what is told
+        with contextlib.suppress(StorageError):  # report the first failure
             fs.remove(file.path)
         raise
 
 
 def stat_directory(fs: FileSystem, path: str) -> FileStat | None:
-    """Return facts about a log root or a partition's directory; a link to it is followed.
+    """Return facts about a log root or a partition directory, following a symbolic link to it.
 
     Args:
-        fs: Where it is.
+        fs: Its file system.
         path: The directory, or a symbolic link to it.
 
     Returns:
-        Facts about the directory itself, None where there is no such name.
+        Facts about the directory itself, None if the name does not exist.
 
     Raises:
-        StorageError: It cannot be looked at, or a link leads nowhere: a disk is not mounted,
-            perhaps. This is no `FileMissingError`, by which a file tells that it was deleted.
+        StorageError: It cannot be examined, or a link leads nowhere: perhaps a disk is not mounted.
+            This is not `FileMissingError`, which means that the directory was deleted.
     """
     found = fs.stat(path)
     if found is None or found.kind is not FileKind.SYMLINK:
@@ -181,15 +174,14 @@ def stat_directory(fs: FileSystem, path: str) -> FileStat | None:
 
 
 def make_directories(fs: FileSystem, path: str) -> None:
-    """Make a directory and those above it that are missing; all names durable on return.
+    """Create a directory and its missing parents; all names durable on return.
 
     Args:
-        fs: Where to make them.
-        path: The directory; harmless where it exists.
+        fs: Their file system.
+        path: The directory; harmless if it exists.
 
     Raises:
         FileExistsAlreadyError: A file is in the way.
-        StorageError: A directory cannot be made or synced.
     """
     missing = []
     deepest = path
@@ -197,9 +189,9 @@ def make_directories(fs: FileSystem, path: str) -> None:
         missing.append(deepest)
         deepest = _parent(deepest)
     if not missing:
-        fs.make_directory(path)  # says so where this is a file
-    # Somebody killed between making `deepest` and syncing its name may have left it volatile.
-    # The directory above may be a foreign one that may be entered but not opened: not ours then.
+        fs.make_directory(path)  # raises if this is a file
+    # A process killed between creating `deepest` and syncing its name may have left it volatile.
+    # The parent may be a foreign directory that can be entered but not opened: not ours then.
     with _suppressed(errno.EACCES):
         fs.sync_directory(_parent(deepest))
     for directory in reversed(missing):
@@ -208,48 +200,46 @@ def make_directories(fs: FileSystem, path: str) -> None:
 
 
 def make_name_durable(fs: FileSystem, directory: str, *, above: Iterable[str]) -> None:
-    """Make a directory's own name durable, whoever made it, without a sync where it is already.
+    """Make a directory's own name durable, whichever process created it; no sync if it already is.
 
-    A directory that was made by a process that died may be there without being durable, and a
-    process that made one may have removed it since. So the directory itself says whether its name
-    is durable: an empty file in it (`NAME_IS_DURABLE`) is put there after the sync of the
-    directories above, and goes with the directory. It need not be durable itself.
+    A directory created by a process that died may exist without being durable, and a process that
+    created one may have removed it since. So the directory itself records whether its name is
+    durable:
+    an empty file (`NAME_IS_DURABLE`) is created in it before the parent directories are synced, and
+    disappears with the directory. The file need not be durable itself.
 
     Args:
-        fs: Where it lies.
+        fs: Its file system.
         directory: The directory.
-        above: The directories to sync, each once: the one above it, and further ones that may be
-            as new.
+        above: The directories to sync, each once: its parent, and further ones that may be new.
 
     Raises:
-        FileMissingError: There is no such directory.
-        StorageError: A directory cannot be synced, or the file not be made.
+        FileMissingError: The directory does not exist.
     """
     mark = f"{directory}/{NAME_IS_DURABLE}"
     if fs.stat(mark) is not None:
         return
-    # Made before the syncs: what is renamed after them stands for this directory and no later one.
+    # Before the syncs, so that the rename marks this directory and no later one of the same name.
     temporary = _open_temporary(fs, mark)
     temporary.close()
     for each in above:
         fs.sync_directory(each)
-    with contextlib.suppress(FileMissingError):  # the directory went meanwhile
+    with contextlib.suppress(FileMissingError):  # the directory was removed meanwhile
         fs.rename(temporary.path, mark)
 
 
 def remove_unused_directory(fs: FileSystem, directory: str) -> bool:
-    """Remove a directory that holds nothing but what `make_name_durable` put there.
+    """Remove a directory that holds nothing but the file of `make_name_durable`.
 
     Args:
-        fs: Where it lies.
+        fs: Its file system.
         directory: The directory.
 
     Returns:
-        Whether it is gone; False where it holds something else.
+        Whether it was removed; False if it holds something else.
 
     Raises:
-        FileMissingError: There is no such directory.
-        StorageError: It cannot be removed.
+        FileMissingError: The directory does not exist.
     """
     names = fs.list(directory)
     if any(name != NAME_IS_DURABLE and not is_temporary(name) for name in names):
@@ -261,19 +251,20 @@ def remove_unused_directory(fs: FileSystem, directory: str) -> bool:
     except StorageError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
-        return False  # somebody put a file into it just now
+        return False  # another process just created a file in it
     return True
 
 
 def remove_tree(fs: FileSystem, path: str) -> None:
-    """Remove a directory with all below it, links themselves and never what they point to.
+    """Remove a directory with everything below it; links are removed, not their targets.
 
-    Nothing is synced: after a power cut some of it may be back, so sync the directory above
-    where that matters. Harmless where `path` is missing; a file is removed as well.
+    Nothing is synced: after a power cut some of it may be back, so sync the parent directory if
+    that
+    matters. Harmless if `path` does not exist; a file is removed as well.
 
     Args:
-        fs: Where the tree is.
-        path: Its top.
+        fs: Its file system.
+        path: The top of the tree.
 
     Raises:
         StorageError: Something could not be removed; the rest may be gone.
@@ -298,13 +289,13 @@ def remove_tree(fs: FileSystem, path: str) -> None:
 def acquire_lock(
     fs: FileSystem, clock: Clock, path: str, *, shared: bool, timeout_ms: float, what: str
 ) -> FileLock:
-    """Take a lock, waiting a bounded time for whoever holds it.
+    """Take a lock, waiting a limited time for its holder.
 
     Args:
-        fs: Where the lock file is.
+        fs: Its file system.
         clock: Measures the wait.
-        path: The lock file; made if need be, its directory must exist.
-        shared: Whether others may hold it too, shared as well.
+        path: The lock file; created if needed, its directory must exist.
+        shared: Whether several shared holders are allowed.
         timeout_ms: How long to wait; 0 tries once.
         what: What the lock guards, for the error: `partition orders-3`.
 
@@ -312,8 +303,7 @@ def acquire_lock(
         The held lock.
 
     Raises:
-        LockTimeoutError: Somebody else held it all the time; names process and age.
-        StorageError: The lock file cannot be opened or locked.
+        LockTimeoutError: Another handle held it all the time; states process and age.
     """
     deadline = clock.monotonic_ms() + timeout_ms
     wait_ms = _FIRST_WAIT_MS
@@ -329,7 +319,7 @@ def acquire_lock(
 
 
 class LockHolder(NamedTuple):
-    """What the text of a lock file says about its holder."""
+    """Text of a lock file about its holder."""
 
     pid: int
     since_ms: int
@@ -337,20 +327,20 @@ class LockHolder(NamedTuple):
 
 
 def write_lock_holder(lock: FileLock, *, now_ms: int, what: str) -> None:
-    """Write into a lock's file who holds it, for those who wait.
+    """Write the holder into the lock's file, for waiting processes.
 
     Args:
         lock: An exclusive lock, held by this process.
-        now_ms: The time, in milliseconds since 1970.
-        what: What for, in printable ASCII: `append`.
+        now_ms: The current time, in milliseconds since 1970.
+        what: Its purpose, in printable ASCII: `append`.
     """
     line = b"%d %d %s\n" % (os.getpid(), now_ms, what.encode("ascii", "replace")[:200])
-    # The rest of an older, longer line may follow: readers stop at the first line's end.
+    # The rest of an older, longer line may follow: readers stop at the end of the first line.
     lock.file.pwrite(line, 0)
 
 
 def read_lock_holder(fs: FileSystem, path: str) -> LockHolder | None:
-    """Return what a lock file says about its holder, None where it says nothing sensible."""
+    """Return the holder stated in a lock file, None if the text is invalid."""
     try:
         with fs.open(path, OpenMode.READ) as file:
             match = _HOLDER.match(file.pread(_HOLDER_SIZE_MAX, 0))
@@ -368,12 +358,12 @@ def _lock_timeout(
     if holder is None:
         got, hint = "held by another process", f"see who holds it: lslocks | grep {path}"
     elif holder.pid == os.getpid():
-        got = f"held by this very process ({holder.what})"
+        got = f"held by this process ({holder.what})"
         hint = "close the other handle of this process first"
     else:
         age_s = max(0, clock.now_ms() - holder.since_ms) / 1000.0
         got = f"held by process {holder.pid} ({holder.what}) for {age_s:.1f} s"
-        hint = f"wait for it, or see what it is doing: ps -fp {holder.pid}"
+        hint = f"wait for it, or check what it is doing: ps -fp {holder.pid}"
     return LockTimeoutError(
         f"{what} is locked", path=path, got=got, expected=f"free in {timeout_ms:g} ms", hint=hint
     )
@@ -395,7 +385,7 @@ def _put_in_place(
         except StorageError as error:
             _discard(fs, temporary)
             if isinstance(error, FileMissingError) and attempt < _REPLACEMENT_ATTEMPTS:
-                continue  # suspended for an hour, so that the file was collected as a leftover
+                continue  # suspended for so long that the file was collected as a leftover
             raise
         return temporary
     raise AssertionError("unreachable")
@@ -415,16 +405,16 @@ def _write_temporary(fs: FileSystem, path: str, data: Buffer, replaced: FileStat
 
 
 def _open_temporary(fs: FileSystem, path: str) -> File:
-    """Create a file that nobody else writes, to take the place of `path` later."""
+    """Create a file with a unique name, to take the place of `path` later."""
     for _ in range(_TEMPORARY_ATTEMPTS - 1):
-        # A name that is taken is left alone: it may be a second name of a finished file.
+        # A taken name is left alone: it may be a second name of a finished file.
         with contextlib.suppress(FileExistsAlreadyError):
             return fs.open(temporary_path(path), OpenMode.CREATE)
     return fs.open(temporary_path(path), OpenMode.CREATE)
 
 
 def _adopt_access(file: File, replaced: FileStat | None) -> None:
-    """Keep owner, group and mode of a file that is going to be replaced."""
+    """Keep owner, group and mode of the file that will be replaced."""
     if replaced is not None and replaced.kind is FileKind.FILE:
         file.adopt_access(replaced)
 

@@ -244,7 +244,7 @@ def test_no_table_is_made_of_a_part_and_the_error_says_how_to_select_the_rest(ha
 
 
 def test_of_a_partition_alone_the_error_says_what_is_wrong_with_it(half_dead):
-    with pytest.raises(StorageError, match="cannot open: it is no regular file") as caught:
+    with pytest.raises(StorageError, match="cannot open: it is not a regular file") as caught:
         read_table(os.path.join(half_dead.path, "users-0"))
     assert caught.value.hint is None
 

@@ -193,7 +193,7 @@ def test_206_a_result_too_large_for_a_segment_is_refused_and_the_log_stays(
         log.roll()
         names, before = fs.list(PATH), batches(log, 2)
         monkeypatch.setattr(indexed_records, "MAX_SEGMENT_SIZE", log.segments[0].size - 1)
-        with pytest.raises(InvalidRequestError, match="does not fit into the segment"):
+        with pytest.raises(InvalidRequestError, match="exceeds the limits of the segment"):
             clean(fs, clock, log)
         assert [each.buffer for each in batches(log, 2)] == [each.buffer for each in before]
         assert sorted(name for name in fs.list(PATH) if name in names) == sorted(names)

@@ -51,7 +51,7 @@ def test_a_topic_that_cannot_be_opened_hides_no_other(root: Path, verb: str) -> 
     ran = streamlog("topics", verb, "--path", root)
     assert [row["topic"] for row in ran.rows] == ["other"]
     assert ran.code == 1
-    assert f"no regular file in {root}/orders-1/{0:020}.log" in ran.error
+    assert f"not a regular file in {root}/orders-1/{0:020}.log" in ran.error
 
 
 def test_describe_tells_partitions_and_where_settings_come_from(root: Path) -> None:

@@ -42,7 +42,7 @@ def test_the_text_says_what_where_and_why_and_the_hint_what_to_type() -> None:
     assert error.hint == "free some space: df -h /logs/a-0/0.log"
     error = storage_failure(errno.EXDEV, "rename", "/a", target="/b")
     assert error.sentence == (
-        "cannot rename to /b: the two names lie on different file systems in /a"
+        "cannot rename to /b: the two names are on different file systems in /a"
     )
 
 

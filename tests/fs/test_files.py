@@ -309,7 +309,7 @@ def test_acquire_lock_gives_up_in_time_and_names_the_holder() -> None:
         "partition a-0 is locked in /lock: "
         "got held by process 4711 (append) for 2.5 s, expected free in 500 ms"
     )
-    assert caught.value.hint == "wait for it, or see what it is doing: ps -fp 4711"
+    assert caught.value.hint == "wait for it, or check what it is doing: ps -fp 4711"
     assert clock.elapsed == pytest.approx(500)
     assert max(clock.sleeps) <= 10
     assert len(clock.sleeps) < 70, "waiting costs no more than a look every 10 ms"
@@ -331,7 +331,7 @@ def test_a_lock_held_by_this_process_says_so() -> None:
     held = fs.try_lock("/lock", shared=False)
     assert held is not None
     write_lock_holder(held, now_ms=1, what="append")
-    with pytest.raises(LockTimeoutError, match="this very process"):
+    with pytest.raises(LockTimeoutError, match="held by this process"):
         acquire_lock(fs, clock, "/lock", shared=False, timeout_ms=0, what="x")
 
 

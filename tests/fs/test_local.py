@@ -26,7 +26,7 @@ FS = LocalFileSystem()
 def test_a_fifo_is_refused_at_once(tmp_path: Path, mode: OpenMode) -> None:
     path = str(tmp_path / "fifo")
     os.mkfifo(path)
-    with pytest.raises(StorageError, match="no regular file") as caught:
+    with pytest.raises(StorageError, match="not a regular file") as caught:
         FS.open(path, mode)
     assert caught.value.errno == errno.ENXIO
     found = FS.stat(path)
@@ -59,14 +59,14 @@ def test_a_dangling_link_is_a_name_and_creates_nothing(tmp_path: Path) -> None:
 
 
 def test_a_device_is_refused() -> None:
-    with pytest.raises(StorageError, match="no regular file"):
+    with pytest.raises(StorageError, match="not a regular file"):
         FS.open("/dev/null", OpenMode.WRITE)
 
 
 def test_a_socket_is_refused(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "socket"))
-        with pytest.raises(StorageError, match="no regular file"):
+        with pytest.raises(StorageError, match="not a regular file"):
             FS.open(str(tmp_path / "socket"), OpenMode.READ)
 
 

@@ -59,7 +59,7 @@ def test_091_last_entries_only() -> None:
 
 def test_092_append_out_of_order_is_refused() -> None:
     index = filled()
-    with pytest.raises(InvalidRequestError, match="ends before"):
+    with pytest.raises(InvalidRequestError, match="must end after"):
         index.append(AbortedTxn(4, 0, 50, 60))
     assert index.entries == ENTRIES
 
