@@ -1,9 +1,9 @@
-"""Bytes as arrays of one kind, so that each kernel is compiled for one signature only.
+"""Bytes as arrays of one type, so that each kernel is compiled for one signature only.
 
-numba compiles a kernel anew for every combination of argument types, and a read-only array is
-another type than a writable one. What a kernel reads is therefore always a *source*: read-only,
-contiguous, aligned. What it writes is always an ordinary new array. Kernels that read numbers of
-several bytes load a whole word at a time, so their source has at least that many bytes.
+numba compiles a kernel again for every combination of argument types, and a read-only array has
+another type than a writable one. So kernels read from a *source*: read-only, contiguous, aligned.
+They write to an ordinary new array. Kernels that read numbers of several bytes load a whole word at
+a time, so their source has at least that many bytes.
 """
 
 from collections.abc import Sequence

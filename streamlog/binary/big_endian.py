@@ -1,7 +1,7 @@
-"""Big-endian two's complement integers inside byte arrays, as Java writes them.
+"""Big-endian two's complement integers in byte arrays, as Java writes them.
 
-The kernels check nothing but the array's bounds: the caller has made sure that the field is
-there. Twins: `tests.twins.binary`.
+The kernels check only the array's bounds; the caller has verified that the field exists.
+Twins: `tests.twins.binary`.
 """
 
 import numpy as np

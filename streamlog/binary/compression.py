@@ -1,4 +1,4 @@
-"""The codecs a batch may name, each framed as Kafka frames it.
+"""The codecs of batches, each framed as Kafka frames it.
 
     id  codec    framing
     0   none     the bytes themselves
@@ -7,8 +7,8 @@
     3   lz4      LZ4 frame, independent 64 KiB blocks     (`streamlog.binary.lz4_frame`)
     4   zstd     Zstandard frame without content size     (`streamlog.binary.zstd_frame`)
 
-Compressed bytes come from a disk and are not believed: output is bounded by the caller's
-`max_size`, never by a size the bytes claim, and a codec's own exceptions become
+Compressed bytes come from a disk and are not trusted: output is limited by the caller's
+`max_size`, never by a size that the bytes claim. A codec's own exceptions become
 `CorruptRecordError`, too much output `LimitExceededError`.
 """
 
@@ -37,13 +37,13 @@ ZSTD: Final = 4
 
 GZIP_FRAMING: Final = 31  # zlib's wbits: the largest window, gzip header and trailer
 GZIP_MAGIC: Final = b"\x1f\x8b"
-GZIP_FLAGS: Final = 3  # where the header's flags are
-GZIP_RATIO: Final = 1032  # two bits of deflate copy 258 bytes at most
+GZIP_FLAGS: Final = 3  # position of the header's flags
+GZIP_RATIO: Final = 1032  # two bits of deflate copy at most 258 bytes
 GZIP_RESERVED: Final = 0xE0  # flags that Java ignores and zlib refuses
 
 
 class Codec(NamedTuple):
-    """One codec: its name, its levels, the two directions, and the most that may come out."""
+    """One codec: its name, its levels, both directions, and the bound of its output."""
 
     name: str
     default_level: int
@@ -61,7 +61,7 @@ def compress_gzip(data: Buffer, level: int) -> bytes:
 
 
 def decompress_gzip(data: Buffer, max_size: int) -> bytes:
-    """Return what the members in `data` hold; bytes behind the last one are ignored, as by Java."""
+    """Return the content of the members in `data`; like Java, ignores bytes after the last one."""
     parts: list[bytes] = []
     rest: Buffer = data
     if len(data) > GZIP_FLAGS and data[GZIP_FLAGS] & GZIP_RESERVED:
@@ -118,7 +118,7 @@ def check_level(codec: int, level: int | None) -> int:
 
     Raises:
         InvalidConfigError: The codec has no such level.
-        UnsupportedCompressionError: There is no such codec.
+        UnsupportedCompressionError: The codec is unknown.
 
     Source: CompressionType of org.apache.kafka.common.record.
     """
@@ -142,8 +142,8 @@ def compress(codec: int, data: Buffer, *, level: int | None = None) -> bytes:
     """Compress `data`.
 
     Args:
-        codec: Id of the codec; 0 returns the bytes as they are.
-        data: What to compress.
+        codec: Id of the codec; 0 returns the bytes unchanged.
+        data: The bytes to compress.
         level: See `check_level`.
 
     Returns:
@@ -151,7 +151,7 @@ def compress(codec: int, data: Buffer, *, level: int | None = None) -> bytes:
 
     Raises:
         InvalidConfigError: The codec has no such level.
-        UnsupportedCompressionError: There is no such codec.
+        UnsupportedCompressionError: The codec is unknown.
 
     Source: org.apache.kafka.common.compress.Compression.
     """
@@ -173,17 +173,14 @@ def decompress(
 
     Args:
         codec: Id of the codec; 0 returns `data` itself.
-        data: Framed, compressed bytes; nothing in them is trusted.
-        max_size: The most bytes that may come out.
+        data: Framed, compressed bytes; not trusted.
+        max_size: Limit of the output in bytes.
         path: The file, for messages.
-        position: Where in the file, for messages.
-
-    Returns:
-        The bytes.
+        position: Position in the file, for messages.
 
     Raises:
-        CorruptRecordError: The bytes are damaged, cut short, or of an unknown codec.
-        LimitExceededError: More than `max_size` bytes would come out.
+        CorruptRecordError: The bytes are damaged, truncated, or of an unknown codec.
+        LimitExceededError: The output would exceed `max_size` bytes.
 
     Source: org.apache.kafka.common.compress.Compression.
     """
@@ -205,14 +202,14 @@ def decompress(
 
 
 def most_decompressed(codec: int, data: Buffer) -> int:
-    """Return a bound of what `data` decompresses to, in bytes, without decompressing it.
+    """Return an upper bound of the decompressed size of `data`, in bytes, without decompressing it.
 
     Args:
         codec: Id of the codec.
-        data: Framed, compressed bytes; nothing in them is trusted.
+        data: Framed, compressed bytes; not trusted.
 
     Raises:
-        CorruptRecordError: The bytes are damaged or cut short, as far as that is seen.
+        CorruptRecordError: The bytes are visibly damaged or truncated.
     """
     if codec == NONE:
         return len(data)

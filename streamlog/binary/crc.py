@@ -1,7 +1,7 @@
 """Checksums: CRC-32C (Castagnoli) of format v2 and of snapshots, CRC-32 (IEEE) of v0 and v1.
 
-Both are the libraries' own functions, `buffer -> int`: a scan calls one for every batch, and a
-function around it took a third of that time.
+Both are the libraries' own functions, `buffer -> int`: a scan calls one per batch, and a wrapper
+function took a third of that time.
 
 Source: org.apache.kafka.common.utils.Crc32C, java.util.zip.CRC32.
 """

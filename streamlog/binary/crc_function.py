@@ -3,10 +3,10 @@
     uint32 f(uint32 state, const void *data, unsigned long size)
 
 The state starts as all ones, and the checksum is its complement, so that pieces can follow each
-other. Calling through Python costs ten times what the checksum of a short batch does. The
-package `crc32c` exports the function that it has chosen for this processor from its extension
-module; its algorithm stays the only one. Where a build does not export it, a callback stands in
-for it: one call of Python, with the GIL taken, for each batch.
+other. A call through Python takes ten times as long as the checksum of a short batch. The package
+`crc32c` exports the function that it has chosen for this processor from its extension module, so
+there is only one algorithm. If a build does not export it, a callback replaces it: one call of
+Python, with the GIL held, per batch.
 
 Source: _crc32c.c of the package crc32c.
 """
@@ -27,11 +27,11 @@ SOFTWARE_NAMES: Final = ("_crc32c_sw_slicing_by_8",)
 
 _Prototype = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_ulong)
 
-_PROBE: Final = bytes(range(251)) * 67  # long enough for every way through the function
+_PROBE: Final = bytes(range(251)) * 67  # long enough for every branch of the function
 
 
 def exported(names: tuple[str, ...]) -> Any:
-    """Return the first of `names` that the package exports, None where there is none to trust."""
+    """Return the first of `names` that the package exports, None if there is none to trust."""
     try:
         module = importlib.import_module("crc32c._crc32c")
         symbols = ctypes.CDLL(module.__file__)
@@ -45,7 +45,7 @@ def exported(names: tuple[str, ...]) -> Any:
 
 
 def _is_sound(function: Any) -> bool:
-    """Return whether `function` says what the library says, in one piece and in two."""
+    """Return whether `function` agrees with the library, in one piece and in two."""
     text = ctypes.create_string_buffer(_PROBE, len(_PROBE))
     start = ctypes.addressof(text)
     for size in (0, 1, 9, 4099, len(_PROBE)):
@@ -62,7 +62,7 @@ def _call_library(state: int, start: int | None, size: int) -> int:
     return crc ^ CRC32C_EMPTY
 
 
-through_python: Final = _Prototype(_call_library)  # does what the exported function does
+through_python: Final = _Prototype(_call_library)  # does the same as the exported function
 
 FUNCTION: Final = (
     exported(HARDWARE_NAMES if library.hardware_based else SOFTWARE_NAMES) or through_python

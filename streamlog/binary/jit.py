@@ -1,22 +1,23 @@
 """The one door to numba: how every kernel of the project is compiled.
 
 Kernels take flat arrays and ints, write into arrays that the caller made, and return an int:
-a count, or a negative status that a constant names. They never raise; the plain function beside
-them does. Array reads and writes are bounds-checked (`boundscheck=True`), so a wrong kernel
-raises instead of reading foreign memory; `copy_bytes`, `load_word`, `store` and `crc32c_of`
-are the exceptions and therefore take part only in kernels that checked the range (`prefetch` may be
-asked for any place: the processor ignores what is not there). Kernels allocate
-nothing, so numba's memory runtime is off: it would count a reference, atomically, each time an
-array is handed to a helper, inlined or not, and reading a varint would take three times as long.
-A kernel that did allocate does not compile.
+a count, or a negative status that a constant names. They never raise; their plain callers do. Array
+reads and writes are bounds-checked (`boundscheck=True`), so a wrong kernel raises instead of
+reading
+foreign memory; `copy_bytes`, `load_word`, `store` and `crc32c_of` are the exceptions and therefore
+used only in kernels that have checked the range (`prefetch` accepts any position: the processor
+ignores unmapped ones). Kernels allocate nothing, so numba's memory runtime is off: it would count a
+reference, atomically, each time an array is passed to a helper, inlined or not, and reading a
+varint
+would take three times as long. A kernel that did allocate does not compile.
 
-The compiled code is cached on disk. numba unpickles that cache and runs what it finds, so it
-lives in a directory that only its owner can write to: `NUMBA_CACHE_DIR` where that is set, else
-`streamlog/numba` below the user's cache directory (mode 0700), else a temporary one of this user.
-In there, each state of the sources that kernels share has a directory of its own: numba compiles
-a kernel's callees into it, but looks only at the kernel's own file to see whether that is stale.
-What it keeps refers to the checksum of `streamlog.binary.crc_function` by a name, which gets its
-address anew in each process.
+The compiled code is cached on disk. numba unpickles that cache and runs it, so it lives in a
+directory that only its owner can write to: `NUMBA_CACHE_DIR` if set, otherwise `streamlog/numba`
+below the user's cache directory (mode 0700), otherwise a temporary one of this user. There, each
+state of the sources shared by kernels has a directory of its own: numba compiles a kernel's callees
+into it, but checks only the kernel's own file for changes. The cached code refers to the checksum
+of
+`streamlog.binary.crc_function` by a name, which gets its address in each process.
 """
 
 import hashlib
@@ -45,7 +46,7 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# What kernels of other files call or take constants from: change it, and all are compiled anew.
+# Code called by kernels of other files, and their constants: a change recompiles all kernels.
 SHARED_SOURCES: Final = (
     "binary/*.py",
     "*/*kernels.py",
@@ -53,12 +54,14 @@ SHARED_SOURCES: Final = (
     "records/slot.py",
     "records/table.py",
 )
-CRC32C_SYMBOL: Final = "streamlog_crc32c"  # what compiled code calls the library's function
-UNUSED_NS: Final = 30 * 86400 * 1_000_000_000  # after which code of other sources is removed
+CRC32C_SYMBOL: Final = "streamlog_crc32c"  # name of the library's function in compiled code
+UNUSED_NS: Final = (
+    30 * 86400 * 1_000_000_000
+)  # after which compiled code of other sources is removed
 
 
 def _cache_directory() -> str:
-    """Return where compiled code of the present sources is kept, creating it."""
+    """Return the directory for compiled code of the present sources, creating it."""
     given = os.environ.get("NUMBA_CACHE_DIR")
     root = Path(given) if given else _private_directory()
     path = root / f"streamlog-{_digest_of_sources()}"
@@ -72,7 +75,7 @@ def _cache_directory() -> str:
 
 
 def _private_directory() -> Path:
-    """Return a directory that only this user can write to, the same one each time if possible."""
+    """Return a directory that only this user can write to, if possible the same one each time."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     shared = Path(tempfile.gettempdir()) / f"streamlog-numba-{os.getuid()}"
     for path in (Path(home) / "streamlog" / "numba", shared):
@@ -86,7 +89,7 @@ def _private_directory() -> Path:
 
 
 def _is_private(path: Path) -> bool:
-    found = path.lstat()  # a link might be somebody else's
+    found = path.lstat()  # not stat: a link could lead to another user's directory
     return (
         stat.S_ISDIR(found.st_mode)
         and found.st_uid == os.getuid()
@@ -129,7 +132,7 @@ if TYPE_CHECKING:
         """
 
     def int64(value: int | np.integer[Any]) -> int:
-        """Return `value` as int64. numba's `int()` would leave a byte a byte."""
+        """Return `value` as int64. numba's `int()` would keep the type of a byte."""
 
     def copy_bytes(
         target: NDArray[np.uint8],
@@ -138,19 +141,19 @@ if TYPE_CHECKING:
         source_position: int,
         size: int,
     ) -> None:
-        """Copy `size` bytes as memcpy does: ranges unchecked, and they must not overlap."""
+        """Copy `size` bytes like memcpy: ranges unchecked, and they must not overlap."""
 
     def load_word(source: NDArray[np.uint8], position: int) -> int:
-        """Return the 8 bytes at `position` as int64, the first byte lowest; the range unchecked."""
+        """Return the 8 bytes at `position` as int64, first byte lowest; range unchecked."""
 
     def prefetch(source: NDArray[np.uint8], position: int) -> None:
-        """Have the byte at `position`, wherever that is, brought into the processor's cache."""
+        """Prefetch the byte at `position`, which may be anywhere, into the processor's cache."""
 
     def store(target: NDArray[Any], index: int, value: int) -> None:
-        """Write `value` at `index`, 0 or more, of a contiguous array; the range unchecked."""
+        """Write `value` at `index`, 0 or more, of a contiguous array; the range is unchecked."""
 
     def crc32c_of(source: NDArray[np.uint8], position: int, size: int) -> int:
-        """Return the library's CRC-32C of `size` bytes from `position` on; the range unchecked."""
+        """Return the library's CRC-32C of `size` bytes from `position` on; range unchecked."""
 
 else:
     import numba
@@ -160,7 +163,7 @@ else:
     from numba.extending import intrinsic
 
     numba.config.CACHE_DIR = _cache_directory()
-    keep_large_blocks()  # whoever calls kernels moves megabytes
+    keep_large_blocks()  # processes that call kernels move megabytes
 
     if numba.config.DISABLE_JIT:
 

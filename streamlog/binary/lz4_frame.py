@@ -1,15 +1,19 @@
-"""LZ4 frames, written and refused as Kafka's own streams do.
+"""LZ4 frames, written and refused like those of Kafka's own streams.
 
     04 22 4d 18     magic, little-endian 0x184d2204
     FLG             60: version 1, independent blocks, no checksums, no content size
     BD              40: blocks of at most 64 KiB
     [content size]  8 bytes, if FLG says so: skipped
     HC              second byte of xxHash32 over FLG to content size
-    repeated: uint32 (little-endian) size, high bit set for stored as is; the bytes; [checksum]
-    00 00 00 00     end mark; [content checksum]: not looked at
+    repeated: uint32 (little-endian) size, high bit set if stored uncompressed; bytes; [checksum]
+    00 00 00 00     end mark; [content checksum]: ignored
 
 Only the first frame is read. Java cannot read dependent blocks (the lz4 tool's default), so
-they are refused here too: a log must not hold what Kafka cannot read.
+they are refused here too: a log must not hold frames that Kafka cannot read.
+
+In messages of format v0 the header checksum (HC) is wrong: Kafka's first writer included the magic,
+and its readers never checked it. Later writers keep that for v0 only; on reading any HC is accepted
+there (`with_right_checksum`). Source: KAFKA-3160.
 
 Source: Lz4BlockOutputStream and Lz4BlockInputStream of org.apache.kafka.common.compress.
 """
@@ -26,10 +30,10 @@ __all__ = ["compress", "decompress", "header_checksum", "with_right_checksum"]
 MAGIC: Final = b"\x04\x22\x4d\x18"
 MIN_HEADER: Final = len(MAGIC) + 3  # FLG, BD, HC
 CONTENT_SIZE_BYTES: Final = 8
-MAX_RATIO: Final = 255  # a byte more lengthens a copy by so many at most
+MAX_RATIO: Final = 255  # each further byte lengthens a copy by at most this much
 
 # FLG
-RESERVED_FLAGS: Final = 0x03  # the lower of the two says "dictionary", which Java has not
+RESERVED_FLAGS: Final = 0x03  # the lower one means "dictionary", which Java does not support
 CONTENT_CHECKSUM: Final = 0x04
 CONTENT_SIZE: Final = 0x08
 INDEPENDENT_BLOCKS: Final = 0x20
@@ -66,11 +70,11 @@ def compress(data: Buffer, level: int) -> bytes:
 
 
 def decompress(data: Buffer, max_size: int) -> bytes:
-    """Return what the first frame in `data` holds, at most `max_size` bytes.
+    """Return the content of the first frame in `data`, at most `max_size` bytes.
 
     Raises:
-        CorruptRecordError: Not a frame that Kafka reads, damaged, or cut short.
-        LimitExceededError: More than `max_size` bytes would come out.
+        CorruptRecordError: Not a frame that Kafka reads, damaged, or truncated.
+        LimitExceededError: The output would exceed `max_size` bytes.
     """
     frame = _check_header(memoryview(data))
     stream = lz4.frame.LZ4FrameDecompressor()
@@ -104,9 +108,9 @@ def _rotate(word: int, count: int) -> int:
 
 
 def _check_header(view: memoryview) -> Buffer:
-    """Check the frame's header by Kafka's rules; return a frame that liblz4 reads alike.
+    """Check the frame's header by Kafka's rules; return an equivalent frame for liblz4.
 
-    Kafka skips content size and content checksum where liblz4 checks them, so a header that
+    Kafka skips content size and content checksum but liblz4 checks them, so a header that
     announces them is replaced by one that does not.
     """
     if len(view) < MIN_HEADER or bytes(view[:4]) != MAGIC:
@@ -136,11 +140,11 @@ def _check_header(view: memoryview) -> Buffer:
 
 
 _FLAGS_PLACE: Final = len(MAGIC)
-_CHECKSUM_PLACE: Final = len(MAGIC) + 2  # behind FLG and BD, where there is no content size
+_CHECKSUM_PLACE: Final = len(MAGIC) + 2  # after FLG and BD, without a content size
 
 
 def with_right_checksum(frame: Buffer) -> Buffer:
-    """Return a frame of v0 as one that any reader takes; what is no frame comes back as it is."""
+    """Return a frame of v0 with the right header checksum; other bytes are returned unchanged."""
     place = _checksum_place(frame)
     if len(frame) <= place:
         return frame

@@ -1,8 +1,8 @@
-"""SipHash-2-4 of 128 bits: a keyed hash that nobody can find collisions of without the key.
+"""SipHash-2-4 of 128 bits: a keyed hash without predictable collisions for anyone without the key.
 
 Four words of state, stirred twice for each 8 bytes of input (the first byte lowest) and once more
 for the rest, whose highest byte is the length; then four times for each half of the result. The
-key is 16 bytes, drawn anew by whoever needs the hash, and never stored.
+key is 16 bytes, drawn at random for each use, and never stored.
 
 Source: Aumasson and Bernstein, "SipHash: a fast short-input PRF", and its variant of 128 bits.
 """
@@ -20,7 +20,7 @@ __all__ = ["KEY_SIZE", "siphash"]
 
 KEY_SIZE: Final = 16  # bytes
 STATE: Final = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
-MARK_LONG: Final = 0xEE  # what tells the variant of 128 bits from that of 64
+MARK_LONG: Final = 0xEE  # distinguishes the variant of 128 bits from that of 64
 MARK_SECOND_HALF: Final = 0xDD
 
 

@@ -5,13 +5,13 @@
     bytes     00     01     02     03     7e  80 01   ...
 
 A *varint* is an int32 in at most 5 bytes, a *varlong* an int64 in at most 10. Longer forms than
-needed are read (Kafka reads them too), longer than the maximum are not. Bits that do not fit
-into the type are dropped, as Java's shifts do. Writing needs one function only: the shortest
-form of an int32 is the same as varint and as varlong.
+necessary are accepted, as in Kafka; forms longer than the maximum are not. Bits that do not fit
+into the type are dropped, as Java's shifts do. Writing needs only one function: the shortest form
+of an int32 is the same as varint and as varlong.
 
-A number is read from one load of 8 bytes, which is all of it but for the longest varlongs, and
-each of the sizes that are common has a branch of its own: processors predict those well. Reading
-a varint gives one int64, `value << 4 | size`, or 0 for bytes that are no such number.
+A number is read with one load of 8 bytes, which covers all but the longest varlongs, and each
+common size has a branch of its own, since processors predict those well. Reading a varint returns
+one int64, `value << 4 | size`, or 0 for bytes that are no such number.
 
 Source: org.apache.kafka.common.utils.ByteUtils.
 """
@@ -44,9 +44,9 @@ LOW_63_BITS: Final = (1 << 63) - 1
 
 @inlined
 def word_at(buffer: NDArray[np.uint8], position: int) -> int:
-    """Return 8 bytes from `position` on, the first one lowest, by a single load.
+    """Return 8 bytes from `position` on, the first one lowest, with a single load.
 
-    Bytes from the end of `buffer` on are not read; anything may stand in their place.
+    Bytes from the end of `buffer` on are not read; their bits are undefined.
 
     Args:
         buffer: uint8[n], n at least 8.
@@ -58,7 +58,7 @@ def word_at(buffer: NDArray[np.uint8], position: int) -> int:
 
 @inlined
 def read_varint(buffer: NDArray[np.uint8], position: int, end: int) -> int:
-    """Read the varint at `position`, going by no byte from `end` on.
+    """Read the varint at `position`, ignoring bytes from `end` on.
 
     Args:
         buffer: uint8[n], n at least 8.
@@ -66,7 +66,7 @@ def read_varint(buffer: NDArray[np.uint8], position: int, end: int) -> int:
         end: At most n.
 
     Returns:
-        `value << SIZE_BITS | size`, or 0 where the number is cut short or too long.
+        `value << SIZE_BITS | size`, or 0 if the number is truncated or too long.
     """
     word = word_at(buffer, position)
     if word & 0x80 == 0:
@@ -89,7 +89,7 @@ def read_varint(buffer: NDArray[np.uint8], position: int, end: int) -> int:
 
 @inlined
 def read_varlong(buffer: NDArray[np.uint8], position: int, end: int) -> tuple[int, int]:
-    """Read the varlong at `position`, going by no byte from `end` on.
+    """Read the varlong at `position`, ignoring bytes from `end` on.
 
     Args:
         buffer: uint8[n], n at least 8.
@@ -97,7 +97,7 @@ def read_varlong(buffer: NDArray[np.uint8], position: int, end: int) -> tuple[in
         end: At most n.
 
     Returns:
-        The value and its size, 1 to 10; size 0 where the number is cut short or too long.
+        The value and its size, 1 to 10; size 0 if the number is truncated or too long.
     """
     word = word_at(buffer, position)
     size = 1
@@ -132,7 +132,7 @@ def read_short_varint(buffer: NDArray[np.uint8], position: int) -> tuple[int, in
 
 @inlined
 def read_short_size(buffer: NDArray[np.uint8], position: int) -> tuple[int, int]:
-    """Do the same, faster for what sizes are: seldom negative, most often 1 or 2 bytes long."""
+    """Do the same, faster for sizes: rarely negative, mostly 1 or 2 bytes long."""
     word = load_word(buffer, position)
     if word & 0x81 == 0:
         return word >> 1 & 0x3F, 1
@@ -160,7 +160,7 @@ def short_varint_of(word: int) -> tuple[int, int]:
 @inlined
 def size_of_varlong(value: int) -> int:
     """Return how many bytes `value` takes as varlong; for an int32 also as varint."""
-    bits = (value ^ value >> 63) >> 6  # zig-zag's lowest bit stands for the sign
+    bits = (value ^ value >> 63) >> 6  # zig-zag's lowest bit is the sign
     size = 1
     while bits != 0:
         bits >>= 7
@@ -170,9 +170,9 @@ def size_of_varlong(value: int) -> int:
 
 @inlined
 def write_varlong(buffer: NDArray[np.uint8], position: int, value: int) -> int:
-    """Write `value` at `position`; return the position behind it.
+    """Write `value` at `position`; return the position after it.
 
-    The range is unchecked: whoever calls this has seen that `size_of_varlong` bytes fit.
+    The range is unchecked: the caller has verified that `size_of_varlong` bytes fit.
     """
     bits = value << 1 ^ value >> 63
     while bits & ~0x7F != 0:

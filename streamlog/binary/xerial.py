@@ -1,12 +1,12 @@
-"""Snappy as snappy-java's streams frame it, which is neither raw snappy nor its official framing.
+"""Snappy as framed by snappy-java's streams, which is neither raw snappy nor its official framing.
 
     82 53 4e 41 50 50 59 00   magic
     00 00 00 01               version, big-endian
     00 00 00 01               oldest version that can read it
     repeated: int32 size, then `size` bytes of raw snappy (32 KiB of data each when written)
 
-The header may come again between blocks (streams put one behind the other), and bytes without it
-are one raw snappy block: both are read, as snappy-java reads them.
+The header may be repeated between blocks (concatenated streams), and bytes without a header are
+one raw snappy block: both are accepted, as in snappy-java.
 
 Source: org.xerial.snappy.SnappyOutputStream and SnappyInputStream.
 """
@@ -26,9 +26,9 @@ MAGIC: Final = b"\x82SNAPPY\x00"
 VERSION: Final = 1
 HEADER: Final = struct.Struct(">8sii")
 BLOCK_SIZE: Final = struct.Struct(">i")
-MAX_BLOCK: Final = 32 << 10  # what is written; any size is read
+MAX_BLOCK: Final = 32 << 10  # when writing; blocks of any size are read
 MAX_RATIO: Final = 64  # an element of 2 or 3 bytes copies at most 64
-MAX_PREAMBLE: Final = 5  # bytes of the length in front of raw snappy
+MAX_PREAMBLE: Final = 5  # bytes of the length before raw snappy
 
 
 def compress(data: Buffer, level: int) -> bytes:
@@ -42,11 +42,11 @@ def compress(data: Buffer, level: int) -> bytes:
 
 
 def decompress(data: Buffer, max_size: int) -> bytes:
-    """Return what the blocks in `data` hold, at most `max_size` bytes.
+    """Return the content of the blocks in `data`, at most `max_size` bytes.
 
     Raises:
-        CorruptRecordError: Damaged or cut short.
-        LimitExceededError: More than `max_size` bytes would come out.
+        CorruptRecordError: Damaged or truncated.
+        LimitExceededError: The output would exceed `max_size` bytes.
     """
     parts = []
     for block in _blocks(memoryview(data)):
@@ -96,7 +96,7 @@ def _skip_header(view: memoryview, position: int) -> int:
 
 
 def _uncompressed_size(block: memoryview) -> int:
-    """Return the size that a raw block claims, refusing what no block of its size can hold."""
+    """Return the size that a raw block claims, refusing more than a block of its size can hold."""
     size = 0
     for place, group in enumerate(block[:MAX_PREAMBLE]):
         size |= (group & 0x7F) << 7 * place

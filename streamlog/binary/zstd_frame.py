@@ -9,9 +9,9 @@
     repeated: 3 bytes (little-endian): bit 0 last block, 1-2 type, 3-23 size; the block
     [checksum]         4 bytes
 
-The decoder's streams end silently where a frame is cut short, and its one-call form believes a
-declared size over the caller's limit. So the blocks are walked first: that finds the end of the
-frame, and bounds what can come out, as no block holds more than 128 KiB.
+The decoder's streams end silently at a truncated frame, and its one-call form trusts a declared
+size over the caller's limit. So the blocks are walked first: that finds the end of the frame, and
+limits the output, since no block holds more than 128 KiB.
 
 Source: RFC 8878; org.apache.kafka.common.compress.ZstdCompression.
 """
@@ -29,7 +29,7 @@ __all__ = ["compress", "decompress", "most_decompressed"]
 MAGIC: Final = b"\x28\xb5\x2f\xfd"
 SKIPPABLE_MAGIC: Final = range(0x184D2A50, 0x184D2A60)
 MAX_BLOCK: Final = 128 << 10
-# The widest window Kafka writes (level 22) and the widest its reader takes. Not the least
+# The widest window that Kafka writes (level 22) and that its reader accepts. Not a minimum of
 # memory: the decoder touches only as much of it as it decompresses.
 MAX_WINDOW: Final = 1 << 27
 CONTENT_SIZE_BYTES: Final = (0, 2, 4, 8)
@@ -37,14 +37,14 @@ RAW, RLE, COMPRESSED = 0, 1, 2  # types of a block
 
 
 class Frame(NamedTuple):
-    """Where a frame ends, and the most that it can hold."""
+    """The end of a frame, and the upper bound of its content."""
 
     end: int
     max_size: int
 
 
 class _Contexts(threading.local):
-    """The library's contexts: dear to make, and not to be shared by threads."""
+    """The library's contexts: expensive to create, and not shareable between threads."""
 
     def __init__(self) -> None:
         self.decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
@@ -52,7 +52,7 @@ class _Contexts(threading.local):
         self._compressor: zstandard.ZstdCompressor | None = None
 
     def compressor(self, level: int) -> zstandard.ZstdCompressor:
-        """Return the compressor of `level`, kept until another level is asked for."""
+        """Return the compressor of `level`, kept until another level is requested."""
         if self._compressor is None or level != self.level:
             self.level = level
             self._compressor = zstandard.ZstdCompressor(
@@ -65,17 +65,17 @@ _contexts: Final = _Contexts()
 
 
 def compress(data: Buffer, level: int) -> bytes:
-    """Return `data` as one frame that, like Kafka's, does not tell its content's size."""
+    """Return `data` as one frame that, like Kafka's, does not state its content's size."""
     return _contexts.compressor(level).compress(memoryview(data))
 
 
 def decompress(data: Buffer, max_size: int) -> bytes:
-    """Return what the frames in `data` hold, at most `max_size` bytes.
+    """Return the content of the frames in `data`, at most `max_size` bytes.
 
     Raises:
-        CorruptRecordError: Damaged, cut short, followed by other bytes, or in need of a
-            dictionary or of a wider window than Kafka takes.
-        LimitExceededError: More than `max_size` bytes would come out.
+        CorruptRecordError: Damaged, truncated, followed by other bytes, or in need of a
+            dictionary or of a wider window than Kafka accepts.
+        LimitExceededError: The output would exceed `max_size` bytes.
     """
     view = memoryview(data).cast("B")
     parts: list[bytes] = []
@@ -93,10 +93,10 @@ def decompress(data: Buffer, max_size: int) -> bytes:
 
 
 def most_decompressed(data: Buffer) -> int:
-    """Return how much the blocks of all frames in `data` can hold.
+    """Return an upper bound of the content of all frames in `data`.
 
     Raises:
-        CorruptRecordError: Damaged or cut short.
+        CorruptRecordError: Damaged or truncated.
     """
     view = memoryview(data)
     most = position = 0

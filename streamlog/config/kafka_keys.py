@@ -1,4 +1,4 @@
-"""Settings that Kafka knows and streamlog does not support: refused with that word."""
+"""Settings of Kafka that streamlog does not support: each is refused with that reason."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from streamlog.errors import InvalidConfigError
 
 __all__ = ["is_unsupported_broker_key", "is_unsupported_topic_key", "unsupported_key_error"]
 
-# Keys of Kafka's topics that have no meaning here. Source: TopicConfig; LogConfig, throttling.
+# Kafka's topic keys without a meaning here. Source: TopicConfig; LogConfig, throttling.
 _TOPIC_KEYS: Final = frozenset({
     "follower.replication.throttled.replicas", "leader.replication.throttled.replicas",
     "local.retention.bytes", "local.retention.ms", "message.downconversion.enable",
@@ -14,8 +14,8 @@ _TOPIC_KEYS: Final = frozenset({
     "remote.log.copy.disable", "remote.log.delete.on.disable", "remote.storage.enable",
 })  # fmt: skip
 
-# Families of broker keys of which not one has a meaning here, and single keys of families of
-# which some have. Source: org.apache.kafka.server.config, KafkaConfig.
+# Families of broker keys of which none has a meaning here, and single keys of other families.
+# Source: org.apache.kafka.server.config, KafkaConfig.
 _BROKER_FAMILIES: Final = (
     "add.partitions.", "advertised.", "alter.", "authorizer.", "background.", "broker.",
     "client.", "config.providers", "connection", "controlled.", "controller.", "create.topic.",
@@ -43,18 +43,18 @@ _BROKER_KEYS: Final = frozenset({
 
 
 def is_unsupported_topic_key(key: str) -> bool:
-    """Return whether a key is one of Kafka's for topics that has no meaning here."""
+    """Return whether a key is one of Kafka's topic keys without a meaning here."""
     return key in _TOPIC_KEYS
 
 
 def is_unsupported_broker_key(key: str) -> bool:
-    """Return whether a key is one of Kafka's for brokers that has no meaning here."""
+    """Return whether a key is one of Kafka's broker keys without a meaning here."""
     return key in _BROKER_KEYS or key.startswith(_BROKER_FAMILIES)
 
 
 def unsupported_key_error(key: str, whose: str, path: str | None) -> InvalidConfigError:
-    """Return the error about such a key; `whose` it is: `a topic's` or `a broker's`."""
+    """Return the error about such a key; `whose` is `a topic's` or `a broker's`."""
     return InvalidConfigError(
-        f"{key} is {whose} setting of Kafka, and not supported by streamlog",
+        f"{key} is {whose} setting of Kafka, not supported by streamlog",
         path=path, got=repr(key), hint=f"remove {key}",
     )  # fmt: skip

@@ -243,24 +243,24 @@ class LogConfig:
 
     @property
     def effective_max_decompressed_bytes(self) -> int:
-        """What a batch may decompress to: what could be appended as it is may be compressed."""
+        """Decompressed size limit of appends: a batch allowed uncompressed may be compressed."""
         return max(self.streamlog_max_decompressed_bytes, self.max_message_bytes)
 
     @property
     def readable_decompressed_bytes(self) -> int:
-        """What a batch that is read may decompress to: a limit that was lowered hides nothing."""
+        """Decompressed size limit of reads: lowering the setting hides nothing."""
         return max(self.effective_max_decompressed_bytes, DEFAULT_MAX_DECOMPRESSED_BYTES)
 
     @property
     def effective_segment_bytes(self) -> int:
-        """The size a segment may reach: `internal.segment.bytes` where it is set."""
+        """The size a segment may reach: `internal.segment.bytes` if it is set."""
         if self.internal_segment_bytes is None:
             return self.segment_bytes
         return self.internal_segment_bytes
 
     @property
     def effective_segment_ms(self) -> int:
-        """The age at which a segment is rolled: what compaction must reach must be closed."""
+        """The age at which a segment is rolled: compaction only reaches closed segments."""
         if "compact" in self.cleanup_policy:
             return min(self.segment_ms, self.max_compaction_lag_ms)
         return self.segment_ms
@@ -269,14 +269,14 @@ class LogConfig:
     def from_properties(
         cls, properties: Mapping[str, ConfigValue], *, path: str | None = None
     ) -> "LogConfig":
-        """Return the settings that a topic's properties stand for.
+        """Return the settings of a topic's properties.
 
         Args:
             properties: Kafka's topic keys with their values, as text or as Python values.
             path: Where they come from, for errors.
 
         Raises:
-            InvalidConfigError: An unknown or unsupported key, or an impossible value.
+            InvalidConfigError: An unknown or unsupported key, or an invalid value.
         """
         return cls().with_overrides(properties, path=path)
 
@@ -286,7 +286,7 @@ class LogConfig:
         """Return these settings with those of `properties` in their place.
 
         Raises:
-            InvalidConfigError: An unknown or unsupported key, or an impossible value.
+            InvalidConfigError: An unknown or unsupported key, or an invalid value.
         """
         check_topic_keys(properties, path=path)
         settings = settings_of(LogConfig)
@@ -297,7 +297,7 @@ class LogConfig:
         return replace(self, **changes) if changes else self
 
     def to_properties(self) -> dict[str, str]:
-        """Return every setting under its key, as text; `from_properties` takes it back."""
+        """Return every setting under its key, as text; the inverse of `from_properties`."""
         values = {key: getattr(self, each.name) for key, each in settings_of(LogConfig).items()}
         return {key: text_of(value) for key, value in values.items() if value is not None}
 
@@ -305,21 +305,21 @@ class LogConfig:
 # ---- names of other places ------------------------------------------------------------------
 @cache
 def broker_synonyms() -> Mapping[str, tuple[Setting, Synonym]]:
-    """Return the topic settings that a broker's file may hold, by the names it has for them."""
+    """Return the topic settings that a broker's file may set, by their names there."""
     declared = settings_of(LogConfig).values()
     return {synonym.key: (each, synonym) for each in declared for synonym in each.broker}
 
 
 def is_own_key(key: str) -> bool:
-    """Return whether a setting is streamlog's own, of which a broker knows nothing."""
+    """Return whether a setting is streamlog's own, unknown to brokers."""
     return key.startswith(_OWN)
 
 
 def check_topic_keys(keys: Iterable[str], *, path: str | None = None) -> None:
-    """Raise for a key that is none of a topic's.
+    """Raise an error for a key that is no topic setting.
 
     Raises:
-        InvalidConfigError: Names the nearest key, or says whose it is.
+        InvalidConfigError: Suggests the nearest key, or says that a broker has it.
     """
     for key in keys:
         if key not in settings_of(LogConfig):

@@ -1,13 +1,13 @@
 r"""The text of a `.properties` file, as Java reads and writes it.
 
-A logical line is a key and a value. It may run over several lines of the file where each but
-the last ends with an odd number of backslashes; white space in front of a continued line does
-not count. Lines that begin with `#` or `!` and empty lines are left out.
+A logical line is a key and a value. It may extend over several lines of the file if each but the
+last ends with an odd number of backslashes; white space before a continued line is ignored. Lines
+that start with `#` or `!` and empty lines are skipped.
 
-    # comment                      key and value: parted by the first unescaped `=`, `:` or
+    # comment                      key and value: separated by the first unescaped `=`, `:` or
     segment.bytes = 1048576        white space, and white space around that
     cleanup.policy=compact,\       \t \n \r \f \uXXXX are escapes; before any other
-                   delete          character a backslash only takes its meaning away
+                   delete          character a backslash only removes its special meaning
 
 Source: java.util.Properties.load and store.
 """
@@ -36,7 +36,7 @@ def parse_properties(text: str, path: str | None = None) -> dict[str, str]:
         path: Where it comes from, for errors.
 
     Returns:
-        A value for each key; where a key repeats, the last one, as in Java.
+        A value for each key; the last one if a key repeats, as in Java.
 
     Raises:
         InvalidConfigError: A malformed `\uXXXX`, or a line without a key.
@@ -61,7 +61,7 @@ def format_properties(properties: Mapping[str, str], *, comment: str = "") -> st
 
     Args:
         properties: Keys and values, written in their order.
-        comment: Lines to put in front, each behind a `#`.
+        comment: Lines to write first, each after a `#`.
 
     Source: java.util.Properties.store, without its date.
     """
@@ -71,7 +71,7 @@ def format_properties(properties: Mapping[str, str], *, comment: str = "") -> st
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each logical line without its continuations' marks, and its first line's number."""
+    """Yield each logical line without its continuation marks, and its first line's number."""
     pending, first = "", 0
     for number, natural in enumerate(_LINE_END.split(text), start=1):
         line = natural.lstrip(_BLANK)
@@ -104,7 +104,7 @@ def _unescape(text: str, path: str | None, number: int) -> str:
             )
         return _NAMED.get(escaped, escaped)
 
-    # \uXXXX are UTF-16 units: two of them may make one character.
+    # \uXXXX are UTF-16 units: two of them may form one character.
     return _ESCAPE.sub(replace, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -123,6 +123,6 @@ def _escape(text: str, special: str) -> str:
 
 
 def _escape_value(text: str) -> str:
-    # Only white space in front needs it: behind the separator it would be taken for padding.
+    # Only leading white space needs it: after the separator it would count as padding.
     escaped = _escape(text, "")
     return "\\" + escaped if escaped.startswith(" ") else escaped

@@ -139,14 +139,14 @@ class ServerConfig:
     def from_properties(
         cls, properties: Mapping[str, ConfigValue], *, path: str | None = None
     ) -> "ServerConfig":
-        """Return the settings that a root's properties stand for.
+        """Return the settings of a root's properties.
 
         Args:
             properties: Kafka's broker keys with their values, as text or as Python values.
             path: Where they come from, for errors.
 
         Raises:
-            InvalidConfigError: An unknown or unsupported key, or an impossible value.
+            InvalidConfigError: An unknown or unsupported key, or an invalid value.
         """
         own = settings_of(ServerConfig)
         for key in properties:
@@ -160,7 +160,7 @@ class ServerConfig:
         return cls(topic_defaults=_topic_defaults(properties, path), **changes)
 
     def to_properties(self) -> dict[str, str]:
-        """Return the settings under their keys, as text; `from_properties` takes it back."""
+        """Return the settings under their keys, as text; the inverse of `from_properties`."""
         own = {key: getattr(self, each.name) for key, each in settings_of(ServerConfig).items()}
         properties = {key: text_of(value) for key, value in own.items()}
         for key, value in self.topic_defaults.items():
@@ -170,25 +170,25 @@ class ServerConfig:
     def log_config(
         self, properties: Mapping[str, ConfigValue], *, path: str | None = None
     ) -> LogConfig:
-        """Return what is in force for a topic: its own settings over the root's over Kafka's.
+        """Return the effective settings of a topic: its own, then the root's, then Kafka's.
 
         Args:
             properties: The topic's own settings.
             path: Where they come from, for errors.
 
         Raises:
-            InvalidConfigError: An unknown or unsupported key, or an impossible value.
+            InvalidConfigError: An unknown or unsupported key, or an invalid value.
         """
         return LogConfig.from_properties({**self.topic_defaults, **properties}, path=path)
 
     def describe(self, properties: Mapping[str, ConfigValue]) -> list[ConfigEntry]:
-        """Return every setting in force for a topic with its source, sorted by key.
+        """Return every effective setting of a topic with its source, sorted by key.
 
         Args:
             properties: The topic's own settings.
 
         Raises:
-            InvalidConfigError: An unknown or unsupported key, or an impossible value.
+            InvalidConfigError: An unknown or unsupported key, or an invalid value.
         """
         entries = []
         for key, value in sorted(self.log_config(properties).to_properties().items()):
@@ -208,7 +208,7 @@ def _server_key_error(key: str, path: str | None) -> InvalidConfigError:
     if key in topic_settings and topic_settings[key].broker:
         theirs = topic_settings[key].broker[0].key
         return InvalidConfigError(
-            f"{key} is a topic's setting, not a root's",
+            f"{key} is a topic setting, not a root setting",
             path=path, got=repr(key), expected=theirs, hint=f"use {theirs}",
         )  # fmt: skip
     known = {**settings_of(ServerConfig), **broker_synonyms()}
@@ -216,7 +216,7 @@ def _server_key_error(key: str, path: str | None) -> InvalidConfigError:
 
 
 def _topic_defaults(properties: Mapping[str, ConfigValue], path: str | None) -> dict[str, str]:
-    """Return the topic keys that broker keys set; of several for one the finest unit counts."""
+    """Return the topic keys that broker keys set; the finest unit wins."""
     defaults = {}
     for key, each in settings_of(LogConfig).items():
         for synonym in reversed(each.broker):

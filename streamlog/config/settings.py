@@ -1,7 +1,7 @@
-"""How a setting is declared: key, type, default, bounds, unit and meaning in one place.
+"""Declaration of a setting: key, type, default, bounds, unit and description in one place.
 
 A settings class is a frozen dataclass whose fields are made by `setting(...)`. The field's name
-is the key with `_` for `.`; `settings_of` gives the declarations back, so that reading, checking,
+is the key with `_` for `.`. `settings_of` returns the declarations, so that reading, checking,
 describing and templates are written once for all settings.
 """
 
@@ -50,10 +50,10 @@ _BOOLEANS: Final = {"true": True, "false": False}
 
 
 class ValueKind(NamedTuple):
-    """A type of values: how it is called, what it is in Python, how its text reads.
+    """A type of values: its name, its Python type, and the parser of its text.
 
-    `parse` gets text without white space around it and raises `ValueError` for what is not of
-    this kind; `is_kind` tells the same of a Python value.
+    `parse` gets text without surrounding white space and raises `ValueError` if it is not of this
+    kind; `is_kind` checks a Python value.
     """
 
     name: str
@@ -62,14 +62,14 @@ class ValueKind(NamedTuple):
 
 
 class AllowedValues(NamedTuple):
-    """Which values of a kind are allowed, and how to say so."""
+    """The values of a kind that are allowed, and their description for errors."""
 
     expected: str
     accepts: Callable[[Any], bool]
 
 
 class Synonym(NamedTuple):
-    """A broker's name for a topic's setting, and how many of ours one of its units is."""
+    """A broker's name for a topic's setting, and how many of our units one of its units is."""
 
     key: str
     factor: int = 1
@@ -84,7 +84,7 @@ class Setting(NamedTuple):
     bounds: AllowedValues
     doc: str
     unit: str
-    broker: tuple[Synonym, ...]  # the first one that is present counts
+    broker: tuple[Synonym, ...]  # the first one present wins
 
     @property
     def name(self) -> str:
@@ -92,7 +92,7 @@ class Setting(NamedTuple):
         return self.key.replace(".", "_")
 
     def parse(self, value: object, *, factor: int = 1, path: str | None = None) -> Any:
-        """Return the checked value that text, or a Python value of the right kind, stands for.
+        """Return the checked value of a text, or of a Python value of the right kind.
 
         Raises:
             InvalidConfigError: It is not of this setting's kind, or outside its bounds.
@@ -120,7 +120,7 @@ class Setting(NamedTuple):
     def _error(self, got: object, path: str | None) -> InvalidConfigError:
         unit = f" in {self.unit}" if self.unit else ""
         return InvalidConfigError(
-            f"{self.key} has a value that it cannot have",
+            f"invalid value for {self.key}",
             path=path,
             got=repr(got),
             expected=f"{self.kind.name}{unit}, {self.bounds.expected}",
@@ -142,11 +142,11 @@ def setting(
     Args:
         key: Kafka's key; the field must have its name with `_` for `.`.
         kind: Type of the values.
-        bounds: Which values are allowed.
-        doc: What it does, in a sentence or two.
-        default: The value where none is given; None makes the setting optional.
+        bounds: The allowed values.
+        doc: Its description, in a sentence or two.
+        default: The default value; None makes the setting optional.
         unit: `bytes`, `ms` …, or empty.
-        broker: What a broker's `server.properties` calls it; a plain name has our unit.
+        broker: Its names in a broker's `server.properties`; a plain name has our unit.
     """
     synonyms = (Synonym(broker),) if isinstance(broker, str) else broker
     declared = Setting(key, kind, default, bounds, doc, unit, synonyms)
@@ -171,7 +171,7 @@ def check_settings(settings: object) -> None:
 
 
 def text_of(value: object) -> str:
-    """Return a value as it stands in a `.properties` file."""
+    """Return a value as text of a `.properties` file."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, frozenset):
@@ -182,10 +182,10 @@ def text_of(value: object) -> str:
 def unknown_key_error(
     key: str, known: Mapping[str, object], *, what: str, path: str | None
 ) -> InvalidConfigError:
-    """Return the error about a key that nobody knows, naming the nearest of `known`."""
+    """Return the error about an unknown key, with the nearest of `known`."""
     nearest = get_close_matches(key, known, n=1)
     return InvalidConfigError(
-        f"there is no {what} of this name",
+        f"unknown {what}",
         path=path,
         got=repr(key),
         expected=f"perhaps {nearest[0]}" if nearest else None,
@@ -197,8 +197,8 @@ def format_template(head: str, keys: Iterable[tuple[str, Setting]]) -> str:
     """Return a `.properties` text that explains keys and shows their defaults, commented out.
 
     Args:
-        head: What the file is for.
-        keys: Each setting under the key it has in this file.
+        head: The purpose of the file.
+        keys: Each setting under its key in this file.
     """
     blocks = [_comment(head)]
     for key, each in keys:
@@ -250,7 +250,7 @@ DOUBLE: Final = ValueKind(
 BOOLEAN: Final = ValueKind("true or false", _parse_boolean, lambda value: type(value) is bool)
 STRING: Final = ValueKind("a word", str, lambda value: type(value) is str)
 LIST: Final = ValueKind(
-    "words parted by commas", _parse_list, lambda value: type(value) is frozenset
+    "words separated by commas", _parse_list, lambda value: type(value) is frozenset
 )
 
 
@@ -269,21 +269,21 @@ def between(low: float, high: float) -> AllowedValues:
 
 
 def one_of(*allowed: object) -> AllowedValues:
-    """Allow the values named."""
+    """Allow the given values."""
     return AllowedValues(
         f"one of {', '.join(map(text_of, allowed))}", lambda value: value in allowed
     )
 
 
 def each_of(*allowed: str) -> AllowedValues:
-    """Allow sets of the words named, the empty one too."""
+    """Allow sets of the given words, including the empty set."""
     return AllowedValues(
         f"each one of {', '.join(allowed)}", lambda value: value <= frozenset(allowed)
     )
 
 
 def only(supported: str) -> AllowedValues:
-    """Allow just one value, given as text, of a key whose others only Kafka supports."""
+    """Allow just one value, given as text, of a key whose other values only Kafka supports."""
     return AllowedValues(
         f"only {supported}: Kafka's other values are not supported by streamlog",
         lambda value: text_of(value) == supported,

@@ -1,13 +1,13 @@
 """The machine's own file system, through the narrowest calls that keep the promises of `api`.
 
-An open file is one descriptor and a flag. Nothing is buffered here: a write is a `pwrite`, a read
-a `pread` into private memory, never a mapping, so that a file cut short by somebody else is a
-short read and not a dead process. Python repeats a call that a signal interrupted (PEP 475);
-short reads and writes are continued here.
+An open file is one descriptor and a flag. Nothing is buffered here: a write is a `pwrite`, a read a
+`pread` into private memory, never a mapping, so that a file truncated by another process causes a
+short read instead of a crash. Python repeats a call that a signal interrupted (PEP 475); short
+reads and writes are continued here.
 
 A lock is a `flock` on a file of its own. It belongs to the open file, not to the process, so a
-forked child inherits it: the child gives its copy up at once (see `_forget_locks`), or a lock
-would outlive its dead owner for as long as any child lives.
+forked child inherits it. The child gives up its copy at once (see `_forget_locks`); otherwise the
+lock would outlive its dead owner as long as any child lives.
 """
 
 import errno
@@ -37,7 +37,7 @@ _OPEN_FLAGS: Final = {
     OpenMode.READ: _OPEN_ALWAYS | os.O_RDONLY,
     OpenMode.WRITE: _OPEN_ALWAYS | os.O_RDWR,
     OpenMode.CREATE: _OPEN_ALWAYS | os.O_RDWR | os.O_CREAT | os.O_EXCL,
-    OpenMode.CREATE_OR_WRITE: _OPEN_ALWAYS | os.O_RDWR,  # and O_CREAT where there is none
+    OpenMode.CREATE_OR_WRITE: _OPEN_ALWAYS | os.O_RDWR,  # and O_CREAT if it does not exist
 }
 _OPENERS: Final[dict[OpenMode, Callable[[str, int], int]]] = {
     OpenMode.READ: os.open,
@@ -54,8 +54,8 @@ _KINDS: Final = {
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 _FLOCK: Final = struct.Struct("@hhqqi4x")  # Linux, 64 bits: type, whence, start, length, pid
 _CLOSED: Final = -1
-# A lock file that somebody removes is noticed after so long: asking each time takes an append of
-# 16 KiB a tenth of its time, and who removes one while it is held is not noticed in time anyway.
+# How soon a removed lock file is noticed: checking each time would add a tenth to an append of
+# 16 KiB, and a removal while the lock is held cannot be noticed in time anyway.
 _NAME_STANDS_NS: Final = 1_000_000
 _LOCK_ATTEMPTS: Final = 100  # a lock file removed that often in a row is a fault, not a race
 
@@ -83,7 +83,7 @@ def _file_stat(found: os.stat_result) -> FileStat:
 
 
 class LocalFile:
-    """An open regular file; see `streamlog.fs.api.File`. Closes itself when forgotten."""
+    """An open regular file; see `streamlog.fs.api.File`. Closes itself when unreferenced."""
 
     __slots__ = ("__weakref__", "_descriptor", "_is_poisoned", "path")
 
@@ -93,7 +93,7 @@ class LocalFile:
         self._is_poisoned = False
 
     def pread(self, size: int, position: int) -> bytes:
-        """Return `size` bytes from `position`; fewer only where the file ends before."""
+        """Return `size` bytes from `position`; fewer only at the end of the file."""
         try:
             found = os.pread(self._descriptor, size, position)
             if len(found) == size or not found:
@@ -111,7 +111,7 @@ class LocalFile:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def pread_into(self, target: memoryview | NDArray[np.uint8], position: int) -> int:
-        """Fill `target` (writable bytes) from `position`; return how many bytes there were."""
+        """Fill `target` (writable bytes) from `position`; return the number of bytes read."""
         view = memoryview(target)
         size, count = view.nbytes, 0
         try:
@@ -126,7 +126,7 @@ class LocalFile:
         return count
 
     def pwrite(self, source: Buffer, position: int) -> None:
-        """Write all of `source` at `position`; on an error any prefix of it may be there."""
+        """Write all of `source` at `position`; on an error any prefix of it may be written."""
         if self._is_poisoned:
             raise poisoned_failure("write", self.path)
         view = memoryview(source)
@@ -141,7 +141,7 @@ class LocalFile:
             raise _failure(error, "write", self.path) from error
 
     def truncate(self, size: int) -> None:
-        """Cut or extend (with zeros) the file to `size` bytes."""
+        """Truncate or extend (with zeros) the file to `size` bytes."""
         if self._is_poisoned:
             raise poisoned_failure("truncate", self.path)
         try:
@@ -158,7 +158,8 @@ class LocalFile:
         try:
             os.fsync(self._descriptor)
         except OSError as error:
-            # Dirty pages may have been dropped, and the kernel would call the next try a success.
+            # Dirty pages may have been dropped, and the kernel would report the next sync as a
+            # success.
             self._is_poisoned = True
             raise _failure(error, "sync", self.path) from error
 
@@ -177,12 +178,12 @@ class LocalFile:
             raise _failure(error, "set owner and mode of", self.path) from error
 
     def close(self) -> None:
-        """Release the handle; closing twice does no harm."""
+        """Release the handle; closing twice is harmless."""
         descriptor, self._descriptor = self._descriptor, _CLOSED
         if descriptor == _CLOSED:
             return
         try:
-            os.close(descriptor)  # Linux releases the descriptor even when this fails
+            os.close(descriptor)  # Linux releases the descriptor even if this fails
         except OSError as error:
             raise _failure(error, "close", self.path) from error
 
@@ -240,11 +241,11 @@ class LocalLock:
         _held.add(self)
 
     def is_mine(self) -> bool:
-        """Return whether this process took the lock and has not given it up."""
+        """Return whether this process took the lock and still holds it."""
         return self._is_held and self._owner == os.getpid()
 
     def pause(self) -> None:
-        """Give the lock up but keep the file open, for `resume`."""
+        """Give up the lock but keep the file open, for `resume`."""
         self._is_held = False
         try:
             fcntl.flock(self.file.descriptor(), fcntl.LOCK_UN)
@@ -252,7 +253,7 @@ class LocalLock:
             raise _failure(error, "unlock", self.path) from error
 
     def resume(self) -> bool:
-        """Take a paused lock again; False where that cannot be done now or ever."""
+        """Take a paused lock again; False if that is impossible now or for good."""
         try:
             fcntl.flock(self.file.descriptor(), self._operation)
             now_ns = time.monotonic_ns()
@@ -266,9 +267,9 @@ class LocalLock:
         return self._is_held
 
     def is_named(self) -> bool:
-        """Return whether the path still names the very file that is locked.
+        """Return whether the path still names the locked file.
 
-        While that is open nobody else gets its inode.
+        While that is open, no other file can get its inode.
         """
         try:
             found = os.lstat(self.path)
@@ -277,7 +278,7 @@ class LocalLock:
         return found.st_ino == self._inode and found.st_dev == self._device
 
     def release(self) -> None:
-        """Give the lock up and close the file; in a forked child only close the file."""
+        """Give up the lock and close the file; a forked child only closes the file."""
         if self._is_released:
             return
         try:
@@ -314,7 +315,7 @@ os.register_at_fork(after_in_child=_forget_locks)
 
 
 class LocalFileSystem:
-    """The machine's file system; see `streamlog.fs.api.FileSystem`. Holds nothing but its name."""
+    """The machine's file system; see `streamlog.fs.api.FileSystem`. Has no state."""
 
     __slots__ = ()
 
@@ -333,7 +334,7 @@ class LocalFileSystem:
         return file
 
     def stat(self, path: str) -> FileStat | None:
-        """Return facts about a name without following links, None where there is no such name."""
+        """Return facts about a name without following links, None if it does not exist."""
         try:
             return _file_stat(os.lstat(path))
         except (FileNotFoundError, NotADirectoryError):
@@ -356,7 +357,7 @@ class LocalFileSystem:
             raise _failure(error, "resolve", path) from error
 
     def make_directory(self, path: str) -> None:
-        """Make one directory; harmless where it exists, an error where a file does."""
+        """Create one directory; harmless if it exists, an error if a file does."""
         try:
             access.make_directory(path)
         except FileExistsError as error:
@@ -370,11 +371,11 @@ class LocalFileSystem:
         _call_with_two_paths(os.rename, "rename", source, target)
 
     def link(self, source: str, target: str) -> None:
-        """Give a file a second name; `FileExistsAlreadyError` where `target` exists."""
+        """Give a file a second name; `FileExistsAlreadyError` if `target` exists."""
         _call_with_two_paths(_link, "link", source, target)
 
     def remove(self, path: str) -> None:
-        """Remove a name of a file; `FileMissingError` where there is none."""
+        """Remove a name of a file; `FileMissingError` if it does not exist."""
         try:
             os.unlink(path)
         except (OSError, ValueError) as error:
@@ -407,7 +408,7 @@ class LocalFileSystem:
             raise _failure(error, "set the time of", path) from error
 
     def try_lock(self, path: str, *, shared: bool) -> LocalLock | None:
-        """Create `path` if need be and take its `flock`; None while somebody else holds it."""
+        """Create `path` if needed and take its `flock`; None while another handle holds it."""
         operation = _operation(shared=shared)
         for _ in range(_LOCK_ATTEMPTS):
             file = self.open(path, OpenMode.CREATE_OR_WRITE)
@@ -424,15 +425,16 @@ class LocalFileSystem:
             except BaseException:  # Ctrl-C: its traceback would keep the file, and so the lock
                 file.close()
                 raise
-            # Whoever comes next would lock another file of this name: take that one instead.
+            # The next process would lock another file of this name: take that one instead.
             lock.forget()
         raise storage_failure(errno.ESTALE, "lock", path, reason="it keeps being removed")
 
     def broker_lock_is_held(self, path: str) -> bool:
         """Return whether another process holds a POSIX record lock on `path`.
 
-        Asking takes nothing and leaves the broker's lock alone: closing a descriptor drops
-        POSIX locks of the closing process only, and this one never holds any.
+        Asking takes no lock and does not affect the broker's: closing a descriptor drops only POSIX
+        locks
+        of the closing process, and this one never holds any.
 
         Source: java.nio.channels.FileChannel.tryLock, as FileLock.scala uses it for `.lock`.
         """
@@ -453,11 +455,13 @@ class LocalFileSystem:
         return os.geteuid()
 
     def boot_id(self) -> str:
-        """Return an id that changes when the machine starts anew.
+        """Return an id that changes when the machine is rebooted.
 
-        Linux has one in `/proc`. Where a sandbox hides it, the second of the boot by the wall
-        clock serves. Setting the clock then looks like a reboot, which costs a leader epoch and
-        no data; a reboot never looks like none.
+        Linux provides one in `/proc`. If a sandbox hides it, the second of the boot by the wall
+        clock
+        serves. Setting the clock then looks like a reboot, which costs a leader epoch and no data;
+        a
+        reboot is never missed.
         """
         global _boot_id
         if _boot_id is None:

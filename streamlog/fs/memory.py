@@ -1,11 +1,11 @@
 """A file system in memory that can crash: the same promises as the disk's, and no more.
 
-It behaves as `streamlog.fs.local` does, errors included (one conformance test runs against
-both), except that it checks no permissions and has no symbolic links or special files. Beyond that
-it knows what was synced: `crash_clone` returns the file system as another process would find it
-after this process died, or after the power failed, by the rules of `streamlog.fs.durability`.
+It behaves like `streamlog.fs.local`, including errors (one conformance test runs against both),
+except that it checks no permissions and has no symbolic links or special files. In addition it
+tracks what was synced: `crash_clone` returns the file system as another process would find it after
+the death of this process or a power cut, by the rules of `streamlog.fs.durability`.
 
-Paths are absolute or taken from `/`, which exists. Calls may come from several threads.
+Paths are absolute or relative to `/`, which exists. Calls may come from several threads.
 """
 
 import errno
@@ -47,15 +47,14 @@ class MemoryFileSystem:
     """A file system in memory; see `streamlog.fs.api.FileSystem`.
 
     Args:
-        clock: Gives files their modification times; one that stands still if missing.
-        capacity: The most bytes that all files together may have; None for any number. May be
-            changed at any time.
+        clock: Source of modification times; a stopped clock by default.
+        capacity: Limit of the bytes of all files; None for no limit. May be changed at any time.
     """
 
     def __init__(self, *, clock: Clock | None = None, capacity: int | None = None) -> None:
         self.capacity = capacity
-        self.user = _SUPERUSER  # whom the process runs as; may be changed at any time
-        self.broker_locks: set[str] = set()  # paths that a live broker is to be found holding
+        self.user = _SUPERUSER  # the user of the process; may be changed at any time
+        self.broker_locks: set[str] = set()  # paths that appear to be held by a live broker
         self.mutex = threading.RLock()
         self._clock = clock if clock is not None else ManualClock()
         self._boots = 1
@@ -65,7 +64,7 @@ class MemoryFileSystem:
 
     # ---- the seam ---------------------------------------------------------------------------
     def open(self, path: str, mode: OpenMode) -> "MemoryFile":
-        """Open a regular file, creating it as `mode` says."""
+        """Open a regular file, creating it if `mode` says so."""
         with self.mutex:
             directory, name = self._parent(path, "open")
             node: Node | None = directory.names.get(name) if name else directory
@@ -83,7 +82,7 @@ class MemoryFileSystem:
             return MemoryFile(self, node, path, number=self._take_number(), is_writable=is_writable)
 
     def stat(self, path: str) -> FileStat | None:
-        """Return facts about a name, None where there is no such name."""
+        """Return facts about a name, None if it does not exist."""
         with self.mutex:
             try:
                 return _file_stat(self._find(path, "stat"))
@@ -102,7 +101,7 @@ class MemoryFileSystem:
         return "/" + "/".join(_split(path, "resolve"))
 
     def make_directory(self, path: str) -> None:
-        """Make one directory; harmless where it exists, an error where a file does."""
+        """Create one directory; harmless if it exists, an error if a file does."""
         with self.mutex:
             parent, name = self._parent(path, "make directory")
             node: Node | None = parent.names.get(name) if name else parent
@@ -131,7 +130,7 @@ class MemoryFileSystem:
                 )
 
     def link(self, source: str, target: str) -> None:
-        """Give a file a second name; `FileExistsAlreadyError` where `target` exists."""
+        """Give a file a second name; `FileExistsAlreadyError` if `target` exists."""
         with self.mutex:
             node = self._find(source, "link")
             parent, name = self._parent(target, "link")
@@ -142,7 +141,7 @@ class MemoryFileSystem:
             self._change_names(NameEntry(parent, name, None, node))
 
     def remove(self, path: str) -> None:
-        """Remove a name of a file; `FileMissingError` where there is none."""
+        """Remove a name of a file; `FileMissingError` if it does not exist."""
         with self.mutex:
             node = self._find(path, "remove")
             if isinstance(node, Directory):
@@ -171,7 +170,7 @@ class MemoryFileSystem:
             self._find(path, "set the time of").mtime_ns = mtime_ms * 1_000_000
 
     def try_lock(self, path: str, *, shared: bool) -> "MemoryLock | None":
-        """Create `path` if need be and take its lock; None while another handle holds it."""
+        """Create `path` if needed and take its lock; None while another handle holds it."""
         with self.mutex:
             file = self.open(path, OpenMode.CREATE_OR_WRITE)
             if file.try_lock(shared=shared):
@@ -180,7 +179,7 @@ class MemoryFileSystem:
             return None
 
     def broker_lock_is_held(self, path: str) -> bool:
-        """Return whether `path` is there and among `broker_locks`."""
+        """Return whether `path` exists and is among `broker_locks`."""
         found = self.stat(path)
         if found is not None and found.kind is FileKind.DIRECTORY:
             raise storage_failure(errno.EISDIR, "open", path)
@@ -191,7 +190,7 @@ class MemoryFileSystem:
         return self.user
 
     def set_access(self, path: str, *, owner: int, group: int, mode: int) -> None:
-        """Let a file or directory belong to somebody else, as `chown` and `chmod` do."""
+        """Set owner, group and mode, like `chown` and `chmod`."""
         with self.mutex:
             self._find(path, "set owner and mode of").access = (owner, group, mode)
 
@@ -209,18 +208,16 @@ class MemoryFileSystem:
     ) -> "MemoryFileSystem":
         """Return this file system as it may be found after a crash at this moment.
 
-        Open handles and locks are gone; this file system goes on unharmed.
+        Open handles and locks are gone; this file system continues unaffected.
 
         Args:
-            random: Decides what of the unsynced is lost, and how.
-            power: True for a power cut: only what was synced surely stays, and the boot id is
-                a new one. False for the end of the process: all stays, and what was not synced
-                may still be lost by a later power cut.
-            loss: Whether a power cut takes nothing of what was not synced, everything, or what
-                `random` says.
-
-        Returns:
-            The other file system.
+            random: Decides which unsynced changes are lost, and how.
+            power: True for a power cut: only synced state certainly survives, and the boot id
+                changes.
+                False for the end of the process: everything survives, and unsynced changes may
+                still be
+                lost by a later power cut.
+            loss: Whether a power cut loses nothing unsynced, everything, or a choice of `random`.
         """
         with self.mutex:
             clone = MemoryFileSystem(clock=self._clock, capacity=self.capacity)
@@ -242,7 +239,7 @@ class MemoryFileSystem:
         return clone
 
     def unsynced(self) -> tuple[str, ...]:
-        """Return the sorted paths whose bytes, or whose being there or not, is not durable."""
+        """Return the sorted paths whose bytes, or whose existence, are not durable."""
         with self.mutex:
             paths = {"": self._root, **dict(walk(self._root, ""))}
             found = {
@@ -262,7 +259,7 @@ class MemoryFileSystem:
         return self._clock.now_ms() * 1_000_000
 
     def fitting_size(self, inode: MemoryInode, position: int, size: int) -> int:
-        """Return how many of `size` bytes at `position` of a file the capacity lets in."""
+        """Return how many of `size` bytes at `position` of a file the capacity admits."""
         if self.capacity is None:
             return size
         used = sum(len(other.data) for other in self._inodes() if other is not inode)
@@ -277,7 +274,7 @@ class MemoryFileSystem:
             entry.directory.mtime_ns = now_ns
 
     def _access_in(self, directory: Directory, mode: int) -> Access:
-        """Return owner, group and mode of what is made in a directory."""
+        """Return owner, group and mode of a new entry of a directory."""
         owner, group, _ = directory.access
         is_given = self.user == _SUPERUSER
         return (owner, group, mode) if is_given else (self.user, self.user, mode)
@@ -340,7 +337,7 @@ class MemoryFile:
         self._is_writable = is_writable
 
     def pread(self, size: int, position: int) -> bytes:
-        """Return `size` bytes from `position`; fewer only where the file ends before."""
+        """Return `size` bytes from `position`; fewer only at the end of the file."""
         self._check("read", position)
         if size < 0:
             raise storage_failure(errno.EINVAL, "read", self.path)
@@ -348,7 +345,7 @@ class MemoryFile:
             return bytes(memoryview(self._inode.data)[position : position + size])
 
     def pread_into(self, target: memoryview | NDArray[np.uint8], position: int) -> int:
-        """Fill `target` (writable bytes) from `position`; return how many bytes there were."""
+        """Fill `target` (writable bytes) from `position`; return the number of bytes read."""
         self._check("read", position)
         view = memoryview(target).cast("B")
         with self._fs.mutex:
@@ -357,7 +354,7 @@ class MemoryFile:
             return found.nbytes
 
     def pwrite(self, source: Buffer, position: int) -> None:
-        """Write all of `source` at `position`; what does not fit on the disk is left out."""
+        """Write all of `source` at `position`; bytes beyond the capacity are left out."""
         self._check_writable("write", position)
         data = bytes(source)
         with self._fs.mutex:
@@ -369,7 +366,7 @@ class MemoryFile:
             raise storage_failure(errno.ENOSPC, "write", self.path)
 
     def truncate(self, size: int) -> None:
-        """Cut or extend (with zeros) the file to `size` bytes."""
+        """Truncate or extend (with zeros) the file to `size` bytes."""
         self._check("truncate", size)
         if not self._is_writable:
             raise storage_failure(errno.EINVAL, "truncate", self.path)
@@ -384,7 +381,7 @@ class MemoryFile:
             self._inode.sync()
 
     def doom(self) -> None:
-        """Lose the unsynced changes as a failed sync does; see `MemoryInode.doom`."""
+        """Lose the unsynced changes like a failed sync; see `MemoryInode.doom`."""
         with self._fs.mutex:
             self._inode.doom()
 
@@ -404,12 +401,12 @@ class MemoryFile:
             return True
 
     def unlock(self) -> None:
-        """Give up this handle's lock, if it has one."""
+        """Give up this handle's lock, if any."""
         with self._fs.mutex:
             self._inode.locks.pop(self._number, None)
 
     def is_named(self) -> bool:
-        """Return whether the path still names this very file."""
+        """Return whether the path still names this file."""
         found = self._fs.stat(self.path)
         return found is not None and found.inode == self.stat().inode
 
@@ -420,7 +417,7 @@ class MemoryFile:
             self._inode.access = replaced.access
 
     def close(self) -> None:
-        """Release the handle and its lock; closing twice does no harm."""
+        """Release the handle and its lock; closing twice is harmless."""
         self._is_open = False
         self.unlock()
 
@@ -467,21 +464,21 @@ class MemoryLock:
         self._is_held = True
 
     def is_mine(self) -> bool:
-        """Return whether this process took the lock and has not given it up."""
+        """Return whether this process took the lock and still holds it."""
         return self._is_held and self._owner == os.getpid()
 
     def pause(self) -> None:
-        """Give the lock up but keep the file open, for `resume`."""
+        """Give up the lock but keep the file open, for `resume`."""
         self._is_held = False
         self.file.unlock()
 
     def resume(self) -> bool:
-        """Take a paused lock again; False where that cannot be done now or ever."""
+        """Take a paused lock again; False if that is impossible now or for good."""
         self._is_held = self.file.is_named() and self.file.try_lock(shared=self.shared)
         return self._is_held
 
     def release(self) -> None:
-        """Give the lock up and close the file; twice does no harm."""
+        """Give up the lock and close the file; harmless if repeated."""
         self._is_held = False
         self.file.close()
 
@@ -511,7 +508,7 @@ def _split(path: str, operation: str) -> list[str]:
 
 
 def _rename_refusal(node: Node, replaced: Node | None, parent: Directory) -> int:
-    """Return the errno with which Linux refuses a rename, 0 where it does not."""
+    """Return the errno with which Linux refuses a rename, 0 if it does not."""
     if isinstance(node, Directory):
         if parent is node or any(below is parent for _, below in walk(node, "")):
             return errno.EINVAL  # into itself

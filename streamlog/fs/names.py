@@ -1,18 +1,17 @@
-"""Names on the disk: how long one may be, and which ones belong to files not yet in place.
+"""File names: their maximum length, and temporary names of files not yet in place.
 
-A file that is about to take another one's place is written as
+A file that will replace another one is written as
 
     .<name>~<process id>-<number>.tmp
 
-beside it. No two writers share such a name: the file is created exclusively, and a name that is
-taken leads to the next number. No file is ever *called* that: no topic's name holds a `~`, and no
-app's key begins with a dot (`streamlog.commits.identity.app_key`). A broker ignores it, for it
-ends in neither `.log`, `.index` nor `.snapshot`.
+in the same directory. No two writers share such a name: the file is created exclusively, and if the
+name is taken the next number is tried. No final file has such a name: no topic's name contains a
+`~`, and no app's key starts with a dot (`streamlog.commits.identity.app_key`). A broker ignores it,
+since it ends in neither `.log`, `.index` nor `.snapshot`.
 
-A process that dies leaves its temporary file behind. What lies in a partition's directory and is
-written under the partition's lock goes when the partition is recovered; everything else goes once
-it is an hour old (`remove_stale_temporaries`). A writer that was suspended for so long writes its
-file again.
+A process that dies leaves its temporary file behind. Files written in a partition's directory under
+the partition's lock are removed by its recovery; all others once they are an hour old
+(`remove_stale_temporaries`). A writer that was suspended for so long writes its file again.
 """
 
 import contextlib
@@ -50,13 +49,13 @@ def fitting_name(name: str, suffix: str = "", *, separator: str = "=") -> str:
     """Return `name` and `suffix` as one name that a file system accepts.
 
     Args:
-        name: What the file belongs to, such as a partition.
-        suffix: What the file is for; always kept whole.
-        separator: Stands before the hash, a character that no `name` holds.
+        name: The owner of the file, such as a partition.
+        suffix: The purpose of the file; always kept whole.
+        separator: Precedes the hash; a character that no `name` contains.
 
     Returns:
-        Both as they are where they fit in 255 bytes. Else the front of `name`, a hash of all of
-        it, and `suffix`.
+        Both unchanged if they fit in 255 bytes; otherwise the start of `name`, a hash of all of it,
+        and `suffix`.
     """
     whole = f"{name}{suffix}"
     if len(os.fsencode(whole)) <= NAME_SIZE_MAX:
@@ -68,7 +67,7 @@ def fitting_name(name: str, suffix: str = "", *, separator: str = "=") -> str:
 
 
 def temporary_path(path: str) -> str:
-    """Return a path beside `path` for what is to take its place; each call returns another one."""
+    """Return a new path next to `path` for a file that will replace it."""
     directory, _, name = path.rpartition("/")
     base = os.fsdecode(os.fsencode(name)[:_BASE_SIZE_MAX])
     temporary = f".{base}~{os.getpid()}-{next(_numbers)}{TEMPORARY_SUFFIX}"
@@ -76,13 +75,13 @@ def temporary_path(path: str) -> str:
 
 
 def temporary_base(name: str) -> str | None:
-    """Return what a temporary file is to be called (of long names the front), None for others."""
+    """Return the final name of a temporary file (the start of a long one), None for other files."""
     match = _TEMPORARY.fullmatch(name)
     return None if match is None else match["base"]
 
 
 def stable_path(path: str) -> str:
-    """Return a path that is the same in each run: the temporary file of `NAME` as `NAME.tmp`."""
+    """Return a path that is the same in each run: `NAME.tmp` for the temporary file of `NAME`."""
     directory, slash, name = path.rpartition("/")
     base = temporary_base(name)
     return path if base is None else f"{directory}{slash}{base}{TEMPORARY_SUFFIX}"
@@ -97,15 +96,12 @@ def remove_stale_temporaries(fs: FileSystem, directory: str, *, now_ms: int) -> 
     """Remove temporary files whose writers died: those that are an hour old.
 
     Args:
-        fs: Where they lie.
-        directory: Their directory; harmless where it is missing.
-        now_ms: The time, in milliseconds since 1970.
+        fs: Their file system.
+        directory: Their directory; harmless if it does not exist.
+        now_ms: The current time, in milliseconds since 1970.
 
     Returns:
         How many were removed.
-
-    Raises:
-        StorageError: The directory cannot be listed, or a file not be removed.
     """
     try:
         names = fs.list(directory)

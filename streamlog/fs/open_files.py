@@ -1,13 +1,13 @@
-"""How many files this process keeps open between uses: those not used for longest are let go.
+"""Limit of files that this process keeps open between uses; the least recently used are released.
 
-A partition that is open holds its lock file, the log of each segment that was read, and indexes. A
-few hundred partitions would use up the 1,024 descriptors that most systems allow a process. So what
-stays open only to be quicker the next time is listed here, and beyond a part of `RLIMIT_NOFILE`
-it is let go, as a clock does it: a file that was used since the hand last passed is spared once.
+An open partition holds its lock file, the log of each segment that was read, and indexes. A few
+hundred partitions would use up the 1,024 descriptors that most systems allow a process. So files
+that stay open only for speed are listed here, and beyond a part of `RLIMIT_NOFILE` they are
+released by the clock algorithm: a file used since the hand last passed is spared once.
 
-Letting go drops a reference. The file is closed when nobody uses it any more, so a thread that
-reads from it just then is not disturbed. What was written and not synced stays with the kernel:
-a later sync opens the file again and is told of a write that failed in between.
+Releasing drops a reference. The file is closed when its last user is done, so a thread that is
+reading from it is not disturbed. Unsynced writes stay with the kernel: a later sync opens the file
+again and is told of a write that failed in between.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ class Keeper(Protocol):
     is_listed: bool
 
     def release_file(self) -> bool:
-        """Drop the file, from any thread; return False where it must stay open: a held lock."""
+        """Release the file, from any thread; return False if it must stay open: a held lock."""
         ...
 
 
@@ -45,7 +45,7 @@ class OpenFiles:
     """The files that are kept open.
 
     Args:
-        limit: How many, those counted that must stay open; None: three quarters of what the
+        limit: Their maximum, including those that must stay open; None: three quarters of what the
             system allows this process.
     """
 
@@ -56,7 +56,7 @@ class OpenFiles:
 
     @property
     def limit(self) -> int:
-        """How many files may be open."""
+        """Maximum of open files."""
         if self._limit is None:
             soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
             self._limit = min(_MOST, soft if soft > 0 else _MOST) * 3 // 4
@@ -67,7 +67,7 @@ class OpenFiles:
         self._limit = limit
 
     def keep(self, keeper: Keeper) -> None:
-        """List a keeper that has just opened its file; others may have to let go of theirs."""
+        """List a keeper that has just opened its file; others may have to release theirs."""
         keeper.was_used = True
         if keeper.is_listed:
             return
@@ -77,7 +77,7 @@ class OpenFiles:
             self._make_room()
 
     def forget_threads(self) -> None:
-        """Begin with a free guard, in a child that was forked while another thread had it."""
+        """Start with a free guard, in a child that was forked while another thread held it."""
         self._guard = threading.Lock()
 
     def _make_room(self) -> None:
@@ -91,7 +91,8 @@ class OpenFiles:
             is_kept = keeper.was_used
             keeper.was_used = False
             if not is_kept:
-                with contextlib.suppress(StorageError):  # no concern of the one that needs room
+                # An error here does not concern the caller, which only needs room.
+                with contextlib.suppress(StorageError):
                     is_kept = not keeper.release_file()
             keeper.is_listed = is_kept
             if is_kept:

@@ -1,8 +1,8 @@
-"""A file system that shows another one, and keeps every change to itself.
+"""A file system on top of another one that keeps every change to itself.
 
-What would happen can be tried out on it: the file system underneath is read, its locks are
-respected (one that nobody has made a file for yet is held here alone), and nothing there is
-created, changed or removed. `changes` tells afterwards what would be different.
+It allows dry runs: the base file system is read, its locks are respected (a lock without a file yet
+is held only here), and nothing in it is created, changed or removed. `changes` then returns what
+would be different.
 """
 
 import errno
@@ -25,7 +25,7 @@ _FILE_MODE: Final = 0o640
 
 
 class ChangeKind(Enum):
-    """What would become of a file."""
+    """Kind of change to a file."""
 
     CREATED = "create"
     REMOVED = "remove"
@@ -35,14 +35,14 @@ class ChangeKind(Enum):
 
 
 class Change(NamedTuple):
-    """A file that would be another one.
+    """A file that would change.
 
     Attributes:
-        kind: How.
-        path: The file; of a renamed one the name it has now.
-        target: The name that it would get.
-        size: Its bytes now, 0 where it is not there.
-        new_size: The bytes it would have.
+        kind: The kind of change.
+        path: The file; for a renamed one its present name.
+        target: Its new name.
+        size: Its present bytes, 0 if it does not exist.
+        new_size: Its new bytes.
     """
 
     kind: ChangeKind
@@ -53,7 +53,7 @@ class Change(NamedTuple):
 
 
 class _Layer:
-    """The content of one file: the front of one underneath, and what was written over it."""
+    """Content of one file: the start of a base file, and the bytes written over it."""
 
     __slots__ = (
         "access",
@@ -114,11 +114,11 @@ class OverlayFile:
         self.path, self._layer, self._is_writable = path, layer, is_writable
 
     def pread(self, size: int, position: int) -> bytes:
-        """Return `size` bytes from `position`; fewer only where the file ends before."""
+        """Return `size` bytes from `position`; fewer only at the end of the file."""
         return self._layer.read(size, position)
 
     def pread_into(self, target: memoryview | NDArray[np.uint8], position: int) -> int:
-        """Fill `target` (writable bytes) from `position`; return how many bytes there were."""
+        """Fill `target` (writable bytes) from `position`; return the number of bytes read."""
         view = memoryview(target).cast("B")
         found = self._layer.read(view.nbytes, position)
         view[: len(found)] = found
@@ -130,12 +130,12 @@ class OverlayFile:
         self._layer.write(memoryview(source).cast("B").tobytes(), position)
 
     def truncate(self, size: int) -> None:
-        """Cut or extend (with zeros) the file to `size` bytes."""
+        """Truncate or extend (with zeros) the file to `size` bytes."""
         self._check_writable("truncate")
         self._layer.truncate(size)
 
     def sync(self) -> None:
-        """Do nothing: nothing here is to last."""
+        """Do nothing: no change here is kept."""
 
     def stat(self) -> FileStat:
         """Return facts about the open file."""
@@ -165,7 +165,7 @@ class OverlayFile:
 
 
 class OverlayLock:
-    """A lock; see `streamlog.fs.api.FileLock`. Underneath it is held where there is a file."""
+    """A lock; see `streamlog.fs.api.FileLock`. Held on the base file system if the file exists."""
 
     def __init__(
         self,
@@ -180,18 +180,18 @@ class OverlayLock:
         held.append(self)
 
     def is_mine(self) -> bool:
-        """Return whether this process took the lock and has not given it up."""
+        """Return whether this process took the lock and still holds it."""
         return self in self._held and (self._base is None or self._base.is_mine())
 
     def pause(self) -> None:
-        """Give the lock up, for `resume`."""
+        """Give up the lock, for `resume`."""
         if self in self._held:
             self._held.remove(self)
         if self._base is not None:
             self._base.pause()
 
     def resume(self) -> bool:
-        """Take a paused lock again; False where that cannot be done."""
+        """Take a paused lock again; False if that is impossible."""
         if _conflicts(self._held, shared=self.shared):
             return False
         if self._base is not None and not self._base.resume():
@@ -200,7 +200,7 @@ class OverlayLock:
         return True
 
     def release(self) -> None:
-        """Give the lock up; twice does no harm."""
+        """Give up the lock; harmless if repeated."""
         if self in self._held:
             self._held.remove(self)
         if self._base is not None:
@@ -208,10 +208,10 @@ class OverlayLock:
 
 
 class OverlayFileSystem:
-    """A file system over another one; see `streamlog.fs.api.FileSystem`.
+    """A file system on top of another one; see `streamlog.fs.api.FileSystem`.
 
     Args:
-        base: What is underneath; only read.
+        base: The base file system; only read.
     """
 
     def __init__(self, base: FileSystem) -> None:
@@ -222,7 +222,7 @@ class OverlayFileSystem:
 
     # ---- what would be different -------------------------------------------------------------
     def changes(self) -> Iterator[Change]:
-        """Yield the files that would be other ones; what is renamed, where its new name stands."""
+        """Yield the files that would change, ordered by new name."""
         moved = {
             layer.origin for path, layer in self._files.items() if layer and path != layer.origin
         }
@@ -243,7 +243,7 @@ class OverlayFileSystem:
                 yield Change(kind, path, None, size, layer.size)
 
     def _differs(self, path: str, layer: _Layer) -> bool:
-        """Return whether a file's bytes would be others; small ones are compared."""
+        """Return whether a file's bytes would change; small files are compared."""
         if layer.origin == path and not layer.is_changed:
             return False
         with self._base.open(path, OpenMode.READ) as file:
@@ -254,7 +254,7 @@ class OverlayFileSystem:
 
     # ---- the seam ----------------------------------------------------------------------------
     def open(self, path: str, mode: OpenMode) -> OverlayFile:
-        """Open a regular file, creating it here as `mode` says."""
+        """Open a regular file, creating it here if `mode` says so."""
         layer = self._layer(path, mode)
         if layer is None:
             if mode in (OpenMode.READ, OpenMode.WRITE):
@@ -265,7 +265,7 @@ class OverlayFileSystem:
         return OverlayFile(path, layer, is_writable=mode is not OpenMode.READ)
 
     def _layer(self, path: str, mode: OpenMode = OpenMode.READ) -> _Layer | None:
-        """Return a file's content, None where there is no such file."""
+        """Return a file's content, None if it does not exist."""
         if path in self._files:
             return self._files[path]
         try:
@@ -278,7 +278,7 @@ class OverlayFileSystem:
         return layer
 
     def stat(self, path: str) -> FileStat | None:
-        """Return facts about a name without following links, None where there is no such name."""
+        """Return facts about a name without following links, None if it does not exist."""
         if path in self._files:
             layer = self._files[path]
             return None if layer is None else _stat_of(layer)
@@ -306,7 +306,7 @@ class OverlayFileSystem:
         return self._base.resolve(path)
 
     def make_directory(self, path: str) -> None:
-        """Make one directory; harmless where it exists, an error where a file does."""
+        """Create one directory; harmless if it exists, an error if a file does."""
         found = self.stat(path)
         if found is None:
             self._directories.add(path)
@@ -337,13 +337,13 @@ class OverlayFileSystem:
         self._files[path] = None
 
     def remove_directory(self, path: str) -> None:
-        """Remove an empty directory, one that was made here."""
+        """Remove an empty directory that was created here."""
         if path not in self._directories or self.list(path):
             raise storage_failure(errno.ENOTEMPTY, "remove_directory", path)
         self._directories.remove(path)
 
     def sync_directory(self, path: str) -> None:
-        """Do nothing: nothing here is to last."""
+        """Do nothing: no change here is kept."""
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
         """Set a file's last modification time."""
@@ -353,7 +353,7 @@ class OverlayFileSystem:
         layer.mtime_ns = mtime_ms * 1_000_000
 
     def try_lock(self, path: str, *, shared: bool) -> OverlayLock | None:
-        """Take a lock; None while somebody else holds it, underneath or here."""
+        """Take a lock; None while another handle holds it, on the base file system or here."""
         held = self._held.setdefault(path, [])
         if _conflicts(held, shared=shared):
             return None

@@ -186,7 +186,7 @@ def test_unknown_topic_key_names_the_nearest_known_one(key: str, nearest: str) -
 
 
 def test_key_unlike_any_other_is_refused_without_a_guess() -> None:
-    with pytest.raises(InvalidConfigError, match="no topic setting") as caught:
+    with pytest.raises(InvalidConfigError, match="unknown topic setting") as caught:
         LogConfig.from_properties({"zzzz": "1"})
     assert caught.value.hint is None
 
