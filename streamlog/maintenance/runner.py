@@ -47,7 +47,7 @@ from streamlog.maintenance.partition_watch import PartitionWatch
 from streamlog.maintenance.retention import Deletion, delete_old_segments, plan_deletions
 from streamlog.partition.checkpoints import read_log_start_offsets
 from streamlog.partition.reader import LogReader
-from streamlog.partition.topic_config import ConfigFiles, read_server_config
+from streamlog.partition.topic_config import ConfigFiles, ServerSettings
 from streamlog.root import topics
 from streamlog.root.deeds import Deed, write_deeds
 from streamlog.root.manager import LogManager
@@ -412,7 +412,7 @@ class Maintenance:
             read_log_start_offsets(self._fs, self.root),
             Holds.read(self._log_root),
             cache(self._configs.of),
-            read_server_config(self._log_root),
+            self._configs.server.load(),
         )
 
     def _open(self) -> LogManager:
@@ -454,13 +454,14 @@ class _Configs:
 
     def __init__(self, root: LogRoot) -> None:
         self._root = root
+        self.server = ServerSettings(root)
         self._known: dict[str, tuple[ConfigFiles, LogConfig]] = {}
 
     def of(self, topic: str) -> LogConfig:
         """Return what is in force for a topic."""
         files, config = self._known.get(topic, (None, None))
         if files is None or config is None or files.has_changed():
-            files = ConfigFiles(self._root, topic)
+            files = ConfigFiles(self._root, topic, self.server)
             config = files.load()
             self._known[topic] = files, config
         return config

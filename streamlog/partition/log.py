@@ -20,7 +20,6 @@ from typing import Final, Protocol, TypeVar
 
 from streamlog.clock import Clock
 from streamlog.config.log_config import LogConfig
-from streamlog.config.server_config import ServerConfig
 from streamlog.errors import FileMissingError, StreamLogError, UnknownTopicError
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.fs.log_root import LogRoot
@@ -36,7 +35,7 @@ from streamlog.partition.read import FetchInfo, Slice, fetch, locate
 from streamlog.partition.root_marks import RootMarks
 from streamlog.partition.segments import OffsetAndTimestamp, Segments, offset_for_timestamp
 from streamlog.partition.session import WriterSession
-from streamlog.partition.topic_config import ConfigFiles
+from streamlog.partition.topic_config import ConfigFiles, ServerSettings
 from streamlog.records.batch import BatchTable
 from streamlog.records.builder import InputColumns, encode_columns
 from streamlog.records.record import NO_TIMESTAMP, CompressionType, IsolationLevel, Record
@@ -103,7 +102,7 @@ class Log(IterableLog):
         *,
         topic_id: str,
         config: LogConfig | None,
-        server: ServerConfig,
+        server: ServerSettings,
         fs: FileSystem,
         clock: Clock,
         random: random_module.Random,
@@ -116,14 +115,16 @@ class Log(IterableLog):
         self.topic_id = topic_id
         self._fs, self._clock, self._random = fs, clock, random
         self._decided = decided
-        source = ConfigFiles(LogRoot(self.root, fs, clock, random), self.topic_partition.topic)
+        source = ConfigFiles(
+            LogRoot(self.root, fs, clock, random), self.topic_partition.topic, server
+        )
         self._log = LocalLog(
             fs,
             path,
             self.topic_partition,
             config=config or source.load(),
             random=random,
-            producer_expiration_ms=server.producer_id_expiration_ms,
+            producer_expiration_ms=server.load().producer_id_expiration_ms,
         )
         lock = WriterLock(
             fs, clock, random, root=self.root, partition=self.topic_partition, patience=patience

@@ -22,6 +22,7 @@ from streamlog.fs.log_root import LogRoot
 
 __all__ = [
     "ConfigFiles",
+    "ServerSettings",
     "check_decompressed_bytes",
     "read_properties",
     "read_server_config",
@@ -73,20 +74,52 @@ def read_topic_properties(root: LogRoot, topic: str) -> dict[str, str]:
     return read_properties(root.fs, root.topic_properties(topic)) or {}
 
 
+_Stamp = tuple[int, int, int] | None  # modification time, inode, size; None: no file
+
+
+def _stamp(fs: FileSystem, path: str) -> _Stamp:
+    found = fs.stat(path)
+    return None if found is None else (found.mtime_ns, found.inode, found.size)
+
+
+class ServerSettings:
+    """A root's settings, parsed once for all its partitions and again when the file changes."""
+
+    __slots__ = ("_known", "_root")
+
+    def __init__(self, root: LogRoot) -> None:
+        self._root = root
+        self._known: tuple[_Stamp, ServerConfig] | None = None
+
+    def load(self) -> ServerConfig:
+        """Return the settings in force now; one `stat` call if the file is unchanged.
+
+        Raises:
+            InvalidConfigError: An unknown key or an invalid value.
+        """
+        stamp = _stamp(self._root.fs, self._root.server_properties)
+        known = self._known
+        if known is None or known[0] != stamp:
+            known = self._known = stamp, read_server_config(self._root)
+        return known[1]
+
+
 class ConfigFiles:
     """The settings in force for one topic, read again when a file changes.
 
     Args:
         root: The log root.
         topic: The topic; it need not have a file.
+        server: The root's settings, shared by its topics; None: its own copy.
     """
 
-    __slots__ = ("_paths", "_root", "_stamps", "_topic")
+    __slots__ = ("_paths", "_root", "_server", "_stamps", "_topic")
 
-    def __init__(self, root: LogRoot, topic: str) -> None:
+    def __init__(self, root: LogRoot, topic: str, server: ServerSettings | None = None) -> None:
         self._root, self._topic = root, topic
+        self._server = server or ServerSettings(root)
         self._paths = (root.server_properties, root.topic_properties(topic))
-        self._stamps: list[tuple[int, int, int] | None] | None = None
+        self._stamps: list[_Stamp] | None = None
 
     def has_changed(self) -> bool:
         """Tell whether a file is another one than at the last `load`; two `stat` calls."""
@@ -101,14 +134,12 @@ class ConfigFiles:
         """
         stamps = self._look()
         properties = read_topic_properties(self._root, self._topic)
-        server = read_server_config(self._root)
-        config = server.log_config(properties, path=self._paths[1])
+        config = self._server.load().log_config(properties, path=self._paths[1])
         self._stamps = stamps
         return config
 
-    def _look(self) -> list[tuple[int, int, int] | None]:
-        stats = [self._root.fs.stat(path) for path in self._paths]
-        return [each and (each.mtime_ns, each.inode, each.size) for each in stats]
+    def _look(self) -> list[_Stamp]:
+        return [_stamp(self._root.fs, path) for path in self._paths]
 
 
 def check_decompressed_bytes(limit: int) -> int:

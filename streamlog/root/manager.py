@@ -25,7 +25,7 @@ from streamlog.fs.log_root import LogRoot
 from streamlog.partition.locks import Patience
 from streamlog.partition.reader import LogReader
 from streamlog.partition.root_marks import sync_names
-from streamlog.partition.topic_config import ConfigFiles, read_server_config, read_topic_properties
+from streamlog.partition.topic_config import ConfigFiles, read_topic_properties
 from streamlog.root import registry, topics
 from streamlog.root.deeds import Deed, read_deeds
 from streamlog.root.open_writers import OpenWriter
@@ -189,7 +189,7 @@ class LogManager:
     @property
     def server_config(self) -> ServerConfig:
         """The root's settings, as its file says now."""
-        return read_server_config(self.log_root)
+        return self._partitions.server.load()
 
     def topic_config(self, name: str) -> LogConfig:
         """Return the settings in force for a topic: its own over the root's over Kafka's.
@@ -199,7 +199,7 @@ class LogManager:
             InvalidConfigError: A file has a key or value that cannot be.
         """
         self._check_exists(name)
-        return ConfigFiles(self.log_root, name).load()
+        return ConfigFiles(self.log_root, name, self._partitions.server).load()
 
     def topics(self) -> list[str]:
         """Return the names of the topics, sorted."""

@@ -30,7 +30,7 @@ from streamlog.partition.checkpoints import write_high_watermarks
 from streamlog.partition.locks import Patience
 from streamlog.partition.log import Log, write_recovery_points
 from streamlog.partition.root_marks import RootMarks
-from streamlog.partition.topic_config import read_server_config
+from streamlog.partition.topic_config import ServerSettings, read_server_config
 from streamlog.root import registry, topics
 from streamlog.root.open_writers import OpenWriter
 from streamlog.root.readers import Holds
@@ -64,6 +64,7 @@ class PartitionLog(Log):
         lock_timeout_ms: float | Patience | None,
         marks: RootMarks | None,
         decisions: PendingDecisions | None,
+        server: ServerSettings | None,
     ) -> None:
         partition = check_partition_directory(path)
         root = LogRoot(os.path.dirname(path), fs, clock, random)
@@ -71,7 +72,7 @@ class PartitionLog(Log):
         refuse_planted(root, str(partition))
         topic_id = registry.ensure_partition(root, partition)
         decisions = decisions or PendingDecisions(fs, root.path)
-        server = read_server_config(root)
+        server = server or ServerSettings(root)
         self._writer = OpenWriter.enter(root) if marks is None else None
         self._log_root = root
         super().__init__(
@@ -82,7 +83,9 @@ class PartitionLog(Log):
             fs=fs,
             clock=clock,
             random=random,
-            patience=Patience.of(lock_timeout_ms, default_ms=server.streamlog_lock_timeout_ms),
+            patience=Patience.of(
+                lock_timeout_ms, default_ms=server.load().streamlog_lock_timeout_ms
+            ),
             marks=marks or RootMarks(root),
             decided=DecidedRecords(fs, root.path, partition, topic_id, decisions),
         )
@@ -99,6 +102,7 @@ class PartitionLog(Log):
         lock_timeout_ms: float | Patience | None = None,
         marks: RootMarks | None = None,
         decisions: PendingDecisions | None = None,
+        server: ServerSettings | None = None,
     ) -> "PartitionLog":
         """Open a partition for writing; make its topic where that is missing.
 
@@ -114,6 +118,7 @@ class PartitionLog(Log):
             lock_timeout_ms: How long to wait for another writer; the root's setting by default.
             marks: Those of the `LogManager` that stands for this writer in the root's books.
             decisions: Those of the `LogManager`, so that each is parsed once for all partitions.
+            server: The root's settings of the `LogManager`, parsed once for all partitions.
 
         Returns:
             The open partition; close it, or use it as a context manager.
@@ -144,6 +149,7 @@ class PartitionLog(Log):
             lock_timeout_ms=lock_timeout_ms,
             marks=marks,
             decisions=decisions,
+            server=server,
         )
 
     # ---- delete records ------------------------------------------------------------------------
@@ -279,6 +285,7 @@ class OpenPartitions:
     Attributes:
         marks: The recovery points and log starts of the root.
         decisions: Its decisions that are not retired.
+        server: Its settings.
     """
 
     def __init__(
@@ -291,6 +298,7 @@ class OpenPartitions:
         self._root, self._patience, self._enter = root, patience, enter
         self.marks = RootMarks(root)
         self.decisions = PendingDecisions(root.fs, root.path)
+        self.server = ServerSettings(root)
         self._logs: dict[TopicPartition, PartitionLog] = {}
 
     def get(self, wanted: Sequence[TopicPartition]) -> list[PartitionLog]:
@@ -329,6 +337,7 @@ class OpenPartitions:
             lock_timeout_ms=self._patience,
             marks=self.marks,
             decisions=self.decisions,
+            server=self.server,
         )
 
     def commit_log(self, *, open_logs: OpenLogs, chores: Chores) -> CommitLog:

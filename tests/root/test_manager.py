@@ -256,3 +256,21 @@ def test_foreign_root_is_read_and_never_changed(fs: MemoryFileSystem) -> None:
             with pytest.raises(InvalidRequestError, match="Kafka broker"):
                 call()
     assert watched.operations == []
+
+
+def test_server_properties_is_parsed_once_for_all_partitions_and_again_when_it_changes(
+    fs: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with manage(fs) as manager:
+        manager.create_topic("orders", partitions=3)
+    opened: list[str] = []
+    real_open = fs.open
+    monkeypatch.setattr(fs, "open", lambda path, mode: opened.append(path) or real_open(path, mode))
+    path = LogRoot.at(ROOT).server_properties
+    with manage(fs, create=False) as manager:
+        for partition in range(3):
+            manager.log("orders", partition).append(records(1))
+        assert opened.count(path) == 1
+        write_file_atomically(fs, path, b"producer.id.expiration.ms=7\n")
+        assert manager.server_config.producer_id_expiration_ms == 7
+        assert opened.count(path) == 2
