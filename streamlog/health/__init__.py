@@ -1,1 +1,1 @@
-"""Verification and repair of roots, partitions and files."""
+"""Verify and repair: every file of a log root checked against the others."""

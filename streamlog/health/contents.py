@@ -1,4 +1,4 @@
-"""What kind of file a path names: segments and their indexes, snapshots, checkpoints, metadata."""
+"""Which content a file has by its name: segments, indexes, snapshots, checkpoints, metadata."""
 
 import os
 import re
@@ -20,7 +20,7 @@ __all__ = ["Content", "KnownFile", "identify"]
 
 
 class Content(Enum):
-    """What a file holds."""
+    """The content of a file."""
 
     LOG = "record batches"
     OFFSET_INDEX = "an offset index"
@@ -34,12 +34,12 @@ class Content(Enum):
 
 
 class KnownFile(NamedTuple):
-    """What a file's name tells.
+    """The facts in a file's name.
 
     Attributes:
-        kind: What it holds.
-        base_offset: The offset it is named after, None for other names.
-        epoch: The leader epoch in its name: of a snapshot of KRaft's metadata; else None.
+        kind: The file's content.
+        base_offset: The offset in the name, None without one.
+        epoch: The leader epoch in the name of a snapshot of KRaft's metadata; else None.
     """
 
     kind: Content
@@ -69,7 +69,7 @@ _BOOTSTRAP: Final = "bootstrap.checkpoint"  # BootstrapDirectory.BINARY_BOOTSTRA
 
 
 def identify(path: str) -> KnownFile | None:
-    """Return what a file must hold, going by its name; None for a name that says nothing."""
+    """Return the content that a file must have by its name; None for an unknown name."""
     name = os.path.basename(path)
     if name in _BY_NAME:
         return KnownFile(_BY_NAME[name])

@@ -1,9 +1,9 @@
-"""What looking for damage finds: where it is, what it is, and whether it can be put right.
+"""Findings of `verify`: what is wrong, where, and whether it can be repaired.
 
-A finding is *repairable* where nothing is lost: opening the partition for writing, or
-`streamlog repair`, makes the file anew from the log, or cuts what nobody was promised. All else
-is *damage*: records, or facts that stand nowhere else, are gone or wrong. A *note* is none of
-both: a running or killed broker leaves such things behind, and its next start sees to them.
+A finding is *repairable* if nothing is lost: opening the partition for writing, or
+`streamlog repair`, rebuilds the file from the log, or truncates an unacknowledged tail. All else is
+*damage*: records, or facts that are stored nowhere else, are lost or wrong. A *note* is neither: a
+running or killed broker leaves such things, and its next start handles them.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class FindingKind(Enum):
-    """What is wrong; the value is the word that is printed."""
+    """What is wrong; the value is the name in the output."""
 
     BAD_CHECKSUM = "bad-checksum"
     BAD_BATCH = "bad-batch"
@@ -99,7 +99,7 @@ _REPAIRABLE: Final = frozenset(
 
 
 class Severity(Enum):
-    """How bad a finding is; the value is the word that is printed."""
+    """How severe a finding is; the value is the name in the output."""
 
     NOTE = "note"
     REPAIRABLE = "repairable"
@@ -108,20 +108,20 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is not as it should be.
+    """One thing that is wrong, or worth knowing.
 
     Attributes:
         kind: What is wrong.
         path: The file or directory.
-        what: What happened, as a clause without a full stop.
+        what: A description, as a clause without a full stop.
         position: Byte position in the file.
         offset: First record offset concerned.
-        last_offset: Last one, where it is a range.
-        got: What was found.
-        expected: What would have been right.
-        count: How often; position and offset are those of the first.
-        is_note: Whether it is worth to know but nothing is wrong.
-        is_repairable: Whether it can be put right without a loss, other than most of its kind.
+        last_offset: Last record offset concerned, if it is a range.
+        got: The value that was found.
+        expected: The value that would be right.
+        count: How many times it was found; position and offset are those of the first time.
+        is_note: Whether nothing is wrong.
+        is_repairable: Whether it is repairable although most of its kind are not.
     """
 
     kind: FindingKind
@@ -138,7 +138,7 @@ class Finding:
 
     @property
     def severity(self) -> Severity:
-        """How bad it is."""
+        """How severe it is."""
         if self.is_note:
             return Severity.NOTE
         is_repairable = self.is_repairable or self.kind in _REPAIRABLE
@@ -151,12 +151,12 @@ _CURES: Final = {
     Severity.DAMAGE: "restore the file from a copy",
 }
 
-# What is given up where a root goes on without a file of its state that cannot be read.
+# What `repair --skip-damage` loses with a file of a root's state that cannot be read.
 LOSSES: Final = {
     FindingKind.SETTINGS: "its settings are lost, and retention is off until it is set again",
-    FindingKind.DECISION: "rows it had not applied are lost; run again, they may be there twice",
+    FindingKind.DECISION: "rows it had not applied are lost; a rerun may write rows twice",
     FindingKind.STAGED: "these rows are lost",
-    FindingKind.LEDGER: "older commits are forgotten; run again, they are there twice",
+    FindingKind.LEDGER: "older commits are forgotten; a rerun writes them twice",
     FindingKind.READER: "nothing is kept for this reader until it records itself again",
 }
 
@@ -164,7 +164,7 @@ Report = Callable[[Finding], None]
 
 
 def finding_of(error: StreamLogError, kind: FindingKind, path: str) -> Finding:
-    """Return what an error of a parser says as a finding."""
+    """Return an error of a parser as a finding."""
     return Finding(
         kind=kind,
         path=error.path or path,
@@ -177,13 +177,11 @@ def finding_of(error: StreamLogError, kind: FindingKind, path: str) -> Finding:
 
 
 def as_error(finding: Finding) -> CorruptDataError:
-    """Return a finding as the error that a caller may raise."""
+    """Return a finding as an error to raise."""
     times = f" ({finding.count} times)" if finding.count > 1 else ""
     loss = LOSSES.get(finding.kind) if finding.severity is Severity.DAMAGE else None
     root = finding.path.partition("/.streamlog/")[0]
-    go_on = (
-        f"restore it from a copy; to go on without ({loss}): streamlog repair {root} --skip-damage"
-    )
+    go_on = f"restore it from a copy; to skip it ({loss}): streamlog repair {root} --skip-damage"
     return CorruptDataError(
         f"{finding.what}{times}",
         path=finding.path,
@@ -196,10 +194,10 @@ def as_error(finding: Finding) -> CorruptDataError:
 
 
 class Grouped:
-    """Findings of which there may be thousands of a kind in one file: told once, with a count.
+    """Groups findings of which one file may have thousands: each is reported once, with a count.
 
     Args:
-        report: Takes what was found, at `flush`.
+        report: Called with each group at `flush`.
     """
 
     __slots__ = ("_first", "_report")
@@ -209,13 +207,13 @@ class Grouped:
         self._first: dict[tuple[FindingKind, str], Finding] = {}
 
     def add(self, finding: Finding) -> None:
-        """Take a finding; of those with the same words the first one stays."""
+        """Add a finding to its group, that of its kind and description."""
         key = finding.kind, finding.what
         known = self._first.get(key)
         self._first[key] = finding if known is None else replace(known, count=known.count + 1)
 
     def add_all(self, finding: Finding, count: int) -> None:
-        """Take `count` findings, of which `finding` is the first; none where `count` is 0."""
+        """Add `count` findings, of which `finding` is the first; none if `count` is 0."""
         key = finding.kind, finding.what
         known = self._first.get(key)
         if known is not None:
@@ -224,7 +222,7 @@ class Grouped:
             self._first[key] = replace(finding, count=count)
 
     def flush(self) -> None:
-        """Hand over what was taken."""
+        """Report the groups."""
         for finding in self._first.values():
             self._report(finding)
         self._first.clear()

@@ -1,8 +1,8 @@
-"""The two sparse indexes of a segment beside the batches they point at.
+"""The two sparse indexes of a segment, checked against the batches they point at.
 
-An index cannot be told from another segment's by itself: entries are relative to the base offset,
-and there is no checksum. So each entry is held against the batch it promises, while the walk
-over the log file passes it.
+An index alone does not show which segment it belongs to: entries are relative to the base offset,
+and there is no checksum. So each entry is compared with its batch during the walk over the log
+file.
 """
 
 from typing import Final
@@ -21,17 +21,17 @@ from streamlog.segment.time_index import TIME_ENTRY_SIZE
 __all__ = ["OffsetIndexCheck", "TimeIndexCheck"]
 
 _NONE: Final = -1
-_MISMATCH: Final = "entry holds another offset than the batch it points at"
+_MISMATCH: Final = "entry and batch have different offsets"
 
 
 class _Notes:
-    """What is found in one index file.
+    """The findings of one index file.
 
     Args:
-        kind: What to call it.
+        kind: Their kind.
         path: The file.
-        word: The same for people.
-        report: Takes what was found, at `flush`.
+        word: The kind in words, which each description begins with.
+        report: Called with each finding at `flush`.
     """
 
     __slots__ = ("_grouped", "_kind", "_path", "_word", "flush")
@@ -50,7 +50,7 @@ class _Notes:
         got: object = None,
         expected: object = None,
     ) -> None:
-        """Note something, `entry` being the byte where the entry starts."""
+        """Add a finding; `entry` is the position of the index entry in the file."""
         self._grouped.add(
             Finding(
                 kind=self._kind,
@@ -65,9 +65,10 @@ class _Notes:
 
 
 def _first_offsets(table: BatchTable, last_offset: int) -> NDArray[np.int64]:
-    """Return the least offset that the first record of each batch may have.
+    """Return the lowest offset that the first record of each batch may have.
 
-    A compressed message of v0 or v1 does not say its first: it lies above the last one before.
+    The header of a compressed message of v0 or v1 does not hold its first offset; it is above the
+    last offset before.
 
     Args:
         table: Batches in the order of their offsets.
@@ -82,14 +83,14 @@ class OffsetIndexCheck:
     """The offset index of one segment.
 
     An entry holds the last offset of the batch at its position. Kafka before 4.0 wrote the last
-    offset of a whole append, and before 1.0 the first one, so the last offset of any later batch
-    will do, and the first of this one: a lookup is served as well.
+    offset of a whole append, and before 1.0 its first offset. So the last offset of any later
+    batch is accepted, and the first offset of this one: lookups work with both.
 
     Args:
         path: The index file.
-        entries: What it holds.
+        entries: Its entries.
         base_offset: The segment's base offset.
-        report: Takes what is found.
+        report: Called with each finding.
     """
 
     def __init__(self, path: str, entries: OffsetEntries, base_offset: int, report: Report) -> None:
@@ -103,21 +104,22 @@ class OffsetIndexCheck:
         offset, position, rest = self._entries
         if rest:
             self._notes.add(
-                f"length is no multiple of {OFFSET_ENTRY_SIZE}", got=f"{rest} bytes more"
+                f"length is not a multiple of {OFFSET_ENTRY_SIZE}", got=f"{rest} extra bytes"
             )
         if not len(offset):
             return not rest
         bad = (offset < base_offset) | (position < 0)
         if bad.any():
             at = int(bad.argmax())
-            self._note("entry points in front of the segment", at, f"offset {base_offset} or above")
+            self._note("entry points before the segment", at, f"offset {base_offset} or above")
         falls = (np.diff(offset) <= 0) | (np.diff(position) <= 0)
         if falls.any():
-            self._note("entries do not rise", int(falls.argmax()) + 1, "above the one before")
+            at = int(falls.argmax()) + 1
+            self._note("entries are not ascending", at, "above the entry before")
         return not (rest or bad.any() or falls.any())
 
     def feed(self, run: Run) -> None:
-        """Look at the entries that point into a run of sound batches."""
+        """Check the entries that point into a run of sound batches."""
         if self._is_sane:
             self._close_appends(run)
             self._look_at(run)
@@ -144,7 +146,7 @@ class OffsetIndexCheck:
     def _are_first(
         self, run: Run, rows: NDArray[np.int64], offsets: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """Tell which of the offsets may be the first of the batches at `rows` of a run."""
+        """Return which of the offsets may be the first of the batches at `rows` of a run."""
         table = run.table
         first = _first_offsets(table, self._last_offset)[rows]
         is_first: NDArray[np.bool_] = np.where(
@@ -153,7 +155,7 @@ class OffsetIndexCheck:
         return is_first
 
     def _close_appends(self, run: Run) -> None:
-        """Take those offsets off the list that end a batch of this run."""
+        """Remove the open offsets that end a batch of this run; report those it has passed."""
         if not len(self._open_offsets):
             return
         last = run.table.last_offset
@@ -164,14 +166,14 @@ class OffsetIndexCheck:
         self._open_offsets = self._open_offsets[self._open_offsets > last[-1]]
 
     def finish(self, end: LogEnd) -> None:
-        """Tell what was found, unless the log file itself is damaged."""
+        """Report the findings, unless damage to the log file itself explains them."""
         for offset in self._open_offsets.tolist():
             at = int(np.searchsorted(self._entries.offset, offset))
             self._note(_MISMATCH, at, f"at most {end.last_offset}")
         position = self._entries.position
         if self._is_sane and len(position) and position[-1] >= end.position:
             at = int(np.searchsorted(position, end.position))
-            self._note("entry points behind the last batch", at, f"below byte {end.position}")
+            self._note("entry points after the last batch", at, f"below byte {end.position}")
         if end.is_sound or not self._is_sane:
             self._notes.flush()
 
@@ -190,16 +192,16 @@ class TimeIndexCheck:
     """The time index of one segment.
 
     An entry holds the largest timestamp up to a batch, and the last offset of the batch that has
-    it; of the releases before 4.0 some wrote the offset of the record that has it, so any offset
-    within that batch will do: a lookup starts at the same batch. That of a segment which no longer
-    grows ends in its largest timestamp.
+    it. Some releases before 4.0 wrote the offset of the record that has it, so any offset within
+    that batch is accepted: a lookup starts at the same batch. The index of a sealed segment ends
+    with the segment's largest timestamp.
 
     Args:
         path: The index file.
-        entries: What it holds.
+        entries: Its entries.
         base_offset: The segment's base offset.
         is_sealed: Whether a later segment exists.
-        report: Takes what is found.
+        report: Called with each finding.
     """
 
     def __init__(
@@ -221,20 +223,25 @@ class TimeIndexCheck:
     def _check_structure(self, base_offset: int) -> bool:
         timestamp, offset, rest = self._entries
         if rest:
-            self._notes.add(f"length is no multiple of {TIME_ENTRY_SIZE}", got=f"{rest} bytes more")
+            self._notes.add(
+                f"length is not a multiple of {TIME_ENTRY_SIZE}", got=f"{rest} extra bytes"
+            )
         if not len(offset):
             return not rest
         bad = (offset < base_offset) | (timestamp < 0)
         if bad.any():
-            self._note("entry cannot be of this segment", int(bad.argmax()), "none below it")
+            at = int(bad.argmax())
+            self._note(
+                "entry is not of this segment", at, f"timestamp 0, offset {base_offset} or above"
+            )
         falls = (np.diff(timestamp) <= 0) | (np.diff(offset) < 0)
         if falls.any():
             at = int(falls.argmax()) + 1
-            self._note("entries do not rise", at, "a larger timestamp than the one before")
+            self._note("entries are not ascending", at, "a larger timestamp than the entry before")
         return not (rest or bad.any() or falls.any())
 
     def feed(self, run: Run) -> None:
-        """Look at the entries that name a batch of a run."""
+        """Check the entries that name a batch of a run."""
         table, (timestamp, offset, _) = run.table, self._entries
         largest = np.maximum.accumulate(np.maximum(table.max_timestamp, self._largest))
         self._largest = int(largest[-1])
@@ -250,19 +257,19 @@ class TimeIndexCheck:
         is_right = table.max_timestamp[rows] == wanted
         is_largest = largest[rows] == wanted
         for at in np.flatnonzero(~is_batch).tolist():
-            self._note("entry names an offset that no batch has", start + at, "one of a batch")
+            self._note("entry has an offset of no batch", start + at, "an offset of a batch")
         for at in np.flatnonzero(is_batch & ~is_right).tolist():
             expected = f"timestamp {table.max_timestamp[rows[at]]}"
-            self._note("entry holds another timestamp than its batch", start + at, expected)
+            self._note("entry and batch have different timestamps", start + at, expected)
         for at in np.flatnonzero(is_batch & is_right & ~is_largest).tolist():
             expected = f"at least {largest[rows[at]]}"
-            self._note("an earlier batch is younger than the entry says", start + at, expected)
+            self._note("an earlier batch has a larger timestamp", start + at, expected)
 
     def finish(self, end: LogEnd) -> None:
-        """Tell what was found, unless the log file itself is damaged."""
+        """Report the findings, unless damage to the log file itself explains them."""
         timestamp, offset, _ = self._entries
         if self._is_sane and self._next < len(offset):
-            self._note("entry lies behind the end", self._next, f"at most {end.last_offset}")
+            self._note("entry is after the log end", self._next, f"at most {end.last_offset}")
         last = int(timestamp[-1]) if len(timestamp) else _NONE
         if self._is_sane and self._is_sealed and end.max_timestamp > last:
             self._notes.add(

@@ -1,7 +1,7 @@
-"""Every byte of one log file: whole batches, right checksums, offsets and epochs in order.
+"""Checks every byte of one log file: whole batches, checksums, order of offsets and epochs.
 
-Where something is wrong the walk goes on behind it, at the next place where a sound batch stands,
-so that one flipped bit does not hide the next one. What it passes over is told with its extent.
+After damage the walk continues at the next sound batch, so that one flipped bit does not hide the
+next one. Findings include the extent of the skipped bytes.
 """
 
 from collections.abc import Callable
@@ -32,20 +32,20 @@ from streamlog.segment.walk import Place, find_sound, fits_checksum
 __all__ = ["LogEnd", "LogWalk", "Neighbours", "Run"]
 
 _WHY: Final = {
-    ScanStop.PARTIAL: "a batch reaches beyond the end of the file",
-    ScanStop.BAD_LENGTH: "no record batch: impossible length",
-    ScanStop.BAD_MAGIC: "no record batch: unknown format",
-    ScanStop.BAD_HEADER: "no record batch: impossible offsets or count",
+    ScanStop.PARTIAL: "a batch extends past the end of the file",
+    ScanStop.BAD_LENGTH: "not a record batch: invalid length",
+    ScanStop.BAD_MAGIC: "not a record batch: unknown format",
+    ScanStop.BAD_HEADER: "not a record batch: invalid offsets or count",
 }
 
 
 class Run(NamedTuple):
-    """Sound batches that touch each other.
+    """Adjacent sound batches.
 
     Attributes:
         path: The log file.
-        position: Where `buffer` begins in it.
-        buffer: uint8[n], used again for the next run.
+        position: The position of `buffer` in the file.
+        buffer: uint8[n], reused for the next run.
         table: The batches, positions relative to `buffer`.
     """
 
@@ -57,15 +57,15 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbours:
-    """What stands around a log file.
+    """The context of a log file.
 
     Attributes:
-        base_offset: What its name says.
-        next_base_offset: That of the next segment; None for the last one.
+        base_offset: The base offset in its name.
+        next_base_offset: The base offset of the next segment; None for the last segment.
         previous_offset: The last offset before this file, -1 for none.
         previous_epoch: The last leader epoch before it, -1 for none.
-        durable_offset: The recovery point: all below it was synced. None: unknown.
-        is_live: Whether somebody may be writing to it now.
+        durable_offset: The recovery point, below which all records are synced. None: unknown.
+        is_live: Whether another process may be writing to the file.
     """
 
     base_offset: int
@@ -77,15 +77,15 @@ class Neighbours:
 
 
 class LogEnd(NamedTuple):
-    """Where the walk over a log file ended.
+    """The end of a walk over a log file.
 
     Attributes:
-        last_offset: The last offset of the last sound batch, that of `Neighbours` without one.
+        last_offset: The last offset of the last sound batch, or that of `Neighbours` without one.
         leader_epoch: The last leader epoch, likewise.
         max_timestamp: The largest timestamp, -1 for none.
-        position: Behind the last sound batch.
+        position: The end of the last sound batch.
         size: Bytes of the file when the walk began.
-        is_sound: Whether every batch was.
+        is_sound: Whether every batch was sound.
     """
 
     last_offset: int
@@ -101,10 +101,10 @@ class LogWalk:
 
     Args:
         records: The file.
-        around: What stands around it.
-        report: Takes what is found.
+        around: Its context.
+        report: Called with each finding.
         is_deep: Whether to decode every record.
-        max_decompressed: The most bytes that one batch may decompress to.
+        max_decompressed: The maximum decompressed size of a batch, in bytes.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class LogWalk:
 
         Args:
             on_run: Called with each run of sound batches, in order.
-            on_progress: Called with the number of bytes that were looked at since the last call.
+            on_progress: Called with the number of bytes checked since the last call.
 
         Raises:
             StorageError: The file cannot be read.
@@ -153,7 +153,7 @@ class LogWalk:
         on_run: Callable[[Run], None],
         on_progress: Callable[[int], None],
     ) -> tuple[int, ScanStop]:
-        """Walk over batches up to the first that is not sound; return its place and why."""
+        """Walk over batches up to the first unsound one; return its position and the cause."""
         stop = ScanStop.END
         for chunk in self._records.chunks(position, size):
             table, stop = chunk.scan.table, chunk.scan.stop
@@ -186,7 +186,7 @@ class LogWalk:
             run,
             table.base_offset <= before,
             FindingKind.OFFSET_ORDER,
-            "offsets of a batch do not follow those of the batch before",
+            "a batch's offsets are not above those of the batch before",
             lambda row: (f"offset {table.base_offset[row]}", f"above {before[row]}"),
         )
 
@@ -202,7 +202,7 @@ class LogWalk:
             run,
             falls,
             FindingKind.EPOCH_ORDER,
-            "the leader epoch goes back",
+            "the leader epoch decreases",
             lambda row: (
                 f"epoch {run.table.leader_epoch[row]}",
                 f"at least {before[np.searchsorted(rows, row)]}",
@@ -217,7 +217,7 @@ class LogWalk:
             run,
             (table.base_offset < base) | (last - base > MAX_INT32),
             FindingKind.WRONG_SEGMENT,
-            "offsets of a batch do not belong into this segment",
+            "a batch's offsets are outside this segment",
             lambda row: (f"offset {table.base_offset[row]}", f"{base} or up to 2^31 - 1 above it"),
         )
         if limit is not None and int(last.max()) >= limit:
@@ -225,14 +225,14 @@ class LogWalk:
                 run,
                 last >= limit,
                 FindingKind.OVERLAP,
-                "offsets of a batch belong into the next segment",
+                "a batch's offsets belong to the next segment",
                 lambda row: (f"offset {last[row]}", f"below {limit}"),
             )
         self._add_rows(
             run,
             (table.count > last - table.base_offset + 1) | (table.codec > CompressionType.ZSTD),
             FindingKind.BAD_BATCH,
-            "a batch of right checksum has a header that cannot be",
+            "a batch with a valid checksum has an invalid header",
             lambda row: (
                 f"{table.count[row]} records, codec {table.codec[row]}",
                 f"at most {last[row] - table.base_offset[row] + 1} records, codec 0 to 4",
@@ -247,7 +247,7 @@ class LogWalk:
         what: str,
         describe: Callable[[int], tuple[str, str]],
     ) -> None:
-        """Note a finding for the rows of a run where `bad`, bool[n], holds."""
+        """Add a finding for the rows of a run where `bad`, bool[n], holds."""
         if not bad.any():
             return
         row = int(bad.argmax())
@@ -268,7 +268,7 @@ class LogWalk:
 
     # ---- records -----------------------------------------------------------------------------
     def _check_records(self, run: Run) -> None:
-        """Decode all records of a run; where that fails, batch by batch."""
+        """Decode all records of a run; if that fails, batch by batch to find the damaged ones."""
         try:
             self._decode(run)
         except CorruptDataError as error:
@@ -290,7 +290,7 @@ class LogWalk:
             )
 
     def _decode(self, run: Run) -> None:
-        """Decode all records of a run, so many at a time, and check what they say."""
+        """Decode all records of a run in pieces, and check their offsets and timestamps."""
         wanted = Wanted(
             drop_control=False, max_decompressed=self._max_decompressed, max_bytes=PIECE_BYTES
         )
@@ -303,18 +303,22 @@ class LogWalk:
         table = run.table
         rows = np.searchsorted(table.last_offset, columns.offset)
         rows = np.minimum(rows, len(table) - 1)
-        # Where a compressed message of v0 or v1 begins is not in its header.
+        # The header of a compressed message of v0 or v1 does not hold its first offset.
         is_behind_start = (columns.offset >= table.base_offset[rows]) | (
             table.magic[rows] < CURRENT_MAGIC
         )
         is_inside = is_behind_start & (columns.offset <= table.last_offset[rows])
         is_inside[1:] &= columns.offset[1:] > columns.offset[:-1]
         self._add_records(
-            run, rows, ~is_inside, "record is out of order or outside of its batch", columns.offset
+            run, rows, ~is_inside, "record is out of order or outside its batch", columns.offset
         )
         is_younger = columns.timestamp > table.max_timestamp[rows]
         self._add_records(
-            run, rows, is_younger, "record is younger than its batch says", columns.offset
+            run,
+            rows,
+            is_younger,
+            "record has a timestamp above its batch's maximum",
+            columns.offset,
         )
 
     def _add_records(
@@ -341,14 +345,14 @@ class LogWalk:
 
     # ---- what is not sound -------------------------------------------------------------------
     def _pass_over(self, position: int, size: int, stop: ScanStop) -> int:
-        """Tell what is wrong at `position` and return where to go on."""
+        """Report the damage at `position` and return the position to continue at."""
         around = self._around
         place = Place(position, self._last_offset + 1, self._epoch)
         is_endless = False
         try:
             found = find_sound(self._records, around.base_offset, place, size)
         except LimitExceededError:
-            found, is_endless = None, True
+            found, is_endless = None, True  # too much to search: cannot be a torn append
         is_torn = self._may_be_torn() and not self._is_unharmed(position, size)
         if found is None and not is_endless and is_torn:
             is_growing = around.is_live or self._records.stat().size != size
@@ -367,7 +371,7 @@ class LogWalk:
         )
 
     def _is_unharmed(self, position: int, size: int) -> bool:
-        """Tell whether a whole batch of right checksum stands there: no crash has torn that."""
+        """Return whether a whole batch with a valid checksum is there: no torn write."""
         head = self._records.file.pread(LOG_OVERHEAD, position)
         length = int.from_bytes(head[LENGTH_OFFSET:], "big", signed=True)
         if not MIN_LEGACY_LENGTH <= length <= size - position - LOG_OVERHEAD:
@@ -378,7 +382,7 @@ class LogWalk:
         return Finding(
             kind=FindingKind.TORN_TAIL,
             path=self._records.path,
-            what="the log ends in a batch that was not written to its end",
+            what="the log ends in an incomplete batch",
             position=position,
             offset=self._last_offset + 1,
             got=f"{size - position} bytes: {_WHY.get(stop, 'wrong checksum')}",
@@ -393,8 +397,8 @@ class LogWalk:
                 what="a batch has a wrong checksum",
                 position=position,
                 offset=self._last_offset + 1,
-                got=f"{end - position} bytes that cannot be read",
-                expected="the batch that was written",
+                got=f"{end - position} unreadable bytes",
+                expected="the batch as it was written",
             )
         head = self._records.file.pread(HEADER_SIZE_UP_TO_MAGIC, position)
         return Finding(

@@ -1,4 +1,4 @@
-"""One partition: every file of its directory, and all of them beside each other."""
+"""Checks one partition: every file of its directory, and whether the files fit each other."""
 
 import contextlib
 from collections.abc import Callable
@@ -46,14 +46,14 @@ _UNFINISHED: Final = (SegmentSuffix.CLEANED, SegmentSuffix.SWAP)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """What is known of a partition from outside its directory.
+    """Facts about a partition from outside its directory.
 
     Attributes:
         log_start_offset: The first offset that may be read; None: unknown.
         durable_offset: The recovery point; None: unknown.
-        is_live: Whether somebody may be writing there now.
+        is_live: Whether another process may be writing to the partition.
         is_deep: Whether to decode every record.
-        max_decompressed: The most bytes that one batch may decompress to.
+        max_decompressed: The maximum decompressed size of a batch, in bytes.
     """
 
     log_start_offset: int | None = None
@@ -64,23 +64,23 @@ class Circumstances:
 
 
 def _end_before(base: int) -> LogEnd:
-    """Return where a walk stands in front of the first segment."""
+    """Return the state of a walk before the segment of this base offset."""
     return LogEnd(base - 1, -1, -1, 0, 0, is_sound=True)
 
 
 class _Gone(Exception):  # noqa: N818 - no error: a live log has dropped a file
-    """A file went away while it was looked at."""
+    """A file was deleted during the check."""
 
 
 class PartitionCheck:
-    """Looks at one partition's directory; nothing there is changed.
+    """Checks one partition's directory, read-only.
 
     Args:
-        fs: Where it lies.
+        fs: The file system of the partition.
         directory: Its path.
-        around: What is known of it from outside.
-        report: Takes what is found.
-        on_progress: Called with numbers of bytes that were looked at.
+        around: Facts from outside the directory.
+        report: Called with each finding.
+        on_progress: Called with numbers of bytes checked.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class PartitionCheck:
         )
 
     def run(self) -> int:
-        """Look at all files.
+        """Check all files.
 
         Returns:
             The log end offset, as far as the log is sound.
@@ -130,10 +130,10 @@ class PartitionCheck:
         return next_offset
 
     def run_segment(self, base: int) -> None:
-        """Look at one segment, log and indexes, whatever the others hold.
+        """Check one segment, log and indexes, without the context of the other segments.
 
         Args:
-            base: Its base offset; an index may be all there is of it.
+            base: Its base offset; an index may be its only file.
 
         Raises:
             StorageError: A file cannot be read.
@@ -163,11 +163,11 @@ class PartitionCheck:
             self._tell(
                 FindingKind.LOST_RECORDS,
                 segment_file_name(base, FileSuffix.LOG),
-                "records are missing that were synced",
+                "synced records are missing",
                 offset=next_offset,
                 last_offset=durable - 1,
                 got=f"a log end of {next_offset}",
-                expected=f"at least {durable}, as the recovery point says",
+                expected=f"at least {durable}, the recovery point",
             )
 
     # ---- names -------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ class PartitionCheck:
                     self._tell(
                         FindingKind.FOREIGN_FILE,
                         name,
-                        "a file is called like a segment and is none: Kafka would not open this",
+                        "a file is named like a segment but is not one: Kafka would not start",
                         got=name,
                         expected="20 digits and .log",
                     )
@@ -189,9 +189,9 @@ class PartitionCheck:
                 self._tell(
                     FindingKind.FOREIGN_FILE,
                     name,
-                    "a file of a segment is no regular file",
+                    "a segment file is not a regular file",
                     got=found.kind.value,
-                    expected="a file",
+                    expected="a regular file",
                 )
                 self._files.discard(file)
                 if file.base_offset in self._bases and self._is(file, FileSuffix.LOG):
@@ -201,7 +201,7 @@ class PartitionCheck:
 
     def _check_leftover(self, name: str, file: SegmentFileName) -> None:
         if file.suffix in _UNFINISHED:
-            what = "compaction left a file half done"
+            what = "compaction left an unfinished file"
         elif file.suffix is SegmentSuffix.NONE and file.kind in _INDEXES:
             if file._replace(kind=FileSuffix.LOG) in self._files:
                 return
@@ -217,7 +217,7 @@ class PartitionCheck:
                 Finding(
                     kind=FindingKind.LEFTOVER,
                     path=self._directory,
-                    what="files wait to be removed",
+                    what="files are waiting for removal",
                     got=f"{len(waiting)} files that end in {SegmentSuffix.DELETED.value}",
                     count=len(waiting),
                     is_note=True,
@@ -225,7 +225,7 @@ class PartitionCheck:
             )
 
     def _note_kept(self) -> None:
-        """Tell what a recovery or a repair has cut off or left out, and kept."""
+        """Report bytes that a recovery or a repair has removed from the log and kept in a file."""
         for name in self._names:
             if KEPT_ASIDE.search(name):
                 path = f"{self._directory}/{name}"
@@ -234,7 +234,7 @@ class PartitionCheck:
                     Finding(
                         kind=FindingKind.LEFTOVER,
                         path=path,
-                        what="what was cut off is kept here, until you remove it",
+                        what="bytes removed from the log are kept here until you delete the file",
                         got=f"{0 if found is None else found.size} bytes",
                         is_note=True,
                     )
@@ -251,11 +251,11 @@ class PartitionCheck:
             self._report(finding_of(error, FindingKind.METADATA, self._directory))
 
     def _finish_epochs(self, check: EpochsCheck, end: LogEnd, next_offset: int) -> None:
-        """Compare the epochs; the file is read last, for it is written ahead of the batches."""
+        """Check the epochs; their file is read after the batches as it is written before them."""
         path = f"{self._directory}/{LEADER_EPOCH_CHECKPOINT}"
         if LEADER_EPOCH_CHECKPOINT not in self._names:
             if check.has_epochs and not self._is_bare():
-                what = "batches carry leader epochs, and the file of them is missing"
+                what = "batches carry leader epochs, but the file of leader epochs is missing"
                 self._tell(FindingKind.MISSING_FILE, LEADER_EPOCH_CHECKPOINT, what)
             return
         try:
@@ -272,7 +272,7 @@ class PartitionCheck:
         )
 
     def _has_grown(self, end: LogEnd) -> bool:
-        """Tell whether somebody has written since the walk over the last segment began."""
+        """Return whether the last segment has grown since its walk began."""
         if not self._bases:
             return False
         found = self._fs.stat(self._path(self._bases[-1], FileSuffix.LOG))
@@ -290,20 +290,20 @@ class PartitionCheck:
             except CorruptDataError as error:
                 self._report(finding_of(error, FindingKind.SNAPSHOT, path))
             except FileMissingError:
-                continue  # its writer has dropped it in the meantime
+                continue  # its writer has deleted it since the listing
         return states
 
     def _check_snapshots_exist(self, producers: ProducersCheck) -> None:
-        """Miss the snapshots where there is none: each roll leaves one."""
+        """Report that there is no snapshot at all, although each roll writes one."""
         kind = FileSuffix.PRODUCER_SNAPSHOT
         if len(self._bases) < 2 or self._is_bare() or not producers.has_producers:
             return
         if not any(self._is(file, kind) for file in self._files):
-            what = "idempotent producers wrote here, and no snapshot of them is left"
+            what = "idempotent producers wrote here, but there is no producer snapshot"
             self._tell(FindingKind.MISSING_FILE, segment_file_name(self._bases[-1], kind), what)
 
     def _is_bare(self) -> bool:
-        """Tell whether the logs stand without any index: somebody's copy of no more than them."""
+        """Return whether there is no index at all: a copy of the log files only."""
         return not any(self._is(file, FileSuffix.OFFSET_INDEX) for file in self._files)
 
     # ---- segments ----------------------------------------------------------------------------
@@ -368,7 +368,7 @@ class PartitionCheck:
     def _index_checks(
         self, base: int, *, is_sealed: bool
     ) -> list[OffsetIndexCheck | TimeIndexCheck]:
-        """Read the sparse indexes, ahead of the log, for they are written behind it."""
+        """Read the sparse indexes before the log because they are written after it."""
         checks: list[OffsetIndexCheck | TimeIndexCheck] = []
         found = self._fs.stat(self._path(base, FileSuffix.LOG))
         is_wanted = is_sealed and found is not None and found.size > 0
@@ -390,18 +390,18 @@ class PartitionCheck:
                 Finding(
                     kind=FindingKind.TXN_INDEX,
                     path=self._path(base, FileSuffix.TXN_INDEX),
-                    what="transaction index: length is no multiple of 34",
+                    what="transaction index: length is not a multiple of 34",
                     position=len(data) - rest,
-                    got=f"{rest} bytes more",
+                    got=f"{rest} extra bytes",
                 )
             )
         return entries
 
     def _index_data(self, base: int, kind: FileSuffix, *, is_wanted: bool) -> bytes | None:
-        """Return an index file's bytes, None where there is no such file.
+        """Return an index file's bytes, None without such a file.
 
-        One that is wanted is missed where other segments have theirs: a directory without any is
-        a copy of the logs alone, or older than that kind of index.
+        A wanted index is reported as missing only if other segments have one: a directory without
+        any is a copy of the log files, or older than that kind of index.
         """
         if SegmentFileName(base, kind, SegmentSuffix.NONE) not in self._files:
             if is_wanted and any(self._is(file, kind) for file in self._files):

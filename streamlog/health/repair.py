@@ -1,14 +1,13 @@
-"""Putting right what can be put right without a loss, and saying first what that would be.
+"""Repairs partitions and the state of a root without loss; a dry run reports the changes.
 
-A repair is what opening a partition for writing does, made sure of: the files that cannot be
-right are set aside, so that opening makes them anew from the log, then the partition is opened
-and closed. A torn tail is cut there and kept beside the log; damage to records that somebody was
-promised is refused there. All of it is tried out first on a file system that keeps the changes
-to itself (`streamlog.fs.overlay`): what is refused there is not begun, and what is to be done is
-told from it, whether or not it is done then.
+A repair renames wrong files, then opens the partition for writing and closes it: opening rebuilds
+the files from the log, truncates a torn tail and keeps its bytes beside the log, and refuses
+damage to acknowledged records. All of it runs first on an overlay that keeps changes in memory
+(`streamlog.fs.overlay`): a repair that is refused there is not begun, and the changes there are the
+reported steps, in a dry run or not.
 
-Where a person has decided to go on without what is damaged, that is left out of the log, and the
-recovery point goes down to what is left; the files as they were stay beside it.
+`--skip-damage` leaves damaged batches out of the log and lowers the recovery point to the remaining
+log end; the original files stay beside the log.
 """
 
 import contextlib
@@ -59,8 +58,8 @@ from streamlog.topic import TopicPartition
 
 __all__ = ["Repair", "RepairStep", "repair"]
 
-_SET_ASIDE: Final = ".deleted"  # a broker removes it when it starts, and so do we, after a while
-_CORRUPT: Final = ".corrupt"  # as the checkpoints of a root are kept
+_SET_ASIDE: Final = ".deleted"  # removed by a starting broker, and by maintenance after a delay
+_CORRUPT: Final = ".corrupt"  # the suffix under which a root's corrupt checkpoints are kept
 _INDEX_KINDS: Final = frozenset(
     {
         FindingKind.OFFSET_INDEX,
@@ -79,8 +78,8 @@ class RepairStep:
     """One change to a file.
 
     Attributes:
-        change: Which.
-        why: What is wrong with the file; None where it follows from another step.
+        change: The change.
+        why: What is wrong with the file; None if the change follows from another step.
     """
 
     change: Change
@@ -89,13 +88,13 @@ class RepairStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """What was done, or would be done, to one partition or to a root's own state.
+    """The repair of one partition, or of a root's state, done or planned.
 
     Attributes:
-        partition: Which; None: what lies below `.streamlog`.
-        steps: The changes, by file; none where it is sound.
-        left: What is wrong all the same, then.
-        error: Why nothing is done, where that is so.
+        partition: The partition; None for the files below `.streamlog`.
+        steps: The changes, by file; none if it is sound.
+        left: The findings that remain.
+        error: Why nothing was changed, if so.
     """
 
     partition: TopicPartition | None
@@ -113,26 +112,26 @@ def repair(
     is_dry_run: bool,
     skips_damage: bool = False,
 ) -> Iterator[Repair]:
-    """Repair the partitions that a path names, one after the other.
+    """Repair the partitions of a path, one after another.
 
     Args:
-        fs: Where they lie.
+        fs: The file system of the path.
         clock: The clock.
         random: For ids and jitter.
         path: A log root, or a partition's directory.
         is_dry_run: Whether to change nothing.
-        skips_damage: Whether to go on without what is damaged, in roots of our own.
+        skips_damage: Whether to leave damaged batches out, in roots made by streamlog.
 
     Yields:
-        What became of the state of a root of ours, where something is wrong with it, then of each
-        partition; one that is refused does not keep the others.
+        The repair of the root's state, if streamlog made the root and its state needs one, then of
+        each partition; a refused repair does not stop the others.
 
     Raises:
-        UnknownTopicError: There is nothing.
-        InvalidRequestError: A file.
+        UnknownTopicError: The path does not exist.
+        InvalidRequestError: The path is a file.
         UnavailableError: A running broker owns the root.
-        LockTimeoutError: Somebody has the root open for writing.
-        StorageError: It cannot be read.
+        LockTimeoutError: Another process has the root open for writing.
+        StorageError: The path cannot be read.
     """
     path = os.path.abspath(path)
     found = stat_directory(fs, path)
@@ -165,7 +164,7 @@ def repair(
 def _repair_state(
     fs: FileSystem, clock: Clock, root: str, *, is_dry_run: bool, skips_damage: bool
 ) -> Repair:
-    """Try it out on what lies below `.streamlog`; then, unless it is a dry run, do it."""
+    """Repair the files below `.streamlog` on an overlay; then, unless it is a dry run, for real."""
     wrong = StateRepair(fs, clock, root).look()
     if not wrong:
         return Repair(partition=None)
@@ -189,12 +188,12 @@ def _repair_state(
 
 
 def steps_of(trial: OverlayFileSystem, inside: str, wrong: Sequence[Finding]) -> list[RepairStep]:
-    """Return what was changed below a directory, each file with what was wrong with it.
+    """Return the changes below a directory, each with the finding that explains it.
 
     Args:
-        trial: The file system that has the changes.
-        inside: The directory, with a slash at its end.
-        wrong: What was found before.
+        trial: The overlay that has the changes.
+        inside: The directory, with a trailing slash.
+        wrong: The findings before the changes.
     """
     why: dict[str, str] = {}
     for finding in wrong:
@@ -208,22 +207,22 @@ def steps_of(trial: OverlayFileSystem, inside: str, wrong: Sequence[Finding]) ->
 
 
 def _refuse_open_writers(fs: FileSystem, root: str) -> None:
-    """Raise while somebody has the root open for writing; a lock file is never made here."""
+    """Refuse a root that a process has open for writing; does not create the lock file."""
     path = LogRoot.at(root, fs=fs).writers_lock
     if fs.stat(path) is None:
         return
     lock = fs.try_lock(path, shared=False)
     if lock is None:
         raise LockTimeoutError(
-            "somebody has this log root open for writing; nothing was changed",
+            "log root is open for writing; nothing was changed",
             path=root,
-            hint="end what writes here, then try again",
+            hint="stop the processes that write to it, then try again",
         )
     lock.release()
 
 
 class _Partition:
-    """One partition that may be in need of repair."""
+    """The repair of one partition."""
 
     def __init__(
         self,
@@ -240,7 +239,7 @@ class _Partition:
         self._skips_damage = skips_damage
 
     def repair(self, fs: FileSystem, *, is_dry_run: bool) -> Repair:
-        """Try it out; then, unless it is a dry run, do it."""
+        """Repair on an overlay; then, unless it is a dry run, for real."""
         wrong = self._look(fs)
         if not wrong:
             return Repair(partition=self._partition)
@@ -256,16 +255,16 @@ class _Partition:
         return Repair(partition=self._partition, steps=steps, left=left)
 
     def _look(self, fs: FileSystem) -> list[Finding]:
-        """Return what is wrong with the partition."""
+        """Return the findings of the partition, without notes."""
         findings: list[Finding] = []
         verify(fs, self._directory, findings.append)
         return [each for each in findings if each.severity is not Severity.NOTE]
 
     def _put_right(self, fs: FileSystem, wrong: list[Finding]) -> list[Finding]:
-        """Repair, without what is damaged if that is wanted; return what is left."""
+        """Repair, and skip damage if wanted; return the remaining findings."""
         if not self._skips_damage:
             return self._repair_again(fs, wrong)
-        with contextlib.suppress(CorruptRecordError):  # of what can be mended, all is by then
+        with contextlib.suppress(CorruptRecordError):  # raised after all lossless repairs are done
             left = self._repair_again(fs, wrong)
             if not any(finding.kind in LOG_DAMAGE for finding in left):
                 return left
@@ -273,7 +272,7 @@ class _Partition:
         return self._repair_again(fs, self._look(fs))
 
     def _repair_again(self, fs: FileSystem, wrong: list[Finding]) -> list[Finding]:
-        """Repair; again, where that brought something to light. Return what is left."""
+        """Repair, repeatedly if that uncovers findings; return those that remain."""
         for _ in range(_ROUNDS):
             self._apply(fs, wrong)
             before, wrong = wrong, self._look(fs)
@@ -289,15 +288,16 @@ class _Partition:
         else:
             self._recover(fs)
 
-    # ---- making room for what is made anew ---------------------------------------------------
+    # ---- renaming wrong files ----------------------------------------------------------------
     def _set_aside(self, fs: FileSystem, finding: Finding) -> None:
-        """Rename what cannot be right, so that recovery makes it anew."""
+        """Rename a wrong file so that recovery rebuilds it."""
         name = os.path.basename(finding.path)
         parsed = parse_segment_file_name(name)
         if finding.kind is FindingKind.EPOCHS or name == LEADER_EPOCH_CHECKPOINT:
             _rename(fs, finding.path, _CORRUPT)
             for each in fs.list(self._directory):
-                if each.endswith(FileSuffix.OFFSET_INDEX.value):  # all batches are looked at then
+                # Without their offset indexes recovery reads all segments, and so all epochs.
+                if each.endswith(FileSuffix.OFFSET_INDEX.value):
                     _rename(fs, f"{self._directory}/{each}", _SET_ASIDE)
         elif finding.kind is FindingKind.SNAPSHOT or _is_index_alone(fs, finding):
             _rename(fs, finding.path, _SET_ASIDE)
@@ -306,22 +306,22 @@ class _Partition:
             for kind in (FileSuffix.OFFSET_INDEX, FileSuffix.TIME_INDEX):
                 _rename(fs, f"{stem}{kind.value}", _SET_ASIDE)
 
-    # ---- going on without ----------------------------------------------------------------------
+    # ---- skipping damage -----------------------------------------------------------------------
     def _skip_damage(self, fs: FileSystem) -> None:
-        """Leave out what is damaged; below the recovery point nothing is missed then."""
+        """Leave damaged batches out; lower the recovery point so that recovery accepts that."""
         if not is_our_root(LogRoot.at(self._root, fs=fs)):
             raise InvalidRequestError(
-                "damage is skipped in log roots made by streamlog only",
+                "damage is skipped only in log roots made by streamlog",
                 path=self._directory,
-                hint="a broker cuts its log there when it starts; keep a copy",
+                hint="a broker truncates its log there when it starts; keep a copy",
             )
         lock = locks.take_partition_lock(
             fs, self._clock, self._root, self._partition, timeout_ms=_LOCK_TIMEOUT_MS
         )
         try:
             durable = checkpoints.read_recovery_points(fs, self._root).get(self._partition, 0)
-            # First what the last writer knew of the files: if this is killed, its handle must not
-            # believe it, and append to a file that was replaced.
+            # First discard the last writer's state: if this process is killed, an open handle must
+            # not trust it and append to a file that was replaced.
             lock.file.truncate(0)
             end = self._leave_out_damage(fs, durable)
             if end < durable:
@@ -331,9 +331,9 @@ class _Partition:
             lock.release()
 
     def _leave_out_damage(self, fs: FileSystem, durable_offset: int) -> int:
-        """Write damaged segments anew; return the log end, which stays where all of them are gone.
+        """Rewrite damaged segments; return the log end.
 
-        No offset is given away twice then.
+        Without any segment the log end stays, so that no offset is assigned twice.
         """
         bases = base_offsets(fs.list(self._directory))
         if not bases:
@@ -365,7 +365,7 @@ class _Partition:
         ).close()
 
     def _distrust_state(self, fs: FileSystem) -> None:
-        """Have the next opening look at the files, not believe what the last writer left."""
+        """Mark the last writer's state dirty, so that the next opening reads the files."""
         path = LogRoot.at(self._root, fs=fs).partition_lock(self._partition)
         if fs.stat(path) is None:
             return
@@ -381,7 +381,7 @@ class _Partition:
             lock.release()
 
     def _recover(self, fs: FileSystem) -> None:
-        """Recover a partition of a root that is not ours; the root's files are left alone."""
+        """Recover a partition of a foreign root; the root's own files are not changed."""
         log = LocalLog(
             fs,
             self._directory,
@@ -411,7 +411,7 @@ class _Partition:
         fs.sync_directory(self._directory)
 
     def _state_of_a_crash(self, fs: FileSystem, now_ms: int) -> SharedState:
-        """Return what a writer would have left that died: the last segment is looked at."""
+        """Return the state of a writer that crashed, so that loading checks the last segment."""
         bases = [parse_log_file_name(name) for name in fs.list(self._directory)]
         last_base = max((base for base in bases if base is not None), default=0)
         return SharedState(
@@ -426,10 +426,10 @@ class _Partition:
 
 
 def _refuse_damage(left: Sequence[Finding]) -> None:
-    """Raise where a log itself is damaged: nobody can put that right.
+    """Refuse a damaged log, which cannot be repaired.
 
     Raises:
-        CorruptRecordError: It is.
+        CorruptRecordError: The log is damaged.
     """
     for finding in left:
         if finding.kind in LOG_DAMAGE:
@@ -445,7 +445,7 @@ def _refuse_damage(left: Sequence[Finding]) -> None:
 
 
 def _is_index_alone(fs: FileSystem, finding: Finding) -> bool:
-    """Tell whether a leftover is an index whose log is gone."""
+    """Return whether a finding is an index without a log file."""
     parsed = parse_segment_file_name(os.path.basename(finding.path))
     return (
         finding.kind is FindingKind.LEFTOVER

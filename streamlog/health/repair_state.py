@@ -1,21 +1,21 @@
-"""Putting right what lies below `.streamlog`: what can be, without a loss; the rest if told to.
+"""Repairs the files below `.streamlog`: without loss, and the rest only with `--skip-damage`.
 
-Without a loss: a decision or a ledger of which one copy is whole is written again, and the book of
-maintenance loses the lines that nobody can read. All else goes on without something, which is done
-only where a person has decided so. Every file that is given up is kept in `.streamlog/damaged`.
+Without loss, a decision or a ledger with one intact copy is written again, and malformed lines are
+removed from the maintenance log. All other damage loses something. Each file that is given up is
+kept in `.streamlog/damaged`.
 
-    settings     what can be read of them stays. Retention is switched off where it cannot be read,
-                 or records that the lost lines kept might be deleted
-    decision     what it had not applied yet is lost. Its version is forgotten: run again, it is
-                 written again, and rows that were applied are there twice
-    staged rows  those of that partition are lost. The decision stands, and its other partitions
-                 are applied
-    ledger       the commits before the oldest decision that is there are forgotten: run again,
-                 they are written twice
+    settings     readable settings stay. Unreadable retention is switched off, as records that the
+                 lost lines kept might be deleted otherwise
+    decision     its rows that were not applied are lost. Its version is forgotten: a rerun writes
+                 it again, and rows that were applied are there twice
+    staged rows  those of that partition are lost. The decision stays valid for its other partitions
+    ledger       commits before the oldest existing decision are forgotten: a rerun writes them
+                 twice
     reader       nothing is kept for it until it records itself again
 
-Decided offsets whose records are lost are never given to others: an empty batch takes them, as
-compaction leaves one (DefaultRecordBatch.writeEmptyHeader). Later commits keep their offsets so.
+Decided offsets whose records are lost are not assigned to other records: an empty batch takes them,
+like those that compaction leaves (DefaultRecordBatch.writeEmptyHeader). So later commits keep their
+offsets.
 """
 
 import contextlib
@@ -65,21 +65,19 @@ from streamlog.root.topics import is_partition
 
 __all__ = ["StateRepair"]
 
-_LONGEST_GAP: Final = 10_000  # of an app's numbers: as many decisions never wait
+_LONGEST_GAP: Final = 10_000  # in an app's numbers; more decisions than can be pending
 _SETTINGS_SIZE: Final = 1 << 20
 _RETENTION: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
 _SERVER_RETENTION: Final = {"log.retention.ms": "-1", "log.retention.bytes": "-1"}
 
 
 class StateRepair:
-    """Puts right what lies below the `.streamlog` of a root that streamlog made.
-
-    Nobody else has the root open for writing.
+    """Repairs the files below `.streamlog` of a root that no process has open for writing.
 
     Args:
-        fs: Where the root is.
+        fs: The file system of the root.
         clock: The clock.
-        root: The log root.
+        root: The log root, made by streamlog.
     """
 
     def __init__(self, fs: FileSystem, clock: Clock, root: str) -> None:
@@ -87,10 +85,10 @@ class StateRepair:
         self._log_root = LogRoot.at(root, fs=fs, clock=clock)
 
     def look(self) -> list[Finding]:
-        """Return what is wrong, staged rows read as well.
+        """Return the findings that need a repair, staged rows included.
 
         Raises:
-            StorageError: It cannot be read.
+            StorageError: A directory cannot be read.
         """
         found: list[Finding] = []
         verify_state(self._fs, self._root, found.append, is_deep=True)
@@ -101,7 +99,7 @@ class StateRepair:
         ]
 
     def mend(self) -> None:
-        """Put right what can be without a loss.
+        """Repair what can be repaired without loss.
 
         Raises:
             StreamLogError: A file cannot be written.
@@ -117,10 +115,10 @@ class StateRepair:
                 write_file_atomically(self._fs, finding.path, content)
 
     def skip_damage(self) -> None:
-        """Go on without what is lost; see the module for what that is.
+        """Give up damaged files; the module's table shows what is lost.
 
         Raises:
-            StreamLogError: Something cannot be written, or a partition's log is damaged as well.
+            StreamLogError: A file cannot be written, or a partition's log is damaged as well.
         """
         wrong = self.look()
         for finding in wrong:
@@ -152,7 +150,7 @@ class StateRepair:
                 check({**kept, **one})
                 kept.update(one)
         forever = _SERVER_RETENTION if is_server else _RETENTION
-        # A retention in hours or minutes is another key for the same thing: the one in ms wins.
+        # Retention in hours or minutes would be overridden by the settings in ms.
         is_known = any(key.startswith("log.retention.") for key in kept) if is_server else False
         settings = kept if is_known else {**forever, **kept}
         self._keep(path)
@@ -160,7 +158,7 @@ class StateRepair:
 
     # ---- decisions and ledgers ---------------------------------------------------------------
     def _replace_decisions(self) -> None:
-        """Put an empty decision in the place of each that is lost, or nothing at the end."""
+        """Replace each lost decision by an empty one; lost ones at the end need none."""
         pending = PendingDecisions(self._fs, self._root)
         ledgers = Ledgers(self._fs, self._root)
         of_app: dict[str, list[Decision]] = {}
@@ -188,7 +186,7 @@ class StateRepair:
     def _empty_decision(
         self, app: str, number: int, decisions: list[Decision], ledger: Ledger | None
     ) -> Decision:
-        """Return a decision that does nothing, so that an app's numbers have no gap."""
+        """Return a decision without rows that fills a gap in an app's numbers."""
         earlier = [each for each in decisions if each.number < number]
         before = max(earlier, key=_number, default=None)
         retired = (ledger or Ledger.empty(app)).standing
@@ -196,7 +194,7 @@ class StateRepair:
         version = max(0, standing.last_version)
         return Decision(
             identity=CommitIdentity(app, version),
-            revision=MAX_INT32,  # no revision that is ever asked for
+            revision=MAX_INT32,  # a revision that no query uses
             fingerprint=Fingerprint(None, 0, None),
             decided_ms=self._clock.now_ms(),
             files=(),
@@ -207,7 +205,7 @@ class StateRepair:
         )
 
     def _fill_ledgers(self) -> None:
-        """Write a ledger where an app's oldest decision has one in front that is gone."""
+        """Write a ledger for each app whose oldest decision is not its first and has no ledger."""
         pending = PendingDecisions(self._fs, self._root)
         ledgers = Ledgers(self._fs, self._root)
         oldest: dict[str, Decision] = {}
@@ -232,7 +230,7 @@ class StateRepair:
 
     # ---- applying what is there --------------------------------------------------------------
     def _apply_all(self) -> None:
-        """Apply all that waits; offsets whose records are lost get an empty batch."""
+        """Apply all pending decisions; offsets whose records are lost get an empty batch."""
         pending = PendingDecisions(self._fs, self._root)
         ledgers = Ledgers(self._fs, self._root)
         named = {
@@ -282,7 +280,7 @@ class StateRepair:
 
     # ---- keeping what is given up ------------------------------------------------------------
     def _keep(self, path: str) -> None:
-        """Move a file to `.streamlog/damaged`, durably; harmless where it is gone."""
+        """Move a file to `.streamlog/damaged`, durably; does nothing if it does not exist."""
         if self._fs.stat(path) is None:
             return
         target = self._free_name(path)
@@ -291,7 +289,7 @@ class StateRepair:
         self._fs.sync_directory(os.path.dirname(path))
 
     def _keep_copy(self, path: str) -> None:
-        """Give a file a second name there: retirement removes the first one."""
+        """Give a file a second name in `.streamlog/damaged`: retirement removes the first one."""
         if self._fs.stat(path) is not None:
             target = self._free_name(path)
             self._fs.link(path, target)
@@ -314,7 +312,7 @@ def _number(decision: Decision) -> int:
 
 
 def _fill(log: PartitionLog, offset: int, leader_epoch: int) -> None:
-    """Append empty batches up to an offset; none where the log ends there or behind it."""
+    """Append empty batches up to an offset, if the log ends before it."""
     for first, last in _spans(log.log_end_offset, offset):
         buffer = np.frombuffer(_empty_batch(first, last, leader_epoch), np.uint8).copy()
         log.append_decided(buffer, scan_batches(buffer).table)
@@ -328,7 +326,7 @@ def _spans(start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _empty_batch(base_offset: int, last_offset: int, leader_epoch: int) -> bytes:
-    """Return a batch that has offsets and no record.
+    """Return a batch that has offsets but no record.
 
     Source: DefaultRecordBatch.writeEmptyHeader.
     """

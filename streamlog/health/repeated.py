@@ -1,10 +1,10 @@
-"""Looking again before something is called wrong that may be somebody at work.
+"""Repeats checks of `verify` whose findings a running writer may have caused.
 
-`verify` keeps nobody waiting, and nobody waits for it: while it looks, files are appended to,
-rolled, replaced and removed, and two that are read one after the other need not fit each other. So
-in a root that may be open for writing, what seems wrong is looked at again after a while, up to
-four times, and only what was there each time, at the same place of the same file, is reported. What
-was there once and is gone was in progress. Where nobody has the root open, one look is enough.
+`verify` takes no lock: while it reads, files are appended to, rolled, replaced and removed, and two
+files that are read one after the other need not fit each other. So in a root that may be open for
+writing, a check with findings is repeated up to four times, and only findings that every pass has
+at the same place of the same file are reported. A finding that disappears was work in progress. If
+no process has the root open, one pass is enough.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,20 +25,20 @@ from streamlog.topic import parse_partition_directory
 __all__ = ["Repeated"]
 
 _PAUSES_MS: Final = (10, 40, 150, 400)
-_ENOUGH_MS: Final = 2_000  # looks that far apart are far enough
+_ENOUGH_MS: Final = 2_000  # a finding that persists for this long is no work in progress
 _OF_A_COMPACTION: Final = (SegmentSuffix.CLEANED.value, SegmentSuffix.SWAP.value)
 
 Look = Callable[[], Sequence[Finding]]
 
 
 class Repeated:
-    """Reports what looks at one log root find, once it is sure.
+    """Reports findings in one log root once they are confirmed.
 
     Args:
-        fs: Where the root is.
+        fs: The file system of the root.
         root: The log root.
-        clock: Measures the time between looks.
-        report: Takes what is found.
+        clock: Measures the time between passes.
+        report: Called with each confirmed finding.
     """
 
     def __init__(self, fs: FileSystem, root: str, clock: Clock, report: Report) -> None:
@@ -46,32 +46,32 @@ class Repeated:
         self._log_root = LogRoot.at(root, fs=fs, clock=clock)
 
     def report(self, look: Look, path: str) -> None:
-        """Look, again where that may change what is found, and report.
+        """Run a check, repeat it if a writer may have caused its findings, and report.
 
         Args:
-            look: Returns what is wrong.
-            path: What it looks at; where it is gone, nothing is wrong with it.
+            look: The check; returns its findings.
+            path: The file or directory it checks; if it is deleted meanwhile, nothing is reported.
 
         Raises:
-            StorageError: It cannot be read.
+            StorageError: A file cannot be read.
         """
         found = self._look(look)
         if (found is None or _wrong(found)) and self._is_live():
             found = self._confirmed(look, found, path)
         elif found is None:
-            found = look()  # nobody is at work here: a file that is missing is an error
+            found = look()  # without writers, a missing file is an error: raise it
         for finding in found:
             self._report(self._or_in_progress(finding))
 
     def _look(self, look: Look) -> Sequence[Finding] | None:
-        """Return what is found, None where a file went away meanwhile."""
+        """Return the findings, None if a file was deleted during the check."""
         try:
             return look()
         except FileMissingError:
             return None
 
     def _is_live(self) -> bool:
-        """Tell whether somebody may have the root open for writing."""
+        """Return whether a process may have the root open for writing."""
         is_brokers = self._fs.broker_lock_is_held(self._log_root.broker_lock)
         return is_brokers or may_be_open(self._log_root)
 
@@ -104,7 +104,7 @@ class Repeated:
         return [*found, _in_progress(path, passing)] if passing > 0 else found
 
     def _or_in_progress(self, finding: Finding) -> Finding:
-        """Return a finding, as a note where a compaction that is at work has made the file."""
+        """Return a finding, as a note if a running compaction has created the file."""
         if finding.kind is not FindingKind.LEFTOVER or not finding.path.endswith(_OF_A_COMPACTION):
             return finding
         partition = parse_partition_directory(finding.path.split("/")[-2])
@@ -113,10 +113,10 @@ class Repeated:
                 self._fs, self._root, partition
             )
         except StorageError:
-            is_at_work = False  # a root that may only be read
+            is_at_work = False  # a read-only root
         if not is_at_work:
             return finding
-        return replace(finding, what="a compaction is at work on this file", is_note=True)
+        return replace(finding, what="a running compaction uses this file", is_note=True)
 
 
 def _wrong(found: Sequence[Finding]) -> list[Finding]:
@@ -131,8 +131,8 @@ def _in_progress(path: str, count: int) -> Finding:
     return Finding(
         kind=FindingKind.IN_PROGRESS,
         path=path,
-        what="changed while it was looked at, and is sound",
-        got=f"{count} things were in progress",
+        what="changed during the check and is sound",
+        got=f"{count} findings that did not persist",
         count=count,
         is_note=True,
     )

@@ -1,8 +1,8 @@
 """Producer snapshots, transaction indexes and leader epochs, checked against the batches.
 
-The batches are replayed as recovery replays them. What follows for certain must stand in the
-files. What compaction, retention or the expiry of idle producers may have taken from the log, a
-file may still know, or have forgotten: of that nothing is said.
+The batches are replayed as in recovery. Facts that follow for certain must be in the files. Facts
+that compaction, retention or the expiry of idle producers may have removed from the log may be in a
+file or not, so they are not checked.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,12 +29,12 @@ _CURRENT_VERSION: Final = 0  # AbortedTxn.CURRENT_VERSION
 
 
 class ProducersCheck:
-    """The producers of one partition, replayed over all of its segments.
+    """The producers of one partition, replayed over all its segments.
 
     Args:
-        snapshots: Those that can be read.
-        directory: Where they lie.
-        report: Takes what is found.
+        snapshots: The readable snapshots.
+        directory: Their directory.
+        report: Called with each finding.
     """
 
     def __init__(self, snapshots: Snapshots, directory: str, report: Report) -> None:
@@ -43,7 +43,7 @@ class ProducersCheck:
         self._replayed = ProducerStateManager()
         self._log_start: int | None = None
         self._next_offset = 0
-        self._is_complete = True  # every batch since offset 0 is there
+        self._is_complete = True  # every record since offset 0 is in the log
         self._aborted: list[AbortedTxn] = []
         self._markers: dict[int, int] = {}  # offset of a control batch: producer id
         self._last_marker: dict[int, int] = {}  # of each producer: the offset
@@ -54,7 +54,7 @@ class ProducersCheck:
         return bool(self._replayed.producers)
 
     def feed(self, run: Run) -> None:
-        """Take in a run of sound batches."""
+        """Replay a run of sound batches; compare the snapshots within it."""
         table = run.table
         if self._log_start is None:
             self._log_start = int(table.base_offset[0])
@@ -91,7 +91,7 @@ class ProducersCheck:
             Finding(
                 kind=FindingKind.BAD_RECORD,
                 path=run.path,
-                what=f"a control record cannot be understood: {error.what}",
+                what=f"malformed control record: {error.what}",
                 position=None if error.position is None else run.position + error.position,
                 offset=int(run.table.base_offset[0]),
                 last_offset=int(run.table.last_offset[-1]),
@@ -104,13 +104,13 @@ class ProducersCheck:
     def finish_segment(
         self, path: str, entries: Sequence[TxnEntry], end: LogEnd, *, is_growing: bool
     ) -> None:
-        """Compare what a segment's markers ended with the entries of its transaction index.
+        """Compare the transactions that a segment's markers abort with its transaction index.
 
         Args:
-            path: The index file, which may be missing: then it has no entries.
-            entries: What it holds.
-            end: How the segment's log file ended; damage there leaves nothing to compare.
-            is_growing: Whether markers may have come since the entries were read.
+            path: The index file; a missing one has no entries.
+            entries: Its entries.
+            end: The end of the segment's log file; after damage nothing is compared.
+            is_growing: Whether markers may have been appended since the entries were read.
         """
         aborted, self._aborted = self._aborted, []
         markers, self._markers = self._markers, {}
@@ -125,7 +125,7 @@ class ProducersCheck:
             if version != _CURRENT_VERSION:
                 wrong = f"version {_CURRENT_VERSION}"
             if wrong is not None:
-                self._tell_txn(path, "entry is not what the log says", at, (version, entry), wrong)
+                self._tell_txn(path, "entry contradicts the log", at, (version, entry), wrong)
             previous = entry.last_offset
         for missing in expected.values() if not is_growing else ():
             self._tell_txn(path, "an aborted transaction is missing", None, None, missing)
@@ -137,7 +137,7 @@ class ProducersCheck:
         markers: Mapping[int, int],
         previous: int,
     ) -> object:
-        """Return what should stand there instead, None where the entry can be right."""
+        """Return the expected entry, None if the entry may be right."""
         if entry.last_offset <= previous:
             return f"a marker above offset {previous}"
         if markers.get(entry.last_offset) != entry.producer_id:
@@ -148,7 +148,7 @@ class ProducersCheck:
         is_ordered = 0 <= entry.first_offset <= entry.last_offset
         is_stable = 0 <= entry.last_stable_offset <= entry.last_offset + 1
         if starts_late or not is_ordered or not is_stable:
-            return known or "offsets that rise"
+            return known or "ascending offsets"
         return None
 
     def _tell_txn(
@@ -170,7 +170,7 @@ class ProducersCheck:
 
     # ---- snapshots ---------------------------------------------------------------------------
     def finish(self, next_offset: int) -> None:
-        """Compare the snapshots at the log end, and tell of those beyond it.
+        """Compare the snapshots at the log end; report those after it.
 
         Args:
             next_offset: The log end.
@@ -179,9 +179,7 @@ class ProducersCheck:
             if offset <= next_offset:
                 self._compare(offset)
             else:
-                self._tell_snapshot(
-                    offset, "lies behind the log end", None, f"at most {next_offset}"
-                )
+                self._tell_snapshot(offset, "is after the log end", None, f"at most {next_offset}")
 
     def _compare(self, offset: int) -> None:
         stored = {state.producer_id: state for state in self._snapshots[offset]}
@@ -189,10 +187,10 @@ class ProducersCheck:
             known = stored.pop(producer_id, None)
             if known is None:
                 if replayed.current_txn_first_offset is not None:
-                    what = "a producer is missing whose transaction is open"
+                    what = "a producer with an open transaction is missing"
                     self._tell_snapshot(offset, what, None, _text(replayed))
             elif not self._agrees(known, replayed):
-                what = "a producer's state is not what the log says"
+                what = "a producer's state contradicts the log"
                 self._tell_snapshot(offset, what, _text(known), _text(replayed))
         for known in stored.values():
             is_before = self._log_start is None or known.last_offset < self._log_start
@@ -200,18 +198,19 @@ class ProducersCheck:
                 self._tell_snapshot(offset, "a producer is not in the log", _text(known), None)
 
     def _agrees(self, stored: ProducerState, replayed: ProducerState) -> bool:
-        """Tell whether a snapshot's state can be right beside the one that was replayed."""
+        """Return whether a snapshot's state is possible, given the replayed one."""
         if self._is_complete:
             epoch, sequence, _, first = _facts(replayed)
             marker = self._last_marker.get(replayed.producer_id)
             return (
                 _facts(stored) == _facts(replayed)
-                # Kafka 0.11 counts the marker as the producer's last batch.
+                # Kafka 0.11 takes the marker for the producer's last batch.
                 or _facts(stored) == (epoch, sequence, marker, first)
                 or _was_forgotten(stored, replayed)
             )
         if stored.producer_epoch != replayed.producer_epoch:
             return stored.producer_epoch > replayed.producer_epoch
+        # The log may have lost the producer's last batches, so the snapshot may know later ones.
         if stored.last_offset == replayed.last_offset:
             return stored.last_sequence == replayed.last_sequence
         return stored.last_offset > replayed.last_offset
@@ -235,7 +234,7 @@ def _facts(state: ProducerState) -> tuple[object, ...]:
 
 
 def _was_forgotten(stored: ProducerState, replayed: ProducerState) -> bool:
-    """Tell whether a producer was idle for too long, and only a marker of it came since."""
+    """Return whether an idle producer had expired, and only a marker of it was written since."""
     return not stored.batches and (stored.producer_epoch, stored.current_txn_first_offset) == (
         replayed.producer_epoch,
         replayed.current_txn_first_offset,
@@ -253,7 +252,7 @@ def _text(state: ProducerState) -> str:
 
 # ---- leader epochs -------------------------------------------------------------------------------
 class _Stretch(NamedTuple):
-    """Batches of one epoch, one behind the other."""
+    """Consecutive batches of one epoch."""
 
     epoch: int
     first_offset: int
@@ -261,7 +260,7 @@ class _Stretch(NamedTuple):
 
 
 class EpochsCheck:
-    """The epochs of one partition, over all of its segments."""
+    """The epochs of one partition, over all its segments."""
 
     __slots__ = ("_stretches",)
 
@@ -274,7 +273,7 @@ class EpochsCheck:
         return bool(self._stretches)
 
     def feed(self, run: Run) -> None:
-        """Take in a run of sound batches."""
+        """Add the epochs of a run of sound batches."""
         table = run.table.select(run.table.leader_epoch >= 0)
         if not len(table):
             return
@@ -301,15 +300,15 @@ class EpochsCheck:
         log_start_offset: int | None,
         next_offset: int | None,
     ) -> None:
-        """Compare what was taken in with the file.
+        """Compare the epochs of the batches with the file.
 
         Args:
             path: The file.
-            epochs: What it says.
-            report: Takes what is found.
-            log_start_offset: Below it the file has forgotten what it knew. None: unknown, so it
-                may be where the file begins.
-            next_offset: The log end. None: unknown, for the log grows.
+            epochs: Its entries.
+            report: Called with each finding.
+            log_start_offset: The file has no entries below it. None: unknown, so the file's first
+                entry counts.
+            next_offset: The log end. None: unknown because the log grows.
         """
         grouped = Grouped(report)
         if log_start_offset is None:
@@ -320,13 +319,13 @@ class EpochsCheck:
             for offset in (max(first_offset, log_start_offset), last_offset):
                 known = epochs.epoch_for_offset(offset)
                 if known != epoch:
-                    what = "leader epochs: the file has another epoch than the batch"
+                    what = "leader epochs: file and batch have different epochs"
                     got = "none" if known is None else f"epoch {known}"
                     grouped.add(_finding(path, what, offset, got, f"epoch {epoch}"))
                     break
         for epoch, start in epochs.entries:
             if next_offset is not None and start > next_offset:
-                what = "leader epochs: an epoch starts behind the log end"
+                what = "leader epochs: an epoch starts after the log end"
                 expected = f"at most offset {next_offset}"
                 grouped.add(_finding(path, what, start, f"epoch {epoch}", expected))
         grouped.flush()

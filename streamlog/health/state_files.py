@@ -1,7 +1,7 @@
-"""What lies below `.streamlog`: settings, decisions, staged rows, ledgers, readers, book, locks.
+"""Checks the files below `.streamlog`: settings, decisions, staged rows, ledgers, readers, locks.
 
-Files of running queries come and go meanwhile. Names are listed before what they are compared with
-is read, as writers make and remove them in the other order, and a file that is gone is passed over.
+Running queries create and remove files during the check. So names are listed before the files that
+they are compared with are read, the reverse of the order of writers, and deleted files are skipped.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,18 +36,18 @@ from streamlog.topic import TopicPartition
 
 __all__ = ["StateFiles"]
 
-_LOCK_HEAD: Final = 256  # the line about the holder, in front of the state
+_LOCK_HEAD: Final = 256  # bytes of the line about the holder, before the state
 
 
 class StateFiles:
-    """Looks at `.streamlog` of a root that streamlog made; nothing there is changed.
+    """Checks `.streamlog` of a root that streamlog made, read-only.
 
     Args:
-        fs: Where the root is.
+        fs: The file system of the root.
         root: The log root.
-        report: Takes what is found.
-        is_deep: Whether to read staged rows, too.
-        durable: Up to where each partition is synced: staged rows below it are not needed any more.
+        report: Called with each finding.
+        is_deep: Whether to read staged rows as well.
+        durable: Recovery points by partition: staged rows below them are no longer needed.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class StateFiles:
         self._unreadable_ledgers: set[str] = set()
 
     def run(self) -> None:
-        """Look at all files.
+        """Check all files.
 
         Raises:
             StorageError: A directory cannot be read.
@@ -95,7 +95,7 @@ class StateFiles:
                     Finding(
                         kind=FindingKind.METADATA,
                         path=path,
-                        what=f"topic {topic} has no partition's directory",
+                        what=f"topic {topic} has no partition directory",
                         expected=f"{self._root}/{topic}-0",
                     )
                 )
@@ -149,7 +149,7 @@ class StateFiles:
         try:
             content = read_file(self._fs, path, max_size=MAX_SEALED_SIZE)
         except FileMissingError:
-            return None  # retired meanwhile
+            return None  # retired since the listing
         except (CorruptDataError, StorageError) as error:
             self._tell(error, kind, path)
             return None
@@ -158,14 +158,14 @@ class StateFiles:
                 Finding(
                     kind=kind,
                     path=path,
-                    what=f"one of the two copies of {what} is damaged; the other one is whole",
+                    what=f"one of the two copies of {what} is damaged; the other is intact",
                     is_repairable=True,
                 )
             )
         return content
 
     def _check_staged(self, decision: Decision) -> None:
-        """Look at the staged rows of a decision that may still have to be applied."""
+        """Check the staged rows of a decision that may still have to be applied."""
         area = StagingArea(self._fs, self._root)
         reader = ExtentReader(self._fs, area, decision.identity.app, decision.files)
         for part in decision.parts:
@@ -175,7 +175,7 @@ class StateFiles:
                 self._check_part(decision, part, reader)
             except (CorruptDataError, StorageError) as error:
                 path = f"{PendingDecisions(self._fs, self._root).path}/{decision.name}"
-                if self._is_there(path):  # else it was retired in between
+                if self._is_there(path):  # else it was retired, and its staged files removed
                     self._report(_of_staged(error, decision, part))
 
     def _check_part(self, decision: Decision, part: DecidedPart, reader: ExtentReader) -> None:
@@ -187,7 +187,7 @@ class StateFiles:
             found = self._fs.stat(reader.path(extent))
             if found is None or found.kind is not FileKind.FILE or found.size != wanted:
                 raise CorruptDataError(
-                    "a staged file is gone, or has another size",
+                    "staged file is missing or has the wrong size",
                     path=reader.path(extent),
                     got="no file" if found is None else f"{found.size} bytes",
                     expected=f"{wanted} bytes",
@@ -205,7 +205,7 @@ class StateFiles:
                     Finding(
                         kind=FindingKind.DECISION,
                         path=f"{path}/{name}",
-                        what="a decision or the ledger in front of this one is missing",
+                        what="the decision before this one, or the app's ledger, is missing",
                         got=f"decision {number}",
                         expected=f"decision {wanted}",
                     )
@@ -218,7 +218,7 @@ class StateFiles:
             try:
                 recorded_reader(self._log_root, name)
             except FileMissingError:
-                continue  # forgotten since
+                continue  # removed since the listing
             except (CorruptDataError, StorageError) as error:
                 self._tell(error, FindingKind.READER, self._log_root.readers)
 
@@ -229,13 +229,13 @@ class StateFiles:
                 Finding(
                     kind=FindingKind.BOOK,
                     path=self._log_root.maintenance_book,
-                    what="lines of what maintenance did cannot be understood",
+                    what="maintenance log has malformed lines",
                     count=bad,
                 )
             )
 
     def _check_locks(self) -> None:
-        """Tell of states that nobody is going to believe; the next writer looks at the files."""
+        """Report damaged lock states; the next writer reads the files instead."""
         directory = locks.locks_directory(self._root)
         for name in self._names(directory):
             path = f"{directory}/{name}"
@@ -243,7 +243,8 @@ class StateFiles:
                 with self._fs.open(path, OpenMode.READ) as file:
                     state = file.pread(2 * _LOCK_HEAD, _LOCK_HEAD)
                     if state and locks.decode_state(state) is None:
-                        state = file.pread(2 * _LOCK_HEAD, _LOCK_HEAD)  # it was just written
+                        # Writing a state is not atomic: read again what was half written.
+                        state = file.pread(2 * _LOCK_HEAD, _LOCK_HEAD)
             except StorageError:
                 continue
             if state and locks.decode_state(state) is None:
@@ -251,7 +252,7 @@ class StateFiles:
                     Finding(
                         kind=FindingKind.LOCK_STATE,
                         path=path,
-                        what="what the last writer left is damaged: the next one looks at the log",
+                        what="the last writer's state is damaged: the next writer reads the log",
                         is_note=True,
                     )
                 )
@@ -270,7 +271,7 @@ def _of_staged(error: StreamLogError, decision: Decision, part: DecidedPart) -> 
     return Finding(
         kind=FindingKind.STAGED,
         path=error.path or decision.name,
-        what=f"rows that {decision.identity} put into {part.topic_partition}: {error.what}",
+        what=f"staged rows of {decision.identity} for {part.topic_partition}: {error.what}",
         position=error.position,
         offset=part.base_offset,
         last_offset=part.last_offset,

@@ -1,4 +1,4 @@
-"""What a path names, looked at whole: a log root, a partition's directory, one file."""
+"""Verifies everything below a path: a log root, a partition's directory, or one file."""
 
 import os
 import re
@@ -63,12 +63,12 @@ _CHECKPOINTS: Final = (
 
 # ---- the files of a root beside its partitions ------------------------------------------------
 class RootFiles:
-    """The files of one log root, as they were before its partitions are looked at.
+    """The files of one log root, read before its partitions.
 
     Args:
-        fs: Where it lies.
+        fs: The file system of the root.
         root: The log root.
-        report: Takes what is found.
+        report: Called with each finding.
 
     Raises:
         StorageError: A file cannot be read.
@@ -88,23 +88,23 @@ class RootFiles:
             return {}
 
     def log_start_offset(self, partition: TopicPartition) -> int | None:
-        """Return where a partition begins, None where nobody knows.
+        """Return a partition's log start, None if it is unknown.
 
-        A root that was not left in order may have been written before the start last moved.
+        After an unclean shutdown the checkpoint may be older than the log start.
         """
         known = self._rows[LOG_START_OFFSET_CHECKPOINT]
         return known.get(partition, 0) if self._is_clean else None
 
     def recovery_point(self, partition: TopicPartition) -> int | None:
-        """Return up to where a partition is synced, None where no row says so."""
+        """Return a partition's recovery point, None if the checkpoint has none."""
         return self._rows[RECOVERY_POINT_CHECKPOINT].get(partition)
 
     # ---- what no partition needs -------------------------------------------------------------
     def check_root(self, partitions: Mapping[TopicPartition, str]) -> None:
-        """Look at what concerns the root as a whole.
+        """Check the files of the root itself.
 
         Args:
-            partitions: The directories of all partitions there are.
+            partitions: The directories of all partitions.
         """
         try:
             read_meta_properties(self._fs, self._root)
@@ -113,8 +113,8 @@ class RootFiles:
         for name, rows in self._rows.items():
             for partition in rows:
                 if partition not in partitions:
-                    # The rows of a topic that was deleted go with the next writing of the file.
-                    what = f"{partition} is not there"
+                    # Rows of a deleted topic stay until the file is written again.
+                    what = f"{partition} does not exist"
                     is_note = not self._is_clean
                     self._report(
                         self._finding(name, what, None, "no directory", None, is_note=is_note)
@@ -123,14 +123,14 @@ class RootFiles:
         self._check_names(partitions)
 
     def _check_names(self, partitions: Mapping[TopicPartition, str]) -> None:
-        """Look for what is not read, though it is called like a partition or was one."""
+        """Report entries that are not read although they are named like partitions."""
         for name in self._fs.list(self._root):
             if name.endswith(PUT_ASIDE):
                 self._report(
                     Finding(
                         kind=FindingKind.LEFTOVER,
                         path=f"{self._root}/{name}",
-                        what="a broker put this partition aside: nobody reads its records",
+                        what="a broker has set this partition aside: its records are not read",
                         is_note=True,
                     )
                 )
@@ -146,7 +146,7 @@ class RootFiles:
                     Finding(
                         kind=FindingKind.FOREIGN_FILE,
                         path=f"{self._root}/{name}",
-                        what="called like a partition, and holds no log: it is left alone",
+                        what="named like a partition but holds no log: ignored",
                         is_note=True,
                     )
                 )
@@ -155,9 +155,9 @@ class RootFiles:
                     Finding(
                         kind=FindingKind.FOREIGN_FILE,
                         path=f"{self._root}/{name}",
-                        what="called like a partition, and is none: nobody reads it",
-                        got=f"{found.value} called {name}",
-                        expected="a directory called TOPIC-PARTITION, the number without zeros",
+                        what="named like a partition but is not one: it is not read",
+                        got=f"{found.value} named {name}",
+                        expected="a directory named TOPIC-PARTITION, without leading zeros",
                     )
                 )
 
@@ -167,7 +167,7 @@ class RootFiles:
             try:
                 topic_id = read_topic_id(self._fs, directory)
             except CorruptDataError:
-                continue  # told with the partition
+                continue  # reported with the partition
             if topic_id is None:
                 continue
             expected = known.setdefault(partition.topic, topic_id)
@@ -182,17 +182,17 @@ class RootFiles:
                     )
                 )
 
-    # ---- what a partition's log must bear out ------------------------------------------------
-    def tell_of(self, partition: TopicPartition, next_offset: int, report: Report) -> None:
-        """Compare the rows of a partition with its log.
+    # ---- checkpoints of one partition --------------------------------------------------------
+    def check_partition(self, partition: TopicPartition, next_offset: int, report: Report) -> None:
+        """Compare the checkpoints of a partition with its log end.
 
-        The recovery point is compared with the log itself. Rows that lag behind are no finding:
-        they are written now and then.
+        The recovery point is checked with the log itself. Checkpoints may lag because they are
+        written at intervals.
 
         Args:
             partition: The partition.
             next_offset: Its log end offset.
-            report: Takes what is found.
+            report: Called with each finding.
         """
         for name in (
             LOG_START_OFFSET_CHECKPOINT,
@@ -237,31 +237,30 @@ def verify(
     on_progress: OnProgress = lambda size: None,
     clock: Clock | None = None,
 ) -> None:
-    """Look at everything that a path names; nothing is created or changed, nobody kept waiting.
+    """Check everything below a path, read-only and without a lock.
 
-    What may be somebody at work is looked at again (`streamlog.health.repeated`).
+    Findings that running writers may cause are checked again, see `streamlog.health.repeated`.
 
     Args:
-        fs: Where it lies.
-        path: A log root, a partition's directory, or a file of one of them.
+        fs: The file system of the path.
+        path: A log root, a partition's directory, or a file in one of them.
         report: Called with each finding.
-        is_deep: Whether to decode every record, too.
-        max_decompressed_bytes: The most bytes that one batch may decompress to; None: what its
-            topic says.
-        on_progress: Called with numbers of bytes of log files that were looked at.
-        clock: Measures the time between looks; the machine's own by default.
+        is_deep: Whether to decode every record as well.
+        max_decompressed_bytes: The maximum decompressed size of a batch; None: the topic's.
+        on_progress: Called with numbers of bytes of log files checked.
+        clock: Measures the time between checks; the system's by default.
 
     Raises:
-        UnknownTopicError: There is nothing.
-        InvalidRequestError: A file of no kind that is known, or a directory without a log.
-        StorageError: It cannot be read.
+        UnknownTopicError: The path does not exist.
+        InvalidRequestError: An unknown kind of file, or a directory without a log.
+        StorageError: The path cannot be read.
     """
     if max_decompressed_bytes is not None:
         check_decompressed_bytes(max_decompressed_bytes)
     path = os.path.abspath(path)
     found = _stat(fs, path)
     if found is None:
-        raise UnknownTopicError("there is no such file or directory", path=path)
+        raise UnknownTopicError("no such file or directory", path=path)
     clock = clock or SystemClock()
     if found.kind is FileKind.FILE:
         root = os.path.dirname(os.path.dirname(path))
@@ -296,23 +295,23 @@ def verify(
 
 
 def _check_log_dir(fs: FileSystem, path: str) -> None:
-    """Raise for a directory that holds no log: it would pass for a sound one.
+    """Refuse a directory that holds no log, which would pass as sound.
 
     Raises:
         InvalidRequestError: It is neither a log root nor a broker's log.dir.
     """
     if not is_log_dir(fs, path):
         raise InvalidRequestError(
-            "there is no log here, so there is nothing to verify",
+            "nothing to verify: the directory holds no log",
             path=path,
             got="a directory without a partition",
             expected="a log root, a broker's log.dir, a partition's directory, or a file of one",
-            hint=f"see what is there: ls -la {shlex.quote(path)}",
+            hint=f"list the directory: ls -la {shlex.quote(path)}",
         )
 
 
 class _PartitionLook:
-    """Looks at one partition; from the second time on, beside checkpoints that are read again."""
+    """Checks one partition; from the second call on with checkpoints that are read again."""
 
     def __init__(
         self,
@@ -344,7 +343,7 @@ class _PartitionLook:
         )
         next_offset = PartitionCheck(self._fs, self._directory, around, tell, progress).run()
         if not self.is_alone:
-            files.tell_of(self._partition, next_offset, tell)
+            files.check_partition(self._partition, next_offset, tell)
 
 
 def _partitions_at(fs: FileSystem, path: str) -> dict[TopicPartition, str]:
@@ -366,7 +365,7 @@ def _look_at_root(fs: FileSystem, root: str, *, is_deep: bool) -> list[Finding]:
 def _once_with_progress(
     look: Callable[[Report, OnProgress], None], on_progress: OnProgress
 ) -> Callable[[], list[Finding]]:
-    """Return a look that tells of its progress the first time only."""
+    """Return a check that reports progress the first time only: bytes count once."""
     progress = [on_progress]
 
     def looked() -> list[Finding]:
@@ -378,26 +377,26 @@ def _once_with_progress(
 
 
 def verify_state(fs: FileSystem, root: str, report: Report, *, is_deep: bool) -> None:
-    """Look at what lies below `.streamlog` of a root that streamlog made.
+    """Check the files below `.streamlog` of a root that streamlog made.
 
     Args:
-        fs: Where it lies.
+        fs: The file system of the root.
         root: The log root.
         report: Called with each finding.
-        is_deep: Whether to read rows that are staged and not yet applied, too.
+        is_deep: Whether to read staged rows that are not yet applied as well.
 
     Raises:
-        StorageError: It cannot be read.
+        StorageError: A directory cannot be read.
     """
     try:
         durable = read_recovery_points(fs, root)
-    except CorruptDataError:  # told with the root's files
+    except CorruptDataError:  # reported with the root's files
         durable = {}
     StateFiles(fs, root, report, is_deep=is_deep, durable=durable).run()
 
 
 def _stat(fs: FileSystem, path: str) -> FileStat | None:
-    """Return facts about what is to be looked at; links to directories alone are followed."""
+    """Return the stat of a path; links are followed only to directories."""
     found = fs.stat(path)
     return found if parse_segment_file_name(os.path.basename(path)) else stat_directory(fs, path)
 
@@ -435,7 +434,7 @@ def _verify_file(
         return
     if parsed is None or not is_live_name:
         raise InvalidRequestError(
-            "this is no file of a partition or a log root",
+            "not a file of a partition or a log root",
             path=path,
             expected="a segment, an index, a snapshot, a checkpoint or a metadata file",
             hint="streamlog verify DIRECTORY",
@@ -462,7 +461,7 @@ def _verify_log_alone(
     limit: int,
     on_progress: OnProgress,
 ) -> None:
-    """Look at batches that are no live segment's: on their way out, or a metadata snapshot's."""
+    """Check batches outside live segments: of deleted segments, or of a metadata snapshot."""
     records = FileRecords(fs, path, writable=False)
     is_segment = known.base_offset is not None and known.epoch is None
     base_offset = (known.base_offset or 0) if is_segment else 0
@@ -499,12 +498,12 @@ _PARSERS: Final[dict[Content, tuple[FindingKind, Callable[[FileSystem, str], obj
 }
 
 
-# ---- how much there is to do ----------------------------------------------------------------
+# ---- progress -------------------------------------------------------------------------------
 def size_of_logs(fs: FileSystem, path: str) -> int:
-    """Return how many bytes of log files `verify` is going to look at below a path.
+    """Return the bytes of log files that `verify` checks below a path.
 
     Raises:
-        StreamLogError: As `verify` does.
+        StreamLogError: As `verify`.
     """
     path = os.path.abspath(path)
     found = _stat(fs, path)
@@ -528,4 +527,4 @@ def _names_in(fs: FileSystem, directory: str) -> list[str]:
     try:
         return fs.list(directory)
     except FileMissingError:
-        return []  # deleted in between
+        return []  # deleted since the directory was listed

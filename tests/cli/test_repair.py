@@ -34,7 +34,7 @@ def test_a_dry_run_says_what_would_be_done(torn: Path) -> None:
         "target": None,
         "size": size,
         "newSize": size - 12,
-        "why": "the log ends in a batch that was not written to its end",
+        "why": "the log ends in an incomplete batch",
         "done": True,
     }
     assert f"{path}.torn-1" in [row["file"] for row in done.rows]

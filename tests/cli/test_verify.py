@@ -74,7 +74,8 @@ def test_what_was_cut_off_and_kept_is_told_beside(filled: Path, name: str) -> No
     path.write_bytes(b"cut off")
     ran = ok("verify", filled)
     assert ran.out == b""
-    assert f"{path}: what was cut off is kept here, until you remove it: 7 bytes" in ran.error
+    what = "bytes removed from the log are kept here until you delete the file"
+    assert f"{path}: {what}: 7 bytes" in ran.error
 
 
 def test_several_paths_are_looked_at_and_a_table_names_what_is_wrong(filled: Path) -> None:
@@ -90,14 +91,14 @@ def test_a_path_that_is_not_there_is_wrong_use_and_the_others_come_first(filled:
     damage(filled, 0)
     ran = streamlog("verify", filled / "missing", filled)
     assert (ran.code, len(ran.rows)) == (2, 1)
-    assert "\nError: there is no such file or directory" in ran.error
+    assert "\nError: no such file or directory" in ran.error
 
 
 def test_what_is_no_damage_goes_to_stderr(tmp_path: Path) -> None:
     unpack("C-broker/clean-log.dir.tar.gz", tmp_path, "clean-log.dir/retained-0/")
     ran = ok("verify", tmp_path / "clean-log.dir/retained-0")
     assert ran.out == b""
-    assert "files wait to be removed" in ran.error
+    assert "files are waiting for removal" in ran.error
     assert ok("verify", tmp_path / "clean-log.dir/retained-0", "--quiet").error == ""
 
 
@@ -117,7 +118,7 @@ def test_a_directory_without_a_log_is_not_called_sound(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "empty"):
         ran = streamlog("verify", path)
         assert (ran.code, ran.out) == (2, b"")
-        assert "there is no log here" in ran.error
+        assert "the directory holds no log" in ran.error
 
 
 @pytest.mark.parametrize(
@@ -149,6 +150,6 @@ def test_a_repair_that_finds_nothing_says_so(tmp_path: Path) -> None:
 def test_a_note_without_a_value_ends_with_its_text(filled: Path) -> None:
     (filled / "backup-2").mkdir()
     (filled / "backup-2" / "data.txt").write_text("a")
-    assert f"{filled}/backup-2: called like a partition, and holds no log: it is left alone\n" in (
+    assert f"{filled}/backup-2: named like a partition but holds no log: ignored\n" in (
         ok("verify", filled).error
     )

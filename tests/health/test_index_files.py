@@ -53,13 +53,13 @@ def test_entries_by_the_rules_of_any_version_are_sound(
 @pytest.mark.parametrize(
     ("entries", "wrong", "what"),
     [
-        ([(3, 100), (8, 300)], 8, "another offset"),  # ends no batch
-        ([(3, 100), (5, 400)], 5, "another offset"),  # lies before the batch
-        ([(3, 100), (29, 400)], 29, "another offset"),  # lies behind the end
+        ([(3, 100), (8, 300)], 8, "different offsets"),  # ends no batch
+        ([(3, 100), (5, 400)], 5, "different offsets"),  # lies before the batch
+        ([(3, 100), (29, 400)], 29, "different offsets"),  # lies behind the end
         ([(3, 100), (9, 401)], 400 + 1, "middle of a batch"),
-        ([(3, 100), (25, 1000)], 25, "behind the last batch"),
-        ([(3, 100), (3, 400)], 3, "do not rise"),
-        ([(3, 100), (-1, 400)], -1, "in front of the segment"),
+        ([(3, 100), (25, 1000)], 25, "after the last batch"),
+        ([(3, 100), (3, 400)], 3, "not ascending"),
+        ([(3, 100), (-1, 400)], -1, "before the segment"),
     ],
 )
 def test_entries_that_promise_something_else_are_found(
@@ -105,9 +105,9 @@ def test_time_entries_by_the_rules_of_any_version_are_sound(
 @pytest.mark.parametrize(
     ("entries", "what"),
     [
-        ([(1000, 1), (2000, 6), (3000, 11)], "another timestamp"),  # the batch after it
-        ([(1000, 1), (2000, 3), (3000, 11)], "another timestamp"),  # the batch before it
-        ([(1000, 1), (1500, 7), (3000, 11)], "an earlier batch is younger"),
+        ([(1000, 1), (2000, 6), (3000, 11)], "different timestamps"),  # the batch after it
+        ([(1000, 1), (2000, 3), (3000, 11)], "different timestamps"),  # the batch before it
+        ([(1000, 1), (1500, 7), (3000, 11)], "an earlier batch has a larger timestamp"),
         ([(1000, 1), (2000, 5)], "largest timestamp of the segment is missing"),
     ],
 )
