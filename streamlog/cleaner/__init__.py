@@ -1,1 +1,1 @@
-"""The log cleaner: keeps the last record of each key. `CLEANER.md` in here has the rules."""
+"""The log cleaner: keeps the last record of each key. `CLEANER.md` has the rules."""

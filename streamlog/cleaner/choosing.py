@@ -1,11 +1,11 @@
-"""What of a partition may be cleaned, and whether it is time to.
+"""Which part of a partition can be cleaned, and whether it is due.
 
     log start          first dirty                first uncleanable        active segment
         |  clean section    |      dirty section          |       …              |
-        | cleaned before    | cleaned next                | too young, or a transaction is open
+        | cleaned before    | cleaned next                | too recent, or in an open transaction
 
-The dirty section starts where the last round ended. It ends at the last stable offset, at the
-active segment, and at the first segment with a record younger than `min.compaction.lag.ms`.
+The dirty section starts where the last round ended. It ends at the lowest of the last stable
+offset, the active segment, and the first segment with a record within `min.compaction.lag.ms`.
 
 Source: org.apache.kafka.storage.internals.log.LogCleanerManager, LogToClean.
 """
@@ -27,26 +27,26 @@ __all__ = ["Cleanable", "Reason", "find_cleanable", "segments_between"]
 
 
 class Reason(Enum):
-    """Why a partition is cleaned now, or not."""
+    """Why a partition is due for cleaning, or not."""
 
-    DIRTY = "its dirty share is above min.cleanable.dirty.ratio"
+    DIRTY = "its dirty ratio is above min.cleanable.dirty.ratio"
     OLD = "a dirty record is older than max.compaction.lag.ms"
-    CLEAN_ENOUGH = "its dirty share is not above min.cleanable.dirty.ratio"
-    NOTHING_DIRTY = "no sealed segment holds what was not cleaned before"
+    CLEAN_ENOUGH = "its dirty ratio is not above min.cleanable.dirty.ratio"
+    NOTHING_DIRTY = "no sealed segment is dirty"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleanable:
-    """What of a partition may be cleaned.
+    """The part of a partition that can be cleaned.
 
     Attributes:
         topic_partition: The partition.
-        first_dirty_offset: Where the dirty section starts.
-        end_offset: Where it ends: the base of the first segment that cannot be cleaned.
-        clean_bytes: Bytes of the segments before it.
+        first_dirty_offset: The start of the dirty section.
+        end_offset: Its end: the base offset of the first segment that cannot be cleaned.
+        clean_bytes: Bytes of the segments before the dirty section.
         cleanable_bytes: Bytes of its segments.
-        reason: Why it is time to clean, or why not.
-        changes_ms: When time alone makes this another answer, at the earliest.
+        reason: Why cleaning is due, or why not.
+        changes_ms: The earliest time at which the answer changes without any new data.
     """
 
     topic_partition: TopicPartition
@@ -59,13 +59,13 @@ class Cleanable:
 
     @property
     def ratio(self) -> float:
-        """The dirty share, 0 to 1."""
+        """The dirty ratio, 0 to 1."""
         total = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to clean."""
+        """Whether cleaning is due."""
         return self.reason in (Reason.DIRTY, Reason.OLD)
 
 
@@ -77,17 +77,17 @@ def find_cleanable(
     now_ms: int,
     held_from: int = MAX_INT64,
 ) -> Cleanable:
-    """Return what of a partition may be cleaned.
+    """Return the part of a partition that can be cleaned, and whether it is due.
 
     Args:
         log: The partition, caught up.
-        checkpoint: Where the last round ended, None where there was none.
+        checkpoint: The end of the last round, None without one.
         config: The topic's settings.
         now_ms: The time.
-        held_from: Recorded readers need all records from here on.
+        held_from: Recorded readers need all records from this offset on.
 
     Raises:
-        CorruptRecordError: A batch that had to be looked at is damaged.
+        CorruptRecordError: A batch whose timestamp is needed is damaged.
         StorageError: A file cannot be read.
     """
     segments, start = log.segments, log.log_start_offset
@@ -128,7 +128,7 @@ def _with_reason(found: Cleanable, segments: Segments, config: LogConfig, now_ms
 
 
 def segments_between(segments: Segments, start: int, end: int) -> list[Segment]:
-    """Return the segment that `start` falls into and those behind it whose base is below `end`."""
+    """Return the segment that contains `start`, and those after it with a base below `end`."""
     if start >= end:
         return []
     return [each for each in segments.starting_at(start) if each.base_offset < end]
@@ -139,14 +139,14 @@ def _sealed_from(segments: Segments, offset: int) -> list[Segment]:
 
 
 class _Young(NamedTuple):
-    """Where the records of the minimum lag begin, and how long that is so."""
+    """The start of the records within the minimum lag, and the time until which it holds."""
 
     offset: int
     until_ms: int
 
 
 def _first_young(segments: Segments, config: LogConfig, first_dirty: int, now_ms: int) -> _Young:
-    """Return the base of the first dirty segment with a record of the minimum lag."""
+    """Return the base of the first dirty segment with a record within the minimum lag."""
     lag_ms = config.min_compaction_lag_ms
     if lag_ms > 0:
         for segment in _sealed_from(segments, first_dirty):
@@ -158,7 +158,7 @@ def _first_young(segments: Segments, config: LogConfig, first_dirty: int, now_ms
 
 
 def _old_from_ms(segments: Iterable[Segment], config: LogConfig) -> int:
-    """Return when the first batch of a dirty segment is older than the maximum lag."""
+    """Return the time at which the oldest dirty segment exceeds the maximum lag."""
     times = (segment.first_batch_timestamp or 0 for segment in segments)
     oldest = min((each for each in times if each > 0), default=MAX_INT64)
     return oldest + config.max_compaction_lag_ms + 1

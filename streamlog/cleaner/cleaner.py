@@ -1,12 +1,12 @@
-"""The log cleaner: what of a partition is dirty, and cleaning it.
+"""The log cleaner: finds the dirty part of a partition and cleans it.
 
     cleaner = LogCleaner(manager)
     if cleaner.cleanable(partition).is_due:
         report = cleaner.clean(partition, should_pause=budget.is_spent)
-        if report is None: ...              # another process is at it
-        elif not report.is_finished: ...    # paused: the next call goes on where this one left
+        if report is None: ...              # another process is cleaning it
+        elif not report.is_finished: ...    # paused: the next call continues
 
-Which partitions of a root are due, and when, is the business of `streamlog.maintenance`.
+`streamlog.maintenance` decides which partitions of a root are cleaned, and when.
 
 Source: org.apache.kafka.storage.internals.log.LogCleaner.
 """
@@ -32,22 +32,22 @@ _logger = logging.getLogger(__name__)
 
 
 def never() -> bool:
-    """Do not pause."""
+    """Never pause."""
     return False
 
 
 class LogCleaner:
     """Keeps the last record of each key, in topics whose `cleanup.policy` has compact.
 
-    Not for use by two threads at once. Close it, or use it as a context manager: a round that
-    is paused holds the lock of its partition's maintenance.
+    Not thread-safe. Close it, or use it as a context manager: a paused round holds the maintenance
+    lock of its partition.
 
     Args:
         manager: The root, open.
-        random: Draws the key of the hash; the system's own by default.
+        random: For the key of the hash, which must not be guessable; the system's by default.
 
     Attributes:
-        uncleanable: Partitions that this cleaner leaves alone, with the damage it has met.
+        uncleanable: Partitions that this cleaner does not clean again, with the damage found.
     """
 
     def __init__(self, manager: LogManager, *, random: random_module.Random | None = None) -> None:
@@ -58,19 +58,19 @@ class LogCleaner:
 
     @property
     def paused(self) -> TopicPartition | None:
-        """The partition whose round is paused, None where none is."""
+        """The partition whose round is paused, None without one."""
         return None if self._paused is None else self._paused[0].report.topic_partition
 
-    # ---- what is due -------------------------------------------------------------------------
+    # ---- choosing ----------------------------------------------------------------------------
     def cleanable(self, partition: TopicPartition, *, held_from: int = MAX_INT64) -> Cleanable:
-        """Return what of a partition may be cleaned, and whether it ought to be.
+        """Return the part of a partition that can be cleaned, and whether it is due.
 
         Args:
-            partition: The partition, whatever its `cleanup.policy`.
-            held_from: From which offset on recorded readers need its records.
+            partition: The partition, of any `cleanup.policy`.
+            held_from: Recorded readers need all records from this offset on.
 
         Raises:
-            StreamLogError: It cannot be opened, or looked at.
+            StreamLogError: The partition cannot be opened or read.
         """
         log = self._manager.log(*partition)
         log.catch_up()
@@ -90,22 +90,22 @@ class LogCleaner:
         held_from: int = MAX_INT64,
         should_pause: Callable[[], bool] = never,
     ) -> CleanReport | None:
-        """Clean what of a partition may be cleaned, due or not; go on where that was paused.
+        """Clean a partition, due or not; continue a round of it that was paused.
 
-        A round that is paused in another partition is given up first.
+        A paused round of another partition is given up first.
 
         Args:
             partition: The partition.
-            held_from: From which offset on recorded readers need its records.
-            should_pause: Asked after each step of a few milliseconds.
+            held_from: Recorded readers need all records from this offset on.
+            should_pause: Called after each step of a few milliseconds.
 
         Returns:
-            What was done so far; None while another process is at this partition.
+            The work done so far; None while another process maintains this partition.
 
         Raises:
-            CorruptDataError: A batch is damaged; the partition is left alone from now on.
-            UnavailableError: A segment was deleted meanwhile, or the disk refuses: nothing is
-                lost, and the next call starts anew.
+            CorruptDataError: A batch is damaged; this cleaner does not clean the partition again.
+            UnavailableError: A segment was deleted meanwhile, or a file operation failed: nothing
+                is lost, and the next call starts over.
 
         Source: LogCleaner.CleanerThread.cleanLog.
         """
@@ -152,7 +152,7 @@ class LogCleaner:
         )
 
     def close(self) -> None:
-        """Give up a round that is paused; what it has put in place stays."""
+        """Give up a paused round; segments that it has replaced stay replaced."""
         paused, self._paused = self._paused, None
         if paused is not None:
             paused[1].release()

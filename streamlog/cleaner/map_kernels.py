@@ -1,4 +1,4 @@
-"""The compiled loops of the offset map; `offset_map` says what that is."""
+"""The compiled loops of the offset map, see `offset_map`."""
 
 from typing import Final
 
@@ -17,25 +17,25 @@ from streamlog.records.slot import (
     SLOT_VALUE_SIZE,
 )
 
-# A place of the map, int64[places, 3]; one of offset 0 is free.
+# A place of the map, int64[places, 3]; it is free if its offset is 0.
 PLACE_LOW: Final = 0  # the first half of the hash
 PLACE_HIGH: Final = 1  # the second
 PLACE_OFFSET: Final = 2  # plus one, so that fresh memory is free places
 PLACE_WIDTH: Final = 3
 
-# What putting changes: int64[4].
+# The state of the map: int64[4].
 STATE_SIZE: Final = 0  # keys in the map
 STATE_LATEST: Final = 1  # the offset put last
-STATE_START: Final = 2  # the offset that the first bit of the overtaken ones stands for
-STATE_MET: Final = 3  # of no meaning, see `fetch_places`
+STATE_START: Final = 2  # the offset of the bitmap's first bit
+STATE_MET: Final = 3  # without meaning, see `fetch_places`
 
-# What may become of the records of a batch.
+# The rule for the records of a batch.
 ALL_GO: Final = 0
 ALL_STAY: Final = 1
 LAST_STAY: Final = 2  # those that are the last of their key
 LAST_VALUES_STAY: Final = 3  # of these, those with a value
 
-# What is counted of a batch: int64[b, 2].
+# Counts of a batch: int64[b, 2].
 COUNT_KEPT: Final = 0
 COUNT_TOMBSTONES: Final = 1  # of those kept
 COUNT_WIDTH: Final = 2
@@ -45,13 +45,13 @@ BLOCK: Final = 64  # records whose places are fetched together
 
 @inlined
 def first_place(places: NDArray[np.int64], low: int) -> int:
-    """Return where the search for a hash begins: 31 of its bits, scaled to the places."""
+    """Return the place where the search for a hash begins: 31 of its bits, scaled to the places."""
     return (low & MAX_INT32) * len(places) >> 31
 
 
 @inlined
 def find_place(places: NDArray[np.int64], low: int, high: int) -> int:
-    """Return the place of a hash, or the free one where it belongs; one place is free always."""
+    """Return the place of a hash, or the free place for it; at least one place is always free."""
     place = first_place(places, low)
     while places[place, PLACE_OFFSET] != 0:
         if places[place, PLACE_LOW] == low and places[place, PLACE_HIGH] == high:
@@ -70,10 +70,10 @@ def hash_key(
     secret: NDArray[np.int64],
     hashes: NDArray[np.int64],
 ) -> int:
-    """Hash the key of a record, which has one, into its row of a block's int64[BLOCK, 2].
+    """Hash the key of a record, which must have one, into its row of a block's int64[BLOCK, 2].
 
     Returns:
-        OK, or OUT_OF_ROOM where the key lies outside of `source`.
+        OK, or OUT_OF_ROOM if the key is outside `source`.
     """
     start, size = slots[row, SLOT_KEY], slots[row, SLOT_KEY_SIZE]
     if start < 0 or size > source.size - start:
@@ -89,11 +89,11 @@ def fetch_places(
 ) -> int:
     """Bring the places of a block's hashes into the processor's cache, many at a time.
 
-    A search waits for memory, and what it finds there decides a branch, so searches wait one
-    after the other. Reads that decide nothing wait together, if little else is between them.
+    A search waits for memory, and a branch depends on the value, so searches wait one after
+    another. Reads without a dependent branch wait in parallel.
 
     Returns:
-        A number of no meaning, which keeps the reads from being left out.
+        A number without meaning, which keeps the compiler from removing the reads.
     """
     met = 0
     for at in range(count):
@@ -123,21 +123,21 @@ def put_keys(
     Args:
         source: uint8[m], m at least 8, the bytes the slots point into.
         slots: int64[n, 9].
-        rows: int64[b], how many of them belong to each batch.
-        is_taken: bool[b], whether those of a batch are put.
-        start: Records below this offset are not; the same in each call.
+        rows: int64[b], the number of records of each batch.
+        is_taken: bool[b], whether the records of a batch are put.
+        start: Records below this offset are skipped; the same in each call.
         secret: int64[2], the key of the hash.
-        capacity: How many keys the map takes, less than it has places.
+        capacity: The maximum number of keys, less than the number of places.
         places: int64[p, 3], changed.
-        overtaken: uint8[q], changed: a bit an offset from the map's start on, set once a later
-            record of its key was put. Of offsets that it has no room for nothing is said.
+        overtaken: uint8[q], changed: a bit per offset from the map's start on, set once a later
+            record of its key is put. Offsets after its end have no bit.
         state: int64[4], changed.
-        hashes: int64[BLOCK, 2], room to work in.
-        wanted: bool[BLOCK], the same.
+        hashes: int64[BLOCK, 2], scratch memory.
+        wanted: bool[BLOCK], scratch memory.
 
     Returns:
-        How many records were looked at: all of them, or those before the first that found the
-        map full; or OUT_OF_ROOM where a key lies outside of `source`.
+        The number of records handled: all, or those before the first that does not fit; or
+        OUT_OF_ROOM if a key is outside `source`.
 
     Source: Cleaner.buildOffsetMapForSegment, SkimpyOffsetMap.put.
     """
@@ -173,7 +173,7 @@ def put_offset(
     overtaken: NDArray[np.uint8],
     state: NDArray[np.int64],
 ) -> None:
-    """Put an offset at the place of a hash, int64[2], and mark the one it overtakes."""
+    """Put an offset at the place of a hash, int64[2]; set the bit of the offset it replaces."""
     place = find_place(places, found[0], found[1])
     before = places[place, PLACE_OFFSET] - 1
     if before < 0:
@@ -201,27 +201,27 @@ def choose_records(
     out_keep: NDArray[np.bool_],
     out_counts: NDArray[np.int64],
 ) -> int:
-    """Tell of each record whether it stays.
+    """Decide of each record whether it stays.
 
-    Where the records that were put lie close together, nearly all of them are decided by one
-    bit; what lies before or far behind is looked up by the hash of its key.
+    One bit decides about records within the bitmap; records before or after it are looked up by
+    the hash of their key.
 
     Args:
         source: uint8[m], m at least 8, the bytes the slots point into.
         slots: int64[n, 9].
-        rows: int64[b], how many of them belong to each batch.
-        ways: int64[b], what may become of each batch's records, ALL_GO to LAST_VALUES_STAY.
+        rows: int64[b], the number of records of each batch.
+        ways: int64[b], the rule for each batch's records, ALL_GO to LAST_VALUES_STAY.
         secret: int64[2], the key of the hash.
-        places: int64[p, 3], the map's.
+        places: int64[p, 3], the map's places.
         overtaken: uint8[q], see `put_keys`.
-        state: int64[4]; of what it says nothing is changed.
-        hashes: int64[BLOCK, 2], room to work in.
-        wanted: bool[BLOCK], the same.
+        state: int64[4]; only STATE_MET changes.
+        hashes: int64[BLOCK, 2], scratch memory.
+        wanted: bool[BLOCK], scratch memory.
         out_keep: bool[n].
-        out_counts: int64[b, 2], of each batch the records that stay and the tombstones of these.
+        out_counts: int64[b, 2], of each batch the records that stay and the tombstones among them.
 
     Returns:
-        OK, or OUT_OF_ROOM where a key lies outside of `source`.
+        OK, or OUT_OF_ROOM if a key is outside `source`.
 
     Source: Cleaner.shouldRetainRecord.
     """

@@ -1,17 +1,16 @@
 """The offset map: for each key of the dirty section the offset of its last record.
 
-It takes a fixed amount of memory, whatever the keys are: a place of 24 bytes a key, 16 of a hash
-and 8 of the offset. Kafka's arithmetic says how many keys fit: the memory in places, times the
-load factor. Where there are more, the map ends in the middle of the dirty section, and the rest
-is another round's.
+It takes a fixed amount of memory for keys of any length: a place of 24 bytes per key, 16 for a hash
+and 8 for the offset. As in Kafka, the number of keys that fit is the number of places times the
+load factor. If there are more keys, the map ends in the middle of the dirty section, and another
+round handles the rest.
 
-Beside it a bit is set for each offset that a later one of the same key has overtaken, for the
-first 32 million offsets of the dirty section. So a record there, at least every second one of a
-round by Kafka's defaults, needs no second search: the memory of its bit is in the cache, that of
-its place is not.
+A bitmap marks each offset whose key has a later offset, for the first 32 million offsets of the
+dirty section. A record there, at least every second one of a round by Kafka's defaults, needs no
+second search: its bit is in the processor's cache, its place is not.
 
-Two keys of one hash would be taken for one, and the older record lost. So the hash is keyed with
-16 bytes that are drawn for each map and never leave it: `decisions/0004-keyed-offset-map.md`.
+Two keys with the same hash would be taken for one, and the older record lost. So the hash is keyed
+with 16 random bytes that never leave the map: `decisions/0004-keyed-offset-map.md`.
 
 Source: org.apache.kafka.storage.internals.log.SkimpyOffsetMap.
 """
@@ -30,19 +29,19 @@ from streamlog.records.slots import RecordSlots
 __all__ = ["BYTES_PER_KEY", "OffsetMap"]
 
 BYTES_PER_KEY: Final = 24
-OVERTAKEN_SIZE: Final = 4 << 20  # bytes, a bit an offset
+OVERTAKEN_SIZE: Final = 4 << 20  # bytes of the bitmap, a bit per offset
 
 
 class OffsetMap:
     """Offsets by keys, in fixed memory.
 
     Args:
-        memory: How many bytes it may take (`log.cleaner.dedupe.buffer.size`).
-        load_factor: How full it may get (`log.cleaner.io.buffer.load.factor`).
-        random: Draws the key of the hash; one that cannot be guessed.
+        memory: Its memory in bytes (`log.cleaner.dedupe.buffer.size`).
+        load_factor: The maximum share of used places (`log.cleaner.io.buffer.load.factor`).
+        random: For the key of the hash, which must not be guessable.
 
     Raises:
-        InvalidConfigError: There is no room for a single key.
+        InvalidConfigError: The memory is too small for a single key.
     """
 
     __slots__ = ("_overtaken", "_places", "_room", "_secret", "_state", "capacity")
@@ -56,7 +55,7 @@ class OffsetMap:
         self.capacity: Final = min(int(count * load_factor), count - 1)
         if self.capacity < 1:
             raise InvalidConfigError(
-                "the cleaner's memory has no room for a single key",
+                "cleaner memory is too small for a single key",
                 got=f"{memory} bytes",
                 expected=f"at least {2 * BYTES_PER_KEY} (log.cleaner.dedupe.buffer.size)",
             )
@@ -69,7 +68,7 @@ class OffsetMap:
 
     @property
     def size(self) -> int:
-        """How many keys it has."""
+        """The number of keys."""
         return int(self._state[0])
 
     @property
@@ -79,28 +78,28 @@ class OffsetMap:
 
     @property
     def utilization(self) -> float:
-        """Which share of its places is taken."""
+        """The share of used places."""
         return self.size / len(self._places)
 
     @property
     def latest_offset(self) -> int:
-        """Up to where, this offset included, all records are in it; -1 for none."""
+        """The offset up to which, inclusive, all records are in the map; -1 for none."""
         return int(self._state[1])
 
     def update_latest_offset(self, offset: int) -> None:
-        """Note that the records up to `offset` need no place of their own."""
+        """Record that all records up to `offset` are in the map or need no place."""
         self._state[1] = max(self._state[1], offset)
 
     def put(self, records: RecordSlots, is_taken: NDArray[np.bool_], start: int) -> int:
-        """Put the offsets of records with a key in, in their order, until the map is full.
+        """Put the offsets of records with a key into the map, in order, until it is full.
 
         Args:
             records: The records.
-            is_taken: bool[b], whether those of a batch are put.
-            start: Records below this offset are not; the same for all that the map is given.
+            is_taken: bool[b], whether the records of a batch are put.
+            start: Records below this offset are skipped; the same in all calls.
 
         Returns:
-            How many records were looked at; fewer than there are where the map is full.
+            The number of records handled; less than all if the map is full.
         """
         from streamlog.cleaner import map_kernels as k
 
@@ -123,15 +122,15 @@ class OffsetMap:
     def choose(
         self, records: RecordSlots, ways: NDArray[np.int64]
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """Tell of each record whether it stays.
+        """Return of each record whether it stays.
 
         Args:
             records: The records.
-            ways: int64[b], what may become of each batch's records, see `map_kernels`.
+            ways: int64[b], the rule for each batch's records, see `map_kernels`.
 
         Returns:
-            bool[n], whether it stays, and int64[b, 2], of each batch how many do and how many
-            of these are tombstones.
+            bool[n], whether it stays, and int64[b, 2], of each batch the number of records that
+            stay and the number of tombstones among them.
         """
         from streamlog.cleaner import map_kernels as k
 

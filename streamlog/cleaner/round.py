@@ -1,11 +1,11 @@
-"""One round of cleaning a partition, step by step, so that it may pause after each.
+"""One round of cleaning a partition, in steps, so that it can pause after each.
 
     keys of the dirty section → offset map → for each group of segments from the log start on:
-    read, filter, write `.cleaned`, sync → under the partition's lock: put in place → checkpoint
+    read, filter, write `.cleaned`, sync → under the partition's lock: replace → checkpoint
 
-Segments that are read are sealed: no lock is needed for them. Whether they still are what they
-were is seen under the lock, before anything is renamed. A process that dies leaves names that
-`streamlog.partition.leftovers` understands; groups that were put in place stay so.
+Reading takes no lock because only sealed segments are read. The lock is taken to replace them, and
+the round first checks that no other process has. After a crash `streamlog.partition.leftovers`
+finishes or undoes a replacement; groups that were replaced stay replaced.
 
 Source: org.apache.kafka.storage.internals.log.Cleaner.
 """
@@ -44,32 +44,32 @@ from streamlog.topic import TopicPartition
 
 __all__ = ["CleanReport", "CleaningRound", "Throttle"]
 
-CHUNK_SIZE: Final = 1 << 20  # of a log file, read at a time
-_WORTH_WAITING_MS: Final = 10  # sleeping has a grain
+CHUNK_SIZE: Final = 1 << 20  # bytes of a log file read at a time
+_WORTH_WAITING_MS: Final = 10  # shorter sleeps are too inaccurate
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True, slots=True)
 class CleanReport:
-    """What a round of cleaning did, or has done so far.
+    """The result of a round of cleaning, so far.
 
     Attributes:
         topic_partition: The partition.
-        first_dirty_offset: Where the dirty section started.
-        end_offset: Where the next one starts: all before it is cleaned. Before the keys are all
-            known, where this one ends at the latest.
-        is_finished: Whether the round came to its end.
-        keys: How many keys the dirty section has.
-        is_map_full: Whether they did not all fit, so that another round is due.
-        bytes_indexed: Bytes read to learn the keys.
-        bytes_read: Bytes of the segments that were cleaned.
-        bytes_written: Bytes they have now.
-        records_read: Records in them, control records too.
-        records_written: Records in them now.
-        segments_before: How many segments those were.
-        segments_after: How many they are now.
-        duration_ms: How long it took, pauses left out.
+        first_dirty_offset: The start of the dirty section.
+        end_offset: The end of the cleaned section, where the next round starts; an upper bound of
+            it until all keys are in the offset map.
+        is_finished: Whether the round is complete.
+        keys: The number of keys in the dirty section.
+        is_map_full: Whether the keys did not all fit, so that another round is due.
+        bytes_indexed: Bytes read to build the offset map.
+        bytes_read: Bytes of the segments before cleaning.
+        bytes_written: Bytes of the segments after cleaning.
+        records_read: Records before cleaning, control records included.
+        records_written: Records after cleaning.
+        segments_before: Number of segments before cleaning.
+        segments_after: Number of segments after cleaning.
+        duration_ms: Time spent, without pauses.
 
     Source: org.apache.kafka.storage.internals.log.CleanerStats.
     """
@@ -91,10 +91,10 @@ class CleanReport:
 
 
 class Throttle:
-    """Waits where more was read and written than the time since allows.
+    """Limits the bytes read and written per second.
 
     Args:
-        clock: Measures, and waits.
+        clock: Measures time and sleeps.
         bytes_per_second: `log.cleaner.io.max.bytes.per.second`; infinite for no limit.
 
     Source: org.apache.kafka.storage.internals.utils.Throttler.
@@ -105,10 +105,10 @@ class Throttle:
     def __init__(self, clock: Clock, bytes_per_second: float) -> None:
         self._clock = clock
         self._bytes_per_ms = max(bytes_per_second, 1.0) / 1000.0
-        self._due_ms = -math.inf  # when what was noted may be done with
+        self._due_ms = -math.inf  # the earliest time at which the noted bytes are within the limit
 
     def note(self, size: int) -> None:
-        """Take note of `size` bytes read or written; wait where that was too fast."""
+        """Count `size` bytes read or written; sleep if that exceeds the limit."""
         if math.isinf(self._bytes_per_ms):
             return
         now_ms = self._clock.monotonic_ms()
@@ -120,10 +120,10 @@ class Throttle:
 def group_segments(
     segments: Sequence[Segment], config: LogConfig, end_offset: int
 ) -> list[list[Segment]]:
-    """Put neighbours together while all that they hold now fits into one segment.
+    """Group neighbouring segments whose current contents fit into one segment.
 
     Args:
-        segments: What is going to be cleaned, ascending.
+        segments: The segments to clean, ascending.
         config: The topic's settings: `segment.bytes`, `segment.index.bytes`.
         end_offset: The first offset that cannot be cleaned.
 
@@ -134,13 +134,14 @@ def group_segments(
     limits = (config.effective_segment_bytes, config.segment_index_bytes)
     for at, segment in enumerate(segments):
         own = _sizes(segment)
-        behind = segments[at + 1].base_offset if at + 1 < len(segments) else end_offset
+        next_base = segments[at + 1].base_offset if at + 1 < len(segments) else end_offset
         total = [before + more for before, more in zip(sizes, own, strict=True)]
         if (
             groups
             and total[0] <= limits[0]
             and max(total[1:]) <= limits[1]
-            and (own[0] == 0 or behind - 1 - groups[-1][0].base_offset <= MAX_INT32)
+            # Offsets in a segment are int32, relative to its base.
+            and (own[0] == 0 or next_base - 1 - groups[-1][0].base_offset <= MAX_INT32)
         ):
             groups[-1].append(segment)
             sizes = total
@@ -151,7 +152,7 @@ def group_segments(
 
 
 def _sizes(segment: Segment) -> list[int]:
-    """Return the bytes of the log, its offset index and its time index."""
+    """Return the bytes of a segment's log, offset index and time index."""
     return [
         segment.size,
         len(segment.offset_index) * OFFSET_ENTRY_SIZE,
@@ -165,14 +166,14 @@ def map_offsets(
     """Put the keys of the dirty section into the map, until it is full.
 
     Args:
-        fs: Where the segments lie.
-        segments: The log's.
-        start: Where the dirty section starts.
-        end: Where it ends.
-        offset_map: An empty one.
+        fs: The file system of the segments.
+        segments: The log's segments.
+        start: The start of the dirty section.
+        end: Its end.
+        offset_map: An empty map.
 
     Yields:
-        How many bytes were read, piece by piece.
+        The bytes read, chunk by chunk.
 
     Raises:
         CorruptRecordError: A batch is damaged.
@@ -199,7 +200,7 @@ def _map_segment(
     offset_map: OffsetMap,
     transactions: CleanedTransactions,
 ) -> Iterator[tuple[int, bool]]:
-    """Put the keys of one segment into the map; yields bytes read, and whether it is full."""
+    """Put the keys of one segment into the map; yield bytes read, and whether the map is full."""
     found = segment.translate_offset(start)
     position = segment.size if found is None else found.position
     records = FileRecords(fs, segment.path, writable=False)
@@ -225,7 +226,7 @@ def _put(
     offset_map: OffsetMap,
     transactions: CleanedTransactions,
 ) -> bool:
-    """Put the keys of batches into the map; False where it got full."""
+    """Put the keys of batches into the map; return False if it is full before the end."""
     left_out = transactions.discardable(table, records) | table.is_control
     done = offset_map.put(records, ~left_out, start)
     is_whole = done == len(records.slots)
@@ -238,18 +239,18 @@ def _put(
 
 
 class CleaningRound:
-    """A round; the partition's maintenance lock is held from its first step to its last.
+    """A round; its owner holds the partition's maintenance lock from the first step to the last.
 
     Args:
-        fs: Where the partition lies.
+        fs: The file system of the partition.
         clock: The clock.
         log: The partition, caught up.
-        cleanable: What is to be cleaned.
-        offset_map: An empty one.
-        throttle: Says how fast.
+        cleanable: The part to clean.
+        offset_map: An empty map.
+        throttle: Limits the speed.
 
     Attributes:
-        report: What was done so far.
+        report: The work done so far.
     """
 
     def __init__(
@@ -283,7 +284,7 @@ class CleaningRound:
         self._steps = self._run()
 
     def _find_legacy_horizon(self) -> int:
-        """Return up to which age of their segment tombstones of v0 and v1 go."""
+        """Return the mtime of a segment up to which its tombstones of v0 and v1 are removed."""
         first_dirty = self._cleanable.first_dirty_offset
         clean = [each for each in self._segments if each.base_offset < first_dirty]
         if not clean:
@@ -291,11 +292,11 @@ class CleaningRound:
         return self._mtime_ms(clean[-1]) - self._log.config.delete_retention_ms
 
     def go_on(self, should_pause: Callable[[], bool]) -> CleanReport:
-        """Work until the round is done or `should_pause` answers yes.
+        """Work until the round is done or `should_pause` returns True.
 
         Raises:
-            CorruptRecordError: A batch is damaged; what was put in place stays.
-            UnavailableError: A segment was deleted meanwhile, or the disk refuses.
+            CorruptRecordError: A batch is damaged; replaced segments stay replaced.
+            UnavailableError: A segment was deleted meanwhile, or a file operation failed.
         """
         started_ms = self._clock.monotonic_ms()
         try:
@@ -313,7 +314,7 @@ class CleaningRound:
             self.report.end_offset = self._cleanable.first_dirty_offset
             self.report.is_finished = True
             return
-        remove_cleaned(self._fs, self._log.path)  # of a process that died
+        remove_cleaned(self._fs, self._log.path)  # left by a process that was killed
         yield from self._map_offsets()
         end = self.report.end_offset
         cleaned = [each for each in self._segments if each.base_offset < end]
@@ -337,7 +338,7 @@ class CleaningRound:
 
     # ---- one group of segments ---------------------------------------------------------------
     def _clean(self, group: Sequence[Segment]) -> Iterator[None]:
-        """Write what stays of some segments into one, and put that in their place."""
+        """Write the remaining records of a group into one segment, and replace the group by it."""
         cleaned = Segment.create(
             self._fs,
             self._log.path,
@@ -353,6 +354,7 @@ class CleaningRound:
                 yield from self._clean_into(cleaned, segment, end)
             cleaned.seal()
             cleaned.sync()
+            # Retention by time and the age of legacy tombstones depend on a segment's mtime.
             self._fs.set_mtime(cleaned.path, self._mtime_ms(group[-1]))
             self._put_in_place(group, cleaned)
         except StorageError:
@@ -379,7 +381,7 @@ class CleaningRound:
     def _filter(
         self, cleaned: Segment, chunk: Chunk, path: str, *, keeps_legacy_tombstones: bool
     ) -> int:
-        """Append what stays of a chunk to the cleaned segment; return how many bytes that is."""
+        """Append the remaining records of a chunk to the cleaned segment; return their bytes."""
         size = 0
         for run, records in locate(
             chunk.buffer,
@@ -417,8 +419,8 @@ class CleaningRound:
 
     def _changed(self) -> UnavailableError:
         return UnavailableError(
-            "segments were deleted while they were being cleaned",
+            "segments were deleted or replaced during cleaning",
             path=self._log.path,
-            got="another list of segments",
-            hint="nothing is lost; the next round starts anew",
+            got="a different list of segments",
+            hint="nothing is lost; the next round starts over",
         )

@@ -1,7 +1,7 @@
 """Which records and batches stay: the rules of a round. `CLEANER.md` has them as tables.
 
-Everything is decided for all batches of a chunk at once, in arrays of one element a batch or a
-record; batches of transactions and last batches of producers are the only ones looked at singly.
+Decisions are made for all batches of a chunk at once, in arrays with one element per batch or
+record; only batches of transactions and last batches of producers are handled one by one.
 """
 
 import heapq
@@ -29,35 +29,42 @@ NO_HORIZON: Final = -1
 
 
 class CleanedTransactions:
-    """What is known of transactions up to the batch that was seen last."""
+    """The transactions of the batches being cleaned: which data is aborted, which markers may go.
+
+    Batches are fed in order. A batch of an aborted transaction is removed whole. A marker may go
+    once the round has met no batch of its transaction, not even an empty one; until then its abort
+    stays in the transaction index. Aborts are known in advance, from the transaction indexes.
+
+    Source: org.apache.kafka.storage.internals.log.CleanedTransactionMetadata.
+    """
 
     __slots__ = ("_aborted", "_committed", "_retained", "_upcoming")
 
     def __init__(self) -> None:
         self._upcoming: list[tuple[int, AbortedTxn]] = []  # a heap by first offsets
-        self._aborted: dict[int, tuple[AbortedTxn, bool]] = {}  # by producer; was a batch met?
-        self._committed: set[int] = set()  # producers of which a batch was met
+        self._aborted: dict[int, tuple[AbortedTxn, bool]] = {}  # by producer; has a batch been met
+        self._committed: set[int] = set()  # producers with a batch of an open or committed one
         self._retained: list[AbortedTxn] = []
 
     def add(self, aborted: Iterable[AbortedTxn]) -> None:
-        """Learn of aborted transactions; of one that is known already, too."""
+        """Add aborted transactions; known ones may be added again."""
         for txn in aborted:
             heapq.heappush(self._upcoming, (txn.first_offset, txn))
 
     def take_retained(self) -> list[AbortedTxn]:
-        """Return the aborted transactions, since the last call, whose markers must stay."""
+        """Return the aborted transactions since the last call whose markers must stay."""
         retained, self._retained = self._retained, []
         return retained
 
     def discardable(self, table: BatchTable, records: RecordSlots) -> NDArray[np.bool_]:
-        """Tell of each batch whether its records may go: aborted data, or a marker of no use.
+        """Return of each batch whether its records may go: aborted data, or an unneeded marker.
 
         Args:
             table: The next batches.
             records: Their records.
 
         Raises:
-            CorruptRecordError: A control record cannot be understood.
+            CorruptRecordError: A control record is malformed.
         """
         result = np.zeros(len(table), np.bool_)
         marked = table.attributes & (TRANSACTIONAL_MASK | CONTROL_MASK) != 0
@@ -111,12 +118,12 @@ def _kind_of(records: RecordSlots, row: int, offset: int) -> ControlRecordType:
         return parse_control_key(key)
     except InvalidRecordError as error:
         raise CorruptRecordError(
-            "control record cannot be understood", offset=offset, got=error.got
+            "control record is malformed", offset=offset, got=error.got
         ) from error
 
 
 class LastRecord(NamedTuple):
-    """What a producer wrote last: a data batch, by its last offset, or no more than a marker.
+    """A producer's last data batch, by its last offset; None if it has only written a marker.
 
     Source: org.apache.kafka.storage.internals.log.LastRecord.
     """
@@ -126,7 +133,7 @@ class LastRecord(NamedTuple):
 
 
 def last_records(producers: Mapping[int, ProducerState]) -> dict[int, LastRecord]:
-    """Return what each producer wrote last.
+    """Return the last record of each producer.
 
     Source: UnifiedLog.lastRecordsOfActiveProducers.
     """
@@ -142,11 +149,11 @@ class KeepRules:
 
     Attributes:
         offset_map: The last offset of each key.
-        transactions: What is aborted, and which markers may go.
-        last_records: What each producer wrote last.
+        transactions: The transactions of the batches.
+        last_records: The last record of each producer.
         round_end: The first offset that this round cannot clean.
         now_ms: The time of the round.
-        delete_retention_ms: How long tombstones and markers stay (`delete.retention.ms`).
+        delete_retention_ms: The time for which tombstones and markers stay (`delete.retention.ms`).
 
     Source: Cleaner.cleanInto, Cleaner.shouldRetainRecord.
     """
@@ -161,15 +168,15 @@ class KeepRules:
     def select(
         self, table: BatchTable, records: RecordSlots, *, keeps_legacy_tombstones: bool
     ) -> Selection:
-        """Decide about batches, all of v2 or all older, and about their records.
+        """Decide which batches and records stay; the batches are all of v2 or all older.
 
         Args:
             table: The batches.
             records: Their records.
-            keeps_legacy_tombstones: Whether those of v0 and v1 may stay, by their segment's age.
+            keeps_legacy_tombstones: Whether tombstones of v0 and v1 may stay, by segment age.
 
         Raises:
-            CorruptRecordError: A control record cannot be understood.
+            CorruptRecordError: A control record is malformed.
         """
         discardable = self.transactions.discardable(table, records)
         is_control = table.is_control
@@ -195,7 +202,7 @@ class KeepRules:
         *,
         keeps_legacy_tombstones: bool,
     ) -> NDArray[np.int64]:
-        """Return what may become of each batch's records."""
+        """Return the rule for each batch's records, see `map_kernels`."""
         from streamlog.cleaner import map_kernels as k
 
         if table.is_legacy:
@@ -224,9 +231,9 @@ class KeepRules:
     def _stay_when_empty(
         self, table: BatchTable, candidates: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """Tell of each of the candidates whether its header must stay."""
+        """Return of each candidate whether its header must stay although it has no records."""
         result = np.zeros(len(table), np.bool_)
-        if table.is_legacy:  # these have no producers, and no empty batches
+        if table.is_legacy:  # v0 and v1 have no producers and no empty batches
             return result
         result[candidates] = table.last_offset[candidates] + 1 == self.round_end
         produced = candidates[table.producer_id[candidates] >= 0]

@@ -165,7 +165,7 @@ def test_segments_deleted_meanwhile_end_the_round_and_nothing_is_renamed(
         cleaning.go_on(lambda: True)
         log.truncate_to(2)
         names = [name for name in fs.list(PATH) if name.endswith(".log")]
-        with pytest.raises(UnavailableError, match="deleted while they were being cleaned"):
+        with pytest.raises(UnavailableError, match="deleted or replaced during cleaning"):
             cleaning.go_on(lambda: False)
         assert [name for name in fs.list(PATH) if name.endswith(".log")] == names
         assert keys_in(log) == [(0, "a"), (1, "b")]

@@ -113,7 +113,7 @@ def test_keys_whose_search_begins_at_one_place_are_kept_apart() -> None:
 
 
 def test_memory_for_no_key_is_refused() -> None:
-    with pytest.raises(InvalidConfigError, match="no room for a single key"):
+    with pytest.raises(InvalidConfigError, match="too small for a single key"):
         OffsetMap(memory=BYTES_PER_KEY, random=Random(1))
 
 
