@@ -1,10 +1,10 @@
-"""Compaction as maintenance does it: what is due, the filthiest first, until the time is up.
+"""Compaction in maintenance: cleans due partitions, dirtiest first, within a time budget.
 
-What is due is seen through readers, without a lock; a partition is opened for writing only where
-there is something to clean. A round that the budget ends is paused, and the first to go on.
+Readers find due partitions without a lock; a partition is opened for writing only if there is
+something to clean. A round that reaches the deadline is paused, and continues first next time.
 
-What was seen not to be due is not looked at again before something it depends on is another:
-files, checkpoint, settings, readers, or the time.
+A partition that is not due is not examined again until something it depends on changes: its
+files, checkpoint, settings, recorded readers, or time.
 """
 
 from collections.abc import Callable
@@ -34,12 +34,12 @@ class CompactedPartition(NamedTuple):
     partition: TopicPartition
     path: str
     config: LogConfig
-    held_from: int  # recorded readers need all records from here on
-    state: tuple[int, ...]  # log start, the directory's time of change, bytes of each segment
+    held_from: int  # recorded readers need all records from this offset on
+    state: tuple[int, ...]  # log start, the directory's mtime, bytes of each segment
 
 
 class NotDue(NamedTuple):
-    """A candidate that was looked at and is not due, with its checkpoint, and how long."""
+    """A candidate that is not due between two times, as long as its checkpoint stays."""
 
     candidate: CompactedPartition
     checkpoint: int | None
@@ -47,15 +47,15 @@ class NotDue(NamedTuple):
     until_ms: int
 
     def holds(self, candidate: CompactedPartition, checkpoint: int | None, now_ms: int) -> bool:
-        """Tell whether that is still so; of a clock that went back nothing is known."""
+        """Return whether that still holds; it does not if the clock went back."""
         is_same = (candidate, checkpoint) == (self.candidate, self.checkpoint)
         return is_same and self.from_ms <= now_ms < self.until_ms
 
 
 class Due(NamedTuple):
-    """A partition that ought to be cleaned, and the deed that this would be.
+    """A partition that is due, and the deed that cleaning it would be.
 
-    How much goes is known only when it is done, so the deed counts the dirty section.
+    The bytes removed are known only afterwards, so the deed counts the dirty section.
     """
 
     candidate: CompactedPartition
@@ -72,18 +72,19 @@ def find_due(
     not_due: dict[TopicPartition, NotDue],
     failed: Callable[[TopicPartition, StreamLogError], None],
 ) -> list[Due]:
-    """Return what ought to be cleaned now, the filthiest first; nothing is locked or changed.
+    """Return the partitions to clean now, dirtiest first; nothing is locked or changed.
 
     Args:
-        candidates: Where to look.
-        fs: Where the root is.
+        candidates: The partitions to examine.
+        fs: The file system of the root.
         root: The log root.
         now_ms: The time.
-        not_due: What earlier calls found not to be due, changed: only candidates are kept.
-        failed: Told of partitions that cannot be looked at; the others are.
+        not_due: Partitions that earlier calls found not to be due; updated, and limited to the
+            candidates.
+        failed: Called for each partition that cannot be read; the others are examined.
 
     Raises:
-        CorruptCheckpointError: `cleaner-offset-checkpoint` cannot be understood.
+        CorruptCheckpointError: `cleaner-offset-checkpoint` is malformed.
     """
     checkpoints = read_cleaner_offsets(fs, root) if candidates else {}
     known = dict(not_due)
@@ -132,18 +133,18 @@ def clean_due(
     done: Callable[[Deed], None],
     failed: Callable[[TopicPartition, StreamLogError], None],
 ) -> bool:
-    """Clean one partition after the other.
+    """Clean due partitions until the deadline.
 
     Args:
-        cleaner: The cleaner; what it has paused goes first.
-        due: What `find_due` found.
+        cleaner: The cleaner; the partition whose round it has paused goes first.
+        due: The result of `find_due`.
         clock: The clock.
-        deadline_ms: When the time is up, on the clock that only goes forward.
-        done: Told of each round that has come to its end.
-        failed: Told of partitions that cannot be cleaned; the others are.
+        deadline_ms: The deadline, on the monotonic clock.
+        done: Called after each finished round.
+        failed: Called for each partition that cannot be cleaned; the others are cleaned.
 
     Returns:
-        Whether all of it is clean.
+        Whether no due partition is left.
     """
 
     def is_late() -> bool:
@@ -152,7 +153,7 @@ def clean_due(
     for each in sorted(due, key=lambda due: due.candidate.partition != cleaner.paused):
         partition = each.candidate.partition
         is_full = True
-        while is_full:
+        while is_full:  # one round covers as many keys as the offset map holds
             if is_late():
                 return False
             try:
@@ -162,7 +163,7 @@ def clean_due(
             except StreamLogError as error:
                 failed(partition, error)
                 break
-            if report is None:  # another process is at it
+            if report is None:  # another process is cleaning it
                 break
             if not report.is_finished:
                 return False

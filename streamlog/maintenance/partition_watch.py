@@ -1,7 +1,7 @@
-"""A partition seen from outside: whether its oldest segment may go, for the price of two `stat`.
+"""Whether a partition's oldest segment is to be deleted, at the cost of two `stat` calls.
 
-Nothing is locked or opened for writing. What is seen may be a moment old; whoever deletes looks
-again, under the partition's lock.
+Nothing is locked or opened for writing. The answer may be stale; retention decides again under
+the partition's lock before it deletes.
 """
 
 from streamlog.config.log_config import LogConfig
@@ -20,7 +20,7 @@ _DELETED = ".deleted"
 
 
 class _OldestSegment:
-    """The facts of a log's first segment; its timestamp is read when somebody asks."""
+    """The facts of a log's first segment; its largest timestamp is read on demand."""
 
     __slots__ = ("_fs", "_path", "_timestamp", "_timestamp_size", "base_offset", "size")
 
@@ -42,16 +42,16 @@ class _OldestSegment:
 
 
 class PartitionWatch:
-    """What is known of one partition's files since they were listed last.
+    """The files of one partition as of the last look.
 
     Args:
-        fs: Where they lie.
+        fs: The file system of the partition.
         path: The partition's directory.
 
     Attributes:
         bases: Base offsets of the segments, ascending.
-        sizes: Bytes of each.
-        has_deleted: Whether files wait for their removal.
+        sizes: Bytes of each segment.
+        has_deleted: Whether `.deleted` files wait for removal.
     """
 
     __slots__ = ("_active_path", "_fs", "_mtime_ns", "_oldest", "_path", "_sealed_size", "bases",
@@ -68,18 +68,18 @@ class PartitionWatch:
         self.has_deleted = False
 
     def look(self, *, is_thorough: bool = False) -> None:
-        """Learn what changed: two `stat` calls, and a listing where the directory is another.
+        """Update the facts: two `stat` calls, and a listing if the directory has changed.
 
         Args:
-            is_thorough: List it all the same: a directory's time may stand still for a moment.
+            is_thorough: List the directory in any case: two changes within the resolution of the
+                file system's clock leave the same mtime.
 
         Raises:
             UnknownTopicError: The directory is gone.
-            StorageError: It cannot be looked at.
         """
         found = stat_directory(self._fs, self._path)
         if found is None:
-            raise UnknownTopicError("the partition's directory is gone", path=self._path)
+            raise UnknownTopicError("partition directory does not exist", path=self._path)
         if is_thorough or found.mtime_ns != self._mtime_ns:
             self._list()
             self._mtime_ns = found.mtime_ns
@@ -104,7 +104,7 @@ class PartitionWatch:
 
     @property
     def files(self) -> tuple[int, ...]:
-        """Numbers that are others once the directory or a segment has changed."""
+        """Numbers that change with the directory and with each segment."""
         return self._mtime_ns, *self.sizes
 
     @property
@@ -119,19 +119,20 @@ class PartitionWatch:
     def reason_to_delete(
         self, *, config: LogConfig, now_ms: int, log_start_offset: int, held_from: int
     ) -> str | None:
-        """Return why the oldest segment goes, None where none goes.
+        """Return why the oldest segment is to be deleted, None if it stays.
 
         Args:
             config: The topic's settings.
             now_ms: The time.
-            log_start_offset: What the checkpoint says.
-            held_from: Recorded readers need what lies from here on.
+            log_start_offset: The log start in the checkpoint.
+            held_from: Recorded readers need all records from this offset on.
         """
         oldest = self._oldest
         if oldest is None:
             return None
         is_active = len(self.bases) == 1
-        # How far the active segment reaches only a scan could tell: readers hold what it has.
+        # Finding the end of the active segment takes a scan. With the largest end, any reader that
+        # holds records keeps it.
         end = MAX_INT64 - 1 if is_active else self.bases[1]
         try:
             return reason_to_delete(
@@ -140,16 +141,12 @@ class PartitionWatch:
                 high_watermark=MAX_INT64,
                 held_from=held_from,
             )
-        except FileMissingError:  # somebody is at it right now
-            self._mtime_ns = -1
+        except FileMissingError:  # another process just replaced or deleted it
+            self._mtime_ns = -1  # list the directory again next time
             return None
 
     def remove_deleted(self, now_ms: int, delay_ms: int) -> None:
-        """Remove the files that were set aside at least so long ago.
-
-        Raises:
-            StorageError: A file cannot be removed.
-        """
+        """Remove the `.deleted` files that were renamed at least `delay_ms` ago."""
         if self.has_deleted:
             names = self._fs.list(self._path)
             waiting = leftovers.remove_due(

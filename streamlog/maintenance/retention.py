@@ -1,19 +1,19 @@
-"""Which of the oldest segments go: by log start, by size, by time; and their going.
+"""Retention: chooses segments to delete by log start, size and time, and deletes them.
 
-A *policy* is asked about one segment after the other, the oldest first, until it says no. Each
-one starts with what those before it have left:
+A *policy* is asked about one segment after another, oldest first, until it declines one. Each
+policy starts with the segments that the policies before it have left. A segment is deleted by
 
-    log start    whatever `cleanup.policy` is: all records lie below the log start
-    size         without the segment there still are `retention.bytes` in the partition
-    time         its youngest record is older than `retention.ms`; where no record has a
-                 timestamp, the file's last change counts
+    log start    if all its records are below the log start, under any `cleanup.policy`
+    size         if the partition still has `retention.bytes` without it
+    time         if its newest record is older than `retention.ms`; if no record has a
+                 timestamp, the file's mtime counts
 
-Nothing goes that reaches above the high watermark. The last two also leave what a recorded
-reader still needs, and may take the active segment: where all segments would go, a new one is
-made first.
+No segment that reaches above the high watermark is deleted. Size and time also keep segments that
+a recorded reader needs, and may delete the active segment: if all segments are to be deleted, a new
+one is created first.
 
-Deleting begins with the log start: once that is durable, the segments below it are no part of
-the log, whatever a crash leaves of their files.
+Deletion first raises the log start durably. From then on the segments below it are not part of the
+log, whichever of their files a crash leaves.
 
 Source: UnifiedLog.deleteOldSegments.
 """
@@ -28,9 +28,9 @@ from streamlog.partition.log import Log
 from streamlog.records.layout import MAX_INT64
 
 __all__ = [
-    "RetentionCandidate",
     "Deletion",
     "RetainedLog",
+    "RetentionCandidate",
     "RetentionPolicy",
     "SegmentFacts",
     "delete_old_segments",
@@ -44,31 +44,31 @@ _logger = logging.getLogger(__name__)
 
 # ---- what a policy sees -----------------------------------------------------------------------
 class SegmentFacts(Protocol):
-    """A segment, as far as retention looks at it; `Segment` is one."""
+    """The facts of a segment that retention uses; `Segment` has them."""
 
     @property
     def base_offset(self) -> int:
-        """Its first offset."""
+        """The segment's first offset."""
         ...
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """Bytes of the segment's log file."""
         ...
 
     @property
     def largest_timestamp(self) -> int:
-        """That of its youngest record, in ms; of the file where no record has one."""
+        """The largest timestamp of its records, in ms; the file's mtime if none has one."""
         ...
 
 
 class RetentionCandidate(NamedTuple):
-    """A segment that may go.
+    """A segment that may be deleted.
 
     Attributes:
-        segment: Itself; its timestamp is read when it is asked for.
-        end_offset: Where the next segment starts, or the log ends.
-        is_active: Whether it is the last one.
+        segment: The segment; its timestamp is read on demand.
+        end_offset: The base offset of the next segment, or the log end.
+        is_active: Whether it is the active segment.
     """
 
     segment: SegmentFacts
@@ -77,13 +77,13 @@ class RetentionCandidate(NamedTuple):
 
 
 class RetainedLog(NamedTuple):
-    """A partition, as a policy sees it.
+    """The facts of a partition that policies use.
 
     Attributes:
         config: The topic's settings.
         now_ms: The time.
         log_start_offset: The first offset that may be read.
-        size: Bytes of all segments that are left.
+        size: Bytes of all remaining segments.
     """
 
     config: LogConfig
@@ -93,12 +93,13 @@ class RetainedLog(NamedTuple):
 
 
 class RetentionPolicy(Protocol):
-    """Decides about the segments of a log, one after the other."""
+    """Decides which segments of a log are deleted."""
 
     def __call__(self, log: RetainedLog) -> Callable[[RetentionCandidate], bool] | None:
-        """Return what tells of each segment, the oldest first, whether it goes.
+        """Return a predicate for segments to delete, or None if the policy does not apply.
 
-        It is asked until it says no. None: this log is none of the policy's business.
+        The predicate is called for one segment after another, oldest first, until it returns
+        False.
         """
         ...
 
@@ -141,11 +142,11 @@ _policies: Final[dict[str, RetentionPolicy]] = {
 
 
 def register_retention_policy(name: str, policy: RetentionPolicy) -> None:
-    """Add a policy, which is asked behind Kafka's; for all logs this process maintains.
+    """Add a policy after Kafka's, for all logs that this process maintains.
 
     Args:
-        name: What a deletion gives as its reason.
-        policy: It says itself which logs it has to do with.
+        name: The reason that deletions report.
+        policy: The policy; it returns None for logs that it does not apply to.
     """
     _policies[name] = policy
 
@@ -154,7 +155,7 @@ def register_retention_policy(name: str, policy: RetentionPolicy) -> None:
 def reason_to_delete(
     oldest: RetentionCandidate, log: RetainedLog, *, high_watermark: int, held_from: int
 ) -> str | None:
-    """Return why the oldest segment of a log goes, None where it stays, and so do all others."""
+    """Return why the oldest segment is to be deleted; None if it stays, and so all segments do."""
     for reason, policy in _policies.items():
         goes = policy(log)
         is_due = goes is not None and goes(oldest)
@@ -165,13 +166,13 @@ def reason_to_delete(
 
 def _may_go(oldest: RetentionCandidate, reason: str, high_watermark: int, held_from: int) -> bool:
     if oldest.is_active and oldest.segment.size == 0:
-        return False
+        return False  # deleting it would only create the same segment again
     bound = high_watermark if reason == _LOG_START else min(high_watermark, held_from)
     return oldest.end_offset <= bound
 
 
 class Deletion(NamedTuple):
-    """A segment that goes, and why."""
+    """A segment to delete, and why."""
 
     base_offset: int
     end_offset: int
@@ -189,20 +190,20 @@ def plan_deletions(
     high_watermark: int,
     held_from: int = MAX_INT64,
 ) -> list[Deletion]:
-    """Return the segments that go, the oldest first; nothing is changed.
+    """Return the segments to delete, oldest first; nothing is changed.
 
     Args:
-        segments: All of them, in order.
+        segments: All segments, in order.
         config: The topic's settings.
         now_ms: The time.
         log_start_offset: The first offset that may be read.
-        log_end_offset: Where the last segment ends.
-        high_watermark: Nothing goes that reaches above it.
-        held_from: Recorded readers need what lies from here on.
+        log_end_offset: The end of the last segment.
+        high_watermark: Segments that reach above it stay.
+        held_from: Recorded readers need all records from this offset on.
 
     Source: UnifiedLog.deletableSegments.
     """
-    if not segments:  # nobody has written to the partition yet
+    if not segments:  # a partition without a record yet
         return []
     ends = [*(each.base_offset for each in segments[1:]), log_end_offset]
     left = [
@@ -225,19 +226,19 @@ def plan_deletions(
 
 # ---- deleting -----------------------------------------------------------------------------------
 def delete_old_segments(log: Log, clock: Clock, *, held_from: int = MAX_INT64) -> list[Deletion]:
-    """Delete what retention lets go of a partition; durable.
+    """Delete the segments of a partition that retention does not keep; durable.
 
     Args:
         log: The partition.
         clock: The clock.
-        held_from: Recorded readers need what lies from here on.
+        held_from: Recorded readers need all records from this offset on.
 
     Returns:
-        What went, the oldest first.
+        The deleted segments, oldest first.
 
     Raises:
         LockTimeoutError: Another process kept the partition's lock.
-        StorageError: A file cannot be renamed; what is left to be done is done the next time.
+        StorageError: A file cannot be renamed; the next call continues.
     """
     with log.writing():
         now_ms = clock.now_ms()
@@ -253,5 +254,7 @@ def delete_old_segments(log: Log, clock: Clock, *, held_from: int = MAX_INT64) -
         if gone:
             log.drop_segments(gone[-1].end_offset)
     for each in gone:
-        _logger.info("[%s] segment %d goes: %s", log.topic_partition, each.base_offset, each.reason)
+        _logger.info(
+            "[%s] deleted segment %d: %s", log.topic_partition, each.base_offset, each.reason
+        )
     return gone

@@ -1,17 +1,17 @@
-"""Keeping the topics of a root in bounds: retention, compaction, what is left of either.
+"""Maintenance of a root: retention, compaction, and removal of leftover files.
 
     maintenance = Maintenance(root)
     report = maintenance.run()                        # everything, now
-    report = maintenance.run_due(budget_ms=200)       # between triggers: what is due, for so long
+    report = maintenance.run_due(budget_ms=200)       # between triggers: due work, for 200 ms
 
-One process at a time maintains a root: whoever finds `.streamlog/locks/maintenance` taken leaves
-at once. A run that its budget ends goes on, the next time, where it stopped.
+One process at a time maintains a root: a second one finds `.streamlog/locks/maintenance` taken and
+returns at once. A run that reaches its budget stops, and the next run continues there.
 
-Whether a partition is to be opened at all is seen from outside, without a lock: nothing goes
-unless its oldest segment goes, and of that segment and the size of the others enough is known
-since the directory changed last. Two `stat` calls tell that it did not.
+A partition is opened only if its oldest segment is to be deleted. That is decided from outside,
+without a lock: as long as the directory has not changed, the facts of its oldest segment and the
+total size are known from the last look, and two `stat` calls show that it has not changed.
 
-What was done stands in `.streamlog/maintenance.jsonl`, the newest last, see `book`.
+Deletions and compactions are logged in `.streamlog/maintenance.jsonl`, see `streamlog.root.deeds`.
 
 Source: org.apache.kafka.storage.internals.log.LogManager.cleanupLogs, LogCleaner.
 """
@@ -70,14 +70,14 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class MaintenanceReport:
-    """What a run did.
+    """The result of a run.
 
     Attributes:
-        deeds: What was done, in this order; in a dry run, what would be.
-        held: What recorded readers keep of the partitions that were looked at.
-        errors: What went wrong; the other partitions were seen to nevertheless.
-        is_finished: Whether all that was due is done; if not, the next run goes on.
-        is_elsewhere: Whether another process is maintaining this root: nothing was done.
+        deeds: Deletions and compactions, in order; in a dry run, the planned ones.
+        held: Records that recorded readers keep in the partitions of this run.
+        errors: Errors; each concerns one partition and does not stop the run.
+        is_finished: Whether all due work is done; if not, the next run continues.
+        is_elsewhere: Whether another process is maintaining this root, so that nothing was done.
     """
 
     deeds: list[Deed] = field(default_factory=list)
@@ -88,19 +88,19 @@ class MaintenanceReport:
 
 
 class Maintenance:
-    """Keeps the partitions of one root in bounds; see the module.
+    """Maintains the partitions of one root; see the module.
 
-    Not for use by two threads at once. Close it, or use it as a context manager.
+    Not thread-safe. Close it, or use it as a context manager.
 
     Args:
-        root: The log root, one of streamlog's.
-        fs: The file system; the machine's own by default.
-        clock: The clock; the machine's own by default.
-        random: For what opening a partition needs.
+        root: The log root, made by streamlog.
+        fs: The file system; local by default.
+        clock: The clock; the system's by default.
+        random: For ids and jitter when partitions are opened.
 
     Raises:
-        UnknownTopicError: There is no such root.
-        InvalidRequestError: It is a foreign one.
+        UnknownTopicError: The root does not exist.
+        InvalidRequestError: The root was not made by streamlog.
     """
 
     def __init__(
@@ -118,9 +118,9 @@ class Maintenance:
         check_root(self._log_root)
         if not is_our_root(self._log_root):
             raise InvalidRequestError(
-                "this root was not made by streamlog: it is only read here",
+                "log root was not made by streamlog and is read-only here",
                 path=self.root,
-                hint="its broker keeps it in bounds",
+                hint="its broker does the maintenance",
             )
         self._manager: LogManager | None = None
         self._configs = _Configs(self._log_root)
@@ -132,14 +132,14 @@ class Maintenance:
         self._must_tidy = False
         self._not_due: dict[TopicPartition, NotDue] = {}
         self._cleaner: LogCleaner | None = None
-        self._uncleanable: set[TopicPartition] = set()  # damaged, and left alone from then on
+        self._uncleanable: set[TopicPartition] = set()  # damaged; not cleaned by this object again
 
     # ---- running -----------------------------------------------------------------------------
     def run(self) -> MaintenanceReport:
-        """Do all there is to do, now.
+        """Do all work now, due or not.
 
         Raises:
-            UnavailableError: A running broker owns the root, or it cannot be read.
+            UnavailableError: A running broker owns the root, or the root cannot be read.
         """
         report = MaintenanceReport()
         with self._locked(report):
@@ -152,17 +152,17 @@ class Maintenance:
         return report
 
     def run_due(self, *, budget_ms: float) -> MaintenanceReport:
-        """Do what is due, for a while.
+        """Do due work, within a time budget.
 
-        Retention is due by `log.retention.check.interval.ms`, compaction by
+        Retention is due every `log.retention.check.interval.ms`, compaction every
         `log.cleaner.backoff.ms`.
 
         Args:
-            budget_ms: After so long no other partition is begun, and compaction pauses; the next
-                call goes on there.
+            budget_ms: After this time no further partition is begun and compaction pauses; the
+                next call continues there.
 
         Raises:
-            UnavailableError: A running broker owns the root, or it cannot be read.
+            UnavailableError: A running broker owns the root, or the root cannot be read.
         """
         report = MaintenanceReport()
         now_ms = self._clock.monotonic_ms()
@@ -187,7 +187,7 @@ class Maintenance:
         return report
 
     def plan(self) -> MaintenanceReport:
-        """Return what `run` would do now; nothing is locked or changed.
+        """Return the work that `run` would do now; nothing is locked or changed.
 
         Raises:
             StorageError: The root cannot be read.
@@ -217,7 +217,7 @@ class Maintenance:
 
     @contextlib.contextmanager
     def _locked(self, report: MaintenanceReport) -> Iterator[None]:
-        """Be the one that maintains the root, and write down what was done."""
+        """Hold the root's maintenance lock; log the deeds at the end."""
         refuse_live_broker(self._log_root)
         refuse_planted(self._log_root)
         lock = self._fs.try_lock(self._log_root.maintainer_lock, shared=False)
@@ -241,7 +241,7 @@ class Maintenance:
         deadline_ms: float,
         is_thorough: bool = False,
     ) -> None:
-        """See to one partition after the other, until the time is up."""
+        """Apply retention to the queued partitions until the deadline."""
         while self._left:
             partition, path = self._left.popleft()
             try:
@@ -250,7 +250,7 @@ class Maintenance:
                 self._retain(partition, path, watch, books, report)
             except StreamLogError as error:
                 self._failed(report)(partition, error)
-                self.close()
+                self.close()  # the manager may be what failed: the next partition gets a new one
             if self._clock.monotonic_ms() >= deadline_ms:
                 break
         report.is_finished = not self._left
@@ -283,9 +283,9 @@ class Maintenance:
 
     # ---- commits -----------------------------------------------------------------------------
     def _tidy_commits(self, report: MaintenanceReport) -> None:
-        """Retire what idle queries decided; remove staged and temporary files of no use.
+        """Retire decisions of idle queries; remove unused staged and temporary files.
 
-        A query that runs does it for itself; one that has ended leaves its last decisions here.
+        A running query retires its own decisions; a query that has ended leaves its last ones.
         """
         self._must_tidy = False
         try:
@@ -298,7 +298,7 @@ class Maintenance:
                 commits.clean()
                 report.errors += PendingDecisions(self._fs, self.root).unreadable()
         except StreamLogError as error:
-            _logger.warning("commits are left alone by maintenance for now: %s", error)
+            _logger.warning("maintenance skips commits in this run: %s", error)
             report.errors.append(error)
 
     def _has_names(self, path: str) -> bool:
@@ -316,12 +316,12 @@ class Maintenance:
         deadline_ms: float,
         is_looked_at: bool = False,
     ) -> None:
-        """Clean what is due, the filthiest first, until the time is up.
+        """Clean due partitions, dirtiest first, until the deadline.
 
         Args:
-            report: What was done.
-            books: What this run has read.
-            deadline_ms: When the time is up, on the clock that only goes forward.
+            report: Takes deeds and errors.
+            books: The facts this run has read.
+            deadline_ms: The deadline, on the monotonic clock.
             is_looked_at: Whether this run has just looked at each partition's files.
         """
         due = self._find_due(books, report, is_looked_at=is_looked_at)
@@ -377,8 +377,9 @@ class Maintenance:
         self, report: MaintenanceReport
     ) -> Callable[[TopicPartition, StreamLogError], None]:
         def note(partition: TopicPartition, error: StreamLogError) -> None:
-            if not isinstance(error, UnknownTopicError | FileMissingError):  # deleted meanwhile
-                _logger.warning("[%s] left alone by maintenance for now: %s", partition, error)
+            # Both mean that the topic was deleted during this run.
+            if not isinstance(error, UnknownTopicError | FileMissingError):
+                _logger.warning("[%s] maintenance skips the partition: %s", partition, error)
                 report.errors.append(error)
 
         return note
@@ -391,7 +392,7 @@ class Maintenance:
 
     # ---- the root ----------------------------------------------------------------------------
     def _partitions(self, *, is_thorough: bool = True) -> list[tuple[TopicPartition, str]]:
-        """Return the partitions there are; listed anew where one may have come or gone."""
+        """Return all partitions; lists them again if the root's directories have changed."""
         names = (self.root, self._log_root.topics)
         stats = [stat_directory(self._fs, path) for path in names]
         stamp = [each and each.mtime_ns for each in stats]
@@ -423,13 +424,14 @@ class Maintenance:
         return self._manager
 
     def close(self) -> None:
-        """Release the partitions that were opened; a later run opens them again."""
+        """Close all open partitions; a later run opens them again."""
         cleaner, self._cleaner = self._cleaner, None
         if cleaner is not None:
             cleaner.close()
         manager, self._manager = self._manager, None
         if manager is not None:
-            with contextlib.suppress(StreamLogError):  # whoever comes next looks again
+            # All work is durable already; closing only leaves hints for the next opening.
+            with contextlib.suppress(StreamLogError):
                 manager.close()
 
     def __enter__(self) -> "Maintenance":
@@ -440,7 +442,7 @@ class Maintenance:
 
 
 class _Books(NamedTuple):
-    """What a run reads once."""
+    """Facts that a run reads once."""
 
     now_ms: int
     log_starts: Mapping[TopicPartition, int]
@@ -450,7 +452,7 @@ class _Books(NamedTuple):
 
 
 class _Configs:
-    """The settings of the topics, read again where a file changed."""
+    """The settings of the topics, read again when a file has changed."""
 
     def __init__(self, root: LogRoot) -> None:
         self._root = root
@@ -458,7 +460,7 @@ class _Configs:
         self._known: dict[str, tuple[ConfigFiles, LogConfig]] = {}
 
     def of(self, topic: str) -> LogConfig:
-        """Return what is in force for a topic."""
+        """Return the effective settings of a topic."""
         files, config = self._known.get(topic, (None, None))
         if files is None or config is None or files.has_changed():
             files = ConfigFiles(self._root, topic, self.server)

@@ -204,7 +204,7 @@ def test_only_a_root_of_ours_is_maintained(fs: MemoryFileSystem, clock: ManualCl
     with pytest.raises(UnknownTopicError):
         Maintenance("/nowhere", fs=fs, clock=clock)
     make_directories(fs, "/foreign/orders-0")
-    with pytest.raises(InvalidRequestError, match="only read here"):
+    with pytest.raises(InvalidRequestError, match="read-only here"):
         Maintenance("/foreign", fs=fs, clock=clock)
 
 
