@@ -1,1 +1,1 @@
-"""A log root becomes the log.dir of a Kafka broker, and a root again. See `HANDOVER.md`."""
+"""Hands a log root over to a Kafka broker as its log.dir, and takes it back; see `HANDOVER.md`."""

@@ -1,13 +1,13 @@
-"""What a KRaft cluster knows: its metadata log read to the end, and a file that starts a new one.
+"""The metadata of a KRaft cluster: reads its metadata log, and writes the file that starts one.
 
     ROOT/__cluster_metadata-0/
-        00000000000000000123-0000000004.checkpoint    everything below offset 123, in snapshot form
-        00000000000000000100.log …                    what came then
-    ROOT/bootstrap.checkpoint                         read once, where that log is still empty
+        00000000000000000123-0000000004.checkpoint    a snapshot of all records below offset 123
+        00000000000000000100.log …                    the records
+    ROOT/bootstrap.checkpoint                         the first records of an empty metadata log
 
 A controller whose metadata log is empty starts with the records of `bootstrap.checkpoint`. Usually
-they name a version; topics and partitions are as welcome there, and come with the ids and leader
-epochs the file gives them.
+they only set a version, but topics and partitions work as well, and get the ids and leader epochs
+in the file.
 """
 
 import re
@@ -53,13 +53,13 @@ CLUSTER_METADATA: Final = "__cluster_metadata-0"  # Topic.CLUSTER_METADATA_TOPIC
 _SNAPSHOT: Final = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint", re.ASCII)  # Snapshots
 _MAX_SNAPSHOT_SIZE: Final = 1 << 30
 _READ_SIZE: Final = 1 << 20
-_RECORDS_IN_A_BATCH: Final = 1000  # far below the 8 MiB that a batch of metadata may have
+_RECORDS_IN_A_BATCH: Final = 1000  # far below 8 MiB, the largest batch of a metadata log
 _HEADER_KEY: Final = b"\x00\x00\x00\x03"  # ControlRecordType.SNAPSHOT_HEADER
 _HEADER_VALUE: Final = bytes(11)  # version 0, time of the last record 0, no tagged fields
 _FOOTER_KEY: Final = b"\x00\x00\x00\x04"  # ControlRecordType.SNAPSHOT_FOOTER
 _FOOTER_VALUE: Final = bytes(3)
 
-# What holds for a cluster whatever its brokers and topics are, and goes with it as it is.
+# Records that do not depend on brokers or topics, so they are copied unchanged.
 _CARRIED: Final = frozenset(
     {
         MetadataRecordType.DELEGATION_TOKEN,
@@ -74,7 +74,7 @@ _CARRIED: Final = frozenset(
 
 
 class PartitionImage(NamedTuple):
-    """What a cluster knows of a partition."""
+    """A partition in a cluster's metadata."""
 
     leader_epoch: int
     replicas: tuple[int, ...]
@@ -82,7 +82,7 @@ class PartitionImage(NamedTuple):
 
 @dataclass(slots=True)
 class TopicImage:
-    """What a cluster knows of a topic: its id, its partitions by number, its own settings."""
+    """A topic in a cluster's metadata: its id, its partitions by number, its settings."""
 
     topic_id: str
     partitions: dict[int, PartitionImage] = field(default_factory=dict)
@@ -90,13 +90,13 @@ class TopicImage:
 
 
 class ClusterImage:
-    """What a cluster knows, as of the last record that was applied.
+    """A cluster's metadata as of the last record applied.
 
     Attributes:
-        topics: Its topics by name.
-        features: Levels of its features by name.
-        next_producer_id: The first producer id that is not given away.
-        carried: Records that hold whatever brokers and topics there are, in their order.
+        topics: Topics by name.
+        features: Levels of features by name.
+        next_producer_id: The first producer id that is not assigned.
+        carried: Records that do not depend on brokers or topics, in order.
 
     Source: org.apache.kafka.image.MetadataImage.
     """
@@ -112,10 +112,10 @@ class ClusterImage:
         self._transaction: list[MetadataRecord] | None = None
 
     def apply(self, record: MetadataRecord) -> None:
-        """Take the next record; those of a transaction count once it has ended.
+        """Apply the next record; records of a transaction are applied when it ends.
 
         Raises:
-            CorruptRecordError: It tells of a topic that nothing was told of.
+            CorruptRecordError: The record changes an unknown topic or partition.
         """
         kind = record.api_key if isinstance(record, OtherRecord) else None
         if kind == MetadataRecordType.BEGIN_TRANSACTION:
@@ -159,7 +159,7 @@ class ClusterImage:
         known = partitions.get(record.partition)
         if known is None:
             raise CorruptRecordError(
-                "cluster metadata changes a partition that was never made",
+                "cluster metadata changes a partition that was never created",
                 got=f"partition {record.partition} of topic id {record.topic_id}",
             )
         partitions[record.partition] = PartitionImage(
@@ -180,22 +180,22 @@ class ClusterImage:
         name = self._names.get(topic_id)
         if name is None:
             raise CorruptRecordError(
-                "cluster metadata tells of a topic that was never made", got=topic_id
+                "cluster metadata changes a topic that was never created", got=topic_id
             )
         return self.topics[name]
 
 
 # ---- reading --------------------------------------------------------------------------------
 def read_cluster_image(fs: FileSystem, directory: str) -> ClusterImage:
-    """Return what a metadata log says in the end; of one node alone, all it holds is committed.
+    """Read a metadata log to its end; in a cluster of one node all its records are committed.
 
     Args:
-        fs: Where it lies.
-        directory: A `__cluster_metadata-0`; nothing is created, locked or touched.
+        fs: The file system of the directory.
+        directory: A `__cluster_metadata-0`; read-only and without locks.
 
     Raises:
-        CorruptDataError: A file of it is damaged.
-        StorageError: A file of it cannot be read.
+        CorruptDataError: A file is damaged.
+        StorageError: A file cannot be read.
     """
     image = ClusterImage()
     snapshots = [name for name in fs.list(directory) if _SNAPSHOT.fullmatch(name)]
@@ -238,9 +238,8 @@ def encode_bootstrap(records: Iterable[MetadataRecord], *, now_ms: int) -> bytes
     """Return a `bootstrap.checkpoint` with these records.
 
     Args:
-        records: What an empty metadata log is to begin with; a level of `metadata.version` among
-            them.
-        now_ms: The time that is written into it.
+        records: The first records of an empty metadata log, with a level of `metadata.version`.
+        now_ms: The timestamp of the records.
 
     Source: org.apache.kafka.metadata.util.BatchFileWriter.
     """

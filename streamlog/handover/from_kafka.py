@@ -1,8 +1,8 @@
-"""A broker's log.dir that was a log root becomes one again, with all that the broker did to it.
+"""Takes a log root back from a Kafka broker, with all changes that the broker made.
 
-Topics that the broker made are topics of the root, those it deleted are none any more, and their
-settings are what they were set to. The partitions themselves are as the broker left them: the
-first writer of each looks at it as after a reboot, and begins a new leader epoch.
+Topics that the broker created become topics of the root, deleted ones disappear, and settings are
+adopted. The partitions stay as the broker left them: the first writer of each checks it as after a
+reboot and starts a new leader epoch.
 """
 
 import logging
@@ -67,8 +67,8 @@ from streamlog.topic import PUT_ASIDE, parse_partition_directory
 
 __all__ = ["FromKafka"]
 
-# Of no boot, so nothing of it is believed; and whatever tail a killed broker left, readers may
-# have seen another one.
+# A state of no boot, so that the next writer trusts none of it and starts a leader epoch: readers
+# may have seen another tail than the one a killed broker left.
 _OF_NO_BOOT: Final = SharedState("", 0, LogOffsets(), 0, 0, 0, StateFlag.EPOCH_DUE)
 
 _logger = logging.getLogger(__name__)
@@ -78,25 +78,25 @@ class FromKafka:
     """Takes a root back from a broker: make a plan, then apply it.
 
     Args:
-        fs: Where the root is.
+        fs: The file system of the root.
         clock: Measures waits for locks.
         root: The log root, an absolute path.
     """
 
     def __init__(self, fs: FileSystem, clock: Clock, root: str) -> None:
-        # Its state was moved beside it, and not beside a link to it.
+        # The state was moved beside the root itself, not beside a link to it.
         self._fs, self._clock, self._root = fs, clock, fs.resolve(root)
         self._log_root = LogRoot.at(self._root, fs=fs, clock=clock)
 
     # ---- planning ----------------------------------------------------------------------------
     def plan(self) -> HandoverPlan:
-        """Look whether the root can be taken back, and say how.
+        """Check that the root can be taken back, and plan the steps.
 
         Raises:
-            InvalidRequestError: This is not what was handed over; says why and what to do.
-            InconsistentTopicIdError: A partition is not the one that the broker knows.
+            InvalidRequestError: The directory is not the one that was handed over.
+            InconsistentTopicIdError: A partition has another topic id than the broker's metadata.
             CorruptDataError: The broker's metadata is damaged.
-            UnavailableError: A broker or a writer is at work there.
+            UnavailableError: A broker or a writer has the root open.
         """
         fs, root = self._fs, self._root
         check_root(self._log_root)
@@ -109,11 +109,10 @@ class FromKafka:
         state = self._log_root.moved_state if is_moved else self._log_root.state
         if not is_moved and not is_our_root(self._log_root):
             raise InvalidRequestError(
-                "streamlog's own state of this root is not where handing over put it",
+                "streamlog's state of this root is missing",
                 path=self._log_root.moved_state,
                 got="no such directory",
-                hint=f"bring it back to {self._log_root.moved_state}; without it "
-                "nobody knows which commits were made",
+                hint=f"restore {self._log_root.moved_state}; it alone records the commits made",
             )
         with alone(fs, state):
             pass
@@ -122,7 +121,7 @@ class FromKafka:
         image = self._image()
         partitions = tuple(self._partitions(image, meta))
         absent = (
-            f"topic {topic} has no directory here: it is left out"
+            f"topic {topic} has no directory here: it is not adopted"
             for topic, known in image.topics.items()
             if known.partitions and not partition_directories(self._log_root, topic)
         )
@@ -156,7 +155,7 @@ class FromKafka:
         )
 
     def _meta(self, state: str) -> MetaProperties:
-        """Return the cluster and node of the log.dir, which must be those handed over to."""
+        """Return the ids of the log.dir, which must be those of the handover."""
         found = meta_of(self._fs, self._root)
         wanted = read_meta_properties(self._fs, f"{state}/kafka")
         if wanted is not None and wanted != found:
@@ -165,7 +164,7 @@ class FromKafka:
                 path=self._log_root.meta_properties,
                 got=_named(found),
                 expected=_named(wanted),
-                hint="bring back the log.dir that belongs to this state, or the state to it",
+                hint="restore the log.dir that belongs to this state, or the other way round",
             )
         return found
 
@@ -174,13 +173,13 @@ class FromKafka:
             if name.endswith(PUT_ASIDE):
                 path = f"{self._root}/{name}"
                 raise InvalidRequestError(
-                    "the broker put a partition aside: its records would be missing here",
+                    "the broker has set a partition aside: its records would be missing",
                     path=path,
-                    hint=f"give it its name back or move it away: mv {path} ELSEWHERE",
+                    hint=f"rename it back or move it away: mv {path} ELSEWHERE",
                 )
 
     def _image(self) -> ClusterImage:
-        """Return what the broker knew; nothing where none was started."""
+        """Return the broker's metadata; empty if no broker was started."""
         if not has_cluster_metadata(self._fs, self._root):
             return ClusterImage()
         return read_cluster_image(self._fs, f"{self._root}/{CLUSTER_METADATA}")
@@ -196,7 +195,7 @@ class FromKafka:
                     yield PlannedPartition(topic, number, known.topic_id)
 
     def _refuse_missing(self, topic: str, missing: Collection[int]) -> None:
-        """Raise where partitions that the broker knows lie elsewhere, or nowhere."""
+        """Refuse a root without some of the broker's partitions."""
         if missing:
             name = f"{topic}-{min(missing)}"
             raise InvalidRequestError(
@@ -204,8 +203,8 @@ class FromKafka:
                 path=f"{self._root}/{name}",
                 got="no such directory",
                 expected="a directory for each partition of a topic",
-                hint=f"if it lies in another of the broker's log.dirs: mv LOG_DIR/{name} "
-                f"{self._root}; if the broker had no time to make it, start and stop it again",
+                hint=f"if it is in another log.dir of the broker: mv LOG_DIR/{name} {self._root}; "
+                "if the broker stopped before it created it, start and stop the broker again",
             )
 
     def _check_partition(
@@ -214,7 +213,7 @@ class FromKafka:
         topic_id = read_topic_id(self._fs, path)
         if topic_id != topic.topic_id:
             raise InconsistentTopicIdError(
-                "this partition is not the one that the broker knows",
+                "partition has another topic id than in the broker's metadata",
                 path=path,
                 got=topic_id,
                 expected=topic.topic_id,
@@ -222,25 +221,25 @@ class FromKafka:
             )
         if known.replicas != (meta.node_id,):
             raise InvalidRequestError(
-                "other brokers have this partition too, and its last records may be theirs",
+                "other brokers hold replicas of this partition, and may have its last records",
                 path=path,
                 got=f"replicas {', '.join(map(str, known.replicas))}",
-                expected=f"{meta.node_id} alone",
-                hint="move the partition to this broker alone: kafka-reassign-partitions.sh",
+                expected=f"{meta.node_id} only",
+                hint="move the partition to this broker only: kafka-reassign-partitions.sh",
             )
         latest = LeaderEpochCache.load(self._fs, path).latest_epoch
         if latest is not None and latest > known.leader_epoch:
             raise InvalidRequestError(
-                "this partition has seen a leader epoch that the broker never had",
+                "partition has a later leader epoch than the broker's metadata",
                 path=path,
                 got=latest,
                 expected=f"at most {known.leader_epoch}",
-                hint="bring back the directory that the broker wrote",
+                hint="restore the directory that the broker wrote",
             )
 
     # ---- applying ----------------------------------------------------------------------------
     def apply(self, plan: HandoverPlan) -> None:
-        """Do what a plan of this root says; where it was cut short, plan and apply again.
+        """Apply a plan of this root; after an interruption, plan and apply again.
 
         Raises:
             StreamLogError: A step failed.
@@ -268,11 +267,11 @@ class FromKafka:
                 remove_file(self._fs, step.path)
 
     def _start_epochs(self, directory: str) -> None:
-        """Replace what the last writers knew: the broker has changed it since."""
+        """Replace the states of the last writers: the broker has changed the logs since."""
         names = {*self._fs.list(self._root), *self._fs.list(directory)} - {CLUSTER_METADATA}
         for name in filter(parse_partition_directory, names):
             lock = self._fs.try_lock(f"{directory}/{name}", shared=False)
-            assert lock is not None, "who is alone with a root can have every lock of it"
+            assert lock is not None, "no other process has the root open, so each lock is free"
             try:
                 write_state(lock, encode_state(_OF_NO_BOOT))
                 lock.file.sync()
@@ -291,7 +290,7 @@ class FromKafka:
                         self._log_root, topic, _own_configs(known, own, defaults)
                     )
             for topic in list_topics(self._log_root):
-                # One that the broker does not know and that has partitions was made here since.
+                # An unknown topic that has partitions was created here after the handover.
                 if topic not in image.topics and not partition_directories(self._log_root, topic):
                     path = self._log_root.topic_properties(topic)
                     fs.remove(path)
@@ -322,14 +321,14 @@ def _is_supported(key: str, value: str) -> bool:
 def _own_configs(
     known: TopicImage, own: Mapping[str, str], defaults: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return a topic's settings, less those that only came from the root when it was handed over.
+    """Return a topic's settings, without those that the handover copied from the root's.
 
-    Settings that are streamlog's own did not go to the broker; they are as they were.
+    streamlog's own settings were not handed over; they stay unchanged.
 
     Args:
-        known: What the broker knew.
-        own: The topic's settings before.
-        defaults: The root's.
+        known: The topic in the broker's metadata.
+        own: The topic's settings before the handover.
+        defaults: The root's settings.
     """
     kept = {key: value for key, value in own.items() if is_own_key(key)}
     return kept | {
@@ -343,4 +342,4 @@ def _left_out(image: ClusterImage) -> Iterator[str]:
     for topic, known in image.topics.items():
         for key, value in known.configs.items():
             if not _is_supported(key, value):
-                yield f"topic {topic} has {key}={value}, which means nothing here: it is left out"
+                yield f"topic {topic} has {key}={value}, which is not supported here: not adopted"

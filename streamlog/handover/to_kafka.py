@@ -1,13 +1,13 @@
-"""A log root becomes the log.dir of a KRaft broker, with every topic known to the broker.
+"""Hands a log root over to a KRaft broker, which then knows every topic.
 
-The broker gets a `bootstrap.checkpoint` that holds all topics, with their ids, settings and
-leader epochs: with it a controller begins that finds its own log empty. Nothing else makes a
-topic's id come out as the one in `partition.metadata`, and a broker puts aside what it does not
-know. Users, quotas and settings of a broker that had the root before go along.
+The broker gets a `bootstrap.checkpoint` with all topics, their ids, settings and leader epochs: a
+controller whose metadata log is empty starts with it. It is the only way to create topics with
+the ids in `partition.metadata`, and a broker sets partitions with unknown ids aside. Users, quotas
+and settings of a broker that had the root before are included.
 
-No recovery point and no mark of a clean shutdown are left, so that the broker looks at every
-segment and makes anew whatever it derives. It deletes what it takes for damaged: that is why a
-root with damage is refused here.
+Recovery points and the mark of a clean shutdown are removed, so that the broker checks every
+segment and rebuilds its indexes and snapshots. A broker deletes data that it finds damaged, so a
+damaged root is refused.
 """
 
 import logging
@@ -95,7 +95,7 @@ class ToKafka:
     """Hands a root over to a broker: make a plan, then apply it.
 
     Args:
-        fs: Where the root is.
+        fs: The file system of the root.
         clock: For locks and for the time in the files.
         random: For ids.
         root: The log root, an absolute path.
@@ -104,21 +104,21 @@ class ToKafka:
     def __init__(
         self, fs: FileSystem, clock: Clock, random: random_module.Random, root: str
     ) -> None:
-        root = fs.resolve(root)  # its state is moved beside it, and not beside a link to it
+        root = fs.resolve(root)  # the state is moved beside the root itself, not beside a link
         self._fs, self._clock, self._random, self._root = fs, clock, random, root
         self._log_root = LogRoot(root, fs, clock, random)
 
     # ---- planning ----------------------------------------------------------------------------
     def plan(self, on_progress: Callable[[int], None] = lambda size: None) -> HandoverPlan:
-        """Look whether the root can be handed over, and say how; every byte of it is read.
+        """Check that the root can be handed over, and plan the steps; reads every byte of it.
 
         Args:
-            on_progress: Called with numbers of bytes that were looked at.
+            on_progress: Called with numbers of bytes checked.
 
         Raises:
-            InvalidRequestError: This root cannot be a log.dir; says why and what to do.
-            CorruptDataError: Something in it is damaged.
-            UnavailableError: A broker or a writer is at work there.
+            InvalidRequestError: This root cannot be a log.dir.
+            CorruptDataError: A file is damaged.
+            UnavailableError: A broker or a writer has the root open.
         """
         fs, root = self._fs, self._root
         check_root(self._log_root)
@@ -131,10 +131,10 @@ class ToKafka:
         self._refuse_unknown_directories(partitions)
         decisions = PendingDecisions(fs, root)
         pending = [decisions.load(name) for name in decisions.names()]
-        self._known()
+        self._known()  # raises now rather than halfway through the handover
         self._refuse_damage(on_progress)
         notes = [
-            f"{each.identity} is decided and not retired yet: that is done first"
+            f"{each.identity} is decided but not retired yet: the handover retires it first"
             for each in pending
             if each is not None
         ]
@@ -167,32 +167,32 @@ class ToKafka:
                 "this root was not made by streamlog",
                 path=root,
                 expected="a root with .streamlog in it",
-                hint="a log.dir of a broker needs no handover: streamlog reads it as it is",
+                hint="a broker's log.dir needs no handover: streamlog reads it as it is",
             )
         if has_cluster_metadata(fs, root):
             raise InvalidRequestError(
-                "there is cluster metadata of a broker in this root",
+                "this root holds a broker's cluster metadata",
                 path=f"{root}/{CLUSTER_METADATA}",
                 hint=command_at(root, "handover --from-kafka"),
             )
 
     def _partitions(self) -> Iterator[PlannedPartition]:
-        """Return all partitions; a topic must be complete, and of one id."""
+        """Yield all partitions; a topic must be complete and have one id."""
         for topic in list_topics(self._log_root):
             found = partition_directories(self._log_root, topic)
             if not found or list(found) != list(range(len(found))):
                 raise InvalidRequestError(
-                    f"topic {topic} is not complete, and a broker would make what is missing empty",
+                    f"topic {topic} is incomplete: a broker would create empty partitions",
                     path=self._root,
                     got=f"partitions {', '.join(map(str, found)) or 'none'}",
                     expected=f"0 to {max(found, default=0)}",
-                    hint="bring the directories back; where their records may go, delete the topic",
+                    hint="restore the directories, or delete the topic",
                 )
             ids = {number: read_topic_id(self._fs, path) for number, path in found.items()}
             for number, topic_id in ids.items():
                 if topic_id is None or topic_id != ids[0]:
                     raise InconsistentTopicIdError(
-                        f"partitions of topic {topic} do not have one topic id",
+                        f"partitions of topic {topic} have different topic ids",
                         path=found[number],
                         got=topic_id,
                         expected=ids[0],
@@ -211,8 +211,8 @@ class ToKafka:
                 and not _LEAVING.fullmatch(name)
             ):
                 raise InvalidRequestError(
-                    "this directory is no partition of a topic here: a broker would put it aside, "
-                    "or not start",
+                    "directory is not a partition of a topic: a broker would set it aside, or not "
+                    "start",
                     path=path,
                     hint=f"move it away: mv {path} ELSEWHERE",
                 )
@@ -223,24 +223,24 @@ class ToKafka:
         for finding in found:
             if finding.severity is Severity.DAMAGE:
                 raise CorruptRecordError(
-                    f"a broker would delete what it takes for damaged: {finding.what}",
+                    f"a broker would delete damaged data: {finding.what}",
                     path=finding.path,
                     position=finding.position,
                     offset=finding.offset,
                     got=finding.got,
                     expected=finding.expected,
-                    hint=f"see all of it: streamlog verify {self._root}",
+                    hint=f"list all damage: streamlog verify {self._root}",
                 )
 
     def _undecided(self) -> Iterator[str]:
-        """Say which transactions nobody is going to end: no broker knows their coordinator."""
+        """Yield notes about open transactions, which have no coordinator in the new cluster."""
         for topic in list_topics(self._log_root):
             with self._opened() as manager:
                 for number in manager.partitions(topic):
                     yield from _how_to_end(manager.reader(topic, number))
 
     def _expiring(self) -> Iterator[str]:
-        """Say which topics a broker is going to shorten as soon as it looks at retention."""
+        """Yield notes about topics whose old segments the broker's retention will delete."""
         for topic in list_topics(self._log_root):
             with self._opened() as manager:
                 config = manager.topic_config(topic)
@@ -252,15 +252,15 @@ class ToKafka:
                 if any(first and 0 <= first.max_timestamp < oldest for first in firsts):
                     yield (
                         f"topic {topic} has segments older than its retention.ms of "
-                        f"{config.retention_ms}: the broker is going to delete them"
+                        f"{config.retention_ms}: the broker will delete them"
                     )
 
     # ---- applying ----------------------------------------------------------------------------
     def apply(self, plan: HandoverPlan) -> None:
-        """Do what a plan of this root says; where it was cut short, plan and apply again.
+        """Apply a plan of this root; after an interruption, plan and apply again.
 
         Raises:
-            StreamLogError: A step failed; the root stays one unless the last step was reached.
+            StreamLogError: A step failed; before the last step the root is still streamlog's.
         """
         if not plan.steps:
             return
@@ -268,9 +268,9 @@ class ToKafka:
         with alone(self._fs, self._log_root.state):
             if PendingDecisions(self._fs, self._root).names():
                 raise UnavailableError(
-                    "a commit was decided while the root was handed over; it is still a root",
+                    "a commit was decided during the handover; the root was not handed over",
                     path=self._root,
-                    hint="stop the queries that write there, then do it again",
+                    hint="stop the queries that write to it, then try again",
                 )
             self._describe(plan.meta)
             remove_file(self._fs, f"{self._root}/{RECOVERY_POINT_CHECKPOINT}")
@@ -279,7 +279,7 @@ class ToKafka:
         _logger.info("handed %s over to Kafka", self._root)
 
     def _settle(self) -> None:
-        """Open every partition as a writer does, and leave all of them in order."""
+        """Retire all commits; open and close every partition, which recovers and syncs it."""
         with self._opened() as manager:
             manager.commits.retire()
         for topic in list_topics(self._log_root):
@@ -314,14 +314,14 @@ class ToKafka:
         yield ProducerIdsRecord(next_producer_id)
 
     def _known(self) -> ClusterImage:
-        """Return what the last broker that had the root knew; nothing where none had it."""
+        """Return the metadata of the last broker that had the root; empty without one."""
         path = kept_metadata_path(self._log_root)
         if self._fs.stat(path) is None:
             return ClusterImage()
         return read_cluster_image(self._fs, path)
 
     def _opened(self) -> LogManager:
-        """Return the root, open; for a topic at a time, so that not all files are open at once."""
+        """Open the root; used for one topic at a time, to limit the number of open files."""
         return LogManager.open(self._root, fs=self._fs, clock=self._clock, random=self._random)
 
 
@@ -337,10 +337,10 @@ _STEPS: Final = (
 def _topic_records(
     topic: TopicDescription, known: ClusterImage, meta: MetaProperties
 ) -> Iterator[MetadataRecord]:
-    """Return what the broker must know of a topic, as a controller stands after a shutdown.
+    """Yield the records of a topic, in the state of a controller after a shutdown.
 
-    No partition has a leader: the broker is elected when it comes, in an epoch above all that the
-    log and earlier brokers have seen.
+    No partition has a leader: the broker is elected when it registers, in an epoch above all epochs
+    of the log and of earlier brokers.
     """
     assert topic.topic_id is not None and meta.node_id is not None and meta.directory_id is not None
     yield TopicRecord(topic.name, topic.topic_id)
@@ -363,17 +363,17 @@ def _topic_records(
 
 
 def _how_to_end(reader: LogReader) -> Iterator[str]:
-    """Yield what open transactions hold back, and the commands that end them.
+    """Yield notes about open transactions, and the commands that end them.
 
-    Where one began below the log start, only the broker knows at which offset it takes it to begin.
+    The start offset of a transaction that began below the log start is known to the broker only.
     """
     begun, partition = reader.open_transactions, reader.topic_partition
     if not begun:
         return
     what = "an open transaction" if len(begun) == 1 else f"{len(begun)} open transactions"
     yield (
-        f"{partition} has {what}: consumers of read_committed stop at offset "
-        f"{reader.last_stable_offset}, until somebody has ended each:"
+        f"{partition} has {what}: read_committed consumers stop at offset "
+        f"{reader.last_stable_offset} until each is aborted:"
     )
     tool = "kafka-transactions.sh --bootstrap-server HOST:PORT"
     which = f"--topic {partition.topic} --partition {partition.partition}"
@@ -381,13 +381,14 @@ def _how_to_end(reader: LogReader) -> Iterator[str]:
     for start in named:
         yield f"  {tool} abort {which} --start-offset {start}"
     if more := len(begun) - len(named):
-        yield f"  and {more} more, told by: {tool} describe-producers {which}"
+        yield f"  and {more} more, listed by: {tool} describe-producers {which}"
 
 
 def _highest_producer_id(reader: LogReader) -> int:
-    """Return the highest id that a broker gave to a producer of this log, -1 without any.
+    """Return the highest id that a broker assigned to a producer of this log, -1 without any.
 
-    The broker must not give it to another one: its first batches would pass for old ones.
+    The new broker must not assign it again: the new producer's first batches would be taken for
+    duplicates.
     """
     highest, at = -1, reader.log_start_offset
     while at < reader.log_end_offset:

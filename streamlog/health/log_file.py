@@ -304,10 +304,10 @@ class LogWalk:
         rows = np.searchsorted(table.last_offset, columns.offset)
         rows = np.minimum(rows, len(table) - 1)
         # The header of a compressed message of v0 or v1 does not hold its first offset.
-        is_behind_start = (columns.offset >= table.base_offset[rows]) | (
+        is_after_start = (columns.offset >= table.base_offset[rows]) | (
             table.magic[rows] < CURRENT_MAGIC
         )
-        is_inside = is_behind_start & (columns.offset <= table.last_offset[rows])
+        is_inside = is_after_start & (columns.offset <= table.last_offset[rows])
         is_inside[1:] &= columns.offset[1:] > columns.offset[:-1]
         self._add_records(
             run, rows, ~is_inside, "record is out of order or outside its batch", columns.offset

@@ -160,7 +160,7 @@ class PartitionCheck:
             next_offset = self._around.log_start_offset or 0
         if durable is not None and next_offset < durable:
             base = self._bases[-1] if self._bases else next_offset
-            self._tell(
+            self._add(
                 FindingKind.LOST_RECORDS,
                 segment_file_name(base, FileSuffix.LOG),
                 "synced records are missing",
@@ -176,7 +176,7 @@ class PartitionCheck:
             file = parse_segment_file_name(name)
             if file is None:
                 if name.endswith(".log"):
-                    self._tell(
+                    self._add(
                         FindingKind.FOREIGN_FILE,
                         name,
                         "a file is named like a segment but is not one: Kafka would not start",
@@ -186,7 +186,7 @@ class PartitionCheck:
                 continue
             found = self._fs.stat(f"{self._directory}/{name}")
             if found is not None and found.kind is not FileKind.FILE:
-                self._tell(
+                self._add(
                     FindingKind.FOREIGN_FILE,
                     name,
                     "a segment file is not a regular file",
@@ -208,7 +208,7 @@ class PartitionCheck:
             what = "an index has no segment"
         else:
             return
-        self._tell(FindingKind.LEFTOVER, name, what, offset=file.base_offset)
+        self._add(FindingKind.LEFTOVER, name, what, offset=file.base_offset)
 
     def _note_deleted(self) -> None:
         waiting = [file for file in self._files if file.suffix is SegmentSuffix.DELETED]
@@ -256,7 +256,7 @@ class PartitionCheck:
         if LEADER_EPOCH_CHECKPOINT not in self._names:
             if check.has_epochs and not self._is_bare():
                 what = "batches carry leader epochs, but the file of leader epochs is missing"
-                self._tell(FindingKind.MISSING_FILE, LEADER_EPOCH_CHECKPOINT, what)
+                self._add(FindingKind.MISSING_FILE, LEADER_EPOCH_CHECKPOINT, what)
             return
         try:
             epochs = LeaderEpochCache.load(self._fs, self._directory)
@@ -300,7 +300,7 @@ class PartitionCheck:
             return
         if not any(self._is(file, kind) for file in self._files):
             what = "idempotent producers wrote here, but there is no producer snapshot"
-            self._tell(FindingKind.MISSING_FILE, segment_file_name(self._bases[-1], kind), what)
+            self._add(FindingKind.MISSING_FILE, segment_file_name(self._bases[-1], kind), what)
 
     def _is_bare(self) -> bool:
         """Return whether there is no index at all: a copy of the log files only."""
@@ -406,7 +406,7 @@ class PartitionCheck:
         if SegmentFileName(base, kind, SegmentSuffix.NONE) not in self._files:
             if is_wanted and any(self._is(file, kind) for file in self._files):
                 what = f"a segment has no {kind.value} file"
-                self._tell(
+                self._add(
                     FindingKind.MISSING_FILE, segment_file_name(base, kind), what, offset=base
                 )
             return None
@@ -422,7 +422,7 @@ class PartitionCheck:
     def _path(self, base: int, kind: FileSuffix) -> str:
         return f"{self._directory}/{segment_file_name(base, kind)}"
 
-    def _tell(
+    def _add(
         self,
         kind: FindingKind,
         name: str,

@@ -79,14 +79,14 @@ class ProducersCheck:
             self._aborted += self._replayed.update(within(run.buffer), table)
         except (InvalidRecordError, CorruptRecordError) as error:
             self._is_complete = False
-            self._tell_marker(run, error)
+            self._report_marker(run, error)
         rows = np.flatnonzero(table.is_control & (table.producer_id >= 0))
         ids = table.producer_id[rows].tolist()
         offsets = table.base_offset[rows].tolist()
         self._markers.update(zip(offsets, ids, strict=True))
         self._last_marker.update(zip(ids, offsets, strict=True))
 
-    def _tell_marker(self, run: Run, error: InvalidRecordError | CorruptRecordError) -> None:
+    def _report_marker(self, run: Run, error: InvalidRecordError | CorruptRecordError) -> None:
         self._report(
             Finding(
                 kind=FindingKind.BAD_RECORD,
@@ -125,10 +125,10 @@ class ProducersCheck:
             if version != _CURRENT_VERSION:
                 wrong = f"version {_CURRENT_VERSION}"
             if wrong is not None:
-                self._tell_txn(path, "entry contradicts the log", at, (version, entry), wrong)
+                self._report_txn(path, "entry contradicts the log", at, (version, entry), wrong)
             previous = entry.last_offset
         for missing in expected.values() if not is_growing else ():
-            self._tell_txn(path, "an aborted transaction is missing", None, None, missing)
+            self._report_txn(path, "an aborted transaction is missing", None, None, missing)
 
     def _wrong_entry(
         self,
@@ -151,7 +151,7 @@ class ProducersCheck:
             return known or "ascending offsets"
         return None
 
-    def _tell_txn(
+    def _report_txn(
         self, path: str, what: str, at: int | None, got: object, expected: object
     ) -> None:
         entry = expected if isinstance(expected, AbortedTxn) else None
@@ -179,7 +179,9 @@ class ProducersCheck:
             if offset <= next_offset:
                 self._compare(offset)
             else:
-                self._tell_snapshot(offset, "is after the log end", None, f"at most {next_offset}")
+                self._report_snapshot(
+                    offset, "is after the log end", None, f"at most {next_offset}"
+                )
 
     def _compare(self, offset: int) -> None:
         stored = {state.producer_id: state for state in self._snapshots[offset]}
@@ -188,14 +190,14 @@ class ProducersCheck:
             if known is None:
                 if replayed.current_txn_first_offset is not None:
                     what = "a producer with an open transaction is missing"
-                    self._tell_snapshot(offset, what, None, _text(replayed))
+                    self._report_snapshot(offset, what, None, _text(replayed))
             elif not self._agrees(known, replayed):
                 what = "a producer's state contradicts the log"
-                self._tell_snapshot(offset, what, _text(known), _text(replayed))
+                self._report_snapshot(offset, what, _text(known), _text(replayed))
         for known in stored.values():
             is_before = self._log_start is None or known.last_offset < self._log_start
             if self._is_complete and not is_before:
-                self._tell_snapshot(offset, "a producer is not in the log", _text(known), None)
+                self._report_snapshot(offset, "a producer is not in the log", _text(known), None)
 
     def _agrees(self, stored: ProducerState, replayed: ProducerState) -> bool:
         """Return whether a snapshot's state is possible, given the replayed one."""
@@ -215,7 +217,7 @@ class ProducersCheck:
             return stored.last_sequence == replayed.last_sequence
         return stored.last_offset > replayed.last_offset
 
-    def _tell_snapshot(self, offset: int, what: str, got: object, expected: object) -> None:
+    def _report_snapshot(self, offset: int, what: str, got: object, expected: object) -> None:
         self._report(
             Finding(
                 kind=FindingKind.SNAPSHOT,

@@ -82,14 +82,14 @@ class StateFiles:
         try:
             server = read_server_config(self._log_root)
         except StreamLogError as error:
-            self._tell(error, FindingKind.SETTINGS, self._log_root.server_properties)
+            self._add(error, FindingKind.SETTINGS, self._log_root.server_properties)
         for topic in list_topics(self._log_root):
             path = self._log_root.topic_properties(topic)
             try:
                 own = read_topic_properties(self._log_root, topic)
                 server.log_config(own, path=path)
             except (InvalidConfigError, CorruptDataError, StorageError) as error:
-                self._tell(error, FindingKind.SETTINGS, path)
+                self._add(error, FindingKind.SETTINGS, path)
             if not partition_directories(self._log_root, topic) and self._is_there(path):
                 self._report(
                     Finding(
@@ -122,7 +122,7 @@ class StateFiles:
         try:
             return parse_decision(content, path)
         except CorruptDataError as error:
-            self._tell(error, FindingKind.DECISION, path)
+            self._add(error, FindingKind.DECISION, path)
             return None
 
     def _ledgers(self) -> Iterator[tuple[str, Ledger]]:
@@ -139,7 +139,7 @@ class StateFiles:
                     continue  # the temporary file of an earlier version
                 found = ledgers.load(app)
             except CorruptDataError as error:
-                self._tell(error, FindingKind.LEDGER, path)
+                self._add(error, FindingKind.LEDGER, path)
                 self._unreadable_ledgers.add(name)
                 continue
             if found is not None:
@@ -151,7 +151,7 @@ class StateFiles:
         except FileMissingError:
             return None  # retired since the listing
         except (CorruptDataError, StorageError) as error:
-            self._tell(error, kind, path)
+            self._add(error, kind, path)
             return None
         if mended(content) is not None:
             self._report(
@@ -220,7 +220,7 @@ class StateFiles:
             except FileMissingError:
                 continue  # removed since the listing
             except (CorruptDataError, StorageError) as error:
-                self._tell(error, FindingKind.READER, self._log_root.readers)
+                self._add(error, FindingKind.READER, self._log_root.readers)
 
     def _check_book(self) -> None:
         bad = unreadable_lines(self._log_root)
@@ -263,7 +263,7 @@ class StateFiles:
         except FileMissingError:
             return []
 
-    def _tell(self, error: StreamLogError, kind: FindingKind, path: str) -> None:
+    def _add(self, error: StreamLogError, kind: FindingKind, path: str) -> None:
         self._report(finding_of(error, kind, path))
 
 

@@ -266,10 +266,10 @@ def verify(
         root = os.path.dirname(os.path.dirname(path))
         Repeated(fs, root, clock, report).report(
             _once_with_progress(
-                lambda tell, progress: _verify_file(
+                lambda report_one, progress: _verify_file(
                     fs,
                     path,
-                    tell,
+                    report_one,
                     is_deep=is_deep,
                     limit=max_decompressed_bytes,
                     on_progress=progress,
@@ -330,7 +330,7 @@ class _PartitionLook:
         self.is_alone = False
         self.limit: int | None = None
 
-    def __call__(self, tell: Report, progress: OnProgress) -> None:
+    def __call__(self, report: Report, progress: OnProgress) -> None:
         files = self._known or RootFiles(self._fs, self._root, lambda _: None)
         self._known = None
         around = Circumstances(
@@ -341,9 +341,9 @@ class _PartitionLook:
             max_decompressed=self.limit
             or readable_decompressed_bytes(self._log_root, self._partition.topic),
         )
-        next_offset = PartitionCheck(self._fs, self._directory, around, tell, progress).run()
+        next_offset = PartitionCheck(self._fs, self._directory, around, report, progress).run()
         if not self.is_alone:
-            files.check_partition(self._partition, next_offset, tell)
+            files.check_partition(self._partition, next_offset, report)
 
 
 def _partitions_at(fs: FileSystem, path: str) -> dict[TopicPartition, str]:

@@ -64,7 +64,7 @@ class Field:
         versions: The versions that have it: `0+`, `1-3`, `2` or `none`.
         fields: The fields of the structure.
         nullable: The versions in which it may be null.
-        tag: Its tag; None for a field that stands in its place.
+        tag: Its tag; None for a field without a tag.
         default: The value that is encoded where the caller gives none, and that a tagged field has
             without being encoded.
         flexible: The versions in which its length is a varint, where it differs from its message.
@@ -136,7 +136,7 @@ class Message:
         return Decoded(*self._codec(version).read(data, at, len(data)))
 
     def encode(self, values: Mapping[str, Any], version: int) -> bytes:
-        """Encode a message; values of fields that the version does not have are left out.
+        """Encode a message; fields that the version does not have are not written.
 
         Raises:
             InvalidRequestError: The version is unknown, or a value is missing, null where it must

@@ -44,7 +44,7 @@ _FRAME_VERSION: Final = 1
 
 
 class MetadataRecordType(IntEnum):
-    """Which message a record holds; the value is its api key.
+    """The message of a record; the value is its api key.
 
     Source: org.apache.kafka.common.metadata.MetadataRecordType.
     """
@@ -69,22 +69,22 @@ class MetadataRecordType(IntEnum):
 
 
 class TopicRecord(NamedTuple):
-    """A topic is made."""
+    """A new topic."""
 
     name: str
     topic_id: str
 
 
 class PartitionRecord(NamedTuple):
-    """A partition is made, or stands like this.
+    """A new partition, or the state of a partition.
 
     Attributes:
-        topic_id: Of its topic.
+        topic_id: The id of its topic.
         partition: Its number.
-        replicas: The nodes that hold it; here all of them are in sync.
-        leader: The node that leads it, -1 for none.
-        leader_epoch: The epoch of that leader.
-        directories: The id of the log.dir that holds it, for each replica.
+        replicas: The nodes with a replica; here all of them are in sync.
+        leader: The leader's node, -1 for none.
+        leader_epoch: The leader's epoch.
+        directories: The id of each replica's log.dir.
     """
 
     topic_id: str
@@ -96,7 +96,7 @@ class PartitionRecord(NamedTuple):
 
 
 class PartitionChangeRecord(NamedTuple):
-    """A partition changes; a leader that is given starts a new epoch, even if it is the old one."""
+    """A change of a partition; any leader, even the same one, starts a new epoch."""
 
     topic_id: str
     partition: int
@@ -105,7 +105,7 @@ class PartitionChangeRecord(NamedTuple):
 
 
 class ConfigRecord(NamedTuple):
-    """A setting gets a value, or loses the one it had (None)."""
+    """A new value of a setting; None removes it."""
 
     resource_type: int
     resource_name: str
@@ -114,26 +114,26 @@ class ConfigRecord(NamedTuple):
 
 
 class RemoveTopicRecord(NamedTuple):
-    """A topic goes, with all that is its own."""
+    """The deletion of a topic, with its partitions and settings."""
 
     topic_id: str
 
 
 class ProducerIdsRecord(NamedTuple):
-    """Producer ids below this one are given away."""
+    """All producer ids below this one are assigned."""
 
     next_producer_id: int
 
 
 class FeatureLevelRecord(NamedTuple):
-    """A feature, such as `metadata.version`, is in force at this level."""
+    """The level of a feature such as `metadata.version`."""
 
     name: str
     level: int
 
 
 class OtherRecord(NamedTuple):
-    """Any other record, as it is."""
+    """Any other record, not decoded."""
 
     api_key: int
     data: bytes

@@ -59,7 +59,7 @@ def test_a_root_with_a_writer_is_refused_with_what_to_do(root: Path) -> None:
         manager.log("orders", 0).append([Record(value=b"one")])
         ran = streamlog("--path", root, *TO_KAFKA)
     assert ran.code == 1
-    assert "somebody has this root open for writing" in ran.error
+    assert "log root is open for writing" in ran.error
     assert "Try: stop the queries" in ran.error
 
 

@@ -119,7 +119,7 @@ def test_what_holds_for_the_cluster_is_carried_as_it_is() -> None:
     ],
 )
 def test_a_record_about_nothing_is_damage(record: MetadataRecord) -> None:
-    with pytest.raises(CorruptRecordError, match="never made"):
+    with pytest.raises(CorruptRecordError, match="never created"):
         image_of([*ORDERS, record])
 
 

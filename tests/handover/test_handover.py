@@ -125,7 +125,7 @@ def test_decided_commits_are_applied_first() -> None:
     scene, _ = reach("decided")
     scene.manager.close()
     plan = to_kafka(scene.fs)
-    assert any("decided and not retired" in note for note in plan.notes)
+    assert any("decided but not retired" in note for note in plan.notes)
     assert rows_of(1, 0)[0] in values_in(scene.fs, f"{ROOT}/{TOPIC}-0")
 
 
@@ -155,7 +155,7 @@ def test_open_transactions_are_told_of_with_the_commands_that_end_them() -> None
     assert told_of_transactions(fs) == []
     begun = begin_transactions(fs, f"{ROOT}/{TOPIC}-1", 3)
     what, *commands = told_of_transactions(fs)
-    assert f"{TOPIC}-1 has 3 open transactions: " in what and f"offset {begun[0]}," in what
+    assert f"{TOPIC}-1 has 3 open transactions: " in what and f"offset {begun[0]} until" in what
     which = f"abort --topic {TOPIC} --partition 1 --start-offset"
     assert [each.partition("HOST:PORT ")[2] for each in commands] == [
         f"{which} {offset}" for offset in begun
@@ -176,7 +176,7 @@ def test_where_a_transaction_began_that_lost_its_beginning_is_the_brokers_to_say
     with open_root(fs) as manager:
         manager.log(TOPIC, 1).delete_records(second)
     what, command, last = told_of_transactions(fs)
-    assert f"offset {second}," in what and command.endswith(f"--start-offset {second}")
+    assert f"offset {second} until" in what and command.endswith(f"--start-offset {second}")
     assert "and 1 more" in last
 
 
@@ -354,7 +354,7 @@ def test_a_root_with_a_damaged_record_is_not_handed_over() -> None:
     fs = root_with(Scene())
     with fs.open(f"{ROOT}/{TOPIC}-0/{LOG}", OpenMode.WRITE) as file:
         file.pwrite(b"\xff", 80)
-    refused_to_kafka(fs, CorruptDataError, "would delete what it takes for damaged")
+    refused_to_kafka(fs, CorruptDataError, "would delete damaged data")
 
 
 def test_a_root_with_a_decision_that_cannot_be_read_is_not_handed_over() -> None:
@@ -383,27 +383,27 @@ def test_a_decision_that_cannot_be_applied_leaves_the_root_a_root() -> None:
 def test_a_root_with_a_directory_of_nobody_is_not_handed_over(name: str) -> None:
     fs = root_with(Scene())
     make_directories(fs, f"{ROOT}/{name}")
-    refused_to_kafka(fs, InvalidRequestError, "no partition of a topic here")
+    refused_to_kafka(fs, InvalidRequestError, "not a partition of a topic")
 
 
 def test_a_topic_that_is_not_complete_is_not_handed_over() -> None:
     fs = root_with(Scene())
     fs.rename(f"{ROOT}/{TOPIC}-0", "/elsewhere")
-    refused_to_kafka(fs, InvalidRequestError, "not complete")
+    refused_to_kafka(fs, InvalidRequestError, "is incomplete")
 
 
 def test_a_topic_of_two_ids_is_not_handed_over() -> None:
     fs = root_with(Scene())
     write_topic_id(fs, f"{ROOT}/{TOPIC}-1", FOREIGN_ID)
-    refused_to_kafka(fs, InconsistentTopicIdError, "do not have one topic id")
+    refused_to_kafka(fs, InconsistentTopicIdError, "have different topic ids")
 
 
 def test_a_root_whose_state_lies_beside_it_as_well_is_not_handed_over() -> None:
     fs = root_with(Scene())
     make_directories(fs, STATE)
     write_file_atomically(fs, f"{STATE}/server.properties", b"")
-    refused_to_kafka(fs, InvalidRequestError, "in the root and beside it")
-    refused_from_kafka(fs, InvalidRequestError, "in the root and beside it")
+    refused_to_kafka(fs, InvalidRequestError, "both in the root and beside it")
+    refused_from_kafka(fs, InvalidRequestError, "both in the root and beside it")
 
 
 def test_a_log_dir_of_a_broker_is_not_handed_over() -> None:
@@ -416,7 +416,7 @@ def test_a_log_dir_of_a_broker_is_not_handed_over() -> None:
 def test_a_root_with_metadata_of_a_broker_has_to_come_back_first() -> None:
     fs = root_with(Scene())
     make_directories(fs, f"{ROOT}/__cluster_metadata-0")
-    refused_to_kafka(fs, InvalidRequestError, "cluster metadata of a broker")
+    refused_to_kafka(fs, InvalidRequestError, "a broker.s cluster metadata")
 
 
 def handed_over() -> MemoryFileSystem:
@@ -430,7 +430,7 @@ def handed_over() -> MemoryFileSystem:
 def test_a_log_dir_without_our_state_beside_it_is_not_taken() -> None:
     fs = handed_over()
     fs.rename(STATE, "/elsewhere")
-    refused_from_kafka(fs, InvalidRequestError, "not where handing over put it")
+    refused_from_kafka(fs, InvalidRequestError, "state of this root is missing")
 
 
 def test_a_log_dir_of_another_cluster_is_not_taken() -> None:
@@ -444,18 +444,18 @@ def test_a_log_dir_of_another_cluster_is_not_taken() -> None:
 def test_a_partition_with_an_epoch_that_the_broker_never_had_is_not_taken() -> None:
     fs = handed_over()
     write_file_atomically(fs, f"{ROOT}/{TOPIC}-0/leader-epoch-checkpoint", b"0\n1\n99 0\n")
-    refused_from_kafka(fs, InvalidRequestError, "leader epoch that the broker never had")
+    refused_from_kafka(fs, InvalidRequestError, "later leader epoch than the broker")
 
 
 def test_a_partition_of_another_id_is_not_taken() -> None:
     fs = handed_over()
     write_topic_id(fs, f"{ROOT}/{TOPIC}-0", FOREIGN_ID)
-    refused_from_kafka(fs, InconsistentTopicIdError, "not the one that the broker knows")
+    refused_from_kafka(fs, InconsistentTopicIdError, "another topic id than in the broker")
 
 
 def test_a_partition_that_other_brokers_have_too_is_not_taken() -> None:
     fs = root_of_two()
-    refused_from_kafka(fs, InvalidRequestError, "other brokers have this partition too")
+    refused_from_kafka(fs, InvalidRequestError, "other brokers hold replicas of this partition")
 
 
 def root_of_two() -> FileSystem:
@@ -469,7 +469,7 @@ def root_of_two() -> FileSystem:
 def test_a_partition_that_the_broker_put_aside_stops_the_way_back() -> None:
     fs = handed_over()
     fs.rename(f"{ROOT}/{TOPIC}-1", f"{ROOT}/{TOPIC}-1.{'0' * 32}-stray")
-    refused_from_kafka(fs, InvalidRequestError, "put a partition aside")
+    refused_from_kafka(fs, InvalidRequestError, "set a partition aside")
 
 
 def test_a_partition_in_another_log_dir_of_the_broker_stops_the_way_back() -> None:
@@ -480,7 +480,7 @@ def test_a_partition_in_another_log_dir_of_the_broker_stops_the_way_back() -> No
     with pytest.raises(InvalidRequestError, match="not in this root") as caught:
         from_kafka(fs)
     assert caught.value.path == f"{ROOT}/{TOPIC}-1"
-    assert caught.value.hint is not None and "log.dirs" in caught.value.hint
+    assert caught.value.hint is not None and "log.dir" in caught.value.hint
     assert fs.stat(STATE) is not None
     fs.rename(f"/elsewhere-{TOPIC}-1", f"{ROOT}/{TOPIC}-1")
     from_kafka(fs)
