@@ -1,4 +1,4 @@
-"""What we say about a partition's directory, in the shape in which the oracle says it."""
+"""Our answers about a partition's directory, in the shape of the oracle's answers."""
 
 import base64
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from streamlog.records.record import IsolationLevel, Record
 
 __all__ = ["MAX_TIMESTAMP", "batches_of", "encoded", "producers_of", "state_told", "told_by_reader"]
 
-MAX_TIMESTAMP = -3  # asks for the record of the largest one, as ListOffsetsRequest.MAX_TIMESTAMP
+MAX_TIMESTAMP = -3  # requests the record with the largest one, as ListOffsetsRequest.MAX_TIMESTAMP
 
 
 def told_by_reader(path: Path, *, now: int, timestamps: Iterable[int]) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def told_by_reader(path: Path, *, now: int, timestamps: Iterable[int]) -> dict[s
 
 
 def state_told(reader: LogReader, *, now: int) -> dict[str, Any]:
-    """Return what is known of a log without its records."""
+    """Return the facts about a log other than its records."""
     return {
         "logStartOffset": reader.log_start_offset,
         "logEndOffset": reader.log_end_offset,
@@ -71,20 +71,20 @@ def _found(reader: LogReader, timestamp: int) -> OffsetAndTimestamp | None:
 
 
 def _committed(reader: LogReader) -> list[int]:
-    """Return the offsets that `read_committed` gives, read in small pieces."""
+    """Return the offsets that `read_committed` returns, read in small pieces."""
     found: list[int] = []
     at = reader.log_start_offset
     while at < reader.last_stable_offset:
         info = reader.read(at, 900, isolation=IsolationLevel.READ_COMMITTED)
         if info.next_offset == at:
-            break  # a cut inside a batch took the batch, and the log end stayed where it was
+            break  # truncation inside a batch removed the batch but kept the log end
         found += [record.offset for record in info.records()]
         at = info.next_offset
     return found
 
 
 def producers_of(reader: LogReader, *, now: int) -> list[dict[str, Any]]:
-    """Return what is known of each producer, loaded with the help of the snapshots."""
+    """Return the state of each producer, loaded with the snapshots."""
     manager = ProducerStateManager.load(
         LocalFileSystem(),
         reader.path,
@@ -129,7 +129,7 @@ def _batch(batch: RecordBatch | LegacyRecordBatch) -> dict[str, Any]:
 
 
 def encoded(record: Record) -> dict[str, Any]:
-    """Return a record as the oracle writes it and, to append it, reads it."""
+    """Return a record in the notation in which the oracle writes and reads it."""
     return {
         "offset": record.offset,
         "timestamp": record.timestamp,

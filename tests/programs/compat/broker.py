@@ -1,9 +1,9 @@
-"""One real KRaft broker, controller and all, on loopback, with a log.dir that somebody made.
+"""A real KRaft broker with its controller, on loopback, with a given log.dir.
 
     with Broker.start(log_dir, scratch) as broker:
         kafka.ask("consume", bootstrap=broker.bootstrap, topic="orders")
 
-It is stopped in order at the end; `kill` stops it as a crash does.
+On exit it is shut down in order; `kill` ends it as a crash does.
 """
 
 import contextlib
@@ -47,8 +47,8 @@ class Broker:
     """A running broker; a context manager.
 
     Attributes:
-        bootstrap: Its address, for clients.
-        pid: Its process.
+        bootstrap: Its address for clients.
+        pid: Its process id.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
@@ -65,16 +65,16 @@ class Broker:
         *,
         version: str = VERSION,
     ) -> "Broker":
-        """Start a broker and wait until it takes requests.
+        """Start a broker and wait until it accepts requests.
 
         Args:
-            log_dir: Its log.dir, formatted.
-            scratch: A directory for its settings and what it prints.
-            settings: More of its settings.
+            log_dir: Its formatted log.dir.
+            scratch: A directory for its settings and its output.
+            settings: Additional settings.
             version: The release, 4.0 or later.
 
         Raises:
-            RuntimeError: It did not come up.
+            RuntimeError: It did not start.
         """
         scratch.mkdir()
         port, controller = _free_ports()
@@ -106,15 +106,15 @@ class Broker:
             time.sleep(0.2)
         self.kill()
         said = (scratch / "stdout.log").read_text()
-        raise RuntimeError(f"the broker did not come up: {said[-3000:]}")
+        raise RuntimeError(f"the broker did not start: {said[-3000:]}")
 
     def stop(self) -> None:
-        """Stop it in order."""
+        """Shut it down in order."""
         self._process.terminate()
         self._process.wait(PATIENCE_S)
 
     def kill(self) -> None:
-        """Stop it as a crash does."""
+        """Kill it."""
         self._process.kill()
         self._process.wait(PATIENCE_S)
 
@@ -134,11 +134,11 @@ class Broker:
 
 
 def format_log_dir(log_dir: Path, scratch: Path, *, version: str = VERSION) -> None:
-    """Make a new log.dir with Kafka's own tool.
+    """Format a new log.dir with Kafka's own tool.
 
     Args:
-        log_dir: Where; must not exist.
-        scratch: A directory for the settings; must exist.
+        log_dir: Its path; must not exist.
+        scratch: An existing directory for the settings.
         version: The release of the tool.
     """
     log_dir.mkdir()

@@ -1,4 +1,4 @@
-"""Fixtures of the tests that ask real Kafka: one JVM for all, and directories it may change."""
+"""Fixtures of the tests against real Kafka: one shared JVM, and directories it may change."""
 
 import itertools
 import os
@@ -14,7 +14,7 @@ from tests.programs.compat.kafka import Kafka, KafkaUnavailableError, dump
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[Kafka]:
-    """Kafka's own classes; without them the tests skip, in continuous integration they fail."""
+    """Kafka's own classes. Without them, tests skip, but fail in continuous integration."""
     try:
         opened = Kafka.start()
     except KafkaUnavailableError as error:
@@ -25,7 +25,7 @@ def kafka() -> Iterator[Kafka]:
 
 @pytest.fixture(scope="session")
 def dumped() -> Callable[[str, Iterable[Path]], str]:
-    """Return `compat.kafka.dump`; without that release the test skips, or fails as above."""
+    """Return `compat.kafka.dump`. Without that release, the test skips or fails as above."""
 
     def dump_or_give_up(version: str, files: Iterable[Path]) -> str:
         try:
@@ -37,7 +37,7 @@ def dumped() -> Callable[[str, Iterable[Path]], str]:
 
 
 def _give_up(error: KafkaUnavailableError) -> NoReturn:
-    message = f"real Kafka cannot be asked: {error}"
+    message = f"real Kafka is not available: {error}"
     if os.environ.get("CI"):
         pytest.fail(message)
     pytest.skip(message)

@@ -1,9 +1,9 @@
-"""What of the golden files is read as Kafka read it: a table, folder by folder.
+"""Compares our reading of the golden files with Kafka's and prints a table by folder.
 
     python -m tests.programs.compat.golden_table
 
-Needs neither Java nor Maven: the answers lie beside the files. What is not about reading has its
-own tests: recovery, rolls, retention and the cleaner (`tests/programs/compat/CASES.md` names them).
+Needs neither Java nor Maven, because the golden files include Kafka's answers. Recovery, rolls,
+retention and the cleaner have tests of their own (listed in `tests/programs/compat/CASES.md`).
 """
 
 import sys
@@ -22,11 +22,11 @@ from tests.support.golden import GOLDEN, json_lines, unpack
 __all__ = ["Row", "rows"]
 
 FETCH_BYTES = 1 << 20
-OF_LEGACY_NONE = {"sequence"}  # what v0 and v1 have no room for
+OF_LEGACY_NONE = {"sequence"}  # fields that v0 and v1 do not have
 
 
 class Row(NamedTuple):
-    """A folder: how many batches and records were compared, how many differ."""
+    """A folder with the numbers of compared batches and records, and of differences."""
 
     folder: str
     batches: int
@@ -61,7 +61,7 @@ def _local(scratch: Path) -> Iterator[Row]:
 
 
 def _broker(how: str, scratch: Path) -> Iterator[Row]:
-    """Yield rows of a broker's partitions, beside what consumers of both isolations got."""
+    """Yield rows of a broker's partitions, compared with consumers of both isolation levels."""
     scratch.mkdir()
     for name, partition in Disk.unpack(how, scratch).partitions.items():
         topic, _, number = name.rpartition("-")
@@ -100,7 +100,7 @@ def _consumed(path: Path, isolation: IsolationLevel) -> Iterator[Record]:
 
 
 def _directory(folder: str, path: Path, wanted: list[dict[str, Any]]) -> Row:
-    """Return the row of a partition's directory: every batch of every segment."""
+    """Return the row of a partition's directory, with every batch of every segment."""
     batches: list[RecordBatch | LegacyRecordBatch] = []
     for log in sorted(path.glob("*.log")):
         batches += read_batches(log.read_bytes())
@@ -122,7 +122,7 @@ def _row(
 
 
 def _differing(found: list[Any], wanted: list[Any]) -> int:
-    """Return how many places differ; of facts, those that both tell, but for the position."""
+    """Return the number of differences in the facts that both sides have, except the position."""
     pairs = zip(found, wanted, strict=False)
     count = sum(not _is_same(one, other) for one, other in pairs)
     return count + abs(len(found) - len(wanted))
@@ -140,7 +140,7 @@ def _expected(folder: Path) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    """Print the table; return 1 where anything differs."""
+    """Print the table; return 1 if anything differs."""
     print(f"{'folder':<52} batches  records")
     table = []
     for row in rows():

@@ -1,13 +1,13 @@
-"""Apache Kafka's own classes, in one JVM that answers questions: `oracle/` beside this file.
+"""Apache Kafka's own classes, in a JVM that answers questions: `oracle/` beside this file.
 
     kafka = Kafka.start()
     answer = kafka.ask("open", directory="/tmp/root/orders-0", clean=True)
 
-Needs Java 17 with its compiler, and Kafka's jars. They are looked for in the folder that
-`STREAMLOG_KAFKA_LIBS` names, then in `.cache/jars/kafka_2.13-4.2.0`; where neither has them, Maven
-fetches them once. Kafka opens directories in place: give it copies.
+Needs Java 17 with its compiler, and Kafka's jars. They are searched in the folder that
+`STREAMLOG_KAFKA_LIBS` names, then in `.cache/jars/kafka_2.13-4.2.0`; if neither has them, Maven
+fetches them once. Kafka opens directories in place, so pass copies.
 
-Other releases are asked with their tool for looking into log files, each in a JVM of its own:
+Other releases are run by their dump tool, each in its own JVM:
 
     dump("3.9.1", ["/tmp/root/orders-0/00000000000000000000.log"])
 """
@@ -50,7 +50,7 @@ DEPENDENCY = """
 
 
 class Release(NamedTuple):
-    """What Maven calls a release of Kafka, and the class that looks into log files."""
+    """The Maven artifact of a Kafka release, and the class of its dump tool."""
 
     artifact: str
     tool: str = "kafka.tools.DumpLogSegments"
@@ -67,11 +67,11 @@ SCALA_2_13_SINCE = (2, 4)
 
 
 class KafkaUnavailableError(Exception):
-    """Kafka cannot be asked on this machine; says why."""
+    """Kafka is not available on this machine; the message has the reason."""
 
 
 class Kafka:
-    """A JVM with Kafka's classes in it; a context manager."""
+    """A JVM with Kafka's classes; a context manager."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._turn = threading.Lock()
@@ -87,19 +87,19 @@ class Kafka:
 
     @classmethod
     def start(cls, *options: str) -> "Kafka":
-        """Start the JVM; what it needs is fetched and compiled the first time.
+        """Start the JVM; the first time, fetch and compile what it needs.
 
         Args:
-            options: Of the JVM; by default those that make it start fast.
+            options: JVM options; by default those for a fast start.
 
         Raises:
-            KafkaUnavailableError: No Java, no compiler, or no jars.
+            KafkaUnavailableError: Java, its compiler or the jars are missing.
         """
         classes = f"{_compiled(_jars(VERSION, RELEASES[VERSION].artifact))}:{classpath()}"
         return cls([java(), *(options or QUICK_TO_START), "-cp", classes, "Oracle"])
 
     def ask(self, ask: str, **fields: Any) -> dict[str, Any]:
-        """Return the answer to a question; an error of Kafka's is one, in `error`.
+        """Return the answer to a question; an error of Kafka's is an answer with field `error`.
 
         Threads that ask take turns.
         """
@@ -109,7 +109,7 @@ class Kafka:
         return self._answer(line)
 
     def send(self, ask: str, **fields: Any) -> None:
-        """Put a question; do something else before the one call of `receive` that belongs to it."""
+        """Send a question; the next call must be `receive`."""
         stdin = self._process.stdin
         assert stdin is not None
         stdin.write(json.dumps({"ask": ask, **fields}) + "\n")
@@ -158,29 +158,29 @@ def java() -> str:
 
 
 def classpath(version: str = VERSION) -> str:
-    """Return the class path with the tool of a release on it; see `RELEASES`.
+    """Return the class path of a release's dump tool; see `RELEASES`.
 
     Raises:
-        KafkaUnavailableError: The jars cannot be had.
+        KafkaUnavailableError: The jars cannot be fetched.
     """
     return f"{_jars(version, RELEASES[version].artifact)}/*"
 
 
 def broker_classpath(version: str = VERSION) -> str:
-    """Return the class path with the broker of a release on it, 0.11 or later.
+    """Return the class path of a release's broker, 0.11 or later.
 
     Raises:
-        KafkaUnavailableError: The jars cannot be had.
+        KafkaUnavailableError: The jars cannot be fetched.
     """
     scala = "2.13" if number_of(version) >= SCALA_2_13_SINCE else "2.12"
     return f"{_jars(version, f'kafka_{scala}')}/*"
 
 
 def dump(version: str, files: Iterable[Path]) -> str:
-    """Return what the tool of a release prints about the files of a log, all records included.
+    """Return the output of a release's dump tool for log files, all records included.
 
     Raises:
-        KafkaUnavailableError: No Java, or no jars.
+        KafkaUnavailableError: Java or the jars are missing.
     """
     names = ",".join(map(str, files))
     options = ["--deep-iteration", "--print-data-log", "--files", names]
@@ -203,27 +203,27 @@ def _tool(name: str) -> str:
 
 
 def number_of(version: str) -> tuple[int, ...]:
-    """Return a release's number, for comparisons."""
+    """Return a release's number in comparable form."""
     return tuple(map(int, version.split(".")))
 
 
 def _more_for_java_17(number: tuple[int, ...]) -> Iterator[tuple[str, str, str]]:
-    """Yield what a broker needs besides its own dependencies where Java is newer than it."""
-    if (0, 11) <= number < (1, 1):  # its cluster's id is encoded by what Java had until 10
+    """Yield additional artifacts that a broker needs on a newer Java than it was built for."""
+    if (0, 11) <= number < (1, 1):  # encodes the cluster id with a class that Java removed after 10
         yield "javax.xml.bind", "jaxb-api", "2.3.1"
-    if (2, 0) <= number < (2, 6):  # its own ZooKeeper cannot print an address (ZOOKEEPER-3779)
+    if (2, 0) <= number < (2, 6):  # its own ZooKeeper fails to print an address (ZOOKEEPER-3779)
         yield "org.apache.zookeeper", "zookeeper", "3.4.12" if number < (2, 4) else "3.5.10"
 
 
 def _jars(version: str, artifact: str) -> Path:
-    """Return the folder that has an artifact of a release and the jars it needs."""
+    """Return the folder with an artifact of a release and its dependencies."""
     jar = f"{artifact}-{version}.jar"
     given = os.environ.get(LIBS) if version == VERSION else None
     folder = Path(given) if given else CACHE / "jars" / f"{artifact}-{version}"
     if (folder / jar).is_file():
         return folder
     if given:
-        raise KafkaUnavailableError(f"{LIBS} is {given}, and there is no {jar} in it")
+        raise KafkaUnavailableError(f"{LIBS}: {given} has no {jar}")
     maven = _tool("mvn")
     more = "".join(DEPENDENCY.format(*each) for each in _more_for_java_17(number_of(version)))
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -242,7 +242,7 @@ def _jars(version: str, artifact: str) -> Path:
 
 
 def _compiled(jars: Path) -> Path:
-    """Return the folder that has the oracle's classes, compiled against `jars`."""
+    """Return the folder with the oracle's classes, compiled against `jars`."""
     sources = sorted(SOURCES.glob("*.java"))
     digest = hashlib.sha256(str(jars.resolve()).encode())
     for source in sources:
@@ -281,7 +281,7 @@ def _run(command: list[str], *, directory: str, failure: str) -> None:
 
 
 def _put(made: Path, folder: Path) -> None:
-    """Move what was made to its place, unless another process was faster."""
+    """Move the result to its place, unless another process was faster."""
     try:
         made.rename(folder)
     except OSError:

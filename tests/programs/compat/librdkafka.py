@@ -1,4 +1,4 @@
-"""Clients that are not Java's: librdkafka, to and from a real broker."""
+"""Clients other than Java's: librdkafka as a producer and consumer of a real broker."""
 
 import time
 from collections.abc import Iterable
@@ -38,14 +38,14 @@ def send(
 
     Args:
         bootstrap: The broker.
-        topic: To where.
-        partitions: How many the topic has; they are filled in turn.
+        topic: The target.
+        partitions: The number of the topic's partitions, which are filled in turn.
         codec: The producer's compression.
-        count: How many records.
-        size: About how many bytes a value has; every other one cannot be compressed.
-        seed: For what is in them.
+        count: The number of records.
+        size: The approximate bytes of a value; every other one is incompressible.
+        seed: The seed of the contents.
         transaction: The transactional id; None: no transaction.
-        is_aborted: Whether to abort it in the end.
+        is_aborted: Whether to abort the transaction.
     """
     settings: dict[str, str | int | bool] = {
         "bootstrap.servers": bootstrap,
@@ -93,7 +93,7 @@ def _value(number: int, size: int, random: Random) -> bytes | None:
 def consumed(
     bootstrap: str, topics: Iterable[str], isolation: str = "read_committed"
 ) -> dict[str, Fingerprint]:
-    """Return what a consumer gets of each partition of some topics."""
+    """Return what a consumer gets from each partition of some topics."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -114,7 +114,7 @@ def consumed(
     open_ends, moved = set(found), time.monotonic()
     try:
         while open_ends:
-            assert time.monotonic() < moved + PATIENCE_S, f"nothing more of {open_ends}"
+            assert time.monotonic() < moved + PATIENCE_S, f"no more records of {open_ends}"
             for message in consumer.consume(1000, timeout=0.5):
                 moved = time.monotonic()
                 name = f"{message.topic()}-{message.partition()}"
@@ -137,7 +137,7 @@ def _digest(message: Message) -> int:
     return digest(
         message.offset(),
         timestamp,
-        kind - 1,  # librdkafka counts from "none", which Kafka calls -1
+        kind - 1,  # librdkafka numbers the types from "none" = 0, which is -1 in Kafka
         key=message.key(),
         value=message.value(),
         headers=message.headers() or (),

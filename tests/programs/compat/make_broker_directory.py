@@ -1,13 +1,13 @@
-"""Make a real broker's log.dir of a given size, and read it back in four ways that must agree.
+"""Creates a real broker's log.dir of a given size, and reads it in four ways that must agree.
 
     . .ci/environment
     python -m tests.programs.compat.make_broker_directory DIRECTORY [--megabytes 1024]
 
-Real Java and librdkafka producers fill topics of every codec, with values that can be compressed
-and values that cannot, plain, idempotent and in transactions, of which some abort and two stay
-open. A real Java consumer, librdkafka's, and Spark on the files of the running broker and on those
-of the killed one then say what each partition holds: how many records, and a checksum over offset,
-timestamp, key, value and headers. Exits with 1 where they do not agree. The log.dir is kept.
+Real Java and librdkafka producers fill topics of every codec with compressible and incompressible
+values: plain, idempotent and in transactions, of which some abort and two stay open. Then a real
+Java consumer, librdkafka's, and Spark on the files of the running and of the killed broker compute
+for each partition the number of records and a checksum over offset, timestamp, key, value and
+headers. Exits with 1 if they differ. The log.dir is kept.
 """
 
 import argparse
@@ -44,10 +44,10 @@ class Look(NamedTuple):
     """What one reader found in all partitions.
 
     Attributes:
-        reader: Who.
-        isolation: How.
+        reader: The name of the reader.
+        isolation: The isolation level.
         found: The fingerprint of each partition; those without records may be missing.
-        seconds: How long it took.
+        seconds: The duration.
     """
 
     reader: str
@@ -65,31 +65,31 @@ class Look(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """How the readers fared.
+    """The results of the readers.
 
     Attributes:
         size: Bytes of the partitions' directories.
-        looks: What each found; the first of each isolation is the Java consumer.
+        looks: The result of each reader; the first of each isolation level is the Java consumer's.
     """
 
     size: int
     looks: list[Look]
 
     def agrees(self, look: Look) -> bool:
-        """Tell whether a look found what the Java consumer did, partition by partition."""
+        """Return whether a look agrees with the Java consumer's on every partition."""
         told = next(each for each in self.looks if each.isolation == look.isolation)
         names = told.found.keys() | look.found.keys()
         return all(told.found.get(n, NOTHING) == look.found.get(n, NOTHING) for n in names)
 
 
 def make(directory: Path, megabytes: int, *, kafka: Kafka, spark: SparkSession) -> Comparison:
-    """Make a log.dir of about so many megabytes, and let everybody read it.
+    """Create a log.dir of about `megabytes`, and run all readers.
 
     Args:
-        directory: Where; what is made there stays.
-        megabytes: How large it is to become.
-        kafka: Whose Java clients are asked.
-        spark: Who reads the files.
+        directory: Its path; the result is kept.
+        megabytes: The target size.
+        kafka: The oracle that runs the Java clients.
+        spark: The session that reads the files.
     """
     log_dir = directory / "log.dir"
     format_log_dir(log_dir, directory)
@@ -109,7 +109,7 @@ def make(directory: Path, megabytes: int, *, kafka: Kafka, spark: SparkSession) 
 
 
 def fill(kafka: Kafka, bootstrap: str, log_dir: Path, size: int) -> None:
-    """Let the producers write, round by round, until the directory has `size` bytes."""
+    """Run the producers, round by round, until the directory has `size` bytes."""
     settings = {"segment.bytes": 64 << 20}
     for topic in TOPICS:
         _ask(kafka, "create", bootstrap, topic=topic, partitions=PARTITIONS, configs=settings)
@@ -179,7 +179,7 @@ def size_of(log_dir: Path) -> int:
 
 # ---- who reads ------------------------------------------------------------------------------
 def _looks(reader: str, read: Callable[[str], Found]) -> list[Look]:
-    """Let one reader read in every isolation, with the time of each."""
+    """Run one reader with every isolation level, and measure each."""
     looks = []
     for isolation in ISOLATIONS:
         start = time.monotonic()
@@ -210,7 +210,7 @@ def _spark(spark: SparkSession, log_dir: Path, isolation: str) -> Found:
 
 # ---- what is printed ------------------------------------------------------------------------
 def table(comparison: Comparison) -> Iterable[str]:
-    """Yield the lines of a table for people."""
+    """Yield the lines of a readable table."""
     megabytes = comparison.size / 1e6
     yield f"{megabytes:.0f} MB in {len(TOPICS) * PARTITIONS} partitions"
     yield f"{'reader':<22} {'isolation':<17} {'records':>9} {'seconds':>8} {'MB/s':>6}  checksum"
@@ -223,12 +223,12 @@ def table(comparison: Comparison) -> Iterable[str]:
 
 
 def main() -> int:
-    """Make the directory and compare; return the exit code."""
+    """Create the directory and compare; return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("directory", type=Path, help="where; must not exist yet")
-    parser.add_argument("--megabytes", type=int, default=1024, help="how large (default: 1024)")
+    parser.add_argument("directory", type=Path, help="directory to create; must not exist")
+    parser.add_argument("--megabytes", type=int, default=1024, help="target size (default: 1024)")
     arguments = parser.parse_args()
     directory: Path = arguments.directory.resolve()
     directory.mkdir()
@@ -239,7 +239,7 @@ def main() -> int:
         comparison = make(directory, arguments.megabytes, kafka=kafka, spark=spark)
         spark.stop()
     print("\n".join(table(comparison)))
-    print(f"made and compared in {time.monotonic() - start:.0f} s: {directory / 'log.dir'}")
+    print(f"created and compared in {time.monotonic() - start:.0f} s: {directory / 'log.dir'}")
     return 0 if all(map(comparison.agrees, comparison.looks)) else 1
 
 

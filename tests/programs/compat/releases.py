@@ -3,11 +3,11 @@
     . .ci/environment && python -m tests.programs.compat.releases [VERSION…]
 
 Each release runs as a real broker, with ZooKeeper up to 3.9 and as a KRaft node from 4.0 on.
-librdkafka sends it all codecs mixed in one topic, timestamps that go back, log append time, and
-transactions of which some abort; releases that still write the message formats v0 and v1 get topics
-of those. A consumer reports what each partition holds. Then the broker stops, and its disk must
-verify without a finding and read the same. Needs Java and Maven, which fetches each release once.
-Exits with 1 where something differs.
+librdkafka sends it all codecs mixed in one topic, timestamps out of order, log append time, and
+transactions of which some abort; releases that still write message formats v0 and v1 also get
+topics of those. A consumer reports the content of each partition. Then the broker stops, and its
+disk must verify without findings and read the same. Needs Java and Maven, which fetches each
+release once. Exits with 1 if anything differs.
 """
 
 import argparse
@@ -45,13 +45,13 @@ HOUR_MS = 3_600_000
 
 
 class Look(NamedTuple):
-    """What came out for one release.
+    """The result for one release.
 
     Attributes:
-        records: How many records a consumer got.
-        findings: What `verify --deep` printed.
-        differing: Partitions that read otherwise than the consumer said.
-        seconds: How long it took.
+        records: The number of records that a consumer got.
+        findings: The output of `verify --deep`.
+        differing: Partitions whose content differs from the consumer's.
+        seconds: The duration.
     """
 
     version: str
@@ -67,7 +67,7 @@ class Look(NamedTuple):
 
 
 def look_at(version: str) -> Look:
-    """Fill a broker of a release, stop it, and hold its disk against what a consumer got."""
+    """Fill a broker of a release, stop it, and compare its disk with what a consumer got."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         log_dir = Path(scratch) / "log.dir"
@@ -107,7 +107,7 @@ def _broker(version: str, log_dir: Path, scratch: Path) -> Iterator[str]:
 def _create_topics(version: str, bootstrap: str) -> list[str]:
     number = number_of(version)
     small = {"segment.bytes": "20000"}
-    if number >= (4,):  # takes no such size; 4.2 knows it by another name
+    if number >= (4,):  # does not accept this size; 4.2 has it under another name
         small = {"segment.bytes": str(1 << 20), "segment.ms": "1000"}
     if number >= (4, 2):
         small = {"internal.segment.bytes": "20000"}
@@ -119,12 +119,13 @@ def _create_topics(version: str, bootstrap: str) -> list[str]:
         "recompressed": {"compression.type": "gzip"},
         "transactions": {},
     }
-    if number < (3,):  # later releases write v2 whatever the topic says
+    if number < (3,):  # later releases write v2 whatever the topic's settings
         topics |= {"v1": {"message.format.version": "0.10.2"}}
         topics |= {"v0": {"message.format.version": "0.9.0"}}
     admin = AdminClient({"bootstrap.servers": bootstrap})
     deadline = time.monotonic() + PATIENCE_S
-    while admin.list_topics(timeout=PATIENCE_S).controller_id < 0:  # it listens before that
+    # The broker listens before it knows the controller.
+    while admin.list_topics(timeout=PATIENCE_S).controller_id < 0:
         assert time.monotonic() < deadline
         time.sleep(0.2)
     wanted = [NewTopic(topic, 2, 1, config={**common, **each}) for topic, each in topics.items()]
@@ -160,7 +161,7 @@ def _send_turn(version: str, bootstrap: str, topics: list[str], turn: int) -> No
 def _send(
     bootstrap: str, topic: str, *, codec: str, seed: int, idempotent: bool, headers: bool
 ) -> None:
-    """Send records whose timestamps go back and forth."""
+    """Send records whose timestamps are out of order."""
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -187,7 +188,7 @@ def _send(
 
 
 def main() -> int:
-    """Look at the releases that the command line names, or all; return the exit code."""
+    """Check the releases given on the command line, or all; return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -199,7 +200,7 @@ def main() -> int:
         print(
             f"{version:<9} {verdict:<8} {look.records:>6} records {look.seconds:6.1f} s", flush=True
         )
-        for line in [*look.findings, *(f"{each} reads otherwise" for each in look.differing)]:
+        for line in [*look.findings, *(f"{each} reads differently" for each in look.differing)]:
             print(f"    {line}", flush=True)
         bad += not look.is_good
     return 1 if bad else 0

@@ -1,7 +1,7 @@
-"""Partitions as we write them, each with another part of the format in it.
+"""Partitions written by us, each with a different part of the format.
 
-A scenario appends to an open log whose segments are small: most have several. All timestamps lie
-near `NOW`, the time that stands on the clock of whoever looks at them.
+A scenario appends to an open log with small segments, so most have several. All timestamps are near
+`NOW`, which the reader's clock must show.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def open_log(path: Path, config: LogConfig = CONFIG, now: int = NOW) -> Partitio
 
 
 def rows(first: int, count: int) -> list[Record]:
-    """Return records with all that a record may have; timestamps do not rise all the time."""
+    """Return records that use all fields; timestamps are not ascending."""
     return [
         Record(
             key=(None, b"", b"key-%d" % number)[number % 3],
@@ -64,7 +64,7 @@ def every_codec(log: PartitionLog) -> None:
 
 
 def idempotent_producers(log: PartitionLog) -> None:
-    """Two producers in turn; the sequences of one go beyond the largest; the other starts anew."""
+    """Two producers alternate; one's sequences wrap around, the other restarts with a new epoch."""
     first = MAX_SEQUENCE - 20
     for turn in range(12):
         sequence = (first + 5 * turn) % (MAX_SEQUENCE + 1)
@@ -77,7 +77,7 @@ def idempotent_producers(log: PartitionLog) -> None:
 
 
 def transactions(log: PartitionLog) -> None:
-    """Transactions of three producers across each other, the last one still open."""
+    """Interleaved transactions of three producers, the last of which is open."""
     sequences = dict.fromkeys((1, 2, 3), 0)
 
     def send(producer_id: int, count: int) -> None:
@@ -109,7 +109,7 @@ def transactions(log: PartitionLog) -> None:
 
 
 def as_follower(log: PartitionLog) -> None:
-    """Batches with offsets and epochs of a leader elsewhere; some offsets are nobody's."""
+    """Batches with a remote leader's offsets and epochs; some offsets are missing."""
     offset = 0
     for turn in range(30):
         epoch = (0, 2, 2, 5, 9)[turn // 6]
@@ -136,7 +136,7 @@ def cut_and_written_on(log: PartitionLog) -> None:
 
 
 def nothing(log: PartitionLog) -> None:
-    """Leave the partition as it was made."""
+    """Leave the partition empty."""
 
 
 SCENARIOS: dict[str, tuple[Callable[[PartitionLog], None], LogConfig]] = {
@@ -145,7 +145,7 @@ SCENARIOS: dict[str, tuple[Callable[[PartitionLog], None], LogConfig]] = {
     "idempotent producers": (idempotent_producers, CONFIG),
     "transactions": (transactions, CONFIG),
     "as follower": (as_follower, CONFIG),
-    "cut and written on": (cut_and_written_on, CONFIG),
+    "truncated and continued": (cut_and_written_on, CONFIG),
     "nothing": (nothing, CONFIG),
 }
 

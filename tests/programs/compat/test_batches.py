@@ -1,4 +1,4 @@
-"""Batches that Kafka's own builders and its leader wrote, read by us."""
+"""We read batches that Kafka's own builders and its leader wrote."""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ def batch(first: int, count: int, **fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("stamp", ["CreateTime", "LogAppendTime"])
-def test_every_codec_of_kafkas_is_read_as_kafka_reads_it(
+def test_every_codec_of_kafka_is_read_as_kafka_reads_it(
     kafka: Kafka, tmp_path: Path, codec: str, stamp: str
 ) -> None:
     path = tmp_path / "orders-0"
@@ -58,7 +58,7 @@ def test_blocks_larger_than_any_codec_buffers_are_read(kafka: Kafka, tmp_path: P
     assert [each.value for each in found] == [record.value] * 10
 
 
-def test_transactions_of_kafka_are_read_as_a_consumer_reads_them(
+def test_kafkas_transactions_are_read_as_a_consumer_reads_them(
     kafka: Kafka, tmp_path: Path
 ) -> None:
     path = tmp_path / "orders-0"

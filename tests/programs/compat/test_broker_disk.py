@@ -1,7 +1,7 @@
-"""The disk of a running broker: Spark follows it while real producers write and the broker deletes.
+"""Spark follows the disk of a running broker while producers write and the broker deletes.
 
-One broker serves all tests, each with topics of its own; retention and the cleaner look every
-moment. A real consumer says what should have been read, record for record.
+One broker serves all tests, each with its own topics; retention and the cleaner check very often. A
+real consumer gives the expected records.
 """
 
 import contextlib
@@ -59,7 +59,7 @@ class Live:
         return answer
 
     def create(self, topic: str, partitions: int = 1, **configs: str) -> None:
-        """Make a topic; its settings are spelled with `_` for `.`."""
+        """Create a topic; the settings are spelled with `_` for `.`."""
         named = {key.replace("_", "."): value for key, value in configs.items()}
         self.ask("create", topic=topic, partitions=partitions, configs={**SMALL, **named})
 
@@ -68,7 +68,7 @@ class Live:
         assert self.ask("send", topic=topic, count=count, **{**defaults, **fields})["sent"] == count
 
     def consumed(self, topic: str, isolation: str = "read_committed") -> Each:
-        """Return what a real consumer gets."""
+        """Return the records of a real consumer."""
         told = self.ask("fingerprint", topic=topic, isolation=isolation, each=True)
         return {
             int(number): [(offset, int(one)) for offset, one in found["each"]]
@@ -114,11 +114,11 @@ class Following:
         )
 
     def each(self, topic: str) -> Each:
-        """Return what it has read of a topic."""
+        """Return what it has read from a topic."""
         return each_of(row for row in self.collected.rows if row.topic == topic)
 
     def until(self, is_done: Callable[[], bool]) -> None:
-        """Wait, as long as the query runs and within reason."""
+        """Wait until a condition holds while the query runs; fail after a time limit."""
         deadline = time.monotonic() + PATIENCE_S
         while not is_done():
             assert time.monotonic() < deadline
@@ -182,7 +182,7 @@ def test_a_stream_follows_plain_and_transactional_producers(
     assert len(following.collected.batches) > 5
 
 
-def test_reading_changes_no_partition_of_it(spark: SparkSession, live: Live) -> None:
+def test_reading_changes_no_partition(spark: SparkSession, live: Live) -> None:
     live.create("still")
     live.send("still", 300)
     partition = live.disk / "still-0"
@@ -194,7 +194,7 @@ def test_reading_changes_no_partition_of_it(spark: SparkSession, live: Live) -> 
 
 
 # ---- what the broker deletes ---------------------------------------------------------------------
-def test_a_stream_goes_on_while_segments_are_deleted(
+def test_a_stream_continues_while_segments_are_deleted(
     spark: SparkSession, live: Live, tmp_path: Path
 ) -> None:
     live.create("aged", retention_bytes="50000")
@@ -206,7 +206,7 @@ def test_a_stream_goes_on_while_segments_are_deleted(
             sent.update(live.consumed("aged")[0])
         following.until(lambda: (last := following.each("aged")) and last[0][-1][0] == 1599)
         rows = following.each("aged")[0]
-    # The broker may delete what the stream has read and the consumer here has not.
+    # The broker may delete records after the stream and before the consumer here has read them.
     both = {offset: value for offset, value in rows if offset in sent}
     assert both.items() <= sent.items() and len(both) > 300
     assert len(dict(rows)) == len(rows)
@@ -215,7 +215,7 @@ def test_a_stream_goes_on_while_segments_are_deleted(
     wait_until_same(lambda: read_each(spark, live, "aged"), lambda: live.consumed("aged"))
 
 
-def test_a_stream_goes_on_while_the_cleaner_compacts(
+def test_a_stream_continues_while_the_cleaner_compacts(
     spark: SparkSession, live: Live, tmp_path: Path
 ) -> None:
     cleaner = {"min_cleanable_dirty_ratio": "0.01", "segment_ms": "1000"}
@@ -229,20 +229,20 @@ def test_a_stream_goes_on_while_the_cleaner_compacts(
         following.until(lambda: following.each("latest")[0][-1][0] >= 1999)
         rows = following.each("latest")[0]
     kept = live.consumed("latest")[0]
-    assert len(kept) < 1500, "the cleaner did nothing"
+    assert len(kept) < 1500, "the cleaner removed nothing"
     assert set(kept) <= set(rows)
     assert len(dict(rows)) == len(rows)
     wait_until_same(lambda: read_each(spark, live, "latest"), lambda: live.consumed("latest"))
 
 
 def wait_until_same(ours: Callable[[], Each], theirs: Callable[[], Each]) -> None:
-    """Compare until the broker changed nothing between the two looks."""
+    """Compare again until the broker changed nothing between the two reads."""
     deadline = time.monotonic() + PATIENCE_S
     while ours() != theirs():
         assert time.monotonic() < deadline
 
 
-def test_a_topic_made_again_ends_the_stream_that_counted_on_it(
+def test_a_recreated_topic_fails_the_stream_that_read_its_predecessor(
     spark: SparkSession, live: Live, tmp_path: Path
 ) -> None:
     live.create("again")
@@ -262,7 +262,7 @@ def test_a_topic_made_again_ends_the_stream_that_counted_on_it(
 
 
 # ---- after a kill --------------------------------------------------------------------------------
-def test_what_was_acknowledged_is_read_after_a_kill(
+def test_acknowledged_records_are_read_after_a_kill(
     spark: SparkSession, kafka: Kafka, tmp_path: Path
 ) -> None:
     format_log_dir(tmp_path / "log.dir", tmp_path)
@@ -280,7 +280,7 @@ def test_what_was_acknowledged_is_read_after_a_kill(
     assert ok("verify", killed.disk).out == b""
 
 
-def test_spark_and_three_kinds_of_clients_agree_on_a_disk_of_every_codec(
+def test_spark_and_three_clients_agree_on_a_disk_of_every_codec(
     spark: SparkSession, kafka: Kafka, tmp_path: Path
 ) -> None:
     comparison = make(tmp_path, 20, kafka=kafka, spark=spark)
@@ -294,7 +294,7 @@ def test_spark_and_three_kinds_of_clients_agree_on_a_disk_of_every_codec(
 # ---- between a marker and its index entry --------------------------------------------------------
 @contextlib.contextmanager
 def slow_writes(pid: int, path: Path, delay_us: int) -> Iterator[None]:
-    """Delay each of a process's writes to one file."""
+    """Delay each write of a process to one file."""
     if shutil.which("strace") is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("strace is not installed")
     options = [f"--inject=write,pwrite64:delay_enter={delay_us}", "--trace=write,pwrite64"]
@@ -318,7 +318,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 def test_no_aborted_record_is_read_while_a_broker_writes_its_transaction_index(
     spark: SparkSession, live: Live
 ) -> None:
-    """Its writes to the index are slow: readers fall between a marker and its entry."""
+    """Slow writes to the index make reads fall between a marker and its entry."""
     live.create("gap", internal_segment_bytes="1000000")
     live.send("gap", 5, id="gap", end="abort")
     partition = live.disk / "gap-0"
@@ -348,7 +348,7 @@ def test_no_aborted_record_is_read_while_a_broker_writes_its_transaction_index(
         following.result()
     committed = {offset for offset, _ in live.consumed("gap")[0]}
     assert len(committed) == 30
-    assert any(unindexed), "no read fell into a gap"
+    assert any(unindexed), "no read happened between a marker and its entry"
     assert seen == committed
     rows = read(spark, live, "gap").select("offset").collect()
     assert {row.offset for row in rows} == committed

@@ -1,4 +1,4 @@
-"""A topic written through staged commits, among plain appends and a crash, read by Kafka."""
+"""Kafka reads a topic with staged commits, plain appends and a crash between them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,14 +21,14 @@ def die_while_applying(root: Path, version: int) -> None:
     """Commit a version and die in the middle of its first write to partition 1."""
     fault = Fault(operation="pwrite", path_suffix=f"t-1/{LOG}", moment=Moment.TORN)
     faulty = FaultyFileSystem(LocalFileSystem(), fault)
-    dying = Scene(faulty, root=str(root), random=Random("other names than the parent's"))
+    dying = Scene(faulty, root=str(root), random=Random("must differ from the parent's names"))
     with killed():
         dying.commit(version)
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A root with commits 0 to 3 of one query, plain records between, version 2 twice."""
+    """A root with commits 0 to 3 of one query, plain records between, and version 2 twice."""
     path = tmp_path / "root"
     scene = Scene(LocalFileSystem(), root=str(path))
     scene.commit(0)

@@ -1,7 +1,8 @@
-"""Random logs, cleaned by Kafka's own `Cleaner` and by ours: the same segments come out.
+"""Random logs, compacted by Kafka's own `Cleaner` and by ours, give the same segments.
 
-Keys written again and deleted, records without a key, all codecs, idempotent producers, committed,
-aborted and open transactions; several rounds each, with memory for all keys or for a few.
+The logs have rewritten and deleted keys, records without a key, all codecs, idempotent producers,
+and committed, aborted and open transactions. Each gets several rounds, with memory for all keys or
+for few.
 """
 
 import shutil
@@ -38,7 +39,7 @@ IDEMPOTENT, TRANSACTIONAL = (5, 6), (10, 11, 12)
 
 
 class Writer:
-    """Appends whatever a partition may get, as a follower: nothing of it is refused."""
+    """Appends anything that a partition may contain, as a follower, so that nothing is refused."""
 
     def __init__(self, log: PartitionLog, random: Random) -> None:
         self._log, self._random = log, random
@@ -86,7 +87,7 @@ class Writer:
 
 
 def segments(directory: Path) -> dict[str, object]:
-    """Return what the segments are, whatever library compressed them."""
+    """Return the segments in a form that is independent of compression libraries."""
     found: dict[str, object] = {}
     for path in sorted(directory.iterdir()):
         if path.suffix == ".log":
@@ -97,7 +98,7 @@ def segments(directory: Path) -> dict[str, object]:
 
 
 def legacy_messages(random: Random) -> bytes:
-    """Return message sets of v0 or v1, compressed or not, whose offsets go on from 0."""
+    """Return message sets of v0 or v1, compressed or not, with consecutive offsets from 0."""
     data, offset = b"", 0
     codecs = [CompressionType.NONE, CompressionType.GZIP, CompressionType.SNAPPY]
     magic = random.choice((0, 1))
@@ -138,7 +139,7 @@ def test_random_logs_are_cleaned_as_kafka_cleans_them(
 def compare_rounds(
     kafka: Kafka, path: Path, copy_of: Callable[[Path], Path], random: Random, *, memory: int
 ) -> None:
-    """Append to a partition and clean it, some rounds, both ways."""
+    """Append to a partition and clean it on both sides, for some rounds."""
     clock, fs, checkpoint = ManualClock(NOW), LocalFileSystem(), 0
     config = LogConfig.from_properties(CONFIG)
     with PartitionLog.open(path, config=config, fs=fs, clock=clock, random=random) as log:
@@ -164,13 +165,13 @@ def compare_rounds(
 
 
 @pytest.mark.parametrize("log_start_offset", [0, 2])
-def test_only_kafka_mistakes_one_transaction_of_a_producer_for_another(
+def test_only_kafka_confuses_two_transactions_of_a_producer(
     kafka: Kafka, tmp_path: Path, copy_of: Callable[[Path], Path], log_start_offset: int
 ) -> None:
-    """It looks for what was aborted from the log start on, wherever it begins to read.
+    """Kafka searches aborted transactions from the log start on, wherever it begins to read.
 
-    With a log start of 2 it takes offset 0 for committed. Where a round begins behind offset 2 it
-    takes the records there for aborted and leaves their keys out of the map: both stay.
+    With a log start of 2, it treats offset 0 as committed. If a round begins after offset 2, it
+    treats the records there as aborted and omits their keys from the map, so both stay.
     """
     path, clock, fs = tmp_path / "root" / "orders-0", ManualClock(NOW), LocalFileSystem()
     config = CONFIG | {"cleanup.policy": "compact,delete", "index.interval.bytes": "0"}
@@ -193,7 +194,7 @@ def test_only_kafka_mistakes_one_transaction_of_a_producer_for_another(
 def transact(
     log: PartitionLog, kind: ControlRecordType, keys: list[bytes], *, base_sequence: int
 ) -> None:
-    """Append a transaction of a batch and its end, always of the same producer."""
+    """Append a transaction of one batch and its end, always of the same producer."""
     builder = BatchBuilder(
         producer_id=10, producer_epoch=0, base_sequence=base_sequence, is_transactional=True
     )

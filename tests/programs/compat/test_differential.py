@@ -1,6 +1,7 @@
-"""Random logs, written by both and read by both, and damaged ones, opened by both.
+"""Random logs written and read by both sides, and damaged ones opened by both.
 
-Always the same cases here; `python -m tests.programs.compat.differential` tries others, and more.
+These tests always use the same cases; `python -m tests.programs.compat.differential` runs others
+and more.
 """
 
 from collections.abc import Iterator
@@ -23,12 +24,12 @@ CASES = 500
 
 @pytest.fixture
 def scratch(tmp_path: Path) -> Iterator[Path]:
-    """A directory in memory where there is such a place: a case writes some hundred files."""
+    """A directory in memory if available, because a case writes some hundred files."""
     with TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else tmp_path) as place:
         yield Path(place)
 
 
-def test_five_hundred_random_logs_are_the_same_to_kafka_and_to_us(
+def test_five_hundred_random_logs_are_equal_for_kafka_and_for_us(
     kafka: Kafka, scratch: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tally = run(kafka, range(CASES), scratch)
@@ -38,10 +39,10 @@ def test_five_hundred_random_logs_are_the_same_to_kafka_and_to_us(
 
 
 @pytest.mark.parametrize("what", ["an answer", "an outcome", "an index entry"])
-def test_a_difference_would_be_seen(
+def test_a_difference_is_detected(
     kafka: Kafka, scratch: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """What we tell, or leave behind, is made a little wrong on purpose."""
+    """An answer or a file of ours is altered on purpose."""
     if what == "an outcome":
         monkeypatch.setattr(Life, "_append", lambda life, step: 0)
     elif what == "an answer":

@@ -1,4 +1,4 @@
-"""Directories that we wrote, opened by Kafka's own log: it finds what we find, and goes on."""
+"""Kafka's own log opens directories that we wrote, finds the same content, and continues them."""
 
 import shutil
 from collections.abc import Callable
@@ -28,7 +28,7 @@ SEARCHED = [0, *range(NOW - 105_000, NOW + 1_000, 3_000), NOW - 501, NOW - 500, 
 
 
 class Scenario(NamedTuple):
-    """A directory that was written and closed by us."""
+    """A directory that we wrote and closed."""
 
     path: Path
     config: LogConfig
@@ -41,7 +41,7 @@ def scenario(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def opened(kafka: Kafka, path: Path, config: LogConfig = CONFIG, **how: Any) -> dict[str, Any]:
-    """Let Kafka open a directory in place; return what it tells, less what it printed."""
+    """Let Kafka open a directory in place; return its answer without its output."""
     answer = kafka.ask("open", directory=str(path), now=NOW, config=config.to_properties(), **how)
     assert "error" not in answer, answer
     del answer["printed"]
@@ -71,7 +71,7 @@ def test_kafka_finds_what_we_find(
     assert recovery_point == (ours["logEndOffset"] if clean else 0)
 
 
-def test_kafkas_recovery_writes_the_very_indexes_we_wrote(
+def test_kafkas_recovery_writes_the_same_indexes_as_we_do(
     kafka: Kafka, scenario: Scenario, copy_of: Callable[[Path], Path]
 ) -> None:
     copy = copy_of(scenario.path)
@@ -87,7 +87,7 @@ def test_kafka_reads_our_recovery_point_and_it_is_the_log_end(
         assert points == {"orders-0": reader.log_end_offset}
 
 
-def test_kafka_appends_and_we_go_on_and_kafka_goes_on(
+def test_kafka_appends_then_we_append_then_kafka_appends(
     kafka: Kafka, scenario: Scenario, tmp_path: Path
 ) -> None:
     root = tmp_path / "root"
@@ -107,7 +107,7 @@ def test_kafka_appends_and_we_go_on_and_kafka_goes_on(
         assert [each.offset for each in found] == [*range(offset, offset + 5)]
 
 
-def test_kafka_recovers_what_a_process_left_that_did_not_close(
+def test_kafka_recovers_the_log_of_a_process_that_did_not_close_it(
     kafka: Kafka, tmp_path: Path, copy_of: Callable[[Path], Path]
 ) -> None:
     path = tmp_path / "root" / "orders-0"
@@ -122,14 +122,14 @@ def test_kafka_recovers_what_a_process_left_that_did_not_close(
     log.close()
 
 
-def test_kafka_cuts_the_torn_tail_that_we_cut(
+def test_kafka_truncates_the_same_torn_tail(
     kafka: Kafka, tmp_path: Path, copy_of: Callable[[Path], Path]
 ) -> None:
     path = written(tmp_path / "root", "every codec")
     last = max(path.glob("*.log"))
     last.write_bytes(last.read_bytes()[:-5])
     theirs = opened(kafka, copy_of(path), clean=False)
-    torn = copy_of(path)  # below a root that knows of no recovery point
+    torn = copy_of(path)  # below a root without a recovery point
     with open_log(torn) as log:
         assert log.log_end_offset == theirs["logEndOffset"]
         ours = told_by_reader(torn, now=NOW, timestamps=[])

@@ -1,4 +1,4 @@
-"""What Kafka's tool for looking into log files says about a directory that we closed."""
+"""Kafka's dump tool reads directories that we closed and reports nothing wrong."""
 
 import re
 from collections.abc import Callable
@@ -13,18 +13,19 @@ from tests.programs.compat.scenarios import SCENARIOS, written
 
 pytestmark = pytest.mark.compat
 
-# The tool ends with success whatever it finds; these are its words for something wrong.
+# The tool always exits with success, so search its output for complaints.
 FINDING = re.compile(
     r"isvalid: false|Found \d+ invalid bytes|Exception|Mismatches in|Found timestamp mismatch"
     r"|Found out of order timestamp|indexed offsets are not found|Non-consecutive offsets"
 )
 RECORD = re.compile(r"^\| offset: (\d+) ", re.MULTILINE)
-# A leader elsewhere compacted; a cut inside a batch takes the batch, and the log end stays there.
+# A remote leader compacted it; and a truncation inside a batch removes the batch but keeps the log
+# end.
 GAPS_ARE_MEANT = {"as follower"}
 
 
 def dump(kafka: Kafka, path: Path) -> str:
-    """Return all that the tool prints about the files of a directory, which it may change."""
+    """Return the tool's output for the files of a directory, which it may change."""
     suffixes = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
     files = sorted(each for each in path.iterdir() if each.suffix in suffixes)
     answer = kafka.ask("dump", files=",".join(map(str, files)))
@@ -34,7 +35,7 @@ def dump(kafka: Kafka, path: Path) -> str:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_kafkas_tool_finds_every_record_and_nothing_wrong(
+def test_the_tool_finds_every_record_and_nothing_wrong(
     kafka: Kafka, tmp_path: Path, copy_of: Callable[[Path], Path], name: str
 ) -> None:
     path = written(tmp_path / "root", name)
@@ -54,7 +55,7 @@ def test_kafkas_tool_finds_every_record_and_nothing_wrong(
         (".timeindex", 7, "Found timestamp mismatch"),
     ],
 )
-def test_the_tool_would_say_it_if_something_were_wrong(
+def test_the_tool_reports_damage(
     kafka: Kafka, tmp_path: Path, suffix: str, at: int, finding: str
 ) -> None:
     path = written(tmp_path / "root", "every codec")

@@ -1,4 +1,4 @@
-"""`streamlog dump --format table` beside Kafka's own tool, line for line."""
+"""`streamlog dump --format table` prints the same lines as Kafka's own tool."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ CONTENT = re.compile(r" (key|payload): .*")
 
 @pytest.mark.parametrize("partition", ["txn-0", "codec-producer-0", "compacted-txn-0", "empty-0"])
 def test_every_line_is_the_same(kafka: Kafka, tmp_path: Path, partition: str) -> None:
-    """What keys and values are made of is left out: a line break in one makes two of a line."""
+    """Contents are omitted, because a line break in a key or value splits a line."""
     unpack("C-broker/clean-log.dir.tar.gz", tmp_path, f"clean-log.dir/{partition}/")
     directory = tmp_path / "clean-log.dir" / partition
     files = sorted(each for each in directory.iterdir() if each.suffix in SUFFIXES)
@@ -29,9 +29,9 @@ def test_every_line_is_the_same(kafka: Kafka, tmp_path: Path, partition: str) ->
 
 
 def _lines(printed: str) -> list[str]:
-    """Return the lines of what was printed, contents left out.
+    """Return the printed lines without contents.
 
-    What is none is the rest of a value, or what the tool says on stderr.
+    Other lines are the rest of a value, or output of the tool on stderr.
     """
     known = re.compile(
         r"\||Dumping |Log starting|baseOffset: |offset: \d+ position: |timestamp: \d+ offset: "

@@ -1,4 +1,4 @@
-"""Every golden folder is read as Kafka read it, and the table would show it if one were not."""
+"""We read every golden folder as Kafka did, and the table detects differences."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def test_every_folder_passes() -> None:
 
 
 @pytest.mark.parametrize("kind", ["batch", "record"])
-def test_one_wrong_answer_shows(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_one_wrong_answer_is_detected(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     field = {"batch": "maxTimestamp", "record": "value"}[kind]
     right = golden_table.json_lines
 

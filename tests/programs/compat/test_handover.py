@@ -1,7 +1,7 @@
-"""A root goes to a real broker and back, twice: the first is stopped in order, the second killed.
+"""A root goes to a real broker and back, twice: the first shuts down, the second is killed.
 
-Everything is done once, for a broker takes ten seconds to start; each test looks at another part
-of what was seen on the way.
+Everything happens once, because a broker takes ten seconds to start; each test checks a different
+part of the observations.
 """
 
 import shutil
@@ -34,9 +34,9 @@ WRITTEN: tuple[Callable[[PartitionLog], None], ...] = (
     scenarios.cut_and_written_on,
     scenarios.nothing,
 )
-COMMITTED_ONLY = 2  # the partition with transactions; the last one of them is open
+COMMITTED_ONLY = 2  # the partition with transactions, of which the last is open
 SMALL = {"internal.segment.bytes": "3000", "index.interval.bytes": "200", "retention.ms": "-1"}
-PRODUCER_ID = 2000  # of `idempotent_producers`, at epoch 1 and sequence 9 in the end
+PRODUCER_ID = 2000  # of `idempotent_producers`, at the end in epoch 1 with sequence 9
 SENT = 5  # records that each broker's producer appends
 
 Rows = list[dict[str, Any]]
@@ -44,22 +44,22 @@ Rows = list[dict[str, Any]]
 
 @dataclass
 class Seen:
-    """What was seen on the way; the brokers by their number in lists.
+    """The observations; lists are by number of the broker.
 
     Attributes:
-        root: The log root, a root again.
-        before: What we read before anything, and before the second broker, by partition.
+        root: The log root, after it came back.
+        before: Our reading before each broker, by partition.
         consumed: What a real consumer read.
-        fingerprints: Those of what a consumer of librdkafka read, and of what we had, by partition.
-        described: What a broker said of partition 1.
-        offsets: Those that a real producer got in partition 1.
-        refused: How the way back ended while a broker was running.
-        barred: How a writer fared after the root was handed over.
-        committed: The consumer group's offset, as the second broker knew it.
-        topics: What we say of topic `orders` after each broker.
-        came_back: Its partition 1 as we read it after the first broker.
+        fingerprints: Those of librdkafka's consumer, and of our reading, by partition.
+        described: A broker's description of partition 1.
+        offsets: The offsets that a real producer got in partition 1.
+        refused: The result of the way back while a broker was running.
+        barred: The result of a writer after the root was handed over.
+        committed: The consumer group's offset according to the second broker.
+        topics: Our description of topic `orders` after each broker.
+        came_back: Our reading of its partition 1 after the first broker.
         producers: The state of its producers then.
-        duplicate: Whether our log took a batch that was sent again for what it is.
+        duplicate: Whether our log recognised a batch that was sent again.
     """
 
     root: Path
@@ -94,7 +94,7 @@ def read_all(root: Path) -> dict[str, Rows]:
 
 
 def fingerprints_of(root: Path) -> dict[str, Fingerprint]:
-    """Return the fingerprints of what is committed, while a broker has the root."""
+    """Return the fingerprints of committed records, while a broker owns the root."""
     found = {}
     for number in range(len(WRITTEN)):
         found[f"orders-{number}"] = NOTHING
@@ -158,7 +158,7 @@ def seen(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Seen:
 
 
 def write(root: Path) -> None:
-    """Write the scenarios with timestamps of now: a broker forgets producers of other times."""
+    """Write the scenarios with current timestamps, because a broker expires old producers."""
     with pytest.MonkeyPatch.context() as patched, LogManager.open(root, create=True) as manager:
         patched.setattr(scenarios, "NOW", int(time.time() * 1000) - 1000)
         manager.create_topic("orders", len(WRITTEN), SMALL)
@@ -177,7 +177,7 @@ def look(kafka: Kafka, broker: Broker, seen: Seen) -> None:
 
 
 def change(kafka: Kafka, broker: Broker) -> None:
-    """Do what users of a broker do: make, change and delete topics, and read in a group."""
+    """Act as users of a broker: create, change and delete topics, and read in a group."""
     asked: dict[str, Any] = {"bootstrap": broker.bootstrap}
     compact = {"cleanup.policy": "compact"}
     flushed = {"key": "flush.messages", "value": "7"}
@@ -224,7 +224,7 @@ def test_a_consumer_reads_what_we_read(seen: Seen, life: int, partition: int) ->
 
 
 @pytest.mark.parametrize("life", [0, 1], ids=["first", "second"])
-def test_a_consumer_of_another_library_reads_it_too(seen: Seen, life: int) -> None:
+def test_a_consumer_of_another_library_reads_the_same(seen: Seen, life: int) -> None:
     theirs, ours = seen.fingerprints[life]
     assert theirs == ours
     assert sum(each.count for each in theirs.values()) > 300
@@ -249,25 +249,25 @@ def test_the_brokers_producers_get_ids_of_their_own(seen: Seen) -> None:
     assert int(theirs) > PRODUCER_ID
 
 
-def test_the_brokers_producer_goes_on_at_our_log_end(seen: Seen) -> None:
+def test_the_brokers_producer_continues_at_our_log_end(seen: Seen) -> None:
     first = seen.before[0]["1"][-1]["offset"] + 1
     assert seen.offsets[0] == list(range(first, first + SENT))
     second = first + SENT + 3
     assert seen.offsets[1] == list(range(second, second + SENT))
 
 
-def test_a_consumer_group_is_where_it_was(seen: Seen) -> None:
+def test_a_consumer_group_keeps_its_offset(seen: Seen) -> None:
     assert seen.committed == 77
 
 
 # ---- what we saw ----------------------------------------------------------------------------
-def test_the_way_back_is_barred_while_the_broker_runs(seen: Seen) -> None:
+def test_the_way_back_is_refused_while_the_broker_runs(seen: Seen) -> None:
     assert seen.refused is not None
     assert seen.refused.code == 1
     assert "a running Kafka broker owns this log directory" in seen.refused.error
 
 
-def test_a_writer_is_barred_while_a_broker_has_the_root(seen: Seen) -> None:
+def test_a_writer_is_refused_while_a_broker_owns_the_root(seen: Seen) -> None:
     assert seen.barred is not None
     assert seen.barred.code == 2
     assert "this is the log.dir of a Kafka broker" in seen.barred.error
@@ -278,14 +278,14 @@ def test_we_read_what_the_broker_appended(seen: Seen) -> None:
     assert [row["offset"] for row in seen.came_back[-SENT:]] == seen.offsets[0]
 
 
-def test_idempotent_producers_go_on_with_us(seen: Seen) -> None:
+def test_idempotent_producers_continue_with_us(seen: Seen) -> None:
     states = {each["producerId"]: each["lastSequence"] for each in seen.producers}
     assert states[PRODUCER_ID] == 9
     assert SENT - 1 in states.values()
     assert seen.duplicate
 
 
-def test_leader_epochs_go_up_with_every_hand(seen: Seen) -> None:
+def test_leader_epochs_rise_with_every_owner(seen: Seen) -> None:
     for number in (0, 1, 3):
         [first, second] = [topic.partitions[number].leader_epoch for topic in seen.topics]
         with LogReader.open(seen.root / f"orders-{number}") as reader:
@@ -301,7 +301,7 @@ def test_topics_of_the_broker_are_topics_of_the_root(seen: Seen) -> None:
         assert manager.topic_config("orders").flush_messages == 7
 
 
-def test_nothing_is_lost_or_there_twice_after_a_broker_was_killed(seen: Seen) -> None:
+def test_nothing_is_lost_or_duplicated_after_a_broker_was_killed(seen: Seen) -> None:
     rows = read_all(seen.root)
     for number in range(len(WRITTEN)):
         before = seen.before[1][str(number)]
@@ -311,8 +311,8 @@ def test_nothing_is_lost_or_there_twice_after_a_broker_was_killed(seen: Seen) ->
     assert ok("verify", seen.root).out == b""
 
 
-def test_a_broker_does_not_start_where_streamlogs_own_state_is(seen: Seen, tmp_path: Path) -> None:
+def test_a_broker_does_not_start_on_streamlogs_own_state(seen: Seen, tmp_path: Path) -> None:
     root = tmp_path / "root"
     shutil.copytree(seen.root, root)
-    with pytest.raises(RuntimeError, match="did not come up"):
+    with pytest.raises(RuntimeError, match="did not start"):
         Broker.start(root, tmp_path / "barred")

@@ -1,4 +1,4 @@
-"""Messages of formats v0 and v1: Kafka reads ours, and converts what producers send as we do."""
+"""Message formats v0 and v1: Kafka reads ours, and its leader converts messages as we do."""
 
 import base64
 import shutil
@@ -56,7 +56,7 @@ def test_kafka_reads_all_messages_that_we_build(kafka: Kafka, tmp_path: Path) ->
 
 @pytest.mark.parametrize("wanted", WANTED)
 @pytest.mark.parametrize("stamp", ["CreateTime", "LogAppendTime"])
-def test_what_producers_send_becomes_what_kafkas_leader_makes_of_it(
+def test_appended_messages_become_the_same_as_with_kafkas_leader(
     kafka: Kafka, tmp_path: Path, wanted: str, stamp: str
 ) -> None:
     sent = [
@@ -77,7 +77,7 @@ def test_what_producers_send_becomes_what_kafkas_leader_makes_of_it(
 def appended_by_kafka(
     kafka: Kafka, path: Path, sent: list[bytes], config: LogConfig
 ) -> dict[str, Any]:
-    """Let Kafka's leader append bytes to a new partition; return what it says."""
+    """Let Kafka's leader append bytes to a new partition; return its answer."""
     path.mkdir()
     append = [{"bytes": base64.b64encode(each).decode()} for each in sent]
     settings = config.to_properties()
@@ -85,14 +85,12 @@ def appended_by_kafka(
 
 
 def _comparable(batch: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the size where the library that compressed decides it."""
+    """Omit the size if it depends on a compression library."""
     is_plain = batch["compressionType"] == "none"
     return {key: value for key, value in batch.items() if key != "size" or is_plain}
 
 
-def test_a_claimed_append_time_is_taken_for_what_kafkas_leader_takes_it(
-    kafka: Kafka, tmp_path: Path
-) -> None:
+def test_a_claimed_append_time_is_treated_as_by_kafkas_leader(kafka: Kafka, tmp_path: Path) -> None:
     builder = BatchBuilder(log_append_time=NOW - 5)
     for record in rows(0, 9):
         builder.append(record)
@@ -124,7 +122,7 @@ REFUSED = {
         CONFIG,
         InvalidTimestampError,
     ),
-    "a claimed append time where the leader stamps": (
+    "a claimed append time when the leader stamps": (
         message_set(1, plain_rows(0, 2), compression=CODECS[3], log_append_time=NOW),
         STAMPED,
         InvalidTimestampError,
@@ -146,7 +144,7 @@ OLD = sorted((GOLDEN / "B-legacy").glob("*-log-dir*/old*"))
 
 
 @pytest.mark.parametrize("directory", OLD, ids=lambda path: path.name)
-def test_indexes_made_anew_are_those_that_kafka_makes(
+def test_rebuilt_indexes_are_the_ones_that_kafka_builds(
     kafka: Kafka, tmp_path: Path, directory: Path
 ) -> None:
     theirs_path, ours_path = (tmp_path / who / directory.name for who in ("theirs", "ours"))

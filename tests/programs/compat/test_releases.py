@@ -1,4 +1,4 @@
-"""Other releases of Kafka, older and newer: what they find in our files, and we in theirs."""
+"""Other releases of Kafka, older and newer: they read our files, and we read theirs."""
 
 import re
 import shutil
@@ -28,7 +28,7 @@ NAME = "00000000000000000000.log"
 def test_its_tool_finds_every_record_and_nothing_wrong(
     tmp_path: Path, dumped: Dumped, version: str
 ) -> None:
-    """Gaps are meant, and 4.3 reports one wherever a segment does not begin with offset 0."""
+    """Gaps are intended, and 4.3 reports one if a segment does not begin with offset 0."""
     expected: Counter[int] = Counter()
     copies = []
     for at, name in enumerate(SCENARIOS):
@@ -44,7 +44,7 @@ def test_its_tool_finds_every_record_and_nothing_wrong(
 
 
 @pytest.mark.parametrize(("version", "magic"), [("0.8.2.2", 0), ("0.10.2.2", 0), ("0.10.2.2", 1)])
-def test_a_kafka_of_the_time_reads_the_old_messages_that_we_build(
+def test_a_contemporary_kafka_reads_the_old_messages_that_we_build(
     tmp_path: Path, dumped: Dumped, version: str, magic: int
 ) -> None:
     records: list[Record] = []
@@ -64,7 +64,7 @@ def test_a_kafka_of_the_time_reads_the_old_messages_that_we_build(
 
 
 def test_the_disk_of_an_older_broker_is_sound_and_reads_the_same() -> None:
-    """One release of many: `python -m tests.programs.compat.releases` goes through all of them."""
+    """One release of many: `python -m tests.programs.compat.releases` checks all of them."""
     look = look_at("3.6.2")
     assert (look.findings, look.differing) == ([], [])
     assert look.records == 5550

@@ -1,4 +1,4 @@
-"""What we repaired, opened by Kafka's own log as cleanly closed: it finds what was there before."""
+"""Kafka's own log opens repaired directories as cleanly closed, and finds the same as before."""
 
 import random
 import shutil
@@ -22,7 +22,7 @@ TOLD = ("logStartOffset", "logEndOffset", "lastStableOffset", "batches", "aborte
 
 
 def told(kafka: Kafka, directory: Path) -> dict[str, Any]:
-    """Return what Kafka finds in a copy of a directory that it believes to be closed cleanly."""
+    """Return what Kafka finds in a copy of a directory that it treats as cleanly closed."""
     copy = directory.parent / "copy" / directory.name
     shutil.rmtree(copy.parent, ignore_errors=True)
     shutil.copytree(directory, copy)
@@ -45,7 +45,7 @@ def told(kafka: Kafka, directory: Path) -> dict[str, Any]:
     ],
     ids=["torn tail", "no index", "time index", "no txn index", "no snapshots", "epochs"],
 )
-def test_kafka_finds_what_was_there_before_the_damage(
+def test_kafka_finds_the_same_as_before_the_damage(
     kafka: Kafka, tmp_path: Path, damage: Callable[[Path], object]
 ) -> None:
     unpack("C-broker/clean-log.dir.tar.gz", tmp_path, "clean-log.dir/txn-0/")

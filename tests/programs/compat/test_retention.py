@@ -1,4 +1,4 @@
-"""Retention beside Kafka's: the same segments go from the same log, for seeded random settings."""
+"""Retention deletes the same segments as Kafka's, for seeded random logs and settings."""
 
 import os
 import shutil
@@ -22,11 +22,11 @@ pytestmark = pytest.mark.compat
 NOW = 1_700_000_000_000
 SMALL = LogConfig(internal_segment_bytes=400, index_interval_bytes=100)
 LOGS, VARIANTS = 6, 40
-ON_FILES = 4  # of so many cases one is not only decided but done
+ON_FILES = 4  # one of this many cases is also executed
 
 
 def written(root: Path, random: Random) -> Path:
-    """Write a log of some segments; in some no record has a timestamp."""
+    """Write a log of some segments; in some, no record has a timestamp."""
     path = root / "orders-0"
     with PartitionLog.open(path, config=SMALL, clock=ManualClock(NOW), random=Random(1)) as log:
         for _ in range(random.randrange(2, 9)):
@@ -58,7 +58,7 @@ def settings(random: Random, log: LogReader) -> dict[str, Any]:
 
 
 def decided(path: Path, question: dict[str, Any]) -> tuple[int, int]:
-    """Return how many segments we would delete, and where the log then begins."""
+    """Return how many segments we would delete, and the resulting log start."""
     start = question["logStartOffset"]
     with LogReader.open(path) as log:
         gone = plan_deletions(
@@ -73,7 +73,7 @@ def decided(path: Path, question: dict[str, Any]) -> tuple[int, int]:
 
 
 def done(path: Path, question: dict[str, Any]) -> dict[str, Any]:
-    """Do it, and return what is left in the oracle's words."""
+    """Execute it, and return the remaining segments in the oracle's notation."""
     clock = ManualClock(question["now"])
     config = LogConfig.from_properties({**question["config"], "cleanup.policy": "delete"})
     with PartitionLog.open(path, config=config, clock=clock, random=Random(1)) as log:
@@ -98,7 +98,7 @@ def set_aside(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("seed", range(LOGS))
-def test_the_same_segments_go(
+def test_the_same_segments_are_deleted(
     kafka: Kafka, tmp_path: Path, copy_of: Callable[[Path], Path], seed: int
 ) -> None:
     random = Random(seed)
@@ -111,7 +111,7 @@ def test_the_same_segments_go(
         with LogReader.open(original) as log:
             question = settings(random, log)
             is_done = variant % ON_FILES == 0
-            if is_done:  # where there is one replica, all is committed
+            if is_done:  # with one replica, all records are committed
                 question["highWatermark"] = log.log_end_offset
         theirs_at = copy_of(original)
         ours_at = copy_of(original) if is_done else theirs_at

@@ -1,4 +1,4 @@
-"""One real broker of a release that still keeps its cluster in ZooKeeper, on loopback."""
+"""A real broker of a release that keeps its cluster state in ZooKeeper, on loopback."""
 
 import contextlib
 import socket
@@ -47,18 +47,18 @@ log4j.appender.out.layout.ConversionPattern=%p %c %m%n
 
 @contextlib.contextmanager
 def broker_with_zookeeper(version: str, log_dir: Path, scratch: Path) -> Iterator[str]:
-    """Run a broker and its ZooKeeper; both are stopped in order at the end.
+    """Run a broker and its ZooKeeper; both are shut down in order on exit.
 
     Args:
         version: The release.
-        log_dir: The broker's log.dir; made by it.
-        scratch: A directory for settings and output; must exist.
+        log_dir: The broker's log.dir, which it creates.
+        scratch: An existing directory for settings and output.
 
     Yields:
-        The broker's address, for clients.
+        The broker's address for clients.
 
     Raises:
-        RuntimeError: One of them did not come up.
+        RuntimeError: One of them did not start.
     """
     with (
         socket.create_server(("127.0.0.1", 0)) as one,
@@ -82,7 +82,7 @@ def _running(version: str, main: str, settings: str, properties: Path, port: int
     logging = properties.with_name("log4j.properties")
     logging.write_text(LOG4J)
     options = [*QUICK_TO_START, f"-Dlog4j.configuration=file:{logging}"]
-    options += ["-Dzookeeper.jmx.log4j.disable=true"]  # some releases come without log4j
+    options += ["-Dzookeeper.jmx.log4j.disable=true"]  # some releases lack log4j
     command = [java(), *options, "-cp", broker_classpath(version), main, str(properties)]
     with output.open("wb") as said:
         process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)

@@ -2,12 +2,12 @@
 
     python -m tests.programs.compat.differential --cases 100000 --seed 1
 
-A *case* is a number, from which everything in it is drawn:
+A *case* is a number, from which everything in it is derived:
 
-    script    what happens to a partition, step by step: appends of every shape, transactions,
-              batches of a leader elsewhere, rolls, truncations, closing and opening again
-    life      the script played by Kafka's `UnifiedLog` and by our `PartitionLog`
-    damage    what becomes of a copy of one of the directories before both open it
+    script    the steps of a partition: appends of every shape, transactions, batches of a
+              remote leader, rolls, truncations, closing and reopening
+    life      the script as executed by Kafka's `UnifiedLog` and by our `PartitionLog`
+    damage    the damage to a copy of one of the directories before both open it
 
-`comparison` says what must be equal, and where ours may differ since it keeps more.
+`comparison` states what must be equal, and where ours may differ because it keeps more.
 """

@@ -1,8 +1,8 @@
-"""The long run: as many cases as there is time for.
+"""The long run over any number of cases.
 
     python -m tests.programs.compat.differential --cases 100000 --seed 1
 
-Ends with 1 where anything differs; each difference is shown with the line to replay it.
+Exits with 1 if anything differs; each difference is printed with the command that replays it.
 """
 
 import argparse
@@ -18,13 +18,13 @@ from tests.programs.compat.differential.case import Outcome, compare
 from tests.programs.compat.kafka import Kafka, KafkaUnavailableError
 
 PROGRESS_S = 10
-AT_ONCE = 2  # one asks Kafka, the other one works
+AT_ONCE = 2  # one waits for Kafka, the other computes
 IN_ADVANCE = 100
-MEMORY = Path("/dev/shm")  # where the machine has it: nothing here must outlive a power cut
+MEMORY = Path("/dev/shm")  # if available: no file here must outlive a power cut
 
 
 class Tally:
-    """What came of the cases so far, shown now and then."""
+    """The progress so far, printed from time to time."""
 
     def __init__(self, cases: int) -> None:
         self._cases = cases
@@ -35,11 +35,11 @@ class Tally:
         rate = self.compared / max(time.monotonic() - self._start, 1e-9)
         return (
             f"compared {self.compared}, differing {self.differing}"
-            f" ({self.kept_more} damaged directories of which we keep more; {rate:.1f} cases/s)"
+            f" (we keep more of {self.kept_more} damaged directories; {rate:.1f} cases/s)"
         )
 
     def show(self) -> None:
-        """Print how far it is, unless that was done a moment ago."""
+        """Print the progress, unless that happened a moment ago."""
         if time.monotonic() - self._shown > PROGRESS_S:
             self._shown = time.monotonic()
             print(f"{self} of {self._cases}", file=sys.stderr, flush=True)
@@ -60,7 +60,7 @@ def run(kafka: Kafka, seeds: range, scratch: Path) -> Tally:
 
 
 def _outcomes(kafka: Kafka, seeds: range, scratch: Path) -> Iterator[tuple[int, Outcome]]:
-    """Yield what comes of each case, in order; some are under way at a time."""
+    """Yield the result of each case in order; some run concurrently."""
     with ThreadPoolExecutor(AT_ONCE) as threads:
         for start in range(0, len(seeds), IN_ADVANCE):
             some = seeds[start : start + IN_ADVANCE]
@@ -71,18 +71,18 @@ def _outcomes(kafka: Kafka, seeds: range, scratch: Path) -> Iterator[tuple[int, 
 
 
 def main() -> int:
-    """Read the command line, compare, print what came of it."""
+    """Parse the command line, compare, print the results."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs.compat.differential")
-    parser.add_argument("--cases", type=int, default=1000, help="how many (1000)")
-    parser.add_argument("--seed", type=int, default=0, help="the number of the first (0)")
+    parser.add_argument("--cases", type=int, default=1000, help="number of cases (1000)")
+    parser.add_argument("--seed", type=int, default=0, help="number of the first case (0)")
     given = parser.parse_args()
-    logging.disable(logging.CRITICAL)  # each damaged directory is worth a warning
+    logging.disable(logging.CRITICAL)  # each damaged directory causes a warning
     place = MEMORY if MEMORY.is_dir() else None
     try:
         with Kafka.start() as kafka, tempfile.TemporaryDirectory(dir=place) as scratch:
             tally = run(kafka, range(given.seed, given.seed + given.cases), Path(scratch))
     except KafkaUnavailableError as error:
-        print(f"real Kafka cannot be asked: {error}", file=sys.stderr)
+        print(f"real Kafka is not available: {error}", file=sys.stderr)
         return 2
     print(tally)
     return 1 if tally.differing else 0

@@ -1,4 +1,4 @@
-"""One case: a number, from which a script, a life on both sides, and damage are drawn."""
+"""One case: a number, from which a script, its execution on both sides, and damage are derived."""
 
 import shutil
 from pathlib import Path
@@ -21,11 +21,11 @@ EVER = 2**63 - 1
 
 
 class Outcome(NamedTuple):
-    """What a case came to.
+    """The result of a case.
 
     Attributes:
-        differences: What differs and must not; empty as it should be.
-        kept_more: Whether we kept what Kafka throws away of the damaged directory, and said so.
+        differences: Unexpected differences; empty if all is well.
+        kept_more: Whether we kept, and reported, data of the damaged directory that Kafka discards.
     """
 
     differences: list[str]
@@ -33,7 +33,7 @@ class Outcome(NamedTuple):
 
 
 class Sides(NamedTuple):
-    """The directories of a case: as closed, and as they were when the log was still open."""
+    """The directories of a case: as closed, and as they were while the log was open."""
 
     theirs: Path
     their_crash: Path
@@ -42,12 +42,12 @@ class Sides(NamedTuple):
 
 
 def compare(kafka: Kafka, seed: int, scratch: Path) -> Outcome:
-    """Return what comes of a case.
+    """Return the result of a case.
 
     Args:
         kafka: The oracle.
         seed: The number of the case.
-        scratch: A directory that is there for this case; nothing is left in it.
+        scratch: An existing directory for this case, which is left empty.
     """
     try:
         return _Case(kafka, seed, scratch).run()
@@ -68,7 +68,7 @@ class _Case:
         self._found: list[str] = []
 
     def run(self) -> Outcome:
-        """Live, read, damage."""
+        """Execute, read, damage."""
         theirs, ours = self._live()
         self._read(theirs, ours)
         end = theirs["logEndOffset"]
@@ -112,14 +112,14 @@ class _Case:
     def _read(self, live: dict[str, Any], life: Life) -> None:
         sides, now = self._sides, self._script.now
         start = live["logStartOffset"]
-        write_checkpoint(sides.theirs, "log-start", start)  # a broker does; its log does not
+        write_checkpoint(sides.theirs, "log-start", start)  # a broker does this; its log does not
         theirs = told_by_reader(sides.theirs, now=now, timestamps=self._times)
         comparison.mend_lookups(live, theirs)
         comparison.mend_stable_offset(live, theirs)
         seen = {**theirs}
         if start:
             comparison.forget_producers_that_are_gone(live, seen)
-        self._note("what we read in what Kafka wrote", live, seen)
+        self._note("our reading of Kafka's log", live, seen)
         copy = self._copied(sides.ours, "believed")
         is_clean = self._random.random() < 0.5
         ours = told_by_reader(sides.ours, now=now, timestamps=self._times)
@@ -135,7 +135,7 @@ class _Case:
         if not is_clean and (start or self._script.is_compacted):
             comparison.forget_transactions_that_are_gone(answer, seen)
             comparison.forget_producers_that_are_gone(answer, seen)
-        self._note("what Kafka reads in what we wrote", *map(without_empty_epochs, (answer, seen)))
+        self._note("Kafka's reading of our log", *map(without_empty_epochs, (answer, seen)))
         theirs, ours = map(without_empty_epochs, (theirs, ours))
         is_same = self._script.is_exact and not life.may_roll_elsewhere
         for answers in (theirs, ours):
@@ -146,13 +146,13 @@ class _Case:
             )
         if start:
             comparison.forget_producers_that_are_gone(theirs, ours)
-        self._note("what both wrote", theirs, ours)
+        self._note("both logs", theirs, ours)
         if is_same:
             pair = [self._files(side, live) for side in (sides.theirs, sides.ours)]
-            self._note("the files both wrote", *pair)
+            self._note("the files of both logs", *pair)
         if not is_clean and self._script.has_plain_indexes:
             pair = [comparison.indexes(side, start) for side in (copy, sides.ours)]
-            self._note("indexes made anew", *pair)
+            self._note("rebuilt indexes", *pair)
 
     def _files(self, side: Path, live: dict[str, Any]) -> dict[str, object]:
         return comparison.files(
@@ -168,7 +168,7 @@ class _Case:
         return copy
 
     def _open(self, directory: Path, *, clean: bool, **fields: Any) -> dict[str, Any]:
-        """Return what Kafka tells about a directory that it opens."""
+        """Return Kafka's answer about a directory that it opens."""
         return self._kafka.ask(
             "open",
             directory=str(directory),
@@ -180,7 +180,7 @@ class _Case:
 
     # ---- both recover --------------------------------------------------------------------------
     def _damage(self, log_end_offset: int) -> bool:
-        """Damage a copy, return whether we kept more of it."""
+        """Damage a copy; return whether we kept more of it."""
         source = self._random.choice(self._sides)
         damaged = DamagedCase(
             source,

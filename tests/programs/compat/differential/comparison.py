@@ -1,4 +1,4 @@
-"""What must be equal when both sides did the same."""
+"""What must be equal after both sides executed the same script."""
 
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -33,9 +33,9 @@ OUR_NAMES = {
 
 
 def our_names(steps: list[Step], outcomes: list[int | str]) -> list[int | str]:
-    """Return what came of steps with Kafka's errors under our names.
+    """Return the outcomes of steps with Kafka's errors translated to our names.
 
-    Its cleaner is never asked where nothing is dirty, and then throws; ours writes nothing.
+    Kafka never calls its cleaner without dirty records, and it would throw; ours writes nothing.
     """
     return [
         0
@@ -48,10 +48,11 @@ def our_names(steps: list[Step], outcomes: list[int | str]) -> list[int | str]:
 
 
 def mend_counts(steps: list[Step], theirs: list[int | str], ours: list[int | str]) -> None:
-    """Put right how many records rounds of cleaning wrote once an ABORT is below the log start.
+    """Adjust Kafka's counts of records written by rounds once an ABORT is below the log start.
 
-    Kafka's cleaner reads a segment from its beginning, but asks which transactions were aborted
-    from the log start on: to it, one that ended below was committed, and its marker ends nothing.
+    Kafka's cleaner reads a segment from its beginning, but searches aborted transactions only from
+    the log start on. So it treats a transaction that ended below as committed, and its marker ends
+    nothing.
     """
     aborted: list[int] = []
     log_start_offset = 0
@@ -67,14 +68,15 @@ def mend_counts(steps: list[Step], theirs: list[int | str], ours: list[int | str
 
 
 def told(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return what the oracle tells that we can tell, too."""
+    """Return the facts of the oracle's answer that ours has too."""
     return {key: value for key, value in answer.items() if key not in ("printed", "recoveryPoint")}
 
 
 def mend_stable_offset(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
-    """Put right what Kafka says of an open transaction that began below the log start.
+    """Adjust Kafka's answer for an open transaction that began below the log start.
 
-    To Kafka the first batch from the log start on is unstable, wherever it begins; to us the start.
+    For Kafka, the first batch from the log start on is unstable, wherever it begins; for us the log
+    start is.
     """
     begins = [batch["baseOffset"] for batch in ours["batches"][:1]]
     if ours["lastStableOffset"] == ours["logStartOffset"] and begins == [
@@ -84,10 +86,10 @@ def mend_stable_offset(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
 
 
 def forget_producers_that_are_gone(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
-    """Remove what no batch of the log says of its producers any more.
+    """Remove facts about producers that no remaining batch of the log states.
 
-    A live log knows what was said below the log start, and our snapshots do; who looks at what is
-    left knows no more than that.
+    A live log knows the facts of batches below the log start, and so do our snapshots; a reader of
+    the remaining batches does not.
     """
     gone = {
         producer["producerId"]
@@ -105,10 +107,11 @@ def forget_producers_that_are_gone(theirs: dict[str, Any], ours: dict[str, Any])
 
 
 def forget_transactions_that_are_gone(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
-    """Remove what depends on transactions of which the log no longer holds the beginning.
+    """Remove facts that depend on transactions whose beginning the log no longer holds.
 
-    Kafka recovers them from what is left, ours are those that were. Where one is open that only one
-    side knows of, what follows is unstable to that side; else the same records are committed.
+    Kafka recovers them from the remaining batches; ours are the original ones. If one side alone
+    knows of an open transaction, the records after it are unstable to that side only; otherwise the
+    same records are committed.
     """
     start = ours["logStartOffset"]
     producers = theirs["producers"] + ours["producers"]
@@ -120,15 +123,15 @@ def forget_transactions_that_are_gone(theirs: dict[str, Any], ours: dict[str, An
 
 
 def _batches_of(producer: dict[str, Any], batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the batches that say something of a producer: one that lost its marker does not."""
+    """Return the batches that state something about a producer; one without its marker does not."""
     its = [each for each in batches if each["producerId"] == producer["producerId"]]
     return [each for each in its if each["records"] or not each["isControl"]]
 
 
 def _as_left(producer: dict[str, Any], batches: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what is known of a producer to whom has nothing but these batches of it.
+    """Return the state of a producer according to these batches alone.
 
-    Which epoch a coordinator has, any of the markers that are gone may have said.
+    The coordinator epoch is omitted, because a missing marker may have stated it.
     """
     left = {**producer, "coordinatorEpoch": None}
     if all(each["isControl"] for each in batches):
@@ -139,11 +142,12 @@ def _as_left(producer: dict[str, Any], batches: list[dict[str, Any]]) -> dict[st
 
 
 def without_empty_epochs(told: dict[str, Any]) -> dict[str, Any]:
-    """Let epochs begin with their first record, and leave out those that have none.
+    """Start epochs at their first record, and omit those without records.
 
-    Only one side may have started them earlier: Kafka notes the epoch of an append that it then
-    refuses as larger than a segment; ours start one where something may be lost, and where a cut
-    leaves only what lies below the log start. Where batches are not told of, they count to the end.
+    One side may have started an epoch earlier: Kafka records the epoch of an append that it then
+    refuses as larger than a segment; ours starts one where records may be lost, and where a
+    truncation leaves only records below the log start. Without a list of batches, epochs reach to
+    the end.
     """
     begin, end = told["logStartOffset"], told["logEndOffset"]
     epochs = [each for each in told["leaderEpochs"] if max(begin, each[1]) < end]
@@ -163,11 +167,11 @@ def _begins_between(start: int, end: int, batches: list[dict[str, Any]]) -> list
 def forget_what_may_differ(
     answers: dict[str, Any], *, is_exact: bool, has_same_segments: bool
 ) -> None:
-    """Remove what need not be equal in directories that two wrote.
+    """Remove facts that may differ in directories of two writers.
 
     Args:
-        answers: What was told of one of them.
-        is_exact: Whether both had the same bytes to write; else compressors made them.
+        answers: The answers about one of them.
+        is_exact: Whether both had the same bytes to write; otherwise compressors made them.
         has_same_segments: Whether both began their segments at the same offsets.
     """
     del answers["topicId"]
@@ -181,11 +185,11 @@ def forget_what_may_differ(
 
 
 def mend_lookups(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
-    """Put right what Kafka says of times where it gives up, or answers without a timestamp.
+    """Adjust Kafka's answers to searches by time where it gives up, or omits the timestamp.
 
-    It looks into the first segment that qualifies only, and a segment without timestamps qualifies
-    by the time its file was changed. The largest timestamp of a segment that was cut is to it what
-    is left of the index; that it lies below the log start does not matter to it.
+    It searches only the first qualifying segment, and a segment without timestamps qualifies by its
+    file's modification time. In a truncated segment, it takes the largest timestamp from the
+    remaining index entries, even if that record lies below the log start.
     """
     for time, found in ours["offsetsForTimes"].items():
         answer = theirs["offsetsForTimes"].get(time, [])
@@ -200,14 +204,14 @@ def mend_lookups(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
 
 
 def _latest(ours: dict[str, Any]) -> list[int]:
-    """Return offset and timestamp of the first record that none is younger than."""
+    """Return offset and timestamp of the first record with the largest timestamp."""
     dated = [each for each in _from_start(ours) if each["timestamp"] != NO_TIMESTAMP]
     first = max(dated, key=lambda record: record["timestamp"], default=None)
     return [] if first is None else [first["offset"], first["timestamp"]]
 
 
 def _first_at_or_after(timestamp: int, ours: dict[str, Any]) -> list[int]:
-    """Return offset and timestamp of the first record that is not older, by looking at all."""
+    """Return offset and timestamp of the first record that is not older, by a full scan."""
     for record in _from_start(ours):
         if record["timestamp"] >= timestamp:
             return [record["offset"], record["timestamp"]]
@@ -215,7 +219,7 @@ def _first_at_or_after(timestamp: int, ours: dict[str, Any]) -> list[int]:
 
 
 def _from_start(ours: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the records from the log start on, of which the first batch may have earlier ones."""
+    """Yield the records from the log start on; the first batch may have earlier ones."""
     for batch in ours["batches"]:
         yield from (each for each in batch["records"] if each["offset"] >= ours["logStartOffset"])
 
@@ -223,10 +227,9 @@ def _from_start(ours: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def files(
     directory: Path, *, has_indexes: bool, log_start_offset: int, log_end_offset: int
 ) -> dict[str, object]:
-    """Return what the files hold that both write: bytes, producers in any order, epochs.
+    """Return the content of files that both write: bytes, producers in any order, epochs.
 
-    Kafka opens a log that holds nothing from its start on without an epoch; to us the latest goes
-    on.
+    Kafka opens a log without records from its start on without an epoch; ours keeps the latest.
     """
     found: dict[str, object] = {**logs(directory)}
     if has_indexes:
@@ -250,9 +253,9 @@ def logs(directory: Path) -> dict[str, bytes]:
 
 
 def indexes(directory: Path, log_start_offset: int = 0) -> dict[str, bytes]:
-    """Return the bytes of each log's indexes; one without entries is an empty file or none.
+    """Return the bytes of each log's indexes; one without entries is an empty file or missing.
 
-    Of transactions only where their beginnings are in the log.
+    Of transaction indexes, only entries whose transactions begin in the log.
     """
     found = _bytes(directory, {".index", ".timeindex", ".txnindex"})
     stems = {path.stem for path in directory.glob("*.log")}

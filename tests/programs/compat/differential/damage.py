@@ -1,4 +1,4 @@
-"""What becomes of a directory: a crash, a bad disk, an operator who copied the wrong file."""
+"""Damage to a directory: a crash, a bad disk, an operator who copied the wrong file."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +14,10 @@ def damage(directory: Path, random: Random) -> set[str]:
 
     Args:
         directory: The partition's directory.
-        random: Draws what happens.
+        random: Draws the damage.
 
     Returns:
-        The names of the files that are not what they were.
+        The names of the changed files.
     """
     touched: set[str] = set()
     for _ in range(random.choice((0, 1, 1, 1, 2, 3))):
@@ -37,7 +37,7 @@ def _contents(directory: Path) -> dict[str, bytes]:
 
 # ---- the log ----------------------------------------------------------------------------------
 def _log(directory: Path, random: Random) -> Path:
-    """Return a log file; the last one, where damage is most likely, half the time."""
+    """Return a log file: half the time the last one, where damage is most likely."""
     logs = sorted(directory.glob("*.log"))
     return logs[-1] if not logs[1:] or random.random() < 0.5 else random.choice(logs)
 
@@ -48,7 +48,7 @@ def tear(directory: Path, random: Random) -> None:
 
 
 def flip(directory: Path, random: Random) -> None:
-    """Some bits of a log file changed."""
+    """Some bits of a log file are flipped."""
     _flip(_log(directory, random), random)
 
 
@@ -63,7 +63,7 @@ def zero(directory: Path, random: Random) -> None:
 
 
 def trail(directory: Path, random: Random) -> None:
-    """Something stands behind the last batch."""
+    """There are bytes after the last batch."""
     path = _log(directory, random)
     size = random.choice((1, 16, 17, 18, 60, 61, 300))
     tail = random.choice((bytes(size), random.randbytes(size), path.read_bytes()[-size:]))
@@ -101,14 +101,14 @@ def lose_all(directory: Path, random: Random) -> None:
 
 
 def spoil(directory: Path, random: Random) -> None:
-    """A derived file is cut short, has other bits, or zeros behind."""
+    """A derived file is truncated, has flipped bits, or is followed by zeros."""
     if path := _beside(directory, random):
         spoilt = random.choice((_truncate, _flip, _extend))
         spoilt(path, random)
 
 
 def mistake(directory: Path, random: Random) -> None:
-    """An index has the contents of another one of its kind; of a snapshot nobody could tell."""
+    """An index has the content of another one of its kind; in a snapshot this is undetectable."""
     path = _beside(directory, random)
     if path is not None and path.suffix != ".snapshot":
         path.write_bytes(random.choice(sorted(directory.glob(f"*{path.suffix}"))).read_bytes())
@@ -125,13 +125,13 @@ def lose_log(directory: Path, random: Random) -> None:
 
 
 def rename(directory: Path, random: Random) -> None:
-    """A file has the suffix of one that is coming or going."""
+    """A file has the suffix of a temporary or a deleted one."""
     path = random.choice(sorted(directory.iterdir()))
     path.rename(f"{path}{random.choice(('.deleted', '.cleaned', '.swap'))}")
 
 
 def litter(directory: Path, random: Random) -> None:
-    """A file lies there that belongs to no log."""
+    """There is a file without a log."""
     name = random.choice(
         ("00000000000000000777.index", "notes.txt", "00000000000000000005.snapshot")
     )

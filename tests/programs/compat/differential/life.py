@@ -1,4 +1,4 @@
-"""A script, played by our log: the same steps in the same order as the oracle plays them."""
+"""Executes a script on our log: the same steps in the same order as the oracle."""
 
 import base64
 import shutil
@@ -24,14 +24,14 @@ __all__ = ["Life"]
 
 
 class Life:
-    """A partition of ours from its making to its end; a context manager.
+    """A partition of ours from its creation to its end; a context manager.
 
     Attributes:
-        steps: What was done.
-        outcomes: What came of each step: an offset, or the name of an error.
+        steps: The executed steps.
+        outcomes: The outcome of each step: an offset, or the name of an error.
         may_roll_elsewhere: Whether Kafka's segments may begin elsewhere: it rolls before it refuses
-            an append or takes it for a retry, a cut leaves it with an empty segment, and it counts
-            the time of a segment without timestamps anew when it opens the log.
+            an append or recognises a retry, a truncation leaves it with an empty segment, and it
+            restarts the age of a segment without timestamps when it opens the log.
     """
 
     def __init__(self, script: Script, path: Path) -> None:
@@ -42,7 +42,7 @@ class Life:
         self.outcomes: list[int | str] = []
         self.may_roll_elsewhere = False
         self._is_reopened = False
-        self._checkpoint = 0  # up to where the log was cleaned
+        self._checkpoint = 0  # the end of the last round of cleaning
 
     def _open(self) -> PartitionLog:
         return PartitionLog.open(
@@ -50,7 +50,7 @@ class Life:
         )
 
     def live(self, steps: int, copy: Path) -> None:
-        """Do some steps, then copy the directory as it is before the log is closed."""
+        """Execute some steps, then copy the directory before the log is closed."""
         while len(self.steps) < steps or not self._standing().ends_with_a_batch:
             before = self._standing()
             step = self._script.step(before)
@@ -71,10 +71,11 @@ class Life:
         shutil.copytree(self._path, copy, copy_function=shutil.copyfile)
 
     def _first_dirty_offset(self) -> int:
-        """Return where a round begins: seldom before the end of the last one.
+        """Return the start of a round, seldom below the end of the last one.
 
-        Where the segment has an aborted transaction that ended below, Kafka takes what its producer
-        wrote behind for aborted, too, and its keys for none; not from the segment's base on.
+        If the segment has an aborted transaction that ended below the start, Kafka also treats
+        later records of its producer as aborted and ignores their keys; not if it starts at the
+        segment's base.
         """
         segment = self._log.segments.starting_at(self._checkpoint)[0]
         ended = segment.aborted_transactions(0, self._checkpoint).aborted
@@ -161,7 +162,7 @@ class Life:
 
     def _reopen(self, *, is_clean: bool) -> None:
         self._log.close()
-        if not is_clean:  # nothing is known of how it was left
+        if not is_clean:  # as after a crash
             (self._path.parent / ".streamlog" / "locks" / self._path.name).unlink()
             (self._path.parent / "recovery-point-offset-checkpoint").unlink()
         self._log = self._open()
@@ -175,7 +176,7 @@ class Life:
 
 
 def _decoded(records: list[dict[str, Any]]) -> Iterator[Record]:
-    """Yield records from what the oracle is sent."""
+    """Yield records in the oracle's notation."""
     for each in records:
         yield Record(
             key=_bytes(each["key"]),

@@ -1,12 +1,12 @@
 """The same damaged directory, opened by both: what must survive on our side.
 
-    both open      our logs hold the batches that Kafka's hold, byte for byte, or more; where they
-                   hold the same, all else that is known of them is the same, too
-    we refuse      the error says which file is damaged and where, and no log was touched:
+    both open      our logs hold the batches that Kafka's hold, byte for byte, or more; if they
+                   hold the same, all other facts are the same, too
+    we refuse      the error names the damaged file and the position, and no log was changed:
                    everything is still there
-    Kafka refuses  whatever we make of it
+    Kafka refuses  our result is not checked
 
-Where ours may differ is a rule of `streamlog/SKIPPED.md`.
+`streamlog/SKIPPED.md` states where ours may differ.
 """
 
 import shutil
@@ -38,11 +38,11 @@ EPOCHS = "leader-epoch-checkpoint"
 
 
 class Verdict(NamedTuple):
-    """What came of a damaged directory.
+    """The result of opening a damaged directory.
 
     Attributes:
-        differences: What differs and must not.
-        kept_more: Whether we kept what Kafka throws away.
+        differences: Unexpected differences.
+        kept_more: Whether we kept data that Kafka discards.
     """
 
     differences: list[str]
@@ -50,12 +50,12 @@ class Verdict(NamedTuple):
 
 
 class Opening(NamedTuple):
-    """How a directory is opened.
+    """How to open a directory.
 
     Attributes:
         is_clean: Whether Kafka is told that the log was closed in order.
-        recovery_point: What the checkpoint says; None: there is none.
-        log_start_offset: What that checkpoint says.
+        recovery_point: The value in the checkpoint; None: no entry.
+        log_start_offset: The value in that checkpoint.
     """
 
     is_clean: bool
@@ -64,7 +64,7 @@ class Opening(NamedTuple):
 
     @classmethod
     def draw(cls, random: Random, log_end_offset: int) -> "Opening":
-        """Return one for a log of this end."""
+        """Return a random one for a log with this end."""
         start = random.randint(0, log_end_offset) if random.random() < 0.2 else 0
         if random.random() < 0.2:
             return cls(True, log_end_offset, start)
@@ -73,17 +73,17 @@ class Opening(NamedTuple):
 
 
 class DamagedCase:
-    """A directory, damaged; to be opened by both.
+    """A damaged directory, to be opened by both.
 
     Args:
         source: A partition's directory; it is copied.
-        scratch: Where the copies go.
+        scratch: The directory of the copies.
         random: Draws damage and opening.
-        log_end_offset: Where the log ended.
-        has_past: Whether records were deleted that snapshots may still speak of.
+        log_end_offset: The log end.
+        has_past: Whether records were deleted that snapshots may still cover.
 
     Attributes:
-        name: What was damaged, and how it is opened.
+        name: The damage, and how the directory is opened.
     """
 
     def __init__(
@@ -97,8 +97,8 @@ class DamagedCase:
             copy_function=shutil.copyfile,
         )
         self._touched = damage(broken, random)
-        # What is `.cleaned` counts for nothing until it is swapped in, nor does what is `.swap`
-        # and of no lower offset: both remove them.
+        # A `.cleaned` file does not count until it is swapped in, nor does a `.swap` with a higher
+        # offset: both sides remove them.
         self._before = _log_contents(broken, "*.log")
         cleaned = min((path.name.split(".")[0] for path in broken.glob("*.cleaned")), default="~")
         for path in broken.glob("*.log.swap"):
@@ -120,14 +120,14 @@ class DamagedCase:
         self.name = f"{source.parent.name} with damage to {touched}, {self._opening}"
 
     def compare(self, kafka: Kafka, config: LogConfig, now: int) -> Verdict:
-        """Let both open their copies, say what came of it."""
+        """Let both open their copies; return the result."""
         theirs = self._opened_by_kafka(kafka, config, now)
         try:
             ours = self._opened_by_us(config, now)
         except CorruptDataError as error:
             return Verdict(list(self._objections(error)), kept_more="error" not in theirs)
         if not self._is_all_kept():
-            return Verdict(["we opened it, and bytes of a log are gone"])
+            return Verdict(["we opened it, but bytes of a log are missing"])
         if "error" in theirs:
             return Verdict([], kept_more=True)
         return self._both_opened(theirs, ours)
@@ -159,25 +159,25 @@ class DamagedCase:
         """Return what is wrong with a refusal."""
         found = []
         if not self._is_all_kept():
-            found.append(f"we refused, and a log is lost: {error}")
+            found.append(f"we refused, but a log is lost: {error}")
         if error.path is None or not Path(error.path).is_relative_to(self._ours):
-            found.append(f"we refused without a place: {error}")
+            found.append(f"we refused without a path: {error}")
         elif not (self._is_log_lost or self._is_touched(Path(error.path).name)):
-            found.append(f"we refused {Path(error.path).name}, which nobody touched: {error}")
+            found.append(f"we refused {Path(error.path).name}, which is undamaged: {error}")
         has_place = error.position is not None or not any(self._ours.glob("*.log"))
         if isinstance(error, CorruptRecordError) and not has_place:
             found.append(f"we refused a log without a position: {error}")
         return found
 
     def _is_all_kept(self) -> bool:
-        """Tell whether all that the logs held is there still, be it set aside."""
+        """Return whether all content of the logs still exists, if only set aside."""
         after = _log_contents(self._ours, "*.log*")
         return all(_is_kept(data, after) for data in self._before)
 
     def _is_touched(self, name: str) -> bool:
-        """Tell whether a file was damaged, under this name or the one it had before a swap.
+        """Return whether a file was damaged, under this name or its name before a swap.
 
-        What was raised in an earlier log, be it an offset or an epoch, shows in a later one.
+        A raised offset or epoch in an earlier log shows up in a later one.
         """
         logs = {each.removesuffix(".swap") for each in self._touched if ".log" in each}
         return name in self._touched | logs or (
@@ -185,13 +185,14 @@ class DamagedCase:
         )
 
     def _both_opened(self, theirs: dict[str, Any], ours: dict[str, Any]) -> Verdict:
-        """Compare what both tell; aborted transactions of a damaged index we may know more of.
+        """Compare both answers; ours may have more aborted transactions if an index is damaged.
 
-        A segment below the recovery point whose time index is bad we read again, all of it.
+        If the time index of a segment below the recovery point is bad, we read the whole segment
+        again.
         """
         kept, kept_by_kafka = _batches(self._ours), _batches(self._theirs)
         if kept != kept_by_kafka:
-            rest = iter(kept)  # in the same order; a batch that stands there twice is kept once
+            rest = iter(kept)  # in the same order; a duplicated batch is kept once
             lost = [each for each in dict.fromkeys(kept_by_kafka) if each not in rest]
             if lost:
                 return Verdict([f"we lost {len(lost)} batches that Kafka kept"])
@@ -205,19 +206,18 @@ class DamagedCase:
         if not self._opening.is_clean and not self._opening.recovery_point:
             start = ours["logStartOffset"]
             pair = (indexes(self._theirs, start), indexes(self._ours, start))
-            found += differences("indexes made anew", *pair)
+            found += differences("rebuilt indexes", *pair)
         return Verdict(found)
 
     def _comparable(self, log_start_offset: int, *, is_raised: bool) -> Iterator[str]:
-        """Yield what must be the same where the same batches are left.
+        """Yield the facts that must be equal if the same batches are left.
 
-        Of producers Kafka forgets what lies below the log start or is gone, and what a missing
-        snapshot would have told where it takes the log for closed in order; we look into the log.
-        So it is with epochs whose file is lost, or empty since a cut below the log start, or that
-        stand in a batch it does not look at; segments without a sound index it looks at first, and
-        then takes no earlier epoch. Where records are lost before the end, or an offset was raised,
-        a snapshot still knows what the records said. An index is all that it looks at to find the
-        end of a log closed in order.
+        Kafka forgets producers below the log start or in missing batches, and those of a missing
+        snapshot if it takes the log for cleanly closed; we read the log. The same holds for epochs
+        whose file is missing, or empty after a truncation below the log start, or that are in a
+        batch Kafka does not read; it reads segments without a sound index first, and then accepts
+        no earlier epoch. If records before the end are lost, or an offset was raised, a snapshot
+        still has their facts. In a log closed in order, Kafka uses only an index to find the end.
         """
         trusts, touched = self._opening.is_clean, self._touched
         yield "logStartOffset"
@@ -255,14 +255,14 @@ def write_checkpoint(partition: Path, kind: str, offset: int | None) -> None:
 
 
 def _log_contents(directory: Path, pattern: str) -> set[bytes]:
-    """Return what log files hold, by how they are called now."""
+    """Return the content of log files by their current names."""
     return {path.read_bytes() for path in directory.glob(pattern)}
 
 
 def _is_kept(data: bytes, contents: set[bytes]) -> bool:
-    """Tell whether what a log held is still there: in one piece, or cut and the rest set aside.
+    """Return whether the content of a log still exists: unchanged, or truncated and set aside.
 
-    Zeros at the end say nothing and are not kept.
+    Zeros at the end carry no data and are not kept.
     """
     rests = {b"", *(each.rstrip(b"\0") for each in contents)}
     return any(
@@ -271,7 +271,7 @@ def _is_kept(data: bytes, contents: set[bytes]) -> bool:
 
 
 def _batches(directory: Path) -> list[bytes]:
-    """Return the sound batches of all logs, each log up to the first that is not."""
+    """Return the sound batches of all logs, each log up to the first damaged batch."""
     found = []
     for _, data in sorted(logs(directory).items()):
         scan = scan_batches(data)

@@ -1,4 +1,4 @@
-"""What happens to a log: a writer who draws the next step from what the log is like by then."""
+"""The steps of a log, drawn one by one from the state of the log at that time."""
 
 import base64
 from collections.abc import Callable
@@ -16,24 +16,25 @@ __all__ = ["NOW", "Script", "Step", "StandingOfLog"]
 
 NOW = 1_700_000_000_000
 HOUR_MS = 3_600_000
-LONG_MS = 2_400_000  # a third of a script of these is still less than producers are remembered
+# A third of a script of these is still shorter than the expiration of producers.
+LONG_MS = 2_400_000
 MAX_SEQUENCE = 2**31 - 1
 PRODUCERS = (7, 8, 9, 2**40)
 KEYS = (b"", b"a", b"b", b"c", b"d", b"key", b"another key")
-SIX_KEYS = 24 * 6  # bytes that a cleaner needs for so many
-Step = dict[str, Any]  # as the oracle reads it
+SIX_KEYS = 24 * 6  # bytes that a cleaner needs for this many
+Step = dict[str, Any]  # in the oracle's notation
 
 
 class StandingOfLog(NamedTuple):
-    """What the writer looks at before the next step.
+    """The state of the log before the next step.
 
     Attributes:
         end_offset: The log end.
         leader_epoch: The latest epoch.
-        ends_with_a_batch: False after a cut in front of the log start, which leaves the log end
-            above the last batch: whoever opens the log next begins a segment there.
-        batch_ends: The offsets behind its batches. A cut elsewhere leaves Kafka's log end where the
-            cut was, until it opens the log again; ours lies behind the last batch at once.
+        ends_with_a_batch: False after a truncation below the log start, which leaves the log end
+            above the last batch: the next opening begins a segment there.
+        batch_ends: The offsets after its batches. After a truncation elsewhere, Kafka's log end
+            stays there until it opens the log again; ours is after the last batch at once.
     """
 
     end_offset: int
@@ -43,7 +44,7 @@ class StandingOfLog(NamedTuple):
 
 
 class Producer:
-    """What a producer believes of itself; a refusal makes it start a new epoch."""
+    """A producer's own state; after a refusal it starts a new epoch."""
 
     def __init__(self, random: Random) -> None:
         self.epoch = random.choice((0, 3, 32_000))
@@ -52,25 +53,25 @@ class Producer:
         self.last: Step | None = None
 
     def start_anew(self) -> None:
-        """Go on as after a restart."""
+        """Continue as after a restart."""
         self.epoch += 1
         self.sequence = 0
         self.last = None
 
 
 class Script:
-    """Draws the settings of a partition, and one step after the other.
+    """Draws the settings of a partition, and one step after another.
 
     Attributes:
         is_exact: Whether both sides must write the same bytes: batches are built once, or are not
-            compressed. Else each side builds, and what a compressor makes of it may differ.
-        is_interrupted: Whether the log is cut, or closed and opened again, on the way. Kafka then
-            forgets how many bytes there are since the last index entry; we do not.
-        has_deleted: Whether records were deleted, or cleaned away.
-        is_compacted: Whether the log is cleaned on the way; what a compressor made is made anew.
+            compressed. Otherwise each side builds them, and compressors may differ.
+        is_interrupted: Whether the log is truncated, or closed and reopened, on the way. Kafka then
+            forgets the number of bytes since the last index entry; we do not.
+        has_deleted: Whether records were deleted or compacted away.
+        is_compacted: Whether the log is cleaned on the way, which compresses batches again.
         is_roll_due: Whether the next step is a roll: Kafka may have begun a segment, or kept one
-            that a cut left empty, we did not, and the one before is cleaned where it is not the
-            last.
+            that a truncation left empty, and we did not; then the segment before is cleaned unless
+            it is the last.
         config: The partition's settings.
         now: The time of the next step.
     """
@@ -101,12 +102,12 @@ class Script:
 
     @property
     def _fills_indexes(self) -> bool:
-        """Whether a full index may end a segment: only where both sides have the same entries."""
+        """Whether a full index may end a segment: only if both sides have the same entries."""
         return self.is_exact and not self.is_interrupted
 
     @property
     def has_plain_indexes(self) -> bool:
-        """Whether indexes are as appending alone makes them."""
+        """Whether indexes are as appends alone make them."""
         return not (self.is_interrupted or self.is_compacted)
 
     def _config(self) -> LogConfig:
@@ -133,7 +134,7 @@ class Script:
 
     # ---- the next step -------------------------------------------------------------------------
     def step(self, log: StandingOfLog) -> Step:
-        """Return what happens next."""
+        """Return the next step."""
         self.now += self._random.choice((0, 1, 700, 30_000, LONG_MS))
         [make] = self._random.choices(list(self._weights), list(self._weights.values()))
         if self.is_roll_due:
@@ -141,9 +142,9 @@ class Script:
         return {**make(log), "now": self.now, "leaderEpoch": log.leader_epoch}
 
     def learn(self, step: Step, outcome: int | str) -> None:
-        """Take note of what came of a step: an offset, or the name of an error."""
+        """Record the outcome of a step: an offset, or the name of an error."""
         is_refused = isinstance(outcome, str)
-        # What a producer said below the log start is forgotten by Kafka's recovery, not by ours.
+        # Kafka's recovery forgets producers below the log start; ours does not.
         self._is_cleaned |= step["do"] == "clean"
         self.has_deleted |= step["do"] in ("clean", "delete")
         if step["do"] in ("truncate", "reopen"):
@@ -214,9 +215,9 @@ class Script:
         return {"do": "append", "count": len(records), **producer, **content}
 
     def _shrinks_to_fit(self, built: str) -> bool:
-        """Tell whether a batch too large for a segment may fit once it is not compressed.
+        """Return whether a batch too large for a segment may fit after decompression.
 
-        Kafka looks at the size only then, we do before, too.
+        Kafka checks the size only then, we also do before.
         """
         size = len(base64.b64decode(built))
         is_too_large = size > self.config.effective_segment_bytes
@@ -236,12 +237,12 @@ class Script:
         }
 
     def _followed(self, log: StandingOfLog) -> Step:
-        """Return batches of a leader elsewhere, some offsets left out; sometimes too low ones."""
+        """Return batches of a remote leader, with some offsets missing, sometimes too low."""
         draw = self._random
         offset = max(0, log.end_offset - self._errs(0.1))
         epoch = log.leader_epoch + draw.choice((0, 0, 1, 3))
         data = b""
-        # Kafka looks whether an index is full before an append only: several batches could fill it.
+        # Kafka checks for a full index only before an append, so several batches could overfill it.
         for _ in range(1 if self._fills_indexes else draw.choice((1, 1, 2, 3))):
             offset += draw.choice((0, 0, 0, 5))
             records = [
@@ -258,7 +259,7 @@ class Script:
             offset = last + 1
         if (
             len(data) > self.config.effective_segment_bytes
-        ):  # Kafka takes them from 4.5 on, as we do
+        ):  # Kafka accepts them from 4.5 on, as we do
             return self._plain(log)
         return {"do": "follow", "bytes": base64.b64encode(data).decode()}
 
@@ -281,11 +282,11 @@ class Script:
         return {"do": "clean", "memory": self._random.choice((SIX_KEYS, 1 << 20))}
 
     def _delete(self, log: StandingOfLog) -> Step:
-        """Delete records up to an offset; sometimes to one that is not there yet."""
+        """Delete records up to an offset, sometimes one above the end."""
         return {"do": "delete", "offset": self._random.randint(0, log.end_offset + self._errs(0.1))}
 
     def _truncate(self, log: StandingOfLog) -> Step:
-        if self._is_cleaned:  # only what is committed is cleaned, and that is never cut
+        if self._is_cleaned:  # only committed records are cleaned, and they are never truncated
             return self._roll(log)
         cuts = (0, *log.batch_ends, log.end_offset + 1)
         return {"do": "truncate", "offset": self._random.choice(cuts)}
@@ -297,7 +298,7 @@ class Script:
 
     # ---- records -------------------------------------------------------------------------------
     def _records(self, *, is_dated: bool = False) -> list[Record]:
-        """Return records; producers of such as have no or an old date are soon forgotten."""
+        """Return records; without a current timestamp, their producers expire soon."""
         return [
             self._record(is_dated=is_dated) for _ in range(self._random.choice((1, 1, 2, 3, 5, 12)))
         ]

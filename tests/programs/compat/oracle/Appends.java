@@ -18,14 +18,14 @@ import org.apache.kafka.storage.internals.log.AppendOrigin;
 import org.apache.kafka.storage.internals.log.UnifiedLog;
 import org.apache.kafka.storage.internals.log.VerificationGuard;
 
-/** Batches as Kafka's own builders make them, appended as its leader does. */
+/** Batches built by Kafka's own builders and appended as by its leader. */
 final class Appends {
     private Appends() { }
 
     /**
      * Appends a batch of "records", the "marker" (COMMIT or ABORT) of a transaction, or "bytes".
      *
-     * @return the base offset it got
+     * @return its base offset
      */
     static long append(UnifiedLog log, JsonNode batch) {
         boolean isMarker = batch.has("marker");
@@ -40,9 +40,9 @@ final class Appends {
     }
 
     /**
-     * Appends "bytes" with the offsets and epochs they have, as Kafka's follower does.
+     * Appends "bytes" with their own offsets and epochs, as Kafka's follower does.
      *
-     * @return the first of these offsets
+     * @return the first offset
      */
     static long follow(UnifiedLog log, JsonNode batches) {
         return log.appendAsFollower(any(batches), Integer.MAX_VALUE).firstOffset();

@@ -3,7 +3,7 @@ import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.server.util.Scheduler;
 
-/** Does at once what is due at once, and never what is due later. */
+/** Runs tasks without a delay at once, and delayed tasks never. */
 final class AtOnce implements Scheduler {
     public void startup() { }
 
@@ -18,7 +18,7 @@ final class AtOnce implements Scheduler {
         return new Done();
     }
 
-    /** A task that is over. */
+    /** A completed task. */
     private record Done() implements ScheduledFuture<Object> {
         public long getDelay(TimeUnit unit) {
             return 0;

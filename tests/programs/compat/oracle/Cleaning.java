@@ -20,10 +20,10 @@ final class Cleaning {
     private Cleaning() { }
 
     /**
-     * Cleans "directory" from "checkpoint" on at the time "now", with "memory" bytes for its keys.
+     * Cleans "directory" from "checkpoint" on at the time "now", with "memory" bytes for keys.
      *
-     * <p>The rest of the question is that of {@link PartitionDirectory#open}. The time that the
-     * thread ran is that of the round alone.
+     * <p>The other fields are those of {@link PartitionDirectory#open}. The CPU time is that of the
+     * round alone.
      */
     static void clean(JsonNode question, ObjectNode answer) throws Exception {
         try (UnifiedLog log = PartitionDirectory.open(question)) {
@@ -55,7 +55,7 @@ final class Cleaning {
             log, offsets.firstDirtyOffset(), offsets.firstUncleanableDirtyOffset(), false);
     }
 
-    /** Cleans it once; tells up to where, and what was read and written. */
+    /** Cleans it once; reports the end of the round and the records read and written. */
     static Map.Entry<Long, CleanerStats> round(LogToClean range, JsonNode question)
         throws Exception {
         Cleaner cleaner = new Cleaner(

@@ -69,7 +69,7 @@ final class Clients {
         }
     }
 
-    /** Appends "count" records to a "partition" as an idempotent producer; the "offsets". */
+    /** Appends "count" records to a "partition" as an idempotent producer; answers "offsets". */
     static void produce(JsonNode question, ObjectNode answer) throws Exception {
         String topic = question.get("topic").asText();
         int partition = question.get("partition").asInt();
@@ -90,7 +90,7 @@ final class Clients {
         }
     }
 
-    /** Makes a "topic" with "partitions", with its own settings in "configs". */
+    /** Creates a "topic" with "partitions", with its own settings in "configs". */
     static void create(JsonNode question) throws Exception {
         try (Admin admin = Admin.create(settings(question))) {
             String topic = question.get("topic").asText();
@@ -103,7 +103,7 @@ final class Clients {
         }
     }
 
-    /** Notes that "group" has read "topic" up to "offset" of its partition 0. */
+    /** Commits that "group" has read "topic" up to "offset" of its partition 0. */
     static void commit(JsonNode question) throws Exception {
         try (Admin admin = Admin.create(settings(question))) {
             TopicPartition partition = new TopicPartition(question.get("topic").asText(), 0);
@@ -112,7 +112,7 @@ final class Clients {
         }
     }
 
-    /** Answers up to which "offset" "group" has read "topic", of its partition 0. */
+    /** Answers with the "offset" that "group" has committed for partition 0 of "topic". */
     static void committed(JsonNode question, ObjectNode answer) throws Exception {
         try (Admin admin = Admin.create(settings(question))) {
             TopicPartition partition = new TopicPartition(question.get("topic").asText(), 0);

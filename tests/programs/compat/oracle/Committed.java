@@ -13,7 +13,7 @@ import org.apache.kafka.server.storage.log.FetchIsolation;
 import org.apache.kafka.storage.internals.log.FetchDataInfo;
 import org.apache.kafka.storage.internals.log.UnifiedLog;
 
-/** What a consumer with isolation level read_committed makes of what Kafka's log lets it fetch. */
+/** A consumer with isolation level read_committed that fetches from Kafka's log. */
 final class Committed {
     private static final int FETCH_BYTES = 900;
 
@@ -27,7 +27,7 @@ final class Committed {
             .sorted(Comparator.comparingLong(AbortedTransaction::firstOffset)).toList());
     }
 
-    /** Tells the offsets of all records that such a consumer is given. */
+    /** Reports the offsets of all records that such a consumer returns. */
     static void tell(UnifiedLog log, ArrayNode offsets) throws Exception {
         for (long at = log.logStartOffset(); at < log.lastStableOffset();) {
             FetchDataInfo info = log.read(at, FETCH_BYTES, FetchIsolation.TXN_COMMITTED, true);
@@ -38,7 +38,7 @@ final class Committed {
                 next = batch.nextOffset();
             }
             if (next == at) {
-                return; // a cut inside a batch took the batch, and the log end stayed where it was
+                return; // truncation inside a batch removed it but kept the log end
             }
             at = next;
         }

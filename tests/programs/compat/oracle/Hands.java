@@ -1,7 +1,7 @@
 import java.util.function.Supplier;
 import org.apache.kafka.common.utils.Time;
 
-/** A clock whose hands stand where they were put. */
+/** A clock that is set by hand. */
 final class Hands implements Time {
     private long now;
 

@@ -9,7 +9,7 @@ import java.util.stream.Stream;
 import org.apache.kafka.storage.internals.log.LogStartOffsetIncrementReason;
 import org.apache.kafka.storage.internals.log.UnifiedLog;
 
-/** A partition from its making to its end, step by step. */
+/** A partition from its creation to its end, step by step. */
 final class Life {
     private final JsonNode question;
     private final Hands hands;
@@ -22,9 +22,9 @@ final class Life {
     }
 
     /**
-     * Does the "steps" in a new "directory", tells what came of each and all there is to know.
+     * Executes "steps" in a new "directory"; reports their outcomes and the state of the log.
      *
-     * <p>What the directory looks like before the log is closed is copied to "copy".
+     * <p>Before the log is closed, the directory is copied to "copy".
      */
     static void live(JsonNode question, ObjectNode answer) throws Exception {
         Life life = new Life(question);
@@ -44,7 +44,7 @@ final class Life {
     private void outcome(JsonNode step, ArrayNode outcomes) throws Exception {
         try {
             outcomes.add(take(step));
-        } catch (RuntimeException refused) { // all of Kafka's own errors are such
+        } catch (RuntimeException refused) { // all of Kafka's own errors are RuntimeExceptions
             outcomes.add(refused.getClass().getSimpleName());
         }
     }
@@ -71,7 +71,7 @@ final class Life {
             }
             case "truncate" -> log.truncateTo(step.get("offset").asLong());
             case "reopen" -> reopen(step);
-            default -> throw new IllegalArgumentException("no such step: " + step);
+            default -> throw new IllegalArgumentException("unknown step: " + step);
         }
         return log.logEndOffset();
     }

@@ -15,9 +15,9 @@ import org.apache.kafka.storage.internals.log.FetchDataInfo;
 import org.apache.kafka.storage.internals.log.UnifiedLog;
 
 /**
- * How long Kafka's log takes for what we are measured at.
+ * Measures Kafka's log at the operations of our benchmarks.
  *
- * <p>The answer has "seconds" as they passed, "cpuSeconds" of this thread, and what was "done".
+ * <p>The answer has elapsed "seconds", "cpuSeconds" of this thread, and the amount "done".
  */
 final class Measure {
     private static final int CHUNK = 1 << 20;
@@ -40,7 +40,7 @@ final class Measure {
         }
     }
 
-    /** When something began, by the clock and by the time this thread had run. */
+    /** The start of a measurement, in elapsed time and in CPU time of this thread. */
     private record Watch(long wall, long cpu) {
         static Watch start() {
             return new Watch(System.nanoTime(), THREADS.getCurrentThreadCpuTime());
@@ -61,7 +61,7 @@ final class Measure {
         long count = question.get("count").asLong();
         Watch watch = Watch.start();
         for (long each = 0; each < count; each++) {
-            buffer.putLong(0, 0); // the last append left its offset here
+            buffer.putLong(0, 0); // the last append has overwritten the base offset
             log.appendAsLeader(MemoryRecords.readableRecords(buffer), 0);
         }
         watch.tell(answer, count);
@@ -82,7 +82,7 @@ final class Measure {
         answer.put("bytes", found);
     }
 
-    /** Reads all there is, checks each batch and takes each record's bytes into hand. */
+    /** Reads everything, checks each batch and accesses each record's bytes. */
     private static void read(UnifiedLog log, ObjectNode answer) throws Exception {
         ByteBuffer buffer = ByteBuffer.allocate(2 * CHUNK);
         long records = 0;

@@ -11,10 +11,10 @@ import java.nio.charset.StandardCharsets;
 import org.apache.kafka.storage.internals.checkpoint.OffsetCheckpointFile;
 
 /**
- * Asks Apache Kafka's own classes: a JSON object a line in, one a line out.
+ * Answers questions with Apache Kafka's own classes: one JSON object per line, in and out.
  *
- * <p>What to do stands in the field "ask"; each kind is a method here or a class beside this one.
- * An answer has the field "error" where Kafka threw. Whatever Kafka prints is kept off the answers.
+ * <p>Field "ask" names the question; each is a method here or a class beside this one. An answer
+ * has the field "error" if Kafka threw. Output of Kafka does not mix with the answers.
  */
 public final class Oracle {
     static final ObjectMapper JSON = new ObjectMapper();
@@ -44,7 +44,7 @@ public final class Oracle {
             answers.println(JSON.writeValueAsString(answer));
             answers.flush();
         }
-        System.exit(0); // whatever threads Kafka may have left
+        System.exit(0); // despite threads that Kafka may have left
     }
 
     private static void answer(JsonNode question, ObjectNode answer) throws Exception {
@@ -67,11 +67,11 @@ public final class Oracle {
             case "forget" -> Traffic.forget();
             case "fingerprint" -> Traffic.fingerprint(question, answer);
             case "committed" -> Clients.committed(question, answer);
-            default -> throw new IllegalArgumentException("no such question: " + question);
+            default -> throw new IllegalArgumentException("unknown question: " + question);
         }
     }
 
-    /** Prints what Kafka's tool for looking into log files prints about "files". */
+    /** Prints the output of Kafka's dump tool for "files". */
     private static void dump(JsonNode question) {
         String files = question.get("files").asText();
         kafka.tools.DumpLogSegments.main(
@@ -86,7 +86,7 @@ public final class Oracle {
             .forEach((partition, offset) -> offsets.put(partition.toString(), offset));
     }
 
-    /** A field of a question, or what stands for it where it is missing. */
+    /** A field of a question, or its default. */
     static long number(JsonNode question, String field, long otherwise) {
         return question.has(field) ? question.get(field).asLong() : otherwise;
     }

@@ -21,7 +21,7 @@ import org.apache.kafka.storage.internals.log.ProducerStateManagerConfig;
 import org.apache.kafka.storage.internals.log.UnifiedLog;
 import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 
-/** A partition's directory, opened in place by Kafka's log; changed as any opening changes it. */
+/** A partition's directory, opened and changed in place by Kafka's log. */
 final class PartitionDirectory {
     private static final BrokerTopicStats STATISTICS = new BrokerTopicStats();
     private static final int DAY_MS = 86_400_000;
@@ -29,9 +29,9 @@ final class PartitionDirectory {
     private PartitionDirectory() { }
 
     /**
-     * Opens "directory", appends what "append" asks for, closes it, and tells all there is to know.
+     * Opens "directory", appends what "append" asks for, closes it, and reports its state.
      *
-     * <p>"clean" says whether Kafka is to believe indexes, snapshots and epochs; else it recovers
+     * <p>If "clean", Kafka trusts indexes, snapshots and epochs; otherwise it recovers
      * from "recoveryPoint" on. "now" is the time in ms, "config" the topic's settings.
      */
     static void open(JsonNode question, ObjectNode answer) throws Exception {
@@ -43,7 +43,7 @@ final class PartitionDirectory {
         }
     }
 
-    /** Tells all there is to know; of "batches" only where that is not false. */
+    /** Reports the state of the log; omits "batches" if that field is false. */
     static void tell(UnifiedLog log, JsonNode question, ObjectNode answer) throws Exception {
         log.updateHighWatermark(log.logEndOffset());
         tellOffsets(log, answer);
@@ -117,7 +117,7 @@ final class PartitionDirectory {
                 .put("currentTxnFirstOffset", each.currentTxnFirstOffset().orElse(-1)));
     }
 
-    /** Each epoch with its start offset, and where a follower of it would be told that it ends. */
+    /** Each epoch with its start offset, and the end offset that a follower would get for it. */
     static void tellEpochs(UnifiedLog log, ArrayNode answer) {
         log.leaderEpochCache().epochEntries().forEach(each -> answer.addArray()
             .add(each.epoch())

@@ -2,13 +2,13 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.kafka.storage.internals.log.UnifiedLog;
 
-/** What Kafka's log deletes of its own, and on request. */
+/** Deletion by retention, and on request. */
 final class Retention {
     private Retention() { }
 
     /**
-     * Opens "directory" as "open" does, with its records below "logStartOffset" deleted, and
-     * deletes what is due, nothing above "highWatermark".
+     * Opens "directory" as "open" does, deletes its records below "logStartOffset", and runs
+     * retention below "highWatermark".
      */
     static void retain(JsonNode question, ObjectNode answer) throws Exception {
         try (UnifiedLog log = PartitionDirectory.open(question)) {

@@ -25,13 +25,13 @@ import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
-/** Many records to and from a real broker; what comes back is told as fingerprints. */
+/** Many records to and from a real broker; consumed records are reported as fingerprints. */
 final class Traffic {
     private static final long STALLED_MS = 60_000;
     private static final String[] WORDS = ("the log keeps what a broker wrote and a reader finds it"
         + " again by offset or by time while segments roll and old ones go").split(" ");
 
-    /** Transactional producers by id; one with an open transaction goes on in the next question. */
+    /** Transactional producers by id; one with an open transaction continues in the next question. */
     private static final Map<String, KafkaProducer<byte[], byte[]>> TRANSACTIONAL = new HashMap<>();
     private static final Map<String, Boolean> IS_OPEN = new HashMap<>();
 
@@ -40,8 +40,9 @@ final class Traffic {
     /**
      * Sends "count" records of about "size" bytes to "partitions" of a "topic" with "codec".
      *
-     * <p>Batches are of at most "batch" bytes. "random" values cannot be compressed. With "keys" there are that many keys, else some
-     * are null. With "id" it is done in one transaction, and "end" is commit, abort or leave.
+     * <p>Batches have at most "batch" bytes. "random" values are incompressible. "keys" is the number
+     * of distinct keys; without it, some are null. With "id", the records are sent in one
+     * transaction, and "end" is commit, abort or leave.
      */
     static void send(JsonNode question, ObjectNode answer) throws Exception {
         String id = question.path("id").asText(null);
@@ -85,7 +86,7 @@ final class Traffic {
         settings.put("enable.idempotence", id != null || question.path("idempotent").asBoolean());
         if (id != null) {
             settings.put("transactional.id", id);
-            settings.put("transaction.timeout.ms", 900_000); // the most that a broker allows
+            settings.put("transaction.timeout.ms", 900_000); // the maximum that a broker allows
         }
         return new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer());
     }
@@ -135,8 +136,8 @@ final class Traffic {
 
     /**
      * Answers with the fingerprint of each partition of a "topic" as a consumer of "isolation"
-     * gets it: how many records, and the sum of their digests; with "each" also every offset with
-     * its digest.
+     * gets it: the number of records, and the sum of their digests; with "each" also every offset
+     * with its digest.
      */
     static void fingerprint(JsonNode question, ObjectNode answer) throws Exception {
         String topic = question.get("topic").asText();
@@ -190,7 +191,7 @@ final class Traffic {
         }
     }
 
-    /** The first 8 bytes of SHA-256 over all that a record has, each field with its length. */
+    /** The first 8 bytes of SHA-256 over all fields of a record, each with its length. */
     private static long digest(ConsumerRecord<byte[], byte[]> record) throws Exception {
         ByteArrayOutputStream bytes = new ByteArrayOutputStream();
         DataOutputStream out = new DataOutputStream(bytes);
