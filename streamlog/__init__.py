@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from streamlog.arrow.table_writer import write_table
     from streamlog.arrow.tables import read_arrow, read_table
     from streamlog.cleaner.cleaner import LogCleaner
+    from streamlog.commits.commit_log import CommitLog
     from streamlog.config.log_config import LogConfig
     from streamlog.config.server_config import ServerConfig
     from streamlog.errors import (
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
         StreamLogError,
         UnavailableError,
     )
-    from streamlog.partition.append import AppendInfo
-    from streamlog.partition.read import FetchInfo
+    from streamlog.partition.append import AppendInfo, OffsetAndTimestamp
+    from streamlog.partition.log_offsets import LogOffsets
+    from streamlog.partition.read import FetchInfo, Slice
+    from streamlog.partition.reader import LogReader
     from streamlog.records.batch import RecordBatch, read_batches
     from streamlog.records.builder import BatchBuilder
     from streamlog.records.record import (
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
         TimestampType,
     )
     from streamlog.root.consumer import Consumer
-    from streamlog.root.manager import LogManager
+    from streamlog.root.manager import LogManager, PartitionDescription, TopicDescription
     from streamlog.root.partition_log import PartitionLog
     from streamlog.root.producer import Producer
     from streamlog.topic import TopicPartition
@@ -41,7 +44,11 @@ __version__ = "0.1.0"
 
 _HOME = {
     "PartitionLog": "root.partition_log",
+    "LogReader": "partition.reader",
     "LogManager": "root.manager",
+    "TopicDescription": "root.manager",
+    "PartitionDescription": "root.manager",
+    "CommitLog": "commits.commit_log",
     "LogCleaner": "cleaner.cleaner",
     "Producer": "root.producer",
     "Consumer": "root.consumer",
@@ -58,6 +65,9 @@ _HOME = {
     "IsolationLevel": "records.record",
     "AppendInfo": "partition.append",
     "FetchInfo": "partition.read",
+    "Slice": "partition.read",
+    "LogOffsets": "partition.log_offsets",
+    "OffsetAndTimestamp": "partition.append",
     "read_table": "arrow.tables",
     "read_arrow": "arrow.tables",
     "write_table": "arrow.table_writer",
@@ -70,7 +80,11 @@ _HOME = {
 
 __all__ = [
     "PartitionLog",
+    "LogReader",
     "LogManager",
+    "TopicDescription",
+    "PartitionDescription",
+    "CommitLog",
     "LogCleaner",
     "Producer",
     "Consumer",
@@ -87,6 +101,9 @@ __all__ = [
     "IsolationLevel",
     "AppendInfo",
     "FetchInfo",
+    "Slice",
+    "LogOffsets",
+    "OffsetAndTimestamp",
     "read_table",
     "read_arrow",
     "write_table",

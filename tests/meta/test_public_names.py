@@ -4,7 +4,9 @@ A public name also means the same object after any order and form of imports.
 """
 
 import ast
+import inspect
 import pkgutil
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -45,6 +47,26 @@ def test_every_public_name_resolves() -> None:
 def test_every_public_name_is_documented() -> None:
     missing = [name for name in streamlog.__all__ if not getattr(streamlog, name).__doc__]
     assert missing == []
+
+
+# Parts of an open log that the rest of the package works on.
+PARTS_OF_A_LOG = {"segments", "leader_epochs", "producers"}
+
+
+@pytest.mark.parametrize("name", ["LogManager", "PartitionLog", "Consumer", "Producer"])
+def test_what_public_methods_return_is_public(name: str) -> None:
+    public = getattr(streamlog, name)
+    private = set()
+    for attribute in vars(public).keys() | {n for base in public.__mro__ for n in vars(base)}:
+        static = inspect.getattr_static(public, attribute)
+        function = static.fget if isinstance(static, property) else static
+        if attribute.startswith("_") or attribute in PARTS_OF_A_LOG or not callable(function):
+            continue
+        returned = str(inspect.signature(function).return_annotation)
+        for dotted in re.findall(r"streamlog\.[\w.]+", returned):
+            if dotted.rpartition(".")[2] not in streamlog.__all__:
+                private.add((attribute, dotted))
+    assert private == set()
 
 
 PACKAGES = ("streamlog", "streamlog.spark", "streamlog.testing")  # modules with public names
