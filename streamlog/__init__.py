@@ -21,10 +21,11 @@ if TYPE_CHECKING:
         StreamLogError,
         UnavailableError,
     )
-    from streamlog.partition.append import AppendInfo, OffsetAndTimestamp
+    from streamlog.partition.append import AppendInfo
     from streamlog.partition.log_offsets import LogOffsets
     from streamlog.partition.read import FetchInfo, Slice
     from streamlog.partition.reader import LogReader
+    from streamlog.partition.segments import OffsetAndTimestamp
     from streamlog.records.batch import RecordBatch, read_batches
     from streamlog.records.builder import BatchBuilder
     from streamlog.records.record import (
@@ -67,7 +68,7 @@ _HOME = {
     "FetchInfo": "partition.read",
     "Slice": "partition.read",
     "LogOffsets": "partition.log_offsets",
-    "OffsetAndTimestamp": "partition.append",
+    "OffsetAndTimestamp": "partition.segments",
     "read_table": "arrow.tables",
     "read_arrow": "arrow.tables",
     "write_table": "arrow.table_writer",

@@ -1,10 +1,10 @@
-"""What maintenance did to a root: `.streamlog/maintenance.jsonl`, a line a deed, the newest last.
+"""The maintenance log of a root: `.streamlog/maintenance.jsonl`, one line per deed, newest last.
 
     {"ms":1700000000000,"topic":"orders","partition":0,"action":"retention",
      "reason":"retention.ms","segments":3,"bytes":3145728,"logStartOffset":5120}
 
-The file is for people: nothing depends on it, so it is not synced. Where it has grown beyond
-1 MiB the older half goes. Whoever writes holds the root's maintenance lock.
+The file is for people; nothing depends on it, so it is not synced. Beyond 1 MiB the older half is
+discarded. Writers hold the maintenance lock of the root.
 """
 
 import json
@@ -26,17 +26,17 @@ _FIELDS: Final = {"logStartOffset": "log_start_offset"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deed:
-    """One thing that maintenance did to a partition.
+    """One change that maintenance made to a partition.
 
     Attributes:
-        ms: When, in milliseconds since 1970.
+        ms: Its time, in milliseconds since 1970.
         topic: The topic.
         partition: The partition.
         action: `retention` or `compaction`.
-        reason: Why: what Kafka would name, such as `retention.ms`.
-        segments: How many segments went.
-        bytes: How many bytes went with them.
-        log_start_offset: Where the log begins since.
+        reason: Kafka's key that caused it, such as `retention.ms`.
+        segments: Number of removed segments.
+        bytes: Number of removed bytes.
+        log_start_offset: The log start offset afterwards.
     """
 
     ms: int
@@ -49,16 +49,12 @@ class Deed:
     log_start_offset: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a line of the book has it."""
+        """Return the fields of its line."""
         return {_NAMES.get(name, name): value for name, value in asdict(self).items()}
 
 
 def write_deeds(root: LogRoot, deeds: Sequence[Deed]) -> None:
-    """Add deeds to the book; only under the root's maintenance lock.
-
-    Raises:
-        StorageError: The disk refuses.
-    """
+    """Append deeds; only under the maintenance lock of the root."""
     lines = b"".join(_line(each) for each in deeds)
     with root.fs.open(root.maintenance_book, OpenMode.CREATE_OR_WRITE) as file:
         size = file.stat().size
@@ -70,11 +66,7 @@ def write_deeds(root: LogRoot, deeds: Sequence[Deed]) -> None:
 
 
 def read_deeds(root: LogRoot, *, topic: str | None = None) -> list[Deed]:
-    """Return what the book has, the oldest first; lines that cannot be understood are left out.
-
-    Raises:
-        StorageError: It cannot be read.
-    """
+    """Return the recorded deeds, oldest first; malformed lines are skipped."""
     try:
         with root.fs.open(root.maintenance_book, OpenMode.READ) as file:
             data = file.pread(2 * MAX_BOOK_SIZE, 0)
@@ -85,20 +77,12 @@ def read_deeds(root: LogRoot, *, topic: str | None = None) -> list[Deed]:
 
 
 def unreadable_lines(root: LogRoot) -> int:
-    """Return how many whole lines of the book cannot be understood.
-
-    Raises:
-        StorageError: It cannot be read.
-    """
+    """Return the number of complete lines that are malformed."""
     return sum(_deed(line) is None for line in _whole_lines(root))
 
 
 def mend_book(root: LogRoot) -> None:
-    """Leave out the lines that cannot be understood; only under the root's maintenance lock.
-
-    Raises:
-        StorageError: The disk refuses.
-    """
+    """Remove malformed lines; only under the maintenance lock of the root."""
     lines = [line for line in _whole_lines(root) if _deed(line) is not None]
     write_file_atomically(root.fs, root.maintenance_book, b"".join(line + b"\n" for line in lines))
 
@@ -109,7 +93,7 @@ def _whole_lines(root: LogRoot) -> list[bytes]:
             data = file.pread(2 * MAX_BOOK_SIZE, 0)
     except FileMissingError:
         return []
-    return data.split(b"\n")[:-1]  # behind the last line's end a write may be under way
+    return data.split(b"\n")[:-1]  # a write may be in progress after the last newline
 
 
 def _line(deed: Deed) -> bytes:

@@ -1,16 +1,14 @@
-"""What a directory in a log root is: a partition, an empty directory, or somebody else's.
+"""Whether a directory in a log root is a partition, empty, or something foreign.
 
-Two rules are kept here and nowhere else.
+*Symbolic links.* A log root and the directory of a partition may be links to directories, as in
+Kafka, where this moves a partition to another disk. A dangling link is an error wherever the
+partition is needed; it never counts as a missing partition. `FileSystem.open` refuses links to
+files.
 
-*Which links are followed.* A log root and a partition's directory may be symbolic links to
-directories, as with Kafka, where a partition is moved to another disk in this way. A link that
-leads nowhere is an error wherever the partition is needed, never a partition less. Files are never
-reached through a link of their own: `FileSystem.open` refuses those.
-
-*What a partition is.* A directory called TOPIC-PARTITION that holds a file of a log: a segment, one
-of its indexes, a snapshot, a checkpoint of epochs or a topic id. A directory that holds anything
-else, and none of these, is a stranger's: it is never read, taken over or removed. Removing a
-partition removes files of logs by their names and leaves the rest.
+*Partitions.* A partition is a directory named TOPIC-PARTITION with at least one file of a log: a
+segment, an index, a snapshot, an epoch checkpoint or a topic id. A directory with only other files
+is foreign: it is never read, taken over or removed. Removing a partition removes files of logs by
+name and leaves all others.
 """
 
 import contextlib
@@ -35,12 +33,12 @@ __all__ = [
 ]
 
 _WHOLE_FILES: Final = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA)
-# What is added to a name when a file is kept or waits for its removal; `.tmp` by older releases.
+# Suffixes of files that were kept or wait for their removal; `.tmp` is from older releases.
 _ADDED: Final = re.compile(r"(\.(tmp|deleted|corrupt|(torn|corrupt)-[0-9]{1,9}))+$", re.ASCII)
 
 
 class Holding(Enum):
-    """What lies at a path that is called like a partition's directory."""
+    """What a path holds that is named like a partition."""
 
     NOTHING = "nothing"
     LOG = "a log"
@@ -50,48 +48,44 @@ class Holding(Enum):
 
 
 def holding_of(fs: FileSystem, path: str) -> Holding:
-    """Return what lies at a path that is called like a partition's directory.
-
-    Args:
-        fs: Where it is.
-        path: The path; a link to a directory is followed.
+    """Return what a path holds that is named like a partition; follows a link to a directory.
 
     Raises:
-        StorageError: It cannot be looked at, or it is a link that leads nowhere.
+        StorageError: It is not readable, or a dangling link.
     """
     found = stat_directory(fs, path)
     if found is None:
         return Holding.NOTHING
     if found.kind is not FileKind.DIRECTORY:
         return Holding.NO_DIRECTORY
-    if fs.stat(f"{path}/{PARTITION_METADATA}") is not None:  # nearly always: nothing is listed
+    if fs.stat(f"{path}/{PARTITION_METADATA}") is not None:  # the common case, without a listing
         return Holding.LOG
     try:
         names = fs.list(path)
     except FileMissingError:
-        return Holding.NOTHING  # deleted in between
+        return Holding.NOTHING  # deleted after the stat
     if not names:
         return Holding.EMPTY
     return Holding.LOG if any(map(is_file_of_a_log, names)) else Holding.STRANGE
 
 
 def is_file_of_a_log(name: str) -> bool:
-    """Tell whether a name is one that files of a partition have, finished or set aside."""
+    """Return whether a name is that of a file of a log, whole, temporary or kept aside."""
     whole = _ADDED.sub("", temporary_base(name) or name)
     return whole in _WHOLE_FILES or parse_segment_file_name(whole) is not None
 
 
 def refuse_strangers(fs: FileSystem, path: str) -> None:
-    """Raise for what lies where a partition is to be made and is neither a log nor empty.
+    """Raise if the path of a new partition holds something other than a log.
 
     Raises:
-        InvalidRequestError: It is there.
+        InvalidRequestError: It is neither missing, nor empty, nor a log.
     """
     found = holding_of(fs, path)
     if found in (Holding.STRANGE, Holding.NO_DIRECTORY):
         names = fs.list(path)[:5] if found is Holding.STRANGE else []
         raise InvalidRequestError(
-            "what lies here is no partition, and is left alone",
+            "a partition cannot be created here: the path is in use",
             path=path,
             got=f"{found.value}: {', '.join(names)}" if names else "no directory",
             expected="a log, an empty directory, or nothing",
@@ -100,20 +94,20 @@ def refuse_strangers(fs: FileSystem, path: str) -> None:
 
 
 def remove_log_files(fs: FileSystem, directory: str) -> list[str]:
-    """Remove a partition's files, and its directory where nothing else is in it.
+    """Remove the files of a partition, and its directory unless other files are left in it.
 
-    Of a link to a directory the link goes and the directory, which was made by somebody else,
-    stays. A directory that stays is synced, one that goes is not.
+    Of a link to a directory the link is removed and the directory, which streamlog did not create,
+    stays. A directory that stays is synced.
 
     Args:
-        fs: Where it is.
-        directory: The partition's directory, or a link to it; harmless where it is missing.
+        fs: The file system.
+        directory: The partition's directory, or a link to it; it may be missing.
 
     Returns:
-        The paths of what is left because it is no file of a log, sorted.
+        The paths of remaining files that are not files of a log, sorted.
 
     Raises:
-        StorageError: Something could not be removed; the rest may be gone.
+        StorageError: A file could not be removed; others may be gone.
     """
     itself = fs.stat(directory)
     if itself is None:
@@ -122,7 +116,7 @@ def remove_log_files(fs: FileSystem, directory: str) -> list[str]:
     left = []
     try:
         names = fs.list(directory)
-    except FileMissingError:  # a link that leads nowhere
+    except FileMissingError:  # a dangling link
         names = []
     for name in names:
         path = f"{directory}/{name}"
@@ -133,7 +127,7 @@ def remove_log_files(fs: FileSystem, directory: str) -> list[str]:
                 fs.remove(path)
         elif found is not None:
             left.append(path)
-    if is_link or left:  # these directories stay: what is gone from them must not come back
+    if is_link or left:  # the directory stays: removed files must not return after a power cut
         with contextlib.suppress(FileMissingError):
             fs.sync_directory(directory)
     if is_link:
@@ -150,5 +144,5 @@ def _remove_empty(fs: FileSystem, directory: str) -> None:
         try:
             fs.remove_directory(directory)
         except StorageError as error:
-            error.hint = f"see what was put into it meanwhile: ls -la {directory}"
+            error.hint = f"another process added files: ls -la {directory}"
             raise

@@ -1,15 +1,15 @@
-r"""Who has a log root open for writing, and whether all of them left in order.
+r"""The writers that have a log root open, and whether all of them closed it in order.
 
-Every writer holds `.streamlog/locks/open` shared while it has the root open, and counts itself
-in its text when it comes and when it leaves in order:
+Every writer holds `.streamlog/locks/open` shared while it has the root open. It counts itself in
+the text of that file when it enters and when it leaves in order:
 
     <boot id> <came> <left>\n
 
-Who leaves last (it gets the lock exclusively), and finds that as many left as came, writes
-`.kafka_cleanshutdown`, by which a broker starts without looking at the logs. Who comes first
-removes it again, durably, before it writes anything. A writer that is killed, and a machine that
-loses its power, leave the two numbers apart: then there is no such file, and a broker looks.
-Nothing in streamlog itself believes that file.
+The last writer to leave gets the lock exclusively. If as many left as came, it writes
+`.kafka_cleanshutdown`, which lets a broker start without recovery. The first writer to enter
+removes that file again, durably, before it writes anything. After a killed writer or a power cut
+the two numbers differ and the file is missing, so a broker recovers the logs. streamlog itself
+never relies on the file.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ class _Tally(NamedTuple):
 
 
 class OpenWriter:
-    """One writer's presence in a root, from `enter` to `leave`."""
+    """One writer of a root, from `enter` to `leave`."""
 
     __slots__ = ("_lock", "_pid", "_root")
 
@@ -49,11 +49,10 @@ class OpenWriter:
 
     @classmethod
     def enter(cls, root: LogRoot) -> "OpenWriter":
-        """Come to a root as a writer; durable where it takes the clean mark away.
+        """Register a writer; the removal of the clean-shutdown file is durable.
 
         Raises:
-            LockTimeoutError: Another process kept a lock.
-            StorageError: It failed.
+            LockTimeoutError: Another process held a lock.
         """
         path = root.writers_lock
         what = f"the writers of {root.path}"
@@ -69,14 +68,13 @@ class OpenWriter:
         return cls(root, lock)
 
     def leave(self, *, in_order: bool) -> None:
-        """Leave the root; the last of those who all left in order puts the clean mark back.
+        """Unregister; the last writer restores the clean-shutdown file if all left in order.
 
         Args:
             in_order: Everything this writer had open is closed, synced and sound.
 
         Raises:
-            LockTimeoutError: Another process kept a lock.
-            StorageError: The mark could not be written.
+            LockTimeoutError: Another process held a lock.
         """
         lock, self._lock = self._lock, None
         if lock is None:
@@ -109,14 +107,11 @@ class OpenWriter:
 
 
 def may_be_open(root: LogRoot) -> bool:
-    """Tell whether somebody may have a root open for writing; nothing is locked.
+    """Return whether a process may have a root open for writing; takes no lock.
 
     Returns:
-        True while fewer writers of this boot have left in order than came: some are at work, or
-        died. False for a root that is not ours.
-
-    Raises:
-        StorageError: The file cannot be read.
+        True while fewer writers of this boot left in order than came: some are at work, or died.
+        False for a root that streamlog did not make.
     """
     try:
         with root.fs.open(root.writers_lock, OpenMode.READ) as file:
@@ -125,12 +120,12 @@ def may_be_open(root: LogRoot) -> bool:
         return False
     tally = _parse(text)
     if tally is None:
-        return bool(text)  # it is being written
+        return bool(text)  # a write is in progress
     return tally.boot_id == root.fs.boot_id().encode("latin-1") and tally.came > tally.left
 
 
 def _count_in(root: LogRoot, tally: _Tally | None) -> _Tally:
-    """Return the tally with one more writer, and take the clean mark away."""
+    """Return the tally with one more writer, and remove the clean-shutdown file."""
     boot_id = root.fs.boot_id().encode("ascii")
     mark = root.clean_shutdown
     known = tally if tally is not None and tally.boot_id == boot_id else None
@@ -139,7 +134,7 @@ def _count_in(root: LogRoot, tally: _Tally | None) -> _Tally:
         with contextlib.suppress(FileMissingError):
             root.fs.remove(mark)
     if is_clean or known is None or known.came == known.left:
-        root.fs.sync_directory(root.path)  # who took the mark away may have died, or failed, at it
+        root.fs.sync_directory(root.path)  # the remover may have died before its sync
     if known is None:
         # The first writer since the boot, or since the root was made: the process that made it
         # may have died before the last name in there, `server.properties`, was durable.
@@ -147,7 +142,7 @@ def _count_in(root: LogRoot, tally: _Tally | None) -> _Tally:
     if is_clean:
         return _Tally(boot_id, 1, 0)
     if known is None:
-        # Nobody knows how the last writers left: they count as one that never did.
+        # It is unknown how earlier writers left: they count as one that did not leave in order.
         return _Tally(boot_id, 2, 0)
     return known._replace(came=known.came + 1)
 
@@ -162,5 +157,5 @@ def _parse(text: bytes) -> _Tally | None:
 
 
 def _write(lock: FileLock, tally: _Tally) -> None:
-    # What an older, longer line leaves behind the newline is never read.
+    # Bytes of an older, longer line after the newline are never read.
     lock.file.pwrite(b"%b %d %d\n" % tally, 0)

@@ -1,14 +1,18 @@
-"""Topics come and go: making, altering, deleting them; every step survives a crash.
+"""Create, alter and delete topics; every step survives a crash.
 
-A topic exists once `.streamlog/topics/NAME.properties` does: that file is written last when the
-topic is made and goes first when it is deleted. A crash in between leaves
+A topic exists once `.streamlog/topics/NAME.properties` does: creation writes that file last, and
+deletion renames it first. A crash in between leaves
 
-    directories NAME-0, NAME-1 … without a properties file     made halfway: the next creation
-                                                               removes the empty ones
-    NAME-0.ID-delete                                           its files go; what is no file of a
-                                                               log stays, under its old name
-    NAME.deleted beside the other properties files             deleted halfway: the next creation
-                                                               or deletion of NAME finishes that
+    NAME-0, NAME-1 … without a properties file     the next creation removes the empty directories
+    NAME.deleted next to the properties files      the next creation or deletion of NAME finishes
+                                                   the deletion
+
+A deletion takes these steps, each of which may be repeated:
+
+    rename NAME.properties to NAME.deleted         the topic leaves the list
+    rename NAME-0 … to NAME-0.ID-delete            under the locks of their writers
+    remove the log files in these                  other files stay, under the old directory name
+    remove the rows in checkpoints, NAME.deleted
 
 All partitions of a topic hold the same topic id in their `partition.metadata`.
 """
@@ -87,11 +91,11 @@ __all__ = [
 ]
 
 
-MAX_PARTITIONS: Final = 100_000  # of one topic; more than a directory's listing would bear
+MAX_PARTITIONS: Final = 100_000  # of one topic; a larger directory listing is impractical
 
 _AUTO_CREATE: Final = "auto.create.topics.enable"
 _LOCK_TIMEOUT_MS: Final = 30_000
-# LogFileUtils.DELETE_DIR_SUFFIX; the id is the topic's, where Kafka draws one by chance
+# LogFileUtils.DELETE_DIR_SUFFIX; with the topic id, where Kafka has a random one
 _DELETE_DIRECTORY: Final = re.compile(
     r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]*)\.[0-9a-f]{32}-delete", re.ASCII
 )
@@ -99,7 +103,7 @@ _DELETE_DIRECTORY: Final = re.compile(
 _logger = logging.getLogger(__name__)
 
 
-# ---- making ---------------------------------------------------------------------------------
+# ---- creation -------------------------------------------------------------------------------
 def create_topic(
     root: LogRoot,
     topic: str,
@@ -107,24 +111,21 @@ def create_topic(
     partitions: int,
     configs: Mapping[str, ConfigValue],
 ) -> str:
-    """Make a topic with empty partitions; durable.
+    """Create a topic with empty partitions, durably; return its id.
 
     Args:
         root: A log root made by `make_root`.
-        topic: The new topic's name.
-        partitions: How many partitions it gets.
+        topic: The name of the new topic.
+        partitions: Its number of partitions.
         configs: Its own settings, by Kafka's topic keys.
 
-    Returns:
-        The topic id.
-
     Raises:
-        InvalidTopicError: Not a name for a topic, or one that collides with another's.
-        InvalidPartitionsError: An impossible number of partitions.
-        InvalidConfigError: An unknown key, or an impossible value.
-        TopicExistsError: It is there already.
-        InvalidRequestError: Directories of its name hold records of something else.
-        UnavailableError: A lock or the disk; doing it again goes on where it stopped.
+        InvalidTopicError: The name is invalid, or collides with that of another topic.
+        InvalidPartitionsError: The number of partitions is out of range.
+        InvalidConfigError: Unknown key or invalid value.
+        TopicExistsError: The topic exists.
+        InvalidRequestError: Directories of its name hold files.
+        UnavailableError: A lock was held, or the disk failed; the next call continues.
     """
     check_new_topic_name(topic)
     _check_partitions(topic, partitions)
@@ -133,7 +134,7 @@ def create_topic(
     refuse_planted(root)
     with registry_locked(root):
         known = list_topics(root)
-        if topic in known:  # the process that made it may have died before it was durable
+        if topic in known:  # its creator may have died before it was durable
             sync_names(root, topic)
         _refuse_taken_name(root.path, topic, known)
         finish_deletion(root, topic)
@@ -144,34 +145,25 @@ def create_topic(
         root.fs.sync_directory(root.path)
         own = {key: text_of(value) for key, value in configs.items()}
         write_topic_properties(root, topic, own)
-    _logger.info("made topic %s with %d partitions in %s", topic, partitions, root.path)
+    _logger.info("created topic %s with %d partitions in %s", topic, partitions, root.path)
     return topic_id
 
 
 def ensure_partition(root: LogRoot, partition: TopicPartition) -> str:
-    """See that a partition is there; make its topic and its root where they are missing.
+    """Return the topic id of a partition; create its topic and its root if they are missing.
 
-    A topic that is missing is made with `num.partitions` partitions, unless the root's settings say
-    `auto.create.topics.enable=false`: to open a partition by its path is to ask for it, so their
-    silence is no refusal here. A topic that exists gets no partition by being opened: that would
-    leave gaps in their numbers. A partition's directory that somebody copied here becomes a
-    partition of the root, if it holds a log or nothing.
-
-    Args:
-        root: The log root; made where it is missing.
-        partition: The partition.
-
-    Returns:
-        The topic id.
+    A missing topic gets `num.partitions` partitions. Opening a partition by its path asks for it,
+    so only an explicit `auto.create.topics.enable=false` in the root's settings refuses this. An
+    existing topic gets no new partition, since that would leave gaps in the numbers. A copied
+    directory becomes a partition of the root if it holds a log or nothing.
 
     Raises:
-        UnknownTopicError: The topic has no such partition, a new one would have none, or none may
-            be made by being opened.
-        InvalidTopicError: Not a name for a topic, or one that collides with another's.
-        InvalidRequestError: The directory holds no log but other files, the partition belongs to
-            another root, or no root can be made there.
-        CorruptCheckpointError: The `partition.metadata` that is there cannot be understood.
-        UnavailableError: A lock or the disk.
+        UnknownTopicError: The topic has no such partition, or may not be created.
+        InvalidTopicError: The name is invalid, or collides with that of another topic.
+        InvalidRequestError: The directory holds only other files, the partition belongs to another
+            root, or no root can be made there.
+        CorruptCheckpointError: The existing `partition.metadata` is malformed.
+        UnavailableError: A lock was held, or the disk failed.
     """
     check_topic_name(partition.topic)
     path = root.partition(partition)
@@ -181,7 +173,7 @@ def ensure_partition(root: LogRoot, partition: TopicPartition) -> str:
         if topic_id is not None:
             return topic_id
     refuse_strangers(root.fs, path)
-    _numbers_to_make(root, partition)  # before anything is made
+    _numbers_to_make(root, partition)  # raises before anything is created
     make_root(root, named=partition)
     with registry_locked(root):
         is_known = topic_exists(root, partition.topic)
@@ -200,14 +192,14 @@ def ensure_partition(root: LogRoot, partition: TopicPartition) -> str:
 
 
 def _numbers_to_make(root: LogRoot, wanted: TopicPartition) -> Iterable[int]:
-    """Return the partitions that are made where one of them is opened.
+    """Return the partitions to create when one of them is opened.
 
     Raises:
-        UnknownTopicError: None are, and it is not there.
+        UnknownTopicError: The partition does not exist and may not be created.
     """
     topic, number = wanted
     if root.fs.stat(root.partition(wanted)) is not None:
-        return (number,)  # copied here, or made by somebody who died in the act
+        return (number,)  # copied here, or left by a creator that died
     there: Collection[int] = ()
     known: list[str] = []
     if root.fs.stat(root.path) is not None:
@@ -228,11 +220,11 @@ def _numbers_to_make(root: LogRoot, wanted: TopicPartition) -> Iterable[int]:
     if number >= server.num_partitions:
         make = f"topics create {topic} --partitions {number + 1}"
         raise UnknownTopicError(
-            f"there is no topic {topic}, and a new one has no such partition",
+            f"there is no topic {topic}, and a new one would not have this partition",
             path=root.path,
             got=number,
             expected=f"below {server.num_partitions}, as num.partitions says",
-            hint=f"make the topic first: {command_at(root.path, make)}",
+            hint=f"create the topic first: {command_at(root.path, make)}",
         )
     return range(server.num_partitions)
 
@@ -243,10 +235,10 @@ def _topic_id_if_there(fs: FileSystem, path: str) -> str | None:
 
 
 def _refuse_another_roots(root: LogRoot, partition: TopicPartition) -> None:
-    """Raise for a link to a directory that somebody else writes: under another lock, or none.
+    """Raise for a link to a directory that is written under another lock, or under none.
 
     Raises:
-        InvalidRequestError: It leads into another log root, or where another link leads.
+        InvalidRequestError: The link leads into another log root, or where another link leads.
     """
     path = root.partition(partition)
     found = root.fs.stat(path)
@@ -258,10 +250,10 @@ def _refuse_another_roots(root: LogRoot, partition: TopicPartition) -> None:
         replace(root, path=parent)
     ):
         raise InvalidRequestError(
-            "this partition is a link into another log root, and is only read here",
+            "a partition that is a link into another log root is read-only here",
             path=path,
             got=f"a link to {target}",
-            expected="a directory that no other log root has",
+            expected="a directory outside of other log roots",
             hint=f"move the directory out of {parent} first",
         )
     for name in root.fs.list(root.path):
@@ -270,14 +262,14 @@ def _refuse_another_roots(root: LogRoot, partition: TopicPartition) -> None:
             raise InvalidRequestError(
                 "two partitions are links to one directory",
                 path=path,
-                got=f"{name} leads there as well",
+                got=f"{name} leads to the same directory",
                 expected="a directory for each",
-                hint=f"remove the link that should not be: ls -l {root.path}",
+                hint=f"remove the wrong link: ls -l {root.path}",
             )
 
 
 def _topic_id(root: LogRoot, partition: TopicPartition) -> str:
-    """Return the id that a partition has, that its siblings have, or a fresh one."""
+    """Return the id of a partition, else that of its siblings, else a new one."""
     siblings = partition_directories(root, partition.topic)
     own = siblings.pop(partition.partition, None)
     for path in ([own] if own else []) + list(siblings.values()):
@@ -290,13 +282,13 @@ def _topic_id(root: LogRoot, partition: TopicPartition) -> str:
 def _make_partition(root: LogRoot, partition: TopicPartition, topic_id: str) -> None:
     path = root.partition(partition)
     root.fs.make_directory(path)
-    refuse_planted(root, str(partition))  # it may have been there before
+    refuse_planted(root, str(partition))  # again: it may have existed before
     if root.fs.stat(f"{path}/{PARTITION_METADATA}") is None:
         write_topic_id(root.fs, path, topic_id)
 
 
 def _check_partitions(topic: str, partitions: int) -> None:
-    # The longest topic's name of 249 characters leaves room for five digits in a file's name.
+    # The longest topic name, of 249 characters, leaves room for five digits in a file name.
     if not isinstance(partitions, int) or not 1 <= partitions <= MAX_PARTITIONS:
         raise InvalidPartitionsError(
             f"topic {topic} cannot have this number of partitions",
@@ -306,28 +298,28 @@ def _check_partitions(topic: str, partitions: int) -> None:
 
 
 def _refuse_taken_name(root: str, topic: str, known: list[str]) -> None:
-    """Raise for a name that a topic has, maybe but for '.' and '_'.
+    """Raise for the name of an existing topic, or one that differs only in '.' and '_'.
 
-    Source: org.apache.kafka.common.internals.Topic.hasCollision; metrics take both for the same.
+    Source: org.apache.kafka.common.internals.Topic.hasCollision; metrics do not tell the two apart.
     """
     if topic in known:
         raise TopicExistsError(
             f"topic {topic} exists already",
             path=root,
-            hint=f"see it: {command_at(root, f'topics describe {topic}')}",
+            hint=f"show it: {command_at(root, f'topics describe {topic}')}",
         )
     for other in known:
         if other.replace(".", "_") == topic.replace(".", "_"):
             raise InvalidTopicError(
                 f"topic {topic} would differ from {other} only in '.' and '_', which Kafka's "
-                "metrics take for the same",
+                "metrics do not tell apart",
                 got=repr(topic),
                 expected=f"a name unlike {other}",
             )
 
 
 def _remove_half_made(root: LogRoot, topic: str) -> None:
-    """Remove the empty directories of a creation that was cut short."""
+    """Remove the empty directories of an unfinished creation."""
     leftovers = directories_named(root, topic)
     for path in leftovers.values():
         refuse_strangers(root.fs, path)
@@ -345,14 +337,14 @@ def _remove_half_made(root: LogRoot, topic: str) -> None:
 
 
 def _holds_something(fs: FileSystem, directory: str, name: str) -> bool:
-    """Tell whether a file is more than creation itself leaves behind."""
+    """Return whether a file is more than an unfinished creation leaves."""
     if name.startswith(PARTITION_METADATA) or temporary_base(name) == PARTITION_METADATA:
         return False
     found = fs.stat(f"{directory}/{name}")
     return found is not None and (found.kind is not FileKind.FILE or found.size > 0)
 
 
-# ---- altering -------------------------------------------------------------------------------
+# ---- alteration -----------------------------------------------------------------------------
 def alter_topic(
     root: LogRoot,
     topic: str,
@@ -361,25 +353,25 @@ def alter_topic(
     delete_configs: Collection[str],
     partitions: int | None,
 ) -> None:
-    """Change a topic's settings, add partitions to it; durable.
+    """Change the settings of a topic and add partitions; durable.
 
-    Everybody who has the topic open goes by the new settings from the next append, or the next
-    maintenance, on. New partitions are empty; readers find them by themselves.
+    Open handles use the new settings from the next append or maintenance on. New partitions are
+    empty; readers discover them.
 
     Args:
         root: A log root made by `make_root`.
         topic: The topic.
-        configs: Settings it gets, by Kafka's topic keys.
-        delete_configs: Keys it is to have no setting of its own for any more.
-        partitions: How many partitions it is to have; None: as many as it has.
+        configs: Settings to add or replace, by Kafka's topic keys.
+        delete_configs: Keys of its own settings to remove.
+        partitions: Its new number of partitions; None: unchanged.
 
     Raises:
         UnknownTopicError: There is no such topic.
         InvalidRequestError: The root is a foreign one.
-        InvalidPartitionsError: Not more partitions than there are.
-        InvalidConfigError: An unknown key, an impossible value, or a key to delete that the
-            topic has no setting for. Nothing was changed.
-        UnavailableError: A lock or the disk; doing it again goes on where it stopped.
+        InvalidPartitionsError: The number of partitions would not grow.
+        InvalidConfigError: Unknown key, invalid value, or a key to delete that the topic does not
+            set. Nothing was changed.
+        UnavailableError: A lock was held, or the disk failed; the next call continues.
 
     Source: ConfigurationControlManager.incrementalAlterConfigs,
         ReplicationControlManager.createPartitions; kafka-configs, kafka-topics.
@@ -410,10 +402,10 @@ def _changed_configs(
     check_topic_keys([*configs, *delete_configs])
     for key in delete_configs:
         if key in configs:
-            raise InvalidConfigError("a setting cannot be both given and deleted", got=repr(key))
+            raise InvalidConfigError("a setting cannot be both set and deleted", got=repr(key))
         if key not in own:
             raise InvalidConfigError(
-                f"the topic has no {key} of its own to delete",
+                f"the topic does not set {key}: nothing to delete",
                 got=repr(key),
                 expected=f"one of {', '.join(own)}" if own else "none: it has no settings",
             )
@@ -422,7 +414,7 @@ def _changed_configs(
 
 
 def _partitions_to_add(root: LogRoot, topic: str, partitions: int | None) -> list[int]:
-    """Return the numbers of the partitions that are missing of so many; None: of none."""
+    """Return the missing numbers below `partitions`; none for None."""
     if partitions is None:
         return []
     _check_partitions(topic, partitions)
@@ -430,31 +422,24 @@ def _partitions_to_add(root: LogRoot, topic: str, partitions: int | None) -> lis
     missing = [number for number in range(partitions) if number not in there]
     if not missing or len(there) >= partitions:
         raise InvalidPartitionsError(
-            f"topic {topic} has {len(there)} partitions: they can only become more",
+            f"topic {topic} has {len(there)} partitions: their number can only grow",
             got=partitions,
             expected=f"at least {len(there) + 1}",
         )
     return missing
 
 
-# ---- deleting -------------------------------------------------------------------------------
+# ---- deletion -----------------------------------------------------------------------------
 def delete_topic(root: LogRoot, topic: str) -> list[str]:
-    """Delete a topic with all its records; durable.
+    """Delete a topic with all its records, durably; return the paths of foreign files left behind.
 
-    Only files of logs are removed. A directory that holds something else keeps that, and its name.
-
-    Args:
-        root: A log root made by `make_root`.
-        topic: The topic.
-
-    Returns:
-        The paths of files that were left because no log has such files; mostly none.
+    Only files of logs are removed. A directory with other files keeps them, and its name.
 
     Raises:
         UnknownTopicError: There is no such topic.
         InvalidRequestError: The root is a foreign one.
-        UnavailableError: A writer kept a partition's lock, or the disk refuses. Once the topic
-            is gone from the list the rest is finished by the next creation or deletion of it.
+        UnavailableError: A writer held the lock of a partition, or the disk failed. Once the topic
+            has left the list, its next creation or deletion finishes the deletion.
     """
     _check_ours(root, topic)
     with registry_locked(root):
@@ -472,35 +457,34 @@ def _check_ours(root: LogRoot, topic: str) -> None:
     check_root(root)
     if not is_our_root(root):
         raise InvalidRequestError(
-            f"this root was not made by streamlog: topic {topic} is only read here",
+            f"topic {topic} is read-only: streamlog did not make this root",
             path=root.path,
-            hint="change the topic with the tools of its broker",
+            hint="change the topic with its broker's tools",
         )
     refuse_live_broker(root)
     refuse_planted(root)
 
 
-# ---- the rest of a deletion -------------------------------------------------------------------
+# ---- after the rename -----------------------------------------------------------------------
 
 
 def finish_deletion(root: LogRoot, topic: str) -> list[str]:
-    """Do what is left of a deletion once the topic is gone from the list; nothing if nothing is.
+    """Finish a deletion whose topic has left the list, if there is one.
 
     Args:
-        root: The log root; the lock of its list of topics is held.
+        root: The log root; the caller holds `registry_locked`.
         topic: The topic.
 
     Returns:
-        The paths of what is no file of a log, and stays.
+        The paths of remaining files that are not files of a log.
 
     Raises:
-        LockTimeoutError: A writer kept a partition's lock.
-        StorageError: Something cannot be renamed or removed.
+        LockTimeoutError: A writer held the lock of a partition.
     """
     marker = root.deleted_topic(topic)
     if root.fs.stat(marker) is None:
         return []
-    root.fs.sync_directory(os.path.dirname(marker))  # who deleted, and died, may not have
+    root.fs.sync_directory(os.path.dirname(marker))  # the deleter may have died before its sync
     for number, path in directories_named(root, topic).items():
         if not _is_strangers(root.fs, path):
             _set_aside(root, TopicPartition(topic, number), path)
@@ -515,20 +499,20 @@ def finish_deletion(root: LogRoot, topic: str) -> list[str]:
         root.fs.remove(marker)
     root.fs.sync_directory(os.path.dirname(marker))
     for path in left:
-        _logger.warning("left %s: it is no file of a log", path)
+        _logger.warning("left %s: not a file of a log", path)
     return left
 
 
 def _is_strangers(fs: FileSystem, path: str) -> bool:
-    with contextlib.suppress(StorageError):  # a link that leads nowhere is the topic's
+    with contextlib.suppress(StorageError):  # a dangling link belongs to the topic
         return holding_of(fs, path) in (Holding.STRANGE, Holding.NO_DIRECTORY)
     return False
 
 
 def _remove_remains(root: LogRoot, topic: str, name: str) -> list[str]:
-    """Remove the log in a directory set aside; what else it holds gets its old name back.
+    """Remove the log in a directory set aside; with other files it gets its old name back.
 
-    A broker would delete the directory with all it holds, by its name.
+    A broker deletes directories with names like this one, whatever they hold.
     """
     path = f"{root.path}/{name}"
     left = remove_log_files(root.fs, path)
@@ -542,7 +526,7 @@ def _remove_remains(root: LogRoot, topic: str, name: str) -> list[str]:
 
 
 def _is_remains_of(topic: str, name: str) -> bool:
-    """Tell whether a directory is a partition of `topic` on its way out; its name may be cut."""
+    """Return whether a directory is a partition of `topic` set aside; the name may be cut off."""
     match = _DELETE_DIRECTORY.fullmatch(name)
     if match is None:
         return False
@@ -551,23 +535,23 @@ def _is_remains_of(topic: str, name: str) -> bool:
 
 
 def _set_aside(root: LogRoot, partition: TopicPartition, path: str) -> None:
-    """Rename a partition's directory so that it is none any more; wait for its writer first."""
+    """Rename the directory of a partition, under the lock of its writer."""
     lock = take_partition_lock(
         root.fs, root.clock, root.path, partition, timeout_ms=_LOCK_TIMEOUT_MS
     )
     try:
         topic_id = None
-        with contextlib.suppress(CorruptDataError):  # it is about to go anyway
+        with contextlib.suppress(CorruptDataError):  # the partition is being deleted anyway
             topic_id = read_topic_id(root.fs, path)
         unique = topic_id_hex(topic_id) if topic_id else "0" * 32
         suffix = f"-{partition.partition}.{unique}-delete"
-        # UnifiedLog.logDeleteDirName cuts a long name as well.
+        # UnifiedLog.logDeleteDirName cuts off long names too.
         name = partition.topic[: NAME_SIZE_MAX - len(suffix)] + suffix
         aside = f"{root.path}/{name}"
         if root.fs.stat(aside) is not None:
             remove_log_files(root.fs, aside)
-        # First what the last writer left: its handle would believe it, and append to a directory
-        # that is none any more. Without it the handle looks around, and finds the topic gone.
+        # First the shared state: the handle of the last writer would trust it, and append to the
+        # renamed directory. Without it the handle looks at the files and finds the topic gone.
         lock.file.truncate(0)
         root.fs.rename(path, aside)
     finally:

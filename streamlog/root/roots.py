@@ -1,23 +1,21 @@
-"""A log root: a directory of partitions, and `.streamlog` with what Kafka has no file for.
+"""A log root: check one, make one, its `meta.properties`.
 
-    ROOT/
-      orders-0/ orders-1/ …              partitions, as a broker's log.dir has them
-      *-offset-checkpoint                checkpoints
-      meta.properties                    cluster and node
-      .kafka_cleanshutdown               everybody who wrote here has left in order
-      .streamlog/
-        server.properties                the root's settings; written last when a root is made
-        topics/orders.properties         a topic's settings; written last when a topic is made
-        locks/                           lock files: partitions, `root`, `topics`, `open`
-        staging/ commits/                of transactional writers
-        readers/                         positions of readers
+`streamlog.fs.log_root` lists the files of a root. A root without `.streamlog` is a foreign one,
+such as a broker's log.dir: its directories are its topics, and reading it changes nothing there.
 
-A root without `.streamlog` is a foreign one, such as a broker's: its directories are its topics,
-and reading it changes nothing there.
+A missing or empty directory can become a root. A directory with other contents needs `adopt`,
+unless it holds only logs and the caller has named one of them. Directories of the operating system
+are refused.
 
-A root is made of a missing or an empty directory. One that holds anything needs the explicit word
-`adopt`, except where all it holds are logs and a caller has named one of them. A directory of the
-operating system is never made a root.
+`meta.properties` names the cluster and node of a root:
+
+    version=1                           a KRaft broker
+    cluster.id=MkU3OEVBNTcwNTJENDM2Qk
+    node.id=1
+    directory.id=LzI4Y0kwQjJTVkdoVVJ1ag     16 bytes as base64, optional
+
+Version 0 (ZooKeeper) has `broker.id` and `cluster.id`, both optional. A new root gets version 1
+with new ids; an existing file is kept.
 """
 
 import contextlib
@@ -78,15 +76,14 @@ __all__ = [
     "write_topic_properties",
 ]
 
-
 CLEAN_SHUTDOWN_CONTENT: Final = b'{"version":0,"brokerEpoch":-1}'
 _LOCK_TIMEOUT_MS: Final = 30_000
 _LOST_AND_FOUND: Final = "lost+found"  # at the top of every ext4 file system
-# Beside the partitions of a copied log.dir: checkpoints, the broker's lock, its mark.
+# Files next to the partitions in a copied log.dir.
 _OF_A_LOG_DIR: Final = re.compile(
     r"[a-z-]+-offset-checkpoint|\.lock|\.kafka_cleanshutdown", re.ASCII
 )
-_NAMED_MAX: Final = 5  # so many names an error quotes
+_NAMED_MAX: Final = 5  # names quoted in an error
 _OF_THE_SYSTEM: Final = frozenset(
     (
         *("/", "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32"),
@@ -121,43 +118,39 @@ _logger = logging.getLogger(__name__)
 
 
 def is_our_root(root: LogRoot) -> bool:
-    """Tell whether a directory has been made a log root by streamlog, completely."""
+    """Return whether streamlog made this root, and finished making it."""
     found = root.fs.stat(root.server_properties)
     return found is not None and found.kind is FileKind.FILE
 
 
 def is_log_dir(fs: FileSystem, path: str) -> bool:
-    """Tell whether a directory is a log root or a broker's log.dir, by files beside partitions.
-
-    Raises:
-        StorageError: It cannot be listed.
-    """
+    """Return whether a directory is a log root or a log.dir, judged by files next to partitions."""
     names = fs.list(path)
     known = (META_PROPERTIES, STATE_DIRECTORY)
     return any(name in known or _OF_A_LOG_DIR.fullmatch(name) for name in names)
 
 
-# ---- looking at a root ----------------------------------------------------------------------
+# ---- checks --------------------------------------------------------------------------------
 def check_root(root: LogRoot) -> None:
-    """Check that a root is a directory that can be read.
+    """Check that a root is a readable directory.
 
     Raises:
-        UnknownTopicError: There is nothing.
-        InvalidRequestError: It is a file or something else.
-        StorageError: It cannot be listed.
+        UnknownTopicError: The path does not exist.
+        InvalidRequestError: It is not a directory.
+        StorageError: It is not readable.
     """
     found = stat_directory(root.fs, root.path)
     if found is None:
         raise UnknownTopicError(
             "there is no log root",
             path=root.path,
-            hint=f"make it with its first topic: {command_at(root.path, 'topics create NAME')}",
+            hint=f"create it with its first topic: {command_at(root.path, 'topics create NAME')}",
         )
     _check_is_directory(root.path, found)
     try:
         root.fs.list(root.path)
     except StorageError as error:
-        error.hint = f"see who may read it: ls -ld {root.path}"
+        error.hint = f"check its permissions: ls -ld {root.path}"
         raise
 
 
@@ -184,22 +177,20 @@ def make_root(
     adopt: bool = False,
     named: TopicPartition | None = None,
 ) -> None:
-    """Make a log root, or finish one whose making was cut short; durable.
+    """Make a log root, or finish one after a crash; durable.
 
-    Partitions that lie there already become topics of the root; nothing else is touched.
+    Existing partitions become topics of the root; other files stay as they are.
 
     Args:
-        root: The directory; missing ones above it are made too.
-        adopt: Whether a directory may hold files already.
-        named: A partition that the caller has named: then a directory that holds nothing but logs
-            is taken as well.
+        root: The directory; missing parents are created too.
+        adopt: Accept a directory with other contents.
+        named: A partition that the caller has named: a directory of only logs is accepted too.
 
     Raises:
-        InvalidRequestError: A file is in the way, the directory is not empty, everybody may write
-            to it, it is the operating system's, it belongs to a Kafka broker, or another user
-            has put something there.
+        InvalidRequestError: The path is not a directory, not empty, world-writable, part of the
+            operating system, or a broker's log.dir; or another user owns a part of the root.
         UnavailableError: A running broker owns the directory.
-        StorageError: It failed; making it again goes on where it stopped.
+        StorageError: The disk failed; the next call continues.
     """
     refuse_planted(root)
     if is_our_root(root):
@@ -215,7 +206,7 @@ def make_root(
             _refuse_filled(root, named)
     make_directories(root.fs, root.path)
     make_directories(root.fs, root.state)
-    refuse_planted(root)  # a stranger may have been faster
+    refuse_planted(root)  # again: another user may have created it first
     for directory in (root.locks, root.topics, root.staging, root.commits, root.readers):
         root.fs.make_directory(directory)
     root.fs.sync_directory(root.state)
@@ -227,13 +218,12 @@ def make_root(
 
 @contextlib.contextmanager
 def registry_locked(root: LogRoot) -> Iterator[None]:
-    """Hold the lock under which topics come and go.
+    """Hold the lock of the list of topics.
 
-    Who holds it may take partitions' locks and then the root lock, never the other way round.
+    Lock order: this one, then locks of partitions, then the checkpoint lock.
 
     Raises:
-        LockTimeoutError: Another process kept it.
-        StorageError: The lock file cannot be opened.
+        LockTimeoutError: Another process held it.
     """
     path = root.topics_lock
     what = f"the list of topics of {root.path}"
@@ -250,41 +240,30 @@ def _fill_root(root: LogRoot) -> None:
     found = _logs_in(root)
     topics = {each.topic for each in found}
     for topic in sorted(topics):
-        if root.fs.stat(root.topic_properties(topic)) is None:  # else it has settings to keep
+        if root.fs.stat(root.topic_properties(topic)) is None:  # keep settings from an earlier try
             write_topic_properties(root, topic, {})
     if not root.fs.stat(root.meta_properties):
         write_meta_properties(root.fs, root.path, MetaProperties.fresh(root.random))
-    root.fs.sync_directory(
-        root.path
-    )  # an earlier process may have died after the rename of that file
-    if not topics:
+    root.fs.sync_directory(root.path)  # an earlier process may have died right after the rename
+    if not topics:  # nothing is known about how the writers of adopted logs ended
         write_file_atomically(root.fs, root.clean_shutdown, CLEAN_SHUTDOWN_CONTENT)
+    # Last: `is_our_root` takes this file as the sign of a finished root.
     write_file_atomically(root.fs, root.server_properties, _server_template().encode("utf-8"))
 
 
 def write_topic_properties(root: LogRoot, topic: str, properties: Mapping[str, str]) -> None:
-    """Write a topic's own settings, durably; the first time this is what makes it a topic.
-
-    Raises:
-        StorageError: It failed; the old settings stand.
-    """
+    """Write a topic's own settings, durably; the first write creates the topic."""
     path = root.topic_properties(topic)
     make_directories(root.fs, os.path.dirname(path))
     write_file_atomically(root.fs, path, format_properties(properties).encode("ascii"))
 
 
 def remove_leftovers(root: LogRoot, *, now_ms: int) -> int:
-    """Remove temporary files that dead processes left in a root, outside of partitions.
+    """Remove temporary files of dead processes outside of partitions; return their number.
 
     Args:
         root: A log root made by `make_root`.
-        now_ms: The time, in milliseconds since 1970; younger ones than an hour stay.
-
-    Returns:
-        How many were removed.
-
-    Raises:
-        StorageError: A directory cannot be listed, or a file not be removed.
+        now_ms: The present time, in milliseconds since 1970; files younger than an hour stay.
     """
     split = [f"{root.topics}/{name}" for name in root.fs.list(root.topics) if name.endswith("~")]
     directories = (
@@ -305,7 +284,7 @@ def _check_is_directory(root: str, found: FileStat) -> None:
             "a log root must be a directory",
             path=root,
             got=f"a {found.kind.value}",
-            hint="name the directory that holds the partitions' directories",
+            hint="pass the parent of the partition directories",
         )
 
 
@@ -316,12 +295,12 @@ def _refuse_system_directory(root: LogRoot) -> None:
             "a directory of the operating system cannot be a log root",
             path=root.path,
             expected="a directory of its own",
-            hint=f"name one below it: {os.path.join(root.path, 'streamlog')}",
+            hint=f"use a subdirectory: {os.path.join(root.path, 'streamlog')}",
         )
 
 
 def _refuse_filled(root: LogRoot, named: TopicPartition | None) -> None:
-    """Raise for a directory that holds something; half a root of ours is finished."""
+    """Raise for a directory with other contents; an unfinished root is accepted."""
     names = [name for name in root.fs.list(root.path) if name != _LOST_AND_FOUND]
     if not names or STATE_DIRECTORY in names:
         return
@@ -337,17 +316,17 @@ def _refuse_filled(root: LogRoot, named: TopicPartition | None) -> None:
         return
     listed = ", ".join((others or names)[:_NAMED_MAX])
     raise InvalidRequestError(
-        "this directory is not empty, so it is not made a log root",
+        "a directory that is not empty cannot become a log root",
         path=root.path,
         got=listed + (", …" if len(others or names) > _NAMED_MAX else ""),
         expected="a missing or an empty directory",
-        hint="name a directory of its own; to keep logs and other files in one, make the root with "
-        + command_at(root.path, "topics create NAME --adopt"),
+        hint="use a directory of its own; to keep logs and other files together, create the root "
+        "with " + command_at(root.path, "topics create NAME --adopt"),
     )
 
 
 def _logs_in(root: LogRoot) -> set[TopicPartition]:
-    """Return the partitions that lie in a directory, by what they hold."""
+    """Return the partitions in a directory: names of partitions that hold a log."""
     named = (parse_partition_directory(name) for name in root.fs.list(root.path))
     return {
         each
@@ -359,7 +338,7 @@ def _logs_in(root: LogRoot) -> set[TopicPartition]:
 def _refuse_world_writable(root: str, found: FileStat) -> None:
     if found.mode & stat.S_IWOTH and not found.mode & stat.S_ISVTX:
         raise InvalidRequestError(
-            "everybody may write to this directory, so it cannot be a log root",
+            "a world-writable directory cannot be a log root",
             path=root,
             got=f"mode {stat.S_IMODE(found.mode):04o}",
             expected="no write permission for others",
@@ -368,13 +347,13 @@ def _refuse_world_writable(root: str, found: FileStat) -> None:
 
 
 def _refuse_formatted_log_dir(root: LogRoot) -> None:
-    """Raise for a broker's own log.dir: with `.streamlog` in it the broker would not start."""
+    """Raise for a broker's own log.dir: the broker would not start with `.streamlog` in it."""
     if root.fs.stat(root.meta_properties) and not root.fs.stat(root.state):
-        hint = "copy its partition directories to a directory of their own to write to them"
-        if root.fs.stat(root.moved_state) is not None:  # left there by a handover
+        hint = "to write, copy the partition directories to a directory of their own"
+        if root.fs.stat(root.moved_state) is not None:  # after a handover
             hint = f"stop the broker, then: {command_at(root.path, 'handover --from-kafka')}"
         raise InvalidRequestError(
-            "this is the log.dir of a Kafka broker; it is only read here",
+            "the log.dir of a Kafka broker is read-only here",
             path=root.path,
             got=META_PROPERTIES,
             expected="a root made by streamlog, or an empty directory",
@@ -383,28 +362,32 @@ def _refuse_formatted_log_dir(root: LogRoot) -> None:
 
 
 def _server_template() -> str:
-    """Return `conf/server.properties`: beside the package where installed, else of the checkout."""
+    """Return `conf/server.properties`: installed with the package, or in the checkout."""
     packaged = resources.files("streamlog").joinpath("server.properties")
     if packaged.is_file():
         return packaged.read_text("utf-8")
     checkout = Path(os.path.abspath(__file__)).parents[2] / "conf" / "server.properties"
-    # A package that travels as a zip to Spark's workers has neither.
+    # A package that Spark ships to its workers as a zip has neither.
     return checkout.read_text("utf-8") if checkout.is_file() else server_template()
 
 
-# ---- what a stranger planted -----------------------------------------------------------------
+# ---- files of other users ---------------------------------------------------------------------
 
 
 def refuse_planted(root: LogRoot, *names: str) -> None:
-    """Raise where a part of a root belongs to a stranger, in a directory open to everybody.
+    """Raise if another user owns a part of a root in a sticky, world-writable directory.
+
+    In such a directory, as `/tmp`, any user can create `.streamlog` or `orders-0` first and own
+    what others write there. A part is accepted if its owner is this process's user, root, or the
+    owner of the directory. Members of a group that shares a directory (`chmod 2770`) trust each
+    other. Only writers check this: readers verify every byte, whoever wrote it.
 
     Args:
-        root: The log root; harmless where it is missing.
-        names: Partitions' directories that are going to be written, besides what every root has.
+        root: The log root; it may be missing.
+        names: Directories of partitions that will be written, besides the files of every root.
 
     Raises:
         InvalidRequestError: There is such a part; nothing was written.
-        StorageError: The root cannot be looked at.
     """
     shared = stat_directory(root.fs, root.path)
     if shared is None or shared.mode & _OPEN_TO_ALL != _OPEN_TO_ALL:
@@ -415,11 +398,11 @@ def refuse_planted(root: LogRoot, *names: str) -> None:
         found = root.fs.stat(path)
         if found is not None and found.owner not in trusted:
             raise InvalidRequestError(
-                "another user made this in a directory that everybody may write to",
+                "another user owns this part of a root in a world-writable directory",
                 path=path,
                 got=f"owner {found.owner} in a directory of mode {stat.S_IMODE(shared.mode):04o}",
                 expected=f"owner {root.fs.user_id()}, root, or the directory owner {shared.owner}",
-                hint=f"use a directory of your own, or one of a group: chmod o-w {root.path}",
+                hint=f"use a directory of your own or of a group: chmod o-w {root.path}",
             )
 
 
@@ -427,7 +410,7 @@ def refuse_planted(root: LogRoot, *names: str) -> None:
 
 
 class MetaProperties(NamedTuple):
-    """What a `meta.properties` says; None for what it does not.
+    """The contents of a `meta.properties`; None for missing keys.
 
     Source: org.apache.kafka.metadata.properties.MetaProperties.
     """
@@ -439,16 +422,15 @@ class MetaProperties(NamedTuple):
 
     @classmethod
     def fresh(cls, random: random_module.Random) -> "MetaProperties":
-        """Return what a new root gets: a cluster and a directory of its own."""
+        """Return new ids for a new root."""
         return cls(1, new_topic_id(random), _FIRST_NODE_ID, new_topic_id(random))
 
 
 def read_meta_properties(fs: FileSystem, root: str) -> MetaProperties | None:
-    """Return what a root's `meta.properties` says, None where it has none.
+    """Return the `meta.properties` of a directory, None if it has none.
 
     Raises:
-        CorruptCheckpointError: The file cannot be understood.
-        StorageError: The file cannot be read.
+        CorruptCheckpointError: The file is malformed.
     """
     path = f"{root}/{META_PROPERTIES}"
     try:
@@ -469,11 +451,7 @@ def read_meta_properties(fs: FileSystem, root: str) -> MetaProperties | None:
 
 
 def write_meta_properties(fs: FileSystem, root: str, properties: MetaProperties) -> None:
-    """Write a root's `meta.properties`, durably.
-
-    Raises:
-        StorageError: It failed.
-    """
+    """Write the `meta.properties` of a directory, durably."""
     values = {
         "version": str(properties.version),
         "cluster.id": properties.cluster_id,

@@ -1,8 +1,8 @@
-"""The topics of a log root and where their partitions lie; nothing here changes anything.
+"""Find the topics of a log root and their partitions; read-only.
 
-In a root made by streamlog a topic exists once `.streamlog/topics/NAME.properties` does. In any
-other directory, a broker's log.dir say, the directories `NAME-0`, `NAME-1` … are the topics. Which
-of these hold a log, and which links are followed, says `streamlog.root.directories`.
+In a root that streamlog made, a topic exists once `.streamlog/topics/NAME.properties` does. In any
+other directory, such as a broker's log.dir, the directories `NAME-0`, `NAME-1` … are the topics.
+`streamlog.root.directories` decides which directories are partitions and which links are followed.
 """
 
 import difflib
@@ -37,18 +37,14 @@ __all__ = [
 ]
 
 
-# ---- what there is --------------------------------------------------------------------------
+# ---- topics --------------------------------------------------------------------------------
 def list_topics(root: LogRoot) -> list[str]:
-    """Return the names of a root's topics, sorted.
-
-    Raises:
-        StorageError: The root cannot be listed.
-    """
+    """Return the names of a root's topics, sorted."""
     if not is_our_root(root):
         return sorted(_directories_by_topic(root))
     found = []
     for name in root.fs.list(root.topics):
-        if name.endswith("~"):  # the first part of names that are too long for one file
+        if name.endswith("~"):  # directory of topics whose names are too long for one file name
             inner = root.fs.list(f"{root.topics}/{name}")
             found += [topic_of_properties(name, each) for each in inner]
         else:
@@ -57,11 +53,10 @@ def list_topics(root: LogRoot) -> list[str]:
 
 
 def topic_exists(root: LogRoot, topic: str) -> bool:
-    """Tell whether a root has a topic.
+    """Return whether a root has a topic.
 
     Raises:
-        InvalidTopicError: No topic can have this name.
-        StorageError: The root cannot be read.
+        InvalidTopicError: The name is invalid.
     """
     check_topic_name(topic)
     if is_our_root(root):
@@ -70,23 +65,16 @@ def topic_exists(root: LogRoot, topic: str) -> bool:
 
 
 def partition_directories(root: LogRoot, topic: str) -> dict[int, str]:
-    """Return the directories of a topic's partitions by number, ascending; maybe none.
+    """Return the directories of a topic's partitions by number, ascending.
 
-    Those of a topic that has its settings file may be empty still. A link that leads nowhere is
-    among them: opening it is an error, leaving it out would be a loss of records.
-
-    Raises:
-        StorageError: The root cannot be listed.
+    Partitions of a topic with a settings file may be empty. Dangling links are included: opening
+    one is an error, while leaving it out would silently lose records.
     """
     return _directories_by_topic(root, only=topic).get(topic, {})
 
 
 def directories_named(root: LogRoot, topic: str) -> dict[int, str]:
-    """Return everything that is called like a partition of a topic, whatever it is, by number.
-
-    Raises:
-        StorageError: The root cannot be listed.
-    """
+    """Return all paths named like a partition of a topic, whatever they are, by number."""
     named = (parse_partition_directory(name) for name in root.fs.list(root.path))
     numbers = sorted(each.partition for each in named if each is not None and each.topic == topic)
     return {number: f"{root.path}/{topic}-{number}" for number in numbers}
@@ -95,16 +83,16 @@ def directories_named(root: LogRoot, topic: str) -> dict[int, str]:
 def unknown_topic_error(
     root: str, topic: str, known: list[str], *, is_wanted: bool = True
 ) -> UnknownTopicError:
-    """Return the error about a topic that a root does not have, with the command that helps.
+    """Return the error for a topic that a root does not have, with a command that helps.
 
     Args:
-        root: The root.
-        topic: The topic.
-        known: Those there are.
-        is_wanted: Whether making it would help.
+        root: The path of the root.
+        topic: The missing topic.
+        known: The existing topics.
+        is_wanted: Whether creating the topic would help.
     """
-    make = f"make it: {command_at(root, f'topics create {topic}')}"
-    see = f"see which there are: {command_at(root, 'topics list')}"
+    make = f"create it: {command_at(root, f'topics create {topic}')}"
+    see = f"list the topics: {command_at(root, 'topics list')}"
     listed = ", ".join(known[:10]) + (", …" if len(known) > 10 else "")
     return UnknownTopicError(
         f"there is no topic {topic}",
@@ -138,11 +126,10 @@ def _directories_by_topic(root: LogRoot, *, only: str | None = None) -> dict[str
 
 
 def partition_path(root: LogRoot, partition: TopicPartition) -> str:
-    """Return the directory of a partition that exists.
+    """Return the directory of an existing partition.
 
     Raises:
         UnknownTopicError: There is no such topic or partition.
-        StorageError: The root cannot be read.
     """
     topic = partition.topic
     if not topic_exists(root, topic):
@@ -160,41 +147,42 @@ def partition_path(root: LogRoot, partition: TopicPartition) -> str:
 
 
 def is_partition(fs: FileSystem, path: str, *, is_registered: bool) -> bool:
-    """Tell whether a partition lies at a path that is called like one.
+    """Return whether a path that is named like a partition is one.
 
     Args:
-        fs: Where it is.
+        fs: The file system.
         path: The path, `ROOT/TOPIC-PARTITION`.
-        is_registered: Whether the topic has its settings file: then an empty directory is one.
+        is_registered: Whether the topic has a settings file: an empty directory is a partition
+            then.
 
     Returns:
-        True as well where it cannot be looked at: opening it is an error then, and leaving it out
-        would be a loss of records that nobody sees.
+        Also True if the path is not readable: opening it is an error then, while leaving it out
+        would silently lose records.
     """
     try:
         found = holding_of(fs, path)
     except StorageError:
-        return True  # a link that leads nowhere, say: opening it is this error
+        return True  # such as a dangling link: opening it raises this error
     return found is Holding.LOG or (is_registered and found is Holding.EMPTY)
 
 
-# ---- where things lie -----------------------------------------------------------------------
+# ---- any path ------------------------------------------------------------------------------
 def find_partitions(fs: FileSystem, path: str) -> dict[str, dict[int, str]]:
-    """Return the partitions that a path names, whoever wrote them.
+    """Return the partitions at a path, without locks and without changes.
 
     Args:
-        fs: Where to look; nothing is created, locked or touched.
-        path: A log root, a partition's directory, or one `.log` file in such a directory.
+        fs: The file system.
+        path: A log root, the directory of a partition, or one `.log` file in such a directory.
 
     Returns:
-        For each topic the paths of its partitions by number, sorted: directories, or the file
-        itself where `path` is a file. Topics without a directory are left out.
+        For each topic the paths of its partitions by number, sorted: directories, or `path` itself
+        if it is a file. Topics without a directory are left out.
 
     Raises:
-        UnknownTopicError: There is nothing.
-        InvalidRequestError: A file that holds no segment, or what is called like one and no file.
-        InvalidTopicError: Segments in a directory that is not named after a partition.
-        StorageError: It cannot be looked at.
+        UnknownTopicError: The path does not exist.
+        InvalidRequestError: It is a file that is not a segment, or named like a segment and not a
+            file.
+        InvalidTopicError: A directory of segments is not named after a partition.
     """
     path = os.path.abspath(path)
     is_segment = parse_log_file_name(os.path.basename(path)) is not None
@@ -203,7 +191,7 @@ def find_partitions(fs: FileSystem, path: str) -> dict[str, dict[int, str]]:
         return _of_file(path)
     if found is not None and is_segment:
         raise InvalidRequestError(
-            "a segment of a log must be a regular file", path=path, got=f"a {found.kind.value}"
+            "a segment must be a regular file", path=path, got=f"a {found.kind.value}"
         )
     root = LogRoot.at(path, fs=fs)
     check_root(root)
@@ -216,16 +204,16 @@ def find_partitions(fs: FileSystem, path: str) -> dict[str, dict[int, str]]:
 def _of_file(path: str) -> dict[str, dict[int, str]]:
     if parse_log_file_name(os.path.basename(path)) is None:
         raise InvalidRequestError(
-            "this file is no segment of a log",
+            "this file is not a segment of a log",
             path=path,
             expected="a .log file named after its base offset, or a directory",
-            hint="name the partition's directory or the log root",
+            hint="pass the directory of the partition or the log root",
         )
     return _named_after(os.path.dirname(path), path)
 
 
 def _is_partition(fs: FileSystem, path: str) -> bool:
-    """Tell a partition's directory from a root's: by its files, else by its name."""
+    """Return whether a directory is a partition, not a root: by its files, else by its name."""
     names = fs.list(path)
     if any(name == PARTITION_METADATA or parse_log_file_name(name) is not None for name in names):
         return True
@@ -241,6 +229,6 @@ def _named_after(directory: str, path: str) -> dict[str, dict[int, str]]:
             path=directory,
             got=repr(os.path.basename(directory)),
             expected="TOPIC-PARTITION, as orders-0",
-            hint=f"make a copy of it: cp -r {shlex.quote(directory)} topic-0",
+            hint=f"copy it under such a name: cp -r {shlex.quote(directory)} topic-0",
         )
     return {partition.topic: {partition.partition: path}}

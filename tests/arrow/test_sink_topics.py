@@ -45,7 +45,7 @@ def test_an_unknown_topic_says_what_to_type(root):
     with pytest.raises(UnknownTopicError, match="there is no topic payments") as caught:
         topics_of(root.path).find("payments")
 
-    assert caught.value.hint == f"make it: streamlog --path {root.path} topics create payments"
+    assert caught.value.hint == f"create it: streamlog --path {root.path} topics create payments"
     assert root.manager.topics() == ["orders"]
 
 

@@ -96,11 +96,11 @@ def test_a_directory_without_a_log_is_no_partition_of_a_topic() -> None:
     make_directories(fs, f"{ROOT}/backup-2")
     write(fs, f"{ROOT}/backup-2/data.txt")
     assert list(partition_directories(LogRoot.at(ROOT, fs=fs), "backup")) == [0, 1]
-    with pytest.raises(InvalidRequestError, match="is no partition") as caught:
+    with pytest.raises(InvalidRequestError, match="path is in use") as caught:
         alter(fs, "backup", 3)
     assert "data.txt" in str(caught.value.got)
     wanted = TopicPartition("backup", 2)
-    with pytest.raises(InvalidRequestError, match="is no partition"):
+    with pytest.raises(InvalidRequestError, match="path is in use"):
         ensure_partition(
             LogRoot.at(ROOT, fs=fs, clock=ManualClock(), random=random.Random(1)), wanted
         )
@@ -130,7 +130,7 @@ def test_deletion_removes_files_of_logs_only_and_names_the_rest() -> None:
     assert fs.list(f"{ROOT}/backup-1") == ["mine.txt"]
     for name in ("backup-2/data.txt", "backup-1/mine.txt", "backup-0/album/a.jpg"):
         assert read_file(fs, f"{ROOT}/{name}", max_size=9) == b"a", name
-    with pytest.raises(InvalidRequestError, match="is no partition"):
+    with pytest.raises(InvalidRequestError, match="path is in use"):
         create(fs, "backup", 2)
     assert fs.list(f"{ROOT}/.streamlog/topics") == []
 

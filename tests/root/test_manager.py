@@ -47,7 +47,7 @@ def test_missing_root_names_the_command_to_type(fs: MemoryFileSystem) -> None:
     with pytest.raises(UnknownTopicError) as caught:
         manage(fs, create=False)
     assert caught.value.hint == (
-        f"make it with its first topic: streamlog --path {ROOT} topics create NAME"
+        f"create it with its first topic: streamlog --path {ROOT} topics create NAME"
     )
 
 

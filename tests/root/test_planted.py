@@ -90,7 +90,7 @@ def test_a_writer_refuses_what_a_stranger_put_into_a_directory_open_to_all(
     fs = made(0o1777)
     fs.set_access(f"{ROOT}/{part}", owner=STRANGER, group=STRANGER, mode=0o777)
     before = fs.list(ROOT)
-    with pytest.raises(InvalidRequestError, match="another user made this") as caught:
+    with pytest.raises(InvalidRequestError, match="another user owns this part") as caught:
         write(fs)
     assert caught.value.path == f"{ROOT}/{part}"
     assert fs.list(ROOT) == before
@@ -101,7 +101,7 @@ def test_no_part_of_a_root_may_be_a_strangers(part: str) -> None:
     fs = made(0o1777)
     append(fs)
     fs.set_access(f"{ROOT}/{part}", owner=STRANGER, group=STRANGER, mode=0o777)
-    with pytest.raises(InvalidRequestError, match="another user made this"):
+    with pytest.raises(InvalidRequestError, match="another user owns this part"):
         append(fs)
 
 
@@ -109,7 +109,7 @@ def test_an_empty_directory_of_a_stranger_becomes_no_partition() -> None:
     fs = made(0o1777)
     fs.make_directory(f"{ROOT}/u-0")
     fs.set_access(f"{ROOT}/u-0", owner=STRANGER, group=STRANGER, mode=0o777)
-    with pytest.raises(InvalidRequestError, match="another user made this"):
+    with pytest.raises(InvalidRequestError, match="another user owns this part"):
         PartitionLog.open(f"{ROOT}/u-0", fs=fs)
     assert fs.list(f"{ROOT}/u-0") == []
 

@@ -281,7 +281,7 @@ def test_unknown_topic_is_refused_with_the_known_ones(fs: MemoryFileSystem) -> N
     create(fs, "clicks")
     with pytest.raises(UnknownTopicError, match="one of clicks") as caught:
         delete(fs, "orders")
-    assert caught.value.hint == f"see which there are: streamlog --path {ROOT} topics list"
+    assert caught.value.hint == f"list the topics: streamlog --path {ROOT} topics list"
 
 
 def test_topic_of_a_foreign_root_is_not_deleted(fs: MemoryFileSystem) -> None:
@@ -430,7 +430,7 @@ def test_a_refused_alteration_changes_nothing(fs: MemoryFileSystem) -> None:
 def test_a_foreign_root_is_not_altered() -> None:
     fs = MemoryFileSystem()
     make_directories(fs, f"{ROOT}/orders-0")
-    with pytest.raises(InvalidRequestError, match="only read here"):
+    with pytest.raises(InvalidRequestError, match="read-only"):
         alter(fs, "orders", partitions=2)
 
 

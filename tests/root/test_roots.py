@@ -173,7 +173,7 @@ def test_brokers_log_dir_is_not_made_a_root() -> None:
 def test_directory_that_everybody_may_write_to_is_refused(tmp_path: Path) -> None:
     fs = LocalFileSystem()
     tmp_path.chmod(0o777)
-    with pytest.raises(InvalidRequestError, match="everybody may write") as caught:
+    with pytest.raises(InvalidRequestError, match="world-writable") as caught:
         make_root(LogRoot.at(str(tmp_path), fs=fs, clock=SystemClock(), random=random.Random(1)))
     assert caught.value.hint == f"chmod o-w {tmp_path}"
     assert os.listdir(tmp_path) == []

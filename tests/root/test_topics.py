@@ -132,7 +132,7 @@ def test_path_that_names_nothing_is_refused_with_what_to_do(fs: MemoryFileSystem
     with pytest.raises(UnknownTopicError) as unknown:
         find_partitions(fs, "/nowhere")
     assert "topics create" in str(unknown.value.hint)
-    with pytest.raises(InvalidRequestError, match="no segment"):
+    with pytest.raises(InvalidRequestError, match="not a segment"):
         find_partitions(fs, f"{FOREIGN}/meta.properties")
 
 
@@ -182,7 +182,7 @@ def test_bad_settings_are_reported_until_they_are_mended(fs: MemoryFileSystem) -
 
 def test_a_misspelt_topic_is_told_the_nearest_and_the_command_can_be_typed() -> None:
     error = unknown_topic_error("/my logs", "order", ["clicks", "orders"])
-    assert error.hint == "use orders, or make it: streamlog --path '/my logs' topics create order"
-    assert unknown_topic_error("/logs", "x", ["orders"]).hint.startswith("make it: ")
+    assert error.hint == "use orders, or create it: streamlog --path '/my logs' topics create order"
+    assert unknown_topic_error("/logs", "x", ["orders"]).hint.startswith("create it: ")
     unwanted = unknown_topic_error("/logs", "order", ["orders"], is_wanted=False)
-    assert unwanted.hint == "use orders, or see which there are: streamlog --path /logs topics list"
+    assert unwanted.hint == "use orders, or list the topics: streamlog --path /logs topics list"
