@@ -99,7 +99,7 @@ def test_a_length_that_is_damaged_hides_nothing_behind_it(fs: MemoryFileSystem, 
     with LogReader.open(PATH, fs=fs) as reader:
         first = reader.read(base)
         assert (first.next_offset, reader.log_end_offset) == (base + 1, 6)
-        with pytest.raises(CorruptRecordError, match="no record batch") as caught:
+        with pytest.raises(CorruptRecordError, match="not a record batch") as caught:
             reader.read(first.next_offset)
     assert (caught.value.path, caught.value.position) == (path, position)
 

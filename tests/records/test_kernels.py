@@ -435,7 +435,7 @@ def test_writing_refuses_offsets_that_fall_or_leave_their_bytes(
 def test_writing_refuses_headers_that_are_not_there(offsets: list[int]) -> None:
     fields = BinaryColumn.from_values([b"a", b"b"])
     headers = HeaderColumn(np.array(offsets, np.int32), fields, fields)
-    with pytest.raises(InvalidRequestError, match="headers"):
+    with pytest.raises(InvalidRequestError, match="header"):
         encode_columns(InputColumns(np.zeros(2, np.int64), headers=headers))
 
 

@@ -199,17 +199,17 @@ def setting(place: int, value: bytes) -> Callable[[bytearray], None]:
 
 INT_MAX = b"\x7f\xff\xff\xff"
 DAMAGED = {
-    "inner length below 14": (packed(setting(8, b"\0\0\0\x0d")), "length of a message"),
-    "inner length negative": (packed(setting(8, b"\xff\xff\xff\xff")), "length of a message"),
-    "v1 in 14 bytes": (packed(setting(8, b"\0\0\0\x0e")), "length of a message"),
+    "inner length below 14": (packed(setting(8, b"\0\0\0\x0d")), "invalid message length"),
+    "inner length negative": (packed(setting(8, b"\xff\xff\xff\xff")), "invalid message length"),
+    "v1 in 14 bytes": (packed(setting(8, b"\0\0\0\x0e")), "invalid message length"),
     "inner length beyond the set": (packed(setting(8, INT_MAX)), "holds no message"),
     "v2 in a wrapper": (packed(setting(16, b"\x02")), "another format"),
     "magic -1 in a wrapper": (packed(setting(16, b"\xff")), "another format"),
-    "nested": (packed(setting(17, b"\x01")), "compressed itself"),
+    "nested": (packed(setting(17, b"\x01")), "message inside a compressed message"),
     "key beyond the message": (packed(setting(26, INT_MAX)), "reaches beyond"),
     "value beyond the message": (packed(setting(32, b"\0\0\0\x03")), "reaches beyond"),
-    "offsets that go back": (packed(setting(7, b"\x02")), "go back"),
-    "an offset twice": (packed(setting(7, b"\x01")), "go back"),
+    "offsets that go back": (packed(setting(7, b"\x02")), "do not ascend"),
+    "an offset twice": (packed(setting(7, b"\x01")), "do not ascend"),
     "v0 offsets behind the wrapper": (packed(setting(66, b"\x01"), 0), "below that of its last"),
     "49 v1 offsets behind the wrapper": (packed(setting(82, b"\x01"), 1), "below that of its last"),
     "a negative last offset": (packed(setting(76, b"\xff"), 1), "below that of its last"),
@@ -372,7 +372,7 @@ def test_54_lengths_that_a_message_cannot_have_stop_the_scan() -> None:
     messages[0][8:12], messages[1][8:12] = b"\0\0\0\x0d", b"\0\0\0\x15"
     for message in messages.values():
         assert scan_batches(message).stop is ScanStop.BAD_LENGTH
-        with pytest.raises(CorruptRecordError, match="invalid message length"):
+        with pytest.raises(CorruptRecordError, match="invalid batch length"):
             list(read_batches(message))
 
 

@@ -206,7 +206,7 @@ def test_opening_what_is_missing_or_impossible_is_refused(tmp_path: object) -> N
     path = f"{tmp_path}/{0:020d}.log"
     with local.open(path, OpenMode.CREATE) as file:
         file.truncate(1 << 40)
-    with pytest.raises(LimitExceededError, match="larger than a segment") as caught:
+    with pytest.raises(LimitExceededError, match="size limit of a segment") as caught:
         Segment.open(local, str(tmp_path), 0, config=config(), writable=False)
     assert caught.value.path == path
 
