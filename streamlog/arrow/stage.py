@@ -17,6 +17,7 @@ from streamlog.clock import Clock
 from streamlog.commits.fingerprint import checksum_sum
 from streamlog.commits.staging import StagedFile, Stager
 from streamlog.fs.api import FileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.records.record import CompressionType
 
 __all__ = ["StagePlan", "stage_rows"]
@@ -70,7 +71,7 @@ def stage_rows(
         StorageError: The file cannot be written.
     """
     checksum = _Checksum() if plan.has_checksum else None
-    with Stager(fs, plan.root, app, version, task) as stager:
+    with Stager(LogRoot.at(plan.root, fs=fs), app, version, task) as stager:
         encoder = RowEncoder(
             stager,
             plan.schema,

@@ -526,7 +526,7 @@ class AtomicAppender(TopicAppender):
     ) -> None:
         super().__init__(manager, topic, partition=partition, compression=compression)
         self._identity = CommitIdentity.anonymous(random.SystemRandom())
-        self._stager = Stager(manager.fs, manager.root, self._identity.app, 0, 0)
+        self._stager = Stager(manager.log_root, self._identity.app, 0, 0)
         self._counts: dict[int, int] = {}
 
     def _append_batches(self, number: int, encoded: EncodedBatches, lines: InputLines) -> None:

@@ -20,7 +20,7 @@ from streamlog.commits.identity import producer_id_for
 from streamlog.commits.pending import PendingDecisions
 from streamlog.commits.staging import StagingArea
 from streamlog.errors import CommitMismatchError, CorruptDataError, FileMissingError
-from streamlog.fs.api import FileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.partition.log import Log
 from streamlog.records.builder import patch_batches
 from streamlog.records.layout import MAX_INT32
@@ -40,7 +40,6 @@ class DecidedRecords:
     """The decisions for one partition that are not retired; see `partition.log.Decided`.
 
     Args:
-        fs: Where the root is.
         root: The log root.
         partition: The partition.
         topic_id: The id of its topic.
@@ -49,17 +48,15 @@ class DecidedRecords:
 
     def __init__(
         self,
-        fs: FileSystem,
-        root: str,
+        root: LogRoot,
         partition: TopicPartition,
         topic_id: str,
         pending: PendingDecisions,
     ) -> None:
-        self._fs = fs
         self._partition, self._topic_id = partition, topic_id
         self._pending = pending
-        self._ledgers = Ledgers(fs, root)
-        self._area = StagingArea(fs, root)
+        self._ledgers = Ledgers(root)
+        self._area = StagingArea(root)
 
     def waits(self) -> bool:
         """Whether the root has any decision; lists one directory."""
@@ -133,7 +130,7 @@ class DecidedRecords:
                 yield decision, part
 
     def _reader(self, decision: Decision) -> ExtentReader:
-        return ExtentReader(self._fs, self._area, decision.identity.app, decision.files)
+        return ExtentReader(self._area, decision.identity.app, decision.files)
 
 
 class _Placed(NamedTuple):

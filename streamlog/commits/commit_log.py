@@ -18,7 +18,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from streamlog.clock import Clock
 from streamlog.commits.admission import (
     HeldPartitions,
     StagedCommit,
@@ -61,12 +60,7 @@ from streamlog.errors import (
 from streamlog.fs.api import FileLock, FileSystem
 from streamlog.fs.files import write_lock_holder
 from streamlog.fs.log_root import LogRoot
-from streamlog.partition.locks import (
-    DEFAULT_LOCK_TIMEOUT_MS,
-    Patience,
-    locks_directory,
-    wait_for_lock,
-)
+from streamlog.partition.locks import DEFAULT_LOCK_TIMEOUT_MS, Patience, wait_for_lock
 from streamlog.partition.log import Log
 from streamlog.partition.partition_metadata import read_topic_id
 from streamlog.partition.root_marks import RootMarks
@@ -77,7 +71,6 @@ from streamlog.topic import TopicPartition
 __all__ = [
     "CommitLog",
     "CommitOutcome",
-    "app_lock_path",
     "locked_app",
     "remove_unused_app_locks",
 ]
@@ -135,8 +128,6 @@ class CommitLog:
 
     Args:
         root: The log root.
-        fs: Where it is.
-        clock: Tells the time.
         open_logs: Opens partitions for writing; raises `UnknownTopicError` where one is no more.
             Without it, only what needs no other partitions can be done: `pending`,
             `last_version`, `abort`.
@@ -148,31 +139,28 @@ class CommitLog:
 
     def __init__(
         self,
-        root: str,
+        root: LogRoot,
         *,
-        fs: FileSystem,
-        clock: Clock,
         open_logs: OpenLogs | None = None,
         marks: RootMarks | None = None,
         decisions: PendingDecisions | None = None,
         lock_timeout_ms: float | Patience | None = None,
         chores: Chores = at_once,
     ) -> None:
-        self._root = root
-        self._fs, self._clock = fs, clock
+        self._root, self._clock = root, root.clock
         self._open_logs = open_logs or _cannot_open
         self._patience = Patience.of(lock_timeout_ms, default_ms=DEFAULT_LOCK_TIMEOUT_MS)
         self._chores = chores
         self._turn = threading.Lock()
-        self._pending = decisions or PendingDecisions(fs, root)
-        self._ledgers = Ledgers(fs, root)
-        self._area = StagingArea(fs, root)
+        self._pending = decisions or PendingDecisions(root)
+        self._ledgers = Ledgers(root)
+        self._area = StagingArea(root)
         self._retirement = Retirement(
             self._pending,
             self._ledgers,
             self._area,
-            marks=marks or RootMarks(LogRoot.at(root, fs=fs, clock=clock)),
-            find_topic_id=lambda partition: read_topic_id(fs, f"{root}/{partition}"),
+            marks=marks or RootMarks(root),
+            find_topic_id=lambda partition: read_topic_id(root.fs, root.partition(partition)),
             open_logs=self._open_logs,
         )
 
@@ -320,10 +308,10 @@ class CommitLog:
     ) -> tuple[CommitOutcome, Standing]:
         identity, commit = request.identity, request.commit
         logs = self._open_logs([part.topic_partition for part in commit.parts])
-        reader = ExtentReader(self._fs, self._area, identity.app, commit.files)
+        reader = ExtentReader(self._area, identity.app, commit.files)
         if commit.files:
             self._area.sync(identity.app)
-        sync_paths(self._fs, request.sync_paths)
+        sync_paths(self._root.fs, request.sync_paths)
         with held_when_checked(logs, commit.parts, reader, self._clock) as held:
             now_ms = self._clock.now_ms()
             parts = [
@@ -425,7 +413,7 @@ class CommitLog:
         Raises:
             StorageError: The disk refuses.
         """
-        remove_unused_app_locks(self._fs, self._root)
+        remove_unused_app_locks(self._root)
         return self._retirement.clean(self._clock.now_ms())
 
     def _must_retire(self, request: _Request, standing: Standing) -> bool:
@@ -499,7 +487,7 @@ class CommitLog:
     def _app_lock(self, app: str, *, timeout_ms: float | None = None) -> Iterator[None]:
         """Hold an app's lock; a query and its own chores take turns without any timeout."""
         timeout_ms = self._patience.timeout_ms if timeout_ms is None else timeout_ms
-        lock = locked_app(self._fs, self._clock, self._root, app, timeout_ms=timeout_ms)
+        lock = locked_app(self._root, app, timeout_ms=timeout_ms)
         with self._turn, lock:
             yield
 
@@ -513,20 +501,11 @@ def _cannot_open(partitions: Sequence[TopicPartition]) -> Sequence[Log]:
 
 
 # ---- the lock of an app ---------------------------------------------------------------------
-def app_lock_path(root: str, app: str) -> str:
-    """Return the path of an app's lock file."""
-    return f"{_directory(root)}/{app_key(app)}"
-
-
 @contextlib.contextmanager
-def locked_app(
-    fs: FileSystem, clock: Clock, root: str, app: str, *, timeout_ms: float
-) -> Iterator[None]:
+def locked_app(root: LogRoot, app: str, *, timeout_ms: float) -> Iterator[None]:
     """Hold an app's lock; taken before those of partitions, and never two at once.
 
     Args:
-        fs: Where the root is.
-        clock: Measures the wait.
         root: The log root.
         app: The app.
         timeout_ms: How long to wait for another committer.
@@ -535,40 +514,40 @@ def locked_app(
         LockTimeoutError: Another process kept it.
         StorageError: The lock file cannot be opened.
     """
-    lock = _taken(fs, clock, root, app, timeout_ms)
+    lock = _taken(root, app, timeout_ms)
     try:
-        write_lock_holder(lock, now_ms=clock.now_ms(), what="commit")
+        write_lock_holder(lock, now_ms=root.clock.now_ms(), what="commit")
         yield
     finally:
-        _give_up(fs, lock)
+        _give_up(root.fs, lock)
 
 
-def remove_unused_app_locks(fs: FileSystem, root: str) -> int:
+def remove_unused_app_locks(root: LogRoot) -> int:
     """Remove the lock files that crashes left; return how many.
 
     Raises:
         StorageError: The disk refuses.
     """
     try:
-        names = fs.list(_directory(root))
+        names = root.fs.list(root.app_locks)
     except FileMissingError:
         return 0
     removed = 0
     for name in names:
-        lock = fs.try_lock(f"{_directory(root)}/{name}", shared=False)
+        lock = root.fs.try_lock(root.app_lock(name), shared=False)
         if lock is not None:
-            _give_up(fs, lock)
+            _give_up(root.fs, lock)
             removed += 1
     return removed
 
 
-def _taken(fs: FileSystem, clock: Clock, root: str, app: str, timeout_ms: float) -> FileLock:
-    path, what = app_lock_path(root, app), f"the commits of {app}"
+def _taken(root: LogRoot, app: str, timeout_ms: float) -> FileLock:
+    path, what = root.app_lock(app_key(app)), f"the commits of {app}"
     try:
-        return wait_for_lock(fs, clock, path, timeout_ms=timeout_ms, what=what)
+        return wait_for_lock(root.fs, root.clock, path, timeout_ms=timeout_ms, what=what)
     except FileMissingError:  # the first commit to this root
-        fs.make_directory(_directory(root))
-    return wait_for_lock(fs, clock, path, timeout_ms=timeout_ms, what=what)
+        root.fs.make_directory(root.app_locks)
+    return wait_for_lock(root.fs, root.clock, path, timeout_ms=timeout_ms, what=what)
 
 
 def _give_up(fs: FileSystem, lock: FileLock) -> None:
@@ -578,7 +557,3 @@ def _give_up(fs: FileSystem, lock: FileLock) -> None:
                 fs.remove(lock.path)
     finally:
         lock.release()
-
-
-def _directory(root: str) -> str:
-    return f"{locks_directory(root)}/apps"

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from streamlog.commits.decisions import DecidedExtent, DecidedFile
 from streamlog.commits.staging import StagingArea
 from streamlog.errors import CorruptRecordError, FileMissingError
-from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.records.batch import check_crc, scan_batches
 from streamlog.records.layout import CURRENT_MAGIC
 from streamlog.records.table import BatchTable, ScanStop
@@ -25,18 +24,15 @@ class ExtentReader:
     `KEPT_SIZE` bytes are kept for the second time.
 
     Args:
-        fs: Where the root is.
         area: The staged files.
         app: Whose they are.
         files: The files that extents point to by index.
     """
 
-    __slots__ = ("_app", "_area", "_files", "_fs", "_kept", "_kept_size")
+    __slots__ = ("_app", "_area", "_files", "_kept", "_kept_size")
 
-    def __init__(
-        self, fs: FileSystem, area: StagingArea, app: str, files: tuple[DecidedFile, ...]
-    ) -> None:
-        self._fs, self._area, self._app, self._files = fs, area, app, files
+    def __init__(self, area: StagingArea, app: str, files: tuple[DecidedFile, ...]) -> None:
+        self._area, self._app, self._files = area, app, files
         self._kept: dict[DecidedExtent, tuple[NDArray[np.uint8], BatchTable]] = {}
         self._kept_size = 0
 
@@ -74,7 +70,7 @@ class ExtentReader:
     def _read_bytes(self, extent: DecidedExtent) -> NDArray[np.uint8]:
         path = self.path(extent)
         try:
-            file = self._fs.open(path, OpenMode.READ)
+            file = self._area.open(self._app, self._files[extent.file].name)
         except FileMissingError as error:
             raise CorruptRecordError(
                 "a staged file is gone",

@@ -29,8 +29,8 @@ from streamlog.commits.identity import app_key
 from streamlog.commits.pending import PendingDecisions, decision_number
 from streamlog.commits.sealed import MAX_SEALED_SIZE, SealedValues, seal, unseal
 from streamlog.errors import CorruptCheckpointError, FileMissingError
-from streamlog.fs.api import FileSystem
 from streamlog.fs.files import make_directories, read_file, write_file_atomically
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.names import TEMPORARY_SUFFIX
 from streamlog.topic import TopicPartition
 
@@ -124,15 +124,14 @@ class Ledgers:
     """The ledgers of a root.
 
     Args:
-        fs: Where the root is.
         root: The log root.
     """
 
-    __slots__ = ("_fs", "path")
+    __slots__ = ("_fs", "_root", "path")
 
-    def __init__(self, fs: FileSystem, root: str) -> None:
-        self._fs = fs
-        self.path = f"{root}/.streamlog/commits/ledgers"
+    def __init__(self, root: LogRoot) -> None:
+        self._root, self._fs = root, root.fs
+        self.path = root.ledgers
 
     def load(self, app: str) -> Ledger | None:
         """Return an app's ledger, None where nothing of it was ever retired.
@@ -184,10 +183,10 @@ class Ledgers:
         Raises:
             StorageError: The disk refuses.
         """
-        return self._fs.stat(f"{self.path}/{key}") is not None
+        return self._fs.stat(self._root.ledger(key)) is not None
 
     def _file_path(self, app: str) -> str:
-        return f"{self.path}/{app_key(app)}"
+        return self._root.ledger(app_key(app))
 
 
 def _is_leftover(content: bytes, path: str, app: str) -> bool:

@@ -120,15 +120,14 @@ class PendingDecisions:
     partition looks through all decisions, and parsing them takes longer than all the rest.
 
     Args:
-        fs: Where the root is.
         root: The log root.
     """
 
     __slots__ = ("_fs", "_kept", "_root", "path")
 
-    def __init__(self, fs: FileSystem, root: str) -> None:
-        self._fs, self._root = fs, root
-        self.path = f"{root}/.streamlog/commits/pending"
+    def __init__(self, root: LogRoot) -> None:
+        self._root, self._fs = root, root.fs
+        self.path = root.pending_decisions
         self._kept = _Kept()
 
     def names(self) -> list[str]:
@@ -201,9 +200,9 @@ class PendingDecisions:
         except CorruptCheckpointError as error:
             key = decision_key(name)
             others = (each for each in names if each != name and decision_key(each) == key)
-            topics = _topics_of_app(self._fs, self._root, key, self._readable(others))
+            topics = _topics_of_app(self._root, key, self._readable(others))
             if not topics or partition.topic in topics:
-                error.hint = f"see what can be done: streamlog repair {self._root} --dry-run"
+                error.hint = f"see what can be done: streamlog repair {self._root.path} --dry-run"
                 raise
             _logger.warning(
                 "[%s] passed over a damaged decision of another topic (%s): %s",
@@ -305,13 +304,10 @@ class PendingDecisions:
         return [name for name in self.names() if name.startswith(prefix)]
 
 
-def _topics_of_app(
-    fs: FileSystem, root: str, key: str, decisions: Iterable[Decision]
-) -> frozenset[str]:
+def _topics_of_app(root: LogRoot, key: str, decisions: Iterable[Decision]) -> frozenset[str]:
     """Return the topics that an app is known to write; empty where nothing is known.
 
     Args:
-        fs: Where the root is.
         root: The log root.
         key: The app's key (`streamlog.commits.identity.app_key`).
         decisions: Those of its decisions that can be read.
@@ -320,7 +316,7 @@ def _topics_of_app(
         StorageError: The ledger cannot be read because the disk refuses.
     """
     standings = [decision.standing for decision in decisions]
-    ledger = _standing_in_ledger(fs, LogRoot.at(root, fs=fs).ledger(key))
+    ledger = _standing_in_ledger(root.fs, root.ledger(key))
     if ledger is not None:
         standings.append(ledger)
     return frozenset(partition.topic for standing in standings for partition in standing.partitions)

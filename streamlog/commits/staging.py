@@ -32,8 +32,9 @@ from streamlog.errors import (
     StorageError,
     UnknownTopicError,
 )
-from streamlog.fs.api import File, FileKind, FileSystem, OpenMode
+from streamlog.fs.api import File, FileKind, OpenMode
 from streamlog.fs.files import make_name_durable, remove_unused_directory
+from streamlog.fs.log_root import LogRoot
 from streamlog.partition.partition_metadata import read_topic_id
 from streamlog.records.builder import EncodedBatches
 from streamlog.records.layout import BASE_OFFSET_OFFSET, LENGTH_OFFSET
@@ -139,7 +140,6 @@ class Stager:
     """Writes the staged file of one attempt of one task. Use it as a context manager.
 
     Args:
-        fs: Where the root is.
         root: The log root.
         app: Whose commit the rows are for.
         version: Which commit of that app.
@@ -153,8 +153,7 @@ class Stager:
 
     def __init__(
         self,
-        fs: FileSystem,
-        root: str,
+        root: LogRoot,
         app: str,
         version: int,
         task: int,
@@ -166,10 +165,10 @@ class Stager:
             raise InvalidRequestError(
                 "not the index of a task", got=str(task), expected=f"0 to {MAX_TASK}"
             )
-        self._fs, self._root = fs, root
+        self._root = root
         self._app, self._version, self._task = app, version, task
         self._random = random or random_module.SystemRandom()
-        self._area = StagingArea(fs, root)
+        self._area = StagingArea(root)
         self._waiting: dict[TopicPartition, _Waiting] = {}
         self._waiting_size = 0
         self._extents: list[StagedExtent] = []
@@ -254,7 +253,7 @@ class Stager:
         if file is not None:
             file.close()
             with contextlib.suppress(FileMissingError):
-                self._fs.remove(file.path)
+                self._root.fs.remove(file.path)
 
     def __enter__(self) -> "Stager":
         return self
@@ -277,13 +276,13 @@ class Stager:
             raise InvalidRequestError("the staged file is finished")
 
     def _find_topic_id(self, partition: TopicPartition) -> str:
-        topic_id = read_topic_id(self._fs, f"{self._root}/{partition}")
+        topic_id = read_topic_id(self._root.fs, self._root.partition(partition))
         if topic_id is None:
             raise UnknownTopicError(
                 "no such partition",
-                path=self._root,
+                path=self._root.path,
                 got=str(partition),
-                hint=f"streamlog topics describe {partition.topic} --path {self._root}",
+                hint=f"streamlog topics describe {partition.topic} --path {self._root.path}",
             )
         return topic_id
 
@@ -337,23 +336,30 @@ class StagingArea:
     """The staged files of a root.
 
     Args:
-        fs: Where the root is.
         root: The log root.
     """
 
-    __slots__ = ("_fs", "path")
+    __slots__ = ("_fs", "_root", "path")
 
-    def __init__(self, fs: FileSystem, root: str) -> None:
-        self._fs = fs
-        self.path = f"{root}/.streamlog/staging"
+    def __init__(self, root: LogRoot) -> None:
+        self._root, self._fs = root, root.fs
+        self.path = root.staging
 
     def directory(self, app: str) -> str:
         """Return the directory of an app's staged files."""
-        return f"{self.path}/{app_key(app)}"
+        return self._root.staged_by(app_key(app))
 
     def file_path(self, app: str, name: str) -> str:
         """Return the path of one staged file."""
         return f"{self.directory(app)}/{name}"
+
+    def open(self, app: str, name: str) -> File:
+        """Open a staged file for reading.
+
+        Raises:
+            FileMissingError: There is no such file.
+        """
+        return self._fs.open(self.file_path(app, name), OpenMode.READ)
 
     def create(self, app: str, new_name: Callable[[], str]) -> File:
         """Create a staged file, and its directory where that is missing; nothing is synced.
@@ -366,7 +372,7 @@ class StagingArea:
             with contextlib.suppress(FileMissingError):
                 return self._fs.open(f"{directory}/{new_name()}", OpenMode.CREATE)
             # A cleaner may remove the directory again as long as it is empty.
-            for path in (self.path.rpartition("/")[0], self.path, directory):
+            for path in (self._root.state, self.path, directory):
                 self._fs.make_directory(path)
         return self._fs.open(f"{directory}/{new_name()}", OpenMode.CREATE)
 
@@ -378,8 +384,7 @@ class StagingArea:
         """
         directory = self.directory(app)
         self._fs.sync_directory(directory)
-        state = self.path.rpartition("/")[0]
-        make_name_durable(self._fs, directory, above=(self.path, state))
+        make_name_durable(self._fs, directory, above=(self.path, self._root.state))
 
     def names(self, app: str) -> list[str]:
         """Return the names of an app's staged files, sorted; none where there is no directory.
@@ -406,7 +411,7 @@ class StagingArea:
             StorageError: It cannot be removed.
         """
         with contextlib.suppress(FileMissingError):
-            self._fs.remove(f"{self.path}/{key}/{name}")
+            self._fs.remove(f"{self._root.staged_by(key)}/{name}")
 
     def remove_directory(self, path: str, *, unused_since_ms: int | None = None) -> None:
         """Remove an app's directory if it holds no staged file; harmless where it is gone.
@@ -445,8 +450,9 @@ class StagingArea:
         """
         found = []
         for key in self.app_keys():
-            for name in self._names(f"{self.path}/{key}"):
-                at = self._fs.stat(f"{self.path}/{key}/{name}")
+            directory = self._root.staged_by(key)
+            for name in self._names(directory):
+                at = self._fs.stat(f"{directory}/{name}")
                 if at is not None and at.kind is FileKind.FILE and at.mtime_ms < time_ms:
                     found.append((key, name))
         return found

@@ -120,7 +120,7 @@ class ToKafka:
             CorruptDataError: A file is damaged.
             UnavailableError: A broker or a writer has the root open.
         """
-        fs, root = self._fs, self._root
+        fs = self._fs
         check_root(self._log_root)
         if is_handed_over(self._log_root):
             return self._plan(())
@@ -129,7 +129,7 @@ class ToKafka:
             pass
         partitions = tuple(self._partitions())
         self._refuse_unknown_directories(partitions)
-        decisions = PendingDecisions(fs, root)
+        decisions = PendingDecisions(self._log_root)
         pending = [decisions.load(name) for name in decisions.names()]
         self._known()  # raises now rather than halfway through the handover
         self._refuse_damage(on_progress)
@@ -266,7 +266,7 @@ class ToKafka:
             return
         self._settle()
         with alone(self._fs, self._log_root.state):
-            if PendingDecisions(self._fs, self._root).names():
+            if PendingDecisions(self._log_root).names():
                 raise UnavailableError(
                     "a commit was decided during the handover; the root was not handed over",
                     path=self._root,

@@ -159,8 +159,8 @@ class StateRepair:
     # ---- decisions and ledgers ---------------------------------------------------------------
     def _replace_decisions(self) -> None:
         """Replace each lost decision by an empty one; lost ones at the end need none."""
-        pending = PendingDecisions(self._fs, self._root)
-        ledgers = Ledgers(self._fs, self._root)
+        pending = PendingDecisions(self._log_root)
+        ledgers = Ledgers(self._log_root)
         of_app: dict[str, list[Decision]] = {}
         for name in pending.names():
             decision = self._load(pending, name)
@@ -206,8 +206,8 @@ class StateRepair:
 
     def _fill_ledgers(self) -> None:
         """Write a ledger for each app whose oldest decision is not its first and has no ledger."""
-        pending = PendingDecisions(self._fs, self._root)
-        ledgers = Ledgers(self._fs, self._root)
+        pending = PendingDecisions(self._log_root)
+        ledgers = Ledgers(self._log_root)
         oldest: dict[str, Decision] = {}
         for name in pending.names():
             decision = pending.load(name)
@@ -231,8 +231,8 @@ class StateRepair:
     # ---- applying what is there --------------------------------------------------------------
     def _apply_all(self) -> None:
         """Apply all pending decisions; offsets whose records are lost get an empty batch."""
-        pending = PendingDecisions(self._fs, self._root)
-        ledgers = Ledgers(self._fs, self._root)
+        pending = PendingDecisions(self._log_root)
+        ledgers = Ledgers(self._log_root)
         named = {
             part.topic_partition
             for name in pending.names()
@@ -269,8 +269,8 @@ class StateRepair:
 
     def _apply(self, log: PartitionLog, decision: Decision, part: DecidedPart) -> None:
         _fill(log, part.base_offset, part.leader_epoch)
-        area = StagingArea(self._fs, self._root)
-        reader = ExtentReader(self._fs, area, decision.identity.app, decision.files)
+        area = StagingArea(self._log_root)
+        reader = ExtentReader(area, decision.identity.app, decision.files)
         try:
             apply_part(log, decision, part, reader)
         except CorruptDataError:

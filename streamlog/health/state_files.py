@@ -105,7 +105,7 @@ class StateFiles:
 
     # ---- commits -----------------------------------------------------------------------------
     def _check_commits(self) -> None:
-        pending = PendingDecisions(self._fs, self._root)
+        pending = PendingDecisions(self._log_root)
         names = pending.names()
         decisions = {name: self._decision(f"{pending.path}/{name}") for name in names}
         ledgers = dict(self._ledgers())
@@ -126,7 +126,7 @@ class StateFiles:
             return None
 
     def _ledgers(self) -> Iterator[tuple[str, Ledger]]:
-        ledgers = Ledgers(self._fs, self._root)
+        ledgers = Ledgers(self._log_root)
         for name in self._names(ledgers.path):
             path = f"{ledgers.path}/{name}"
             content = self._sealed(path, FindingKind.LEDGER, "a ledger")
@@ -166,15 +166,15 @@ class StateFiles:
 
     def _check_staged(self, decision: Decision) -> None:
         """Check the staged rows of a decision that may still have to be applied."""
-        area = StagingArea(self._fs, self._root)
-        reader = ExtentReader(self._fs, area, decision.identity.app, decision.files)
+        area = StagingArea(self._log_root)
+        reader = ExtentReader(area, decision.identity.app, decision.files)
         for part in decision.parts:
             if part.last_offset < self._durable.get(part.topic_partition, 0):
                 continue
             try:
                 self._check_part(decision, part, reader)
             except (CorruptDataError, StorageError) as error:
-                path = f"{PendingDecisions(self._fs, self._root).path}/{decision.name}"
+                path = f"{PendingDecisions(self._log_root).path}/{decision.name}"
                 if self._is_there(path):  # else it was retired, and its staged files removed
                     self._report(_of_staged(error, decision, part))
 

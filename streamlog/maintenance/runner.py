@@ -296,7 +296,7 @@ class Maintenance:
                 commits = self._open().commits
                 commits.retire_idle()
                 commits.clean()
-                report.errors += PendingDecisions(self._fs, self.root).unreadable()
+                report.errors += PendingDecisions(self._log_root).unreadable()
         except StreamLogError as error:
             _logger.warning("maintenance skips commits in this run: %s", error)
             report.errors.append(error)

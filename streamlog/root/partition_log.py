@@ -71,7 +71,7 @@ class PartitionLog(Log):
         refuse_live_broker(root)
         refuse_planted(root, str(partition))
         topic_id = registry.ensure_partition(root, partition)
-        decisions = decisions or PendingDecisions(fs, root.path)
+        decisions = decisions or PendingDecisions(root)
         server = server or ServerSettings(root)
         self._writer = OpenWriter.enter(root) if marks is None else None
         self._log_root = root
@@ -87,7 +87,7 @@ class PartitionLog(Log):
                 lock_timeout_ms, default_ms=server.load().streamlog_lock_timeout_ms
             ),
             marks=marks or RootMarks(root),
-            decided=DecidedRecords(fs, root.path, partition, topic_id, decisions),
+            decided=DecidedRecords(root, partition, topic_id, decisions),
         )
 
     @classmethod
@@ -297,7 +297,7 @@ class OpenPartitions:
     ) -> None:
         self._root, self._patience, self._enter = root, patience, enter
         self.marks = RootMarks(root)
-        self.decisions = PendingDecisions(root.fs, root.path)
+        self.decisions = PendingDecisions(root)
         self.server = ServerSettings(root)
         self._logs: dict[TopicPartition, PartitionLog] = {}
 
@@ -348,9 +348,7 @@ class OpenPartitions:
             chores: Does what a commit leaves to be done.
         """
         return CommitLog(
-            self._root.path,
-            fs=self._root.fs,
-            clock=self._root.clock,
+            self._root,
             open_logs=open_logs,
             marks=self.marks,
             decisions=self.decisions,

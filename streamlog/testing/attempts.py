@@ -21,6 +21,7 @@ from streamlog.commits.staging import StagedFile, StagingArea
 from streamlog.fs.api import OpenMode
 from streamlog.fs.files import make_directories, read_file
 from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.spark.foreach_batch import BatchAppender
 from streamlog.spark.writer import StagedRows, StreamWriter
 from streamlog.testing.checkpoint import Checkpoint
@@ -157,7 +158,7 @@ class _RepeatingWriter(DataSourceStreamArrowWriter):
 def _stage_again(root: str, staged: StagedFile) -> None:
     """Leave what another attempt of the task leaves: the same bytes under a name of its own."""
     fs = LocalFileSystem()
-    area = StagingArea(fs, root)
+    area = StagingArea(LogRoot.at(root, fs=fs))
     content = read_file(fs, area.file_path(staged.app, staged.name), max_size=staged.size)
     attempt = staged.name.rpartition("-")[0]
     with area.create(

@@ -25,7 +25,7 @@ from streamlog.records.batch import read_batches, scan_batches
 from streamlog.records.builder import BatchBuilder, EncodedBatches, InputColumns, encode_columns
 from streamlog.records.record import CompressionType, Record, TimestampType
 from streamlog.topic import TopicPartition
-from tests.support.commits import APP, NOW, ROOT, Scene, batches_of
+from tests.support.commits import APP, NOW, Scene, batches_of
 
 HOUR = 3_600_000
 
@@ -37,7 +37,7 @@ def stage(scene: Scene, *records: Record, codec: CompressionType | None = None) 
 
 
 def stage_batches(scene: Scene, encoded: EncodedBatches, rows: int) -> StagedFile:
-    with Stager(scene.fs, ROOT, APP, 0, 0, random=scene.random) as stager:
+    with Stager(scene.log_root, APP, 0, 0, random=scene.random) as stager:
         stager.append(TopicPartition("t", 0), encoded)
         return stager.finish(rows=rows, checksum=0)
 
@@ -260,7 +260,7 @@ def test_more_records_than_the_bytes_hold() -> None:
 def test_a_staged_file_that_is_gone_or_cut() -> None:
     scene = Scene()
     staged = scene.stage(0)
-    path = StagingArea(scene.fs, ROOT).file_path(APP, staged.name)
+    path = StagingArea(scene.log_root).file_path(APP, staged.name)
     with scene.fs.open(path, OpenMode.WRITE) as file:
         file.truncate(staged.size - 1)
     with pytest.raises(CorruptRecordError, match="another size"):

@@ -32,7 +32,7 @@ def prepare(
     commit = gather(CommitIdentity(APP, 0), files)
 
     def new_reader() -> ExtentReader:
-        return ExtentReader(scene.fs, StagingArea(scene.fs, ROOT), APP, commit.files)
+        return ExtentReader(StagingArea(scene.log_root), APP, commit.files)
 
     log = scene.manager.log("t", 0)
     with log.writing():
@@ -189,7 +189,7 @@ def test_staged_bytes_are_checked_again_when_applied() -> None:
     log, decision, part, reader = prepare(scene, staged)
     from streamlog.fs.api import OpenMode
 
-    path = StagingArea(scene.fs, ROOT).file_path(APP, staged.name)
+    path = StagingArea(scene.log_root).file_path(APP, staged.name)
     with scene.fs.open(path, OpenMode.WRITE) as file:
         file.pwrite(b"\xff", staged.size - 3)
     with log.writing(), pytest.raises(CorruptRecordError, match="checksum"):

@@ -16,9 +16,7 @@ from tests.support.commits import APP, Scene
 def leaving(scene: Scene, chores: Chores) -> Scene:
     """Return the scene with commits that leave retiring to `chores`."""
     scene.commits = CommitLog(
-        scene.root,
-        fs=scene.fs,
-        clock=scene.clock,
+        scene.log_root,
         open_logs=scene.manager.logs,
         chores=chores,
     )

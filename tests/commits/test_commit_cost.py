@@ -8,12 +8,14 @@ from random import Random
 import pytest
 
 from streamlog.commits import pending
-from streamlog.commits.commit_log import CommitLog, app_lock_path
+from streamlog.commits.commit_log import CommitLog
 from streamlog.commits.decisions import parse_decision
+from streamlog.commits.identity import app_key
 from streamlog.commits.pending import PendingDecisions
 from streamlog.commits.retirement import BackgroundChores
 from streamlog.fs.faults import FaultyFileSystem, Operation
 from streamlog.fs.files import read_file
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFile, MemoryFileSystem
 from streamlog.partition import checkpoints
 from streamlog.partition.locks import lock_path
@@ -222,7 +224,7 @@ def test_decisions_kept_in_memory_are_bounded_and_all_of_them_are_applied(
     monkeypatch: pytest.MonkeyPatch, parsed: list[str]
 ) -> None:
     wide = decided(3)
-    directory = PendingDecisions(wide.fs, wide.scene.root)
+    directory = PendingDecisions(LogRoot.at(wide.scene.root, fs=wide.fs))
     names = directory.names()
     sizes = sizes_of(wide, directory)
     monkeypatch.setattr(pending, "KEPT_SIZE", sizes[0] + sizes[1])
@@ -237,7 +239,7 @@ def test_what_is_retired_leaves_room_for_other_decisions(
     monkeypatch: pytest.MonkeyPatch, parsed: list[str]
 ) -> None:
     wide = decided(1)
-    directory = PendingDecisions(wide.fs, wide.scene.root)
+    directory = PendingDecisions(LogRoot.at(wide.scene.root, fs=wide.fs))
     (size,) = sizes_of(wide, directory)
     monkeypatch.setattr(pending, "KEPT_SIZE", size + size // 2)
     scene = Scene(wide.fs)
@@ -263,7 +265,7 @@ def test_no_log_is_synced_while_the_lock_of_its_app_is_held(
 
     def checked(file: MemoryFile) -> None:
         if PurePath(file.path).suffix == ".log":
-            lock = wide.fs.try_lock(app_lock_path(wide.scene.root, APP), shared=False)
+            lock = wide.fs.try_lock(wide.scene.log_root.app_lock(app_key(APP)), shared=False)
             assert lock is not None, "a query would wait for its own logs to be synced"
             lock.release()
             synced.append(file.path)
@@ -280,9 +282,7 @@ def test_a_query_goes_on_while_its_own_chores_wait_for_a_slow_disk(
     scene = Scene()
     chores = BackgroundChores()
     scene.commits = CommitLog(
-        scene.root,
-        fs=scene.fs,
-        clock=scene.clock,
+        scene.log_root,
         open_logs=scene.manager.logs,
         lock_timeout_ms=0,
         chores=chores,

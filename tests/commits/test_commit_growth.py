@@ -28,7 +28,7 @@ def ledger_size(scene: Scene) -> int:
 
 
 def history(scene: Scene) -> History:
-    return History.load(APP, PendingDecisions(scene.fs, ROOT), Ledgers(scene.fs, ROOT))
+    return History.load(APP, PendingDecisions(scene.log_root), Ledgers(scene.log_root))
 
 
 def commit_a_day(scene: Scene, day: int) -> None:
@@ -88,9 +88,7 @@ def test_commits_made_during_a_retirement_do_not_count_what_it_retired(
     scene = Scene()
     scene.manager.create_topic("gone", 1)
     chores = BackgroundChores()
-    scene.commits = CommitLog(
-        ROOT, fs=scene.fs, clock=scene.clock, open_logs=scene.manager.logs, chores=chores
-    )
+    scene.commits = CommitLog(scene.log_root, open_logs=scene.manager.logs, chores=chores)
     scene.commit(0, [scene.stage(0, {0: [b"x"]}, topic="gone")])
     scene.commits.retire()
     scene.commit(1, [scene.stage(1, {0: [b"a"]})])

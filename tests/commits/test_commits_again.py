@@ -234,9 +234,7 @@ def test_threads_that_commit_the_same_versions_write_each_once() -> None:
     for _ in range(3):
         each = Scene(scene.fs, clock=scene.clock)
         each.commits = CommitLog(
-            ROOT,
-            fs=scene.fs,
-            clock=scene.clock,
+            scene.log_root,
             open_logs=each.manager.logs,
             lock_timeout_ms=60_000,
         )
@@ -256,7 +254,7 @@ def test_a_lock_that_is_kept_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene()
     staged = scene.stage(0)
     with (
-        locked_app(scene.fs, scene.clock, ROOT, APP, timeout_ms=0),
+        locked_app(scene.log_root, APP, timeout_ms=0),
         pytest.raises(LockTimeoutError, match="the commits of query-1/t"),
     ):
         scene.commit(0, [staged])

@@ -92,8 +92,8 @@ def test_batches_are_found_from_any_of_them_on_as_many_as_fit() -> None:
     part = decision.parts[0]
 
     def found(offset: int, size: int) -> bytes:
-        area = StagingArea(scene.fs, ROOT)
-        reader = ExtentReader(scene.fs, area, decision.identity.app, decision.files)
+        area = StagingArea(scene.log_root)
+        reader = ExtentReader(area, decision.identity.app, decision.files)
         pieces = batches_from(decision, part, reader, offset=offset, size=size)
         return b"".join(piece.tobytes() for piece in pieces)
 

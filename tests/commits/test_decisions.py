@@ -21,6 +21,7 @@ from streamlog.commits.history import Ledger, LedgerEntry, Ledgers
 from streamlog.commits.identity import CommitIdentity
 from streamlog.commits.sealed import SealedValues, seal
 from streamlog.errors import CorruptCheckpointError
+from streamlog.fs.log_root import LogRoot
 from streamlog.query.checkpoint import Naming
 from streamlog.topic import TopicPartition
 from tests.support.commits import ROOT, Scene
@@ -140,7 +141,7 @@ def decision(number: int, version: int) -> Decision:
 
 def test_a_ledger_comes_back_as_it_was_stored() -> None:
     scene = Scene()
-    ledgers = Ledgers(scene.fs, ROOT)
+    ledgers = Ledgers(scene.log_root)
     assert ledgers.load("q/ä") is None
     ledger = Ledger.empty("q/ä").with_decisions([decision(1, 4), decision(2, 5)], dropped=[])
     ledgers.store(ledger)
@@ -150,7 +151,7 @@ def test_a_ledger_comes_back_as_it_was_stored() -> None:
     assert [at.unretired_size for at in ledger.standing.partitions.values()] == [0]
     for seed in range(5):
         after = scene.after_crash(power=True, seed=seed)
-        assert Ledgers(after.fs, ROOT).load("q/ä") == ledger
+        assert Ledgers(LogRoot.at(ROOT, fs=after.fs)).load("q/ä") == ledger
 
 
 def test_a_fingerprint_of_an_earlier_release_is_read_without_its_checksum() -> None:
@@ -176,7 +177,7 @@ def test_a_ledger_forgets_partitions_that_are_no_more() -> None:
 
 def test_a_ledger_of_another_app_is_refused() -> None:
     scene = Scene()
-    ledgers = Ledgers(scene.fs, ROOT)
+    ledgers = Ledgers(scene.log_root)
     ledgers.store(Ledger.empty("one").with_decisions([decision(1, 1)], dropped=[]))
     scene.fs.rename(f"{ledgers.path}/one", f"{ledgers.path}/two")
     with pytest.raises(CorruptCheckpointError, match="app"):
@@ -185,7 +186,7 @@ def test_a_ledger_of_another_app_is_refused() -> None:
 
 def test_a_ledger_knows_which_decisions_are_retired() -> None:
     scene = Scene()
-    ledgers = Ledgers(scene.fs, ROOT)
+    ledgers = Ledgers(scene.log_root)
     assert not ledgers.has_retired(decision(1, 4))
     ledgers.store(Ledger.empty("q/ä").with_decisions([decision(1, 4)], dropped=[]))
     assert ledgers.has_retired(decision(1, 4))

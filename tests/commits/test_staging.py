@@ -22,6 +22,7 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import OpenMode
 from streamlog.fs.faults import Fault, FaultyFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.records.batch import check_crc, scan_batches
 from streamlog.records.decode import decode_columns
 from streamlog.topic import TopicPartition
@@ -31,7 +32,7 @@ from tests.support.commits import APP, ROOT, Scene, batches_of
 def read_extents(scene: Scene, staged: StagedFile) -> dict[int, list[bytes | None]]:
     """Return the values of each partition, reading nothing but the extents."""
     found: dict[int, list[bytes | None]] = {}
-    path = StagingArea(scene.fs, ROOT).file_path(APP, staged.name)
+    path = StagingArea(scene.log_root).file_path(APP, staged.name)
     with scene.fs.open(path, OpenMode.READ) as file:
         for extent in staged.extents:
             buffer = file.pread(extent.size, extent.position)
@@ -45,7 +46,7 @@ def read_extents(scene: Scene, staged: StagedFile) -> dict[int, list[bytes | Non
 
 def test_partitions_that_come_mixed_are_kept_apart_and_in_order() -> None:
     scene = Scene()
-    with Stager(scene.fs, ROOT, APP, 3, 1) as stager:
+    with Stager(scene.log_root, APP, 3, 1) as stager:
         for number in range(7):
             for partition in (1, 0):
                 value = f"{partition} {number}".encode()
@@ -61,13 +62,13 @@ def test_partitions_that_come_mixed_are_kept_apart_and_in_order() -> None:
 def test_offsets_run_on_over_all_extents_of_a_partition() -> None:
     scene = Scene()
     big = batches_of([b"x" * 1000] * 5000, batch_size=1 << 20)
-    with Stager(scene.fs, ROOT, APP, 0, 0) as stager:
+    with Stager(scene.log_root, APP, 0, 0) as stager:
         stager.append(TopicPartition("t", 0), big)
         assert big.buffer.size > PIECE_SIZE
         stager.append(TopicPartition("t", 0), batches_of([b"y"] * 4))
         staged = stager.finish(rows=5004, checksum=0)
     assert len(staged.extents) == 2
-    path = StagingArea(scene.fs, ROOT).file_path(APP, staged.name)
+    path = StagingArea(scene.log_root).file_path(APP, staged.name)
     with scene.fs.open(path, OpenMode.READ) as file:
         table = scan_batches(file.pread(staged.size, 0)).table
     assert table.base_offset[0] == 0 and table.last_offset[-1] == 5003
@@ -78,7 +79,7 @@ def test_what_waits_is_bounded_for_many_partitions() -> None:
     scene = Scene()
     scene.manager.create_topic("wide", 40)
     part = Random(1).randbytes(100_000)
-    with Stager(scene.fs, ROOT, APP, 0, 0) as stager:
+    with Stager(scene.log_root, APP, 0, 0) as stager:
         for number in range(400):
             stager.append(TopicPartition("wide", number % 40), batches_of([part]))
             assert stager._waiting_size < BUFFER_SIZE
@@ -97,12 +98,12 @@ def test_a_staged_file_is_a_small_picklable_value() -> None:
 def test_finish_makes_the_bytes_durable_and_syncs_once() -> None:
     scene = Scene()
     fs = FaultyFileSystem(scene.memory)
-    with Stager(fs, ROOT, APP, 0, 0) as stager:
+    with Stager(LogRoot.at(ROOT, fs=fs), APP, 0, 0) as stager:
         for _ in range(5):
             stager.append(TopicPartition("t", 0), batches_of([b"x"] * 9))
         staged = stager.finish(rows=45, checksum=0)
     assert [each.name for each in fs.operations if "sync" in each.name] == ["sync"]
-    StagingArea(scene.fs, ROOT).sync(APP)
+    StagingArea(scene.log_root).sync(APP)
     after = scene.after_crash(power=True, seed=1)
     assert read_extents(after, staged) == {0: [b"x"] * 45}
 
@@ -126,7 +127,7 @@ def test_names_of_forked_workers_differ_by_default() -> None:
     scene = Scene()
     names = set()
     for _ in range(2):
-        with Stager(scene.fs, ROOT, APP, 0, 0) as stager:
+        with Stager(scene.log_root, APP, 0, 0) as stager:
             stager.append(TopicPartition("t", 0), batches_of([b"x"]))
             names.add(stager.finish(rows=1, checksum=0).name)
     assert len(names) == 2
@@ -145,7 +146,7 @@ def test_leaving_without_finish_removes_the_file() -> None:
     scene = Scene()
     with (
         pytest.raises(ZeroDivisionError),
-        Stager(scene.fs, ROOT, APP, 0, 0) as stager,
+        Stager(scene.log_root, APP, 0, 0) as stager,
     ):
         stager.append(TopicPartition("t", 0), batches_of([b"x" * 5_000_000], batch_size=1 << 23))
         assert len(scene.staged_names()) == 1
@@ -158,7 +159,7 @@ def test_leaving_without_finish_removes_the_file() -> None:
 def test_an_error_while_removing_does_not_hide_the_first(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
     fs = FaultyFileSystem(scene.memory, Fault(operation="remove", errno=5))
-    with pytest.raises(ZeroDivisionError), Stager(fs, ROOT, APP, 0, 0) as stager:
+    with pytest.raises(ZeroDivisionError), Stager(LogRoot.at(ROOT, fs=fs), APP, 0, 0) as stager:
         stager.append(TopicPartition("t", 0), batches_of([b"x" * 5_000_000], batch_size=1 << 23))
         raise ZeroDivisionError
     assert "until it is cleaned up" in caplog.text
@@ -167,7 +168,7 @@ def test_an_error_while_removing_does_not_hide_the_first(caplog: pytest.LogCaptu
 def test_a_failed_sync_fails_the_task() -> None:
     scene = Scene()
     fs = FaultyFileSystem(scene.memory, Fault(operation="sync", errno=5))
-    with pytest.raises(StorageError), Stager(fs, ROOT, APP, 0, 0) as stager:
+    with pytest.raises(StorageError), Stager(LogRoot.at(ROOT, fs=fs), APP, 0, 0) as stager:
         stager.append(TopicPartition("t", 0), batches_of([b"x"]))
         stager.finish(rows=1, checksum=0)
     assert scene.staged_names() == []
@@ -177,7 +178,7 @@ def test_rows_that_got_lost_on_the_way_are_noticed() -> None:
     scene = Scene()
     with (
         pytest.raises(InvalidRequestError, match="do not hold the rows"),
-        Stager(scene.fs, ROOT, APP, 0, 0) as stager,
+        Stager(scene.log_root, APP, 0, 0) as stager,
     ):
         stager.append(TopicPartition("t", 0), batches_of([b"x"]))
         stager.finish(rows=2, checksum=0)
@@ -185,7 +186,7 @@ def test_rows_that_got_lost_on_the_way_are_noticed() -> None:
 
 def test_an_unknown_partition_is_refused_with_the_command_to_type() -> None:
     scene = Scene()
-    with Stager(scene.fs, ROOT, APP, 0, 0) as stager:
+    with Stager(scene.log_root, APP, 0, 0) as stager:
         for partition in (TopicPartition("t", 2), TopicPartition("nothing", 0)):
             with pytest.raises(UnknownTopicError) as caught:
                 stager.append(partition, batches_of([b"x"]))
@@ -195,13 +196,13 @@ def test_an_unknown_partition_is_refused_with_the_command_to_type() -> None:
 @pytest.mark.parametrize(("version", "task"), [(-1, 0), (0, -1), (0, 2**31)])
 def test_an_impossible_version_or_task_is_refused(version: int, task: int) -> None:
     with pytest.raises(InvalidRequestError):
-        Stager(Scene().fs, ROOT, APP, version, task)
+        Stager(Scene().log_root, APP, version, task)
 
 
 def test_a_directory_that_a_cleaner_removed_is_made_again() -> None:
     scene = Scene()
     scene.stage(0)
-    area = StagingArea(scene.fs, ROOT)
+    area = StagingArea(scene.log_root)
     area.remove(APP, scene.staged_names())
     area.remove_directory(area.directory(APP))
     with pytest.raises(FileMissingError):
@@ -212,7 +213,7 @@ def test_a_directory_that_a_cleaner_removed_is_made_again() -> None:
 def test_the_area_lists_and_removes_nothing_but_staged_files() -> None:
     scene = Scene()
     staged = scene.stage(4)
-    area = StagingArea(scene.fs, ROOT)
+    area = StagingArea(scene.log_root)
     with scene.fs.open(f"{area.directory(APP)}/README", OpenMode.CREATE):
         pass
     assert area.names(APP) == [staged.name]

@@ -36,6 +36,7 @@ from streamlog.commits.identity import CommitIdentity
 from streamlog.commits.replay import Verdict
 from streamlog.commits.staging import Stager
 from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.partition.reader import LogReader
 from streamlog.records.record import Record
 from streamlog.root.manager import LogManager
@@ -105,8 +106,8 @@ def commit(manager: LogManager, directory: Path, app: str, version: int, random:
     """Stage a version with a random number of tasks, and commit it."""
     staged = []
     for task, partitions in enumerate(random.choice([[(0, 1)], [(0,), (1,)], [(1, 0)]])):
-        root = str(directory / "root")
-        with Stager(LocalFileSystem(), root, app, version, task, random=random) as stager:
+        root = LogRoot.at(directory / "root", fs=LocalFileSystem())
+        with Stager(root, app, version, task, random=random) as stager:
             rows = 0
             for partition in partitions:
                 values = rows_of(app, version, partition)

@@ -22,6 +22,7 @@ from streamlog.commits.identity import CommitIdentity
 from streamlog.commits.staging import Stager
 from streamlog.errors import StreamLogError
 from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.health.findings import Finding, FindingKind, Severity
 from streamlog.health.verify import verify
 from streamlog.maintenance.runner import Maintenance
@@ -54,7 +55,7 @@ def commit(root: str) -> None:
     app = f"app-{os.getpid()}"
     with LogManager.open(root) as manager:
         for version in range(1 << 40):
-            with Stager(FS, root, app, version, 0, random=random.Random()) as stager:
+            with Stager(LogRoot.at(root, fs=FS), app, version, 0, random=random.Random()) as stager:
                 for partition in (0, 1):
                     stager.append(TopicPartition("t", partition), batches_of([bytes(400)] * 3))
                 staged = stager.finish(rows=6, checksum=version)

@@ -34,9 +34,6 @@ FILE_MODULES = {"shutil", "mmap", "fcntl", "tempfile", "glob", "pickle", "sqlite
 SPELLS_PATHS = "streamlog/fs/log_root.py"
 STATE_PATH = re.compile(r"(\S*/)?\.streamlog(/\S*)?")
 STILL_SPELL_PATHS = {
-    "streamlog/commits/history.py",
-    "streamlog/commits/pending.py",
-    "streamlog/commits/staging.py",
     "streamlog/health/findings.py",
     "streamlog/partition/checkpoints.py",
     "streamlog/partition/locks.py",

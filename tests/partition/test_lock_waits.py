@@ -8,12 +8,13 @@ import pytest
 from streamlog.clock import ManualClock
 from streamlog.commits import admission, extents
 from streamlog.commits.admission import HeldPartitions
-from streamlog.commits.commit_log import app_lock_path, locked_app
+from streamlog.commits.commit_log import locked_app
 from streamlog.commits.identity import CommitIdentity, app_key
 from streamlog.commits.replay import ReplayRule
 from streamlog.errors import CorruptRecordError, LockTimeoutError
 from streamlog.fs.api import OpenMode
 from streamlog.fs.files import acquire_lock, write_lock_holder
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition.locks import (
     PROGRESS_MS,
@@ -171,7 +172,7 @@ def test_no_lock_of_an_app_or_a_root_is_that_of_a_partition_whatever_they_are_ca
     partitions = [TopicPartition(name, number) for name in NAMES for number in (0, 1, 11, 63)]
     paths = [lock_path(ROOT, each) for each in partitions]
     paths += [maintenance_lock_path(ROOT, each) for each in partitions]
-    paths += [app_lock_path(ROOT, app) for app in {*APPS, *NAMES}]
+    paths += [LogRoot.at(ROOT).app_lock(app_key(app)) for app in {*APPS, *NAMES}]
     paths += [f"{locks_directory(ROOT)}/{name}" for name in ("root", "topics", "open")]
     paths += [f"{locks_directory(ROOT)}/{name}" for name in ("maintenance", "apps")]
     assert len(set(paths)) == len(paths)
@@ -189,8 +190,7 @@ def test_a_topic_called_commit_with_many_partitions_is_committed_to() -> None:
 def test_an_app_waits_for_no_other_one() -> None:
     scene = Scene()
     with_locks = [
-        locked_app(scene.fs, scene.clock, ROOT, f"app {number}", timeout_ms=0)
-        for number in range(200)
+        locked_app(scene.log_root, f"app {number}", timeout_ms=0) for number in range(200)
     ]
     for lock in with_locks:
         lock.__enter__()
@@ -213,12 +213,12 @@ def test_what_a_crash_leaves_of_a_lock_is_taken_over_and_cleaned_up() -> None:
     scene = Scene()
     scene.commit(0)
     for app in (APP, "gone"):
-        lock = scene.fs.try_lock(app_lock_path(ROOT, app), shared=False)
+        lock = scene.fs.try_lock(scene.log_root.app_lock(app_key(app)), shared=False)
         assert lock is not None
         lock.release()
     scene.commit(1)
     assert scene.fs.list(f"{ROOT}/.streamlog/locks/apps") == [app_key("gone")]
-    with locked_app(scene.fs, scene.clock, ROOT, "busy", timeout_ms=0):
+    with locked_app(scene.log_root, "busy", timeout_ms=0):
         scene.commits.clean()
         assert scene.fs.list(f"{ROOT}/.streamlog/locks/apps") == ["busy"]
 

@@ -13,6 +13,7 @@ from streamlog.commits.identity import CommitIdentity
 from streamlog.commits.staging import StagedFile, Stager, is_staged_name
 from streamlog.fs.api import FileSystem
 from streamlog.fs.faults import Fault, FaultyFileSystem, Moment, SimulatedCrash
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition.reader import LogReader
 from streamlog.query.checkpoint import BatchSource, Naming
@@ -82,12 +83,15 @@ class Scene:
         )
         self.manager.create_topic(TOPIC, PARTITIONS, self.configs, if_not_exists=True)
         self.commits = CommitLog(
-            self.root,
-            fs=self.fs,
-            clock=self.clock,
+            self.log_root,
             open_logs=self.manager.logs,
             lock_timeout_ms=10,
         )
+
+    @property
+    def log_root(self) -> LogRoot:
+        """The root with what is needed to work on it."""
+        return LogRoot(self.root, self.fs, self.clock, self.random)
 
     def stage(
         self,
@@ -102,7 +106,7 @@ class Scene:
         """Stage one task's rows, by default those of `rows_of` for both partitions."""
         if values is None:
             values = {p: rows_of(version, p, app) for p in range(PARTITIONS)}
-        with Stager(self.fs, self.root, app, version, task, random=self.random) as stager:
+        with Stager(self.log_root, app, version, task, random=self.random) as stager:
             for partition, part in values.items():
                 stager.append(TopicPartition(topic, partition), batches_of(part))
             return stager.finish(rows=sum(map(len, values.values())), checksum=checksum)

@@ -16,7 +16,6 @@ from statistics import median
 from streamlog.commits.identity import CommitIdentity
 from streamlog.commits.retirement import BackgroundChores
 from streamlog.commits.staging import Stager
-from streamlog.fs.local import LocalFileSystem
 from streamlog.query.checkpoint import BatchSource
 from streamlog.records.builder import encode_columns
 from streamlog.root.manager import LogManager
@@ -35,7 +34,7 @@ def ours_ms(manager: LogManager, rows: int, versions: Iterable[int]) -> float:
     times = []
     for version in versions:
         encoded = encode_columns(records(rows, VALUE_SIZE), batch_size=BATCH_SIZE)
-        with Stager(LocalFileSystem(), manager.root, f"app-{rows}", version, 0) as stager:
+        with Stager(manager.log_root, f"app-{rows}", version, 0) as stager:
             stager.append(TopicPartition("t", 0), encoded)
             staged = stager.finish(rows=rows, checksum=0)
         start = time.perf_counter()

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 
 from streamlog.commits.identity import CommitIdentity
 from streamlog.commits.staging import Stager
-from streamlog.fs.local import LocalFileSystem
 from streamlog.records.builder import encode_columns
 from streamlog.root.manager import LogManager
 from streamlog.topic import TopicPartition
@@ -24,7 +23,7 @@ STAGES = ("first", "steady", "retire", "close")
 
 def commit(manager: LogManager, version: int, topic: str, partitions: int) -> None:
     """Commit a row to each partition of a topic."""
-    with Stager(LocalFileSystem(), manager.root, "app", version, 0) as stager:
+    with Stager(manager.log_root, "app", version, 0) as stager:
         for number in range(partitions):
             encoded = encode_columns(records(1, 100), batch_size=512 << 10)
             stager.append(TopicPartition(topic, number), encoded)

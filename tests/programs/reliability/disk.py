@@ -189,7 +189,7 @@ def _appender(root: str, policy: str) -> Iterator[Callable[[], int]]:
 
         def commit() -> int:
             version = next(versions)
-            with Stager(manager.fs, manager.root, "app", version, 0) as stager:
+            with Stager(manager.log_root, "app", version, 0) as stager:
                 stager.append(TopicPartition("t", 0), batches)
                 staged = stager.finish(rows=BATCH, checksum=0)
             manager.commits.commit(CommitIdentity("app", version), [staged])

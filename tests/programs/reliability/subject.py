@@ -98,9 +98,7 @@ class Subject:
             self.manager.create_topic(TOPIC, PARTITIONS, CONFIGS, if_not_exists=True)
         self._elsewhere: LogManager | None = None
         self._commits = CommitLog(
-            self.root,
-            fs=self.fs,
-            clock=self.clock,
+            self.manager.log_root,
             open_logs=self.manager.logs,
             lock_timeout_ms=10,
         )
@@ -304,7 +302,8 @@ class Subject:
         """Write the staged file of one task."""
         columns = InputColumns.from_records(map(record_of, ids), now_ms=NOW)
         batches = encode_columns(columns, compression=CompressionType.NONE, batch_size=1 << 20)
-        with Stager(self.fs, self.root, APP, version, partition, random=self._random) as stager:
+        root = LogRoot.at(self.root, fs=self.fs)
+        with Stager(root, APP, version, partition, random=self._random) as stager:
             stager.append(TopicPartition(TOPIC, partition), batches)
             return stager.finish(rows=len(ids), checksum=sum(ids))
 

@@ -358,8 +358,8 @@ BUGS: Final = (
              "range(CHECKS_WITHOUT_LOCKS)", "range(0)"),
     ), "pytest", ("tests/partition/test_lock_waits.py",)),
     Bug("59 app locks share a directory with partition locks", (
-        Edit(f"{COMMITS}.commit_log",
-             'return f"{locks_directory(root)}/apps"', "return locks_directory(root)"),
+        Edit("streamlog.fs.log_root",
+             'return f"{self.locks}/apps"', "return self.locks"),
     ), "pytest", ("tests/partition/test_lock_waits.py",)),
     Bug("60 an app remembers the partitions of deleted topics forever", (
         Edit(f"{COMMITS}.retirement",
