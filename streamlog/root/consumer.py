@@ -1,7 +1,7 @@
-"""A consumer for programs without Spark: records of a topic's partitions, as they come.
+"""A consumer for programs without Spark.
 
-It reads files; nothing registers, locks or writes. There are no groups and no committed offsets:
-each consumer reads all that it is assigned, and where it goes on is for the program to keep.
+It only reads files, without locks or registration. There are no groups and no committed offsets:
+each consumer reads all partitions assigned to it, and the program keeps its positions.
 """
 
 import os
@@ -11,10 +11,10 @@ from datetime import datetime
 from types import TracebackType
 from typing import Final
 
-from streamlog.clock import Clock, SystemClock, epoch_ms
+from streamlog.clock import Clock, epoch_ms
 from streamlog.errors import InvalidRequestError, OffsetOutOfRangeError, UnknownTopicError
 from streamlog.fs.api import FileSystem
-from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.partition.iteration import POLL_MS, DirectoryWatch, read_columns, readable_end
 from streamlog.partition.reader import LogReader
 from streamlog.partition.segments import OffsetAndTimestamp
@@ -24,20 +24,20 @@ from streamlog.topic import TopicPartition
 
 __all__ = ["Consumer"]
 
-_LOOK_MS: Final = 1000  # how often a subscription looks for new partitions
+_LOOK_MS: Final = 1000  # interval at which a subscription discovers new partitions
 
 
 class Consumer:
-    """Reads partitions of a log root, a broker's log.dir included; close it, or use `with`.
+    """Reads partitions of a log root or of a broker's log.dir; close it, or use `with`.
 
-    Give it topics to read all their partitions, those that are added later included, or none and
-    call `assign`. A partition is read from its beginning, unless it is told by `seek`.
+    Pass topics to read all their partitions, also ones added later, or none and call `assign`. A
+    partition is read from its beginning unless `seek` sets another position.
 
     Args:
         root: The log root.
         *topics: Topics to subscribe to.
-        isolation: `read_committed` leaves out aborted and open transactions, `read_uncommitted`
-            does not.
+        isolation: `read_committed` skips aborted and open transactions, `read_uncommitted` does
+            not.
         fs: The file system; the machine's own by default.
         clock: Measures timeouts and waits; the machine's own by default.
 
@@ -55,36 +55,35 @@ class Consumer:
         fs: FileSystem | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._root = os.path.abspath(root)
-        self._fs, self._clock = fs or LocalFileSystem(), clock or SystemClock()
+        self._root = LogRoot.at(root, fs=fs, clock=clock)
         self._isolation = IsolationLevel.of(isolation)
         self._open: dict[TopicPartition, _Assigned] = {}
         self._order: deque[TopicPartition] = deque()
         self._topics: tuple[str, ...] = ()
-        self._looked_ms = self._clock.monotonic_ms()
+        self._looked_ms = self._root.clock.monotonic_ms()
         self._is_closed = False
         if topics:
             self.subscribe(topics)
         else:
-            find_partitions(self._fs, self._root)
+            find_partitions(self._root.fs, self._root.path)
 
-    # ---- which partitions --------------------------------------------------------------------
+    # ---- assignment --------------------------------------------------------------------------
     def partitions_for_topic(self, topic: str) -> list[TopicPartition]:
         """Return a topic's partitions.
 
         Raises:
             UnknownTopicError: There is no such topic.
         """
-        found = find_partitions(self._fs, self._root)
+        found = find_partitions(self._root.fs, self._root.path)
         if topic not in found:
-            raise unknown_topic_error(self._root, topic, sorted(found), is_wanted=False)
+            raise unknown_topic_error(self._root.path, topic, sorted(found), is_wanted=False)
         return [TopicPartition(topic, number) for number in found[topic]]
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Read all partitions of some topics instead of what was read before.
+        """Read all partitions of these topics; replaces the previous assignment.
 
-        Partitions that are added later are read from their beginning. There is no group: every
-        consumer that subscribes gets every record.
+        Partitions added later are read from their beginning. There is no group: every subscribed
+        consumer gets every record.
 
         Raises:
             UnknownTopicError: There is no such topic.
@@ -94,7 +93,7 @@ class Consumer:
         self._topics = names
 
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Read these partitions; the position in those that were assigned already stays.
+        """Read these partitions; positions in partitions that stay assigned are kept.
 
         Raises:
             UnknownTopicError: There is no such topic or partition.
@@ -103,34 +102,33 @@ class Consumer:
         self._topics = ()
 
     def assignment(self) -> list[TopicPartition]:
-        """Return the partitions that are read, sorted."""
+        """Return the assigned partitions, sorted."""
         return sorted(self._open)
 
-    # ---- where -------------------------------------------------------------------------------
+    # ---- positions -----------------------------------------------------------------------------
     def position(self, partition: TopicPartition | tuple[str, int]) -> int:
-        """Return the offset of the next record that `poll` gives of a partition.
+        """Return the offset of the next record of a partition.
 
         Raises:
-            InvalidRequestError: It is not assigned.
+            InvalidRequestError: The partition is not assigned.
         """
         return self._assigned(partition).position
 
     def seek(self, partition: TopicPartition | tuple[str, int], offset: int) -> None:
-        """Read a partition from an offset on.
+        """Read a partition from an offset on; the next `poll` raises if it is outside the log.
 
         Raises:
-            InvalidRequestError: It is not assigned. An offset outside the log is an error of the
-                next `poll`.
+            InvalidRequestError: The partition is not assigned.
         """
         self._assigned(partition).seek(offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition | tuple[str, int]) -> None:
-        """Read some partitions, all by default, from their beginning."""
+        """Read partitions, all assigned ones by default, from their beginning."""
         for each in partitions or tuple(self._open):
             self._assigned(each).seek(self._assigned(each).refreshed().log_start_offset)
 
     def seek_to_end(self, *partitions: TopicPartition | tuple[str, int]) -> None:
-        """Read some partitions, all by default, from their present end on."""
+        """Read partitions, all assigned ones by default, from their present end on."""
         for each in partitions or tuple(self._open):
             reader = self._assigned(each).refreshed()
             self._assigned(each).seek(readable_end(reader, self._isolation))
@@ -140,7 +138,7 @@ class Consumer:
         return {key: each.refreshed().log_start_offset for key, each in self._open.items()}
 
     def end_offsets(self) -> dict[TopicPartition, int]:
-        """Return where each assigned partition ends now."""
+        """Return the present end of each assigned partition."""
         return {
             key: readable_end(each.refreshed(), self._isolation) for key, each in self._open.items()
         }
@@ -148,13 +146,13 @@ class Consumer:
     def offsets_for_times(
         self, times: Mapping[TopicPartition, int | datetime]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first record of each partition that is not older than the given time.
+        """Return, for each partition, the first record at or after a time.
 
         Args:
             times: Milliseconds since 1970 or datetimes with a time zone, by partition.
 
         Raises:
-            InvalidRequestError: A partition is not assigned, or not a time.
+            InvalidRequestError: A partition is not assigned, or a time is invalid.
         """
         return {
             each: self._assigned(each).refreshed().offset_for_timestamp(epoch_ms(time))
@@ -168,15 +166,15 @@ class Consumer:
         """Return the next records, in order within each partition.
 
         Args:
-            timeout_ms: How long to wait where there is none.
-            max_records: At most so many in all; partitions take turns.
+            timeout_ms: How long to wait for a first record.
+            max_records: Maximum number of records in all; partitions take turns.
 
         Returns:
-            Records by partition; empty where none came in time.
+            Records by partition; empty if none came in time.
 
         Raises:
-            OffsetOutOfRangeError: A position is outside its log: never sought, or deleted by
-                retention meanwhile. Nothing is skipped in silence; `seek` decides.
+            OffsetOutOfRangeError: A position is outside its log, by `seek` or because retention
+                deleted its records. Nothing is skipped silently; `seek` decides.
             CorruptDataError: A batch is damaged; the records before it were returned.
             UnknownTopicError: A partition was deleted.
             InvalidRequestError: Nothing is assigned, or the consumer is closed.
@@ -187,19 +185,19 @@ class Consumer:
         if not self._open:
             raise InvalidRequestError(
                 "nothing is assigned to this consumer",
-                path=self._root,
-                expected="topics, or a call of assign",
+                path=self._root.path,
+                expected="topics, or a call to assign",
             )
-        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        deadline_ms = self._root.clock.monotonic_ms() + timeout_ms
         while True:
             found = self._take(max_records)
-            left_ms = deadline_ms - self._clock.monotonic_ms()
+            left_ms = deadline_ms - self._root.clock.monotonic_ms()
             if found or left_ms <= 0:
                 return found
-            self._clock.sleep_ms(min(POLL_MS, left_ms))
+            self._root.clock.sleep_ms(min(POLL_MS, left_ms))
 
     def _take(self, max_records: int) -> dict[TopicPartition, list[Record]]:
-        if self._topics and self._clock.monotonic_ms() - self._looked_ms >= _LOOK_MS:
+        if self._topics and self._root.clock.monotonic_ms() - self._looked_ms >= _LOOK_MS:
             self._look()
         found: dict[TopicPartition, list[Record]] = {}
         left = max_records
@@ -215,21 +213,23 @@ class Consumer:
         return found
 
     def _look(self) -> None:
-        """Find partitions that were added to the topics."""
-        self._looked_ms = self._clock.monotonic_ms()
+        """Discover partitions that were added to the topics."""
+        self._looked_ms = self._root.clock.monotonic_ms()
         there = [each for name in self._topics for each in self.partitions_for_topic(name)]
         self._assign([*self._open, *(each for each in there if each not in self._open)])
 
     def _assign(self, wanted: list[TopicPartition]) -> None:
         self._check_open()
-        directories = find_partitions(self._fs, self._root)
+        directories = find_partitions(self._root.fs, self._root.path)
         for topic, number in wanted:
             if topic not in directories:
-                raise unknown_topic_error(self._root, topic, sorted(directories), is_wanted=False)
+                raise unknown_topic_error(
+                    self._root.path, topic, sorted(directories), is_wanted=False
+                )
             if number not in directories[topic]:
                 raise UnknownTopicError(
                     f"topic {topic} has no partition {number}",
-                    path=self._root,
+                    path=self._root.path,
                     expected=f"one of {', '.join(map(str, directories[topic]))}",
                 )
         for gone in self._open.keys() - set(wanted):
@@ -237,7 +237,7 @@ class Consumer:
         for each in wanted:
             if each not in self._open:
                 path = directories[each.topic][each.partition]
-                self._open[each] = _Assigned(self._fs, path, self._isolation)
+                self._open[each] = _Assigned(self._root.fs, path, self._isolation)
         self._order = deque(dict.fromkeys(wanted))
 
     def _assigned(self, partition: TopicPartition | tuple[str, int]) -> "_Assigned":
@@ -246,7 +246,7 @@ class Consumer:
         if found is None:
             raise InvalidRequestError(
                 "this partition is not assigned to the consumer",
-                path=self._root,
+                path=self._root.path,
                 got=str(TopicPartition(*partition)),
                 expected=f"one of {', '.join(map(str, self.assignment()))}",
             )
@@ -254,11 +254,11 @@ class Consumer:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise InvalidRequestError("the consumer has been closed", path=self._root)
+            raise InvalidRequestError("the consumer has been closed", path=self._root.path)
 
     # ---- closing -----------------------------------------------------------------------------
     def close(self) -> None:
-        """Release the files; twice does no harm."""
+        """Close the files; idempotent."""
         self._is_closed = True
         for each in self._open.values():
             each.close()
@@ -276,7 +276,7 @@ class Consumer:
 
 
 class _Assigned:
-    """One partition, and how far it was read."""
+    """One partition and the position in it."""
 
     __slots__ = ("_at", "_isolation", "_read_up_to", "_reader", "_ready", "_standing", "position")
 
@@ -287,13 +287,13 @@ class _Assigned:
         self.seek(self._reader.log_start_offset)
 
     def seek(self, offset: int) -> None:
-        """Go on at an offset."""
+        """Set the position, and discard decoded records."""
         self.position = self._read_up_to = offset
         self._ready: list[Record] = []  # decoded, up to `_read_up_to`
-        self._at = 0  # those before were taken
+        self._at = 0  # index of the next one
 
     def take(self, most: int) -> list[Record]:
-        """Return the next records, at most so many."""
+        """Return the next records, at most `most`."""
         if self._at == len(self._ready):
             self._fill()
         records = self._ready[self._at : self._at + most]
@@ -311,7 +311,7 @@ class _Assigned:
                 path=reader.path,
                 got=self.position,
                 expected=f"{reader.log_start_offset} to {reader.high_watermark}",
-                hint="seek decides where to go on: seek_to_beginning, seek_to_end, seek",
+                hint="set a new position: seek_to_beginning, seek_to_end, seek",
             )
         end = readable_end(reader, self._isolation)
         for info, columns in read_columns(reader, self.position, end, isolation=self._isolation):
@@ -319,14 +319,14 @@ class _Assigned:
             if columns.count:
                 self._ready, self._at = list(columns.records()), 0
                 return
-            self.position = info.next_offset  # nothing but control records, or aborted ones
+            self.position = info.next_offset  # only control records, or aborted ones
 
     def refreshed(self) -> LogReader:
-        """Return the partition's reader, which knows what was written by now."""
+        """Return the partition's reader, caught up with writers."""
         self._standing.check()
         self._reader.refresh()
         return self._reader
 
     def close(self) -> None:
-        """Release the files."""
+        """Close the files."""
         self._reader.close()

@@ -1,8 +1,8 @@
-"""A log root with all its topics: the object that opens, makes, describes and deletes them.
+"""`LogManager`: open a log root, create, alter, describe and delete its topics, open partitions.
 
-Opening a root for reading changes nothing in it, whoever made it. The first call that writes
-(`create_topic`, `delete_topic`, `log`, `commits`) enters the root as a writer (`open_writers`);
-`close` leaves it.
+Opening a root for reading never changes it. The first call that writes (`create_topic`,
+`delete_topic`, `log`, `commits`) registers a writer of the root (`open_writers`); `close`
+unregisters it.
 """
 
 import contextlib
@@ -51,17 +51,17 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDescription:
-    """Facts about one partition, all as of one moment.
+    """Facts about one partition at one moment.
 
     Attributes:
         partition: Its number.
         path: Its directory.
-        leader: The node that leads it: this root's `node.id`, 0 where it has none.
-        leader_epoch: The latest epoch, -1 where none is known.
-        log_start_offset: The first offset that may be read.
-        high_watermark: Up to where records are committed.
-        log_end_offset: The offset the next record gets.
-        segments: How many segments it has.
+        leader: The node that leads it: the `node.id` of this root, 0 if it has none.
+        leader_epoch: The latest epoch, -1 if unknown.
+        log_start_offset: The first readable offset.
+        high_watermark: The end of committed records.
+        log_end_offset: The offset of the next record.
+        segments: Number of segments.
         size_bytes: Bytes of all segments.
     """
 
@@ -78,9 +78,9 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
-    """A topic: its id, its partitions by number, every setting in force with its source.
+    """A topic: its id, its partitions by number, all settings in force with their sources.
 
-    `held` is what recorded readers keep of it, `deeds` what maintenance did to it last.
+    `held` lists the segments kept for recorded readers, `deeds` the last changes by maintenance.
     """
 
     name: str
@@ -94,7 +94,7 @@ class TopicDescription:
 def describe_partition(
     reader: LogReader, number: int, path: str, leader: int
 ) -> PartitionDescription:
-    """Return the facts about a partition as its reader knows them."""
+    """Return the facts that a reader knows about its partition."""
     return PartitionDescription(
         partition=number,
         path=path,
@@ -108,7 +108,7 @@ def describe_partition(
     )
 
 
-_DEEDS_TOLD: Final = 5
+_DEEDS_SHOWN: Final = 5
 
 
 class LogManager:
@@ -120,7 +120,7 @@ class LogManager:
         clock: Its clock.
         log_root: The three together, with all paths of the root.
         marks: The recovery points and log starts of its partitions.
-        patience: How long to wait for other writers.
+        patience: Time limit for locks of other writers.
 
     Source: org.apache.kafka.storage.internals.log.LogManager.
     """
@@ -160,24 +160,24 @@ class LogManager:
         """Open a log root.
 
         Args:
-            root: The directory; also a broker's log.dir, for reading.
-            create: Make it where it is missing; an empty directory will do.
-            adopt: Make it of a directory that holds files, too: logs in it become topics, and
-                nothing else is touched.
+            root: The directory; also a broker's log.dir, read-only.
+            create: Make the root if the directory is missing or empty.
+            adopt: With `create`, also accept a directory with other contents: logs in it become
+                topics, other files stay as they are.
             fs: The file system; the machine's own by default.
             clock: The clock; the machine's own by default.
             random: For ids.
-            chores: Does what commits leave to be done; at once by default.
-            lock_timeout_ms: How long to wait for other writers; `streamlog.lock.timeout.ms` of
-                the root by default.
+            chores: Runs the work that commits leave behind; immediately by default.
+            lock_timeout_ms: Time limit for locks of other writers; the root's
+                `streamlog.lock.timeout.ms` by default.
 
         Returns:
             The open root; close it, or use it as a context manager.
 
         Raises:
             UnknownTopicError: There is no such root.
-            InvalidRequestError: It is not a directory, or cannot be a root.
-            StorageError: It cannot be read.
+            InvalidRequestError: It is not a directory, or cannot become a root.
+            StorageError: It is not readable.
         """
         log_root = LogRoot.at(root, fs=fs, clock=clock, random=random)
         if create:
@@ -188,15 +188,15 @@ class LogManager:
     # ---- topics ------------------------------------------------------------------------------
     @property
     def server_config(self) -> ServerConfig:
-        """The root's settings, as its file says now."""
+        """The root's settings as of now."""
         return self._partitions.server.load()
 
     def topic_config(self, name: str) -> LogConfig:
-        """Return the settings in force for a topic: its own over the root's over Kafka's.
+        """Return the settings of a topic: its own override the root's, these Kafka's defaults.
 
         Raises:
             UnknownTopicError: There is no such topic.
-            InvalidConfigError: A file has a key or value that cannot be.
+            InvalidConfigError: A settings file has an unknown key or an invalid value.
         """
         self._check_exists(name)
         return ConfigFiles(self.log_root, name, self._partitions.server).load()
@@ -216,11 +216,11 @@ class LogManager:
         return list(topics.partition_directories(self.log_root, name))
 
     def describe(self, name: str) -> TopicDescription:
-        """Return the facts about a topic, its partitions and settings; nothing is locked.
+        """Return the facts about a topic, its partitions and settings; takes no lock.
 
         Raises:
             UnknownTopicError: There is no such topic.
-            CorruptDataError: A file that has to be looked at is damaged.
+            CorruptDataError: A file of the topic is damaged.
         """
         self._check_exists(name)
         meta = read_meta_properties(self.fs, self.root)
@@ -243,7 +243,7 @@ class LogManager:
             partitions=tuple(described),
             configs=tuple(self.server_config.describe(own)),
             held=tuple(held),
-            deeds=tuple(read_deeds(self.log_root, topic=name)[-_DEEDS_TOLD:]),
+            deeds=tuple(read_deeds(self.log_root, topic=name)[-_DEEDS_SHOWN:]),
         )
 
     def create_topic(
@@ -254,25 +254,25 @@ class LogManager:
         *,
         if_not_exists: bool = False,
     ) -> TopicDescription:
-        """Make a topic; durable.
+        """Create a topic; durable.
 
         Args:
             name: Its name.
-            partitions: How many partitions; `num.partitions` of the root by default.
+            partitions: Its number of partitions; the root's `num.partitions` by default.
             configs: Its own settings, by Kafka's topic keys.
-            if_not_exists: Leave a topic of this name as it is.
+            if_not_exists: Leave an existing topic of this name as it is.
 
         Raises:
-            TopicExistsError: It is there already.
-            InvalidTopicError: Not a name for a topic, or one that collides with another's.
-            InvalidPartitionsError: An impossible number of partitions.
-            InvalidConfigError: An unknown key, or an impossible value.
-            UnavailableError: A lock, a running broker or the disk is in the way.
+            TopicExistsError: The topic exists.
+            InvalidTopicError: The name is invalid, or collides with that of another topic.
+            InvalidPartitionsError: The number of partitions is out of range.
+            InvalidConfigError: Unknown key or invalid value.
+            UnavailableError: A lock was held, a broker is running, or the disk failed.
         """
         self._check_open()
         check_topic_name(name)
         if if_not_exists and topics.topic_exists(self.log_root, name):
-            sync_names(self.log_root, name)  # another process may have died at it
+            sync_names(self.log_root, name)  # its creator may have died before it was durable
         else:
             self._enter()
             registry.create_topic(
@@ -291,19 +291,19 @@ class LogManager:
         delete_configs: Collection[str] = (),
         partitions: int | None = None,
     ) -> TopicDescription:
-        """Change a topic's settings, add partitions; durable, in force for everybody at once.
+        """Change the settings of a topic, add partitions; durable, effective for open handles too.
 
         Args:
             name: Its name.
-            configs: Settings it gets, by Kafka's topic keys.
-            delete_configs: Keys of settings of its own that it is to have no more.
-            partitions: How many partitions it is to have; they can only become more.
+            configs: Settings to add or replace, by Kafka's topic keys.
+            delete_configs: Keys of its own settings to remove.
+            partitions: Its new number of partitions, which can only grow.
 
         Raises:
             UnknownTopicError: There is no such topic.
-            InvalidPartitionsError: Not more partitions than there are.
-            InvalidConfigError: An unknown key, an impossible value, nothing to delete.
-            UnavailableError: A lock, a running broker or the disk is in the way.
+            InvalidPartitionsError: The number of partitions would not grow.
+            InvalidConfigError: Unknown key, invalid value, or nothing to delete.
+            UnavailableError: A lock was held, a broker is running, or the disk failed.
         """
         self._check_exists(name)
         self._enter()
@@ -317,10 +317,10 @@ class LogManager:
         return self.describe(name)
 
     def ensure_topic(self, name: str) -> None:
-        """See that a topic exists that is going to be written.
+        """Create a topic if it is missing and `auto.create.topics.enable` is true.
 
         Raises:
-            UnknownTopicError: It does not, and `auto.create.topics.enable` is false.
+            UnknownTopicError: It is missing, and that setting is false.
         """
         if not topics.topic_exists(self.log_root, name):
             if not self.server_config.auto_create_topics_enable:
@@ -328,14 +328,11 @@ class LogManager:
             self.create_topic(name, if_not_exists=True)
 
     def delete_topic(self, name: str) -> list[str]:
-        """Delete a topic with all its records; durable.
-
-        Returns:
-            The paths of files in its directories that no log has, and that were left.
+        """Delete a topic with all its records, durably; return paths of foreign files left behind.
 
         Raises:
             UnknownTopicError: There is no such topic.
-            UnavailableError: A writer kept a partition's lock, or the disk refuses.
+            UnavailableError: A writer held the lock of a partition, or the disk failed.
         """
         self._check_open()
         check_topic_name(name)
@@ -354,30 +351,30 @@ class LogManager:
 
     # ---- partitions --------------------------------------------------------------------------
     def log(self, topic: str, partition: int) -> PartitionLog:
-        """Return a partition open for writing; the same object each time until `close`.
+        """Return a partition open for writing; the same object on each call until `close`.
 
         Raises:
             UnknownTopicError: There is no such topic or partition.
             CorruptDataError: Acknowledged bytes are damaged.
-            UnavailableError: A lock, a running broker or the disk is in the way.
+            UnavailableError: A lock was held, a broker is running, or the disk failed.
         """
         return self.logs([TopicPartition(topic, partition)])[0]
 
     def logs(self, wanted: Sequence[TopicPartition]) -> list[PartitionLog]:
-        """Return partitions open for writing, in the order given; see `log`.
+        """Return partitions open for writing, in the given order; see `log`.
 
-        Opened together, they cost the root's checkpoint one write.
+        Opening them in one call writes the root's checkpoint once.
         """
         with self._guard:
             self._check_open()
             return self._partitions.get(wanted)
 
     def reader(self, topic: str, partition: int) -> LogReader:
-        """Return a partition open for reading; the same object each time until `close`.
+        """Return a partition open for reading; the same object on each call until `close`.
 
         Raises:
             UnknownTopicError: There is no such topic or partition.
-            CorruptDataError: A file that has to be looked at is damaged.
+            CorruptDataError: A file that opening reads is damaged.
         """
         wanted = TopicPartition(topic, partition)
         with self._guard:
@@ -402,10 +399,10 @@ class LogManager:
 
     # ---- closing -----------------------------------------------------------------------------
     def close(self) -> None:
-        """Close what is open, note the high watermarks, leave the root; twice does no harm.
+        """Close all partitions, write the high watermarks, leave the root; idempotent.
 
         Raises:
-            StorageError: Something could not be made durable; all is closed nevertheless.
+            StorageError: Something could not be made durable; everything is closed all the same.
         """
         with self._guard:
             if self._closed:
@@ -428,7 +425,7 @@ class LogManager:
         self._writer.leave(in_order=error is None)
 
     def _enter(self) -> None:
-        """Become one of the root's writers, once."""
+        """Register this process as a writer of the root, once."""
         with self._guard:
             self._check_open()
             if self._writer is not None:

@@ -1,7 +1,13 @@
-"""A producer for programs without Spark: records in, batches in the log.
+"""A producer for programs without Spark.
 
-Records are gathered for `linger_ms`, or until a batch for each partition is together, and encoded
-in one compiled pass. No thread runs: what waits is appended by the next call.
+Records are collected for `linger_ms`, or until there is a batch for each partition, and encoded in
+one compiled pass. There is no thread: the next call appends waiting records.
+
+A record goes to
+
+    the partition that it names
+    else, with a key, murmur2 of the key, as in Kafka's Java client
+    else one partition for about a batch, then another one
 """
 
 import contextlib
@@ -48,7 +54,7 @@ STICKY_SIZE: Final = 16 << 10  # batch.size of Kafka's producer
 
 
 class Appended(NamedTuple):
-    """What a partition got so far; records of other writers may lie between."""
+    """The offsets appended to a partition so far; other writers' records may lie in between."""
 
     base_offset: int
     last_offset: int
@@ -56,11 +62,11 @@ class Appended(NamedTuple):
 
 
 class InputLines(NamedTuple):
-    """The lines of some input that the records for one partition are from.
+    """The input lines of the records for one partition.
 
     Attributes:
-        numbers: Of the lines of all records; None: they are from no lines.
-        rows: int64[n], which of the records are for the partition.
+        numbers: Line numbers of all records; None if the input has no lines.
+        rows: int64[n], indexes of the records for the partition.
     """
 
     numbers: Sequence[int] | None
@@ -68,7 +74,7 @@ class InputLines(NamedTuple):
 
     @contextlib.contextmanager
     def naming(self, first: int, count: int) -> Iterator[None]:
-        """Name the lines in an error about some of the records, or about one of them."""
+        """Add line numbers to an error about some or one of the records."""
         try:
             yield
         except InvalidRequestError as error:
@@ -87,9 +93,9 @@ class TopicAppender:
     Args:
         manager: The open log root.
         topic: The topic.
-        partition: The partition of all records; None: as they ask, or by their keys.
-        compression: The codec, where the topic leaves it to the producer.
-        batch_size: The most bytes of a batch, unless the topic takes less.
+        partition: The partition of all records; None: chosen for each record.
+        compression: The codec, if the topic's `compression.type` is `producer`.
+        batch_size: Maximum bytes of a batch; the topic may lower it.
         random: Spreads records without a key.
 
     Raises:
@@ -97,9 +103,9 @@ class TopicAppender:
 
     Attributes:
         topic: The topic.
-        partitions: How many partitions it has.
-        batch_size: The most bytes of a batch that holds more than one record.
-        appended: What each partition got so far, by its number.
+        partitions: Its number of partitions.
+        batch_size: Maximum bytes of a batch with more than one record.
+        appended: The offsets appended so far, by partition.
     """
 
     def __init__(
@@ -138,13 +144,13 @@ class TopicAppender:
 
         Args:
             columns: The records.
-            asked: int32[n], the partitions they ask for, -1 for none; None: none asks.
-            lines: The numbers of the lines they are from, for errors; None: they are from none.
+            asked: int32[n], the partitions that records name, -1 for none; None: no record does.
+            lines: Their line numbers in the input, for errors; None: the input has no lines.
 
         Raises:
-            UnknownTopicError: A record asks for a partition that is not there; none was written.
-            InvalidRequestError: A record that the topic refuses.
-            UnavailableError: A lock or the disk is in the way.
+            UnknownTopicError: A record names a missing partition; nothing was written.
+            InvalidRequestError: The topic does not accept a record.
+            UnavailableError: A lock was held, or the disk failed.
         """
         if len(columns.timestamp) == 0:
             return
@@ -164,12 +170,12 @@ class TopicAppender:
             self._append_batches(number, encoded, named)
 
     def _check_sizes(self, encoded: EncodedBatches) -> None:
-        """Refuse a record, alone in its batch, that is larger than the topic takes."""
+        """Raise for a record, alone in its batch, that is too large for the topic."""
         sizes = encoded.table.size
         if int(sizes.max()) > self._max_size:
             batch = int((sizes > self._max_size).argmax())
             raise MessageTooLargeError(
-                f"a record is larger than topic {self.topic} takes",
+                f"record is too large for topic {self.topic}",
                 offset=int(encoded.table.base_offset[batch]),
                 got=f"{int(sizes[batch])} bytes",
                 expected=f"at most {self._max_size} (max.message.bytes, segment.bytes)",
@@ -178,8 +184,8 @@ class TopicAppender:
     def _append_batches(self, number: int, encoded: EncodedBatches, lines: InputLines) -> None:
         """Append batches one by one, under one lock.
 
-        A leader takes one batch of a client at a time, and its base offset must be 0; that field
-        is outside the checksum.
+        A leader accepts one batch of a client at a time, with base offset 0; the checksum does not
+        cover that field.
         """
         log = self._manager.log(self.topic, number)
         buffer, table = encoded.buffer, encoded.table
@@ -195,22 +201,22 @@ class TopicAppender:
                 first += count
 
     def flush(self) -> None:
-        """Make everything durable that was appended."""
+        """Make all appended records durable."""
         for number in self.appended:
             self._manager.log(self.topic, number).flush()
 
     def check_partition(self, number: int) -> None:
-        """Raise where the topic has no such partition.
+        """Raise if the topic has no such partition.
 
         Raises:
-            UnknownTopicError: It has not.
+            UnknownTopicError: There is no such partition.
         """
         if number not in self._numbers:
             raise UnknownTopicError(
                 f"topic {self.topic} has no partition {number}",
                 path=self._manager.root,
                 expected=f"0 to {self._numbers[-1]}" if self._numbers else "any",
-                hint="leave the partition out to go by the key; `produce` has --ignore-partition",
+                hint="omit the partition to choose by key; `produce` has --ignore-partition",
             )
 
     def _note(self, number: int, base_offset: int, last_offset: int, count: int) -> None:
@@ -222,7 +228,7 @@ class TopicAppender:
     def _partitions(
         self, columns: InputColumns, asked: NDArray[np.int32] | None
     ) -> NDArray[np.int32]:
-        """Return each record's partition: the one it asks for, its key's, or a sticky one."""
+        """Return each record's partition: the one it names, its key's, or a sticky one."""
         count = len(columns.timestamp)
         if self._partition is not None:
             return np.full(count, self._partition, np.int32)
@@ -251,36 +257,35 @@ class TopicAppender:
         return np.array(drawn, np.int32)[turns]
 
 
-_RECORD_SIZE: Final = 32  # more than a record takes besides its bytes
-_HEADER_SIZE: Final = 10  # the same of one of its headers
-_BATCH_SIZE: Final = 61  # of a batch without records
+_RECORD_SIZE: Final = 32  # upper bound of the overhead of a record
+_HEADER_SIZE: Final = 10  # upper bound of the overhead of a header
+_BATCH_SIZE: Final = 61  # a batch without records
 _PLAIN: Final = frozenset({bytes, type(None)})
 
 
 class Producer:
     """Sends records to the topics of a log root; close it, or use it as a context manager.
 
-    A record's partition is the one it asks for, else murmur2 of its key as in Kafka's Java client,
-    else, without a key, one partition for about 16 KiB and then another one. Each record is
-    appended once; there is no producer id, so a program that sends again after a crash repeats
-    what it had sent. `write_table` with `txn_app_id` does not.
+    A record's partition is the one it names, else murmur2 of its key as in Kafka's Java client,
+    else, without a key, one partition for about 16 KiB and then another one. There is no producer
+    id: a program that sends again after a crash repeats records. `write_table` with `txn_app_id`
+    does not.
 
     Args:
-        root: The log root; its topics are created beforehand, unless the root's
-            `auto.create.topics.enable` is true.
-        compression_type: `none`, `gzip`, `snappy`, `lz4` or `zstd`, where the topic's
-            `compression.type` leaves that to the producer.
-        batch_size: Bytes; a topic's records are appended when so many are together for each of
-            its partitions, and no batch is larger.
-        linger_ms: A record is appended by the first call of `send` that comes this long after
-            the record did, at the latest. 0 appends each record at once.
+        root: The log root. Topics must exist unless its `auto.create.topics.enable` is true.
+        compression_type: `none`, `gzip`, `snappy`, `lz4` or `zstd`, used if the `compression.type`
+            of the topic is `producer`.
+        batch_size: Maximum bytes of a batch; the records of a topic are appended once there are
+            this many bytes for each of its partitions.
+        linger_ms: A `send` this long after the first waiting record appends all of its topic. 0
+            appends each record immediately.
         fs: The file system; the machine's own by default.
-        clock: Gives timestamps and measures `linger_ms`; the machine's own by default.
+        clock: For timestamps and `linger_ms`; the machine's own by default.
         random: Spreads records without a key.
 
     Raises:
         UnknownTopicError: There is no such root.
-        InvalidOptionError: A setting is impossible.
+        InvalidOptionError: A setting is out of range.
 
     Source: org.apache.kafka.clients.producer.KafkaProducer; the defaults of batch.size and
     linger.ms are ours and Kafka 4.0's.
@@ -299,7 +304,7 @@ class Producer:
     ) -> None:
         if batch_size < 1 or linger_ms < 0:
             raise InvalidOptionError(
-                "a producer's batch_size or linger_ms is impossible",
+                "invalid batch_size or linger_ms of a producer",
                 got=f"batch_size={batch_size}, linger_ms={linger_ms}",
                 expected="batch_size of 1 or more bytes, linger_ms of 0 or more",
             )
@@ -316,7 +321,7 @@ class Producer:
 
     @property
     def pending(self) -> int:
-        """How many records were sent and are not in the log yet."""
+        """Number of records that were sent and are not in the log yet."""
         return sum(each.count for each in self._waiting.values())
 
     def send(
@@ -329,23 +334,23 @@ class Producer:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> None:
-        """Send one record; it is in the log after `linger_ms`, a full batch, `flush` or `close`.
+        """Send one record; `linger_ms`, a full batch, `flush` or `close` appends it to the log.
 
         Args:
             topic: Its topic.
-            value: Its value; None is a tombstone where the topic is compacted.
+            value: Its value; None is a tombstone if the topic is compacted.
             key: Its key.
             headers: Its headers, pairs of name and value.
-            partition: Its partition; by its key, or spread, where None.
-            timestamp: ms since 1970; None: the time of this call.
+            partition: Its partition; None: chosen by the key, or spread.
+            timestamp: Milliseconds since 1970; None: the time of this call.
 
         Raises:
             UnknownTopicError: There is no such topic or partition.
-            InvalidRecordError: A field has a wrong type, or the topic is compacted and there is
-                no key. This record was not sent; the producer goes on.
-            MessageTooLargeError: It exceeds the topic's `max.message.bytes`; likewise.
-            StreamLogError: Records that waited could not be appended: this producer has failed,
-                and says how many were not appended.
+            InvalidRecordError: A field has a wrong type, or a compacted topic got no key. The
+                record was not sent; the producer remains usable.
+            MessageTooLargeError: The record exceeds `max.message.bytes`; likewise.
+            StreamLogError: Waiting records could not be appended: the producer has failed. Further
+                calls report how many records were not appended.
 
         Source: KafkaProducer.send.
         """
@@ -372,7 +377,7 @@ class Producer:
             if pairs:
                 size += sum(_HEADER_SIZE + len(n.encode()) + len(v or b"") for n, v in pairs)
             if size + _BATCH_SIZE > waiting.appender.batch_size:
-                self._drain(waiting)  # what was sent before comes before
+                self._drain(waiting)  # keep the order of records
                 waiting.append_alone(Record(key, value, pairs, timestamp), partition)
                 return
             now_ms = self._clock.monotonic_ms()
@@ -386,8 +391,7 @@ class Producer:
         """Append all records sent so far and sync them to the disk.
 
         Raises:
-            StreamLogError: Records could not be appended, or not be synced: the producer has
-                failed.
+            StreamLogError: Records could not be appended or synced: the producer has failed.
         """
         with self._guard:
             self._check_usable()
@@ -401,10 +405,11 @@ class Producer:
                 raise
 
     def close(self) -> None:
-        """Append all records sent so far, sync them, and leave; twice does no harm.
+        """Append all records sent so far, sync them, and close; idempotent.
 
         Raises:
-            StreamLogError: Records could not be appended or synced; all is closed nevertheless.
+            StreamLogError: Records could not be appended or synced; the producer is closed all the
+                same.
         """
         with self._guard:
             if self._is_closed:
@@ -455,17 +460,17 @@ class Producer:
             raise InvalidRequestError("the producer has been closed", path=self._manager.root)
         if self._failure is not None:
             raise InvalidRequestError(
-                "the producer has failed before",
+                "the producer has failed",
                 path=self._manager.root,
                 got=f"{type(self._failure).__name__}: {self._failure}",
                 expected="a new producer",
-                hint=f"up to {self.pending} records were not appended; read the topic's end to"
-                " see which were",
+                hint=f"up to {self.pending} records were not appended; read the end of the topic to"
+                " see which ones were",
             ) from self._failure
 
 
 class _Waiting:
-    """The records of one topic that are not in the log yet, a list a field."""
+    """The records of one topic that are not in the log yet, one list per field."""
 
     __slots__ = (
         *("appender", "count", "since_ms", "size", "size_max"),
@@ -485,18 +490,18 @@ class _Waiting:
         self._keys: list[bytes | None] = []
         self._values: list[bytes | None] = []
         self._times: list[int] = []
-        self._headers: dict[int, tuple[Header, ...]] = {}  # by row; most have none
-        self._asked: dict[int, int] = {}  # likewise the partition
+        self._headers: dict[int, tuple[Header, ...]] = {}  # by row; most rows have none
+        self._asked: dict[int, int] = {}  # partitions, likewise
 
     def check(self, key: bytes | None, timestamp: int, partition: int | None) -> None:
-        """Refuse a record that the topic cannot take."""
+        """Raise for a record that the topic does not accept."""
         if not NO_TIMESTAMP <= timestamp <= MAX_INT64:
             raise InvalidTimestampError(
-                "not a timestamp", got=timestamp, expected="0 or more milliseconds since 1970"
+                "invalid timestamp", got=timestamp, expected="0 or more milliseconds since 1970"
             )
         if key is None and self._is_compacted:
             raise InvalidRecordError(
-                f"topic {self.appender.topic} is compacted, and this record has no key",
+                f"a record of the compacted topic {self.appender.topic} must have a key",
                 got="null",
                 expected="a key",
             )
@@ -516,7 +521,7 @@ class _Waiting:
         self.size += size
 
     def add_rarities(self, headers: tuple[Header, ...], partition: int | None) -> None:
-        """Keep what few records have of the last one that was added."""
+        """Keep the optional fields of the last added record, which few records have."""
         if headers:
             self._headers[self.count - 1] = headers
         if partition is not None:
@@ -528,7 +533,7 @@ class _Waiting:
         self.appender.append(InputColumns.from_records([record]), asked)
 
     def drain(self) -> None:
-        """Append what waits."""
+        """Append the waiting records."""
         if not self.count:
             return
         headers = None
