@@ -1,14 +1,14 @@
-"""Opening a partition's directory for writing: adopt what the last writer left, or recover.
+"""Opening a partition's directory for writing: adopt the last writer's state, or recover.
 
-*Adopt*: the lock file's shared state is of this boot and not dirty, and the directory looks as it
-says. Nothing is scanned; opening costs the same for a byte and for a gigabyte.
+*Adopt*: the shared state in the lock file is of this boot and clean, and the directory matches it.
+Nothing is scanned; opening takes the same time for a byte and for a gigabyte.
 
 *Recover*: everything else. Segments from the recovery point on are scanned batch by batch, torn
-tails are cut (and kept aside), damage is refused, indexes are rebuilt, and the epochs are made
-to fit. What was scanned already in this boot (a writer died in the act) is not scanned again.
+tails are truncated (a copy is kept), damage is refused, indexes are rebuilt, and epochs are
+adjusted. Bytes that were scanned in this boot, before a writer died, are not scanned again.
 
-Nothing here ever deletes a record that was acknowledged and lies above the log start. Source:
-LogLoader.load, with the differences that `streamlog/SKIPPED.md` lists.
+Records that were acknowledged and lie above the log start are never deleted. Source:
+LogLoader.load, with the differences listed in `streamlog/SKIPPED.md`.
 """
 
 import itertools
@@ -22,7 +22,7 @@ from streamlog.errors import CorruptDataError, CorruptRecordError, StorageError
 from streamlog.fs.api import FileKind, FileSystem
 from streamlog.partition import leftovers
 from streamlog.partition.epochs import LeaderEpochCache
-from streamlog.partition.lock_states import is_distrusted
+from streamlog.partition.lock_states import DISTRUSTED
 from streamlog.partition.locks import SharedState, is_being_maintained
 from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.partition_metadata import PARTITION_METADATA
@@ -47,7 +47,7 @@ _logger = logging.getLogger(__name__)
 
 
 class LoadedLog(NamedTuple):
-    """A partition as it was found."""
+    """A partition as it was adopted or recovered."""
 
     segments: Segments
     offsets: LogOffsets
@@ -56,7 +56,7 @@ class LoadedLog(NamedTuple):
 
 
 class PartitionDirectory(NamedTuple):
-    """Where a partition lies and how it is to be opened."""
+    """A partition's directory and the settings to open it with."""
 
     fs: FileSystem
     path: str
@@ -65,12 +65,12 @@ class PartitionDirectory(NamedTuple):
 
 
 def adopt(directory: PartitionDirectory, state: SharedState, known: Segments) -> LoadedLog | None:
-    """Take over what the last writer of this boot left, None where it does not fit.
+    """Adopt the state that the last writer of this boot left; None if the files do not match.
 
     Args:
         directory: The partition.
         state: The shared state, of this boot and clean.
-        known: Segments this process has open already; sealed ones are used again.
+        known: Segments that this process has open; sealed ones are reused.
     """
     fs, path = directory.fs, directory.path
     names = fs.list(path)
@@ -98,9 +98,9 @@ def adopt(directory: PartitionDirectory, state: SharedState, known: Segments) ->
 
 
 def _complete_indexes(fs: FileSystem, segment: Segment, names: Collection[str]) -> None:
-    """Make the index files that a sealed segment lacks, as where the disk was full at the roll.
+    """Rebuild missing index files of a sealed segment, for instance after a full disk at the roll.
 
-    They are hints: where that fails the segment is read without them, and nothing fails for it.
+    Indexes are hints: if this fails, the segment is read without them.
     """
     wanted = [
         segment_file_name(segment.base_offset, kind)
@@ -128,26 +128,26 @@ def recover(
     restore: Restore,
     now_ms: int,
 ) -> LoadedLog:
-    """Scan a partition from its recovery point on, cut a torn tail, refuse damage.
+    """Scan a partition from its recovery point on, truncate a torn tail, refuse damage.
 
     Args:
         directory: The partition.
-        log_start_offset: What the checkpoint says, 0 where it says nothing.
-        durable_offset: The recovery point: everything below it was synced. None: unknown.
-        scanned: A shared state of this boot whose writer died in the act: what lies before its
-            active size was sound then, and no power cut has come between.
+        log_start_offset: The log start in the checkpoint, 0 without a row.
+        durable_offset: The recovery point: records below it were synced. None: unknown.
+        scanned: A shared state of this boot whose writer died during a change: bytes before its
+            active size were sound then, and there was no power cut since.
         lost_power: Whether the machine went down since the last writer.
-        restore: Knows the batches of decided commits. The caller applies again what is missing of
-            them at the end.
+        restore: Returns batches of decided commits, to fill holes. The caller applies what is
+            missing of them at the log end.
         now_ms: The time.
 
     Returns:
-        The partition; epochs that start above its end are still known, and nothing of them is
+        The partition; its epochs include those that start above the log end, which are not
         stored: a new epoch must be above them.
 
     Raises:
         CorruptRecordError: Acknowledged bytes are damaged; names file, position and offset.
-        StorageError: A file cannot be read, cut or written.
+        StorageError: A file cannot be read, truncated or written.
     """
     fs, path = directory.fs, directory.path
     if any(name != PARTITION_METADATA for name in fs.list(path)):
@@ -190,7 +190,7 @@ def recover(
 
 def _all_gone(path: str, log_start_offset: int, durable_offset: int) -> CorruptRecordError:
     return CorruptRecordError(
-        "synced records are lost, so nothing was made anew",
+        "synced records are lost, so no new segment was created",
         path=path,
         offset=log_start_offset,
         got="a partition without any segment",
@@ -202,7 +202,7 @@ def _all_gone(path: str, log_start_offset: int, durable_offset: int) -> CorruptR
 def _start_anew(
     directory: PartitionDirectory, segments: list[Segment], log_start_offset: int, now_ms: int
 ) -> Segment:
-    """Return a new, empty first segment; what lies below the log start is set aside."""
+    """Return a new, empty first segment; set aside segments below the log start."""
     fs, path = directory.fs, directory.path
     for segment in segments:
         _logger.warning("[%s] %s lies below the log start", directory.partition, segment.path)
@@ -223,15 +223,15 @@ def close_replaced(old: Segments, new: Segments) -> None:
 def _first_to_scan(
     bases: list[int], durable_offset: int | None, scanned: SharedState | None
 ) -> int:
-    """Return the index of the first segment whose bytes may differ from what was written."""
+    """Return the index of the first segment whose bytes may differ from those written."""
     start = durable_offset or 0
-    if scanned is not None and not is_distrusted(scanned.flags):
+    if scanned is not None and scanned.flags not in DISTRUSTED:
         start = max(start, scanned.active_base_offset)
     return max(0, sum(base <= start for base in bases) - 1)
 
 
 class _Scan:
-    """Recovers segments one after the other, with what the ones before have told."""
+    """Recovers segments in order; each continues with the state that the previous one left."""
 
     def __init__(
         self,
@@ -253,7 +253,7 @@ class _Scan:
         self.tail_was_cut = False
 
     def recover(self, at: int) -> None:
-        """Recover segment `at`: log, indexes, its part of epochs and aborted transactions."""
+        """Recover segment `at`: log, indexes, and its epochs and aborted transactions."""
         segment = self._segments[at]
         producers = self._producers_before(at)
         segment.reset_aborted()
@@ -275,7 +275,7 @@ class _Scan:
         self._previous_epoch = max(self._previous_epoch, report.leader_epoch)
         if report.restored_size:
             _logger.warning(
-                "[%s] wrote %d bytes of decided commits again, which were lost in %s",
+                "[%s] restored %d bytes of decided commits, which were lost in %s",
                 self._directory.partition,
                 report.restored_size,
                 segment.path,
@@ -283,7 +283,7 @@ class _Scan:
         if report.cut_size:
             self.tail_was_cut = True
             _logger.warning(
-                "[%s] cut %d bytes of a torn tail at byte %d of %s; they are kept in %s",
+                "[%s] truncated %d bytes of a torn tail at byte %d of %s; they are kept in %s",
                 self._directory.partition,
                 report.cut_size,
                 report.size,
@@ -292,10 +292,10 @@ class _Scan:
             )
 
     def _producers_before(self, at: int) -> ProducerStateManager:
-        """Return what was known of producers where segment `at` begins."""
+        """Return the state of producers at the start of segment `at`."""
         base_offset = self._segments[at].base_offset
         if self._recovered is not None and self._recovered[0] == at - 1:
-            producers = self._recovered[1]  # from the log itself: no snapshot knows better
+            producers = self._recovered[1]  # built from the log itself, so no snapshot is better
             producers.on_high_watermark(base_offset)
             return producers
         return ProducerStateManager.load(
@@ -309,11 +309,7 @@ class _Scan:
 
 
 def _check_order(segments: list[Segment]) -> None:
-    """Raise where a segment holds offsets that belong to the next one.
-
-    Raises:
-        CorruptRecordError: Two segments overlap.
-    """
+    """Raise `CorruptRecordError` if a segment holds offsets of the next one."""
     for before, after in itertools.pairwise(segments):
         end = before.next_offset()
         found = before.translate_offset(after.base_offset)

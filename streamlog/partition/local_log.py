@@ -1,8 +1,7 @@
-"""The segments of one partition and the offsets that go with them: what is done under the lock.
+"""The segments of one partition with their offsets, epochs and producers.
 
-Source of the name and the cut: Kafka's LocalLog, the part of UnifiedLog that knows nothing of
-validation, isolation or replication. Everything here is called by `PartitionLog` only, and what
-changes something only while it holds the partition's lock.
+Kafka's LocalLog, the part of UnifiedLog without validation, isolation and replication. Only `Log`
+calls it; methods that change anything require the partition's lock.
 """
 
 import random as random_module
@@ -19,7 +18,7 @@ from streamlog.fs.api import Buffer, FileSystem
 from streamlog.partition import leftovers, loader
 from streamlog.partition.append import check_follows
 from streamlog.partition.epochs import LeaderEpochCache
-from streamlog.partition.lock_states import is_clean, is_distrusted
+from streamlog.partition.lock_states import CLEAN, DISTRUSTED
 from streamlog.partition.locks import SharedState
 from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.producer_snapshot import remove_snapshots_above, remove_stale_snapshots
@@ -36,25 +35,25 @@ __all__ = ["LocalLog"]
 
 
 class LocalLog:
-    """The files of one partition as one handle knows them.
+    """The files of one partition, as one handle knows them.
 
     Args:
         fs: Where the partition lies.
         path: Its directory.
-        partition: What it is called.
+        partition: Its name.
         config: The topic's settings.
         random: Draws the jitter of rolls.
         producer_expiration_ms: When an idle producer is forgotten.
 
     Attributes:
-        segments: An immutable list; changes put a new one in its place.
+        segments: An immutable list; changes replace it.
         offsets: Log start, high watermark, log end and recovery point; replaced as one.
-        last_flush_ms: When that was.
-        epochs: Which leader epoch starts where.
-        producers: What the idempotent producers did; None until somebody asks.
+        last_flush_ms: Time of the last sync.
+        epochs: The start offset of each leader epoch.
+        producers: The state of the idempotent producers; None until it is needed.
         is_epoch_due: Whether offsets may be lost, so that a new leader epoch must start.
-        needs_recovery: Whether an append failed so that the files are not what this handle knows.
-        before_sync: Called before records are synced; notes that this may fail.
+        needs_recovery: Whether an append failed in such a way that the files are unknown.
+        before_sync: Called before records are synced; records that the sync may fail.
     """
 
     def __init__(
@@ -87,11 +86,11 @@ class LocalLog:
 
     @property
     def unflushed(self) -> int:
-        """How many offsets are not synced."""
+        """Number of offsets that are not synced."""
         return self.offsets.end - self.offsets.recovery_point
 
     def configure(self, config: LogConfig) -> None:
-        """Put other settings in force."""
+        """Apply new settings."""
         self.config, self.rules = config, TopicRules.of(config)
         for segment in self.segments:
             segment.config = config
@@ -107,34 +106,34 @@ class LocalLog:
         sync_log_starts: Callable[[], None],
         now_ms: int,
     ) -> bool:
-        """Adopt what the last writer of this boot left, or recover.
+        """Adopt the state that the last writer of this boot left, or recover.
 
         Args:
-            state: What stood in the lock file.
-            log_start_offset: What the checkpoint says.
+            state: The state in the lock file.
+            log_start_offset: The log start in the checkpoint.
             durable_offset: The recovery point of the checkpoint; None: unknown.
-            restore: Knows the batches of decided commits; asked where a log is damaged only.
+            restore: Returns batches of decided commits; called only where a log is damaged.
             sync_log_starts: Makes the root's checkpoint of log starts durable.
             now_ms: The time.
 
         Returns:
-            Whether it could be adopted.
+            Whether the state was adopted.
 
         Raises:
-            CorruptRecordError: Acknowledged bytes are damaged; nothing was cut.
-            StorageError: A file cannot be read, cut or written.
+            CorruptRecordError: Acknowledged bytes are damaged; nothing was truncated.
+            StorageError: A file cannot be read, truncated or written.
         """
         directory = loader.PartitionDirectory(self._fs, self._path, self._partition, self.config)
         mine = state if state is not None and state.boot_id == self._fs.boot_id() else None
         loaded = None
-        if mine is not None and is_clean(mine.flags):
+        if mine is not None and mine.flags in CLEAN:
             loaded = loader.adopt(directory, mine, self.segments)
         is_adopted = loaded is not None
         self.is_epoch_due = self.needs_recovery = False
         if loaded is None:
             if mine is not None:
                 self.before_sync()
-            sync_log_starts()  # a process that moved it may have died
+            sync_log_starts()  # the process that raised it may have died
             loaded = loader.recover(
                 directory,
                 log_start_offset=log_start_offset,
@@ -153,18 +152,19 @@ class LocalLog:
         if not is_adopted:
             self._after_recovery(mine)
             has_rebooted = mine is None and (state is not None or durable_offset is not None)
-            # An epoch that is known was written before the first of its records: all may be lost.
+            # An epoch is written before the first of its records: all of these may be lost.
             had_records = self.offsets.end > 0 or self.epochs.latest_epoch is not None
             may_be_lost = has_rebooted and had_records
             self.is_epoch_due = may_be_lost or loaded.tail_was_cut
             if not self.is_epoch_due:
-                self._truncate_epochs(self.offsets.end + 1)  # one may start right there
+                self._truncate_epochs(self.offsets.end + 1)  # an epoch may start exactly there
         return is_adopted
 
     def _after_recovery(self, mine: SharedState | None) -> None:
         self._remove_stale_snapshots()
-        if mine is not None and is_distrusted(mine.flags):
-            # An fsync failed, or nobody knows: what the cache holds may never reach the disk.
+        if mine is not None and mine.flags in DISTRUSTED:
+            # An fsync failed, or may have: the page cache may never reach the disk, so the bytes
+            # are written again to fresh blocks.
             synced = max(self.offsets.recovery_point, mine.offsets.recovery_point)
             for segment in self.segments.starting_at(synced):
                 segment.copy_afresh()
@@ -172,10 +172,10 @@ class LocalLog:
     def raise_epoch(self) -> None:
         """Start a new leader epoch at the log end.
 
-        Readers that saw offsets which are lost must be able to tell: their epoch ends below them.
-        Decisions bring some offsets back, with the bytes and the epoch they had: apply them first.
+        Readers that saw offsets which are lost detect it: the epoch they know ends below them.
+        Apply decisions first: they restore some offsets, with the bytes and the epoch they had.
         """
-        highest = self.leader_epoch  # its batches may be lost, all of them
+        highest = self.leader_epoch  # kept before the truncation: all batches of it may be lost
         self.epochs.truncate_from_end(self.offsets.end)
         self.epochs.assign(highest + 1, self.offsets.end)
         self.epochs.store(self._fs, self._path)
@@ -185,16 +185,16 @@ class LocalLog:
     def append(
         self, buffer: Buffer, table: BatchTable, outline: BatchOutline, *, now_ms: int
     ) -> None:
-        """Write batches behind the log end, in a new segment if one is due.
+        """Append batches, in a new segment if a roll is due.
 
         Args:
             buffer: The batches.
             table: Their headers.
-            outline: What these have in common.
+            outline: Their offsets, epochs and timestamps taken together.
             now_ms: The time.
 
         Raises:
-            UnknownOutcomeError: The disk failed in the act; some whole batches may stand.
+            UnknownOutcomeError: The disk failed during the write; some batches may be appended.
         """
         active = self.segments.active
         max_wait_ms = self.config.effective_segment_ms - self._jitter_ms
@@ -206,7 +206,9 @@ class LocalLog:
             self.epochs.assign_from(table)
             self.epochs.store(self._fs, self._path)
         self._write(buffer, table)
-        self._set_end(outline.last_offset + 1)
+        start, _, _, recovery_point = self.offsets
+        end = outline.last_offset + 1
+        self.offsets = LogOffsets.of_one_replica(start, end, recovery_point)
         if self.producers is not None:
             self._update_producers(self.producers, buffer, table)
 
@@ -218,8 +220,10 @@ class LocalLog:
             self.producers = None
             try:
                 stands: object = active.cut_torn_tail()
-                self._set_end(active.next_offset())
-            except StreamLogError as second:  # nobody knows what stands, recovery finds out
+                start, _, _, recovery_point = self.offsets
+                end = active.next_offset()
+                self.offsets = LogOffsets.of_one_replica(start, end, recovery_point)
+            except StreamLogError as second:  # what was written is unknown until recovery scans it
                 self.needs_recovery, stands = True, f"an unknown number of ({second})"
             raise UnknownOutcomeError(
                 f"the disk refused an append after {stands} whole batches",
@@ -227,16 +231,16 @@ class LocalLog:
                 position=active.size,
                 offset=self.offsets.end,
                 got=str(error),
-                hint="make room on the disk, then see where the log ends and append the rest",
+                hint="free disk space, then append the records above the log end again",
             ) from error
 
     def _update_producers(
         self, producers: ProducerStateManager, buffer: Buffer, table: BatchTable
     ) -> None:
-        """Let the producers follow what was written.
+        """Update the state of producers after an append.
 
         Raises:
-            UnknownOutcomeError: The transaction index refused a marker that stands in the log.
+            UnknownOutcomeError: A marker is in the log, but not in the transaction index.
         """
         active = self.segments.active
         try:
@@ -249,31 +253,27 @@ class LocalLog:
                 path=active.path,
                 offset=self.offsets.end,
                 got=str(error),
-                hint="make room on the disk; the next append rebuilds the index from the log",
+                hint="free disk space; the next append rebuilds the index from the log",
             ) from error
         producers.on_high_watermark(self.offsets.high_watermark)
 
-    def _set_end(self, end: int) -> None:
-        start, _, _, recovery_point = self.offsets
-        self.offsets = LogOffsets.of_one_replica(start, end, recovery_point)
-
     def check_follows(self, table: BatchTable) -> None:
-        """Raise where batches do not go on from the log's end; see `append.check_follows`."""
+        """Raise if batches do not continue the log; see `append.check_follows`."""
         epoch = self.epochs.epoch_for_offset(self.offsets.end) or 0
         check_follows(table, path=self._path, log_end_offset=self.offsets.end, epoch=epoch)
 
     # ---- roll, sync, truncate ------------------------------------------------------------------
     def roll(self, base_offset: int, now_ms: int) -> None:
-        """Start a segment: what lies before it is synced first, then its file and directory."""
+        """Start a segment: records before it are synced first, then its file and directory."""
         active = self.segments.active
         if active.is_empty and active.base_offset == base_offset:
-            active.created_ms = now_ms  # Kafka makes it anew, and its age counts from then
+            active.created_ms = now_ms  # Kafka recreates it, so its age starts now
             return
         self.check_named()
         producers = self.producer_state(now_ms)
         active.seal()
         self.sync(now_ms)
-        producers.map_end_offset = base_offset  # which may lie behind a gap
+        producers.map_end_offset = base_offset  # may lie after a gap
         producers.take_snapshot(self._fs, self._path)
         self._add_segment(base_offset, now_ms, self.segments)
         self._draw_jitter()
@@ -294,14 +294,14 @@ class LocalLog:
         """Make everything up to the log end durable.
 
         Raises:
-            PoisonedError: An fsync failed: nothing about these files can be believed any more.
+            PoisonedError: An fsync failed: the state of these files is unknown.
         """
         self._sync(now_ms)
 
     def _sync(self, now_ms: int, *, leave_names: bool = False) -> None:
         segments = self.segments.starting_at(self.offsets.recovery_point)
         self._sync_records(segments, leave_names=leave_names)
-        # Not the log end, which lies above the last batch where the log was cut before its start.
+        # Not the log end: that is above the last batch if the log was truncated below its start.
         recovery_point = self.segments.active.next_offset()
         self.offsets = self.offsets._replace(recovery_point=recovery_point)
         self.last_flush_ms = now_ms
@@ -318,29 +318,25 @@ class LocalLog:
                 path=self._path,
                 offset=self.offsets.recovery_point,
                 got=str(error),
-                hint="mend the disk, then open the partition anew",
+                hint="repair the disk, then open the partition again",
             ) from error
-        self.check_named()  # or what is called durable may be in a file that has no name
+        self.check_named()  # synced records must not be in a file that was unlinked
 
     def check_named(self) -> None:
-        """Raise where the active segment's name stands for another file than the one open here.
-
-        Raises:
-            PoisonedError: It was removed or replaced behind this handle's back.
-        """
+        """Raise `PoisonedError` if the active segment was removed or replaced while it was open."""
         active = self.segments.active
         if active.is_replaced(grows=True):
             raise PoisonedError(
                 "the file was removed or replaced while it was open: what was appended may be lost",
                 path=active.path,
-                hint="find out what has replaced it, then open the partition again",
+                hint="find out what replaced it, then open the partition again",
             )
 
     def end_before(self, offset: int) -> int:
-        """Return an offset up to which records stay where the log is cut at `offset`.
+        """Return an offset below which all records stay when the log is truncated to `offset`.
 
-        It may lie below the last one that does: in front of the cut a gap may gape, as behind a
-        batch that was cut before, and only the index is asked.
+        It may be too low: offsets before the truncation may be missing, as after an earlier
+        truncation, and only the index is read.
         """
         at = self.segments.floor_index(offset - 1)
         if at < 0:
@@ -351,9 +347,9 @@ class LocalLog:
         return segment.base_offset if known is None else known
 
     def truncate(self, offset: int, now_ms: int) -> None:
-        """Remove everything from `offset` on; a batch that straddles it goes whole.
+        """Remove everything from `offset` on; a batch that straddles it is removed whole.
 
-        The log then ends behind its last batch, or where it starts: as whoever opens it finds it.
+        The log then ends after its last batch, or where it starts, as the next opening finds it.
         """
         self.producers = None
         highest = self.leader_epoch
@@ -362,17 +358,17 @@ class LocalLog:
         for segment in reversed(gone):
             segment.delete_files()
             segment.close()
-        if gone:  # a power cut must not bring them back behind what is cut next
+        if gone:  # a power cut must not bring them back after the truncation below
             self._fs.sync_directory(self._path)
         if len(kept) == 0:
             self._add_segment(offset, now_ms, kept)
         else:
-            self.before_sync()  # or a power cut could undo what others have seen
+            self.before_sync()  # or a power cut could undo what readers have seen
             kept.active.truncate_to(offset)
             self.segments = kept
             self._sync_records([kept.active])
         start = min(self.offsets.start, offset)
-        # What the next opening finds: a log end above its last batch is gone after a crash, and a
+        # As the next opening finds it: after a crash a log end above the last batch is lost, and a
         # commit that was decided there could never be applied.
         end = max(self.segments.active.next_offset(), start)
         remove_snapshots_above(self._fs, self._path, end)
@@ -381,12 +377,12 @@ class LocalLog:
         self.offsets = LogOffsets.of_one_replica(start, end, recovery_point)
         self.truncate_epochs()
         if self.epochs.latest_epoch is None and not self.segments.active.is_empty:
-            # What is left of the time before the log start has an epoch; none may be below it.
+            # Records below the log start are left, with an epoch; no later one may be lower.
             self.epochs.assign(highest, end)
             self.epochs.store(self._fs, self._path)
 
     def raise_log_start(self, offset: int) -> None:
-        """Let the log begin at `offset`, once that is durable; its segments stay for now."""
+        """Raise the log start, which is durable already; segments below it stay for now."""
         self.offsets = self.offsets._replace(start=offset)
         self.epochs.truncate_from_start(offset)
         self.epochs.store(self._fs, self._path)
@@ -394,7 +390,7 @@ class LocalLog:
             self.producers.on_log_start_offset(offset)
 
     def drop_below(self, base_offset: int, now_ms: int) -> None:
-        """Take the segments below one out of the log, whose start is not below that one."""
+        """Set aside the segments below `base_offset`, which is not above the log start."""
         gone = [segment for segment in self.segments if segment.base_offset < base_offset]
         self.segments = self.segments.without(gone)
         leftovers.set_aside(self._fs, gone, now_ms=now_ms)
@@ -403,16 +399,16 @@ class LocalLog:
         self._fs.sync_directory(self._path)
 
     def remove_deleted(self, now_ms: int) -> None:
-        """Remove the files of segments that were taken out of the log some time ago."""
+        """Remove the files of segments that were set aside `file.delete.delay.ms` ago."""
         names = self._fs.list(self._path)
         delay_ms = self.config.file_delete_delay_ms
         leftovers.remove_due(self._fs, self._path, names, now_ms=now_ms, delay_ms=delay_ms)
 
     def replace(self, replaced: Sequence[Segment], by: Segment, now_ms: int) -> None:
-        """Put a cleaned segment, synced, in the place of one or more sealed ones.
+        """Replace one or more sealed segments by a cleaned one that is synced.
 
-        What the names say at each moment is told in `leftovers`, which finishes this after a
-        crash; so each step is durable before the next.
+        Each step is durable before the next: after a crash `leftovers` continues by the names of
+        the files.
 
         Source: LocalLog.replaceSegments.
         """
@@ -427,7 +423,7 @@ class LocalLog:
         self._fs.sync_directory(directory)
 
     def truncate_epochs(self) -> None:
-        """Forget the epochs that start at or above the log end."""
+        """Remove the epochs that start at or above the log end."""
         self._truncate_epochs(self.offsets.end)
 
     def _truncate_epochs(self, end_offset: int) -> None:
@@ -435,9 +431,9 @@ class LocalLog:
         self.epochs.store(self._fs, self._path)
 
     def producer_state(self, now_ms: int) -> ProducerStateManager:
-        """Return the state of the idempotent producers, read from the log when first asked for."""
+        """Return the state of the idempotent producers, loaded when it is first needed."""
         producers = self.producers
-        if producers is None:  # assigned when it is complete: other threads read beside
+        if producers is None:  # assigned once complete: other threads read it meanwhile
             producers = ProducerStateManager.load(
                 self._fs,
                 self._path,
@@ -452,7 +448,7 @@ class LocalLog:
         return producers
 
     def seal(self, now_ms: int) -> None:
-        """Leave the files as a clean shutdown does: final index entries, a producer snapshot."""
+        """Write final index entries and a producer snapshot, as a clean shutdown does."""
         self.check_named()
         producers = self.producer_state(now_ms)
         active = self.segments.active

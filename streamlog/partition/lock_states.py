@@ -19,14 +19,14 @@ from typing import Final, NamedTuple
 
 __all__ = [
     "AFTER",
+    "CLEAN",
+    "DISTRUSTED",
+    "MUST_LOOK",
     "KNOWN_FLAGS",
     "RULES",
     "IllegalTransitionError",
     "LockEvent",
     "StateFlag",
-    "is_clean",
-    "is_distrusted",
-    "must_look",
 ]
 
 
@@ -114,18 +114,11 @@ class _Row(dict[int, int]):
 
 
 AFTER: Final = {event: _Row(event, rule) for event, rule in RULES.items()}
-
-
-def is_clean(state: int) -> bool:
-    """Whether the files are as the state says."""
-    return not state & _UNCLEAN
-
-
-def is_distrusted(state: int) -> bool:
-    """Whether the page cache may differ from the disk above the recovery point."""
-    return state & _DISTRUSTED != 0
-
-
-def must_look(state: int) -> bool:
-    """Whether the next holder must look at files or decisions, even the handle that left this."""
-    return state & (_DIRTY | _PENDING) != 0
+# States in which the files are as the state says.
+CLEAN: Final = frozenset(state for state in range(KNOWN_FLAGS + 1) if not state & _UNCLEAN)
+# States in which the page cache may differ from the disk above the recovery point.
+DISTRUSTED: Final = frozenset(state for state in range(KNOWN_FLAGS + 1) if state & _DISTRUSTED)
+# States in which a holder must look at files or decisions, even the handle that left them.
+MUST_LOOK: Final = frozenset(
+    state for state in range(KNOWN_FLAGS + 1) if state & (_DIRTY | _PENDING)
+)

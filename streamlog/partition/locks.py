@@ -53,7 +53,7 @@ from streamlog.fs.api import FileLock, FileSystem
 from streamlog.fs.files import acquire_lock, write_lock_holder
 from streamlog.fs.names import fitting_name
 from streamlog.fs.open_files import open_files
-from streamlog.partition.lock_states import AFTER, KNOWN_FLAGS, LockEvent, StateFlag, must_look
+from streamlog.partition.lock_states import AFTER, KNOWN_FLAGS, MUST_LOOK, LockEvent, StateFlag
 from streamlog.partition.log_offsets import LogOffsets
 from streamlog.topic import TopicPartition
 
@@ -98,7 +98,7 @@ class Patience:
 
     @classmethod
     def of(cls, timeout_ms: "float | Patience | None", *, default_ms: float) -> "Patience":
-        """Return the patience that is shared, or one of so many milliseconds."""
+        """Return a shared patience as it is, or a new one of `timeout_ms`."""
         if isinstance(timeout_ms, Patience):
             return timeout_ms
         return cls(default_ms if timeout_ms is None else timeout_ms)
@@ -107,18 +107,17 @@ class Patience:
 def wait_for_lock(
     fs: FileSystem, clock: Clock, path: str, *, timeout_ms: float, what: str
 ) -> FileLock:
-    """Take an exclusive lock, waiting for its holder; every 10 seconds a line names that one.
+    """Take an exclusive lock, waiting for its holder, whom a log line names every 10 seconds.
 
     Args:
         fs: Where the lock file is.
         clock: Measures the wait.
-        path: The lock file; made if need be, its directory must exist.
+        path: The lock file; created if missing, but not its directory.
         timeout_ms: How long to wait; 0 tries once.
         what: What the lock guards: `partition orders-3`.
 
     Raises:
-        LockTimeoutError: It was held all the time; names process and age.
-        StorageError: The lock file cannot be opened or locked.
+        LockTimeoutError: It stayed held; names process and age.
     """
     deadline = clock.monotonic_ms() + timeout_ms
     while True:
@@ -149,7 +148,7 @@ assert _STATE_SIZE == 104
 
 
 class SharedState(NamedTuple):
-    """What the last holder of the lock knew when it let go."""
+    """The log as the last holder of the lock left it."""
 
     boot_id: str
     generation: int
@@ -176,11 +175,7 @@ def broker_lock_path(root: str) -> str:
 
 
 def refuse_live_broker(fs: FileSystem, root: str) -> None:
-    """Raise where a running broker owns `root`.
-
-    Raises:
-        UnavailableError: The broker's `.lock` is held.
-    """
+    """Raise `UnavailableError` if a running broker holds the `.lock` of `root`."""
     if fs.broker_lock_is_held(broker_lock_path(root)):
         raise UnavailableError(
             "a running Kafka broker owns this log directory; nothing was written",
@@ -197,8 +192,7 @@ def take_partition_lock(
     """Take the exclusive lock of a partition, waiting at most `timeout_ms`.
 
     Raises:
-        LockTimeoutError: Somebody else held it all the time; names holder and age.
-        StorageError: The lock file cannot be opened.
+        LockTimeoutError: It stayed held; names holder and age.
     """
     path = lock_path(root, partition)
     return wait_for_lock(fs, clock, path, timeout_ms=timeout_ms, what=f"partition {partition}")
@@ -210,7 +204,7 @@ def read_state(lock: FileLock) -> bytes:
 
 
 def decode_state(data: bytes) -> SharedState | None:
-    """Return the state in `data`, None where it is nothing whole."""
+    """Return the state in `data`, None if it is incomplete or fails its checksum."""
     if len(data) != _STATE_SIZE:
         return None
     flags, mark, crc = _PREFIX.unpack_from(data)
@@ -231,7 +225,7 @@ def decode_state(data: bytes) -> SharedState | None:
 
 
 def encode_state(state: SharedState) -> bytes:
-    """Return `state` as the lock file holds it."""
+    """Return the bytes of `state` for the lock file."""
     boot_id, generation, offsets, base, size, last_flush_ms, _ = state
     start, _, end, recovery_point = offsets
     body = _BODY.pack(
@@ -248,16 +242,16 @@ def encode_state(state: SharedState) -> bytes:
 
 
 def write_state(lock: FileLock, state: bytes) -> None:
-    """Leave an encoded state for the next holder; one small write, not synced."""
+    """Write an encoded state for the next holder; one small write, not synced."""
     lock.file.pwrite(state, _STATE_OFFSET)
 
 
 def write_holder_and_flags(lock: FileLock, flags: int, *, pid: int, now_ms: int) -> None:
-    """Leave flags, and the line about the holder; one small write, the rest of the state stands.
+    """Write flags and the line about the holder in one small write; keep the rest of the state.
 
     Args:
         lock: The lock, held by this process.
-        flags: The flags to leave.
+        flags: The new flags.
         pid: This process.
         now_ms: The time.
     """
@@ -266,7 +260,7 @@ def write_holder_and_flags(lock: FileLock, flags: int, *, pid: int, now_ms: int)
 
 
 def write_flags(lock: FileLock, flags: int) -> None:
-    """Leave flags; the rest of the state stands."""
+    """Write flags; keep the rest of the state."""
     lock.file.pwrite(_FLAGS.pack(flags), _STATE_OFFSET)
 
 
@@ -278,14 +272,14 @@ class WriterLock:
 
     Args:
         fs: Where the root is.
-        clock: For waiting, and for the line that names the holder.
-        random: Numbers the generations, so that no two handles count alike.
+        clock: Measures waits, and stamps the line about the holder.
+        random: Draws the first generation, so that those of two handles never coincide.
         root: The log root.
         partition: The partition.
         patience: How long to wait for other processes.
 
     Attributes:
-        flags: Those in the lock file; none where this handle does not know them.
+        flags: Those in the lock file; none if this handle does not know them.
     """
 
     def __init__(
@@ -308,7 +302,7 @@ class WriterLock:
         self._depth = 0
         self.was_used = self.is_listed = False
         self._owner: int | None = None  # the thread that holds it
-        self._left: bytes | None = None  # the state this handle left last, None for no such
+        self._left: bytes | None = None  # the state that this handle left last, None if unknown
         self._generation = 0
         self.flags = StateFlag.NONE
 
@@ -319,20 +313,20 @@ class WriterLock:
 
     @property
     def is_mine(self) -> bool:
-        """Whether this is still the process that opened the handle."""
+        """Whether this is the process that opened the handle, not a fork of it."""
         return os.getpid() == self._pid
 
     @property
     def depth(self) -> int:
-        """How often this thread has taken it and not let go of it."""
+        """How many times this thread holds it."""
         return self._depth if self._owner == threading.get_ident() else 0
 
     def take(self, look_around: Callable[[SharedState | None], None]) -> None:
-        """Take the lock; whoever holds it may take it again, and lets go of it as often.
+        """Take the lock; its holder may take it again, and must release it as many times.
 
         Args:
-            look_around: Called once the lock is taken, with what the last holder left, unless
-                that was this handle; it must end with `leave`.
+            look_around: Called after the lock was taken, with the state that another holder
+                left; it must end with `leave`. Not called if this handle was the last holder.
 
         Raises:
             InvalidRequestError: A forked child uses its parent's handle.
@@ -353,7 +347,7 @@ class WriterLock:
             try:
                 lock = self._acquired()
                 data = read_state(lock)
-                if data != self._left or must_look(self.flags):
+                if data != self._left or self.flags in MUST_LOOK:
                     self.distrust()
                     state = decode_state(data)
                     self.flags = StateFlag.NONE if state is None else state.flags
@@ -364,41 +358,41 @@ class WriterLock:
                 raise
 
     def let_go(self) -> None:
-        """Undo one `take`; the last one leaves the lock to others."""
+        """Undo one `take`; the last one releases the lock."""
         self._depth -= 1
         lock = self._lock
         try:
             if self._depth == 0:
                 self._owner = None
                 if lock is not None:
-                    self._paused, self._lock = lock, None  # first: `settle` must find it
+                    self._paused, self._lock = lock, None  # before the call: `settle` must find it
                     lock.pause()
         finally:
             self._threads.release()
 
     def settle(self, depth: int) -> None:
-        """Let go of what this thread holds beyond `depth`, wherever an interrupt has left that.
+        """Release what this thread holds beyond `depth`, wherever an interrupt left it.
 
         Args:
-            depth: What `depth` was before the lock was taken.
+            depth: The value of `depth` before the lock was taken.
         """
         while depth and self.depth > depth:
             self.let_go()
         if depth or not self._threads.acquire(blocking=False):
-            return  # where another thread is at it, nothing of this one's is left
+            return  # another thread holds it, so nothing of this one is left
         if self._depth:
             self.distrust()
         for lock in (self._lock, self._paused):
             if lock is not None:
-                lock.release()  # a paused one as well: it may have been resumed by half
+                lock.release()  # a paused one too: it may be half resumed
         self._lock = self._paused = None
         self._depth, self._owner = 0, None
-        with contextlib.suppress(RuntimeError):  # raised once this thread has it no more
+        with contextlib.suppress(RuntimeError):  # raised once this thread holds it no longer
             while True:
                 self._threads.release()
 
     def _acquired(self) -> FileLock:
-        """Return the lock: the paused one if nobody else is about, else a new one."""
+        """Resume the paused lock if no other process waits, else take a new one."""
         paused = self._paused
         if paused is not None:
             if paused.resume():
@@ -415,7 +409,7 @@ class WriterLock:
         return lock
 
     def release_file(self) -> bool:
-        """Close the lock file that is kept for the next time, from any thread; False while held."""
+        """Close the lock file that is kept for reuse, from any thread; False while held."""
         if not self._threads.acquire(blocking=False):
             return False
         try:
@@ -427,20 +421,20 @@ class WriterLock:
             self._threads.release()
 
     def close(self) -> None:
-        """Close the lock file; the lock may still be taken again."""
+        """Close the lock file; the lock may be taken again."""
         paused, self._paused = self._paused, None
         if paused is not None:
             paused.release()
 
     def distrust(self) -> None:
-        """Forget what this handle knew: the next holder, this one too, looks around."""
+        """Forget the state: the next holder, even this handle, examines the files."""
         self._left, self.flags = None, StateFlag.NONE
 
     def mark_dirty(self) -> bool:
-        """Say that the log is about to be changed; must be followed by `leave` or `distrust`.
+        """Mark the log as about to change; must be followed by `leave` or `distrust`.
 
         Returns:
-            False where the state is not the one that this handle left: then leave a dirty one.
+            False if the state in the file is not known: the caller must `leave` a dirty one.
 
         Raises:
             InvalidRequestError: The lock is not held.
@@ -455,7 +449,7 @@ class WriterLock:
         return True
 
     def mark_distrusted(self) -> None:
-        """Say that records are about to be synced; must be followed as `mark_dirty`.
+        """Mark records as about to be synced; must be followed by `leave` or `distrust`.
 
         Raises:
             InvalidRequestError: The lock is not held.
@@ -475,7 +469,7 @@ class WriterLock:
         last_flush_ms: int,
         flags: int,
     ) -> None:
-        """Leave a state for the next holder, as a new generation of this boot.
+        """Write the state for the next holder, as a new generation of this boot.
 
         Raises:
             InvalidRequestError: The lock is not held.
@@ -503,10 +497,10 @@ class WriterLock:
 
 
 class Guard:
-    """Stands around a `with` block that takes a partition's lock, and has nothing stay held.
+    """An outer context of a `with` block that takes a partition's lock; nothing stays held.
 
     Args:
-        lock: The lock; what is held of it now stays.
+        lock: The lock; holds from before stay.
     """
 
     __slots__ = ("_depth", "_lock")
@@ -536,11 +530,7 @@ def maintenance_lock_path(root: str, partition: TopicPartition) -> str:
 def try_maintenance_lock(
     fs: FileSystem, clock: Clock, root: str, partition: TopicPartition
 ) -> FileLock | None:
-    """Take the lock of a partition's maintenance; None while somebody else has it.
-
-    Raises:
-        StorageError: The lock file cannot be opened.
-    """
+    """Take the lock of a partition's maintenance; None while another process holds it."""
     lock = fs.try_lock(maintenance_lock_path(root, partition), shared=False)
     if lock is not None:
         write_lock_holder(lock, now_ms=clock.now_ms(), what="clean")
@@ -548,11 +538,7 @@ def try_maintenance_lock(
 
 
 def is_being_maintained(fs: FileSystem, root: str, partition: TopicPartition) -> bool:
-    """Tell whether somebody is at a partition's maintenance now.
-
-    Raises:
-        StorageError: The lock file cannot be opened.
-    """
+    """Whether another process holds the lock of a partition's maintenance."""
     path = maintenance_lock_path(root, partition)
     if fs.stat(path) is None:
         return False

@@ -146,11 +146,11 @@ class Log(IterableLog):
         self._begin()
 
     def _begin(self) -> None:
-        """Look at the files for the first time; where that fails, release everything."""
+        """Look at the files for the first time; if that fails, release everything."""
         try:
             self.catch_up()
             self._log.remove_deleted(self._clock.now_ms())
-        except BaseException:  # the caller gets no handle that it could close
+        except BaseException:  # the caller gets no handle to close
             self._session.close(lambda: None)
             self._leave(in_order=False)
             raise
@@ -173,23 +173,23 @@ class Log(IterableLog):
 
     @property
     def log_end_offset(self) -> int:
-        """The offset the next record gets, as this handle knows it."""
+        """The offset that the next record gets, as this handle knows it."""
         return self._log.offsets.end
 
     @property
     def high_watermark(self) -> int:
-        """Up to where records are committed; the log end while a topic has one replica."""
+        """Records below it are committed; the log end while a topic has one replica."""
         return self._log.offsets.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it no transaction is open."""
+        """No transaction is open below it."""
         unstable = self._log.producer_state(self._clock.now_ms()).first_unstable_offset
         return self._log.offsets.stable(unstable)
 
     @property
     def recovery_point(self) -> int:
-        """Everything below it is synced."""
+        """Records below it are synced."""
         return self._log.offsets.recovery_point
 
     @property
@@ -199,17 +199,17 @@ class Log(IterableLog):
 
     @property
     def leader_epochs(self) -> LeaderEpochCache:
-        """Which epoch starts where."""
+        """The start offset of each epoch."""
         return self._log.epochs
 
     @property
     def producers(self) -> Mapping[int, ProducerState]:
-        """What is known of each producer, by id."""
+        """The state of each idempotent producer, by id."""
         return self._log.producer_state(self._clock.now_ms()).producers
 
     @property
     def segments(self) -> Segments:
-        """The segments as of now; the list never changes, a newer one replaces it."""
+        """The current segments; the list is immutable, a change replaces it."""
         return self._log.segments
 
     @property
@@ -232,12 +232,12 @@ class Log(IterableLog):
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[LocalLog]:
-        """Hold the lock with the log marked dirty, and give out its files to be changed."""
+        """Hold the lock with the log marked dirty, and yield its files to be changed."""
         with self._session.guard(), self._session.writing, self._session.changing:
             yield self._log
 
     def catch_up(self) -> None:
-        """Learn what other writers did, and apply decided commits that wait for this partition."""
+        """Learn of other writers, and apply decided commits that wait for this partition."""
         with self._session.guard(), self._session.writing:
             pass
 
@@ -246,7 +246,7 @@ class Log(IterableLog):
             self.catch_up()
 
     def set_pending(self, pending: bool) -> None:  # noqa: FBT001 - says what it sets
-        """Raise or lower the flag `pending`; see `WriterSession.set_pending`."""
+        """Set or clear the flag `pending`; see `WriterSession.set_pending`."""
         self._session.set_pending(pending)
 
     def apply_decided(self) -> None:
@@ -271,19 +271,19 @@ class Log(IterableLog):
         *,
         compression: str | CompressionType | None = None,
     ) -> AppendInfo:
-        """Append records as one batch, or as several where one would be too large.
+        """Append records as one batch, or as several if one would be too large.
 
         Args:
             records: One or more; a missing timestamp becomes the time of this call.
             compression: A codec's name; the topic's `compression.type` may override it.
 
         Returns:
-            Where they went; durable as `flush.messages` and `flush.ms` say.
+            Their offsets; `flush.messages` and `flush.ms` decide when they are durable.
 
         Raises:
             InvalidRecordError: No record, or one that the topic refuses.
             MessageTooLargeError: A record above `max.message.bytes`.
-            UnknownOutcomeError: The disk failed in the act; some whole batches may stand.
+            UnknownOutcomeError: The disk failed during the write; some batches may be appended.
         """
         columns = InputColumns.from_records(records, now_ms=self._clock.now_ms())
         codec, size = CompressionType.of(compression), self.config.max_message_bytes
@@ -293,20 +293,20 @@ class Log(IterableLog):
     def append_as_leader(
         self, batches: Buffer, *, origin: AppendOrigin = AppendOrigin.CLIENT
     ) -> AppendInfo:
-        """Append ready batches; their offsets, epoch and (if need be) timestamps are assigned.
+        """Append encoded batches; their offsets, epoch and, if required, timestamps are assigned.
 
         Args:
-            batches: Whole record batches, base offsets from 0; left as they are.
-            origin: Who sends them; decides how strictly they are checked.
+            batches: Whole record batches, base offsets from 0; not modified.
+            origin: Their source; decides how strictly they are checked.
 
         Returns:
-            Where they went. For an idempotent producer's repetition: where they went then.
+            Their offsets; those of the first time if an idempotent producer repeats them.
 
         Raises:
             InvalidRequestError: A batch or record that a leader refuses; nothing was written.
             CorruptRecordError: A checksum is wrong; nothing was written.
             FencedError: An idempotent producer out of order; nothing was written.
-            UnknownOutcomeError: The disk failed in the act; some whole batches may stand.
+            UnknownOutcomeError: The disk failed during the write; some batches may be appended.
 
         Source: UnifiedLog.appendAsLeader.
         """
@@ -326,7 +326,7 @@ class Log(IterableLog):
             )
 
     def append_as_follower(self, batches: Buffer) -> AppendInfo:
-        """Append batches with the offsets and epochs they carry; gaps upwards are fine.
+        """Append batches with the offsets and epochs they carry; gaps in offsets are fine.
 
         Raises:
             UnexpectedAppendOffsetError: They start below the log end, or go back.
@@ -347,7 +347,7 @@ class Log(IterableLog):
 
         Raises:
             UnexpectedAppendOffsetError: They start below the log end.
-            UnknownOutcomeError: The disk failed in the act; some whole batches may stand.
+            UnknownOutcomeError: The disk failed during the write; some batches may be appended.
         """
         self._log.check_follows(table)
         self._append(buffer, table, origin=AppendOrigin.COMMIT, now_ms=self._clock.now_ms())
@@ -375,7 +375,7 @@ class Log(IterableLog):
 
     # ---- roll --------------------------------------------------------------------------------
     def roll(self) -> int:
-        """Close the active segment, start a new one at the log end, return its base offset."""
+        """Start a new segment at the log end and return its base offset."""
         with self._session.guard(), self._session.writing:
             with self._session.changing:
                 self._log.roll(self._log.offsets.end, self._clock.now_ms())
@@ -386,14 +386,14 @@ class Log(IterableLog):
         """Make everything appended so far durable.
 
         Raises:
-            PoisonedError: The disk refused; nothing this handle says can be believed any more.
+            PoisonedError: An fsync failed; this handle cannot be used any more.
         """
         with self._session.guard(), self._session.writing:
             self._session.sync(self._clock.now_ms())
             self._session.checkpoint()
 
     def sync(self) -> None:
-        """Flush, but leave it to the caller to write the recovery points of many partitions."""
+        """Flush, but let the caller write the recovery points of many partitions at once."""
         with self._session.guard(), self._session.writing:
             self._session.sync_records(self._clock.now_ms())
 
@@ -405,22 +405,22 @@ class Log(IterableLog):
         *,
         isolation: str | IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> FetchInfo:
-        """Read whole batches from the one that holds `offset` on: one read, and not all there is.
+        """Read whole batches, beginning with the one that holds `offset`.
 
-        It ends after about `max_bytes`, and at the end of a segment; `next_offset` of what it
-        returns says where. `records` iterates over everything.
+        One read ends after about `max_bytes` or at the end of a segment; continue at its
+        `next_offset`, or iterate over all records with `records`.
 
         Args:
-            offset: The first offset wanted; the log end itself gives nothing.
-            max_bytes: About how much; the first batch comes whole however large it is.
-            isolation: Read to the high watermark, or to the last stable offset and without
-                aborted transactions; a level or its name.
+            offset: The first offset wanted; at the log end the result is empty.
+            max_bytes: The approximate size; the first batch is whole however large it is.
+            isolation: `read_uncommitted` reads to the high watermark, `read_committed` to the
+                last stable offset and without aborted transactions; a level or its name.
 
         Returns:
             The batches, checked.
 
         Raises:
-            InvalidRequestError: The handle is closed, or no isolation level has this name.
+            InvalidRequestError: The handle is closed, or the isolation level is unknown.
             OffsetOutOfRangeError: Below the log start or above the log end.
             CorruptRecordError: A batch is damaged; names file, position and offset.
 
@@ -432,7 +432,7 @@ class Log(IterableLog):
             self._learn()
         try:
             return self._fetch(offset, max_bytes, level)
-        except FileMissingError:  # compaction replaced it before this handle first opened it
+        except FileMissingError:  # compaction replaced it before this handle opened it
             self.catch_up()
             return self._fetch(offset, max_bytes, level)
         self.catch_up()
@@ -476,7 +476,7 @@ class Log(IterableLog):
         return locate(segments, offset, offsets=offsets, upper=upper, max_bytes=max_bytes)
 
     def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:
-        """Return the first record whose timestamp is at least `timestamp`, None where none is.
+        """Return the first record whose timestamp is at least `timestamp`, None if there is none.
 
         Args:
             timestamp: Milliseconds since 1970.
@@ -488,12 +488,12 @@ class Log(IterableLog):
 
     # ---- roll, retain, compact, truncate -------------------------------------------------------
     def raise_log_start(self, offset: int) -> None:
-        """Let the log begin at `offset`, or where it does if that is above; durable.
+        """Raise the log start to `offset`, unless it is above already; durable.
 
         Segments below the log start stay until `drop_segments`.
 
         Raises:
-            PoisonedError: An fsync failed; the log begins where it did.
+            PoisonedError: An fsync failed; the log start is unchanged.
 
         Source: UnifiedLog.maybeIncrementLogStartOffset.
         """
@@ -517,7 +517,7 @@ class Log(IterableLog):
             files.drop_below(end_offset, now_ms)
 
     def replace_segments(self, replaced: Sequence[Segment], by: Segment) -> None:
-        """Put a cleaned segment, synced, in the place of one or more sealed ones; durable.
+        """Replace one or more sealed segments by a cleaned one that is synced; durable.
 
         Source: UnifiedLog.replaceSegments.
         """
@@ -542,8 +542,8 @@ class Log(IterableLog):
         with self._session.guard(), self._session.writing:
             if self._decided.end_offset() > offset:
                 return False
-            # Retired decisions have lost their names, but maybe not durably: one that no ledger
-            # knows would come back to a log that ends below it.
+            # The files of retired decisions are removed, but maybe not durably: a decision that
+            # no ledger knows would come back to a log that ends below it.
             self._decided.sync()
             self._session.truncate(offset)
             return True
@@ -555,7 +555,7 @@ class Log(IterableLog):
             files.seal(self._clock.now_ms())
 
     def close(self) -> None:
-        """Make everything durable, leave the marks the next opening wants, release the files."""
+        """Sync, write the marks that make the next opening fast, release the files."""
         is_in_order = False
         try:
             if not self._session.is_closed:
@@ -564,11 +564,11 @@ class Log(IterableLog):
             self._leave(in_order=is_in_order)
 
     def _leave(self, *, in_order: bool) -> None:
-        """Release the files; `in_order`: everything is durable and the marks are left."""
+        """Release the files; `in_order`: everything is durable and the marks are written."""
         self._log.close()
 
     def _leave_in_order(self) -> None:
-        """Sync, snapshot the producers and write the recovery point, all of it up to the end."""
+        """Sync, snapshot the producers and write the recovery point, all up to the log end."""
         gone = (FileMissingError, UnknownTopicError)  # nothing is left of a deleted topic
         with contextlib.suppress(*gone), self._session.guard(), self._session.writing:
             self.seal()
@@ -591,11 +591,11 @@ def write_recovery_points(
 ) -> dict[TopicPartition, StreamLogError]:
     """Write the recovery points of partitions, a few hundred at once, under their locks.
 
-    Without the locks a partition that is truncated, or deleted, meanwhile would get a mark above
-    its end: records would be missed that nobody was promised.
+    Without the locks, a partition that is truncated or deleted meanwhile would get a mark above
+    its end, and records that were never acknowledged would be reported as lost.
 
     Returns:
-        The partitions whose lock, or whose files, could not be had: theirs are not written.
+        The partitions whose lock or files were not available; their marks are not written.
 
     Raises:
         StreamLogError: The checkpoint cannot be written.

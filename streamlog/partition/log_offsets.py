@@ -23,7 +23,8 @@ class LogOffsets(NamedTuple):
     @classmethod
     def of_one_replica(cls, start: int, end: int, recovery_point: int = 0) -> "LogOffsets":
         """Return the offsets of a log that has no other replica: appended means committed."""
-        return cls(start, end, end, recovery_point)
+        # Each append makes one: this takes half the time of calling the class.
+        return tuple.__new__(cls, (start, end, end, recovery_point))
 
     def stable(self, first_unstable: int | None) -> int:
         """Return the last stable offset.

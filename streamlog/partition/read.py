@@ -67,6 +67,9 @@ class Slice(NamedTuple):
     size: int
 
 
+_Place = tuple[Segment, Segment | None, Slice]  # with the segment that follows
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchInfo:
     """Whole, checked batches, and what the log's offsets were when they were read.
@@ -233,7 +236,8 @@ def fetch(
 
     Source: UnifiedLog.read, LocalLog.read.
     """
-    _check_inside(segments, offset, offsets)
+    if not offsets.start <= offset <= offsets.end:
+        raise _outside(segments, offset, offsets)
     upper = min(upper, end_offset)
     if offset < upper:
         for place in _places(segments, offset, upper, max_bytes):
@@ -285,7 +289,8 @@ def locate(
 
     Source: LogSegment.read, which returns a slice of a FileRecords.
     """
-    _check_inside(segments, offset, offsets)
+    if not offsets.start <= offset <= offsets.end:
+        raise _outside(segments, offset, offsets)
     if offset >= upper:
         return None
     for segment, behind, found in _places(segments, offset, upper, max_bytes):
@@ -299,26 +304,17 @@ def locate(
     return None
 
 
-def _check_inside(segments: Segments, offset: int, offsets: LogOffsets) -> None:
-    if offset < offsets.start or offset > offsets.end:
-        raise OffsetOutOfRangeError(
-            "offset is outside the log",
-            path=segments[0].directory if len(segments) else None,
-            got=str(offset),
-            expected=f"{offsets.start} to {offsets.end}",
-        )
-
-
-class _Place(NamedTuple):
-    """A slice with its segment and the next one; its size does not end at a bound yet."""
-
-    segment: Segment
-    behind: Segment | None
-    slice: Slice
+def _outside(segments: Segments, offset: int, offsets: LogOffsets) -> OffsetOutOfRangeError:
+    return OffsetOutOfRangeError(
+        "offset is outside the log",
+        path=segments[0].directory if len(segments) else None,
+        got=str(offset),
+        expected=f"{offsets.start} to {offsets.end}",
+    )
 
 
 def _places(segments: Segments, offset: int, upper: int, max_bytes: int) -> Iterator[_Place]:
-    """Yield where each segment below `upper` has batches from `offset` on."""
+    """Yield where each segment below `upper` has batches from `offset` on; no size is clipped."""
     following = segments.starting_at(offset)
     for segment, behind in itertools.zip_longest(following, following[1:]):
         if segment.base_offset >= upper:
@@ -326,7 +322,7 @@ def _places(segments: Segments, offset: int, upper: int, max_bytes: int) -> Iter
         start = segment.translate_offset(offset, is_whole=True)
         if start is not None:
             size = max(max_bytes, start.size)
-            yield _Place(segment, behind, Slice(segment.path, start.position, size))
+            yield segment, behind, Slice(segment.path, start.position, size)
 
 
 def _without_aborted(

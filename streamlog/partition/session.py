@@ -1,12 +1,12 @@
-"""What stands between a partition's lock and its log: how one handle comes to write.
+"""Write access to one partition: lock, catch up, mark dirty, publish.
 
-    writing:   take the lock → is the state what this handle left? → if not, look around:
-               adopt or recover, apply decided commits, raise the epoch → settings → (write)
-    changing:  leave the mark "dirty" → (change the files) → leave the state that is true now;
-               before a sync, and until that: leave the mark "distrusted" as well
+    writing:   take the lock → if another holder changed the state: adopt or recover the log,
+               apply decided commits, raise the epoch → reload settings → (write)
+    changing:  write the flag "dirty" → (change the files) → write the new state;
+               around a sync: the flag "distrusted" too
 
-What other writers did is learnt from the state in the lock file; where that cannot be believed
-(another boot, a holder that died in the act), the log is recovered.
+A handle learns of other writers from the state in the lock file. If that is of another boot, or
+its writer died during a change, the log is recovered.
 """
 
 import logging
@@ -42,18 +42,18 @@ __all__ = ["FlushTimer", "WriterSession"]
 
 _logger = logging.getLogger(__name__)
 
-_LONGEST_MS: Final = 86_400_000  # longer waits are left to the next append and to close
+_LONGEST_MS: Final = 86_400_000  # the next append or close ends longer waits
 
 
 class FlushTimer:
-    """Calls once, `flush.ms` after the first unflushed append; a thread only while one waits."""
+    """Syncs an idle handle `flush.ms` after its first unflushed append; a thread while it waits."""
 
     def __init__(self, flush: Callable[[], None]) -> None:
         self._flush = flush
         self._timer: threading.Timer | None = None
 
     def arm(self, flush_ms: int, *, unflushed: bool) -> None:
-        """Start waiting where something is unflushed and nobody waits yet; else stop."""
+        """Start the timer if records are unflushed and it is not running; else stop it."""
         if not unflushed:
             self.cancel()
         elif self._timer is None and flush_ms <= _LONGEST_MS:
@@ -61,9 +61,9 @@ class FlushTimer:
             timer.daemon = True
             try:
                 timer.start()
-            except RuntimeError as error:  # the append that asks for it stands all the same
+            except RuntimeError as error:  # the append itself succeeded
                 self._timer = None
-                _logger.warning("no thread is left to flush after flush.ms: %s", error)
+                _logger.warning("cannot start a thread to flush after flush.ms: %s", error)
 
     def cancel(self) -> None:
         """Stop waiting."""
@@ -110,19 +110,19 @@ class Scope:
 
 
 class WriterSession:
-    """One handle's right to write a partition.
+    """Write access of one handle to a partition.
 
     Args:
         fs: Where the root is.
         clock: The clock.
-        log: The files of the partition; changed by this session alone.
-        lock: The lock they are changed under.
+        log: The files of the partition; in this process only this session changes them.
+        lock: The lock that protects them.
         path: The partition's directory.
         root: The log root.
-        partition: What the partition is called.
+        partition: The name of the partition.
         topic_id: The id of the topic the handle was opened for.
         marks: The recovery points and log starts of the root.
-        config_source: Where the settings come from; None: they are fixed.
+        config_source: The topic's settings files; None: the settings are fixed.
         restore: Returns the batches of decided commits; recovery fills holes with them.
         apply_decided: Applies the decided commits that wait for this partition.
 
@@ -131,8 +131,8 @@ class WriterSession:
             it raises LockTimeoutError where another process kept the lock, PoisonedError after a
             failed fsync, InvalidRequestError where the handle is closed or another process's.
         changing: Marks the log dirty while it is changed; only within `writing`, may be nested.
-            A process that dies within leaves the mark, and so does an error that is not handled:
-            the next holder, this handle too, looks at what became of the files.
+            A process that dies within leaves the flag set, and so does an unhandled error: the
+            next holder, even this handle, then examines the files.
     """
 
     def __init__(
@@ -182,17 +182,13 @@ class WriterSession:
         return self._is_closed
 
     def check_open(self) -> None:
-        """Check that `close` was not called; what was closed would silently be opened again.
-
-        Raises:
-            InvalidRequestError: It was.
-        """
+        """Raise `InvalidRequestError` after `close`: files would silently be opened again."""
         if self._is_closed:
             raise self._unusable()
 
     # ---- writing -----------------------------------------------------------------------------
     def guard(self) -> Guard:
-        """Return what is to stand around `writing`: Ctrl-C anywhere leaves no lock held then."""
+        """Return the context to put around `writing`, so that Ctrl-C never leaves the lock held."""
         return Guard(self._lock)
 
     def _begin_writing(self) -> None:
@@ -202,7 +198,7 @@ class WriterSession:
         if self._lock.depth > 1:
             return
         try:
-            self._changes = 0  # more, where an interrupt kept a change from ending
+            self._changes = 0  # may be more: an interrupt can keep a change from ending
             if self._clock.monotonic_ms() >= self._named_until_ms:
                 self._check_named()
             source = self._config_source
@@ -214,15 +210,15 @@ class WriterSession:
             raise
 
     def _check_named(self) -> None:
-        """Raise where the log's name stands for another file than the one this handle writes.
+        """Raise if the log's name stands for another file than the one that this handle writes.
 
-        Asked once a millisecond, and with each sync: a `stat` for each append takes too long, and
-        a record that was not synced may be lost anyway.
+        Checked once a millisecond, and with each sync: a `stat` for each append takes too long,
+        and a record that was not synced may be lost anyway.
 
         Raises:
             UnknownTopicError: The partition's directory is gone.
-            InconsistentTopicIdError: It is another topic's by now.
-            PoisonedError: The file was removed or replaced behind this handle's back.
+            InconsistentTopicIdError: It now belongs to another topic.
+            PoisonedError: The file was removed or replaced while this handle had it open.
         """
         try:
             self._log.check_named()
@@ -243,16 +239,16 @@ class WriterSession:
         if self._is_closed:
             return InvalidRequestError("the partition's handle is closed", path=self._path)
         error = PoisonedError(
-            "this handle failed before and cannot be believed any more",
+            "this handle failed before and cannot be used any more",
             path=self._path,
             got=str(self._poison),
-            hint="mend the disk, then open the partition anew",
+            hint="repair the disk, then open the partition again",
         )
         error.__cause__ = self._poison
         return error
 
     def _look_around(self, state: SharedState | None) -> None:
-        """Bring this handle up to date with the files, then apply what was decided."""
+        """Bring this handle up to date with the files, then apply decided commits."""
         self._check_topic()
         self._load(state)
         if self._lock.flags & StateFlag.PENDING:
@@ -263,9 +259,9 @@ class WriterSession:
             self._leave_after(LockEvent.EPOCH_RAISED)
 
     def _check_topic(self) -> None:
-        """Refuse a topic that was deleted, or made anew, since this handle was opened.
+        """Refuse a topic that was deleted, or created again, since this handle was opened.
 
-        A handle of the old topic would append to the new one, and apply decisions made for the old.
+        A handle of the old topic would append to the new one and apply the old topic's decisions.
         """
         found = read_topic_id(self._fs, self._path)
         properties = LogRoot.at(self._root, fs=self._fs).topic_properties(self._partition.topic)
@@ -279,7 +275,7 @@ class WriterSession:
                 expected=self._topic_id,
                 hint="open the partition again",
             )
-        # A topic is gone with its properties, its directories are removed after that.
+        # A topic is gone with its properties; its directories are removed afterwards.
         if self._fs.stat(self._path) is None or self._fs.stat(properties) is None:
             raise UnknownTopicError(
                 "the topic was deleted since this handle was opened", path=self._path
@@ -308,7 +304,7 @@ class WriterSession:
     def _begin_change(self) -> None:
         if self._log.needs_recovery:  # within the `writing` in which an append failed
             raise UnavailableError(
-                "an append failed, and the log was not looked at since",
+                "an append failed, and the log was not recovered since",
                 path=self._path,
                 hint="leave writing(): entering it again recovers the log",
             )
@@ -329,9 +325,9 @@ class WriterSession:
         self._lock.distrust()
 
     def _leave_clean(self) -> None:
-        """Take the mark "dirty" away; where the disk refuses, it stays, and the next holder looks.
+        """Clear the flag "dirty"; if the disk refuses, it stays, and the next holder looks.
 
-        The change itself stands, so this must not look as if it had failed.
+        The change itself succeeded, so a failure here is logged, not raised.
         """
         try:
             self._leave(_AFTER_CHANGE_ENDS[self._lock.flags])
@@ -359,13 +355,13 @@ class WriterSession:
         self.lower_cleaner_offset(log.offsets.end)
 
     def raise_log_start(self, offset: int) -> None:
-        """Let the log begin at `offset`, durably; only within `changing`.
+        """Raise the log start to `offset`, durably; only within `changing`.
 
-        What lies below is synced first. A log that a power cut has emptied begins at its log start,
-        and were that inside a batch of a commit, the commit could not be applied again.
+        Records below are synced first. A log that a power cut has emptied begins at its log start;
+        if that were inside a batch of a commit, the commit could not be applied again.
 
         Raises:
-            PoisonedError: An fsync failed; the log begins where it did.
+            PoisonedError: An fsync failed; the log start is unchanged.
 
         Source: UnifiedLog.maybeIncrementLogStartOffset.
         """
@@ -377,9 +373,9 @@ class WriterSession:
             log.raise_log_start(offset)
 
     def set_pending(self, pending: bool) -> None:  # noqa: FBT001 - says what it sets
-        """Tell the next holders of the lock whether a decision may name this partition.
+        """Set the flag "pending", which sends the next holders to the decisions, or clear it.
 
-        Only within `writing`. Kept for this boot; after a reboot every writer looks anyway.
+        Only within `writing`. It lasts for this boot; after a reboot every writer looks anyway.
         """
         event = LockEvent.DECISION_COMES if pending else LockEvent.DECISIONS_APPLIED
         self._leave_after(event)
@@ -388,7 +384,7 @@ class WriterSession:
         self._leave(AFTER[event][self._lock.flags])
 
     def _leave(self, flags: int) -> None:
-        """Leave what this handle knows for the next holder of the lock."""
+        """Write the log's state for the next holder of the lock."""
         log = self._log
         active = log.segments.active
         self._lock.leave(
@@ -401,14 +397,14 @@ class WriterSession:
 
     # ---- durability --------------------------------------------------------------------------
     def sync(self, now_ms: int) -> None:
-        """Make everything up to the log end durable, and now and then the recovery point.
+        """Make everything up to the log end durable; once a minute the recovery point too.
 
         A recovery point that cannot be written is logged and due again a minute later: the one
         that stands is lower, which costs a recovery time and nothing else.
 
         Raises:
-            PoisonedError: The disk refused; nothing this handle says can be believed any more.
-            StorageError: The lock file refused the note that comes first; nothing was synced.
+            PoisonedError: An fsync failed; this handle cannot be used any more.
+            StorageError: The lock file could not be written first; nothing was synced.
         """
         self.sync_records(now_ms)
         if now_ms - self._last_checkpoint_ms >= _CHECKPOINT_INTERVAL_MS:
@@ -421,20 +417,20 @@ class WriterSession:
                 )
 
     def sync_records(self, now_ms: int) -> None:
-        """Make everything up to the log end durable, and leave the recovery point to the caller.
+        """Make everything up to the log end durable; the caller writes the recovery point.
 
         Raises:
-            PoisonedError: The disk refused; nothing this handle says can be believed any more.
+            PoisonedError: An fsync failed; this handle cannot be used any more.
         """
         with self.changing:
             self._log.sync(now_ms)
 
     def sync_if_due(self, now_ms: int) -> None:
-        """Sync what was appended where `flush.messages` or `flush.ms` ask for it.
+        """Sync if `flush.messages` or `flush.ms` require it.
 
         Raises:
-            PoisonedError: An fsync failed; nothing this handle says can be believed any more.
-            UnknownOutcomeError: The sync could not begin: what was appended stands, not synced.
+            PoisonedError: An fsync failed; this handle cannot be used any more.
+            UnknownOutcomeError: The sync could not begin: records are appended, not synced.
         """
         log = self._log
         if log.offsets.end - log.offsets.recovery_point >= log.config.flush_messages or (
@@ -446,24 +442,24 @@ class WriterSession:
                 raise
             except StorageError as error:
                 raise UnknownOutcomeError(
-                    "records were appended, but not synced as the topic asks",
+                    "records were appended, but not synced as the topic requires",
                     path=self._path,
                     offset=log.offsets.end,
                     got=str(error),
-                    hint="mend the disk, then flush; do not append these records again",
+                    hint="repair the disk, then flush; do not append these records again",
                 ) from error
 
     def checkpoint(self) -> None:
-        """Write the recovery point as it is now."""
+        """Write the recovery point to the root's checkpoint."""
         self.write_recovery_point(self._log.offsets.recovery_point)
         self._last_checkpoint_ms = self._clock.now_ms()
 
     def write_recovery_point(self, offset: int) -> None:
-        """Write `offset` to the root's checkpoint; to cut the log there, do this first."""
+        """Write `offset` as the recovery point; before a truncation to it, not after."""
         self._marks.write_recovery_points({self._partition: offset})
 
     def lower_cleaner_offset(self, offset: int) -> None:
-        """See that what is written from `offset` on, where the log is cut, is cleaned again.
+        """Have records from `offset` on compacted again, where the log is truncated.
 
         Source: LogCleanerManager.maybeTruncateCheckpoint.
         """
@@ -484,18 +480,22 @@ class WriterSession:
             with self.guard(), self.writing:
                 if self._log.unflushed:
                     self.sync(self._clock.now_ms())
-        except StreamLogError as error:  # nobody waits for an answer; an append starts it again
-            _logger.warning("[%s] not flushed as flush.ms asks: %s", self._partition, error)
+        except (
+            StreamLogError
+        ) as error:  # there is no caller to raise to; the next append starts the timer again
+            _logger.warning(
+                "[%s] not flushed although flush.ms has passed: %s", self._partition, error
+            )
 
     # ---- close -------------------------------------------------------------------------------
     def close(self, leave_in_order: Callable[[], None]) -> bool:
         """End the session.
 
         Args:
-            leave_in_order: What to do first, where this handle can still be believed.
+            leave_in_order: Called first, unless the handle failed before or this is a fork.
 
         Returns:
-            Whether that was done.
+            Whether it was called.
         """
         self._timer.cancel()
         try:

@@ -7,14 +7,14 @@ import pytest
 
 from streamlog.partition.lock_states import (
     AFTER,
+    CLEAN,
+    DISTRUSTED,
     KNOWN_FLAGS,
+    MUST_LOOK,
     RULES,
     IllegalTransitionError,
     LockEvent,
     StateFlag,
-    is_clean,
-    is_distrusted,
-    must_look,
 )
 
 STATES = range(KNOWN_FLAGS + 1)
@@ -67,20 +67,20 @@ def test_an_illegal_event_names_itself_and_the_state() -> None:
 
 def test_a_distrusted_log_is_always_dirty_too() -> None:
     for state in reachable():
-        assert not is_distrusted(state) or state & StateFlag.DIRTY
-    assert {state for state in reachable() if is_clean(state)} == {0, 2, 8, 10}
+        assert state not in DISTRUSTED or state & StateFlag.DIRTY
+    assert {state for state in reachable() if state in CLEAN} == {0, 2, 8, 10}
 
 
 def test_only_a_known_end_or_a_scan_makes_a_log_clean() -> None:
-    cleans = [step for step in LEGAL if not is_clean(step[1]) and is_clean(step[2])]
+    cleans = [step for step in LEGAL if step[1] not in CLEAN and step[2] in CLEAN]
     assert events(cleans) == {LockEvent.CHANGE_ENDS, LockEvent.RECOVERED}
 
 
 def test_what_is_not_clean_is_never_adopted_and_always_looked_at() -> None:
     for state in STATES:
-        assert (after(LockEvent.ADOPTED, state) is None) == (not is_clean(state))
-        if state in reachable() and not is_clean(state):
-            assert must_look(state)
+        assert (after(LockEvent.ADOPTED, state) is None) == (state not in CLEAN)
+        if state in reachable() and state not in CLEAN:
+            assert state in MUST_LOOK
 
 
 def test_after_a_scan_decisions_are_looked_at() -> None:
@@ -101,4 +101,4 @@ def test_pending_ends_with_the_decisions_applied_only() -> None:
 
 def test_a_change_begins_in_a_clean_log_only() -> None:
     for state in STATES:
-        assert (after(LockEvent.CHANGE_BEGINS, state) is None) == (not is_clean(state))
+        assert (after(LockEvent.CHANGE_BEGINS, state) is None) == (state not in CLEAN)

@@ -137,7 +137,7 @@ BUGS: Final = (
     ), "crashes", ("append", "append batches", "append batches", TROUBLE, "truncate")),
     Bug("24 other writers are detected only when a handle is opened", (
         Edit("streamlog.partition.locks",
-             "if data != self._left or must_look(self.flags):", "if self._left is None:"),
+             "if data != self._left or self.flags in MUST_LOOK:", "if self._left is None:"),
     ), "crashes", ("append", "append elsewhere", TROUBLE, "append")),
     Bug("25 compaction drops the last batch before its end", (
         Edit("streamlog.cleaner.rules",
@@ -203,11 +203,12 @@ BUGS: Final = (
     ), "errors", ("append", "append", "append", "append", "append", TROUBLE, "flush")),
     Bug("37 a log start that could not be synced is relied on", (
         Edit(LOCAL_LOG,
-             "            sync_log_starts()  # a process that moved it may have died\n", ""),
+             "            sync_log_starts()  # the process that raised it may have died\n",
+             ""),
     ), "errors", ("append", "roll", "append", TROUBLE, "retain", "wait", "retain", "append")),
     Bug("38 a tail truncated when its writer died comes back", (
         Edit(LOCAL_LOG,
-             "            self.before_sync()  # or a power cut could undo what others have seen\n",
+             "            self.before_sync()  # or a power cut could undo what readers have seen\n",
              ""),
     ), "pytest", ("tests/commits/test_half_done.py",)),
     Bug("39 a log start is written before the data below it is synced", (
@@ -371,8 +372,8 @@ BUGS: Final = (
     ), "pytest", ("tests/commits/test_commit_growth.py",)),
     Bug("67 records count as durable in a file that lost its name", (
         Edit(LOCAL_LOG,
-             "        self.check_named()  # or what is called durable",
-             "        # or what is called durable"),
+             "        self.check_named()  # synced records",
+             "        # synced records"),
     ), "pytest", ("tests/partition/test_replaced_files.py",)),
     Bug("68 threads that share a reader interfere with each other", (
         Edit("streamlog.partition.reader",
