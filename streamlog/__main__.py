@@ -1,4 +1,4 @@
-"""`python -m streamlog`: the command, in the Python at hand."""
+"""`python -m streamlog`: the command, run by the current Python."""
 
 from streamlog.cli.main import main
 

@@ -1,4 +1,4 @@
-"""Time as an argument: nothing below the Spark layer asks the machine for it."""
+"""Injected time: below the Spark layer only `SystemClock` reads the machine's clocks."""
 
 import time
 from datetime import datetime, timedelta, timezone
@@ -20,11 +20,11 @@ class Clock(Protocol):
         ...
 
     def monotonic_ms(self) -> float:
-        """Return milliseconds of a clock that never steps."""
+        """Return a monotonic time in milliseconds."""
         ...
 
     def sleep_ms(self, duration_ms: float) -> None:
-        """Let `duration_ms` pass."""
+        """Wait for `duration_ms`."""
         ...
 
 
@@ -36,16 +36,16 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def monotonic_ms(self) -> float:
-        """Return milliseconds of a clock that never steps."""
+        """Return a monotonic time in milliseconds."""
         return time.monotonic() * 1000.0
 
     def sleep_ms(self, duration_ms: float) -> None:
-        """Let `duration_ms` pass."""
+        """Wait for `duration_ms`."""
         time.sleep(duration_ms / 1000.0)
 
 
 class ManualClock:
-    """A clock that moves only when told, for tests and simulations."""
+    """A clock that moves only by calls, for tests and simulations."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
@@ -56,7 +56,7 @@ class ManualClock:
         return self._now_ms
 
     def monotonic_ms(self) -> float:
-        """Return milliseconds of a clock that never steps."""
+        """Return a monotonic time in milliseconds."""
         return self._monotonic_ms
 
     def sleep_ms(self, duration_ms: float) -> None:
@@ -69,29 +69,29 @@ class ManualClock:
         self._monotonic_ms += duration_ms
 
     def set(self, now_ms: int) -> None:
-        """Step the wall clock to `now_ms`, as an administrator might; monotonic time stays."""
+        """Set the wall clock, as an administrator can; the monotonic time stays."""
         self._now_ms = now_ms
 
 
 def epoch_ms(time: int | datetime) -> int:
     """Return a point in time as whole milliseconds since 1970, rounded up.
 
-    Rounded up, "at this time or later" means the same for records, whose times are whole
-    milliseconds, as for the datetime.
+    Record timestamps are whole milliseconds, so rounding up preserves the meaning of "at this time
+    or later".
 
     Args:
         time: Milliseconds since 1970, or a datetime with a time zone.
 
     Raises:
-        InvalidRequestError: A datetime without a time zone, or something else.
+        InvalidRequestError: A datetime without a time zone, or another type.
     """
     if isinstance(time, datetime):
         if time.utcoffset() is None:
             raise InvalidRequestError(
-                "a datetime without a time zone is no point in time",
+                "datetime without a time zone",
                 got=repr(time),
-                expected="a time zone, or milliseconds since 1970",
-                hint="time.astimezone() takes it for local time",
+                expected="a datetime with a time zone, or milliseconds since 1970",
+                hint="time.astimezone() interprets it as local time",
             )
         return -((_EPOCH - time) // timedelta(milliseconds=1))
     try:

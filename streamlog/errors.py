@@ -1,13 +1,13 @@
-"""What can go wrong, in four kinds that say what to do about it.
+"""Errors, in four kinds that tell a caller what to do.
 
     StreamLogError
     ├─ InvalidRequestError   fix the call
-    ├─ CorruptDataError      restore or cut: bytes on the disk are not what they should be
-    ├─ FencedError           somebody else was faster: learn the new state and decide again
-    └─ UnavailableError      try again later, or mend the disk
+    ├─ CorruptDataError      restore or repair: the bytes on disk are damaged
+    ├─ FencedError           another writer was faster: read the new state and decide again
+    └─ UnavailableError      retry later, or fix the disk
 
-The leaves say what happened. `kafka_code` is the number of Kafka's own error
-(`org.apache.kafka.common.protocol.Errors`) where there is one, else -1.
+`kafka_code` is the number of the corresponding Kafka error
+(`org.apache.kafka.common.protocol.Errors`), or -1 if there is none.
 """
 
 import shlex
@@ -17,16 +17,16 @@ NO_KAFKA_CODE: Final = -1  # Errors.UNKNOWN_SERVER_ERROR
 
 
 class StreamLogError(Exception):
-    """Everything streamlog raises on purpose.
+    """Base class of all errors that streamlog raises.
 
     Args:
-        what: What happened, as a clause without a full stop.
-        path: The file or directory it happened in.
-        position: Byte position in that file.
-        offset: Record offset concerned.
-        got: What was found.
-        expected: What would have been right.
-        hint: What to do or to type next; the command line prints it after `Try:`, str() last.
+        what: What happened, without a full stop.
+        path: The file or directory concerned.
+        position: Byte position in the file.
+        offset: The record offset concerned.
+        got: The actual value.
+        expected: The valid values.
+        hint: What to do or type next; the command prints it after `Try:`, str() at the end.
     """
 
     kafka_code: ClassVar[int] = NO_KAFKA_CODE
@@ -56,7 +56,7 @@ class StreamLogError(Exception):
 
     @property
     def sentence(self) -> str:
-        """All but the hint: what, where, got, expected."""
+        """Everything but the hint: what, where, got, expected."""
         parts = [self.what]
         if self.path is not None:
             where = f"in {self.path}"
@@ -80,11 +80,11 @@ class StreamLogError(Exception):
 
 
 def command_at(root: str, verb: str) -> str:
-    """Return the line to type that does something to a log root, for a hint.
+    """Return a shell command on a log root, for a hint.
 
     Args:
-        root: The root's path, with spaces or whatever a shell would take for its own.
-        verb: The rest of the line.
+        root: Path of the root, unquoted.
+        verb: The verb and its arguments.
     """
     return f"streamlog --path {shlex.quote(root)} {verb}"
 
@@ -98,7 +98,7 @@ def _rebuild(kind: type[StreamLogError], what: str, state: dict[str, Any]) -> St
 
 # ---- fix the call ---------------------------------------------------------------------------
 class InvalidRequestError(StreamLogError):
-    """The call cannot be served as it stands; the same call will fail again."""
+    """An invalid request; repeating it fails again."""
 
     kafka_code = 42
 
@@ -122,7 +122,7 @@ class MessageTooLargeError(InvalidRequestError):
 
 
 class InvalidTopicError(InvalidRequestError):
-    """A name Kafka would not take as a topic, or one that would deceive."""
+    """A name that Kafka rejects for a topic, or one that looks like something else."""
 
     kafka_code = 17
 
@@ -134,13 +134,13 @@ class RecordListTooLargeError(InvalidRequestError):
 
 
 class InvalidTimestampError(InvalidRequestError):
-    """A timestamp outside the topic's bounds, or one that the target type cannot hold."""
+    """A timestamp outside the topic's bounds or the range of the target type."""
 
     kafka_code = 32
 
 
 class TopicExistsError(InvalidRequestError):
-    """The topic is there already."""
+    """The topic already exists."""
 
     kafka_code = 36
 
@@ -158,25 +158,25 @@ class InvalidConfigError(InvalidRequestError):
 
 
 class UnsupportedForMessageFormatError(InvalidRequestError):
-    """The message format cannot hold what was asked of it."""
+    """The message format does not support the request."""
 
     kafka_code = 43
 
 
 class PolicyViolationError(InvalidRequestError):
-    """The topic's `cleanup.policy` forbids it."""
+    """The topic's `cleanup.policy` forbids the request."""
 
     kafka_code = 44
 
 
 class UnsupportedCompressionError(InvalidRequestError):
-    """An unknown codec, or one that the message format cannot hold."""
+    """An unknown codec, or one that the message format does not support."""
 
     kafka_code = 76
 
 
 class InvalidRecordError(InvalidRequestError):
-    """A record or batch that a leader refuses."""
+    """A record or batch that a leader rejects."""
 
     kafka_code = 87
 
@@ -186,45 +186,45 @@ class UnexpectedAppendOffsetError(InvalidRequestError):
 
 
 class InvalidOptionError(InvalidRequestError):
-    """An unknown, misspelt or senseless option."""
+    """An unknown option or an invalid value."""
 
 
-# ---- restore or cut -------------------------------------------------------------------------
+# ---- restore or repair ----------------------------------------------------------------------
 class CorruptDataError(StreamLogError):
-    """Bytes on the disk are not what they should be."""
+    """The bytes on disk are damaged."""
 
     kafka_code = 2
 
 
 class CorruptRecordError(CorruptDataError):
-    """A batch or record whose checksum or structure is wrong."""
+    """A batch or record with a wrong checksum or structure."""
 
 
 class CorruptIndexError(CorruptDataError):
-    """An index that cannot belong to its segment; it can be rebuilt from the log."""
+    """An index that does not match its segment; it can be rebuilt from the log."""
 
 
 class CorruptSnapshotError(CorruptDataError):
-    """A producer snapshot that cannot be read; an older one or the log replaces it."""
+    """An unreadable producer snapshot; an older one or the log replaces it."""
 
 
 class CorruptCheckpointError(CorruptDataError):
-    """A checkpoint, metadata or decision file that cannot be read."""
+    """An unreadable checkpoint, metadata or decision file."""
 
 
 class LimitExceededError(CorruptDataError):
-    """Bytes that claim more than any sound log would hold, such as a decompression bomb."""
+    """Data that exceeds a limit, such as a decompression bomb."""
 
 
-# ---- learn the new state --------------------------------------------------------------------
+# ---- read the new state ---------------------------------------------------------------------
 class FencedError(StreamLogError):
-    """Somebody else has moved on; learn the new state before deciding again."""
+    """The state has changed since it was read; read it again before deciding."""
 
     kafka_code = 74
 
 
 class OutOfOrderSequenceError(FencedError):
-    """A producer's batch that does not follow its last one."""
+    """A batch whose sequence does not follow the producer's last batch."""
 
     kafka_code = 45
 
@@ -236,7 +236,7 @@ class InvalidProducerEpochError(FencedError):
 
 
 class InvalidTxnStateError(FencedError):
-    """A batch that its producer's transaction does not allow."""
+    """A batch that does not fit the state of the producer's transaction."""
 
     kafka_code = 48
 
@@ -248,42 +248,42 @@ class TransactionCoordinatorFencedError(FencedError):
 
 
 class InconsistentTopicIdError(FencedError):
-    """The topic was deleted and made again: another topic of the same name."""
+    """The topic was deleted and recreated under the same name."""
 
     kafka_code = 103
 
 
 class DataLossError(FencedError):
-    """Records that a reader counted on are gone: aged out, cut off, or of a deleted topic."""
+    """Records that a reader needs are gone: expired, truncated, or of a deleted topic."""
 
     kafka_code = 1
 
 
 class CommitMismatchError(FencedError):
-    """A commit whose identity stands already, with another fingerprint or out of order."""
+    """A commit whose identity exists with another fingerprint, or that is out of order."""
 
 
-# ---- try again later ------------------------------------------------------------------------
+# ---- retry later ----------------------------------------------------------------------------
 class UnavailableError(StreamLogError):
-    """It cannot be done now; the request itself may be sound."""
+    """The request cannot be served now; it may be valid."""
 
     kafka_code = 5
 
 
 class NotEnoughReplicasError(UnavailableError):
-    """Fewer replicas in sync than `min.insync.replicas`."""
+    """Fewer in-sync replicas than `min.insync.replicas`."""
 
     kafka_code = 19
 
 
 class LockTimeoutError(UnavailableError):
-    """Another process holds the lock; names the holder and its age."""
+    """Another process holds the lock; the message names the holder and its age."""
 
     kafka_code = 7
 
 
 class StorageError(UnavailableError):
-    """The file system refused an operation. `errno` and `operation` say which and why."""
+    """The file system failed an operation; see `errno` and `operation`."""
 
     kafka_code = 56
 
@@ -294,20 +294,20 @@ class StorageError(UnavailableError):
 
 
 class FileMissingError(StorageError):
-    """A file or directory that is not there (ENOENT)."""
+    """A file or directory does not exist (ENOENT)."""
 
 
 class FileExistsAlreadyError(StorageError):
-    """A file or directory that is there already (EEXIST)."""
+    """A file or directory already exists (EEXIST)."""
 
 
 class DiskFullError(StorageError):
-    """No space or no quota left (ENOSPC, EDQUOT, EFBIG)."""
+    """No space or quota left, or a file size limit (ENOSPC, EDQUOT, EFBIG)."""
 
 
 class PoisonedError(StorageError):
-    """A handle whose fsync failed: nothing it says can be believed any more; open anew."""
+    """A handle whose fsync failed and whose state is unreliable; close and reopen it."""
 
 
 class UnknownOutcomeError(UnavailableError):
-    """The append may or may not have happened, as a whole or up to some whole batch."""
+    """The append may or may not have happened, in full or up to some complete batch."""

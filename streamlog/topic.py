@@ -1,4 +1,4 @@
-"""Topic names and partition directories, by Kafka's rules and a few stricter ones."""
+"""Topic names and partition directories, under Kafka's rules and a few stricter ones."""
 
 import re
 from typing import Final, NamedTuple
@@ -20,14 +20,14 @@ MAX_PARTITION: Final = 2**31 - 1  # a partition is an int32
 
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)  # Topic.LEGAL_CHARS
 _DIRECTORY: Final = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]*)", re.ASCII)
-# UnifiedLog.STRAY_DIR_SUFFIX, FUTURE_DIR_SUFFIX: records that a broker does not serve (any more)
+# UnifiedLog.STRAY_DIR_SUFFIX, FUTURE_DIR_SUFFIX: logs that a broker does not serve
 PUT_ASIDE: Final = ("-stray", "-future")
-# LogFileUtils and UnifiedLog: directories that are something else than a live partition
+# LogFileUtils and UnifiedLog: directories that are not live partitions
 RESERVED_SUFFIXES: Final = ("-delete", *PUT_ASIDE, ".deleted", ".cleaned", ".swap")
 
 
 class TopicPartition(NamedTuple):
-    """A topic and one of its partitions; as text, the name of its directory."""
+    """A topic and a partition number; str() is the name of the partition directory."""
 
     topic: str
     partition: int
@@ -37,13 +37,7 @@ class TopicPartition(NamedTuple):
 
 
 def check_topic_name(name: str) -> str:
-    """Return `name` if a topic may be called that.
-
-    Args:
-        name: The name to check.
-
-    Returns:
-        `name` itself.
+    """Return `name` if it is a valid topic name.
 
     Raises:
         InvalidTopicError: Empty, too long, `.` or `..`, or an illegal character.
@@ -52,7 +46,7 @@ def check_topic_name(name: str) -> str:
     """
     if not name or name in (".", ".."):
         raise InvalidTopicError(
-            "a topic cannot have this name", got=repr(name), expected="other than '', '.' and '..'"
+            "invalid topic name", got=repr(name), expected="a name other than '', '.' and '..'"
         )
     if len(name) > MAX_NAME_LENGTH:
         raise InvalidTopicError(
@@ -62,35 +56,35 @@ def check_topic_name(name: str) -> str:
         )
     if not _LEGAL.fullmatch(name):
         raise InvalidTopicError(
-            "topic name has an illegal character",
+            "illegal character in topic name",
             got=repr(name),
-            expected="letters, digits, '.', '_' and '-' of ASCII",
+            expected="ASCII letters, digits, '.', '_' and '-'",
         )
     return name
 
 
 def check_new_topic_name(name: str) -> str:
-    """Return `name` if a topic that is to be made may be called that.
+    """Return `name` if a new topic may have it.
 
-    A broker's topic may end like the directories that it sets aside, and is read; none is made
-    here, for people would take it for one of those.
+    Kafka allows names that end like the directories it sets aside. Such topics are read but not
+    created here, because they would be mistaken for those directories.
 
     Raises:
-        InvalidTopicError: As `check_topic_name`, or a reserved ending (`-delete`, `.deleted` …).
+        InvalidTopicError: As `check_topic_name`, or a reserved suffix (`-delete`, `.deleted` …).
     """
     if check_topic_name(name).endswith(RESERVED_SUFFIXES):
         raise InvalidTopicError(
-            "topic name ends like a directory that is waiting for deletion or a move",
+            "topic name has a suffix reserved for directories set aside",
             got=repr(name),
-            expected=f"none of {', '.join(RESERVED_SUFFIXES)}",
+            expected=f"none of the suffixes {', '.join(RESERVED_SUFFIXES)}",
         )
     return name
 
 
 def parse_partition_directory(name: str) -> TopicPartition | None:
-    """Return the topic and partition a directory is named after, or None for other names.
+    """Parse the name of a partition directory; return None for other names.
 
-    The partition follows the last dash, in canonical decimal: `orders-00` is no partition.
+    The partition follows the last dash, in canonical decimal: `orders-00` is not a partition.
 
     Source: UnifiedLog.parseTopicPartitionName.
     """
@@ -109,13 +103,13 @@ def check_partition_directory(path: str) -> TopicPartition:
     """Return the topic and partition that a directory is named after.
 
     Raises:
-        InvalidTopicError: It is named after none.
+        InvalidTopicError: The name is not that of a partition directory.
     """
     partition = parse_partition_directory(path.rpartition("/")[2])
     if partition is None:
         raise InvalidTopicError(
-            "not the name of a partition's directory",
+            "not the name of a partition directory",
             path=path,
-            expected="TOPIC-PARTITION, as orders-0",
+            expected="TOPIC-PARTITION, such as orders-0",
         )
     return partition

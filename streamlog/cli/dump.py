@@ -1,4 +1,4 @@
-"""`streamlog dump`: files as rows, or as lines in the words of Kafka's own tool."""
+"""`streamlog dump`: prints files as rows, or as lines like those of Kafka's DumpLogSegments."""
 
 import os
 import struct
@@ -71,9 +71,11 @@ def dump(
     transaction_log_decoder: bool,
     max_decompressed_bytes: int | None,
 ) -> None:
-    """Print what files hold."""
+    """Print the contents of files; report errors after all files."""
     if offsets_decoder and transaction_log_decoder:
-        raise click.UsageError("--offsets-decoder and --transaction-log-decoder exclude each other")
+        raise click.UsageError(
+            "--offsets-decoder and --transaction-log-decoder are mutually exclusive"
+        )
 
     decoder = None
     if offsets_decoder or transaction_log_decoder:
@@ -97,17 +99,17 @@ Batch = RecordBatch | LegacyRecordBatch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dumping:
-    """What is wanted of the files.
+    """What to print of the files.
 
     Attributes:
-        encoding: How bytes become text.
-        with_records: Whether records are shown with keys and values.
-        is_deep: Whether records are decoded at all.
-        entries: Whether the entries of indexes are shown.
-        only_sanity: Whether indexes are only looked at as a reader does who opens them.
-        max_bytes: How much of a log file to read, None: all.
-        decoder: Of which internal topic the records are, None: of none.
-        max_decompressed: The most bytes that the records of one batch may decompress to.
+        encoding: One of `ENCODINGS`.
+        with_records: Whether to print keys and values of records.
+        is_deep: Whether to decode records.
+        entries: Whether to print index entries.
+        only_sanity: Whether to check indexes only as far as opening a log for reading does.
+        max_bytes: Maximum bytes to read of a log file; None: all.
+        decoder: The internal topic that the records belong to; None: an ordinary topic.
+        max_decompressed: Maximum decompressed size of a batch.
     """
 
     encoding: str = "utf8"
@@ -121,16 +123,7 @@ class Dumping:
 
 
 def dump_files(output: Output, paths: tuple[str, ...], wanted: Dumping) -> None:
-    """Print what files hold.
-
-    Args:
-        output: Where to, and in which format.
-        paths: The files, as the user names them.
-        wanted: What is wanted of them.
-
-    Raises:
-        Findings: Something is wrong with a file; what could be read was printed.
-    """
+    """Print the readable contents of files; then raise Findings if any file has errors."""
     errors: list[StreamLogError] = []
     fs = LocalFileSystem()
     if output.format == "table":
@@ -145,13 +138,13 @@ def dump_files(output: Output, paths: tuple[str, ...], wanted: Dumping) -> None:
 
 
 class _File:
-    """One file to be dumped.
+    """One file to dump.
 
     Args:
-        fs: Where it lies.
-        path: As the user names it.
-        wanted: What is wanted of it.
-        errors: Takes what is wrong with it.
+        fs: The file system.
+        path: The path as given by the user.
+        wanted: What to print.
+        errors: Collects the errors found in the file.
     """
 
     def __init__(
@@ -162,29 +155,24 @@ class _File:
         self.partition = parse_partition_directory(os.path.basename(self.directory))
 
     def identify(self) -> KnownFile:
-        """Return what the file must hold.
-
-        Raises:
-            InvalidRequestError: Nobody knows, or it is no file.
-            FileMissingError: It is not there.
-        """
+        """Return the kind of file that its name says."""
         known = identify(self.path)
         if known is None:
             raise InvalidRequestError(
-                "this is no file of a partition or a log root",
+                "not a file of a partition or a log root",
                 path=self.path,
                 expected="a segment, an index, a snapshot, a checkpoint or a metadata file",
                 hint="streamlog dump DIRECTORY/*.log",
             )
         found = self.fs.stat(self.path)
         if found is None:
-            raise FileMissingError("there is no such file", path=self.path)
+            raise FileMissingError("no such file", path=self.path)
         if found.kind is not FileKind.FILE:
             raise InvalidRequestError(
-                "this is no regular file",
+                "not a regular file",
                 path=self.path,
                 got=f"a {found.kind.value}",
-                hint="links are not followed; name the file itself",
+                hint="links are not followed; pass the file itself",
             )
         return known
 
@@ -194,7 +182,7 @@ class _File:
 
 
 def _rows(file: _File) -> Iterator[Row]:
-    """Yield the rows of a file; what is wrong with it is added to its errors."""
+    """Yield the rows of a file; add its errors to `file.errors`."""
     try:
         known = file.identify()
         if known.kind is Content.LOG:
@@ -212,7 +200,7 @@ def _rows(file: _File) -> Iterator[Row]:
 
 
 def _print_file(output: Output, file: _File) -> None:
-    """Print a file in the words of Kafka's tool."""
+    """Print a file as Kafka's tool does."""
 
     def say(line: str) -> None:
         output.write(line.encode("utf-8", "surrogateescape") + b"\n")
@@ -274,11 +262,7 @@ def _size(file: _File) -> int:
 
 
 def _batches(file: _File) -> Iterator[tuple[Batch, int]]:
-    """Yield the batches of a log file and where they stand.
-
-    Raises:
-        CorruptRecordError: There is something that is no whole batch; told at the end.
-    """
+    """Yield the batches of a log file and their positions; then raise if other bytes follow."""
     records = FileRecords(file.fs, file.path, writable=False)
     try:
         size = records.stat().size
@@ -297,7 +281,7 @@ def _batches(file: _File) -> Iterator[tuple[Batch, int]]:
         records.close()
     if position < end and limit is None:
         raise CorruptRecordError(
-            "there are bytes that are no whole batch",
+            "bytes that are not a complete batch",
             path=file.path,
             position=position,
             got=f"{size - position} bytes: {stop.name.lower().replace('_', ' ')}",
@@ -346,7 +330,7 @@ def _batch_row(file: _File, batch: Batch, position: int) -> dict[str, Any]:
 
 
 def _records(file: _File, batch: Batch) -> Iterator[Record]:
-    """Yield the records of a batch, if they are wanted; what is wrong is added to the errors."""
+    """Yield the records of a batch if requested; add its errors to `file.errors`."""
     if not file.wanted.is_deep:
         return
     try:
@@ -368,7 +352,7 @@ def _record_row(file: _File, batch: Batch, record: Record) -> dict[str, Any]:
 
 
 def _control(record: Record) -> dict[str, Any] | None:
-    """Return what a control record says, None for one that cannot be understood."""
+    """Return the contents of a control record; None if it cannot be parsed."""
     try:
         kind = parse_control_key(record.key)
         marker = parse_marker(record)
@@ -466,7 +450,7 @@ _ROWS: Final[dict[Content, Callable[[_File, KnownFile], Iterator[dict[str, Any]]
 
 # ---- indexes beside their logs --------------------------------------------------------------
 def _check_index(file: _File, known: KnownFile) -> None:
-    """Add to the file's errors what is wrong with an index."""
+    """Add the errors of an index to `file.errors`."""
     if file.wanted.only_sanity:
         _open_index(file, known)
         return
@@ -475,16 +459,14 @@ def _check_index(file: _File, known: KnownFile) -> None:
         if finding.severity is not Severity.NOTE:
             file.errors.append(as_error(finding))
 
-    if os.path.basename(file.path).count(".") == 1:  # one of a live segment
+    if (
+        os.path.basename(file.path).count(".") == 1
+    ):  # of a live segment, not `.deleted` and the like
         verify(file.fs, file.path, add)
 
 
 def _open_index(file: _File, known: KnownFile) -> None:
-    """Open an index as a reader does.
-
-    Raises:
-        CorruptIndexError: It cannot be the index of this segment.
-    """
+    """Open an index as a reader of the log does, which raises if it is implausible."""
     base_offset, max_size = file.base_offset(known), LogConfig().segment_index_bytes
     log = f"{file.path.rpartition('.')[0]}.log"
     found = file.fs.stat(log)
@@ -498,16 +480,16 @@ def _open_index(file: _File, known: KnownFile) -> None:
 
 
 # ---- the lines of Kafka's tool -------------------------------------------------------------------
-# Word for word those of DumpLogSegments, but for two things: what is in a record and could break a
-# line or steer a terminal is escaped, and of messages of v0 and v1 there is no checksum a record.
+# The output of DumpLogSegments word for word, with two exceptions: characters of records that break
+# lines or control a terminal are escaped, and messages of v0 and v1 lack the checksum per record.
 
 
 _CONTROL_KEY: Final = struct.Struct(">hh")
-_NOT_SHOWN: Final = -1  # a number for "none" that Kafka prints as OptionalLong.empty
+_NOT_SHOWN: Final = -1  # stands for "none"; Kafka prints OptionalLong.empty
 
 
 def log_header(path: str, known: KnownFile) -> str | None:
-    """Return the line above the batches of a file, None where there is none."""
+    """Return the line above the batches of a file, or None."""
     if known.epoch is not None:
         return f"Snapshot end offset: {known.base_offset}, epoch: {known.epoch}"
     if known.base_offset is not None:
@@ -539,7 +521,7 @@ def batch_line(batch: RecordBatch | LegacyRecordBatch, position: int) -> str:
 
 
 def record_line(batch: RecordBatch | LegacyRecordBatch, record: Record) -> str:
-    """Return the line of a record, without what it holds."""
+    """Return the line of a record without key and value."""
     line = (
         f"| offset: {record.offset} {batch.timestamp_type.label}: {record.timestamp} "
         f"keySize: {_length(record.key)} valueSize: {_length(record.value)}"
@@ -565,26 +547,26 @@ def _control_text(record: Record) -> str:
 
 
 def control_key(record: Record) -> tuple[int, int]:
-    """Return version and type of a control record's key, which has been parsed before."""
+    """Return version and type of the (already validated) key of a control record."""
     version, type_id = _CONTROL_KEY.unpack_from(record.key or bytes(_CONTROL_KEY.size))
     return version, type_id
 
 
 def content_text(record: Record, encoding: str) -> str:
-    """Return what the line of a record says about key and value."""
+    """Return the part of a record's line with key and value."""
     key = "" if record.key is None else f" key: {encoded_text(record.key, encoding)}"
     value = "" if record.value is None else f" payload: {encoded_text(record.value, encoding)}"
     return key + value
 
 
 def decoded_text(key: dict[str, Any], value: dict[str, Any] | None) -> str:
-    """Return the same for a record of an internal topic, taken apart."""
+    """Return the same part for a decoded record of an internal topic."""
     payload = "<DELETE>" if value is None else to_json(value).decode()
     return f" key: {to_json(key).decode()} payload: {payload}"
 
 
 def row_line(kind: Content, row: dict[str, Any]) -> str:
-    """Return the line of anything that is no batch."""
+    """Return the line of anything but a batch."""
     if kind is Content.PRODUCER_SNAPSHOT:
         return _producer_line(row)
     return " ".join(f"{key}: {safe_text(str(value))}" for key, value in row.items())

@@ -179,4 +179,4 @@ def test_what_is_no_regular_file_is_no_segment(
         assert path.name in ran.error + ran.out.decode(), verb
     ran = streamlog("dump", path)
     assert ran.code == 2
-    assert "no regular file" in ran.error
+    assert "not a regular file" in ran.error

@@ -97,9 +97,9 @@ def test_all_partitions_of_a_new_topic_share_its_id(fs: MemoryFileSystem) -> Non
 def test_name_that_ends_like_a_directory_set_aside_is_refused(
     fs: MemoryFileSystem, name: str
 ) -> None:
-    with pytest.raises(InvalidTopicError, match="waiting for deletion or a move"):
+    with pytest.raises(InvalidTopicError, match="reserved for directories set aside"):
         create(fs, name)
-    with pytest.raises(InvalidTopicError, match="waiting for deletion or a move"):
+    with pytest.raises(InvalidTopicError, match="reserved for directories set aside"):
         ensure(fs, name, 0)
 
 
