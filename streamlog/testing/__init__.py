@@ -1,17 +1,16 @@
-"""Test what your pipeline does when things go wrong: in seconds, without Docker.
+"""Tests for failures of your pipeline, in seconds and without Docker.
 
     from streamlog.testing import Checkpoint, Topic, assert_exactly_once, crash_after
 
     orders = Topic("root", "orders")
     orders.append([{"key": "ann", "value": {"item": 7}}])
     with crash_after("checkpoint", batch=0, at="applied"):
-        job()                       # your own, it starts a query and perhaps waits for it
-    job()                           # from the checkpoint that the crash has left
+        job()                       # your code: starts a query and may wait for it
+    job()                           # continues from the checkpoint after the crash
     assert_exactly_once(orders, spark.read.parquet("table"), key="value")
 
-`crash_after` and `Checkpoint` work with any source and any sink, `Topic` needs no Spark at all.
-The pytest plugin (`streamlog.testing.plugin`) has the fixtures. Every name is loaded when it is
-first used.
+`crash_after` and `Checkpoint` work with any source and any sink; `Topic` does not need Spark. The
+pytest plugin (`streamlog.testing.plugin`) provides fixtures. Each name is imported on first use.
 """
 
 from importlib import import_module

@@ -1,11 +1,11 @@
-"""Attempts that Spark makes twice: the same work again, at once or when nobody waits for it.
+"""Repeated attempts: the same work again, immediately or after the batch is done.
 
-    attempt 1 of batch N ──┐                      ┌── duplicate: once more, at once
-    what is reported ──────┴── batch N is done ───┴── zombie: once more, when it is done
+    attempt 1 of batch N ──┐                      ┌── duplicate: again, immediately
+    reported attempt ──────┴── batch N is done ───┴── zombie: again, after batch N is done
 
-Of a streamlog sink a task is repeated: its attempt writes all its rows, and nobody names what it
-wrote. Of `foreachBatch` the whole function is called again with the same rows and the same number,
-as by a driver that was thought to be dead; a zombie's call comes when the next batch begins.
+For a streamlog sink, a task is repeated: the extra attempt writes all its rows, and no commit names
+them. For `foreachBatch`, the whole function is called again with the same rows and batch number, as
+by a driver that was presumed dead; a zombie's call comes at the start of the next batch.
 """
 
 import os
@@ -42,20 +42,20 @@ _Function = Callable[["DataFrame", int], None]
 
 @contextmanager
 def duplicate_attempt(checkpoint: CheckpointLocation, *, batch: int) -> Iterator[None]:
-    """Have all that the sink does for a batch done twice in a row.
+    """Repeat everything the sink does for a batch, immediately.
 
         with duplicate_attempt("checkpoint", batch=1):
             job()
 
-    For sinks of `format("streamlog")` and functions of your own given to `foreachBatch` in the
-    block.
+    Applies to sinks of `format("streamlog")` and to your own functions passed to `foreachBatch` in
+    the block.
 
     Args:
         checkpoint: The query's checkpointLocation.
-        batch: The batch.
+        batch: The batch number.
 
     Raises:
-        AssertionError: The block had no such batch, or no such sink.
+        AssertionError: The batch did not run in the block, or had no such sink.
     """
     with _repeated(Checkpoint(checkpoint), batch, is_late=False):
         yield
@@ -63,20 +63,20 @@ def duplicate_attempt(checkpoint: CheckpointLocation, *, batch: int) -> Iterator
 
 @contextmanager
 def zombie_attempt(checkpoint: CheckpointLocation, *, batch: int) -> Iterator[None]:
-    """Have an attempt of a batch go on when the batch is done: a zombie.
+    """Repeat an attempt after its batch is done: a zombie.
 
         with zombie_attempt("checkpoint", batch=1):
             job()
 
-    For sinks of `format("streamlog")` and functions of your own given to `foreachBatch` in the
-    block; the latter is called once more as the next batch begins, so there must be one.
+    Applies to sinks of `format("streamlog")` and to your own functions passed to `foreachBatch` in
+    the block. The latter are called again at the start of the next batch, so there must be one.
 
     Args:
         checkpoint: The query's checkpointLocation.
-        batch: The batch.
+        batch: The batch number.
 
     Raises:
-        AssertionError: The block had no such batch, or no such sink.
+        AssertionError: The batch did not run in the block, or had no such sink.
     """
     with _repeated(Checkpoint(checkpoint), batch, is_late=True):
         yield
@@ -92,19 +92,19 @@ def _repeated(checkpoint: Checkpoint, batch: int, *, is_late: bool) -> Iterator[
         stack.enter_context(replaced(DataStreamWriter, "foreachBatch", again.change_foreach_batch))
         yield
     if fs.stat(again.note) is None:
-        raise AssertionError(f"no sink that could be repeated came to batch {batch}")
+        raise AssertionError(f"no sink that can be repeated reached batch {batch}")
     fs.remove(again.note)
 
 
 class _Again(NamedTuple):
-    """Which batch is attempted again, and when; the file `note` says that it was."""
+    """The batch to repeat, and when; the file `note` records the repetition for all processes."""
 
     batch: int
     is_late: bool
     note: str
 
     def change_foreach_batch(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a `foreachBatch` that takes functions and attempts them again."""
+        """Return a `foreachBatch` that repeats the functions passed to it."""
 
         def foreach_batch(writer: DataStreamWriter, function: _Function) -> Any:
             if not isinstance(function, BatchAppender):
@@ -114,26 +114,26 @@ class _Again(NamedTuple):
         return foreach_batch
 
     def change_writer(self, writer: StreamWriter, root: str) -> DataSourceStreamArrowWriter:
-        """Return a writer whose tasks are attempted again."""
+        """Return a writer that repeats its tasks."""
         return _RepeatingWriter(writer, root, self)
 
     def append(self, appender: BatchAppender, batch_id: int, append: Callable[[], None]) -> None:
-        """Append; that is one call, which a second one in the same run is refused."""
+        """Append once: `append_batch` rejects a second call in the same run."""
         append()
 
     def take_note(self) -> None:
-        """Say that it happened, from whatever process."""
+        """Record the repetition, from any process."""
         LocalFileSystem().open(self.note, OpenMode.CREATE_OR_WRITE).close()
 
 
 class _RepeatingWriter(DataSourceStreamArrowWriter):
-    """The real writer, whose tasks have one attempt more than they report."""
+    """The real writer, with one unreported attempt per task."""
 
     def __init__(self, writer: StreamWriter, root: str, again: _Again) -> None:
         self._writer, self._root, self._again = writer, root, again
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
-        """Stage the rows of one task, twice where the second attempt is not late."""
+        """Stage the rows of a task, twice for a duplicate."""
         if self._again.is_late or running_batch() != self._again.batch:
             return self._writer.write(iterator)
         batches = list(iterator)
@@ -142,7 +142,7 @@ class _RepeatingWriter(DataSourceStreamArrowWriter):
         return self._writer.write(iter(batches))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Commit; a zombie's file is there afterwards."""
+        """Commit; for a zombie, stage the files again afterwards."""
         self._writer.commit(messages, batchId)
         if self._again.is_late and batchId == self._again.batch:
             for message in messages:
@@ -156,7 +156,7 @@ class _RepeatingWriter(DataSourceStreamArrowWriter):
 
 
 def _stage_again(root: str, staged: StagedFile) -> None:
-    """Leave what another attempt of the task leaves: the same bytes under a name of its own."""
+    """Write the file of another attempt: the same bytes under another name."""
     fs = LocalFileSystem()
     area = StagingArea(LogRoot.at(root, fs=fs))
     content = read_file(fs, area.file_path(staged.app, staged.name), max_size=staged.size)
@@ -169,14 +169,14 @@ def _stage_again(root: str, staged: StagedFile) -> None:
 
 
 class _RepeatingFunction:
-    """A function of foreachBatch that is called once more for one batch."""
+    """A `foreachBatch` function that is called again for one batch."""
 
     def __init__(self, function: _Function, again: _Again) -> None:
         self._function, self._again = function, again
         self._late: DataFrame | None = None
 
     def __call__(self, frame: "DataFrame", batch_id: int) -> None:
-        """Do a batch, and what is to be done again."""
+        """Run a batch, and the repetition if it is due."""
         late, self._late = self._late, None
         if late is not None:
             self._repeat(late)

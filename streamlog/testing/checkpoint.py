@@ -1,8 +1,8 @@
-"""A streaming query's checkpoint, to be looked at and taken back while the query does not run.
+"""The checkpoint of a stopped streaming query: read its progress, replay a batch, restore a copy.
 
-Spark keeps a query's progress in small files: `offsets/N` is written before batch N runs, and
-says what it reads; `commits/N` when it is done. A batch with the first and without the second runs
-again at the next start. Everything here is about these files, so it works for any source and sink.
+Spark keeps the progress of a query in small files: `offsets/N`, written before batch N, holds the
+offsets to read; `commits/N` is written after it. A batch with the first file but not the second
+runs again at the next start. This works on those files alone, so for any source and sink.
 """
 
 import json
@@ -26,23 +26,23 @@ _BATCH: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 
 class Checkpoint:
-    """The checkpoint directory of one query. May be given to Spark as it is.
+    """The checkpoint directory of one query; can be passed to Spark as a path.
 
         checkpoint = Checkpoint("checkpoints/copy")
         query = df.writeStream.option("checkpointLocation", checkpoint).start()
 
     Args:
-        path: The directory; it need not be there yet.
+        path: The directory; it need not exist yet.
 
     Raises:
-        InvalidRequestError: It is on no local file system.
+        InvalidRequestError: It is not on a local file system.
     """
 
     def __init__(self, path: "str | os.PathLike[str]") -> None:
         local = local_path(os.fspath(path))
         if local is None:
             raise InvalidRequestError(
-                "a checkpoint can only be tampered with on a local disk", got=os.fspath(path)
+                "a checkpoint for tests must be on a local disk", got=os.fspath(path)
             )
         self.path: Final = local
         self._fs: Final[FileSystem] = LocalFileSystem()
@@ -56,36 +56,33 @@ class Checkpoint:
 
     # ---- look --------------------------------------------------------------------------------
     def planned(self) -> list[int]:
-        """Return the numbers of the batches whose offsets are written, ascending."""
+        """Return the batches with written offsets, ascending."""
         return self._batches("offsets")
 
     def committed(self) -> list[int]:
-        """Return the numbers of the batches that are done, ascending."""
+        """Return the finished batches, ascending."""
         return self._batches("commits")
 
     def next_batch(self) -> int:
-        """Return the batch that runs next: the one that was planned and not done, or a new one."""
+        """Return the next batch to run: an unfinished planned batch, or a new one."""
         return max(self.committed(), default=-1) + 1
 
     def query_id(self) -> str | None:
-        """Return the id of the query, None before its first start."""
+        """Return the id of the query, or None before its first start."""
         if self._fs.stat(os.path.join(self.path, "metadata")) is None:
             return None
         return QueryCheckpoint(self._fs, self.path).query_id()
 
     def offsets(self, batch: int) -> list[Any]:
-        """Return up to where batch `batch` reads each source.
+        """Return the end offsets of a batch for each source.
 
             assert checkpoint.offsets(0) == [{"orders": {"0": 2}}]
 
-        Args:
-            batch: Its number.
-
         Returns:
-            A JSON value for each source, in the order of the query.
+            A JSON value per source, in the order of the query.
 
         Raises:
-            InvalidRequestError: It was never planned.
+            InvalidRequestError: The batch was not planned.
             CorruptCheckpointError: The file is torn.
         """
         lines = QueryCheckpoint(self._fs, self.path).source_lines(batch)
@@ -95,24 +92,24 @@ class Checkpoint:
             )
         return [_parse(line) for line in lines.splitlines()]
 
-    # ---- take back ---------------------------------------------------------------------------
+    # ---- turn back ---------------------------------------------------------------------------
     def replay_last_batch(self) -> int:
-        """Have the last batch run again at the next start: take back that it is done.
+        """Make the last finished batch run again at the next start.
 
-        What a crash leaves between the sink's last step and Spark's.
+        A crash between the last step of the sink and that of Spark leaves the same state.
 
             checkpoint.replay_last_batch()
             job()
 
         Returns:
-            Its number.
+            The batch number.
 
         Raises:
-            InvalidRequestError: No batch was ever done.
+            InvalidRequestError: No batch is finished.
         """
         committed = self.committed()
         if not committed:
-            raise InvalidRequestError("no batch is done yet", path=self.path)
+            raise InvalidRequestError("no finished batch", path=self.path)
         last = committed[-1]
         for path in (self._file("commits", last), self._file("commits", f".{last}.crc")):
             if self._fs.stat(path) is not None:
@@ -120,14 +117,14 @@ class Checkpoint:
         return last
 
     def save(self) -> "Checkpoint":
-        """Return a copy, beside the checkpoint, for `restore`."""
+        """Copy the checkpoint next to itself, for `restore`; return the copy."""
         self._saved += 1
         saved = Checkpoint(f"{self.path}.saved-{self._saved}")
         self._copy(self.path, saved.path)
         return saved
 
     def restore(self, saved: "Checkpoint") -> None:
-        """Go back to an older state, as somebody does who restores a backup.
+        """Return to an older state, like restoring a backup.
 
             old = checkpoint.save()
             job()
@@ -135,21 +132,21 @@ class Checkpoint:
             job()
 
         Args:
-            saved: What `save` returned.
+            saved: The result of `save`.
         """
         remove_tree(self._fs, self.path)
         self._copy(saved.path, self.path)
 
     # ---- for crashes -------------------------------------------------------------------------
     def obstruct(self, kind: str, batch: int) -> None:
-        """Put a file where Spark is about to write its own: the query stops there.
+        """Create the file that Spark is about to write, which makes the query fail there.
 
         Args:
             kind: `offsets` or `commits`.
             batch: The batch.
 
         Raises:
-            UnavailableError: Spark was faster.
+            UnavailableError: Spark wrote the file first.
         """
         make_directories(self._fs, os.path.join(self.path, kind))
         try:
@@ -157,13 +154,13 @@ class Checkpoint:
                 file.pwrite(_OBSTACLE, 0)
         except FileExistsAlreadyError as error:
             raise UnavailableError(
-                f"the query was beyond {kind}/{batch} before it could be stopped there",
+                f"the query passed {kind}/{batch} before it could be stopped",
                 path=self.path,
-                hint="run the test again; a later batch gives it more time",
+                hint="run the test again, or stop at a later batch",
             ) from error
 
     def clear(self, kind: str, batch: int) -> None:
-        """Take away what `obstruct` put there; a file of Spark's stays."""
+        """Remove the file that `obstruct` created; keep a file of Spark."""
         path = self._file(kind, batch)
         is_there = self._fs.stat(path) is not None
         if is_there and read_file(self._fs, path, max_size=_SIZE_MAX) == _OBSTACLE:
@@ -193,5 +190,5 @@ class Checkpoint:
 def _parse(line: str) -> Any:
     try:
         return json.loads(line)
-    except ValueError:  # some sources write what is no JSON, or "-" for nothing
+    except ValueError:  # some sources write text that is not JSON, or "-" for no offset
         return line

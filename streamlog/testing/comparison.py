@@ -1,7 +1,7 @@
-"""`assert_exactly_once` and its parts: what a source holds against what a sink holds.
+"""`assert_exactly_once` and its parts: compare the rows of a source with those of a sink.
 
-Both sides are counted by key in one pass of Arrow, so a million rows take a second or two. What is
-wrong is told row by row, with all that is known of where it stands:
+Both sides are counted by key in one pass in Arrow; a million rows take a second or two. Wrong rows
+are reported one by one, with everything known about their origin:
 
     AssertionError: not exactly once by value: 6 rows in the source, 7 in the sink
       lost   value='order 3'    source row 3 (orders-0 offset 3, batch 1)
@@ -27,7 +27,7 @@ __tracebackhide__ = hides_helper
 Key = str | Sequence[str] | None
 CheckpointLocation = str | os.PathLike[str] | None
 
-SHOWN_ROWS: Final = 10  # of each kind
+SHOWN_ROWS: Final = 10  # per kind
 _SHOWN_PLACES: Final = 5
 _PLACE: Final = ("topic", "partition", "offset")
 _WRITTEN_BY_LOG: Final = (*_PLACE, "timestamp", "timestampType")
@@ -36,21 +36,21 @@ _WRITTEN_BY_LOG: Final = (*_PLACE, "timestamp", "timestampType")
 def assert_exactly_once(
     source: Rows, sink: Rows, key: Key = None, *, checkpoint: CheckpointLocation = None
 ) -> None:
-    """Assert that each row of the source is in the sink as often as in the source.
+    """Assert that each row occurs in the sink exactly as often as in the source.
 
         assert_exactly_once(orders, spark.read.parquet("table"), key="value")
 
     Args:
         source: A `Topic`, a Spark or pandas DataFrame, an Arrow table, or a list of dicts, rows,
-            `Record`s or plain values (then the column is `value`).
+            `Record`s or plain values (column `value`).
         sink: Likewise.
-        key: The column or columns that tell rows apart, called the same on both sides; all
-            columns that both have by default, but for those that a log adds by itself.
-        checkpoint: The query's; it tells which batch a lost row was in.
+        key: The columns that identify a row, with the same names on both sides. Default: all
+            common columns except those that a log adds.
+        checkpoint: The checkpoint of the query, to report the batch of a lost row.
 
     Raises:
-        AssertionError: A row is lost, there too often, or from nowhere; says which.
-        InvalidRequestError: A side is no rows, or has no such column.
+        AssertionError: Rows are lost, duplicated or not from the source; lists them.
+        InvalidRequestError: A side has no rows or no such column.
     """
     _check("exactly once", source, sink, key, checkpoint, lost=True, extra=True)
 
@@ -58,21 +58,21 @@ def assert_exactly_once(
 def assert_no_loss(
     source: Rows, sink: Rows, key: Key = None, *, checkpoint: CheckpointLocation = None
 ) -> None:
-    """Assert that each row of the source is in the sink at least as often (at least once).
+    """Assert that each row occurs in the sink at least as often as in the source (at least once).
 
         assert_no_loss(orders, spark.read.parquet("table"), key="value")
 
-    Args and errors are those of `assert_exactly_once`.
+    Arguments and errors are those of `assert_exactly_once`.
     """
     _check("without loss", source, sink, key, checkpoint, lost=True, extra=False)
 
 
 def assert_no_duplicates(source: Rows, sink: Rows, key: Key = None) -> None:
-    """Assert that no row is in the sink more often than in the source (at most once).
+    """Assert that no row occurs in the sink more often than in the source (at most once).
 
         assert_no_duplicates(orders, spark.read.parquet("table"), key="value")
 
-    Args and errors are those of `assert_exactly_once`.
+    Arguments and errors are those of `assert_exactly_once`.
     """
     _check("without duplicates", source, sink, key, None, lost=False, extra=True)
 
@@ -97,13 +97,13 @@ def _check(
 
 
 class _Side(NamedTuple):
-    """One side: all its columns, and those that tell its rows apart in the other side's types."""
+    """One side: all its columns, and the key columns in types common to both sides."""
 
     table: "pa.Table"
     keys: "pa.Table"
 
     def rows_of(self, key: dict[str, Any]) -> list[int]:
-        """Return the numbers of the first few rows with a key."""
+        """Return the numbers of the first rows with a key."""
         import pyarrow.compute as pc
 
         found = None
@@ -115,7 +115,7 @@ class _Side(NamedTuple):
         return numbers
 
     def place(self, row: int) -> str:
-        """Return where a row stands: its number, and its place in a log where it has one."""
+        """Return the number of a row, with its position in a log if known."""
         if not self.is_of_log:
             return f"row {row}"
         topic, partition, offset = self.position(row)
@@ -128,7 +128,7 @@ class _Side(NamedTuple):
 
     @property
     def is_of_log(self) -> bool:
-        """Whether its rows say where in a log they are."""
+        """Whether the rows have topic, partition and offset."""
         return set(_PLACE) <= set(self.table.column_names)
 
 
@@ -136,12 +136,12 @@ class _Comparison(NamedTuple):
     """Two sides, counted by key.
 
     Attributes:
-        keys: The columns that tell rows apart.
+        keys: The columns that identify a row.
         source: One side.
         sink: The other side.
-        wrong: The keys that are not as often here as there: columns `key_0` … (their values),
-            `source` and `sink` (how often), in the order of their first rows.
-        checkpoint: Tells batches.
+        wrong: The keys with different counts: columns `key_0` … (values), `source` and `sink`
+            (counts), in the order of their first rows.
+        checkpoint: The checkpoint of the query, if given.
     """
 
     keys: list[str]
@@ -159,14 +159,14 @@ class _Comparison(NamedTuple):
         left, right = _alike(as_table(source), as_table(sink))
         keys = _choose_keys(left, right, key)
         pairs = [comparable(left[name], right[name], name=name) for name in keys]
-        named = [f"key_{number}" for number in range(len(keys))]  # the user's may be any
+        named = [f"key_{number}" for number in range(len(keys))]  # names of the user could collide
         here = _Side(left, pa.table([pair[0] for pair in pairs], names=named))
         there = _Side(right, pa.table([pair[1] for pair in pairs], names=named))
         known = None if checkpoint is None else Checkpoint(checkpoint)
         return cls(keys, here, there, _count_wrong(here.keys, there.keys), known)
 
     def lost(self) -> Iterator[str]:
-        """Yield a line for each key that the sink has too seldom."""
+        """Yield a line per key with too few rows in the sink."""
         import pyarrow.compute as pc
 
         rows = self.wrong.filter(pc.less(self.wrong["sink"], self.wrong["source"]))
@@ -177,7 +177,7 @@ class _Comparison(NamedTuple):
         yield from _more(rows.num_rows, "lost")
 
     def extra(self) -> Iterator[str]:
-        """Yield a line for each key that the sink has too often."""
+        """Yield a line per key with too many rows in the sink."""
         import pyarrow.compute as pc
 
         rows = self.wrong.filter(pc.greater(self.wrong["sink"], self.wrong["source"]))
@@ -202,7 +202,7 @@ class _Comparison(NamedTuple):
 
 
 def _alike(source: "pa.Table", sink: "pa.Table") -> "tuple[pa.Table, pa.Table]":
-    """Return both sides; an empty list, which has no columns, gets those of the other side."""
+    """Return both sides; an empty list, without columns, gets those of the other side."""
     import pyarrow as pa
 
     if source.num_columns == sink.num_columns == 0:
@@ -222,14 +222,14 @@ def _choose_keys(source: "pa.Table", sink: "pa.Table", key: Key) -> list[str]:
         raise InvalidRequestError(
             "source and sink have no such column in common",
             got=", ".join(keys) or "no key",
-            expected=f"one of {', '.join(both)}" if both else "a column of one name in both",
+            expected=f"one of {', '.join(both)}" if both else "a column with the same name in both",
             hint=f"the source has {source.column_names}, the sink has {sink.column_names}",
         )
     return keys
 
 
 def _count_wrong(source: "pa.Table", sink: "pa.Table") -> "pa.Table":
-    """Return the keys that are not as often here as there."""
+    """Return the keys with different counts."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -250,7 +250,7 @@ def _count_wrong(source: "pa.Table", sink: "pa.Table") -> "pa.Table":
 
 
 def _batch_of(checkpoint: Checkpoint, topic: str, partition: int, offset: int) -> int | None:
-    """Return the batch that was to read an offset, as the checkpoint says; None for none."""
+    """Return the batch that the checkpoint plans an offset in, or None."""
     for batch in checkpoint.planned():
         for end in checkpoint.offsets(batch):
             ends = end.get(topic) if isinstance(end, dict) else None
@@ -261,4 +261,4 @@ def _batch_of(checkpoint: Checkpoint, topic: str, partition: int, offset: int) -
 
 def _more(count: int, what: str) -> Iterator[str]:
     if count > SHOWN_ROWS:
-        yield f"  … and {count - SHOWN_ROWS} keys more that are {what}"
+        yield f"  … and {count - SHOWN_ROWS} more keys {what}"

@@ -1,20 +1,20 @@
-"""`crash_after`: end a query at a named point of a batch, and leave what a crash leaves there.
+"""`crash_after`: stops a query at a named point of a batch and leaves the state of a crash there.
 
     plan batch N → offsets/N → tasks stage → decide → apply → commits/N → plan batch N + 1
                           ↑            ↑        ↑        ↑           ↑
                        offsets      staged   decided  applied     commits
 
-Nothing is undone afterwards: the query really stops at the point, in a running session.
+Nothing is undone afterwards: the query stops at the point, in a running session.
 
-- `applied` and `commits`, for any source and sink: a file stands where Spark is about to write
-  `commits/N` (`offsets/N+1`), and Spark, which takes it for another query's, stops there.
-- `offsets`, for any source and sink: batch N runs with a sink that stops at once; it is planned,
-  and nothing of it has happened.
-- `staged` and `decided`, for streamlog's own sinks: the file system of the commit dies at that
-  operation, in the worker or the driver, whichever commits.
+- `applied` and `commits`, for any source and sink: a file in the place of `commits/N`
+  (`offsets/N+1`) makes Spark stop, because it takes the file for that of another query.
+- `offsets`, for any source and sink: batch N runs with a sink that stops immediately, so the batch
+  is planned but has no effect.
+- `staged` and `decided`, for streamlog's own sinks: the file system fails at that operation of the
+  commit, in the worker or the driver.
 
-What lives outside of the checkpoint and the log ends with a process but not here: caches of the
-session, what your own code holds in variables.
+State outside of the checkpoint and the log does not end, unlike in a real crash: caches of the
+session and variables of your code.
 """
 
 import os
@@ -40,12 +40,12 @@ __tracebackhide__ = hides_helper
 CRASH_POINTS: Final = ("offsets", "staged", "decided", "applied", "commits")
 
 _DEATHS: Final = {
-    "staged": Fault(operation="lock"),  # the first thing a commit does
+    "staged": Fault(operation="lock"),  # the first operation of a commit
     "decided": Fault(
         operation="sync_directory", path_suffix="/commits/pending", moment=Moment.AFTER
     ),
 }
-_INITIALIZING: Final = "Initializing"  # what Spark's status begins with before it reads offsets
+_INITIALIZING: Final = "Initializing"  # start of Spark's status before it reads offsets
 _POLL_S: Final = 0.05
 _SIGNS: Final = ("CONCURRENT_STREAM_LOG_UPDATE", "KilledError", "SimulatedCrash")
 
@@ -58,27 +58,26 @@ def crash_after(
     at: str = "applied",
     timeout_ms: float = 120_000,
 ) -> Iterator[None]:
-    """Crash the query that the block starts, once a batch has come to a point.
+    """Crash the query that the block starts when a batch reaches a point.
 
         with crash_after("checkpoint", batch=1, at="applied"):
             job()
         job()
 
-    The job may wait for its query or leave that to the block; the error that ends it is
-    swallowed, any other goes through.
+    The job may wait for its query, or the block does. The error that ends the query is suppressed;
+    any other is raised.
 
     Args:
-        checkpoint: The query's checkpointLocation. One query a block.
-        batch: The batch, from 0; batches before it run as always.
-        at: `offsets`: it is planned and has not begun. `applied`: the sink is done with it, Spark
-            does not know. `commits`: Spark does know. For streamlog's own sinks also `staged`:
-            all tasks have written, nothing is decided; and `decided`: it stands, and nothing of
-            it is in the log yet.
-        timeout_ms: How long the query may take to get there.
+        checkpoint: The query's checkpointLocation. One query per block.
+        batch: The batch number, from 0; earlier batches run normally.
+        at: `offsets`: planned, not started. `applied`: finished by the sink, not recorded by
+            Spark. `commits`: recorded by Spark. For streamlog's own sinks also `staged`: all tasks
+            have written, nothing is decided; and `decided`: decided, nothing is in the log yet.
+        timeout_ms: Maximum time until the query reaches the point.
 
     Raises:
-        InvalidRequestError: No such point, or the batch is done already.
-        AssertionError: The query never came to the point.
+        InvalidRequestError: No such point, or the batch is already finished.
+        AssertionError: The query did not reach the point.
     """
     crash = _Crash(Checkpoint(checkpoint), batch, at, SystemClock(), timeout_ms)
     with ExitStack() as stack:
@@ -100,20 +99,20 @@ def crash_after(
 
 
 class _Crash:
-    """One crash, to come or past."""
+    """One crash, pending or done."""
 
     def __init__(
         self, checkpoint: Checkpoint, batch: int, at: str, clock: Clock, timeout_ms: float
     ) -> None:
         if at not in CRASH_POINTS:
             raise InvalidRequestError(
-                "there is no such point", got=repr(at), expected=", ".join(CRASH_POINTS)
+                "no such crash point", got=repr(at), expected=", ".join(CRASH_POINTS)
             )
         if batch < checkpoint.next_batch():
             raise InvalidRequestError(
-                f"batch {batch} is done already",
+                f"batch {batch} is already finished",
                 path=checkpoint.path,
-                expected=f"{checkpoint.next_batch()} or a later one",
+                expected=f"batch {checkpoint.next_batch()} or later",
             )
         self._checkpoint, self._batch, self._at = checkpoint, batch, at
         self._clock, self._timeout_ms = clock, timeout_ms
@@ -124,7 +123,7 @@ class _Crash:
 
     # ---- start -------------------------------------------------------------------------------
     def start(self, writer: "DataStreamWriter", start: Start) -> "StreamingQuery":
-        """Start the job's query, so that it comes to its end."""
+        """Start the job's query with the crash installed."""
         if self._has_begun:
             return start()
         self._has_begun = True
@@ -147,22 +146,22 @@ class _Crash:
             if not self.has_struck():
                 return query
             self._query = None
-        # Of what the writer was told all stays that does not concern the sink.
+        # Keep all settings of the writer except those of its sink.
         _forget_partitions(writer)
         return self._start(writer.foreachBatch(_die).start)
 
     def _start(self, start: Start) -> "StreamingQuery":
-        """Start a query, and make sure that it is the one with our checkpoint."""
+        """Start a query and check that it uses our checkpoint."""
         query = self._query = start()
         if query.id != self._checkpoint.query_id():
             query.stop()
             raise InvalidRequestError(
-                "the query in the block has another checkpoint", expected=self._checkpoint.path
+                "the query in the block uses another checkpoint", expected=self._checkpoint.path
             )
         return query
 
     def _obstruct(self, query: "StreamingQuery", kind: str, batch: int) -> None:
-        """Stop the query where it writes a file, once it has read which ones there are."""
+        """Stop the query where it writes a file, after it has listed the existing ones."""
         while query.isActive and query.status["message"].startswith(_INITIALIZING):
             self._clock.sleep_ms(1)
         if query.isActive:
@@ -171,50 +170,50 @@ class _Crash:
 
     # ---- end ---------------------------------------------------------------------------------
     def wait(self) -> None:
-        """Wait until the query has ended, or cannot get any further."""
+        """Wait until the query ends or cannot proceed."""
         deadline = self._clock.monotonic_ms() + self._timeout_ms
         while self._query is not None and self._query.isActive:
             if self._is_between_batches() or self._clock.monotonic_ms() > deadline:
                 return
-            with suppress(Exception):  # why it ended is asked later
+            with suppress(Exception):  # `has_struck` examines the error
                 self._query.awaitTermination(_POLL_S)
 
     def has_struck(self) -> bool:
-        """Tell whether the query has ended where it was to."""
+        """Return whether the query ended at the crash point."""
         if self._query is None:
             return False
         error = str(self._query.exception() or "")
         return any(sign in error for sign in _SIGNS) or self._is_between_batches()
 
     def clear(self) -> None:
-        """Leave no query running, and only Spark's own files."""
+        """Stop the query and remove everything but Spark's own files."""
         if self._query is not None:
             self._query.stop()
-            self._queries.resetTerminated()  # else awaitAnyTermination finds it for ever
+            self._queries.resetTerminated()  # else awaitAnyTermination always returns it
         if self._obstacle is not None:
             self._checkpoint.clear(*self._obstacle)
             self._obstacle = None
 
     def check(self) -> None:
-        """Raise AssertionError unless the query ended where it was to."""
+        """Raise AssertionError unless the query ended at the crash point."""
         if self._query is None:
             raise AssertionError("no streaming query was started in the block")
         if not self.has_struck():
             done = self._checkpoint.committed()
-            last = f"came to the end of batch {done[-1]}" if done else "did no batch"
+            last = f"finished batch {done[-1]} last" if done else "finished no batch"
             raise AssertionError(
-                f"batch {self._batch} did not come to {self._at!r} within"
+                f"batch {self._batch} did not reach {self._at!r} within"
                 f" {self._timeout_ms / 1000:g} s: the query {last}"
                 f" ({self._query.exception() or 'without an error'})"
             )
 
     def _is_between_batches(self) -> bool:
-        """Tell whether the batch is done, and the next one does not begin."""
+        """Return whether the batch is finished and the next one cannot start."""
         return self._at == "commits" and self._batch in self._checkpoint.committed()
 
 
 def _forget_partitions(writer: "DataStreamWriter") -> None:
-    """Take back `partitionBy`, which foreachBatch does not take; Spark itself never does."""
+    """Reset `partitionBy`, which foreachBatch rejects; Spark has no public way to do so."""
     field = writer._jwrite.getClass().getDeclaredField("partitioningColumns")
     field.setAccessible(True)
     field.set(writer._jwrite, writer._spark._jvm.scala.Option.empty())
@@ -222,4 +221,4 @@ def _forget_partitions(writer: "DataStreamWriter") -> None:
 
 def _die(frame: "DataFrame", batch_id: int) -> None:
     del frame
-    raise KilledError(f"batch {batch_id} is planned, and a test ends the query here")
+    raise KilledError(f"a test ends the query after planning batch {batch_id}")

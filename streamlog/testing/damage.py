@@ -1,4 +1,4 @@
-"""Damage to a topic's files: what a crash tears, and what a disk rots."""
+"""Damage to the files of a topic: torn appends and flipped bits."""
 
 from contextlib import suppress
 from typing import Final
@@ -22,15 +22,15 @@ _SEGMENT_SIZE_MAX: Final = 1 << 31
 
 
 def tear_append(topic: Topic, row: object, *, portion: float = 0.5) -> None:
-    """Crash in the middle of an append: part of its bytes are in the file, nobody was told.
+    """Crash in the middle of an append: part of its bytes are written, and it is not acknowledged.
 
         tear_append(orders, "never acknowledged")
         assert "never acknowledged" not in orders.values()
 
     Args:
-        topic: Where.
-        row: What was to be appended; see `Topic.append`.
-        portion: How much of it is written, from 0 to 1.
+        topic: The topic.
+        row: The row to append; see `Topic.append`.
+        portion: The written fraction, from 0 to 1.
     """
     suffix = FileSuffix.LOG.value
     torn = Fault(operation="pwrite", path_suffix=suffix, moment=Moment.TORN, portion=portion)
@@ -39,20 +39,20 @@ def tear_append(topic: Topic, row: object, *, portion: float = 0.5) -> None:
 
 
 def flip_bit(topic: Topic, offset: int, *, partition: int = 0, bit: int = 0) -> None:
-    """Flip a bit of a record's batch: reading it fails, and never gives other bytes.
+    """Flip a bit of a record's batch; reading the batch then fails.
 
         flip_bit(orders, offset=2)
         with pytest.raises(CorruptDataError):
             orders.values()
 
     Args:
-        topic: Where.
-        offset: The record.
-        partition: Of which partition.
-        bit: Which bit, counted from the end of the batch.
+        topic: The topic.
+        offset: The offset of the record.
+        partition: The partition.
+        bit: The bit, counted from the end of the batch.
 
     Raises:
-        InvalidRequestError: No batch holds the offset, or it has fewer bits.
+        InvalidRequestError: No batch contains the offset, or it has fewer bits.
     """
     fs = LocalFileSystem()
     directory = f"{topic.root}/{topic.name}-{partition}"
@@ -69,5 +69,5 @@ def flip_bit(topic: Topic, offset: int, *, partition: int = 0, bit: int = 0) -> 
                 file.pwrite(content[damaged : damaged + 1], damaged)
             return
     raise InvalidRequestError(
-        "no batch of the partition has this bit of this record", path=directory, offset=offset
+        "no batch of the partition contains this bit of this record", path=directory, offset=offset
     )

@@ -1,11 +1,11 @@
-"""A disk that is full, lies, or is slow, for as long as a block lasts.
+"""A disk that is full, fails or is slow for the duration of a block.
 
-What is hit: every `Topic` of this process, and the streamlog sinks of queries that start in the
-block, wherever their workers run. Spark's own files and other sinks are not.
+This affects every `Topic` of this process and the streamlog sinks of queries started in the block,
+including their workers. It does not affect Spark's own files or other sinks.
 
     with full_disk():
-        job()                     # fails, and says that the disk is full
-    job()                         # goes on from the checkpoint
+        job()                     # fails with DiskFullError
+    job()                         # continues from the checkpoint
 """
 
 import errno
@@ -29,14 +29,14 @@ _SYNCS: Final = ("sync", "sync_directory")
 
 @contextmanager
 def full_disk(*, after: int = 0, files: str = "") -> Iterator[None]:
-    """Have no room left: a write leaves a part of its bytes and fails with ENOSPC.
+    """Fill the disk: a write stores part of its bytes and fails with ENOSPC.
 
         with full_disk(), pytest.raises(DiskFullError):
             orders.append(["one too many"])
 
     Args:
-        after: How many writes there is room for, in each process.
-        files: Only files whose path ends like this: `.log`.
+        after: Number of successful writes before, per process.
+        files: Affect only paths with this suffix, such as `.log`.
     """
     full = Fault(
         at=after + 1,
@@ -52,14 +52,14 @@ def full_disk(*, after: int = 0, files: str = "") -> Iterator[None]:
 
 @contextmanager
 def failed_fsync(*, after: int = 0, files: str = "") -> Iterator[None]:
-    """Have one fsync fail with EIO: what it was to make durable may be lost.
+    """Make one fsync fail with EIO; the unsynced data may be lost.
 
         with failed_fsync(files=".log"), pytest.raises(StorageError):
             orders.append(["perhaps"])
 
     Args:
-        after: How many work before, in each process.
-        files: Only files whose path ends like this.
+        after: Number of successful fsyncs before, per process.
+        files: Affect only paths with this suffix.
     """
     failed = Fault(at=after + 1, operation="sync", path_suffix=files, errno=errno.EIO)
     with _installed(disk_with(failed)):
@@ -68,20 +68,20 @@ def failed_fsync(*, after: int = 0, files: str = "") -> Iterator[None]:
 
 @contextmanager
 def slow_disk(delay_ms: float = 200) -> Iterator[None]:
-    """Have every fsync take longer.
+    """Delay every fsync.
 
         with slow_disk(delay_ms=50):
             orders.append(["slowly"])
 
     Args:
-        delay_ms: How much longer.
+        delay_ms: The delay in milliseconds.
     """
     with _installed(disk_with(delay_ms=delay_ms)):
         yield
 
 
 def disk_with(*faults: Fault, delay_ms: float = 0.0) -> DiskFactory:
-    """Return what makes the machine's file system with faults; picklable, as Spark needs it.
+    """Return a factory of the local file system with faults; picklable, as Spark requires.
 
     Args:
         *faults: The operations that fail.
@@ -100,13 +100,13 @@ def _faulty_file_system(faults: tuple[Fault, ...], delay_ms: float) -> FileSyste
 
 
 class _Machine:
-    """The disk of this process while a block lasts; None: the real one."""
+    """The disk of this process during a block; None: the real disk."""
 
     disk: DiskFactory | None = None
 
 
 def current_disk() -> FileSystem:
-    """Return the machine's file system, with the faults of the enclosing block."""
+    """Return the local file system with the faults of the enclosing block."""
     return LocalFileSystem() if _Machine.disk is None else _Machine.disk()
 
 
@@ -124,6 +124,6 @@ def _changed_sinks(disk: DiskFactory) -> AbstractContextManager[None]:
     """Put the sinks on the disk if Spark is installed."""
     try:
         from streamlog.testing.sinks import DiskSink, changed_sinks
-    except ImportError:  # no pyspark: only a `Topic` can meet the disk
+    except ImportError:  # without pyspark only `Topic`s use the disk
         return nullcontext()
     return changed_sinks(DiskSink(disk))

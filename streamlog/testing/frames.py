@@ -1,4 +1,4 @@
-"""Which frames pytest leaves out of a traceback: those of a helper whose error says it all."""
+"""Hides the frames of test helpers from tracebacks of pytest if the error is self-explanatory."""
 
 from typing import TYPE_CHECKING
 
@@ -11,12 +11,9 @@ __all__ = ["hides_helper"]
 
 
 def hides_helper(error: "pytest.ExceptionInfo[BaseException]") -> bool:
-    """Tell whether a traceback is to end in the test that called a helper.
+    """Return whether a traceback should end in the test that called a helper.
 
-    A module of helpers has this as its `__tracebackhide__`. What fails in a helper without an
-    error of its own is a defect, and is shown with all its frames.
-
-    Args:
-        error: What pytest has caught.
+    Modules of helpers use this as their `__tracebackhide__`. Any other error in a helper is a bug
+    and is shown with all frames.
     """
     return error.errisinstance((AssertionError, StreamLogError))

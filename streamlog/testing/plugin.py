@@ -1,13 +1,13 @@
-"""pytest fixtures for pipelines; pytest loads this module wherever streamlog is installed.
+"""pytest fixtures for pipelines; pytest loads this plugin if streamlog is installed.
 
-    streamlog_root     a directory for a log root, anew for each test
-    streamlog_topic    makes topics there: `orders = streamlog_topic("orders", ["first"])`
+    streamlog_root     a directory for a log root, one per test
+    streamlog_topic    creates topics there: `orders = streamlog_topic("orders", ["first"])`
     checkpoint         a `Checkpoint` for the query of the test
     crash              `crash_after` for that checkpoint: `with crash(batch=1, at="applied"): …`
-    streamlog_spark    a session on two cores for the whole run, for projects that have none
+    streamlog_spark    a session with two cores for the whole run, for projects without one
 
-A fixture of the same name in your own `conftest.py` goes before these. Nothing but pytest is
-imported until a test asks for a fixture.
+Fixtures of the same name in your `conftest.py` override these. Only pytest is imported until a test
+uses a fixture.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ __all__ = ["checkpoint", "crash", "streamlog_root", "streamlog_spark", "streamlo
 
 @pytest.fixture
 def streamlog_root(tmp_path: "Path") -> str:
-    """The path of a log root of this test's own.
+    """The path of a log root for this test.
 
     def test_it(streamlog_root):
         df.write.format("streamlog").option("path", streamlog_root)…
@@ -39,7 +39,7 @@ def streamlog_root(tmp_path: "Path") -> str:
 
 @pytest.fixture
 def streamlog_topic(streamlog_root: str) -> "Callable[..., Topic]":
-    """Makes topics in `streamlog_root`; takes what `Topic` takes.
+    """Creates topics in `streamlog_root`; takes the arguments of `Topic`.
 
     def test_it(streamlog_topic):
         orders = streamlog_topic("orders", ["first", "second"], partitions=2)
@@ -54,7 +54,7 @@ def streamlog_topic(streamlog_root: str) -> "Callable[..., Topic]":
 
 @pytest.fixture
 def checkpoint(tmp_path: "Path") -> "Checkpoint":
-    """A checkpoint of this test's own.
+    """A checkpoint for this test.
 
     def test_it(checkpoint):
         query = df.writeStream.option("checkpointLocation", checkpoint).start()
@@ -66,7 +66,7 @@ def checkpoint(tmp_path: "Path") -> "Checkpoint":
 
 @pytest.fixture
 def crash(checkpoint: "Checkpoint") -> Callable[..., AbstractContextManager[None]]:
-    """`crash_after` for the query with the fixture `checkpoint`.
+    """`crash_after` for the query that uses the fixture `checkpoint`.
 
     def test_it(crash):
         with crash(batch=1, at="applied"):
@@ -82,7 +82,7 @@ def crash(checkpoint: "Checkpoint") -> Callable[..., AbstractContextManager[None
 
 @pytest.fixture(scope="session")
 def streamlog_spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
-    """A Spark session for all tests, made at its first use: two cores, no UI, times in UTC.
+    """A Spark session for all tests, created on first use: two cores, no UI, times in UTC.
 
     def test_it(streamlog_spark):
         assert streamlog_spark.range(3).count() == 3
@@ -104,7 +104,7 @@ def streamlog_spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Spark
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = running or session(builder)
-    if running is None:  # what ends a query is in its exception as well
+    if running is None:  # the exception of a query contains its error as well
         spark.sparkContext.setLogLevel("OFF")
     register(spark)
     yield spark

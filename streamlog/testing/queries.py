@@ -1,7 +1,7 @@
-"""The place where a test gets hold of a job's queries: when they start.
+"""Intercepts the queries of a job when they start.
 
-A job builds its query as it likes and calls `start` or `toTable`. Inside `started_through` both
-go by way of the test, for all of this process; nothing of it is left behind the block.
+A job builds its query freely and calls `start` or `toTable`. Inside `started_through` both call
+into the test, in the whole process; the end of the block restores them.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,15 +21,15 @@ DiskFactory = Callable[[], FileSystem]
 
 
 class KilledError(Exception):
-    """A test ended the query here, as the end of its process would."""
+    """A test ended the query here, like the end of its process would."""
 
 
 @contextmanager
 def started_through(way: "Callable[[DataStreamWriter, Start], StreamingQuery]") -> Iterator[None]:
-    """Have every query of this block start through `way`.
+    """Start every query of this block through `way`.
 
     Args:
-        way: Called with the writer that is about to start and with what starts it.
+        way: Called with the writer and a function that starts its query.
 
     Raises:
         InvalidRequestError: pyspark is not installed.
@@ -55,7 +55,7 @@ def started_through(way: "Callable[[DataStreamWriter, Start], StreamingQuery]") 
 
 @contextmanager
 def replaced(owner: type, name: str, change: Callable[[Any], Any]) -> Iterator[None]:
-    """Replace a method of a class by what `change` makes of it, until the block ends."""
+    """Replace a method of a class by `change(method)` until the block ends."""
     original = getattr(owner, name)
     setattr(owner, name, change(original))
     try:

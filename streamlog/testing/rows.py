@@ -1,11 +1,11 @@
-"""Rows as people type them in a test, made into records.
+"""Rows in the forms that tests use, converted to records.
 
-A row is a text or bytes (the value), a `Record`, or something with names (a dict, a Spark `Row`):
+A row is a string or bytes (the value), a `Record`, or has fields (a dict or a Spark `Row`):
 
-    key, value    bytes, text, None, or anything JSON can say, which becomes its JSON text
+    key, value    bytes, a string, None, or any JSON value, which becomes its JSON text
     headers       a dict, or pairs
     timestamp     milliseconds since 1970, or a datetime
-    partition     where it goes; else its key says, and rows without a key go in turn
+    partition     default: by key; round robin without a key
 """
 
 import json
@@ -24,20 +24,17 @@ _FIELDS: Final = ("key", "value", "headers", "timestamp", "partition")
 
 
 class PlacedRecord(NamedTuple):
-    """A record and the partition it asks for, None for any."""
+    """A record and its requested partition; None for any."""
 
     record: Record
     partition: int | None
 
 
 def to_record(row: object) -> PlacedRecord:
-    """Return the record a row stands for.
-
-    Args:
-        row: See the module.
+    """Return the record of a row.
 
     Raises:
-        InvalidRequestError: It is nothing of the kind.
+        InvalidRequestError: The row has another form.
     """
     if isinstance(row, Record):
         return PlacedRecord(row, None)
@@ -46,10 +43,10 @@ def to_record(row: object) -> PlacedRecord:
     fields = row.asDict() if hasattr(row, "asDict") else row
     if not isinstance(fields, Mapping) or not set(fields) <= set(_FIELDS):
         raise InvalidRequestError(
-            "a row of a topic has other names",
+            "unknown fields in a row of a topic",
             got=repr(row),
             expected=", ".join(_FIELDS),
-            hint='put your own columns into the value: {"value": row}',
+            hint='put your own columns in the value: {"value": row}',
         )
     record = Record(
         key=_to_bytes(fields.get("key")),

@@ -1,8 +1,8 @@
-"""Streamlog's own sinks, changed for the length of a block.
+"""Changes streamlog's own sinks for the duration of a block.
 
-A sink of `format("streamlog")` works in Spark's Python workers. What a test does to it gets there
-as Spark itself brings the sink there: the format is registered anew, by a class that carries the
-changes and is pickled into each worker. `append_batch` works in the driver, which is this process.
+A sink of `format("streamlog")` runs in Spark's Python workers. To change it there, the format is
+registered again with a class that carries the change; Spark pickles that class into each worker.
+`append_batch` runs in the driver, which is this process.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,32 +33,32 @@ __all__ = ["DiskSink", "SinkChange", "changed_sinks", "running_batch"]
 
 
 class SinkChange(Protocol):
-    """What a test does to sinks. Small and picklable."""
+    """A change of sinks. Small and picklable."""
 
     def change_writer(self, writer: StreamWriter, root: str) -> DataSourceStreamArrowWriter:
-        """Return what takes the place of a trigger's writer to the log root `root`."""
+        """Return the replacement of a trigger's writer to the log root `root`."""
         ...
 
     def append(self, appender: BatchAppender, batch_id: int, append: Callable[[], None]) -> None:
-        """Do what `append` does: one batch of `appender`."""
+        """Run `append`, which appends one batch of `appender`."""
         ...
 
 
 class _Current:
-    """The change of the block we are in."""
+    """The change of the enclosing block."""
 
     change: SinkChange | None = None
 
 
 @contextmanager
 def changed_sinks(change: SinkChange) -> Iterator[None]:
-    """Change the streamlog sinks of queries that start in the block.
+    """Change the streamlog sinks of queries started in the block.
 
     Raises:
-        InvalidRequestError: The block stands within another one that changes sinks.
+        InvalidRequestError: Nested in another block that changes sinks.
     """
     if _Current.change is not None:
-        raise InvalidRequestError("blocks that change streamlog's sinks do not go together")
+        raise InvalidRequestError("blocks that change streamlog's sinks cannot be nested")
     _Current.change = change
 
     def changed(append: Callable[[BatchAppender, DataFrame, int], None]) -> Callable[..., None]:
@@ -77,7 +77,7 @@ def changed_sinks(change: SinkChange) -> Iterator[None]:
 
 
 def running_batch() -> int:
-    """Return the number of the batch that this task belongs to, -1 outside of a task."""
+    """Return the batch number of the current task, or -1 outside of a task."""
     context = TaskContext.get()
     text = None if context is None else context.getLocalProperty(BATCH_ID_PROPERTY)
     return -1 if text is None else int(text)
@@ -89,7 +89,7 @@ def _start_changed(
     spark = writer._spark
 
     class ChangedSource(StreamLogSource):
-        """The format with the change; made here, so that Spark pickles it with it."""
+        """The format with the change; a local class, so that Spark pickles the change with it."""
 
         def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: FBT001 - Spark's
             root = SinkOptions.of(self.options, Use.STREAM_WRITE).root
@@ -104,12 +104,12 @@ def _start_changed(
 
 
 class DiskSink(NamedTuple):
-    """Sinks over a disk with faults.
+    """Sinks on a disk with faults.
 
     Attributes:
         disk: Makes the file system with the faults.
-        batch: The batch that meets it; None for all.
-        is_deadly: Whether the process that meets a fault dies.
+        batch: The affected batch; None: all.
+        is_deadly: Whether a fault ends the process.
     """
 
     disk: DiskFactory
@@ -117,27 +117,27 @@ class DiskSink(NamedTuple):
     is_deadly: bool = False
 
     def change_writer(self, writer: StreamWriter, root: str) -> DataSourceStreamArrowWriter:
-        """Return a writer over the disk."""
+        """Return a writer on the disk."""
         del root
         return _WriterOverDisk(writer, self)
 
     def append(self, appender: BatchAppender, batch_id: int, append: Callable[[], None]) -> None:
-        """Append over the disk."""
+        """Append on the disk."""
         before, appender.fs = appender.fs, self.file_system(batch_id)
         try:
             append()
-        except SimulatedCrash as death:  # Spark must learn of it, as of any error
+        except SimulatedCrash as death:  # Spark handles only Exceptions
             raise KilledError(str(death)) from None
         finally:
             appender.fs = before
 
     def file_system(self, batch_id: int) -> FileSystem | None:
-        """Return what a batch works on; None for the machine's own."""
+        """Return the file system of a batch; None: the local one."""
         return self.disk() if self.batch in (None, batch_id) else None
 
 
 class _WriterOverDisk(DataSourceStreamArrowWriter):
-    """The real writer over a disk with faults."""
+    """The real writer on a disk with faults."""
 
     def __init__(self, writer: StreamWriter, sink: DiskSink) -> None:
         self._writer, self._sink = writer, sink
@@ -153,6 +153,6 @@ class _WriterOverDisk(DataSourceStreamArrowWriter):
         self._writer.commit(messages, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Abort; where the process is dead, nobody does."""
+        """Abort, unless the fault has ended the process."""
         if not (self._sink.is_deadly and self._sink.batch == batchId):
             self._writer.abort(messages, batchId)

@@ -1,4 +1,4 @@
-"""Rows of any kind as an Arrow table, so that they can be compared without a loop."""
+"""Rows of any kind as an Arrow table, for comparison without loops."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Union
@@ -24,10 +24,10 @@ def as_table(rows: Rows) -> "pa.Table":
 
     Args:
         rows: A `Topic`, a Spark or pandas DataFrame, an Arrow table, or a list of dicts, Spark
-            rows, `Record`s or plain values, which make the column `value`.
+            rows, `Record`s or plain values, which become the column `value`.
 
     Raises:
-        InvalidRequestError: It is nothing of the kind.
+        InvalidRequestError: Another type.
     """
     import pyarrow as pa
 
@@ -37,12 +37,12 @@ def as_table(rows: Rows) -> "pa.Table":
         return rows.arrow()
     if hasattr(rows, "toArrow"):
         return rows.toArrow()
-    if hasattr(rows, "to_feather"):  # of pandas, which need not be there
+    if hasattr(rows, "to_feather"):  # pandas, which may not be installed
         return pa.Table.from_pandas(rows, preserve_index=False)
     if isinstance(rows, Sequence) and not isinstance(rows, str | bytes):
         return pa.Table.from_pylist([_to_fields(row) for row in rows])
     raise InvalidRequestError(
-        "these are no rows",
+        "not a table of rows",
         got=type(rows).__name__,
         expected="a Topic, a DataFrame, an Arrow table or a list",
     )
@@ -51,10 +51,10 @@ def as_table(rows: Rows) -> "pa.Table":
 def comparable(
     source: "pa.ChunkedArray", sink: "pa.ChunkedArray", *, name: str
 ) -> "tuple[pa.ChunkedArray, pa.ChunkedArray]":
-    """Return two columns in one type: text where one is text and the other bytes.
+    """Return two columns in a common type: text if one is text and the other bytes.
 
     Raises:
-        InvalidRequestError: Their values cannot be equal.
+        InvalidRequestError: There is no common type.
     """
     import pyarrow as pa
 
@@ -67,7 +67,7 @@ def comparable(
         except pa.ArrowException:
             continue
     raise InvalidRequestError(
-        f"column {name} is of two types that cannot be compared",
+        f"column {name} has types that cannot be compared",
         got=f"{source.type} in the source, {sink.type} in the sink",
     )
 
@@ -81,7 +81,7 @@ def _to_fields(row: Any) -> dict[str, Any]:
 
 
 def _plain(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
-    """Return a column in a type that can be grouped by: bytes that are text as text."""
+    """Return a column in a type that supports grouping; bytes that are text become text."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type):

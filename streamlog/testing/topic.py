@@ -1,8 +1,8 @@
-"""A topic inside the test: real files in Kafka's format, filled and read without Spark or Java.
+"""A topic for tests: real files in Kafka's format, written and read without Spark or Java.
 
-Every call opens the root and closes it again, as a process of its own would: nothing is held
-between calls, so a job may write to the same topic, and `streamlog.testing.disk` may break the
-disk for as long as one call takes.
+Every call opens and closes the root, like a separate process, and holds nothing between calls. A
+job can therefore write to the same topic, and `streamlog.testing.disk` can inject faults for the
+duration of a call.
 """
 
 import os
@@ -31,7 +31,7 @@ _READ_SIZE: Final = 1 << 22
 
 
 class Topic:
-    """A topic of a log root, made where it is missing.
+    """A topic of a log root, created if it does not exist.
 
         orders = Topic("root", "orders", partitions=2)
         orders.append(["first", {"key": "ann", "value": {"item": 7}}])
@@ -39,14 +39,14 @@ class Topic:
 
     Args:
         root: The log root.
-        name: The topic's name.
-        rows: What it holds from the start; see `append`.
-        partitions: How many partitions.
-        configs: Its own settings, by Kafka's keys: `{"cleanup.policy": "compact"}`.
+        name: The topic name.
+        rows: Rows to append initially; see `append`.
+        partitions: Number of partitions.
+        configs: Topic settings with Kafka's keys: `{"cleanup.policy": "compact"}`.
 
     Raises:
-        InvalidRequestError: The root or the topic cannot be.
-        StorageError: The disk refuses.
+        InvalidRequestError: Invalid root, topic or settings.
+        StorageError: The disk failed.
     """
 
     def __init__(
@@ -64,33 +64,33 @@ class Topic:
             manager.create_topic(name, partitions, configs, if_not_exists=True)
         self.append(rows)
 
-    # ---- fill it -----------------------------------------------------------------------------
+    # ---- write -------------------------------------------------------------------------------
     def append(self, rows: Iterable[object]) -> dict[int, AppendInfo]:
-        """Append rows, one batch a partition; durable on return.
+        """Append rows, one batch per partition; durable on return.
 
             orders.append([{"key": "ann", "value": "7", "timestamp": 1_700_000_000_000}])
 
         Args:
-            rows: Texts, bytes, `Record`s, dicts or Spark rows with any of key, value, headers,
-                timestamp and partition. Values that are no text become JSON.
+            rows: Strings, bytes, `Record`s, dicts or Spark rows with any of key, value, headers,
+                timestamp and partition. Other values become JSON text.
 
         Returns:
-            Where they went, by partition.
+            The result of the append per partition.
 
         Raises:
-            InvalidRequestError: A row that is none, or that the topic refuses.
-            UnavailableError: A lock or the disk is in the way.
+            InvalidRequestError: A row has an invalid form, or the topic rejects it.
+            UnavailableError: A lock timed out or the disk failed.
         """
         return self.append_over(current_disk(), [to_record(row) for row in rows])
 
     def append_late(self, rows: Iterable[object], *, by_ms: int) -> dict[int, AppendInfo]:
-        """Append rows that come too late: older than the newest record of the topic.
+        """Append late rows: older than the newest record of the topic.
 
             orders.append_late(["an hour behind"], by_ms=3_600_000)
 
         Args:
             rows: As for `append`; their timestamps are replaced.
-            by_ms: How much older they are, in milliseconds.
+            by_ms: Their lateness in milliseconds.
         """
         newest = max((record.timestamp or 0 for record in self.records()), default=0)
         late = [to_record(row) for row in rows]
@@ -103,7 +103,7 @@ class Topic:
         )
 
     def append_over(self, fs: FileSystem, rows: Iterable[PlacedRecord]) -> dict[int, AppendInfo]:
-        """Append records through a file system, which may have faults; see `append`."""
+        """Append records through a file system with faults; see `append`."""
         by_partition: dict[int, list[Record]] = {}
         with LogManager.open(self.root, fs=fs) as manager:
             count = len(manager.partitions(self.name))
@@ -118,12 +118,12 @@ class Topic:
                 log.flush()
             return appended
 
-    # ---- read it back ------------------------------------------------------------------------
+    # ---- read --------------------------------------------------------------------------------
     def records(self, partition: int | None = None) -> list[Record]:
-        """Return the records: partition by partition, in the order of offsets.
+        """Return the records, partition by partition, in offset order.
 
         Args:
-            partition: Of this partition only.
+            partition: Only this partition.
 
         Raises:
             CorruptDataError: A batch is damaged.
@@ -141,7 +141,7 @@ class Topic:
         return found
 
     def values(self, partition: int | None = None) -> list[str | None]:
-        """Return the values as text, in the order of `records`; None for tombstones."""
+        """Return the values as strings, in the order of `records`; None for tombstones."""
         return [
             None if record.value is None else record.value.decode(errors="backslashreplace")
             for record in self.records(partition)
@@ -163,8 +163,8 @@ class Topic:
             rows = orders.stream(spark, maxOffsetsPerTrigger=2)
 
         Args:
-            spark: The session.
-            options: Of the source.
+            spark: The Spark session.
+            options: Options of the source.
         """
         reader = spark.readStream.format("streamlog").option("path", self.root)
         reader = reader.option("subscribe", self.name).option("startingOffsets", "earliest")
@@ -178,7 +178,7 @@ class Topic:
 
 
 def _partition_of(key: bytes | None, partitions: int, turn: int) -> int:
-    """Return where a record goes that does not say: by its key as in Kafka, else in turn."""
+    """Return the default partition of a record: by key as in Kafka, else round robin."""
     if partitions == 1:
         return 0
     return turn % partitions if key is None else (murmur2(key) & 0x7FFFFFFF) % partitions

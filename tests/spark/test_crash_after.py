@@ -228,7 +228,7 @@ def test_other_errors_go_through_and_leave_no_file_of_ours(checkpoint, start):
 
 def test_a_batch_that_never_comes_is_told(checkpoint, start):
     with (
-        pytest.raises(AssertionError, match=r"batch 7 did not come to 'applied'.*end of batch 2"),
+        pytest.raises(AssertionError, match=r"batch 7 did not reach 'applied'.*batch 2 last"),
         crash_after(checkpoint, batch=7, at="applied"),
     ):
         start(lambda writer: writer.format("noop")).awaitTermination()
@@ -240,7 +240,7 @@ def test_a_batch_that_is_done_is_refused(checkpoint, start):
     start(lambda writer: writer.format("noop")).awaitTermination()
 
     with (
-        pytest.raises(InvalidRequestError, match="batch 2 is done already"),
+        pytest.raises(InvalidRequestError, match="batch 2 is already finished"),
         crash_after(checkpoint, batch=2),
     ):
         pass
@@ -264,7 +264,7 @@ def test_a_block_without_a_query_is_told(checkpoint):
 
 def test_a_point_that_is_none_is_refused(checkpoint):
     with (
-        pytest.raises(InvalidRequestError, match="no such point"),
+        pytest.raises(InvalidRequestError, match="no such crash point"),
         crash_after(checkpoint, batch=0, at="nowhere"),
     ):
         pass

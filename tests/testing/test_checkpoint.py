@@ -32,7 +32,7 @@ def test_a_checkpoint_that_is_not_there_yet_has_nothing(tmp_path):
     assert checkpoint.planned() == checkpoint.committed() == []
     assert checkpoint.next_batch() == 0
     assert checkpoint.query_id() is None
-    with pytest.raises(InvalidRequestError, match="no batch is done"):
+    with pytest.raises(InvalidRequestError, match="no finished batch"):
         checkpoint.replay_last_batch()
 
 
@@ -79,7 +79,7 @@ def test_an_obstacle_goes_and_a_file_of_sparks_stays(checkpoint):
     checkpoint.clear("commits", 2)
     checkpoint.clear("commits", 2)
 
-    with pytest.raises(UnavailableError, match="beyond commits/1"):
+    with pytest.raises(UnavailableError, match="passed commits/1"):
         checkpoint.obstruct("commits", 1)
     checkpoint.clear("commits", 1)
 

@@ -105,7 +105,7 @@ def test_numbers_compare_with_their_text():
 def test_many_wrong_rows_are_counted():
     lines = said(assert_exactly_once, [str(number) for number in range(25)], ["0"] * 9)
 
-    assert lines[11] == "  … and 14 keys more that are lost"
+    assert lines[11] == "  … and 14 more keys lost"
     assert lines[12].endswith("sink row 0, row 1, row 2, row 3, row 4")
 
 
@@ -142,7 +142,7 @@ def test_a_key_that_is_not_on_both_sides_is_refused(key):
 
 
 def test_what_is_no_rows_is_refused():
-    with pytest.raises(InvalidRequestError, match="these are no rows"):
+    with pytest.raises(InvalidRequestError, match="not a table of rows"):
         assert_exactly_once("order 0", ORDERS)
     with pytest.raises(InvalidRequestError, match="cannot be compared"):
         assert_exactly_once([{"value": {"a": 1}}], ORDERS)
