@@ -183,15 +183,7 @@ class Subscription:
             self.bounds = bounds
 
     def _bounds_of(self, reader: LogReader) -> PartitionBounds:
-        committed = self._isolation is IsolationLevel.READ_COMMITTED
-        end = reader.last_stable_offset if committed else reader.high_watermark
-        bounds = PartitionBounds(reader.log_start_offset, end, reader.log_end_offset)
-        if self._segment is None:
-            return bounds
-        later = [base for base in reader.segments.base_offsets if base > self._segment]
-        first = max(bounds.log_start_offset, self._segment)
-        last = min([bounds.log_end_offset, *later])
-        return PartitionBounds(min(first, last), min(end, last), last)
+        return PartitionBounds(*reader.readable(self._isolation, self._segment))
 
     # ---- questions of the planner -------------------------------------------------------------
     def epoch_before(self, partition: TopicPartition, offset: int) -> int:

@@ -64,17 +64,11 @@ class Source:
     @property
     def start_offset(self) -> int:
         """The first offset that can be read."""
-        return max(self._base_offset or 0, self.reader.log_start_offset)
+        return self.reader.readable(IsolationLevel.READ_UNCOMMITTED, self._base_offset).start
 
     def end_offset(self, isolation: IsolationLevel) -> int:
         """The offset after the last record visible at `isolation`."""
-        reader = self.reader
-        committed = isolation is IsolationLevel.READ_COMMITTED
-        end = reader.last_stable_offset if committed else reader.high_watermark
-        if self._base_offset is not None:
-            later = [base for base in reader.segments.base_offsets if base > self._base_offset]
-            end = min([end, *later])
-        return max(end, self.start_offset)
+        return self.reader.readable(isolation, self._base_offset).end
 
 
 class Sources:

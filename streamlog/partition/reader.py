@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +58,7 @@ from streamlog.segment.txn_index import AbortedTxn
 from streamlog.segment.walk import how_to_go_on
 from streamlog.topic import TopicPartition, check_partition_directory
 
-__all__ = ["LogReader"]
+__all__ = ["LogReader", "ReadableOffsets"]
 
 T = TypeVar("T")
 
@@ -89,6 +89,20 @@ def one_thread_at_a_time(
             return method(self, *args, **kwargs)
 
     return alone
+
+
+class ReadableOffsets(NamedTuple):
+    """The offsets of a log, or of one of its segments, at one moment.
+
+    Attributes:
+        start: The first offset.
+        end: Where reading ends at an isolation level (exclusive).
+        log_end: The offset after the last record.
+    """
+
+    start: int
+    end: int
+    log_end: int
 
 
 class LogReader(IterableLog):
@@ -190,6 +204,28 @@ class LogReader(IterableLog):
         """Below it no transaction is open."""
         unstable = self._asked(self._transactions).first_unstable_offset
         return self.offsets.stable(unstable)
+
+    def readable(
+        self, isolation: IsolationLevel, base_offset: int | None = None
+    ) -> ReadableOffsets:
+        """Return the offsets to read at an isolation level.
+
+        Transactions are those of the whole log, also for a single segment.
+
+        Args:
+            isolation: The isolation level.
+            base_offset: Only this segment; None: the whole log.
+        """
+        offsets = self.offsets  # read once: a streaming query polls this
+        committed = isolation is IsolationLevel.READ_COMMITTED
+        end = self.last_stable_offset if committed else offsets.high_watermark
+        start, log_end = offsets.start, offsets.end
+        if base_offset is not None:
+            start = max(start, base_offset)
+            later = [base for base in self.segments.base_offsets if base > base_offset]
+            log_end = max(start, min([log_end, *later]))
+            end = max(start, min(end, log_end))
+        return ReadableOffsets(start, end, log_end)
 
     @property
     @one_thread_at_a_time
