@@ -1,9 +1,8 @@
 """Large blocks of memory, kept by the process from one use to the next.
 
 Reading allocates and frees arrays of some megabytes, chunk after chunk. The C library returns
-blocks
-of 128 KiB and more to the system when they are freed; the pages of the next ones are mapped and
-zeroed one by one on first touch, which takes as long as decoding into them. glibc raises that
+blocks of 128 KiB and more to the system when they are freed; the pages of the next ones are mapped
+and zeroed one by one on first touch, which takes as long as decoding into them. glibc raises that
 threshold by itself to the size of the largest block of up to 32 MiB freed so far, and then keeps up
 to twice as much free memory. So freeing one untouched block is enough. With other C libraries this
 has no effect.

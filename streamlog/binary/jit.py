@@ -1,23 +1,20 @@
 """The one door to numba: how every kernel of the project is compiled.
 
-Kernels take flat arrays and ints, write into arrays that the caller made, and return an int:
-a count, or a negative status that a constant names. They never raise; their plain callers do. Array
+Kernels take flat arrays and ints, write into arrays that the caller made, and return an int: a
+count, or a negative status that a constant names. They never raise; their plain callers do. Array
 reads and writes are bounds-checked (`boundscheck=True`), so a wrong kernel raises instead of
-reading
-foreign memory; `copy_bytes`, `load_word`, `store` and `crc32c_of` are the exceptions and therefore
-used only in kernels that have checked the range (`prefetch` accepts any position: the processor
-ignores unmapped ones). Kernels allocate nothing, so numba's memory runtime is off: it would count a
-reference, atomically, each time an array is passed to a helper, inlined or not, and reading a
-varint
-would take three times as long. A kernel that did allocate does not compile.
+reading foreign memory; `copy_bytes`, `load_word`, `store` and `crc32c_of` are the exceptions and
+therefore used only in kernels that have checked the range (`prefetch` accepts any position: the
+processor ignores unmapped ones). Kernels allocate nothing, so numba's memory runtime is off: it
+would count a reference, atomically, each time an array is passed to a helper, inlined or not, and
+reading a varint would take three times as long. A kernel that did allocate does not compile.
 
 The compiled code is cached on disk. numba unpickles that cache and runs it, so it lives in a
 directory that only its owner can write to: `NUMBA_CACHE_DIR` if set, otherwise `streamlog/numba`
 below the user's cache directory (mode 0700), otherwise a temporary one of this user. There, each
 state of the sources shared by kernels has a directory of its own: numba compiles a kernel's callees
 into it, but checks only the kernel's own file for changes. The cached code refers to the checksum
-of
-`streamlog.binary.crc_function` by a name, which gets its address in each process.
+of `streamlog.binary.crc_function` by a name, which gets its address in each process.
 """
 
 import hashlib

@@ -12,8 +12,7 @@ that a power cut may leave:
 
 A block that survives with a write survives with all earlier writes into it: it goes to the disk as
 it is in the cache. Otherwise the model is deliberately weaker than any one file system: ext4 and
-XFS
-hide a forgotten directory sync that another one would punish. Syncing a file does not sync its
+XFS hide a forgotten directory sync that another one would punish. Syncing a file does not sync its
 name.
 """
 
@@ -240,8 +239,7 @@ class Journal:
         """Make the names of `directory` durable.
 
         A rename between two directories is durable when both are synced. Earlier changes that a
-        durable
-        change depends on are durable with it.
+        durable change depends on are durable with it.
         """
         needed: set[tuple[int, str]] = set()
         volatile = []

@@ -204,9 +204,8 @@ def make_name_durable(fs: FileSystem, directory: str, *, above: Iterable[str]) -
 
     A directory created by a process that died may exist without being durable, and a process that
     created one may have removed it since. So the directory itself records whether its name is
-    durable:
-    an empty file (`NAME_IS_DURABLE`) is created in it before the parent directories are synced, and
-    disappears with the directory. The file need not be durable itself.
+    durable: an empty file (`NAME_IS_DURABLE`) is created in it before the parent directories are
+    synced, and disappears with the directory. The file need not be durable itself.
 
     Args:
         fs: Its file system.
@@ -259,8 +258,7 @@ def remove_tree(fs: FileSystem, path: str) -> None:
     """Remove a directory with everything below it; links are removed, not their targets.
 
     Nothing is synced: after a power cut some of it may be back, so sync the parent directory if
-    that
-    matters. Harmless if `path` does not exist; a file is removed as well.
+    that matters. Harmless if `path` does not exist; a file is removed as well.
 
     Args:
         fs: Its file system.

@@ -433,8 +433,7 @@ class LocalFileSystem:
         """Return whether another process holds a POSIX record lock on `path`.
 
         Asking takes no lock and does not affect the broker's: closing a descriptor drops only POSIX
-        locks
-        of the closing process, and this one never holds any.
+        locks of the closing process, and this one never holds any.
 
         Source: java.nio.channels.FileChannel.tryLock, as FileLock.scala uses it for `.lock`.
         """
@@ -458,10 +457,8 @@ class LocalFileSystem:
         """Return an id that changes when the machine is rebooted.
 
         Linux provides one in `/proc`. If a sandbox hides it, the second of the boot by the wall
-        clock
-        serves. Setting the clock then looks like a reboot, which costs a leader epoch and no data;
-        a
-        reboot is never missed.
+        clock serves. Setting the clock then looks like a reboot, which costs a leader epoch and no
+        data; a reboot is never missed.
         """
         global _boot_id
         if _boot_id is None:

@@ -213,10 +213,8 @@ class MemoryFileSystem:
         Args:
             random: Decides which unsynced changes are lost, and how.
             power: True for a power cut: only synced state certainly survives, and the boot id
-                changes.
-                False for the end of the process: everything survives, and unsynced changes may
-                still be
-                lost by a later power cut.
+                changes. False for the end of the process: everything survives, and unsynced changes
+                may still be lost by a later power cut.
             loss: Whether a power cut loses nothing unsynced, everything, or a choice of `random`.
         """
         with self.mutex:

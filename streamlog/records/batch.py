@@ -399,8 +399,7 @@ class LegacyRecordBatch:
     """One message of v0 or v1: an immutable view of its bytes, with the names of `RecordBatch`.
 
     Attributes that the formats lack read as "none". A compressed message holds many records, and
-    its
-    first offset is known only from them.
+    its first offset is known only from them.
 
     Args:
         buffer: Exactly one message; its length field has been checked against its size.
@@ -610,11 +609,10 @@ class CheckedScan(NamedTuple):
 class BatchScanner:
     """Finds and checks the whole batches at the start of a buffer that is being filled.
 
-    The result equals that of `scan_batches` and `check_crc` on the whole buffer. A piece of up to
-    a MiB is still in the processor's cache from the system's copy when its checksums are compared;
+    The result equals that of `scan_batches` and `check_crc` on the whole buffer. A piece of up to a
+    MiB is still in the processor's cache from the system's copy when its checksums are compared;
     reading megabytes first and checking afterwards would fetch each byte from memory once more,
-    which
-    takes as long as the checksum itself.
+    which takes as long as the checksum itself.
 
     Args:
         buffer: uint8[n]; its content is not trusted.

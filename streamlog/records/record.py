@@ -135,8 +135,7 @@ def are_plain(records: Sequence[Record]) -> bool:
     """Return whether records to append have no headers, and fields of exactly the declared types.
 
     This is true of nearly all appends, so that only the others are checked record by record. Takes
-    no
-    step of Python per record.
+    no step of Python per record.
     """
     return (
         _RECORD_TYPES.issuperset(map(type, records))

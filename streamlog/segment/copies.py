@@ -1,10 +1,9 @@
 """Rewritten log files: a copy in fresh blocks, and a copy without damaged batches.
 
 A fresh copy (`replace_by_copy`) is needed after a failed sync. The kernel then marks the page
-clean:
-reads return the right bytes until the page leaves the cache. Writing the same bytes again in place
-is not enough. ext4 remembers blocks that never held data as unwritten; a later sync writes them
-and succeeds, and they still read as zeros (Linux 6.18; XFS behaves better).
+clean: reads return the right bytes until the page leaves the cache. Writing the same bytes again in
+place is not enough. ext4 remembers blocks that never held data as unwritten; a later sync writes
+them and succeeds, and they still read as zeros (Linux 6.18; XFS behaves better).
 
     a temporary file     the sound batches, written and synced; after a crash the next recovery
                          removes it
@@ -97,8 +96,7 @@ def skip_damage(fs: FileSystem, records: FileRecords, base_offset: int) -> Sound
 
     Raises:
         CorruptRecordError: A batch with the right checksum is out of order, so the wrong ones
-            cannot
-            be determined; nothing was changed.
+            cannot be determined; nothing was changed.
         LimitExceededError: Too many byte sequences look like batches to find the sound ones.
     """
     end = records.file.stat().size

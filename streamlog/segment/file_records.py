@@ -259,7 +259,7 @@ class FileRecords:
             position += passed
             if status == FOUND:
                 if size > end - position:
-                    break
+                    break  # still being written, or truncated
                 return OffsetPosition(base_offset, position, size, last_offset)
             if status == UNSOUND and promised == NO_PROMISE:
                 raise self._no_batch(probe[passed:], position, offset)
@@ -267,6 +267,7 @@ class FileRecords:
                 break
         if promised == NO_PROMISE:
             if is_whole and position != end:
+                # A walk over headers trusts lengths; a checked scan finds the first bad one.
                 *_, last = self.chunks(start, end)
                 rest = last.buffer[last.scan.consumed :].tobytes()
                 raise self._no_batch(rest, last.position + last.scan.consumed, offset)
@@ -306,7 +307,7 @@ class FileRecords:
             view, scan = chunk.buffer, chunk.scan
             if scan.stop is ScanStop.PARTIAL and len(scan.table) == 0:
                 size = claimed_size(view)
-                if len(buffer) < size <= end - position:
+                if len(buffer) < size <= end - position:  # one batch larger than a chunk
                     buffer = np.empty(size, np.uint8)
                     continue
             yield chunk

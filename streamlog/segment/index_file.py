@@ -89,7 +89,7 @@ class IndexFile:
             return
         file = self._opened()
         self.was_used = True
-        if self._written == _UNKNOWN or self._is_longer:
+        if self._written == _UNKNOWN or self._is_longer:  # remove entries that memory lacks
             kept = max(self._written, 0)
             file.truncate(kept * self._entry_size)
             self._written, self._is_longer = kept, False
@@ -102,6 +102,7 @@ class IndexFile:
         try:
             file.pwrite(entries, position)
         except StorageError:
+            # Part of the entries may be written: half an entry would make the index unreadable.
             self._is_longer = True
             with contextlib.suppress(StorageError):
                 file.truncate(position)

@@ -132,7 +132,7 @@ class IndexedRecords:
         """Return the files of both indexes without loading them."""
         return (self._indexes or self._new_indexes()).files
 
-    def start_anew(self) -> SegmentIndexes:
+    def start_empty(self) -> SegmentIndexes:
         """Start with empty indexes."""
         indexes = self._new_indexes()
         indexes.is_made = True
@@ -179,7 +179,7 @@ class IndexedRecords:
             if len(in_order):
                 interval = self.config.index_interval_bytes
                 state = indexes.add(in_order, chunk.position, interval, state)
-                place = place.behind(chunk.position, in_order)
+                place = place.after(chunk.position, in_order)
             if len(in_order) < len(table):
                 break
         return indexes
@@ -330,10 +330,8 @@ class IndexedRecords:
         """Take in whole, sound batches written since the last call; True if anything changed.
 
         A bad batch ends the log, like one that is still being written. But if a sound batch
-        follows,
-        the bad one is damage and must not hide the later batches: the log continues there, and
-        reading
-        the damaged range raises an error.
+        follows, the bad one is damage and must not hide the later batches: the log continues there,
+        and reading the damaged range raises an error.
         """
         end = self.records.file.stat().size
         is_news = self._end is None or end < self.size
@@ -353,7 +351,7 @@ class IndexedRecords:
         place, state = self.at_end()
         if place.position == end or self._searched == (place.position, end):
             return False
-        self._searched = place.position, end
+        self._searched = place.position, end  # the search is slow: not again for the same bytes
         position = find_sound(self.records, self.base_offset, place, end)
         if position is None:
             return False
@@ -379,10 +377,10 @@ class IndexedRecords:
         Returns:
             The place to continue from; `take_in` adds what follows.
         """
-        self.size = end
+        self.size = end  # the walk must be able to read everything
         found = self._find_end(known_size) if 0 < known_size <= end else None
         if found is None or found[0].position != known_size:
-            self.start_anew()
+            self.start_empty()
             found = Place(0, self.base_offset), IndexState()
         self._end, self.size = found, found[0].position
         return found[0]
@@ -391,7 +389,7 @@ class IndexedRecords:
         """Truncate the file before the batch that starts at `position` and holds `offset`."""
         self.records.file.truncate(position)
         self.size = position
-        self._end = None
+        self._end = None  # found again on the next append
         self.indexes.truncate_to(offset, position)
         self.store_indexes()
 
@@ -399,10 +397,8 @@ class IndexedRecords:
         """Add the largest timestamp to the time index, even if it is full, and store both indexes.
 
         Both files exist and are complete afterwards; a missing one would request recovery. If the
-        disk
-        refuses one, both are removed: readers of a sealed segment do not check it for missing
-        entries,
-        but opening the log for writing rebuilds missing files.
+        disk refuses one, both are removed: readers of a sealed segment do not check it for missing
+        entries, but opening the log for writing rebuilds missing files.
         """
         state, time = self.at_end()[1], self.indexes.time
         if state.max_timestamp > time.last_entry.timestamp:
@@ -411,7 +407,7 @@ class IndexedRecords:
             )
         if self.store_indexes(create=True) or self.store_indexes(create=True):
             return
-        for file in self.index_files():
+        for file in self.index_files():  # a stale index would look complete
             with contextlib.suppress(StorageError):
                 file.remove()
 

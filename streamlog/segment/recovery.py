@@ -139,6 +139,7 @@ def recover(
         restored_size += _write_known(fs, records, place, end, known)
         restored, (place, count) = place, _walk(log, place, end, on_batch)
         batches += count
+        # Restored batches that do not advance the walk are wrong: do not write them forever.
         has_moved = place.position > restored.position
         case, known = _judge(log, place, around, restore if has_moved else nothing_known)
     if case.verdict is RecoveryVerdict.REFUSE:
@@ -146,7 +147,7 @@ def recover(
     assert case.verdict is not RecoveryVerdict.KEEP, "the walk stopped before a sound batch"
     kept_path = None
     if case.verdict is RecoveryVerdict.CUT:
-        kept_path = keep_tail(fs, records, place.position, end)
+        kept_path = keep_tail(fs, records, place.position, end)  # before the truncation
         records.file.truncate(place.position)
         records.file.sync()
     log.seal_indexes()
@@ -207,9 +208,11 @@ def _judge(
         return decide(facts), ()
     found = _next_sound(log.records, log.base_offset, place, end)
     is_followed = found is not None or not is_last
+    # A torn tail is truncated; only batches before something sound are worth restoring.
     known = iter(restore(place.next_offset, end - place.position) if is_followed else ())
     first = next(known, None)
     lacks_offset = lost_power and has_lost_offset(log.records, place)
+    # After a power cut, sound batches after lost blocks belong to the same torn tail.
     if is_last and first is None and lost_power:
         is_followed &= not (lacks_offset or _looks_lost(log.records, place, found))
     facts = facts._replace(is_followed=is_followed, is_known=first is not None)

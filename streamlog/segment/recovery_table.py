@@ -1,11 +1,10 @@
 """Decision table of recovery: what to do at a place where the log file is not as it should be.
 
 Bad bytes are either a *torn tail*, the remains of an append that was never acknowledged, or
-*damage*
-to acknowledged records. A torn tail is truncated and kept aside. Damage is refused, because
-truncating it would turn damage into loss. If the bytes that belong at a bad place are also stored
-elsewhere, they are written again. The decision follows from ten facts (`CASES`); the tests walk all
-their combinations.
+*damage* to acknowledged records. A torn tail is truncated and kept aside. Damage is refused,
+because truncating it would turn damage into loss. If the bytes that belong at a bad place are also
+stored elsewhere, they are written again. The decision follows from ten facts (`CASES`); the tests
+walk all their combinations.
 
 The *mark* is the recovery point: every record below it was synced. It may lag behind, so a bad
 batch above it is a torn tail only if nothing sound follows: neither a later segment nor, in the

@@ -240,7 +240,7 @@ class Segment:
         segment = cls(fs, directory, base_offset, config=config, writable=True, suffix=suffix)
         segment.created_ms = now_ms
         segment._log.records.create()
-        segment._log.start_anew()
+        segment._log.start_empty()
         segment._files.remove_indexes()
         segment._files.names_changed = True
         return segment

@@ -72,7 +72,7 @@ class Place(NamedTuple):
     next_offset: int
     leader_epoch: int = NO_PARTITION_LEADER_EPOCH
 
-    def behind(self, position: int, table: BatchTable) -> "Place":
+    def after(self, position: int, table: BatchTable) -> "Place":
         """Return the place after one or more batches whose positions are relative to `position`."""
         last: list[int] = table.fields[-1].tolist()
         return Place(
@@ -108,7 +108,7 @@ def walk_sound(
         sound = table.slice(0, min(chunk.sound, count_in_order(table, place, base_offset)))
         if len(sound):
             on_sound(chunk.position, chunk.buffer, sound)
-            place = place.behind(chunk.position, sound)
+            place = place.after(chunk.position, sound)
         if len(sound) < len(table):
             break
     return place
@@ -137,7 +137,7 @@ def walk_headers(
         sound = table.slice(0, count_in_order(table, place, base_offset))
         if len(sound):
             on_headers(sound)
-            place = place.behind(0, sound)
+            place = place.after(0, sound)
         if len(sound) < len(table):
             break
     return place
@@ -329,8 +329,7 @@ def has_lost_offset(records: FileRecords, place: Place) -> bool:
 
     The offset is not covered by the checksum. If a block boundary lies right after it, or after the
     leading zero bytes of the length, the earlier block may have been written when the previous
-    batch
-    was the last one, and the later block afterwards.
+    batch was the last one, and the later block afterwards.
     """
     size = _BLOCK - place.position % _BLOCK
     if size >= LOG_OVERHEAD:
