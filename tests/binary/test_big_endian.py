@@ -1,4 +1,4 @@
-"""Big-endian integers: the kernels beside their plain twins."""
+"""Big-endian integers: the kernels compared with their plain twins."""
 
 from collections.abc import Callable
 

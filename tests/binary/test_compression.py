@@ -1,4 +1,4 @@
-"""All codecs: round trips, levels, limits, and bytes that lie."""
+"""All codecs: round trips, levels, limits, and false claims."""
 
 import contextlib
 import os
@@ -70,7 +70,7 @@ def test_one_byte_more_than_allowed_is_refused(codec: int, sample: str) -> None:
 @pytest.mark.parametrize("codec", REAL)
 def test_data_cut_short_at_any_byte_is_damage(codec: int) -> None:
     packed = c.compress(codec, SAMPLES["text"][:3000])
-    header_only = 16  # of a snappy stream: no blocks are a sound stream of nothing
+    header_only = 16  # of a snappy stream: without blocks it is a sound, empty stream
     for size in range(len(packed)):
         if codec == c.SNAPPY and header_only <= size < header_only + 4:
             continue

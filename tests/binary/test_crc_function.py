@@ -73,7 +73,7 @@ def test_a_function_that_computes_something_else_is_not_trusted() -> None:
 
 @pytest.mark.parametrize("is_exported", [True, False])
 def test_another_process_takes_the_loop_from_the_cache(is_exported: bool) -> None:
-    """Compiled code knows the function by name; its address is another one each time."""
+    """Compiled code refers to the function by name; its address differs in each process."""
     values = BinaryColumn.from_values([b"value"] * 20)
     encoded = encode_columns(InputColumns(np.zeros(20, np.int64), None, values), batch_size=100)
     buffer, fields = encoded.buffer, encoded.table.fields

@@ -1,4 +1,4 @@
-"""Blocks of memory that are used again, as a process of its own shows it."""
+"""Reuse of freed memory, measured in a process of its own."""
 
 import platform
 import subprocess

@@ -1,4 +1,4 @@
-"""LZ4 frames: what Kafka writes, what its reader takes, and what it refuses."""
+"""LZ4 frames: those that Kafka writes, those that its reader accepts, and those that it refuses."""
 
 import random
 
@@ -40,7 +40,7 @@ def test_every_level_is_read_back(level: int) -> None:
 def test_header_checksums_are_those_of_xxhash(descriptor: str) -> None:
     packed = bytes.fromhex("04224d18" + descriptor)
     checksum = bytes((header_checksum(packed[4:]),))
-    # liblz4 checks it itself, and says so
+    # liblz4 itself checks it and raises
     lz4.frame.LZ4FrameDecompressor().decompress(packed + checksum)
     with pytest.raises(RuntimeError, match="headerChecksum"):
         wrong = bytes((checksum[0] ^ 1,))

@@ -1,4 +1,4 @@
-"""The hash of keys: golden values, and the kernel beside its plain twin."""
+"""The hash of keys: golden values, and the kernel compared with its plain twin."""
 
 import base64
 import json

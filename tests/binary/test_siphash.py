@@ -1,4 +1,4 @@
-"""The keyed hash: the vectors of its authors, and the kernel beside its plain twin."""
+"""The keyed hash: its authors' vectors, and the kernel compared with its plain twin."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Varints: golden bytes, limits, and the kernels beside their plain twins."""
+"""Varints: golden bytes, limits, and the kernels compared with their plain twins."""
 
 import numpy as np
 import pytest
@@ -78,7 +78,7 @@ def call_size_of_varlong(value):
 
 
 def varint(buffer: bytes, position: int = 0, behind: bytes = bytes(8)) -> tuple[int, int] | None:
-    """Read from `buffer`; `behind` it are bytes that must not matter, and make a whole word."""
+    """Read from `buffer`; the bytes in `behind` follow, must not matter, and complete a word."""
     number = call_read_varint(as_source(buffer + behind), position, len(buffer))
     return (number >> SIZE_BITS, number & SIZE_MASK) if number else None
 

@@ -1,4 +1,4 @@
-"""Zstandard frames: claims are not believed, cuts are noticed."""
+"""Zstandard frames: claims are not trusted, truncation is noticed."""
 
 import random
 
@@ -68,7 +68,7 @@ def test_bytes_behind_the_last_frame_are_damage() -> None:
 
 
 def test_a_frame_cut_between_its_blocks_is_damage() -> None:
-    # The decoder's own stream would return what there is, without a word.
+    # The decoder's own stream would silently return what it has.
     packed = compress(NOISE, 3)
     first_block = 6 + 3 + (int.from_bytes(packed[6:9], "little") >> 3)
     with pytest.raises(CorruptRecordError, match="too early"):

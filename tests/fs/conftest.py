@@ -1,4 +1,4 @@
-"""The file systems that all make the same promises."""
+"""The file systems that make the same promises."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Owners, groups and modes: of what is made, and of what takes another file's place."""
+"""Owners, groups and modes of new files, and of files that replace others."""
 
 import os
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def access(path: Path) -> tuple[int, int, str]:
 
 
 def shared(path: Path, owner: int, group: int, mode: int) -> Path:
-    """Let a directory, which all above let others into, belong to somebody."""
+    """Give a directory, reachable through all its parents, to another user."""
     for above in path.parents:
         if os.stat(above).st_uid == os.getuid() and above != Path("/"):
             above.chmod(above.stat().st_mode | 0o011)

@@ -1,4 +1,4 @@
-"""One set of promises, asked of every file system: the disk, the memory, and both behind faults."""
+"""One set of promises for every file system: the disk, the memory, and both wrapped in faults."""
 
 import errno
 import os

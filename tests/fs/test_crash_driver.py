@@ -1,4 +1,4 @@
-"""The driver of crash tests against the slow and obvious way: run again, kill for real."""
+"""The driver of crash tests compared with the slow and obvious way: run again, kill for real."""
 
 from random import Random
 
@@ -52,7 +52,7 @@ def test_the_driver_sees_what_killing_before_and_after_every_operation_leaves() 
             left = _picture(inner.crash_clone(Random(0), power=False))
             asked = {said for picture, said in seen if picture == left}
             assert asked
-            # The same state is asked with at least as much acknowledged.
+            # The same state is checked with at least as much acknowledged.
             assert any(said[: len(acknowledged)] == tuple(acknowledged) for said in asked)
             assert max(len(said) for said in asked) >= len(acknowledged)
 

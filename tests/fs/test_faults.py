@@ -1,4 +1,4 @@
-"""Faults strike where they are told to, once or from then on, and a dead process does nothing."""
+"""Faults occur at the chosen operations, once or from then on, and a dead process does nothing."""
 
 import errno
 from random import Random

@@ -1,4 +1,4 @@
-"""Whole-file operations: old content or new after any crash, bounded waiting, nothing followed."""
+"""Whole-file operations: old content or new after any crash, bounded waiting, no link followed."""
 
 import errno
 import itertools
@@ -38,7 +38,9 @@ from streamlog.fs.names import is_temporary, remove_stale_temporaries, temporary
 from tests.support.child import child_that_stays
 from tests.support.crash import CrashCheckError, every_crash_point
 
-HOUR_LATER_MS = ManualClock().now_ms() + 3_600_000  # that of a file system in memory stands still
+HOUR_LATER_MS = (
+    ManualClock().now_ms() + 3_600_000
+)  # the clock of a file system in memory stands still
 OLD, NEW = b"the old content, longer than the other", b"the new content"
 
 
@@ -69,7 +71,7 @@ def _replace(fs: FileSystem, acknowledged: list) -> None:
 def _check_replaced(fs: MemoryFileSystem, acknowledged: list) -> None:
     found = read_file(fs, "/logs/state", max_size=100)
     assert found in (acknowledged or [OLD, NEW])
-    write_file_atomically(fs, "/logs/state", b"next")  # whatever a crash left is no obstacle
+    write_file_atomically(fs, "/logs/state", b"next")  # leftovers of a crash are no obstacle
     assert read_file(fs, "/logs/state", max_size=100) == b"next"
     left = [name for name in fs.list("/logs") if name != "state"]
     assert all(map(is_temporary, left))
@@ -215,7 +217,7 @@ def test_making_directories_survives_every_crash_even_when_another_process_goes_
     def check(fs: MemoryFileSystem, acknowledged: list) -> None:
         for path in acknowledged:
             assert fs.stat(path) is not None
-        # After the end of a process the names it made may be volatile: the next one makes sure.
+        # After the end of a process the names it created may be volatile: the next one syncs them.
         make_directories(fs, "/logs/a/b/c")
         assert fs.crash_clone(Random(0), power=True, loss="everything").stat("/logs/a/b/c")
 

@@ -1,4 +1,4 @@
-"""What only a real kernel shows: special files, forks, limits, a failing fsync, other processes."""
+"""Behaviour that only a real kernel shows: special files, forks, limits, failing fsync."""
 
 import errno
 import fcntl
@@ -153,7 +153,7 @@ def test_a_failed_sync_poisons_the_handle_for_good(tmp_path: Path) -> None:
         file.sync()
     assert not isinstance(caught.value, PoisonedError)
     assert caught.value.errno == errno.EINVAL
-    os.dup2(saved, file.descriptor())  # and now it would say that all is well
+    os.dup2(saved, file.descriptor())  # now the kernel would report success
     for call in (file.sync, lambda: file.pwrite(b"x", 0), lambda: file.truncate(0)):
         with pytest.raises(PoisonedError, match="an earlier sync failed"):
             call()
@@ -165,7 +165,7 @@ def test_a_failed_sync_poisons_the_handle_for_good(tmp_path: Path) -> None:
 
 # ---- short reads and writes -----------------------------------------------------------------
 def test_short_reads_are_continued() -> None:
-    path = "/proc/kallsyms"  # a regular file of which the kernel gives a page at a time
+    path = "/proc/kallsyms"  # a regular file that the kernel returns page by page
     if not os.path.exists(path):
         pytest.skip("this kernel hides its symbols")
     size = 50_000
@@ -239,7 +239,7 @@ def test_a_killed_owner_frees_the_lock_although_its_forked_child_lives_on(tmp_pa
 
     def lock_and_fork() -> object:
         held = FS.try_lock(path, shared=False)
-        if os.fork() == 0:  # returns in the grandchild when it has let go of the lock file
+        if os.fork() == 0:  # returns in the grandchild once it has released the lock file
             os.write(writer, os.getpid().to_bytes(4, "little"))
             signal.pause()
         return held
@@ -296,7 +296,7 @@ def test_a_broker_s_lock_is_seen_and_left_alone(tmp_path: Path) -> None:
 
     def hold_like_a_broker() -> object:
         file = path.open("r+b")
-        fcntl.lockf(file, fcntl.LOCK_EX)  # what FileChannel.tryLock takes
+        fcntl.lockf(file, fcntl.LOCK_EX)  # the lock that FileChannel.tryLock takes
         return file
 
     with child_that_stays(hold_like_a_broker) as broker:

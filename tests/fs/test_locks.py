@@ -1,4 +1,4 @@
-"""What every file system promises of locks."""
+"""The promises of every file system about locks."""
 
 from tests.support.place import Place
 

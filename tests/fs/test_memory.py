@@ -1,4 +1,4 @@
-"""What a crash may take from the in-memory file system, and what it must never take."""
+"""State that a crash may take from the in-memory file system, and state that it must keep."""
 
 from collections.abc import Callable
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Names: unlike each other, never too long, and temporary ones that nothing else can have."""
+"""Names: distinct, never too long, and temporary ones that no other file can have."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""A file system that keeps changes to itself: what it shows, and what it leaves alone."""
+"""A file system that keeps changes to itself: the view it offers, and the base it leaves alone."""
 
 import errno
 import random

@@ -1,4 +1,4 @@
-"""One batch and scans of many: what may change in place, what is damage, what merely ends."""
+"""One batch and scans of many: allowed changes in place, damage, and mere ends of the data."""
 
 import struct
 
@@ -102,7 +102,7 @@ def test_append_time_is_the_time_of_all_records_and_clears_unused_bits() -> None
 
 @pytest.mark.parametrize("is_control", [False, True])
 def test_a_batch_without_records_keeps_every_field(is_control: bool) -> None:
-    """The header that stands where compaction took all records, field by field."""
+    """The header that remains after compaction removed all records, field by field."""
     attributes = 0x30 if is_control else 0x10
     header = struct.pack(">qiibIhiqqqhii", 23, 49, 15, 2, 0, attributes, 37, -1, -1, 2342, 16, 9, 0)
     batch = RecordBatch(changed(header, 0, b""))
@@ -212,7 +212,7 @@ def test_a_length_beyond_the_buffer_is_a_partial_batch() -> None:
 
 @pytest.mark.parametrize("magic", [3, 6, 127, 128, 255])
 def test_other_formats_stop_the_scan(magic: int) -> None:
-    # Magic lies outside the checksum: only this check stands between it and the log.
+    # Magic is outside the checksum: only this check keeps it out of the log.
     assert scan_batches(changed(batch_of(), 16, bytes((magic,)))).stop is ScanStop.BAD_MAGIC
 
 

@@ -1,4 +1,4 @@
-"""Building: what a writer refuses, sizes of batches, and the place in a partition."""
+"""Building: refused input, sizes of batches, and their place in a partition."""
 
 from array import array
 

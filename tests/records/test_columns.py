@@ -1,4 +1,4 @@
-"""Columns: filters, choices, errors, and what hostile bytes may cost."""
+"""Columns: filters, choices, errors, and the cost of hostile bytes."""
 
 import tracemalloc
 
@@ -193,9 +193,9 @@ HOSTILE = {
     "header key over the end": (b"\x10\0\0\0\1\1\2\x7e\1", 1),
     "header value over the end": (b"\x10\0\0\0\1\1\2\0\x7e", 1),
     "header value missing": (b"\x0e\0\0\0\1\1\2\0", 1),
-    "bytes behind the headers": (b"\x0e\0\0\0\1\1\0\0", 1),
-    "bytes behind the last header": (b"\x12\0\0\0\1\1\2\0\1\0", 1),
-    "bytes behind the last record": (b"\x0c\0\0\0\1\1\0" + b"\0", 1),
+    "bytes after the headers": (b"\x0e\0\0\0\1\1\0\0", 1),
+    "bytes after the last header": (b"\x12\0\0\0\1\1\2\0\1\0", 1),
+    "bytes after the last record": (b"\x0c\0\0\0\1\1\0" + b"\0", 1),
     "one record too few": (b"\x0c\0\0\0\1\1\0", 2),
     "2**31 - 1 records": (b"\x0c\0\0\0\1\1\0", 2**31 - 1),
 }

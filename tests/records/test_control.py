@@ -1,4 +1,4 @@
-"""Control records: keys, markers, and what is refused."""
+"""Control records: keys, markers, and refused input."""
 
 import pytest
 

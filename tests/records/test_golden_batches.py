@@ -1,4 +1,4 @@
-"""Every batch that Kafka wrote is read as Kafka reads it."""
+"""Every batch written by Kafka is read as Kafka reads it."""
 
 from typing import Any
 

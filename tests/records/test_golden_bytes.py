@@ -1,4 +1,4 @@
-"""Bytes that Kafka's own classes produced, read and written."""
+"""Bytes produced by Kafka's own classes, read and written."""
 
 from typing import NamedTuple
 

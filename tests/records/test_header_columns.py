@@ -1,4 +1,4 @@
-"""Gathering headers into columns: what two bytes of a log say takes eight, and no slot."""
+"""Gathering headers into columns: two bytes of a log take eight bytes of memory, and no slot."""
 
 import numpy as np
 from hypothesis import given

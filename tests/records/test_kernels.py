@@ -1,4 +1,4 @@
-"""The kernels beside their plain twins, on sound, damaged and arbitrary bytes."""
+"""The kernels compared with their plain twins, on sound, damaged and arbitrary bytes."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -164,7 +164,7 @@ def locate(buffer: bytes, behind: bytes = b"") -> Any:
 
     Args:
         buffer: Batches.
-        behind: What comes behind them, which gives room to skim the last records, too.
+        behind: The bytes after them, which give room to skim the last records, too.
     """
     table = scan_batches(buffer).table
     spans = np.empty((len(table), 2), np.int64)
@@ -188,7 +188,7 @@ def plain_locate(buffer: bytes, limits: Limits = EVERYTHING) -> Any:
 
 
 def without_codec(buffer: bytes) -> bytes:
-    """Return the batches with their codec bits cleared: what these tests do not decompress."""
+    """Return the batches with their codec bits cleared, since these tests do not decompress."""
     cleared = bytearray(buffer)
     for batch in rows_of(scan_batches(buffer).table):
         cleared[batch.position + 22] &= 0xF8
@@ -245,7 +245,7 @@ def test_locating_records_in_any_bytes_agrees_with_the_plain_twin(
 
 @st.composite
 def numbers(draw: st.DrawFn) -> bytes:
-    """A record of any numbers, of whatever size, and some bytes; its length is right."""
+    """A record of any numbers, of any size, and some bytes; its length is right."""
     groups = st.integers(0, 4).flatmap(lambda n: st.binary(min_size=n + 1, max_size=n + 1))
     parts = [draw(groups | st.integers(-2, 300).map(plain_write_varlong)) for _ in range(5)]
     sizes = draw(st.tuples(st.integers(0, 3), st.integers(0, 3)))
@@ -262,7 +262,7 @@ def test_records_of_odd_numbers_are_read_as_the_plain_twin_reads_them(records: l
 
 
 class Decoded(NamedTuple):
-    """What `decode_records` made, as plain values."""
+    """Output of `decode_records`, as plain values."""
 
     longs: list[list[int]]
     types: list[int]
@@ -287,10 +287,12 @@ def decode(buffer: bytes, limits: Limits, *, key_room: int = 2**20) -> Decoded |
 def decoded_by(
     decoder: Callable[..., int], *arguments: NDArray[Any], key_room: int = 2**20
 ) -> Decoded | int:
-    """Return what a kernel decodes; the last of its arguments says how much it may be."""
+    """Return the output of a kernel; its last argument holds the upper bounds."""
     totals = arguments[-1]
     rows, room = int(totals[s.TOTAL_ROWS]), int(totals[s.TOTAL_BYTES])
-    longs = np.full((kernels.LONGS_WIDTH, rows), -7, np.int64)  # whatever is left out shows
+    longs = np.full(
+        (kernels.LONGS_WIDTH, rows), -7, np.int64
+    )  # fields that the kernel skips stand out
     ints = np.full((kernels.INTS_WIDTH, rows + 1), -7, np.int32)
     validity = np.full((2, -(-rows // 8)), 0xFF, np.uint8)
     key, value = np.empty(min(room, key_room), np.uint8), np.empty(room, np.uint8)

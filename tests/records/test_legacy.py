@@ -210,8 +210,8 @@ DAMAGED = {
     "value beyond the message": (packed(setting(32, b"\0\0\0\x03")), "reaches beyond"),
     "offsets that go back": (packed(setting(7, b"\x02")), "do not ascend"),
     "an offset twice": (packed(setting(7, b"\x01")), "do not ascend"),
-    "v0 offsets behind the wrapper": (packed(setting(66, b"\x01"), 0), "below that of its last"),
-    "49 v1 offsets behind the wrapper": (packed(setting(82, b"\x01"), 1), "below that of its last"),
+    "v0 offsets after the wrapper": (packed(setting(66, b"\x01"), 0), "below that of its last"),
+    "49 v1 offsets after the wrapper": (packed(setting(82, b"\x01"), 1), "below that of its last"),
     "a negative last offset": (packed(setting(76, b"\xff"), 1), "below that of its last"),
     "47 no value": (wrapper(1, GZIP, T0, None, offset=5), "has no value"),
     "an empty set": (wrapper(0, GZIP, None, compress(GZIP, b""), offset=5), "holds no message"),
@@ -222,7 +222,7 @@ DAMAGED = {
         wrapper(1, LZ4, T0, message_set(0, THREE, compression=CODECS[2])[26:], offset=5),
         "wrong checksum",
     ),
-    "bytes behind the value": (wrapper(1, GZIP, T0, b"..", surplus=b"!"), "reaches beyond"),
+    "bytes after the value": (wrapper(1, GZIP, T0, b"..", surplus=b"!"), "reaches beyond"),
 }
 
 

@@ -57,7 +57,7 @@ def test_messages_without_compression_have_kafkas_bytes(
     assert message_set(magic, records, log_append_time=stamp).hex() == golden
 
 
-# Header of the wrapper, behind its CRC: magic, attributes, timestamp, key.
+# Header of the wrapper, after its CRC: magic, attributes, timestamp, key.
 @pytest.mark.parametrize(
     ("magic", "codec", "stamp", "header"),
     [

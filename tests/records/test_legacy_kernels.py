@@ -1,4 +1,4 @@
-"""The kernels of formats v0 and v1 beside their plain twins, on sound and damaged bytes."""
+"""The kernels of formats v0 and v1 compared with their plain twins, on sound and damaged bytes."""
 
 from typing import Any
 
@@ -67,7 +67,7 @@ def test_locating_a_set_agrees_with_the_plain_twin(
 def assert_same_slots(
     source: bytes, batches: list[Batch], spans: list[range | None], limits: tuple[int, int, int]
 ) -> None:
-    """Check that kernel and twin find the same messages, or the same thing wrong with them."""
+    """Check that kernel and twin find the same messages, or the same error."""
     fields = np.array(batches, np.int64).reshape(-1, WIDTH)
     ends = [(-1, -1) if span is None else (span.start, span.stop) for span in spans]
     places = np.array([(*end, 0) for end in ends], np.int64).reshape(-1, kernels.SPAN_WIDTH)
@@ -94,7 +94,7 @@ def plain_decode(*arguments: Any) -> Decoded | int:
 
 @st.composite
 def whole_messages(draw: st.DrawFn) -> bytes:
-    """One message, uncompressed or not, whose size and magic are right and the rest maybe not."""
+    """One message, uncompressed or not, with right size and magic and otherwise arbitrary bytes."""
     magic = draw(st.integers(0, 1))
     buffer = bytearray(message_set(magic, [draw(RECORDS)], base_offset=draw(OFFSETS)))
     buffer[17] = draw(st.integers(0, 3) | st.integers(0, 255))
@@ -105,7 +105,7 @@ def whole_messages(draw: st.DrawFn) -> bytes:
 
 
 def rows_of(messages: list[bytes]) -> tuple[bytes, list[Batch], Any]:
-    """Return messages one behind the other, and their headers as both twins read them."""
+    """Return messages without gaps, and their headers as both twins read them."""
     buffer = b"".join(messages)
     fields = np.empty((kernels.count_batches(as_source(buffer)), WIDTH), np.int64)
     counts = np.zeros(2, np.int64)

@@ -1,4 +1,4 @@
-"""951 damaged batches: where Kafka reads records we read the same, where it throws we do."""
+"""951 damaged batches: where Kafka reads records we read the same, where it throws we raise."""
 
 from typing import Any
 
@@ -61,7 +61,7 @@ def test_a_batch_turned_into_an_old_message_is_scanned_and_has_a_wrong_checksum(
 
 
 def test_scanning_has_the_same_outcome_but_refuses_impossible_offsets() -> None:
-    # Stricter than Kafka on purpose: what the log builds on headers must not go backwards.
+    # Deliberately stricter than Kafka: headers on which the log builds must not go backwards.
     stricter = []
     for case in MUTATIONS:
         buffer = mutated(case)
@@ -88,7 +88,7 @@ def outcome_of_columns(buffer: bytes) -> Any:
 
 
 def strip(records: Any) -> Any:
-    """Leave out sequences, which columns do not have."""
+    """Remove sequences, which columns do not have."""
     if records == ERROR:
         return ERROR
     return [{key: value for key, value in r.items() if key != "sequence"} for r in records]

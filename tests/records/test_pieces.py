@@ -1,4 +1,4 @@
-"""Decoding by bytes that are known: what a piece takes is bounded, whatever batches unfold to."""
+"""Decoding by known bytes: the memory of a piece is bounded, whatever batches decompress to."""
 
 from typing import Any
 

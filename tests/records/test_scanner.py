@@ -1,4 +1,4 @@
-"""Scanning a buffer that fills up, against scanning it in one piece."""
+"""Scanning a buffer that fills up, compared with scanning it in one piece."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def logs(draw: st.DrawFn) -> bytes:
 
 
 def scanned(buffer: bytes, pieces: list[int]) -> CheckedScan:
-    """Return what a scanner finds while these pieces, and then the rest, come in."""
+    """Return the result of a scanner that gets these pieces, and then the rest."""
     target = np.zeros(len(buffer), np.uint8)
     scanner, start = BatchScanner(target), 0
     for size in [*pieces, len(buffer)]:

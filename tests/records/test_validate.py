@@ -1,4 +1,4 @@
-"""Validation on append: each rule of Kafka's leader, and what may stay byte for byte."""
+"""Validation on append: each rule of Kafka's leader, and which batches stay byte for byte."""
 
 import struct
 
@@ -272,7 +272,7 @@ def test_a_producer_does_not_stamp_append_time_itself() -> None:
 
 
 def test_a_topic_of_create_time_takes_a_claimed_append_time_for_the_largest_one() -> None:
-    # As Kafka does: the records show their own times again, which it did not look at.
+    # As in Kafka: the records show their own times again, which it did not check.
     batch = only_batch(validate(batch_of(log_append_time=NOW - 3)))
     assert batch.timestamp_type is TimestampType.CREATE_TIME
     assert batch.max_timestamp == NOW - 3

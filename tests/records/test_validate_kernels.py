@@ -1,4 +1,4 @@
-"""The kernels that look at an append beside their plain twins."""
+"""The kernels that check an append compared with their plain twins."""
 
 from functools import reduce
 from operator import or_
@@ -18,7 +18,7 @@ from tests.twins import records as twins
 
 
 def resealed(buffer: bytes) -> bytes:
-    """Return the batches with the checksums that their bytes have."""
+    """Return the batches with checksums that match their bytes."""
     sealed = bytearray(buffer)
     for batch in rows_of(scan_batches(buffer).table):
         start, end = batch.position, batch.position + batch.size
@@ -27,7 +27,7 @@ def resealed(buffer: bytes) -> bytes:
 
 
 def counted(found: list[twins.Found]) -> list[int]:
-    """Return the facts about records that count all batches together."""
+    """Return the facts about records that are counted over all batches."""
     return [
         sum(facts.gaps for facts in found),
         sum(facts.keyless for facts in found),

@@ -1,4 +1,4 @@
-"""The files Kafka's own log wrote, written once more by our segments: byte for byte."""
+"""Files written by Kafka's own log, written again by our segments: byte for byte."""
 
 import pytest
 

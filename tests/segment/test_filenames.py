@@ -41,7 +41,7 @@ def test_foreign_names_are_no_files_of_a_segment() -> None:
         "abc.log",
         "000000000000000000000.log",
         "99999999999999999999.log",  # above int64
-        chr(0x660) * 20 + ".log",  # digits, but not ours
+        chr(0x660) * 20 + ".log",  # Arabic digits
         "00000000000000000000.logs",
         "00000000000000000000.log\n",
         "00000000000000000000.log.deleted.deleted",

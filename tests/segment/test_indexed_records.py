@@ -1,4 +1,4 @@
-"""Indexes are hints: whatever they hold, the answers are those of the log file."""
+"""Indexes are hints: whatever they contain, the answers are those of the log file."""
 
 import struct
 from random import Random
@@ -34,7 +34,7 @@ SETTINGS = {"index_interval_bytes": 300}
 
 
 def timestamp_of(offset: int) -> int:
-    """Timestamps rise, with steps back and repetitions."""
+    """Timestamps increase, with steps back and repetitions."""
     return 10_000 + 10 * ((offset - BASE) // 3) - (500 if offset % 7 == 0 else 0)
 
 
@@ -60,7 +60,7 @@ def written() -> MemoryFileSystem:
 
 
 def answers(segment: Segment) -> list[object]:
-    """Return everything a segment can be asked."""
+    """Return all answers of a segment."""
     end = segment.next_offset()
     return [
         end,
@@ -204,7 +204,7 @@ def test_an_index_by_the_rule_before_kafka_4_serves_as_well() -> None:
         assert segment.translate_offset(BASE + 10 * at + 7) == segment.translate_offset(
             BASE + 10 * at + 10
         )
-    assert len(segment.offset_index) == 8  # it was believed
+    assert len(segment.offset_index) == 8  # it was trusted
     assert segment.next_offset() == BASE + 85
     assert segment.max_timestamp == 10_008
 

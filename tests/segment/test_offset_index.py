@@ -1,4 +1,4 @@
-"""Cases 69 to 78 of Kafka's OffsetIndexTest by their numbers, then what Kafka does not check."""
+"""Cases 69 to 78 of Kafka's OffsetIndexTest by their numbers, then checks that Kafka lacks."""
 
 import struct
 from pathlib import Path

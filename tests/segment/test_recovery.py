@@ -1,4 +1,4 @@
-"""Recovery of one segment: each case of the table from real bytes, and what it leaves behind.
+"""Recovery of one segment: each case of the table from real bytes, and the resulting files.
 
 Cases 109 to 111 are Kafka's (LogSegmentTest).
 """
@@ -95,7 +95,7 @@ def test_f_batch_out_of_order_that_is_no_copy_is_refused(durable: int | None) ->
 
 
 def test_f_a_base_offset_that_was_raised_to_that_of_the_next_batch_makes_no_copy() -> None:
-    """Both have the same offsets; what follows is other records."""
+    """Both have the same offsets; the later batch has other records."""
     plans = [*PLANS[:10], PLANS[10]._replace(base_offset=PLANS[11].base_offset), PLANS[11]]
     assert refused(log_with(make_batches(plans))) == "@F"
 
@@ -202,7 +202,7 @@ def test_o_wrong_length_does_not_hide_what_follows() -> None:
 
 
 def test_sound_batches_of_older_offsets_do_not_make_a_tail_damage() -> None:
-    """Recycled blocks may hold them; only offsets that could go on count as followers."""
+    """Recycled blocks may hold them; only offsets that may follow count."""
     fs = log_with(WHOLE[: STARTS[11] + 40] + make_batches(PLANS[2:5]))
     assert recover(fs).case == "@M"
 
@@ -216,7 +216,7 @@ def test_a_tail_full_of_false_headers_is_refused_in_bounded_time() -> None:
 
 # ---- Kafka's cases ------------------------------------------------------------------------------
 def test_109_corrupted_message_at_the_end_is_cut_in_the_middle_refused() -> None:
-    """Kafka cuts in both places; cutting in the middle would lose sound records."""
+    """Kafka truncates in both places; truncating in the middle would lose sound records."""
     for batch in range(12):
         fs = log_with(flip(batch, 75)(WHOLE))
         if batch == 11:

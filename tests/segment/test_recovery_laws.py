@@ -1,4 +1,4 @@
-"""What recovery leaves behind: indexes, kept tails; any damage, and a crash at any moment."""
+"""Results of recovery: indexes, kept tails; after any damage, and after a crash at any moment."""
 
 import struct
 from random import Random
@@ -155,7 +155,7 @@ def test_transactions_that_were_cut_leave_the_index_and_a_damaged_index_stays_da
 @settings(deadline=None, max_examples=150)
 @given(st.data())
 def test_recovery_of_any_damage_keeps_a_prefix_or_refuses(data: st.DataObject) -> None:
-    """Law: what remains is a prefix of what was written, and all of it below the mark."""
+    """Law: a prefix of the written batches remains, including everything below the mark."""
     damaged = bytearray(WHOLE[: data.draw(st.integers(0, len(WHOLE)))])
     damaged += data.draw(st.one_of(st.just(b""), st.binary(max_size=200)))
     for _ in range(data.draw(st.integers(0, 2))):
@@ -171,7 +171,7 @@ def test_recovery_of_any_damage_keeps_a_prefix_or_refuses(data: st.DataObject) -
     assert report.next_offset >= (durable or 0)
     remains = read_bytes(fs, LOG)
     differs = [at for at in range(len(remains)) if remains[at] != WHOLE[at : at + 1][0]]
-    # Base offset (upwards) and leader epoch lie outside of the checksum.
+    # Base offset (upwards) and leader epoch are outside the checksum.
     assert all(min(at - start for start in STARTS if start <= at) < 16 for at in differs)
     tail = bytes(damaged[len(remains) :]).rstrip(b"\0")
     assert (kept(fs, report) if tail else b"") == tail

@@ -22,7 +22,7 @@ MESSAGES = 12
 
 
 def message(at: int, magic: int, codec: CompressionType = CompressionType.NONE) -> bytes:
-    """Return the message at offset `at`; if it is compressed, it has the one before it, too."""
+    """Return the message at offset `at`; a compressed one also contains the previous record."""
     count = 1 if codec is CompressionType.NONE else 2
     records = [Record(b"key", b"value %d" % at, (), NOW_MS + at)] * count
     return message_set(magic, records, base_offset=at - count + 1, compression=codec)

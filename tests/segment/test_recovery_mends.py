@@ -1,4 +1,4 @@
-"""Holes in front of sound batches, whose batches somebody else keeps: decided commits do."""
+"""Holes before sound batches whose batches are also stored elsewhere, as decided commits are."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ ZEROS = changed(WHOLE, STARTS[5], bytes(STARTS[7] - STARTS[5]))
 
 
 def keeper(first: int, stop: int) -> Restore:
-    """Return who keeps batches `first` to `stop` - 1 of the segment, each as one piece."""
+    """Return a `Restore` with batches `first` to `stop` - 1 of the segment, each as one piece."""
 
     def restore(offset: int, size: int) -> Iterator[bytes]:
         for batch in range(first, stop):

@@ -1,4 +1,4 @@
-"""A bad place in front of sound batches, after a power cut: lost blocks read as zeros."""
+"""A bad place before sound batches, after a power cut: lost blocks read as zeros."""
 
 from collections.abc import Iterator
 
@@ -64,9 +64,9 @@ def test_below_the_mark_zeros_excuse_nothing() -> None:
     assert refused(log_with(data), durable=NEXT, lost_power=True) in ("@K", "@N")
 
 
-# ---- the offset of a batch lies in front of a border of blocks, and has no checksum --------------
+# ---- the offset of a batch precedes a block boundary, and has no checksum --------------------
 def with_border_at(byte: int) -> tuple[bytes, int]:
-    """Return three batches and where the second one starts, so many bytes in front of a border."""
+    """Return three batches and the start of the second, so many bytes before a block boundary."""
     plans = [BatchPlan(BASE + 3 * at, 3, size, NOW_MS) for at, size in enumerate((BLOCK, 90, 90))]
     plans[0] = plans[0]._replace(size=BLOCK - byte)
     return make_batches(plans), plans[0].size

@@ -18,7 +18,7 @@ CASES = json_lines("E-decisions/rolls.jsonl.gz")
 
 
 class Replay:
-    """A log of segments that rolls by `roll_reason`, as the log layer does."""
+    """A log of segments that rolls by `Segment.roll_reason`, as the partition does."""
 
     def __init__(self, fs: MemoryFileSystem, config: LogConfig, case: dict[str, Any]) -> None:
         self.fs, self.config = fs, config
@@ -88,7 +88,7 @@ def test_rolls_and_indexes_are_kafkas(case: dict[str, Any]) -> None:
 
 
 def test_the_golden_cases_roll_for_every_reason_but_the_offset_range() -> None:
-    """What these cases prove depends on what they contain."""
+    """These cases prove something only if they contain every reason."""
     settings = [case["config"] for case in CASES]
     assert len(CASES) == 40
     assert any("segment.ms" in each and int(each["segment.ms"]) < 10_000 for each in settings)

@@ -1,7 +1,6 @@
-"""Cases 97 to 118 of Kafka's LogSegmentTest by their numbers, then what is ours.
+"""Cases 97 to 118 of Kafka's LogSegmentTest by their numbers, then our own.
 
-Cases 109 to 111 are in test_recovery.py. Case 105 is told with v2 batches here: messages of
-format v1 cannot be read yet.
+Cases 109 to 111 are in test_recovery.py. Case 105 uses v2 batches here.
 """
 
 import pytest
@@ -254,7 +253,7 @@ def test_118_roll_by_time_counts_from_the_first_batch() -> None:
     assert roll(segment, append_max_timestamp=NOW_MS + 1000) is None
     assert roll(segment, append_max_timestamp=NOW_MS + 1001) is RollReason.TIME
     assert roll(segment, append_max_timestamp=NOW_MS + 901, jitter_ms=100) is RollReason.TIME
-    assert roll(segment, now_ms=NOW_MS + 10**9) is None  # timestamps rule where there are any
+    assert roll(segment, now_ms=NOW_MS + 10**9) is None  # timestamps decide if there are any
     again = open_segment(fs, 40)
     assert again.first_batch_timestamp == NOW_MS
 
@@ -280,4 +279,4 @@ def test_roll_by_size_by_full_indexes_and_by_offset_range() -> None:
     assert (len(young.offset_index), len(young.time_index)) == (2, 1)
     assert roll(young) is RollReason.TIME_INDEX_FULL
     young.seal()
-    assert len(young.time_index) == 2  # the slot that was kept
+    assert len(young.time_index) == 2  # the reserved slot

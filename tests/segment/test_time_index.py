@@ -1,4 +1,4 @@
-"""Cases 79 to 86 of Kafka's TimeIndexTest by their numbers, then what Kafka does not check."""
+"""Cases 79 to 86 of Kafka's TimeIndexTest by their numbers, then checks that Kafka lacks."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""Walking over sound batches: with their bytes, or over many headers at once."""
+"""Walks over sound batches: with their bytes, or over many headers at once."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from tests.support.segments import BatchPlan, make_batches, memory_fs, write_byt
 BASE = 100
 PATH = f"/{BASE:020d}.log"
 
-# A batch ends where the next begins, leaves a gap, or begins too early; epochs may go back.
+# A batch ends where the next starts, leaves a gap, or starts too early; epochs may decrease.
 STEPS = st.tuples(st.sampled_from([0, 0, 0, 0, 3, -1]), st.sampled_from([0, 0, 0, 1, -1]))
 
 

@@ -1,4 +1,4 @@
-"""The kernels of `legacy_kernels` again, in plain Python; see `tests.twins.records`."""
+"""The kernels of `legacy_kernels` in plain Python; see `tests.twins.records`."""
 
 import zlib
 from collections.abc import Iterator, Sequence

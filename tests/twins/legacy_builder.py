@@ -1,7 +1,6 @@
-"""Building message sets of formats v0 and v1, as Kafka before 0.11 did.
+"""Builder of message sets in formats v0 and v1, as written by Kafka before 0.11.
 
-Nothing here writes them to a log: a leader converts what old producers send to v2, as Kafka does.
-They are built for old readers, and to test what reads them.
+The package never writes them: a leader converts messages of old producers to v2, as Kafka does.
 """
 
 import struct

@@ -6,7 +6,7 @@ from streamlog.cleaner.map_kernels import ALL_GO, ALL_STAY, LAST_STAY
 def plain_put_keys(
     known: dict[bytes, int], records: list[tuple[int, bytes | None]], capacity: int
 ) -> int:
-    """Put offsets by keys, None for a record that is not wanted; return how many were looked at."""
+    """Put offsets by keys, None for a record that is not wanted; return how many were processed."""
     for row, (offset, key) in enumerate(records):
         if key is None:
             continue
@@ -19,7 +19,7 @@ def plain_put_keys(
 def plain_choose_records(
     known: dict[bytes, int], latest: int, records: list[tuple[int, bytes | None, bool]], way: int
 ) -> list[bool]:
-    """Tell which records of a batch stay: their offsets, keys, and whether they have a value."""
+    """Return which records of a batch stay, given offset, key, and whether there is a value."""
     stay = []
     for offset, key, has_value in records:
         if way in (ALL_GO, ALL_STAY):

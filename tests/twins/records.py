@@ -47,7 +47,7 @@ class Batch(NamedTuple):
 
 
 class Field(NamedTuple):
-    """Where a field lies; a size of -1 is null."""
+    """Position of a field; a size of -1 is null."""
 
     position: int
     size: int
@@ -65,12 +65,12 @@ class Slot(NamedTuple):
 
 
 class BadRecordError(Exception):
-    """A record is not what it should be; the argument is the kernels' status."""
+    """A record is invalid; the argument is the kernels' status."""
 
 
 # ---- batches to slots --------------------------------------------------------------------------
 def choose_batches(batches: Sequence[Batch], limits: Sequence[int]) -> list[range | None]:
-    """Return where the records of each batch lie, None for a batch left out.
+    """Return the span of each batch's records, None for a batch left out.
 
     Raises:
         BadRecordError: An uncompressed batch is too short for its record count.
@@ -174,7 +174,7 @@ def read_headers(source: bytes, slot: Slot) -> list[tuple[Field, Field]]:
 
 
 def _number(buffer: bytes, position: int, width: int, status: int) -> tuple[int, int]:
-    """Return the varint or varlong at `position`, and the position behind it."""
+    """Return the varint or varlong at `position`, and the position after it."""
     found = plain_read_varint(buffer, position, width=width)
     if found is None:
         raise BadRecordError(status)
@@ -183,13 +183,13 @@ def _number(buffer: bytes, position: int, width: int, status: int) -> tuple[int,
 
 
 def _wrap(value: int) -> int:
-    """Return `value` as a Java long would hold it."""
+    """Return `value` as it overflows in a Java long."""
     return (value + 2**63) % 2**64 - 2**63
 
 
 # ---- appending ---------------------------------------------------------------------------------
 class Found(NamedTuple):
-    """What an append asks of the records of a batch."""
+    """Facts about a batch's records for the rules of appending."""
 
     rows: int = 0
     gaps: int = 0
@@ -310,7 +310,7 @@ def copy_validity(fields: Sequence[Field]) -> bytes:
 
 # ---- columns to batches ------------------------------------------------------------------------
 class Plain(NamedTuple):
-    """A record to be written."""
+    """A record to write."""
 
     timestamp: int
     key: bytes | None
@@ -319,7 +319,7 @@ class Plain(NamedTuple):
 
 
 def write_field(field: bytes | None) -> bytes:
-    """Return a field as it stands in a record: its size, and its bytes."""
+    """Return a field in the layout of records: its size, and its bytes."""
     return plain_write_varlong(-1) if field is None else plain_write_varlong(len(field)) + field
 
 
@@ -340,7 +340,7 @@ def write_record(record: Plain, timestamp_delta: int, offset_delta: int) -> byte
 
 
 def write_records(records: Sequence[Plain], batch_size: int) -> list[tuple[list[Plain], bytes]]:
-    """Cut records into batches; return the records of each, and their bytes."""
+    """Split records into batches; return the records of each, and their bytes."""
     batches: list[tuple[list[Plain], bytes]] = []
     for record in records:
         if batches:
@@ -362,7 +362,7 @@ def partition_keys(keys: Sequence[bytes | None], partitions: int) -> list[int]:
 
 # ---- batches filtered ----------------------------------------------------------------------------
 class Kept(NamedTuple):
-    """What becomes of a batch: a constant of `filter_kernels`, the horizon, records that stay."""
+    """Decision about a batch: a constant of `filter_kernels`, the horizon, remaining records."""
 
     fate: int
     horizon: int
@@ -372,7 +372,7 @@ class Kept(NamedTuple):
 def rewrite_batches(
     buffer: bytes, batches: Sequence[Batch], kept: Sequence[Kept]
 ) -> list[tuple[Batch, bytes]]:
-    """Return what stays of batches: headers (positions aside) and bytes, with zeros for headers."""
+    """Return the remaining batches: headers (no positions) and bytes, with zeros for headers."""
     return [
         _rewritten(buffer, batch, each)
         for batch, each in zip(batches, kept, strict=True)

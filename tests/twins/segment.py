@@ -15,7 +15,7 @@ _LEAST = {0: 14, 1: 22, 2: 49}  # lengths by magic
 
 
 class Walk(NamedTuple):
-    """How a walk from header to header ended.
+    """Result of a walk over headers.
 
     `status` is `found`, `continue`, `unsound` or `entry missed`; `batch` is base offset, last
     offset and size.
@@ -45,7 +45,7 @@ def find_batch(buffer: bytes, offset: int, position: int, promised: int | None) 
 
 
 def _header_at(buffer: bytes, position: int) -> tuple[int, int, int, int] | None:
-    """Return base offset, length, magic and last offset delta; None where bytes are missing."""
+    """Return base offset, length, magic and last offset delta; None if bytes are missing."""
     if len(buffer) - position < 26:
         return None
     base, length, _, magic = struct.unpack_from(">qiib", buffer, position)
