@@ -376,7 +376,7 @@ def _check_state(root: LogRoot) -> Iterator[CheckupFinding]:
     """Check that settings, decisions, ledgers and readers can be read."""
     found: list[Any] = []
     try:
-        verify_state(root.fs, root.path, found.append, is_deep=False)
+        verify_state(root, found.append, is_deep=False)
     except StreamLogError as error:
         yield CheckupFinding("state", FAIL, error.sentence, error.hint)
         return

@@ -14,7 +14,7 @@ import contextlib
 import os
 import random as random_module
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from streamlog.clock import Clock
@@ -143,45 +143,43 @@ def repair(
             expected="a partition's directory, or a log root",
             hint=f"streamlog repair {os.path.dirname(path)} --dry-run",
         )
-    if is_our_root(LogRoot.at(path, fs=fs)):
-        refuse_live_broker(LogRoot.at(path, fs=fs))
-        _refuse_open_writers(fs, path)
-        state = _repair_state(fs, clock, path, is_dry_run=is_dry_run, skips_damage=skips_damage)
+    root = LogRoot(path, fs, clock, random)
+    if is_our_root(root):
+        refuse_live_broker(root)
+        _refuse_open_writers(root)
+        state = _repair_state(root, is_dry_run=is_dry_run, skips_damage=skips_damage)
         if state != Repair(partition=None):
             yield state
     for topic, numbers in find_partitions(fs, path).items():
         for number, directory in numbers.items():
-            root = os.path.dirname(directory)
-            refuse_live_broker(LogRoot.at(root, fs=fs))
-            refuse_planted(LogRoot.at(root, fs=fs), os.path.basename(directory))
-            _refuse_open_writers(fs, root)
-            found_partition = _Partition(
-                TopicPartition(topic, number), directory, clock, random, skips_damage=skips_damage
-            )
-            yield found_partition.repair(fs, is_dry_run=is_dry_run)
+            root = replace(root, path=os.path.dirname(directory))
+            refuse_live_broker(root)
+            refuse_planted(root, os.path.basename(directory))
+            _refuse_open_writers(root)
+            partition = TopicPartition(topic, number)
+            found_partition = _Partition(partition, directory, skips_damage=skips_damage)
+            yield found_partition.repair(root, is_dry_run=is_dry_run)
 
 
-def _repair_state(
-    fs: FileSystem, clock: Clock, root: str, *, is_dry_run: bool, skips_damage: bool
-) -> Repair:
+def _repair_state(root: LogRoot, *, is_dry_run: bool, skips_damage: bool) -> Repair:
     """Repair the files below `.streamlog` on an overlay; then, unless it is a dry run, for real."""
-    wrong = StateRepair(fs, clock, root).look()
+    wrong = StateRepair(root).look()
     if not wrong:
         return Repair(partition=None)
-    trial = OverlayFileSystem(fs)
+    trial = OverlayFileSystem(root.fs)
 
-    def put_right(fs: FileSystem) -> list[Finding]:
-        state = StateRepair(fs, clock, root)
+    def put_right(root: LogRoot) -> list[Finding]:
+        state = StateRepair(root)
         state.mend()
         if skips_damage:
             state.skip_damage()
         return state.look()
 
     try:
-        left = put_right(trial)
-        steps = steps_of(trial, f"{root}/", wrong)
+        left = put_right(replace(root, fs=trial))
+        steps = steps_of(trial, f"{root.path}/", wrong)
         if steps and not is_dry_run:
-            left = put_right(fs)
+            left = put_right(root)
     except StreamLogError as error:
         return Repair(partition=None, error=error)
     return Repair(partition=None, steps=steps, left=left)
@@ -206,16 +204,15 @@ def steps_of(trial: OverlayFileSystem, inside: str, wrong: Sequence[Finding]) ->
     ]
 
 
-def _refuse_open_writers(fs: FileSystem, root: str) -> None:
+def _refuse_open_writers(root: LogRoot) -> None:
     """Refuse a root that a process has open for writing; does not create the lock file."""
-    path = LogRoot.at(root, fs=fs).writers_lock
-    if fs.stat(path) is None:
+    if root.fs.stat(root.writers_lock) is None:
         return
-    lock = fs.try_lock(path, shared=False)
+    lock = root.fs.try_lock(root.writers_lock, shared=False)
     if lock is None:
         raise LockTimeoutError(
             "log root is open for writing; nothing was changed",
-            path=root,
+            path=root.path,
             hint="stop the processes that write to it, then try again",
         )
     lock.release()
@@ -224,153 +221,144 @@ def _refuse_open_writers(fs: FileSystem, root: str) -> None:
 class _Partition:
     """The repair of one partition."""
 
-    def __init__(
-        self,
-        partition: TopicPartition,
-        directory: str,
-        clock: Clock,
-        random: random_module.Random,
-        *,
-        skips_damage: bool,
-    ) -> None:
+    def __init__(self, partition: TopicPartition, directory: str, *, skips_damage: bool) -> None:
         self._partition, self._directory = partition, directory
-        self._root = os.path.dirname(directory)
-        self._clock, self._random = clock, random
         self._skips_damage = skips_damage
 
-    def repair(self, fs: FileSystem, *, is_dry_run: bool) -> Repair:
+    def repair(self, root: LogRoot, *, is_dry_run: bool) -> Repair:
         """Repair on an overlay; then, unless it is a dry run, for real."""
-        wrong = self._look(fs)
+        wrong = self._look(root)
         if not wrong:
             return Repair(partition=self._partition)
-        trial = OverlayFileSystem(fs)
+        trial = OverlayFileSystem(root.fs)
         try:
-            left = self._put_right(trial, wrong)
+            left = self._put_right(replace(root, fs=trial), wrong)
             _refuse_damage(left)
             steps = steps_of(trial, f"{self._directory}/", wrong)
             if steps and not is_dry_run:
-                self._put_right(fs, wrong)
+                self._put_right(root, wrong)
         except StreamLogError as error:
             return Repair(partition=self._partition, error=error)
         return Repair(partition=self._partition, steps=steps, left=left)
 
-    def _look(self, fs: FileSystem) -> list[Finding]:
+    def _look(self, root: LogRoot) -> list[Finding]:
         """Return the findings of the partition, without notes."""
         findings: list[Finding] = []
-        verify(fs, self._directory, findings.append)
+        verify(root.fs, self._directory, findings.append)
         return [each for each in findings if each.severity is not Severity.NOTE]
 
-    def _put_right(self, fs: FileSystem, wrong: list[Finding]) -> list[Finding]:
+    def _put_right(self, root: LogRoot, wrong: list[Finding]) -> list[Finding]:
         """Repair, and skip damage if wanted; return the remaining findings."""
         if not self._skips_damage:
-            return self._repair_again(fs, wrong)
+            return self._repair_again(root, wrong)
         with contextlib.suppress(CorruptRecordError):  # raised after all lossless repairs are done
-            left = self._repair_again(fs, wrong)
+            left = self._repair_again(root, wrong)
             if not any(finding.kind in LOG_DAMAGE for finding in left):
                 return left
-        self._skip_damage(fs)
-        return self._repair_again(fs, self._look(fs))
+        self._skip_damage(root)
+        return self._repair_again(root, self._look(root))
 
-    def _repair_again(self, fs: FileSystem, wrong: list[Finding]) -> list[Finding]:
+    def _repair_again(self, root: LogRoot, wrong: list[Finding]) -> list[Finding]:
         """Repair, repeatedly if that uncovers findings; return those that remain."""
         for _ in range(_ROUNDS):
-            self._apply(fs, wrong)
-            before, wrong = wrong, self._look(fs)
+            self._apply(root, wrong)
+            before, wrong = wrong, self._look(root)
             if not wrong or wrong == before:
                 break
         return wrong
 
-    def _apply(self, fs: FileSystem, wrong: Sequence[Finding]) -> None:
+    def _apply(self, root: LogRoot, wrong: Sequence[Finding]) -> None:
         for finding in wrong:
-            self._set_aside(fs, finding)
-        if is_our_root(LogRoot.at(self._root, fs=fs)):
-            self._open_for_writing(fs)
+            self._set_aside(root, finding)
+        if is_our_root(root):
+            self._open_for_writing(root)
         else:
-            self._recover(fs)
+            self._recover(root)
 
     # ---- renaming wrong files ----------------------------------------------------------------
-    def _set_aside(self, fs: FileSystem, finding: Finding) -> None:
+    def _set_aside(self, root: LogRoot, finding: Finding) -> None:
         """Rename a wrong file so that recovery rebuilds it."""
         name = os.path.basename(finding.path)
         parsed = parse_segment_file_name(name)
         if finding.kind is FindingKind.EPOCHS or name == LEADER_EPOCH_CHECKPOINT:
-            _rename(fs, finding.path, _CORRUPT)
-            for each in fs.list(self._directory):
+            _rename(root.fs, finding.path, _CORRUPT)
+            for each in root.fs.list(self._directory):
                 # Without their offset indexes recovery reads all segments, and so all epochs.
                 if each.endswith(FileSuffix.OFFSET_INDEX.value):
-                    _rename(fs, f"{self._directory}/{each}", _SET_ASIDE)
-        elif finding.kind is FindingKind.SNAPSHOT or _is_index_alone(fs, finding):
-            _rename(fs, finding.path, _SET_ASIDE)
+                    _rename(root.fs, f"{self._directory}/{each}", _SET_ASIDE)
+        elif finding.kind is FindingKind.SNAPSHOT or _is_index_alone(finding):
+            _rename(root.fs, finding.path, _SET_ASIDE)
         elif finding.kind in _INDEX_KINDS and parsed is not None and parsed.kind in _INDEXES:
             stem = finding.path.removesuffix(parsed.kind.value)
             for kind in (FileSuffix.OFFSET_INDEX, FileSuffix.TIME_INDEX):
-                _rename(fs, f"{stem}{kind.value}", _SET_ASIDE)
+                _rename(root.fs, f"{stem}{kind.value}", _SET_ASIDE)
 
     # ---- skipping damage -----------------------------------------------------------------------
-    def _skip_damage(self, fs: FileSystem) -> None:
+    def _skip_damage(self, root: LogRoot) -> None:
         """Leave damaged batches out; lower the recovery point so that recovery accepts that."""
-        if not is_our_root(LogRoot.at(self._root, fs=fs)):
+        if not is_our_root(root):
             raise InvalidRequestError(
                 "damage is skipped only in log roots made by streamlog",
                 path=self._directory,
                 hint="a broker truncates its log there when it starts; keep a copy",
             )
         lock = locks.take_partition_lock(
-            fs, self._clock, self._root, self._partition, timeout_ms=_LOCK_TIMEOUT_MS
+            root.fs, root.clock, root.path, self._partition, timeout_ms=_LOCK_TIMEOUT_MS
         )
         try:
-            durable = checkpoints.read_recovery_points(fs, self._root).get(self._partition, 0)
+            durable = checkpoints.read_recovery_points(root.fs, root.path).get(self._partition, 0)
             # First discard the last writer's state: if this process is killed, an open handle must
             # not trust it and append to a file that was replaced.
             lock.file.truncate(0)
-            end = self._leave_out_damage(fs, durable)
+            end = self._leave_out_damage(root, durable)
             if end < durable:
                 lower = {self._partition: end}
-                checkpoints.write_recovery_points(fs, self._clock, self._root, lower)
+                checkpoints.write_recovery_points(root.fs, root.clock, root.path, lower)
         finally:
             lock.release()
 
-    def _leave_out_damage(self, fs: FileSystem, durable_offset: int) -> int:
+    def _leave_out_damage(self, root: LogRoot, durable_offset: int) -> int:
         """Rewrite damaged segments; return the log end.
 
         Without any segment the log end stays, so that no offset is assigned twice.
         """
-        bases = base_offsets(fs.list(self._directory))
+        bases = base_offsets(root.fs.list(self._directory))
         if not bases:
             path = f"{self._directory}/{log_file_name(durable_offset)}"
-            fs.open(path, OpenMode.CREATE).close()
-            fs.sync_directory(self._directory)
+            root.fs.open(path, OpenMode.CREATE).close()
+            root.fs.sync_directory(self._directory)
             return durable_offset
         for base in bases:
             path = f"{self._directory}/{log_file_name(base)}"
-            records = FileRecords(fs, path, writable=True)
+            records = FileRecords(root.fs, path, writable=True)
             try:
-                copy = skip_damage(fs, records, base)
+                copy = skip_damage(root.fs, records, base)
             finally:
                 records.close()
             if copy.skipped_size:
                 for kind in (FileSuffix.OFFSET_INDEX, FileSuffix.TIME_INDEX):
-                    _rename(fs, path.removesuffix(FileSuffix.LOG.value) + kind.value, _SET_ASIDE)
+                    index = path.removesuffix(FileSuffix.LOG.value) + kind.value
+                    _rename(root.fs, index, _SET_ASIDE)
         return copy.next_offset
 
     # ---- opening -----------------------------------------------------------------------------
-    def _open_for_writing(self, fs: FileSystem) -> None:
-        self._distrust_state(fs)
+    def _open_for_writing(self, root: LogRoot) -> None:
+        self._distrust_state(root)
         PartitionLog.open(
             self._directory,
-            fs=fs,
-            clock=self._clock,
-            random=self._random,
+            fs=root.fs,
+            clock=root.clock,
+            random=root.random,
             lock_timeout_ms=_LOCK_TIMEOUT_MS,
         ).close()
 
-    def _distrust_state(self, fs: FileSystem) -> None:
+    def _distrust_state(self, root: LogRoot) -> None:
         """Mark the last writer's state dirty, so that the next opening reads the files."""
-        path = LogRoot.at(self._root, fs=fs).partition_lock(self._partition)
-        if fs.stat(path) is None:
+        path = root.partition_lock(self._partition)
+        if root.fs.stat(path) is None:
             return
         lock = locks.take_partition_lock(
-            fs, self._clock, self._root, self._partition, timeout_ms=_LOCK_TIMEOUT_MS
+            root.fs, root.clock, root.path, self._partition, timeout_ms=_LOCK_TIMEOUT_MS
         )
         try:
             state = locks.decode_state(locks.read_state(lock))
@@ -380,42 +368,40 @@ class _Partition:
         finally:
             lock.release()
 
-    def _recover(self, fs: FileSystem) -> None:
+    def _recover(self, root: LogRoot) -> None:
         """Recover a partition of a foreign root; the root's own files are not changed."""
         log = LocalLog(
-            fs,
+            root.fs,
             self._directory,
             self._partition,
             config=LogConfig(),
-            random=self._random,
-            producer_expiration_ms=read_server_config(
-                LogRoot.at(self._root, fs=fs)
-            ).producer_id_expiration_ms,
+            random=root.random,
+            producer_expiration_ms=read_server_config(root).producer_id_expiration_ms,
         )
-        now_ms = self._clock.now_ms()
-        starts = checkpoints.read_log_start_offsets(fs, self._root)
-        durable = checkpoints.read_recovery_points(fs, self._root)
+        now_ms = root.clock.now_ms()
+        starts = checkpoints.read_log_start_offsets(root.fs, root.path)
+        durable = checkpoints.read_recovery_points(root.fs, root.path)
         try:
             log.load(
-                self._state_of_a_crash(fs, now_ms),
+                self._state_of_a_crash(root, now_ms),
                 log_start_offset=starts.get(self._partition, 0),
                 durable_offset=durable.get(self._partition),
                 restore=nothing_known,
-                sync_log_starts=lambda: fs.sync_directory(self._root),
+                sync_log_starts=lambda: root.fs.sync_directory(root.path),
                 now_ms=now_ms,
             )
             log.truncate_epochs()
             log.seal(now_ms)
         finally:
             log.close()
-        fs.sync_directory(self._directory)
+        root.fs.sync_directory(self._directory)
 
-    def _state_of_a_crash(self, fs: FileSystem, now_ms: int) -> SharedState:
+    def _state_of_a_crash(self, root: LogRoot, now_ms: int) -> SharedState:
         """Return the state of a writer that crashed, so that loading checks the last segment."""
-        bases = [parse_log_file_name(name) for name in fs.list(self._directory)]
+        bases = [parse_log_file_name(name) for name in root.fs.list(self._directory)]
         last_base = max((base for base in bases if base is not None), default=0)
         return SharedState(
-            boot_id=fs.boot_id(),
+            boot_id=root.fs.boot_id(),
             generation=0,
             offsets=LogOffsets.of_one_replica(0, last_base, last_base),
             active_base_offset=last_base,
@@ -444,7 +430,7 @@ def _refuse_damage(left: Sequence[Finding]) -> None:
             )
 
 
-def _is_index_alone(fs: FileSystem, finding: Finding) -> bool:
+def _is_index_alone(finding: Finding) -> bool:
     """Return whether a finding is an index without a log file."""
     parsed = parse_segment_file_name(os.path.basename(finding.path))
     return (

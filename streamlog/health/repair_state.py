@@ -27,7 +27,6 @@ from typing import Final
 import numpy as np
 
 from streamlog.binary.crc import crc32c
-from streamlog.clock import Clock
 from streamlog.commits.apply import apply_part
 from streamlog.commits.decisions import DecidedPart, Decision, format_decision
 from streamlog.commits.extents import ExtentReader
@@ -41,7 +40,6 @@ from streamlog.config.log_config import LogConfig
 from streamlog.config.properties import format_properties, parse_properties
 from streamlog.config.server_config import ServerConfig
 from streamlog.errors import CorruptDataError, InvalidConfigError
-from streamlog.fs.api import FileSystem
 from streamlog.fs.files import make_directories, read_file, write_file_atomically
 from streamlog.fs.log_root import LogRoot
 from streamlog.health.findings import STATE_KINDS, Finding, FindingKind, Severity
@@ -75,14 +73,11 @@ class StateRepair:
     """Repairs the files below `.streamlog` of a root that no process has open for writing.
 
     Args:
-        fs: The file system of the root.
-        clock: The clock.
         root: The log root, made by streamlog.
     """
 
-    def __init__(self, fs: FileSystem, clock: Clock, root: str) -> None:
-        self._fs, self._clock, self._root = fs, clock, root
-        self._log_root = LogRoot.at(root, fs=fs, clock=clock)
+    def __init__(self, root: LogRoot) -> None:
+        self._root, self._fs, self._clock = root, root.fs, root.clock
 
     def look(self) -> list[Finding]:
         """Return the findings that need a repair, staged rows included.
@@ -91,7 +86,7 @@ class StateRepair:
             StorageError: A directory cannot be read.
         """
         found: list[Finding] = []
-        verify_state(self._fs, self._root, found.append, is_deep=True)
+        verify_state(self._root, found.append, is_deep=True)
         return [
             each
             for each in found
@@ -108,7 +103,7 @@ class StateRepair:
             if finding.severity is not Severity.REPAIRABLE:
                 continue
             if finding.kind is FindingKind.BOOK:
-                mend_book(self._log_root)
+                mend_book(self._root)
                 continue
             content = mended(read_file(self._fs, finding.path, max_size=MAX_SEALED_SIZE))
             if content is not None:
@@ -138,7 +133,7 @@ class StateRepair:
     # ---- settings ----------------------------------------------------------------------------
     def _salvage_settings(self, path: str) -> None:
         data = read_file(self._fs, path, max_size=_SETTINGS_SIZE)
-        is_server = path == self._log_root.server_properties
+        is_server = path == self._root.server_properties
         check: Callable[[dict[str, str]], object] = (
             ServerConfig.from_properties if is_server else LogConfig.from_properties
         )
@@ -159,8 +154,8 @@ class StateRepair:
     # ---- decisions and ledgers ---------------------------------------------------------------
     def _replace_decisions(self) -> None:
         """Replace each lost decision by an empty one; lost ones at the end need none."""
-        pending = PendingDecisions(self._log_root)
-        ledgers = Ledgers(self._log_root)
+        pending = PendingDecisions(self._root)
+        ledgers = Ledgers(self._root)
         of_app: dict[str, list[Decision]] = {}
         for name in pending.names():
             decision = self._load(pending, name)
@@ -206,8 +201,8 @@ class StateRepair:
 
     def _fill_ledgers(self) -> None:
         """Write a ledger for each app whose oldest decision is not its first and has no ledger."""
-        pending = PendingDecisions(self._log_root)
-        ledgers = Ledgers(self._log_root)
+        pending = PendingDecisions(self._root)
+        ledgers = Ledgers(self._root)
         oldest: dict[str, Decision] = {}
         for name in pending.names():
             decision = pending.load(name)
@@ -231,8 +226,8 @@ class StateRepair:
     # ---- applying what is there --------------------------------------------------------------
     def _apply_all(self) -> None:
         """Apply all pending decisions; offsets whose records are lost get an empty batch."""
-        pending = PendingDecisions(self._log_root)
-        ledgers = Ledgers(self._log_root)
+        pending = PendingDecisions(self._root)
+        ledgers = Ledgers(self._root)
         named = {
             part.topic_partition
             for name in pending.names()
@@ -241,7 +236,7 @@ class StateRepair:
             for part in decision.parts
         }
         for partition in sorted(named):
-            path = f"{self._root}/{partition}"
+            path = f"{self._root.path}/{partition}"
             if not is_partition(self._fs, path, is_registered=False):
                 continue  # the topic was deleted
             topic_id = read_topic_id(self._fs, path)
@@ -269,7 +264,7 @@ class StateRepair:
 
     def _apply(self, log: PartitionLog, decision: Decision, part: DecidedPart) -> None:
         _fill(log, part.base_offset, part.leader_epoch)
-        area = StagingArea(self._log_root)
+        area = StagingArea(self._root)
         reader = ExtentReader(area, decision.identity.app, decision.files)
         try:
             apply_part(log, decision, part, reader)
@@ -296,7 +291,7 @@ class StateRepair:
             self._fs.sync_directory(os.path.dirname(target))
 
     def _free_name(self, path: str) -> str:
-        directory = self._log_root.damaged
+        directory = self._root.damaged
         make_directories(self._fs, directory)
         taken = {*self._fs.list(directory)}
         name = os.path.basename(path)

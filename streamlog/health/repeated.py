@@ -11,9 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from streamlog.clock import Clock
 from streamlog.errors import FileMissingError, StorageError
-from streamlog.fs.api import FileSystem
 from streamlog.fs.files import stat_directory
 from streamlog.fs.log_root import LogRoot
 from streamlog.health.findings import Finding, FindingKind, Report, Severity
@@ -35,15 +33,12 @@ class Repeated:
     """Reports findings in one log root once they are confirmed.
 
     Args:
-        fs: The file system of the root.
-        root: The log root.
-        clock: Measures the time between passes.
+        root: The log root; its clock measures the time between passes.
         report: Called with each confirmed finding.
     """
 
-    def __init__(self, fs: FileSystem, root: str, clock: Clock, report: Report) -> None:
-        self._fs, self._root, self._clock, self._report = fs, root, clock, report
-        self._log_root = LogRoot.at(root, fs=fs, clock=clock)
+    def __init__(self, root: LogRoot, report: Report) -> None:
+        self._root, self._fs, self._clock, self._report = root, root.fs, root.clock, report
 
     def report(self, look: Look, path: str) -> None:
         """Run a check, repeat it if a writer may have caused its findings, and report.
@@ -72,8 +67,8 @@ class Repeated:
 
     def _is_live(self) -> bool:
         """Return whether a process may have the root open for writing."""
-        is_brokers = self._fs.broker_lock_is_held(self._log_root.broker_lock)
-        return is_brokers or may_be_open(self._log_root)
+        is_brokers = self._fs.broker_lock_is_held(self._root.broker_lock)
+        return is_brokers or may_be_open(self._root)
 
     def _confirmed(
         self, look: Look, found: Sequence[Finding] | None, path: str
@@ -110,7 +105,7 @@ class Repeated:
         partition = parse_partition_directory(finding.path.split("/")[-2])
         try:
             is_at_work = partition is not None and is_being_maintained(
-                self._fs, self._root, partition
+                self._fs, self._root.path, partition
             )
         except StorageError:
             is_at_work = False  # a read-only root

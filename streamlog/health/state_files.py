@@ -22,7 +22,7 @@ from streamlog.errors import (
     StorageError,
     StreamLogError,
 )
-from streamlog.fs.api import FileKind, FileSystem, OpenMode
+from streamlog.fs.api import FileKind, OpenMode
 from streamlog.fs.files import read_file
 from streamlog.fs.log_root import LogRoot
 from streamlog.fs.names import is_temporary
@@ -43,7 +43,6 @@ class StateFiles:
     """Checks `.streamlog` of a root that streamlog made, read-only.
 
     Args:
-        fs: The file system of the root.
         root: The log root.
         report: Called with each finding.
         is_deep: Whether to read staged rows as well.
@@ -52,15 +51,13 @@ class StateFiles:
 
     def __init__(
         self,
-        fs: FileSystem,
-        root: str,
+        root: LogRoot,
         report: Report,
         *,
         is_deep: bool,
         durable: Mapping[TopicPartition, int],
     ) -> None:
-        self._fs, self._root, self._report = fs, root, report
-        self._log_root = LogRoot.at(root, fs=fs)
+        self._fs, self._root, self._report = root.fs, root, report
         self._is_deep, self._durable = is_deep, durable
         self._unreadable_ledgers: set[str] = set()
 
@@ -80,23 +77,23 @@ class StateFiles:
     def _check_settings(self) -> None:
         server = ServerConfig()
         try:
-            server = read_server_config(self._log_root)
+            server = read_server_config(self._root)
         except StreamLogError as error:
-            self._add(error, FindingKind.SETTINGS, self._log_root.server_properties)
-        for topic in list_topics(self._log_root):
-            path = self._log_root.topic_properties(topic)
+            self._add(error, FindingKind.SETTINGS, self._root.server_properties)
+        for topic in list_topics(self._root):
+            path = self._root.topic_properties(topic)
             try:
-                own = read_topic_properties(self._log_root, topic)
+                own = read_topic_properties(self._root, topic)
                 server.log_config(own, path=path)
             except (InvalidConfigError, CorruptDataError, StorageError) as error:
                 self._add(error, FindingKind.SETTINGS, path)
-            if not partition_directories(self._log_root, topic) and self._is_there(path):
+            if not partition_directories(self._root, topic) and self._is_there(path):
                 self._report(
                     Finding(
                         kind=FindingKind.METADATA,
                         path=path,
                         what=f"topic {topic} has no partition directory",
-                        expected=f"{self._root}/{topic}-0",
+                        expected=f"{self._root.path}/{topic}-0",
                     )
                 )
 
@@ -105,7 +102,7 @@ class StateFiles:
 
     # ---- commits -----------------------------------------------------------------------------
     def _check_commits(self) -> None:
-        pending = PendingDecisions(self._log_root)
+        pending = PendingDecisions(self._root)
         names = pending.names()
         decisions = {name: self._decision(f"{pending.path}/{name}") for name in names}
         ledgers = dict(self._ledgers())
@@ -126,7 +123,7 @@ class StateFiles:
             return None
 
     def _ledgers(self) -> Iterator[tuple[str, Ledger]]:
-        ledgers = Ledgers(self._log_root)
+        ledgers = Ledgers(self._root)
         for name in self._names(ledgers.path):
             path = f"{ledgers.path}/{name}"
             content = self._sealed(path, FindingKind.LEDGER, "a ledger")
@@ -166,7 +163,7 @@ class StateFiles:
 
     def _check_staged(self, decision: Decision) -> None:
         """Check the staged rows of a decision that may still have to be applied."""
-        area = StagingArea(self._log_root)
+        area = StagingArea(self._root)
         reader = ExtentReader(area, decision.identity.app, decision.files)
         for part in decision.parts:
             if part.last_offset < self._durable.get(part.topic_partition, 0):
@@ -174,7 +171,7 @@ class StateFiles:
             try:
                 self._check_part(decision, part, reader)
             except (CorruptDataError, StorageError) as error:
-                path = f"{PendingDecisions(self._log_root).path}/{decision.name}"
+                path = f"{PendingDecisions(self._root).path}/{decision.name}"
                 if self._is_there(path):  # else it was retired, and its staged files removed
                     self._report(_of_staged(error, decision, part))
 
@@ -214,21 +211,21 @@ class StateFiles:
 
     # ---- readers, the book, locks ------------------------------------------------------------
     def _check_readers(self) -> None:
-        for name in reader_names(self._log_root):
+        for name in reader_names(self._root):
             try:
-                recorded_reader(self._log_root, name)
+                recorded_reader(self._root, name)
             except FileMissingError:
                 continue  # removed since the listing
             except (CorruptDataError, StorageError) as error:
-                self._add(error, FindingKind.READER, self._log_root.readers)
+                self._add(error, FindingKind.READER, self._root.readers)
 
     def _check_book(self) -> None:
-        bad = unreadable_lines(self._log_root)
+        bad = unreadable_lines(self._root)
         if bad:
             self._report(
                 Finding(
                     kind=FindingKind.BOOK,
-                    path=self._log_root.maintenance_book,
+                    path=self._root.maintenance_book,
                     what="maintenance log has malformed lines",
                     count=bad,
                 )
@@ -236,7 +233,7 @@ class StateFiles:
 
     def _check_locks(self) -> None:
         """Report damaged lock states; the next writer reads the files instead."""
-        directory = locks.locks_directory(self._root)
+        directory = locks.locks_directory(self._root.path)
         for name in self._names(directory):
             path = f"{directory}/{name}"
             try:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from streamlog.clock import Clock, SystemClock
+from streamlog.clock import Clock
 from streamlog.errors import (
     CorruptDataError,
     FileMissingError,
@@ -66,7 +66,6 @@ class RootFiles:
     """The files of one log root, read before its partitions.
 
     Args:
-        fs: The file system of the root.
         root: The log root.
         report: Called with each finding.
 
@@ -74,13 +73,13 @@ class RootFiles:
         StorageError: A file cannot be read.
     """
 
-    def __init__(self, fs: FileSystem, root: str, report: Report) -> None:
-        self._fs, self._root, self._report = fs, root, report
+    def __init__(self, root: LogRoot, report: Report) -> None:
+        self._root, self._fs, self._report = root, root.fs, report
         self._rows = {name: self._read(name) for name in _CHECKPOINTS}
-        self._is_clean = fs.stat(LogRoot.at(root, fs=fs).clean_shutdown) is not None
+        self._is_clean = root.fs.stat(root.clean_shutdown) is not None
 
     def _read(self, name: str) -> Mapping[TopicPartition, int]:
-        path = f"{self._root}/{name}"
+        path = self._root.checkpoint(name)
         try:
             return read_offsets(self._fs, path)
         except CorruptDataError as error:
@@ -107,9 +106,9 @@ class RootFiles:
             partitions: The directories of all partitions.
         """
         try:
-            read_meta_properties(self._fs, self._root)
+            read_meta_properties(self._fs, self._root.path)
         except CorruptDataError as error:
-            self._report(finding_of(error, FindingKind.METADATA, self._root))
+            self._report(finding_of(error, FindingKind.METADATA, self._root.path))
         for name, rows in self._rows.items():
             for partition in rows:
                 if partition not in partitions:
@@ -124,12 +123,12 @@ class RootFiles:
 
     def _check_names(self, partitions: Mapping[TopicPartition, str]) -> None:
         """Report entries that are not read although they are named like partitions."""
-        for name in self._fs.list(self._root):
+        for name in self._fs.list(self._root.path):
             if name.endswith(PUT_ASIDE):
                 self._report(
                     Finding(
                         kind=FindingKind.LEFTOVER,
-                        path=f"{self._root}/{name}",
+                        path=f"{self._root.path}/{name}",
                         what="a broker has set this partition aside: its records are not read",
                         is_note=True,
                     )
@@ -138,14 +137,14 @@ class RootFiles:
             is_twin = named is None and _PADDED.fullmatch(name) is not None
             if not (is_twin or (named is not None and named not in partitions)):
                 continue
-            found = holding_of(self._fs, f"{self._root}/{name}")
+            found = holding_of(self._fs, f"{self._root.path}/{name}")
             if found is Holding.NOTHING:
                 continue
             if found is Holding.STRANGE:
                 self._report(
                     Finding(
                         kind=FindingKind.FOREIGN_FILE,
-                        path=f"{self._root}/{name}",
+                        path=f"{self._root.path}/{name}",
                         what="named like a partition but holds no log: ignored",
                         is_note=True,
                     )
@@ -154,7 +153,7 @@ class RootFiles:
                 self._report(
                     Finding(
                         kind=FindingKind.FOREIGN_FILE,
-                        path=f"{self._root}/{name}",
+                        path=f"{self._root.path}/{name}",
                         what="named like a partition but is not one: it is not read",
                         got=f"{found.value} named {name}",
                         expected="a directory named TOPIC-PARTITION, without leading zeros",
@@ -217,7 +216,7 @@ class RootFiles:
     ) -> Finding:
         return Finding(
             kind=FindingKind.CHECKPOINT,
-            path=f"{self._root}/{name}",
+            path=f"{self._root.path}/{name}",
             what=what,
             offset=offset,
             got=got,
@@ -261,13 +260,12 @@ def verify(
     found = _stat(fs, path)
     if found is None:
         raise UnknownTopicError("no such file or directory", path=path)
-    clock = clock or SystemClock()
     if found.kind is FileKind.FILE:
-        root = os.path.dirname(os.path.dirname(path))
-        Repeated(fs, root, clock, report).report(
+        root = LogRoot.at(os.path.dirname(os.path.dirname(path)), fs=fs, clock=clock)
+        Repeated(root, report).report(
             _once_with_progress(
                 lambda report_one, progress: _verify_file(
-                    fs,
+                    root,
                     path,
                     report_one,
                     is_deep=is_deep,
@@ -281,15 +279,15 @@ def verify(
         return
     partitions = _partitions_at(fs, path)
     is_partition = list(partitions.values()) == [path]
-    root = os.path.dirname(path) if is_partition else path
-    repeated = Repeated(fs, root, clock, report)
+    root = LogRoot.at(os.path.dirname(path) if is_partition else path, fs=fs, clock=clock)
+    repeated = Repeated(root, report)
     if not partitions:
-        _check_log_dir(fs, root)
+        _check_log_dir(fs, root.path)
     if not is_partition:
-        repeated.report(lambda: _look_at_root(fs, root, is_deep=is_deep), root)
-    known = RootFiles(fs, root, lambda _: None)
+        repeated.report(lambda: _check_root(root, is_deep=is_deep), root.path)
+    known = RootFiles(root, lambda _: None)
     for partition, directory in partitions.items():
-        look = _PartitionLook(fs, root, partition, directory, known, is_deep=is_deep)
+        look = _PartitionLook(root, partition, directory, known, is_deep=is_deep)
         look.is_alone, look.limit = is_partition, max_decompressed_bytes
         repeated.report(_once_with_progress(look, on_progress), directory)
 
@@ -315,31 +313,29 @@ class _PartitionLook:
 
     def __init__(
         self,
-        fs: FileSystem,
-        root: str,
+        root: LogRoot,
         partition: TopicPartition,
         directory: str,
         known: RootFiles,
         *,
         is_deep: bool,
     ) -> None:
-        self._fs, self._root, self._is_deep = fs, root, is_deep
-        self._log_root = LogRoot.at(root, fs=fs)
+        self._root, self._fs, self._is_deep = root, root.fs, is_deep
         self._partition, self._directory = partition, directory
         self._known: RootFiles | None = known
         self.is_alone = False
         self.limit: int | None = None
 
     def __call__(self, report: Report, progress: OnProgress) -> None:
-        files = self._known or RootFiles(self._fs, self._root, lambda _: None)
+        files = self._known or RootFiles(self._root, lambda _: None)
         self._known = None
         around = Circumstances(
             log_start_offset=files.log_start_offset(self._partition),
             durable_offset=files.recovery_point(self._partition),
-            is_live=self._fs.broker_lock_is_held(self._log_root.broker_lock),
+            is_live=self._fs.broker_lock_is_held(self._root.broker_lock),
             is_deep=self._is_deep,
             max_decompressed=self.limit
-            or readable_decompressed_bytes(self._log_root, self._partition.topic),
+            or readable_decompressed_bytes(self._root, self._partition.topic),
         )
         next_offset = PartitionCheck(self._fs, self._directory, around, report, progress).run()
         if not self.is_alone:
@@ -354,11 +350,11 @@ def _partitions_at(fs: FileSystem, path: str) -> dict[TopicPartition, str]:
     }
 
 
-def _look_at_root(fs: FileSystem, root: str, *, is_deep: bool) -> list[Finding]:
+def _check_root(root: LogRoot, *, is_deep: bool) -> list[Finding]:
     found: list[Finding] = []
-    RootFiles(fs, root, found.append).check_root(_partitions_at(fs, root))
-    if is_our_root(LogRoot.at(root, fs=fs)):
-        verify_state(fs, root, found.append, is_deep=is_deep)
+    RootFiles(root, found.append).check_root(_partitions_at(root.fs, root.path))
+    if is_our_root(root):
+        verify_state(root, found.append, is_deep=is_deep)
     return found
 
 
@@ -376,11 +372,10 @@ def _once_with_progress(
     return looked
 
 
-def verify_state(fs: FileSystem, root: str, report: Report, *, is_deep: bool) -> None:
+def verify_state(root: LogRoot, report: Report, *, is_deep: bool) -> None:
     """Check the files below `.streamlog` of a root that streamlog made.
 
     Args:
-        fs: The file system of the root.
         root: The log root.
         report: Called with each finding.
         is_deep: Whether to read staged rows that are not yet applied as well.
@@ -389,10 +384,10 @@ def verify_state(fs: FileSystem, root: str, report: Report, *, is_deep: bool) ->
         StorageError: A directory cannot be read.
     """
     try:
-        durable = read_recovery_points(fs, root)
+        durable = read_recovery_points(root.fs, root.path)
     except CorruptDataError:  # reported with the root's files
         durable = {}
-    StateFiles(fs, root, report, is_deep=is_deep, durable=durable).run()
+    StateFiles(root, report, is_deep=is_deep, durable=durable).run()
 
 
 def _stat(fs: FileSystem, path: str) -> FileStat | None:
@@ -403,7 +398,7 @@ def _stat(fs: FileSystem, path: str) -> FileStat | None:
 
 # ---- one file -------------------------------------------------------------------------------
 def _verify_file(
-    fs: FileSystem,
+    root: LogRoot,
     path: str,
     report: Report,
     *,
@@ -411,6 +406,7 @@ def _verify_file(
     limit: int | None,
     on_progress: OnProgress,
 ) -> None:
+    fs = root.fs
     known = identify(path)
     directory = os.path.dirname(path)
     if known is not None and known.kind in _PARSERS:
@@ -423,9 +419,7 @@ def _verify_file(
     parsed = parse_segment_file_name(os.path.basename(path))
     partition = parse_partition_directory(os.path.basename(directory))
     topic = "" if partition is None else partition.topic
-    limit = limit or readable_decompressed_bytes(
-        LogRoot.at(os.path.dirname(directory), fs=fs), topic
-    )
+    limit = limit or readable_decompressed_bytes(root, topic)
     is_live_name = parsed is not None and parsed.suffix is SegmentSuffix.NONE
     if known is not None and known.kind is Content.LOG and not is_live_name:
         _verify_log_alone(
@@ -439,8 +433,7 @@ def _verify_file(
             expected="a segment, an index, a snapshot, a checkpoint or a metadata file",
             hint="streamlog verify DIRECTORY",
         )
-    root = os.path.dirname(directory)
-    is_live = fs.broker_lock_is_held(LogRoot.at(root, fs=fs).broker_lock)
+    is_live = fs.broker_lock_is_held(root.broker_lock)
     around = Circumstances(is_live=is_live, is_deep=is_deep, max_decompressed=limit)
 
     def report_own(finding: Finding) -> None:

@@ -245,7 +245,7 @@ BUGS: Final = (
                   "test_a_decision_without_a_whole_copy_stops_the_topics_of_its_app",)),
     Bug("78 files below .streamlog are not checked", (
         Edit("streamlog.health.verify",
-             "    if is_our_root(LogRoot.at(root, fs=fs)):\n        verify_state(",
+             "    if is_our_root(root):\n        verify_state(",
              "    if False:\n        verify_state("),
     ), "pytest", ("tests/health/test_state_files.py",)),
     Bug("79 a repair gives decided offsets to other records", (
@@ -255,7 +255,7 @@ BUGS: Final = (
                   "test_going_on_without_staged_rows_keeps_the_commit_and_its_other_partition",)),
     Bug("80 verify trusts its first pass beside active writers", (
         Edit("streamlog.health.repeated",
-             "        return is_brokers or may_be_open(self._log_root)\n",
+             "        return is_brokers or may_be_open(self._root)\n",
              "        return False\n"),
     ), "pytest", ("tests/health/test_live.py",)),
     Bug("83 a query is recorded as a reader only when its next batch is planned", (
