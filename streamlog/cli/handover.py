@@ -1,15 +1,12 @@
 """`streamlog handover`: hands a log root over to a broker and takes it back."""
 
-import os
-from random import Random
 from typing import Any
 
 import click
 
 from streamlog.cli.output import Column, Kind, Output, Progress, remark
 from streamlog.cli.verb import Settings
-from streamlog.clock import SystemClock
-from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.handover.from_kafka import FromKafka
 from streamlog.handover.plan import Direction, HandoverPlan, HandoverStep, StepKind
 from streamlog.handover.to_kafka import ToKafka
@@ -23,14 +20,15 @@ def handover(settings: Settings, *, to_kafka: bool, from_kafka: bool, dry_run: b
     if to_kafka == from_kafka:
         raise click.UsageError("pass either --to-kafka or --from-kafka")
 
-    fs, clock, root = LocalFileSystem(), SystemClock(), os.path.abspath(settings.root)
+    root = LogRoot.at(settings.root)
     way: ToKafka | FromKafka
     if to_kafka:
-        way = ToKafka(fs, clock, Random(), root)
-        with Progress(settings, f"checking {root}", size_of_logs(fs, root)) as progress:
+        way = ToKafka(root)
+        size = size_of_logs(root.fs, root.path)
+        with Progress(settings, f"checking {root.path}", size) as progress:
             plan = way.plan(progress.advance)
     else:
-        way = FromKafka(fs, clock, root)
+        way = FromKafka(root)
         plan = way.plan()
     for note in plan.notes:
         remark(settings, note)

@@ -8,16 +8,15 @@ reboot and starts a new leader epoch.
 import logging
 import os
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
-from streamlog.clock import Clock
 from streamlog.config.log_config import LogConfig, is_own_key
 from streamlog.errors import (
     InconsistentTopicIdError,
     InvalidConfigError,
     InvalidRequestError,
 )
-from streamlog.fs.api import FileSystem
 from streamlog.fs.files import make_directories, remove_tree
 from streamlog.fs.log_root import LogRoot
 from streamlog.handover.cluster_image import (
@@ -78,15 +77,12 @@ class FromKafka:
     """Takes a root back from a broker: make a plan, then apply it.
 
     Args:
-        fs: The file system of the root.
-        clock: Measures waits for locks.
-        root: The log root, an absolute path.
+        root: The log root.
     """
 
-    def __init__(self, fs: FileSystem, clock: Clock, root: str) -> None:
+    def __init__(self, root: LogRoot) -> None:
         # The state was moved beside the root itself, not beside a link to it.
-        self._fs, self._clock, self._root = fs, clock, fs.resolve(root)
-        self._log_root = LogRoot.at(self._root, fs=fs, clock=clock)
+        self._root, self._fs = replace(root, path=root.fs.resolve(root.path)), root.fs
 
     # ---- planning ----------------------------------------------------------------------------
     def plan(self) -> HandoverPlan:
@@ -98,21 +94,21 @@ class FromKafka:
             CorruptDataError: The broker's metadata is damaged.
             UnavailableError: A broker or a writer has the root open.
         """
-        fs, root = self._fs, self._root
-        check_root(self._log_root)
-        is_moved = is_handed_over(self._log_root)
+        fs = self._fs
+        check_root(self._root)
+        is_moved = is_handed_over(self._root)
         steps = tuple(self._steps(is_moved=is_moved))
-        if is_our_root(self._log_root) and not steps:
-            return self._plan(meta_of(fs, root), ())
-        refuse_live_broker(self._log_root)
-        refuse_planted(self._log_root)
-        state = self._log_root.moved_state if is_moved else self._log_root.state
-        if not is_moved and not is_our_root(self._log_root):
+        if is_our_root(self._root) and not steps:
+            return self._plan(meta_of(self._root), ())
+        refuse_live_broker(self._root)
+        refuse_planted(self._root)
+        state = self._root.moved_state if is_moved else self._root.state
+        if not is_moved and not is_our_root(self._root):
             raise InvalidRequestError(
                 "streamlog's state of this root is missing",
-                path=self._log_root.moved_state,
+                path=self._root.moved_state,
                 got="no such directory",
-                hint=f"restore {self._log_root.moved_state}; it alone records the commits made",
+                hint=f"restore {self._root.moved_state}; it alone records the commits made",
             )
         with alone(fs, state):
             pass
@@ -123,17 +119,17 @@ class FromKafka:
         absent = (
             f"topic {topic} has no directory here: it is not adopted"
             for topic, known in image.topics.items()
-            if known.partitions and not partition_directories(self._log_root, topic)
+            if known.partitions and not partition_directories(self._root, topic)
         )
         return self._plan(meta, steps, partitions, (*_left_out(image), *absent))
 
     def _steps(self, *, is_moved: bool) -> Iterator[HandoverStep]:
-        fs, root = self._fs, self._root
+        fs, root = self._fs, self._root.path
         if is_moved:
-            yield HandoverStep(StepKind.START_EPOCHS, self._log_root.moved_locks)
-            yield HandoverStep(StepKind.MOVE_IN, self._log_root.moved_state)
-        if has_cluster_metadata(fs, root):
-            yield HandoverStep(StepKind.ADOPT_TOPICS, self._log_root.topics)
+            yield HandoverStep(StepKind.START_EPOCHS, self._root.moved_locks)
+            yield HandoverStep(StepKind.MOVE_IN, self._root.moved_state)
+        if has_cluster_metadata(self._root):
+            yield HandoverStep(StepKind.ADOPT_TOPICS, self._root.topics)
             yield HandoverStep(StepKind.KEEP_METADATA, f"{root}/{CLUSTER_METADATA}")
         if fs.stat(f"{root}/{BOOTSTRAP_CHECKPOINT}") is not None:
             yield HandoverStep(StepKind.FORGET_FIRST_START, f"{root}/{BOOTSTRAP_CHECKPOINT}")
@@ -147,7 +143,7 @@ class FromKafka:
     ) -> HandoverPlan:
         return HandoverPlan(
             direction=Direction.FROM_KAFKA,
-            root=self._root,
+            root=self._root.path,
             meta=meta,
             steps=steps,
             partitions=partitions,
@@ -156,12 +152,12 @@ class FromKafka:
 
     def _meta(self, state: str) -> MetaProperties:
         """Return the ids of the log.dir, which must be those of the handover."""
-        found = meta_of(self._fs, self._root)
+        found = meta_of(self._root)
         wanted = read_meta_properties(self._fs, f"{state}/kafka")
         if wanted is not None and wanted != found:
             raise InvalidRequestError(
                 "this log.dir is of another cluster, node or directory than was handed over",
-                path=self._log_root.meta_properties,
+                path=self._root.meta_properties,
                 got=_named(found),
                 expected=_named(wanted),
                 hint="restore the log.dir that belongs to this state, or the other way round",
@@ -169,9 +165,9 @@ class FromKafka:
         return found
 
     def _refuse_put_aside(self) -> None:
-        for name in self._fs.list(self._root):
+        for name in self._fs.list(self._root.path):
             if name.endswith(PUT_ASIDE):
-                path = f"{self._root}/{name}"
+                path = f"{self._root.path}/{name}"
                 raise InvalidRequestError(
                     "the broker has set a partition aside: its records would be missing",
                     path=path,
@@ -180,13 +176,13 @@ class FromKafka:
 
     def _image(self) -> ClusterImage:
         """Return the broker's metadata; empty if no broker was started."""
-        if not has_cluster_metadata(self._fs, self._root):
+        if not has_cluster_metadata(self._root):
             return ClusterImage()
-        return read_cluster_image(self._fs, f"{self._root}/{CLUSTER_METADATA}")
+        return read_cluster_image(self._fs, f"{self._root.path}/{CLUSTER_METADATA}")
 
     def _partitions(self, image: ClusterImage, meta: MetaProperties) -> Iterator[PlannedPartition]:
         for topic, known in image.topics.items():
-            found = partition_directories(self._log_root, topic)
+            found = partition_directories(self._root, topic)
             self._refuse_missing(topic, known.partitions.keys() - found.keys() if found else ())
             for number, path in found.items():
                 partition = known.partitions.get(number)
@@ -200,10 +196,10 @@ class FromKafka:
             name = f"{topic}-{min(missing)}"
             raise InvalidRequestError(
                 "the broker has a partition that is not in this root: its records would be missing",
-                path=f"{self._root}/{name}",
+                path=f"{self._root.path}/{name}",
                 got="no such directory",
                 expected="a directory for each partition of a topic",
-                hint=f"if it is in another log.dir of the broker: mv LOG_DIR/{name} {self._root}; "
+                hint=f"if it is in another of its log.dirs: mv LOG_DIR/{name} {self._root.path}; "
                 "if the broker stopped before it created it, start and stop the broker again",
             )
 
@@ -246,19 +242,19 @@ class FromKafka:
         """
         if not plan.steps:
             return
-        refuse_live_broker(self._log_root)
-        is_moved = is_handed_over(self._log_root)
-        with alone(self._fs, self._log_root.moved_state if is_moved else self._log_root.state):
+        refuse_live_broker(self._root)
+        is_moved = is_handed_over(self._root)
+        with alone(self._fs, self._root.moved_state if is_moved else self._root.state):
             for step in plan.steps:
                 self._apply(step)
-        _logger.info("took %s back from Kafka", self._root)
+        _logger.info("took %s back from Kafka", self._root.path)
 
     def _apply(self, step: HandoverStep) -> None:
         match step.kind:
             case StepKind.START_EPOCHS:
                 self._start_epochs(step.path)
             case StepKind.MOVE_IN:
-                move_state(self._fs, step.path, self._log_root.state)
+                move_state(self._fs, step.path, self._root.state)
             case StepKind.ADOPT_TOPICS:
                 self._adopt_topics(self._image())
             case StepKind.KEEP_METADATA:
@@ -268,7 +264,7 @@ class FromKafka:
 
     def _start_epochs(self, directory: str) -> None:
         """Replace the states of the last writers: the broker has changed the logs since."""
-        names = {*self._fs.list(self._root), *self._fs.list(directory)} - {CLUSTER_METADATA}
+        names = {*self._fs.list(self._root.path), *self._fs.list(directory)} - {CLUSTER_METADATA}
         for name in filter(parse_partition_directory, names):
             lock = self._fs.try_lock(f"{directory}/{name}", shared=False)
             assert lock is not None, "no other process has the root open, so each lock is free"
@@ -281,29 +277,27 @@ class FromKafka:
 
     def _adopt_topics(self, image: ClusterImage) -> None:
         fs = self._fs
-        defaults = read_server_config(self._log_root).topic_defaults
-        with registry_locked(self._log_root):
+        defaults = read_server_config(self._root).topic_defaults
+        with registry_locked(self._root):
             for topic, known in image.topics.items():
-                if partition_directories(self._log_root, topic):
-                    own = read_topic_properties(self._log_root, topic)
-                    write_topic_properties(
-                        self._log_root, topic, _own_configs(known, own, defaults)
-                    )
-            for topic in list_topics(self._log_root):
+                if partition_directories(self._root, topic):
+                    own = read_topic_properties(self._root, topic)
+                    write_topic_properties(self._root, topic, _own_configs(known, own, defaults))
+            for topic in list_topics(self._root):
                 # An unknown topic that has partitions was created here after the handover.
-                if topic not in image.topics and not partition_directories(self._log_root, topic):
-                    path = self._log_root.topic_properties(topic)
+                if topic not in image.topics and not partition_directories(self._root, topic):
+                    path = self._root.topic_properties(topic)
                     fs.remove(path)
                     fs.sync_directory(os.path.dirname(path))
 
     def _keep_metadata(self, metadata: str) -> None:
-        kept = kept_metadata_path(self._log_root)
+        kept = kept_metadata_path(self._root)
         make_directories(self._fs, os.path.dirname(kept))
         if self._fs.stat(kept) is not None:
             remove_tree(self._fs, kept)
         self._fs.rename(metadata, kept)
         self._fs.sync_directory(os.path.dirname(kept))
-        self._fs.sync_directory(self._root)
+        self._fs.sync_directory(self._root.path)
 
 
 def _named(meta: MetaProperties) -> str:

@@ -127,23 +127,23 @@ def is_handed_over(root: LogRoot) -> bool:
     return is_beside
 
 
-def has_cluster_metadata(fs: FileSystem, root: str) -> bool:
+def has_cluster_metadata(root: LogRoot) -> bool:
     """Return whether a broker has left its metadata in the root."""
-    return fs.stat(f"{root}/{CLUSTER_METADATA}") is not None
+    return root.fs.stat(f"{root.path}/{CLUSTER_METADATA}") is not None
 
 
-def meta_of(fs: FileSystem, root: str) -> MetaProperties:
+def meta_of(root: LogRoot) -> MetaProperties:
     """Return the cluster and node ids of a root that a KRaft broker can use.
 
     Raises:
         InvalidRequestError: `meta.properties` is missing, or was written by a ZooKeeper broker.
         CorruptCheckpointError: The file is malformed.
     """
-    meta = read_meta_properties(fs, root)
+    meta = read_meta_properties(root.fs, root.path)
     if meta is None or meta.version == 0:
         raise InvalidRequestError(
             "a KRaft broker cannot use this directory",
-            path=f"{root}/meta.properties",
+            path=root.meta_properties,
             got="no such file" if meta is None else "version 0",
             expected="version 1, with cluster.id and node.id",
             hint="write version=1, cluster.id=ID and node.id=N into the file",

@@ -11,12 +11,11 @@ damaged root is refused.
 """
 
 import logging
-import random as random_module
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final
 
-from streamlog.clock import Clock
 from streamlog.commits.identity import PRODUCER_ID_BASE
 from streamlog.commits.pending import PendingDecisions
 from streamlog.config.log_config import is_own_key
@@ -28,7 +27,7 @@ from streamlog.errors import (
     UnavailableError,
     command_at,
 )
-from streamlog.fs.api import FileKind, FileSystem
+from streamlog.fs.api import FileKind
 from streamlog.fs.files import make_directories, stat_directory, write_file_atomically
 from streamlog.fs.log_root import CLEAN_SHUTDOWN, STATE_DIRECTORY, LogRoot
 from streamlog.handover.cluster_image import (
@@ -95,18 +94,12 @@ class ToKafka:
     """Hands a root over to a broker: make a plan, then apply it.
 
     Args:
-        fs: The file system of the root.
-        clock: For locks and for the time in the files.
-        random: For ids.
-        root: The log root, an absolute path.
+        root: The log root.
     """
 
-    def __init__(
-        self, fs: FileSystem, clock: Clock, random: random_module.Random, root: str
-    ) -> None:
-        root = fs.resolve(root)  # the state is moved beside the root itself, not beside a link
-        self._fs, self._clock, self._random, self._root = fs, clock, random, root
-        self._log_root = LogRoot(root, fs, clock, random)
+    def __init__(self, root: LogRoot) -> None:
+        # The state is moved beside the root itself, not beside a link to it.
+        self._root, self._fs = replace(root, path=root.fs.resolve(root.path)), root.fs
 
     # ---- planning ----------------------------------------------------------------------------
     def plan(self, on_progress: Callable[[int], None] = lambda size: None) -> HandoverPlan:
@@ -121,15 +114,15 @@ class ToKafka:
             UnavailableError: A broker or a writer has the root open.
         """
         fs = self._fs
-        check_root(self._log_root)
-        if is_handed_over(self._log_root):
+        check_root(self._root)
+        if is_handed_over(self._root):
             return self._plan(())
         self._refuse_others()
-        with alone(fs, self._log_root.state):
+        with alone(fs, self._root.state):
             pass
         partitions = tuple(self._partitions())
         self._refuse_unknown_directories(partitions)
-        decisions = PendingDecisions(self._log_root)
+        decisions = PendingDecisions(self._root)
         pending = [decisions.load(name) for name in decisions.names()]
         self._known()  # raises now rather than halfway through the handover
         self._refuse_damage(on_progress)
@@ -149,27 +142,27 @@ class ToKafka:
     ) -> HandoverPlan:
         return HandoverPlan(
             direction=Direction.TO_KAFKA,
-            root=self._root,
-            meta=meta_of(self._fs, self._root),
+            root=self._root.path,
+            meta=meta_of(self._root),
             steps=tuple(
-                HandoverStep(kind, f"{self._root}/{name}".rstrip("/")) for kind, name in steps
+                HandoverStep(kind, f"{self._root.path}/{name}".rstrip("/")) for kind, name in steps
             ),
             partitions=partitions,
             notes=notes,
         )
 
     def _refuse_others(self) -> None:
-        fs, root = self._fs, self._root
-        refuse_live_broker(self._log_root)
-        refuse_planted(self._log_root)
-        if not is_our_root(self._log_root):
+        root = self._root.path
+        refuse_live_broker(self._root)
+        refuse_planted(self._root)
+        if not is_our_root(self._root):
             raise InvalidRequestError(
                 "this root was not made by streamlog",
                 path=root,
                 expected="a root with .streamlog in it",
                 hint="a broker's log.dir needs no handover: streamlog reads it as it is",
             )
-        if has_cluster_metadata(fs, root):
+        if has_cluster_metadata(self._root):
             raise InvalidRequestError(
                 "this root holds a broker's cluster metadata",
                 path=f"{root}/{CLUSTER_METADATA}",
@@ -178,12 +171,12 @@ class ToKafka:
 
     def _partitions(self) -> Iterator[PlannedPartition]:
         """Yield all partitions; a topic must be complete and have one id."""
-        for topic in list_topics(self._log_root):
-            found = partition_directories(self._log_root, topic)
+        for topic in list_topics(self._root):
+            found = partition_directories(self._root, topic)
             if not found or list(found) != list(range(len(found))):
                 raise InvalidRequestError(
                     f"topic {topic} is incomplete: a broker would create empty partitions",
-                    path=self._root,
+                    path=self._root.path,
                     got=f"partitions {', '.join(map(str, found)) or 'none'}",
                     expected=f"0 to {max(found, default=0)}",
                     hint="restore the directories, or delete the topic",
@@ -201,8 +194,8 @@ class ToKafka:
 
     def _refuse_unknown_directories(self, partitions: tuple[PlannedPartition, ...]) -> None:
         known = {str(TopicPartition(each.topic, each.partition)) for each in partitions}
-        for name in self._fs.list(self._root):
-            path = f"{self._root}/{name}"
+        for name in self._fs.list(self._root.path):
+            path = f"{self._root.path}/{name}"
             found = stat_directory(self._fs, path)
             is_directory = found is not None and found.kind is FileKind.DIRECTORY
             if (
@@ -219,7 +212,7 @@ class ToKafka:
 
     def _refuse_damage(self, on_progress: Callable[[int], None]) -> None:
         found: list[Finding] = []
-        verify(self._fs, self._root, found.append, on_progress=on_progress)
+        verify(self._fs, self._root.path, found.append, on_progress=on_progress)
         for finding in found:
             if finding.severity is Severity.DAMAGE:
                 raise CorruptRecordError(
@@ -229,24 +222,24 @@ class ToKafka:
                     offset=finding.offset,
                     got=finding.got,
                     expected=finding.expected,
-                    hint=f"list all damage: streamlog verify {self._root}",
+                    hint=f"list all damage: streamlog verify {self._root.path}",
                 )
 
     def _undecided(self) -> Iterator[str]:
         """Yield notes about open transactions, which have no coordinator in the new cluster."""
-        for topic in list_topics(self._log_root):
+        for topic in list_topics(self._root):
             with self._opened() as manager:
                 for number in manager.partitions(topic):
                     yield from _how_to_end(manager.reader(topic, number))
 
     def _expiring(self) -> Iterator[str]:
         """Yield notes about topics whose old segments the broker's retention will delete."""
-        for topic in list_topics(self._log_root):
+        for topic in list_topics(self._root):
             with self._opened() as manager:
                 config = manager.topic_config(topic)
                 if "delete" not in config.cleanup_policy or config.retention_ms < 0:
                     continue
-                oldest = self._clock.now_ms() - config.retention_ms
+                oldest = self._root.clock.now_ms() - config.retention_ms
                 readers = [manager.reader(topic, at) for at in manager.partitions(topic)]
                 firsts = [next(iter(reader.segments), None) for reader in readers]
                 if any(first and 0 <= first.max_timestamp < oldest for first in firsts):
@@ -265,36 +258,36 @@ class ToKafka:
         if not plan.steps:
             return
         self._settle()
-        with alone(self._fs, self._log_root.state):
-            if PendingDecisions(self._log_root).names():
+        with alone(self._fs, self._root.state):
+            if PendingDecisions(self._root).names():
                 raise UnavailableError(
                     "a commit was decided during the handover; the root was not handed over",
-                    path=self._root,
+                    path=self._root.path,
                     hint="stop the queries that write to it, then try again",
                 )
             self._describe(plan.meta)
-            remove_file(self._fs, f"{self._root}/{RECOVERY_POINT_CHECKPOINT}")
-            remove_file(self._fs, self._log_root.clean_shutdown)
-            move_state(self._fs, self._log_root.state, self._log_root.moved_state)
-        _logger.info("handed %s over to Kafka", self._root)
+            remove_file(self._fs, self._root.checkpoint(RECOVERY_POINT_CHECKPOINT))
+            remove_file(self._fs, self._root.clean_shutdown)
+            move_state(self._fs, self._root.state, self._root.moved_state)
+        _logger.info("handed %s over to Kafka", self._root.path)
 
     def _settle(self) -> None:
         """Retire all commits; open and close every partition, which recovers and syncs it."""
         with self._opened() as manager:
             manager.commits.retire()
-        for topic in list_topics(self._log_root):
+        for topic in list_topics(self._root):
             with self._opened() as manager:
                 for number in manager.partitions(topic):
                     manager.log(topic, number)
 
     def _describe(self, meta: MetaProperties) -> None:
-        fs, root = self._fs, self._root
-        meta = meta._replace(directory_id=meta.directory_id or new_topic_id(self._random))
-        make_directories(fs, self._log_root.broker_metadata)
-        for directory in (root, self._log_root.broker_metadata):
+        fs, root = self._fs, self._root.path
+        meta = meta._replace(directory_id=meta.directory_id or new_topic_id(self._root.random))
+        make_directories(fs, self._root.broker_metadata)
+        for directory in (root, self._root.broker_metadata):
             write_meta_properties(fs, directory, meta)
         records = list(self._records(meta))
-        data = encode_bootstrap(records, now_ms=self._clock.now_ms())
+        data = encode_bootstrap(records, now_ms=self._root.clock.now_ms())
         write_file_atomically(fs, f"{root}/{BOOTSTRAP_CHECKPOINT}", data)
 
     def _records(self, meta: MetaProperties) -> Iterator[MetadataRecord]:
@@ -304,7 +297,7 @@ class ToKafka:
                 yield FeatureLevelRecord(name, level)
         yield from known.carried
         next_producer_id = known.next_producer_id
-        for topic in list_topics(self._log_root):
+        for topic in list_topics(self._root):
             with self._opened() as manager:
                 described = manager.describe(topic)
                 yield from _topic_records(described, known, meta)
@@ -315,14 +308,15 @@ class ToKafka:
 
     def _known(self) -> ClusterImage:
         """Return the metadata of the last broker that had the root; empty without one."""
-        path = kept_metadata_path(self._log_root)
+        path = kept_metadata_path(self._root)
         if self._fs.stat(path) is None:
             return ClusterImage()
         return read_cluster_image(self._fs, path)
 
     def _opened(self) -> LogManager:
         """Open the root; used for one topic at a time, to limit the number of open files."""
-        return LogManager.open(self._root, fs=self._fs, clock=self._clock, random=self._random)
+        root = self._root
+        return LogManager.open(root.path, fs=root.fs, clock=root.clock, random=root.random)
 
 
 _STEPS: Final = (

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from streamlog.fs.api import FileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.handover.from_kafka import FromKafka
 from streamlog.protocol.metadata_records import PartitionRecord
@@ -78,7 +79,7 @@ def test_from_kafka_can_be_resumed_after_any_crash() -> None:
         acknowledged.append("taken back")
 
     def check(fs: MemoryFileSystem, acknowledged: Sequence[Any]) -> None:
-        plan = FromKafka(fs, CLOCK, ROOT).plan()
+        plan = FromKafka(LogRoot.at(ROOT, fs=fs, clock=CLOCK)).plan()
         assert not (acknowledged and plan.steps)
         from_kafka(fs)
         assert from_kafka(fs).steps == ()

@@ -142,7 +142,7 @@ def test_the_broker_gives_no_producer_an_id_that_is_in_the_log() -> None:
 
 def test_a_topic_that_retention_would_shorten_is_told_of() -> None:
     fs = root_with(Scene(configs={"retention.ms": "1000"}))
-    plan = ToKafka(fs, ManualClock(NOW + 100_000), Random(1), ROOT).plan()
+    plan = ToKafka(LogRoot(ROOT, fs, ManualClock(NOW + 100_000), Random(1))).plan()
     assert [note for note in plan.notes if "retention.ms" in note]
 
 
@@ -181,13 +181,13 @@ def test_where_a_transaction_began_that_lost_its_beginning_is_the_brokers_to_say
 
 
 def plan_notes(fs: FileSystem) -> tuple[str, ...]:
-    return ToKafka(fs, CLOCK, Random(1), ROOT).plan().notes
+    return ToKafka(LogRoot(ROOT, fs, CLOCK, Random(1))).plan().notes
 
 
 def test_planning_changes_nothing() -> None:
     fs = root_with(Scene())
     before = snapshot_of(fs)
-    plan = ToKafka(fs, CLOCK, Random(1), ROOT).plan()
+    plan = ToKafka(LogRoot(ROOT, fs, CLOCK, Random(1))).plan()
     assert [step.kind for step in plan.steps][-1] is StepKind.MOVE_OUT
     assert len(plan.partitions) == 2
     assert snapshot_of(fs) == before

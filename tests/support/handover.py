@@ -10,6 +10,7 @@ from random import Random
 from streamlog.clock import Clock, ManualClock
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.files import make_directories, read_file
+from streamlog.fs.log_root import LogRoot
 from streamlog.handover.cluster_image import BOOTSTRAP_CHECKPOINT, CLUSTER_METADATA
 from streamlog.handover.from_kafka import FromKafka
 from streamlog.handover.plan import HandoverPlan
@@ -42,7 +43,7 @@ CLOCK = ManualClock(NOW)
 
 def to_kafka(fs: FileSystem, root: str = ROOT, clock: Clock = CLOCK) -> HandoverPlan:
     """Hand a root over as the command does."""
-    way = ToKafka(fs, clock, Random(5), root)
+    way = ToKafka(LogRoot(root, fs, clock, Random(5)))
     plan = way.plan()
     way.apply(plan)
     return plan
@@ -50,7 +51,7 @@ def to_kafka(fs: FileSystem, root: str = ROOT, clock: Clock = CLOCK) -> Handover
 
 def from_kafka(fs: FileSystem, root: str = ROOT, clock: Clock = CLOCK) -> HandoverPlan:
     """Take a root back as the command does."""
-    way = FromKafka(fs, clock, root)
+    way = FromKafka(LogRoot.at(root, fs=fs, clock=clock))
     plan = way.plan()
     way.apply(plan)
     return plan
