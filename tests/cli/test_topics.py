@@ -137,7 +137,7 @@ def test_nothing_but_logs_becomes_a_topic_or_is_deleted(tmp_path: Path) -> None:
     assert (tmp_path / "backup-2" / "data.txt").read_text() == "a"
     ran = streamlog("--path", tmp_path, "handover", "--to-kafka", "--dry-run")
     assert ran.code == 2
-    assert "is no partition of a topic here" in ran.error and "topics" not in ran.error
+    assert "is not a partition of a topic" in ran.error and "topics" not in ran.error
 
 
 def configs_of(root: Path, topic: str) -> dict[str, tuple[str, str]]:

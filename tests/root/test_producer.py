@@ -212,7 +212,7 @@ def test_a_producer_that_could_not_append_has_failed_and_says_what_it_holds(
     producer.send("orders", b"b", partition=0)
     with pytest.raises(UnknownOutcomeError):
         producer.flush()
-    with pytest.raises(InvalidRequestError, match="failed before") as again:
+    with pytest.raises(InvalidRequestError, match="producer has failed") as again:
         producer.send("orders", b"c", partition=0)
     assert "1 records were not appended" in str(again.value)
     producer.close()
