@@ -272,7 +272,7 @@ class LogManager:
         self._check_open()
         check_topic_name(name)
         if if_not_exists and topics.topic_exists(self.log_root, name):
-            sync_names(self.log_root, name)  # its creator may have died before it was durable
+            sync_names(self.log_root, [name])  # its creator may have died before it was durable
         else:
             self._enter()
             registry.create_topic(

@@ -135,7 +135,7 @@ def create_topic(
     with registry_locked(root):
         known = list_topics(root)
         if topic in known:  # its creator may have died before it was durable
-            sync_names(root, topic)
+            sync_names(root, [topic])
         _refuse_taken_name(root.path, topic, known)
         finish_deletion(root, topic)
         _remove_half_made(root, topic)

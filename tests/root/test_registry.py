@@ -136,6 +136,18 @@ def test_directory_names_must_fit_in_a_file_system(fs: MemoryFileSystem) -> None
         create(fs, "y" * 249, 100_001)
 
 
+@pytest.mark.parametrize("length", [9, 249])
+def test_creating_a_topic_again_makes_its_name_durable(fs: MemoryFileSystem, length: int) -> None:
+    """Its creator may have died right before the sync of the directory of its settings."""
+    create(fs, "x" * length)
+    watched = FaultyFileSystem(fs)
+    with pytest.raises(TopicExistsError):
+        create(watched, "x" * length)
+    settings = LogRoot.at(ROOT).topic_properties("x" * length)
+    synced = [each.path for each in watched.operations if each.name == "sync_directory"]
+    assert settings.rpartition("/")[0] in synced
+
+
 @pytest.mark.parametrize("length", [199, 200, 201, 249])
 def test_names_of_any_legal_length_come_and_go(fs: MemoryFileSystem, length: int) -> None:
     name = "x" * length
