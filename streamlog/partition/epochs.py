@@ -1,12 +1,12 @@
-"""Which leader epoch starts at which offset: the file `leader-epoch-checkpoint`.
+"""The start offset of each leader epoch: the file `leader-epoch-checkpoint`.
 
     0               version
     2               number of entries
     0 0             epoch and its start offset, a line for each; both strictly ascending
     3 141
 
-An empty file has no entries. A reader that knows the epoch of the last record it took can tell
-by it whether the log was cut behind its back: then the epoch's end lies below its position.
+An empty file has no entries. A reader that knows the epoch of the last record it read detects a
+truncation by it: the end of that epoch is then below the reader's position.
 """
 
 from bisect import bisect_left, bisect_right
@@ -46,7 +46,7 @@ class EpochEntry(NamedTuple):
 
 
 class EpochEndOffset(NamedTuple):
-    """An epoch and the offset behind its last record; (-1, -1) where that is unknown."""
+    """An epoch and the offset after its last record; (-1, -1) if unknown."""
 
     epoch: int
     end_offset: int
@@ -56,7 +56,7 @@ _UNDEFINED: Final = EpochEndOffset(UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET)
 
 
 class LeaderEpochCache:
-    """The epochs of one partition; a tuple underneath, so a copy costs nothing.
+    """The epochs of one partition, held in a tuple, so that copies are free.
 
     Args:
         entries: Epochs and their start offsets, both strictly ascending.
@@ -72,12 +72,12 @@ class LeaderEpochCache:
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
-        """The epochs in ascending order; never changed, only replaced."""
+        """The epochs in ascending order; immutable, a change replaces them."""
         return self._entries
 
     @property
     def latest_epoch(self) -> int | None:
-        """The last epoch, None where there is none."""
+        """The last epoch, None without any."""
         return self._entries[-1].epoch if self._entries else None
 
     def copy(self) -> "LeaderEpochCache":
@@ -86,7 +86,7 @@ class LeaderEpochCache:
 
     # ---- questions ---------------------------------------------------------------------------
     def epoch_for_offset(self, offset: int) -> int | None:
-        """Return the epoch that the record at `offset` has, None below the first epoch."""
+        """Return the epoch of the record at `offset`, None below the first epoch."""
         at = bisect_right(self._entries, offset, key=_start_of)
         return self._entries[at - 1].epoch if at else None
 
@@ -99,8 +99,8 @@ class LeaderEpochCache:
 
         Returns:
             The greatest known epoch up to `epoch`, and the start of the next one. For an epoch
-            before the first: that epoch, and the first one's start. (-1, -1) for an epoch above
-            the last, for -1, and where no epochs are known.
+            before the first: that epoch, and the start of the first. (-1, -1) for an epoch above
+            the last, for -1, and without any epochs.
 
         Source: LeaderEpochFileCache.endOffsetFor.
         """
@@ -115,9 +115,9 @@ class LeaderEpochCache:
 
     # ---- changes -----------------------------------------------------------------------------
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Note that `epoch` starts at `start_offset`; entries that contradict it go.
+        """Add `epoch` with its `start_offset`, and remove entries that contradict it.
 
-        Ignored where the last entry is of the same epoch and starts no later.
+        Ignored if the last entry is of the same epoch and starts no later.
 
         Raises:
             InvalidRequestError: A negative epoch or offset.
@@ -126,7 +126,7 @@ class LeaderEpochCache:
         """
         if epoch < 0 or start_offset < 0:
             raise InvalidRequestError(
-                "a leader epoch and its start offset are never negative",
+                "leader epoch and start offset must not be negative",
                 got=f"epoch {epoch} at offset {start_offset}",
             )
         if self._entries:
@@ -140,10 +140,9 @@ class LeaderEpochCache:
         self._entries = (*self._entries[:kept], EpochEntry(epoch, start_offset))
 
     def assign_from(self, table: BatchTable) -> None:
-        """Note the epochs of appended batches; those without one (-1) do not count.
+        """Add the epochs of appended batches, except of those without one (-1).
 
-        Only a batch whose epoch is above the last one known adds an entry: a log never goes
-        back in epochs.
+        Only a batch with an epoch above the last adds an entry: epochs of a log never decrease.
 
         Source: UnifiedLog.append; LogSegment.recover.
         """
@@ -160,7 +159,7 @@ class LeaderEpochCache:
                 known = epoch
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Forget the epochs that start at or above `end_offset`; below 0 nothing happens.
+        """Remove the epochs that start at or above `end_offset`; ignored if negative.
 
         Source: LeaderEpochFileCache.truncateFromEnd.
         """
@@ -169,7 +168,7 @@ class LeaderEpochCache:
             self._entries = self._entries[:kept]
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget what lies before `start_offset`: the epoch that holds it then starts there.
+        """Remove epochs before `start_offset`; the epoch that holds it then starts there.
 
         Source: LeaderEpochFileCache.truncateFromStart.
         """
@@ -179,7 +178,7 @@ class LeaderEpochCache:
             self._entries = (first, *self._entries[gone:])
 
     def clear(self) -> None:
-        """Forget all epochs, as before a log of an older format goes on."""
+        """Remove all epochs, as before an append in an older format."""
         self._entries = ()
 
     # ---- the file ----------------------------------------------------------------------------
@@ -188,20 +187,20 @@ class LeaderEpochCache:
         """Read the epochs of a partition's directory; a missing or empty file has none.
 
         Raises:
-            CorruptCheckpointError: The file cannot be understood.
+            CorruptCheckpointError: The file cannot be parsed.
             StorageError: The file cannot be read.
         """
         path = f"{directory}/{LEADER_EPOCH_CHECKPOINT}"
         try:
             data = read_file(fs, path, max_size=MAX_CHECKPOINT_SIZE)
         except FileMissingError:
-            data = b""  # as good as a file without epochs: `store` writes none before the first
+            data = b""  # same as a file without epochs: `store` writes no file before the first
         cache = cls(_parse(data, path))
         cache._stored = cache._entries
         return cache
 
     def store(self, fs: FileSystem, directory: str) -> None:
-        """Replace the file of a partition's directory, durably; nothing where it stands so.
+        """Replace the file in a partition's directory, durably, unless it is unchanged.
 
         Raises:
             StorageError: It failed; the old file stands.

@@ -1,7 +1,7 @@
-"""Iterating over the records of one partition: all of them, a range of them, or as they come.
+"""Iterating over the records of one partition: all, a range, or new ones as they are appended.
 
-`PartitionLog` and `LogReader` both iterate by the rules here. One read returns about a megabyte;
-an iteration goes on from read to read until its end, so nothing is left out in silence.
+One read returns about a megabyte; an iteration continues with the next read until its end, so no
+record is silently left out. `Log` and `LogReader` share this module.
 """
 
 import itertools
@@ -64,7 +64,7 @@ class Readable(Protocol):
 
 
 def readable_end(log: Readable, isolation: IsolationLevel) -> int:
-    """Return the offset behind the last record that `isolation` lets through."""
+    """Return the offset after the last record that is visible at the isolation level."""
     committed = isolation is IsolationLevel.READ_COMMITTED
     return log.last_stable_offset if committed else log.high_watermark
 
@@ -77,22 +77,22 @@ def read_columns(
     isolation: IsolationLevel,
     columns: Collection[str] = COLUMNS,
 ) -> Iterator[tuple[FetchInfo, RecordColumns]]:
-    """Yield all records between two offsets, one read after the other.
+    """Yield all records between two offsets, read by read.
 
     Args:
         log: The partition.
         start_offset: The first offset.
-        end_offset: The offset behind the last, at most the log's end.
-        isolation: How far to read.
+        end_offset: The offset after the last, at most the log end.
+        isolation: The isolation level.
         columns: Which of `key`, `value`, `headers` to decode.
 
     Yields:
-        Each read, or a part of it that does not decompress to too much, and its records; there
-        may be none in one.
+        Each read, or a part of it whose decompressed size is bounded, with its records; these
+        may be none.
 
     Raises:
-        OffsetOutOfRangeError: The log was cut, or its beginning deleted, below what is left to
-            read.
+        OffsetOutOfRangeError: The log was truncated, or records that were not read yet were
+            deleted.
         CorruptDataError: A batch is damaged; all records before it were yielded.
     """
     offset, size = start_offset, FETCH_BYTES
@@ -106,11 +106,11 @@ def read_columns(
         except CorruptDataError:
             if size == 1:
                 raise
-            size = 1  # batch by batch, up to the damaged one, which may lie behind the end
+            size = 1  # batch by batch up to the damaged one, which may lie after the end
             continue
         if info.next_offset <= info.offset:
             raise OffsetOutOfRangeError(
-                "the log was cut while it was read",
+                "the log was truncated while it was read",
                 path=log.path,
                 offset=offset,
                 got=f"the log ends at {info.log_end_offset}",
@@ -120,7 +120,7 @@ def read_columns(
 
 
 def _steps(info: FetchInfo, columns: Collection[str]) -> Iterator[tuple[FetchInfo, RecordColumns]]:
-    """Yield a read in parts; together they reach as far as it does."""
+    """Yield a read in parts, which together end where it ends."""
     reached = info.offset
     for table, found in info.pieces(columns=columns):
         reached = int(table.last_offset[-1]) + 1
@@ -131,7 +131,7 @@ def _steps(info: FetchInfo, columns: Collection[str]) -> Iterator[tuple[FetchInf
 
 
 class DirectoryWatch:
-    """Tells whether a partition's directory still is the one it was: not deleted, not recreated.
+    """Detects that a partition's directory was deleted or recreated.
 
     Args:
         fs: Where it is.
@@ -145,11 +145,7 @@ class DirectoryWatch:
         self._known = self._look()
 
     def check(self) -> None:
-        """Raise if the topic was deleted, or deleted and created again.
-
-        Raises:
-            UnknownTopicError: It was.
-        """
+        """Raise `UnknownTopicError` if the topic was deleted, or deleted and created again."""
         now = self._look()
         if now != self._known:
             what = "deleted" if now is None else "deleted and created again"
@@ -166,7 +162,7 @@ class DirectoryWatch:
 
 
 class IterableLog:
-    """What `PartitionLog` and `LogReader` have in common: iterating over their records."""
+    """Iteration over records, for `Log` and `LogReader`."""
 
     path: str
     _fs: FileSystem
@@ -189,25 +185,25 @@ class IterableLog:
 
         Args:
             start_offset: The first offset; the log start by default.
-            end_offset: The offset behind the last; the log's end by default, and at most that.
+            end_offset: The offset after the last; at most the log end, which is the default.
             start_timestamp: Start at the first record of this time or later instead: ms since
-                1970, or a datetime with a time zone. Where there is none, nothing is read.
+                1970, or a datetime with a time zone. Without such a record nothing is read.
             end_timestamp: End before the first record of this time or later instead.
             isolation: `read_committed` leaves out aborted and open transactions,
                 `read_uncommitted` does not; a level or its name.
-            follow: Go on with records that are appended, until `end_offset`, for ever without.
-            timeout_ms: With `follow`: end once no record has come for this long.
-            clock: With `follow`: measures that and waits; the machine's own by default.
+            follow: Continue with records that are appended, until `end_offset` if given.
+            timeout_ms: With `follow`: end when no record has arrived for this long.
+            clock: With `follow`: measures the timeout and waits; the machine's own by default.
 
         Returns:
             The records, in order of their offsets. An iterator that is abandoned holds nothing.
 
         Raises:
             InvalidOptionError: Two starts, two ends, or settings that exclude each other.
-            OffsetOutOfRangeError: `start_offset` is outside the log, or what was still to be
-                read has been deleted meanwhile.
+            OffsetOutOfRangeError: `start_offset` is outside the log, or records that were not
+                read yet were deleted.
             CorruptDataError: A batch is damaged; all records before it were yielded.
-            UnknownTopicError: The partition is gone, or is another one by now.
+            UnknownTopicError: The topic was deleted, or deleted and created again.
 
         Source: KafkaConsumer with `assign` and `seek`.
         """
@@ -234,18 +230,18 @@ class IterableLog:
         return itertools.chain.from_iterable(map(RecordColumns.records, steps))
 
     def __iter__(self: "_Log") -> Iterator[Record]:
-        """Iterate over all records there are now; see `records`."""
+        """Iterate over all current records; see `records`."""
         return self.records()
 
 
 class _Log(Readable, Protocol):
-    """What an `IterableLog` needs of the class it is part of."""
+    """The class that an `IterableLog` is part of."""
 
     _fs: FileSystem
 
     def records(self) -> Iterator[Record]: ...
 
-    def _learn(self) -> None: ...  # what was written since
+    def _learn(self) -> None: ...  # of records written since
 
 
 def _check_range(
@@ -298,7 +294,7 @@ def _followed(
     clock: Clock,
     standing: DirectoryWatch,
 ) -> Iterator[RecordColumns]:
-    """Yield records up to `last` as they come; see `IterableLog.records`."""
+    """Yield records up to `last` as they are appended; see `IterableLog.records`."""
     idle_since = clock.monotonic_ms()
     while offset < last:
         end = min(last, readable_end(log, isolation))

@@ -72,14 +72,14 @@ _logger = logging.getLogger(__name__)
 
 
 class LogFile(NamedTuple):
-    """A log file that counts: its base offset, and the suffix it still has."""
+    """A log file that belongs to the log: its base offset, and the suffix it still has."""
 
     base_offset: int
     suffix: SegmentSuffix = SegmentSuffix.NONE
 
 
 def live_logs(fs: FileSystem, directory: str, config: LogConfig) -> list[LogFile]:
-    """Return the log files that make up a log, ascending; nothing is changed.
+    """Return the log files that make up the log, ascending; changes nothing.
 
     Args:
         fs: Where they lie.
@@ -87,7 +87,7 @@ def live_logs(fs: FileSystem, directory: str, config: LogConfig) -> list[LogFile
         config: The topic's settings.
 
     Raises:
-        CorruptRecordError: A log that is to be swapped in is damaged.
+        CorruptRecordError: A `.swap` log is damaged.
         StorageError: The directory or a file cannot be read.
     """
     names = fs.list(directory)
@@ -101,7 +101,7 @@ def live_logs(fs: FileSystem, directory: str, config: LogConfig) -> list[LogFile
 
 
 def has_swaps(names: Iterable[str]) -> bool:
-    """Tell whether files wait to be swapped in."""
+    """Whether there are `.swap` files."""
     swaps = (name for name in names if name.endswith(SegmentSuffix.SWAP.value))
     return any(parse_segment_file_name(name) is not None for name in swaps)
 
@@ -114,19 +114,19 @@ def finish(
     *,
     is_being_cleaned: bool = False,
 ) -> None:
-    """Finish what was left half done, or take it back; the partition's lock is held.
+    """Complete a replacement that a crash interrupted, or undo it; requires the partition's lock.
 
-    A crash in the middle leaves names that say as much as those before.
+    A crash meanwhile leaves names from which the next call continues.
 
     Args:
         fs: Where the partition lies.
         directory: Its directory.
         config: The topic's settings.
         now_ms: The time.
-        is_being_cleaned: Whether a living process is at it now: what it has written stays.
+        is_being_cleaned: Whether a live process compacts it now: its `.cleaned` files stay.
 
     Raises:
-        CorruptRecordError: A log that is to be swapped in is damaged; nothing was replaced.
+        CorruptRecordError: A `.swap` log is damaged; nothing was replaced.
         StorageError: A file cannot be read, renamed or removed.
     """
     names = fs.list(directory)
@@ -138,7 +138,7 @@ def finish(
     swaps = _complete_swaps(files)
     lowest = _lowest_cleaned(files)
     swapped = [file for file in files if file.suffix is SegmentSuffix.SWAP]
-    # Swaps first: without a `.cleaned` beside them they would pass for a finished compaction.
+    # Swaps first: without a `.cleaned` next to them they would look like a finished compaction.
     _remove(fs, directory, [file for file in swapped if file.base_offset >= lowest])
     if not is_being_cleaned:
         remove_cleaned(fs, directory)
@@ -151,20 +151,16 @@ def finish(
 
 
 def remove_cleaned(fs: FileSystem, directory: str) -> None:
-    """Remove what a compaction wrote that never came to its end.
-
-    Raises:
-        StorageError: A file cannot be removed.
-    """
+    """Remove the files of a compaction that did not finish."""
     files = _parse(fs.list(directory))
     _remove(fs, directory, [file for file in files if file.suffix is SegmentSuffix.CLEANED])
 
 
 def _remove_temporaries(fs: FileSystem, directory: str, names: Iterable[str], now_ms: int) -> None:
-    """Remove what was to become a snapshot, a checkpoint, or the copy of a log."""
+    """Remove temporary files of snapshots, checkpoints and copies of logs."""
     for name in names:
         base = temporary_base(name)
-        if base is None and name.endswith(TEMPORARY_SUFFIX):  # as they were called once
+        if base is None and name.endswith(TEMPORARY_SUFFIX):  # as older releases named them
             base = name.removesuffix(TEMPORARY_SUFFIX)
         if base is None:
             continue
@@ -179,16 +175,17 @@ def _remove_temporaries(fs: FileSystem, directory: str, names: Iterable[str], no
 
 
 def _remove(fs: FileSystem, directory: str, files: Sequence[SegmentFileName]) -> None:
-    """Remove files of a compaction that is not going to be finished, durably."""
+    """Remove files of a compaction that cannot be completed, durably."""
     for file in files:
-        _logger.warning("[%s] removed %s: it was not finished", directory, segment_file_name(*file))
-        fs.remove(f"{directory}/{segment_file_name(*file)}")
+        name = segment_file_name(*file)
+        _logger.warning("[%s] removed %s of an unfinished compaction", directory, name)
+        fs.remove(f"{directory}/{name}")
     if files:
         fs.sync_directory(directory)
 
 
 def _parse(names: Iterable[str]) -> list[SegmentFileName]:
-    """Return the files of segments, the log of each base behind its indexes."""
+    """Return the files of segments, ordered by base offset, each log after its indexes."""
     parsed = [file for name in names if (file := parse_segment_file_name(name)) is not None]
     return sorted(parsed, key=lambda file: (file.base_offset, file.kind is FileSuffix.LOG))
 
@@ -203,7 +200,7 @@ def _lowest_cleaned(files: Sequence[SegmentFileName]) -> float:
 
 
 def _complete_swaps(files: Sequence[SegmentFileName]) -> list[int]:
-    """Return the base offsets of the logs that are to be swapped in, ascending."""
+    """Return the base offsets of the complete `.swap` logs, ascending."""
     limit = _lowest_cleaned(files)
     return [
         file.base_offset
@@ -213,7 +210,7 @@ def _complete_swaps(files: Sequence[SegmentFileName]) -> list[int]:
 
 
 def _end_of_swaps(fs: FileSystem, directory: str, swaps: Sequence[int], config: LogConfig) -> int:
-    """Return the offset behind the last log to be swapped in; all of them must be sound."""
+    """Return the offset after the last `.swap` log; all of them must be sound."""
     end = 0
     for base in swaps:
         segment = Segment.open(
@@ -228,17 +225,18 @@ def _end_of_swaps(fs: FileSystem, directory: str, swaps: Sequence[int], config: 
                 position=segment.size,
                 offset=segment.next_offset(),
                 expected=f"{size} bytes of whole batches",
-                hint="where the segments that it replaces are still there, remove it",
+                hint="remove it if the segments that it replaces still exist",
             )
-        end = max(end, segment.next_offset(), base + 1)  # an empty one replaces its namesake
+        # An empty one replaces the segment of its base offset.
+        end = max(end, segment.next_offset(), base + 1)
         segment.close()
     return end
 
 
 def _replace(fs: FileSystem, directory: str, swaps: Sequence[int], end: int, now_ms: int) -> None:
-    """Set aside the segments whose records the logs to be swapped in hold."""
+    """Set aside the segments that the `.swap` logs replace."""
     _logger.warning(
-        "[%s] finished a compaction: segments from %d up to %d are replaced by %s",
+        "[%s] completed a compaction: segments from %d up to %d are replaced by %s",
         directory,
         swaps[0],
         end,
@@ -257,9 +255,9 @@ def _put_in_place(fs: FileSystem, directory: str, file: SegmentFileName) -> None
 
 
 def set_aside(fs: FileSystem, segments: Iterable[Segment], *, now_ms: int) -> None:
-    """Take segments out of the log, the oldest first; who has them open goes on reading.
+    """Set segments aside, the oldest first; handles that have them open can still read them.
 
-    The directory is left to the caller to sync.
+    The caller syncs the directory.
 
     Args:
         fs: Where they lie.
@@ -267,7 +265,7 @@ def set_aside(fs: FileSystem, segments: Iterable[Segment], *, now_ms: int) -> No
         now_ms: The time.
 
     Raises:
-        StorageError: A file cannot be renamed; those before it are.
+        StorageError: A file cannot be renamed; earlier ones are.
     """
     for segment in segments:
         for kind in _OF_A_SEGMENT:
@@ -278,11 +276,7 @@ def set_aside(fs: FileSystem, segments: Iterable[Segment], *, now_ms: int) -> No
 
 
 def set_aside_file(fs: FileSystem, directory: str, file: SegmentFileName, *, now_ms: int) -> None:
-    """Take one file of a segment out of the log; the directory is left to the caller to sync.
-
-    Raises:
-        StorageError: It cannot be renamed.
-    """
+    """Set one file of a segment aside; the caller syncs the directory."""
     path = f"{directory}/{segment_file_name(*file)}"
     fs.set_mtime(path, now_ms)
     target = segment_file_name(file.base_offset, file.kind, SegmentSuffix.DELETED)
@@ -290,19 +284,19 @@ def set_aside_file(fs: FileSystem, directory: str, file: SegmentFileName, *, now
 
 
 def set_aside_below(fs: FileSystem, directory: str, base_offset: int, *, now_ms: int) -> int:
-    """Take whatever lies below a log's first segment out of it, durably.
+    """Set aside all files below a log's first segment, durably.
 
-    That is what a process that died while it set segments aside has left: whole segments, or
-    indexes without a log. Tails that recovery once cut from them go for good.
+    A process that died while it set segments aside leaves them: whole segments, or indexes
+    without a log. Copies of torn tails of such segments are removed.
 
     Args:
         fs: Where the partition lies.
         directory: Its directory.
-        base_offset: Of the first segment that stays.
+        base_offset: The base offset of the first segment that stays.
         now_ms: The time.
 
     Returns:
-        How many files that were.
+        The number of files.
 
     Raises:
         StorageError: A file cannot be renamed or removed.
@@ -328,20 +322,20 @@ def _is_live(file: SegmentFileName) -> bool:
 def remove_due(
     fs: FileSystem, directory: str, names: Iterable[str], *, now_ms: int, delay_ms: int
 ) -> int:
-    """Remove the files that were set aside some time ago.
+    """Remove the files that were set aside at least `delay_ms` ago.
 
-    Two processes may do this at once. Of a file from further ahead than the delay the clock has
-    gone back since: it must not stay until that time comes again.
+    Two processes may do this at the same time. A file that is dated further in the future than
+    the delay is removed too: the clock was set back, and the file must not stay until then.
 
     Args:
         fs: Where the partition lies.
         directory: Its directory.
-        names: What it holds.
+        names: The names in it.
         now_ms: The time.
         delay_ms: `file.delete.delay.ms`.
 
     Returns:
-        How many files were set aside just now, and stay.
+        The number of files that stay for now.
 
     Raises:
         StorageError: A file cannot be removed.

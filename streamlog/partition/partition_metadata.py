@@ -1,9 +1,9 @@
-"""A partition's `partition.metadata`: the id its topic got when it was made.
+"""A partition's `partition.metadata`: the id that its topic got at creation.
 
     version: 0
     topic_id: AAAAAAAAAAEAAAAAAAAAAg          16 bytes, base64 for URLs, no padding, no newline
 
-A topic that is deleted and made again has another id: that is how a reader notices.
+A topic that is deleted and created again has another id, by which readers detect it.
 """
 
 import base64
@@ -36,12 +36,9 @@ _ZERO_ID: Final = "A" * 22  # Uuid.ZERO_UUID
 
 
 def new_topic_id(random: random_module.Random) -> str:
-    """Return a fresh topic id.
+    """Return a new topic id with 122 random bits.
 
-    Args:
-        random: Where its 122 free bits come from.
-
-    Source: org.apache.kafka.common.Uuid.randomUuid: version 4, never with a dash in front.
+    Source: org.apache.kafka.common.Uuid.randomUuid: version 4, never with a leading dash.
     """
     while True:
         fresh = uuid.UUID(int=random.getrandbits(128), version=4)
@@ -54,13 +51,13 @@ def topic_id_hex(topic_id: str) -> str:
     """Return the 32 hexadecimal digits of a topic id.
 
     Raises:
-        CorruptCheckpointError: It is no topic id.
+        CorruptCheckpointError: `topic_id` is not a topic id.
     """
     return base64.urlsafe_b64decode(f"{parse_topic_id(topic_id)}==").hex()
 
 
 def parse_topic_id(text: str, *, path: str | None = None) -> str:
-    """Return `text` if it can be a topic id.
+    """Return `text` if it is a valid topic id.
 
     Raises:
         CorruptCheckpointError: It is not 22 characters of base64, or all zero.
@@ -79,7 +76,7 @@ def parse_partition_metadata(data: bytes, path: str) -> str:
     """Return the topic id that a `partition.metadata` holds.
 
     Raises:
-        CorruptCheckpointError: The text cannot be understood.
+        CorruptCheckpointError: The text cannot be parsed.
 
     Source: PartitionMetadataFile.PartitionMetadataReadBuffer.
     """
@@ -102,10 +99,10 @@ def format_partition_metadata(topic_id: str) -> bytes:
 
 
 def read_topic_id(fs: FileSystem, directory: str) -> str | None:
-    """Return the topic id of a partition's directory, None where it has no such file.
+    """Return the topic id of a partition's directory, None without such a file.
 
     Raises:
-        CorruptCheckpointError: The file is there and cannot be understood.
+        CorruptCheckpointError: The file cannot be parsed.
         StorageError: The file cannot be read.
     """
     path = f"{directory}/{PARTITION_METADATA}"
@@ -117,11 +114,7 @@ def read_topic_id(fs: FileSystem, directory: str) -> str | None:
 
 
 def write_topic_id(fs: FileSystem, directory: str, topic_id: str) -> None:
-    """Write a partition's `partition.metadata`, durably.
-
-    Raises:
-        StorageError: It failed.
-    """
+    """Write a partition's `partition.metadata`, durably."""
     path = f"{directory}/{PARTITION_METADATA}"
     write_file_atomically(fs, path, format_partition_metadata(topic_id))
 

@@ -1,9 +1,8 @@
-"""The recovery points and log starts of a root's partitions, as one process reads and writes them.
+"""The recovery points and log starts of a root's partitions, cached for one process.
 
 All partitions of a root share two checkpoint files. Reading and rewriting both for each partition
-costs the square of their number, so the handles of one `LogManager` share this object: within
-`together` a file is read again only when another one has taken its name, and the recovery points
-noted there become one write.
+takes quadratic time, so the handles of one `LogManager` share this object: within `together`, a
+file is read again only after it was replaced, and new recovery points become one write.
 """
 
 import contextlib
@@ -24,18 +23,14 @@ _NO_FILE: Final = (0, 0, 0)
 
 
 class _Known(NamedTuple):
-    """What a checkpoint file held when it had these inode, time and size."""
+    """The rows of a checkpoint file, with the stamp that it had."""
 
     stamp: _Stamp
     offsets: Mapping[TopicPartition, int]
 
 
 def sync_names(root: LogRoot, topics: Iterable[str]) -> None:
-    """Make it durable that topics and their partitions are there, whatever process made them.
-
-    Raises:
-        StorageError: A directory cannot be synced.
-    """
+    """Sync the names of topics and of their partitions, whichever process created them."""
     root.fs.sync_directory(root.path)
     for path in sorted({os.path.dirname(root.topic_properties(topic)) for topic in topics}):
         root.fs.sync_directory(path)
@@ -58,7 +53,7 @@ class RootMarks:
         self._gathered: list[TopicPartition] = []
 
     def log_start_offset(self, partition: TopicPartition) -> int:
-        """Return where a partition begins, 0 where the checkpoint does not say.
+        """Return the log start of a partition, 0 without a row.
 
         Raises:
             StorageError: The file cannot be read.
@@ -71,7 +66,7 @@ class RootMarks:
         return self._starts.offsets.get(partition, 0)
 
     def recovery_point(self, partition: TopicPartition) -> int | None:
-        """Return up to where a partition is known to be synced, None where it is not known.
+        """Return the recovery point of a partition, None if unknown.
 
         Raises:
             StorageError: The file cannot be read.
@@ -82,7 +77,7 @@ class RootMarks:
         return self._points.offsets.get(partition)
 
     def sync_log_starts(self) -> None:
-        """Make the log starts durable that were read last; a dead process may have moved them.
+        """Sync the log starts that were read last: the process that wrote them may have died.
 
         Raises:
             StorageError: The root cannot be synced.
@@ -93,11 +88,11 @@ class RootMarks:
             self._synced_starts = stamp
 
     def note_first_use(self, partition: TopicPartition, offset: int) -> None:
-        """Write the recovery point of a partition that has none, once its names are durable.
+        """Write the recovery point of a partition without one, after syncing its names.
 
-        A process that died in the act may have made the topic: what is appended must not go with
-        it. And from the first record on a mark is to be known, by which what a power cut tears can
-        be told from damage. Within `together` both are done at its end.
+        The process that created the topic may have died before its sync; appended records must
+        not be lost with the name. And from the first record on a recovery point must exist, since
+        it distinguishes a torn tail from damage. Within `together` both happen at its end.
 
         Raises:
             LockTimeoutError: Another process kept the root's lock.
@@ -111,37 +106,37 @@ class RootMarks:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Gather what this thread notes by `note_first_use`, and write all of it at the end.
+        """Collect the calls of `note_first_use` by this thread into one write at the end.
 
-        Where the block raises nothing is written: the caller gives up the handles it opened.
+        If the block raises, nothing is written: the caller closes the handles that it opened.
 
         Raises:
             LockTimeoutError: Another process kept the root's lock.
-            StorageError: It failed; none of the partitions may be appended to.
+            StorageError: It failed; the caller must not append to any of the partitions.
         """
         if self._gathering is not None:
-            yield  # an outer block of this thread: the manager's guard keeps others out
+            yield  # nested in this thread: the manager's guard excludes other threads
             return
         self._gathering = threading.get_ident()
         try:
             yield
             if self._gathered:
                 sync_names(self._root, {each.topic for each in self._gathered})
-                # Their locks are free again: a mark that another writer has set meanwhile stands.
+                # Their locks are released: keep a recovery point that another writer set since.
                 self._write(dict.fromkeys(self._gathered, 0), keeps_known=True)
         finally:
             self._gathering = None
             self._gathered = []
 
     def write_recovery_points(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Write recovery points; durable. Nothing is done where this process wrote the same last.
+        """Write recovery points, durably, unless this process wrote the same ones last.
 
         Args:
             offsets: The partitions to set; the caller holds their locks.
 
         Raises:
             LockTimeoutError: Another process kept the root's lock.
-            StorageError: It failed; the old ones stand.
+            StorageError: It failed; the old ones are kept.
         """
         name = checkpoints.RECOVERY_POINT_CHECKPOINT
         known = self._points

@@ -105,11 +105,11 @@ class ServerSettings:
 
 
 class ConfigFiles:
-    """The settings in force for one topic, read again when a file changes.
+    """The effective settings of one topic, read again when a file changes.
 
     Args:
         root: The log root.
-        topic: The topic; it need not have a file.
+        topic: The topic; it may have no file.
         server: The root's settings, shared by its topics; None: its own copy.
     """
 
@@ -122,14 +122,14 @@ class ConfigFiles:
         self._stamps: list[_Stamp] | None = None
 
     def has_changed(self) -> bool:
-        """Tell whether a file is another one than at the last `load`; two `stat` calls."""
+        """Whether a file was replaced since the last `load`; two `stat` calls."""
         return self._stamps != self._look()
 
     def load(self) -> LogConfig:
-        """Return the settings in force now.
+        """Return the effective settings.
 
         Raises:
-            InvalidConfigError: A file has a key or value that cannot be.
+            InvalidConfigError: A file has an unknown key or an invalid value.
             StorageError: A file cannot be read.
         """
         stamps = self._look()
@@ -143,14 +143,14 @@ class ConfigFiles:
 
 
 def check_decompressed_bytes(limit: int) -> int:
-    """Return what a reader asks that a batch may decompress to, in bytes, if that can be.
+    """Return `limit`, the size in bytes that a batch may decompress to, if it is valid.
 
     Raises:
-        InvalidOptionError: It is not 1 to 2^31 - 1.
+        InvalidOptionError: `limit` is not 1 to 2^31 - 1.
     """
     if not 1 <= limit <= MAX_INT:
         raise InvalidOptionError(
-            "impossible limit of what a batch may decompress to",
+            "invalid limit of the decompressed size of a batch",
             got=limit,
             expected=f"1 to {MAX_INT} bytes",
         )
@@ -158,13 +158,13 @@ def check_decompressed_bytes(limit: int) -> int:
 
 
 def readable_decompressed_bytes(root: LogRoot, topic: str) -> int:
-    """Return what a batch of a topic may decompress to when it is read, in bytes.
+    """Return the size in bytes that a batch of a topic may decompress to when it is read.
 
-    That is the topic's `streamlog.max.decompressed.bytes`, but no less than its default. Reading
-    needs no settings: those that cannot be understood count as none.
+    It is the topic's `streamlog.max.decompressed.bytes`, but no less than its default. Reading
+    must not depend on settings: those that cannot be parsed are ignored.
 
     Args:
-        root: The log root, or any other directory: that has no settings.
+        root: The log root, or any other directory, which has no settings.
         topic: The topic.
     """
     try:
