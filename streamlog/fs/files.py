@@ -342,7 +342,7 @@ def read_lock_holder(fs: FileSystem, path: str) -> LockHolder | None:
     try:
         with fs.open(path, OpenMode.READ) as file:
             match = _HOLDER.match(file.pread(_HOLDER_SIZE_MAX, 0))
-    except StorageError:
+    except StorageError:  # only for a message: the lock itself does not depend on it
         return None
     if match is None:
         return None

@@ -322,6 +322,7 @@ def encode_columns(
     attributes = compression | (0 if log_append_time is None else TIMESTAMP_TYPE_MASK)
     target = batch_size
     if compression is not CompressionType.NONE:
+        # Batches are cut before compression, so that none exceeds a limit after it.
         target = min(_size_before(batch_size), max_decompressed)
     buffer, fields = _write(input_arrays(columns, rows), min(target, MAX_INT32), attributes)
     if log_append_time is not None:
@@ -359,12 +360,12 @@ def _write(
         )
         if count != OUT_OF_ROOM:
             break
-        room *= 16
+        room *= 16  # few attempts: each writes everything again
     if count == RECORD_TOO_LARGE:
         raise MessageTooLargeError("a record has 2 GiB or more", expected=f"below {MAX_INT32}")
     if count < 0:
         raise InvalidRequestError("a column's offsets decrease, or exceed its bytes")
-    fields = fields[:count].copy()
+    fields = fields[:count].copy()  # releases the unused rows
     return buffer[: BatchTable(fields).end], fields
 
 
@@ -398,7 +399,7 @@ def _compress_batches(
 ) -> NDArray[np.uint8]:
     """Return the batches with compressed records; updates sizes and positions in `fields`."""
     view = buffer.data
-    room = bytes(RECORD_BATCH_OVERHEAD)
+    room = bytes(RECORD_BATCH_OVERHEAD)  # for the header, which is written last
     parts: list[bytes] = []
     filled = 0
     for batch, (position, size) in enumerate(fields[:, POSITION : SIZE + 1].tolist()):
@@ -452,10 +453,11 @@ def patch_batches(
         fields[:, BASE_SEQUENCE] = NO_SEQUENCE
     elif base_sequence is not None:
         spans = fields[:, LAST_OFFSET] - fields[:, BASE_OFFSET] + 1
+        # Each batch starts after the records of the earlier ones; sequences wrap around.
         fields[:, BASE_SEQUENCE] = (base_sequence + np.cumsum(spans) - spans) % SEQUENCES
     if max_timestamp is not None:
         fields[:, ATTRIBUTES] |= TIMESTAMP_TYPE_MASK
-        fields[:, ATTRIBUTES] &= MEANINGFUL_ATTRIBUTES
+        fields[:, ATTRIBUTES] &= MEANINGFUL_ATTRIBUTES  # as Kafka, which computes them again
         fields[:, MAX_TIMESTAMP] = max_timestamp
     loops = header_loops(len(fields))
     written = loops.place_batches(fields, buffer, base_offset, leader_epoch)

@@ -90,6 +90,7 @@ def decode_columns(
     """
     wanted = Wanted(columns, start_offset, end_offset, drop_control, max_decompressed)
     with naming(path, position):
+        # v2 batches and older messages have separate kernels.
         parts = [_decode_front(buffer, run, wanted)[0] for run in table.by_format()]
     return parts[0] if len(parts) == 1 else RecordColumns.concatenate(parts)
 

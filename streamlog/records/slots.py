@@ -213,9 +213,10 @@ def records_of(
     if not int(totals[s.ALL_ATTRIBUTES]) & COMPRESSION_MASK:
         return LocatedRecords(source, spans, table)
     source, taken = _decompress(source, table, spans, max_decompressed, enough)
-    if taken < len(table):
+    if taken < len(table):  # the upper bounds must be those of the batches that are left
         table, spans = table.slice(0, taken), spans[:taken]
         totals[:] = 0
+        # The spans are discarded: `_decompress` has replaced those in `spans`.
         kernels.choose_batches(table.fields, limits, np.empty_like(spans), totals)
     totals[s.TOTAL_BYTES] = source.size
     return LocatedRecords(source, spans, table)
@@ -275,6 +276,7 @@ def check_decompressed(buffer: Buffer, table: BatchTable, *, max_decompressed: i
     for row in np.flatnonzero(table.codec != NONE).tolist():
         where = int(table.position[row])
         records = view[where + RECORD_BATCH_OVERHEAD : where + int(table.size[row])]
+        # The bound is cheap; only batches that might exceed the limit are decompressed.
         if most_decompressed(codecs[row], records) > max_decompressed:
             offset = int(table.base_offset[row])
             inflate(
@@ -325,6 +327,7 @@ def _decompress(
             part = inflate(
                 codecs[row], part, max_decompressed=max_size, position=where, offset=offset
             )
+        # Before arrays of that many rows are allocated: a count is a claim.
         count = int(table.fields[row, COUNT])
         if count > len(part) // MIN_RECORD_SIZE:
             raise CorruptRecordError(
@@ -339,6 +342,6 @@ def _decompress(
         check_arena(filled, where)
         if filled >= enough:
             break
-    if filled < WORD_SIZE:
+    if filled < WORD_SIZE:  # kernels load whole words
         parts.append(bytes(WORD_SIZE))
     return as_source(parts[0] if len(parts) == 1 else b"".join(parts)), batch
