@@ -42,7 +42,7 @@ def test_decompressing_inverts_compressing(codec: int, sample: str) -> None:
 
 @pytest.mark.parametrize("codec", REAL)
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, "array"])
-def test_every_kind_of_buffer_is_taken(codec: int, kind: object) -> None:
+def test_every_kind_of_buffer_is_accepted(codec: int, kind: object) -> None:
     def convert(data: bytes) -> Buffer:
         return np.frombuffer(data, np.uint8) if kind == "array" else kind(data)
 
@@ -68,7 +68,7 @@ def test_one_byte_more_than_allowed_is_refused(codec: int, sample: str) -> None:
 
 
 @pytest.mark.parametrize("codec", REAL)
-def test_data_cut_short_at_any_byte_is_damage(codec: int) -> None:
+def test_data_truncated_at_any_byte_is_damage(codec: int) -> None:
     packed = c.compress(codec, SAMPLES["text"][:3000])
     header_only = 16  # of a snappy stream: without blocks it is a sound, empty stream
     for size in range(len(packed)):
@@ -110,7 +110,7 @@ def test_default_levels_are_kafkas() -> None:
 
 
 @pytest.mark.parametrize("codec", (c.NONE, c.SNAPPY))
-def test_codecs_without_levels_take_none(codec: int) -> None:
+def test_codecs_without_levels_accept_none(codec: int) -> None:
     c.check_level(codec, None)
     with pytest.raises(InvalidConfigError):
         c.check_level(codec, 3)
@@ -137,7 +137,7 @@ def test_a_bomb_costs_no_more_memory_than_allowed(codec: int) -> None:
 
 @pytest.mark.parametrize("codec", REAL)
 @given(data=st.data())
-def test_any_damage_is_an_error_of_ours_or_harmless(codec: int, data: st.DataObject) -> None:
+def test_any_damage_is_a_typed_error_or_harmless(codec: int, data: st.DataObject) -> None:
     packed = bytearray(c.compress(codec, SAMPLES["text"][:2000]))
     for _ in range(data.draw(st.integers(1, 3))):
         packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
@@ -147,13 +147,13 @@ def test_any_damage_is_an_error_of_ours_or_harmless(codec: int, data: st.DataObj
 
 @pytest.mark.parametrize("codec", REAL)
 @given(st.binary(max_size=200))
-def test_any_bytes_at_all_are_an_error_of_ours_or_harmless(codec: int, junk: bytes) -> None:
+def test_arbitrary_bytes_are_a_typed_error_or_harmless(codec: int, junk: bytes) -> None:
     with contextlib.suppress(CorruptDataError):
         assert len(c.decompress(codec, junk, max_size=1000)) <= 1000
 
 
 # ---- gzip --------------------------------------------------------------------------------------
-def test_gzip_members_one_behind_the_other_are_read_and_other_bytes_ignored() -> None:
+def test_consecutive_gzip_members_are_read_and_trailing_bytes_ignored() -> None:
     packed = c.compress(c.GZIP, b"abc") + c.compress(c.GZIP, b"def")
     assert c.decompress(c.GZIP, packed, max_size=6) == b"abcdef"
     assert c.decompress(c.GZIP, packed + b"junk", max_size=6) == b"abcdef"
@@ -174,5 +174,5 @@ def test_gzip_header_flags_that_java_ignores_are_ignored() -> None:
     assert c.decompress(c.GZIP, packed, max_size=10) == b"abc"
 
 
-def test_gzip_header_is_as_plain_as_javas() -> None:
+def test_gzip_header_has_no_optional_fields_like_javas() -> None:
     assert c.compress(c.GZIP, os.urandom(10))[:8].hex() == "1f8b080000000000"

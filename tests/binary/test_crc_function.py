@@ -1,4 +1,4 @@
-"""The library's checksum as compiled loops call it: exported by the library, or through Python."""
+"""The library's checksum as compiled loops call it: by an exported symbol, or through Python."""
 
 import ctypes
 import json
@@ -49,7 +49,7 @@ def checksum(function: Any, data: bytes) -> int:
 
 @pytest.mark.parametrize("is_hardware", [True, False])
 @given(data=st.binary(max_size=300))
-def test_what_the_library_exports_is_its_checksum(is_hardware: bool, data: bytes) -> None:
+def test_the_exported_function_computes_the_checksum(is_hardware: bool, data: bytes) -> None:
     function = crc_function.exported(NAMES[is_hardware])
     if function is None:
         assert is_hardware is not library.hardware_based, "the installed build exports its own"
@@ -58,7 +58,7 @@ def test_what_the_library_exports_is_its_checksum(is_hardware: bool, data: bytes
 
 
 @given(data=st.binary(max_size=300))
-def test_the_way_through_python_is_the_same_checksum(data: bytes) -> None:
+def test_the_call_through_python_computes_the_same_checksum(data: bytes) -> None:
     assert checksum(crc_function.through_python, data) == crc32c(data)
     assert crc_function.through_python(CRC32C_EMPTY, None, 0) == CRC32C_EMPTY
 
@@ -72,7 +72,7 @@ def test_a_function_that_computes_something_else_is_not_trusted() -> None:
 
 
 @pytest.mark.parametrize("is_exported", [True, False])
-def test_another_process_takes_the_loop_from_the_cache(is_exported: bool) -> None:
+def test_another_process_loads_the_loop_from_the_cache(is_exported: bool) -> None:
     """Compiled code refers to the function by name; its address differs in each process."""
     values = BinaryColumn.from_values([b"value"] * 20)
     encoded = encode_columns(InputColumns(np.zeros(20, np.int64), None, values), batch_size=100)

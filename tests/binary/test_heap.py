@@ -40,6 +40,6 @@ def faults_per_use(*, keeps: bool) -> int:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc gives memory back so")
-def test_memory_that_was_freed_is_used_again_without_a_page_fault() -> None:
+def test_freed_memory_is_reused_without_a_page_fault() -> None:
     assert faults_per_use(keeps=False) > 200
     assert faults_per_use(keeps=True) < 5

@@ -60,7 +60,7 @@ def test_content_size_is_skipped_even_if_it_lies() -> None:
     assert decompress(packed, 10) == b"abc"
 
 
-def test_a_content_checksum_is_not_looked_at() -> None:
+def test_a_content_checksum_is_not_verified() -> None:
     packed = frame(TEXT, content_checksum=True)
     packed[-1] ^= 1
     assert decompress(packed, len(TEXT)) == TEXT

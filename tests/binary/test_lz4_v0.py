@@ -23,12 +23,12 @@ def test_59_the_wrong_checksum_is_the_one_that_kafka_0_8_wrote() -> None:
 
 
 @pytest.mark.parametrize("checksum", [0x1A, 0x82, 0x00])
-def test_any_checksum_is_made_right(checksum: int) -> None:
+def test_any_checksum_is_corrected(checksum: int) -> None:
     frame = FRAME[:6] + bytes((checksum,)) + FRAME[7:]
     assert decompress(with_right_checksum(frame), len(DATA)) == DATA
 
 
-def test_the_checksum_behind_a_content_size_is_made_right() -> None:
+def test_the_checksum_after_a_content_size_is_corrected() -> None:
     descriptor = bytes((FRAME[4] | CONTENT_SIZE, FRAME[5])) + len(DATA).to_bytes(8, "little")
     frame = FRAME[:4] + descriptor + b"\0" + FRAME[7:]
     mended = with_right_checksum(memoryview(frame))
@@ -37,6 +37,6 @@ def test_the_checksum_behind_a_content_size_is_made_right() -> None:
 
 
 @pytest.mark.parametrize("frame", [b"", b"\x04\x22\x4d\x18", FRAME[:6], b"no frame at all"])
-def test_what_is_no_frame_is_left_to_the_reader_of_frames(frame: bytes) -> None:
+def test_other_bytes_are_left_to_the_frame_reader(frame: bytes) -> None:
     with pytest.raises(CorruptRecordError):
         decompress(with_right_checksum(frame), 100)

@@ -22,7 +22,7 @@ def compiled(data: bytes, key: bytes, before: bytes = b"") -> bytes:
 
 
 @pytest.mark.parametrize(("size", "expected"), VECTORS.items())
-def test_the_hash_is_that_of_its_authors(size: int, expected: str) -> None:
+def test_the_hash_has_the_authors_vectors(size: int, expected: str) -> None:
     assert plain_siphash(bytes(range(size)), KEY).hex() == expected
     assert compiled(bytes(range(size)), KEY).hex() == expected
 

@@ -117,12 +117,12 @@ def test_a_varlong_of_eleven_bytes_is_none() -> None:
 
 
 @pytest.mark.parametrize("encoded", ["", "80", "ffff", "80808080"])
-def test_a_number_cut_short_is_none(encoded: str) -> None:
+def test_a_truncated_number_is_none(encoded: str) -> None:
     assert varint(bytes.fromhex(encoded)) is None
     assert varlong(bytes.fromhex(encoded)) is None
 
 
-def test_reading_stops_at_the_end_even_if_the_buffer_goes_on() -> None:
+def test_reading_stops_at_the_end_even_if_the_buffer_continues() -> None:
     buffer, end = bytes.fromhex("8080"), bytes.fromhex("0100000000000000")
     assert varint(buffer, behind=end) is None
     assert varlong(buffer, behind=end) is None

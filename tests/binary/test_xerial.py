@@ -52,7 +52,7 @@ def test_a_block_that_reaches_beyond_the_data_is_damage(size: int) -> None:
         decompress(HEADER + struct.pack(">i", size) + b"abc", 10)
 
 
-def test_a_header_cut_short_or_of_version_0_is_damage() -> None:
+def test_a_truncated_header_or_version_0_is_damage() -> None:
     with pytest.raises(CorruptRecordError):
         decompress(HEADER + block(b"abc") + HEADER[:10], 10)
     with pytest.raises(CorruptRecordError):

@@ -12,7 +12,7 @@ TEXT = b"some text that repeats itself, " * 20_000
 NOISE = random.Random(3).randbytes(300_000)
 
 
-def test_the_frame_tells_no_content_size_and_no_checksum() -> None:
+def test_the_frame_has_no_content_size_and_no_checksum() -> None:
     packed = compress(TEXT, 3)
     assert packed[:5].hex() == "28b52ffd00"
     parameters = zstandard.get_frame_parameters(packed)
@@ -62,12 +62,12 @@ def test_several_frames_and_skippable_ones_are_read() -> None:
         decompress(packed, 5)
 
 
-def test_bytes_behind_the_last_frame_are_damage() -> None:
+def test_bytes_after_the_last_frame_are_damage() -> None:
     with pytest.raises(CorruptRecordError):
         decompress(compress(b"abc", 3) + b"junk", 10)
 
 
-def test_a_frame_cut_between_its_blocks_is_damage() -> None:
+def test_a_frame_truncated_between_its_blocks_is_damage() -> None:
     # The decoder's own stream would silently return what it has.
     packed = compress(NOISE, 3)
     first_block = 6 + 3 + (int.from_bytes(packed[6:9], "little") >> 3)
@@ -75,7 +75,7 @@ def test_a_frame_cut_between_its_blocks_is_damage() -> None:
         decompress(packed[:first_block], len(NOISE))
 
 
-def test_a_window_wider_than_kafka_takes_is_refused() -> None:
+def test_a_window_wider_than_kafkas_limit_is_refused() -> None:
     header = bytearray(bytes.fromhex("28b52ffd0000"))
     exponent = MAX_WINDOW.bit_length() - 1 - 10
     empty_last_block = bytes.fromhex("010000")

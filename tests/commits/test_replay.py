@@ -21,7 +21,7 @@ EVERYTHING = list(product(VersionPlace, ReplayRule, OnMismatch))
 
 
 @pytest.mark.parametrize(("place", "rule", "on_mismatch"), EVERYTHING)
-def test_every_combination_meets_exactly_one_case(
+def test_every_combination_matches_exactly_one_case(
     place: VersionPlace, rule: ReplayRule, on_mismatch: OnMismatch
 ) -> None:
     fitting = [

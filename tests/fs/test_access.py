@@ -61,7 +61,7 @@ def test_the_umask_decides_whether_the_group_may_write_and_others_never_may(
     assert run_in_child(make) == repr([0o660 & ~umask] * 3 + [0o770 & ~umask])
 
 
-def test_what_replaces_a_file_keeps_its_mode(tmp_path: Path) -> None:
+def test_a_replaced_file_keeps_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "state"
     path.write_bytes(b"old")
     path.chmod(0o604)
@@ -69,7 +69,7 @@ def test_what_replaces_a_file_keeps_its_mode(tmp_path: Path) -> None:
     assert access(path)[2] == "0o604"
 
 
-def test_what_replaces_a_file_keeps_owner_group_and_mode_in_memory_too() -> None:
+def test_a_replaced_file_keeps_owner_group_and_mode_in_memory_too() -> None:
     fs = MemoryFileSystem()
     write_file_atomically(fs, "/state", b"old")
     fs.set_access("/state", owner=ALICE, group=TEAM, mode=0o664)
@@ -79,7 +79,7 @@ def test_what_replaces_a_file_keeps_owner_group_and_mode_in_memory_too() -> None
 
 
 @as_root
-def test_what_root_puts_in_place_of_a_file_keeps_owner_group_and_mode(tmp_path: Path) -> None:
+def test_a_file_replaced_by_root_keeps_owner_group_and_mode(tmp_path: Path) -> None:
     path = tmp_path / "state"
     path.write_bytes(b"old")
     os.chown(path, ALICE, TEAM)
@@ -91,7 +91,7 @@ def test_what_root_puts_in_place_of_a_file_keeps_owner_group_and_mode(tmp_path: 
 
 
 @as_root
-def test_what_root_makes_belongs_to_the_owner_of_the_directory(tmp_path: Path) -> None:
+def test_a_file_created_by_root_belongs_to_the_owner_of_the_directory(tmp_path: Path) -> None:
     (tmp_path / "place").mkdir()
     place = shared(tmp_path / "place", ALICE, TEAM, 0o750)
     FS.open(str(place / "created"), OpenMode.CREATE).close()
@@ -105,7 +105,7 @@ def test_what_root_makes_belongs_to_the_owner_of_the_directory(tmp_path: Path) -
 
 
 @as_root
-def test_members_of_a_group_write_together_where_the_directory_has_setgid(tmp_path: Path) -> None:
+def test_members_of_a_group_write_together_in_a_setgid_directory(tmp_path: Path) -> None:
     (tmp_path / "share").mkdir()
     share = shared(tmp_path / "share", ALICE, TEAM, 0o2770)
     path = share / "state"
@@ -137,7 +137,7 @@ def test_a_group_that_cannot_be_kept_gives_its_rights_to_no_other_group(tmp_path
     assert as_user(BOB, [], write) == repr((BOB, BOB, "0o644"))
 
 
-def test_access_is_told_and_taken_over_alike_everywhere(place: Place) -> None:
+def test_access_is_reported_and_applied_alike_everywhere(place: Place) -> None:
     one, other = place.write("one", b""), place.write("other", b"")
     fs: FileSystem = place.fs
     before = fs.stat(one)

@@ -55,7 +55,7 @@ def test_pwrite_takes_every_kind_of_buffer(place: Place, source: bytes) -> None:
     assert place.read("a") == b"abcdabcdefgh"
 
 
-def test_pwrite_past_the_end_leaves_zeros_between(place: Place) -> None:
+def test_pwrite_past_the_end_fills_the_gap_with_zeros(place: Place) -> None:
     with place.fs.open(place.path("a"), OpenMode.CREATE) as file:
         file.pwrite(b"x", 3)
         assert file.stat().size == 4
@@ -68,7 +68,7 @@ def test_pwrite_of_nothing_changes_nothing(place: Place) -> None:
         assert file.stat().size == 0
 
 
-def test_truncate_cuts_and_extends_with_zeros(place: Place) -> None:
+def test_truncate_shortens_and_extends_with_zeros(place: Place) -> None:
     with place.fs.open(place.path("a"), OpenMode.CREATE) as file:
         file.pwrite(b"0123456789", 0)
         file.truncate(3)
@@ -143,7 +143,7 @@ def test_a_closed_file_refuses_everything_but_closing(place: Place) -> None:
         assert caught.value.path == place.path("a")
 
 
-def test_a_forgotten_lock_is_given_up(place: Place) -> None:
+def test_a_forgotten_lock_is_released(place: Place) -> None:
     lock = place.fs.try_lock(place.path("lock"), shared=False)
     assert lock is not None
     del lock
@@ -153,7 +153,7 @@ def test_a_forgotten_lock_is_given_up(place: Place) -> None:
 
 
 # ---- names ----------------------------------------------------------------------------------
-def test_stat_tells_kinds_sizes_and_times(place: Place) -> None:
+def test_stat_returns_kinds_sizes_and_times(place: Place) -> None:
     path = place.write("a", b"12345")
     place.fs.set_mtime(path, 1_600_000_000_123)
     found = place.fs.stat(path)
@@ -177,7 +177,7 @@ def test_list_is_sorted_and_knows_directories(place: Place) -> None:
     assert place.fs.list(place.path("aa")) == []
 
 
-def test_make_directory_is_harmless_where_it_exists(place: Place) -> None:
+def test_make_directory_accepts_an_existing_one(place: Place) -> None:
     place.fs.make_directory(place.path("d"))
     place.fs.make_directory(place.path("d"))
     place.fs.make_directory(place.root)
@@ -231,14 +231,14 @@ def test_link_gives_a_second_name_to_one_file(place: Place) -> None:
     assert found.links == 1
 
 
-def test_link_refuses_a_taken_name_and_leaves_it_alone(place: Place) -> None:
+def test_link_refuses_an_existing_name_and_leaves_it_alone(place: Place) -> None:
     source, target = place.write("a", b"a"), place.write("b", b"b")
     with pytest.raises(FileExistsAlreadyError):
         place.fs.link(source, target)
     assert place.read("b") == b"b"
 
 
-def test_remove_directory_wants_it_empty(place: Place) -> None:
+def test_remove_directory_requires_an_empty_one(place: Place) -> None:
     place.fs.make_directory(place.path("d"))
     place.write("d/file", b"")
     with pytest.raises(StorageError) as caught:
@@ -306,7 +306,7 @@ def _open(place: Place):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_refusals_are_typed_and_say_errno_operation_and_path(place: Place, case: str) -> None:
+def test_errors_are_typed_with_errno_operation_and_path(place: Place, case: str) -> None:
     place.write("f", b"file")
     place.fs.make_directory(place.path("d"))
     place.fs.make_directory(place.path("full"))

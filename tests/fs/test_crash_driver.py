@@ -37,7 +37,7 @@ def _picture(fs: MemoryFileSystem, path: str = "") -> tuple:
     return tuple(picture)
 
 
-def test_the_driver_sees_what_killing_before_and_after_every_operation_leaves() -> None:
+def test_the_driver_yields_the_states_of_killing_before_and_after_every_operation() -> None:
     seen = set()
     report = every_crash_point(
         _workload, lambda fs, acknowledged: seen.add((_picture(fs), tuple(acknowledged))), seeds=()
@@ -102,7 +102,7 @@ def test_a_selection_crashes_only_there_and_at_the_end() -> None:
     assert pictures.count("boot-1") == 2
 
 
-def test_what_is_prepared_stays_as_it_was_and_each_check_has_its_own() -> None:
+def test_the_prepared_state_is_unchanged_and_each_check_has_its_own() -> None:
     prepared = MemoryFileSystem()
     prepared.make_directory("/kept")
 

@@ -1,4 +1,4 @@
-"""Each errno becomes the error that says what to do, and survives the way through Spark."""
+"""Each errno maps to an error with a hint, and errors survive the way through Spark."""
 
 import errno
 import pickle
@@ -29,14 +29,14 @@ from streamlog.fs.failure import poisoned_failure, storage_failure
         (errno.ESTALE, StorageError),
     ],
 )
-def test_an_errno_becomes_its_leaf(number: int, kind: type[StorageError]) -> None:
+def test_an_errno_maps_to_its_error_class(number: int, kind: type[StorageError]) -> None:
     error = storage_failure(number, "write", "/logs/a-0/0.log")
     assert type(error) is kind
     assert isinstance(error, UnavailableError)
     assert (error.errno, error.operation, error.path) == (number, "write", "/logs/a-0/0.log")
 
 
-def test_the_text_says_what_where_and_why_and_the_hint_what_to_type() -> None:
+def test_the_text_has_operation_path_and_cause_and_the_hint_a_command() -> None:
     error = storage_failure(errno.ENOSPC, "write", "/logs/a-0/0.log")
     assert error.sentence == "cannot write: no space left on device in /logs/a-0/0.log"
     assert error.hint == "free some space: df -h /logs/a-0/0.log"

@@ -21,7 +21,7 @@ def _two_steps(fs: FaultyFileSystem) -> None:
     fs.sync_directory("/")
 
 
-def test_operations_that_change_something_are_recorded_and_reads_are_not() -> None:
+def test_modifying_operations_are_recorded_and_reads_are_not() -> None:
     fs = FaultyFileSystem(MemoryFileSystem())
     _two_steps(fs)
     assert fs.list("/") == ["b"]
@@ -36,7 +36,7 @@ def test_operations_that_change_something_are_recorded_and_reads_are_not() -> No
     ]
 
 
-def test_opening_what_exists_and_locking_what_exists_changes_nothing() -> None:
+def test_opening_or_locking_an_existing_file_changes_nothing() -> None:
     fs = FaultyFileSystem(MemoryFileSystem())
     for _ in range(2):
         fs.open("/a", OpenMode.CREATE_OR_WRITE).close()
@@ -124,7 +124,7 @@ def test_an_error_after_the_change_hides_that_it_happened() -> None:
 
 
 @pytest.mark.parametrize("operation", ["open", "stat", "list", "pread", "lock"])
-def test_reading_fails_where_a_fault_names_it(operation: str) -> None:
+def test_reading_fails_only_if_a_fault_names_it(operation: str) -> None:
     inner = MemoryFileSystem()
     write_file_atomically(inner, "/a", b"x")
     fs = FaultyFileSystem(inner, Fault(at=2, operation=operation, errno=errno.EACCES))
@@ -145,7 +145,7 @@ def test_reading_fails_where_a_fault_names_it(operation: str) -> None:
     once()
 
 
-def test_a_misspelt_operation_is_refused_or_the_fault_would_never_strike() -> None:
+def test_a_misspelt_operation_is_refused() -> None:
     with pytest.raises(ValueError, match="fsync"):
         Fault(operation="fsync")
 

@@ -52,7 +52,7 @@ def _prepared() -> MemoryFileSystem:
 
 
 # ---- reading --------------------------------------------------------------------------------
-def test_read_file_refuses_more_than_the_caller_can_believe() -> None:
+def test_read_file_refuses_more_than_max_size() -> None:
     fs = _prepared()
     assert read_file(fs, "/logs/state", max_size=len(OLD)) == OLD
     with pytest.raises(LimitExceededError) as caught:
@@ -95,7 +95,7 @@ def test_replacing_a_file_survives_every_crash_with_old_or_new_content() -> None
 
 
 @pytest.mark.parametrize("forgotten", ["sync", "sync_directory"])
-def test_a_forgotten_sync_would_be_found(forgotten: str) -> None:
+def test_a_missing_sync_is_detected(forgotten: str) -> None:
     def forgetful(fs: FileSystem, acknowledged: list) -> None:
         temporary = temporary_path("/logs/state")
         with fs.open(temporary, OpenMode.CREATE) as file:
@@ -111,7 +111,7 @@ def test_a_forgotten_sync_would_be_found(forgotten: str) -> None:
         every_crash_point(forgetful, _check_replaced, prepared=_prepared(), seeds=range(20))
 
 
-def test_a_leftover_that_is_a_second_name_of_the_file_is_not_written_through(
+def test_a_leftover_hard_link_of_the_file_is_not_written_through(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fs = _prepared()
@@ -148,7 +148,7 @@ def test_files_are_written_into_the_working_directory_too(
     assert fs.list(".") == ["a", "d", "once", "state"]
 
 
-def test_several_writers_of_one_file_do_no_harm_to_each_other(tmp_path: Path) -> None:
+def test_concurrent_writers_of_one_file_do_not_interfere(tmp_path: Path) -> None:
     fs, path = LocalFileSystem(), str(tmp_path / "state")
     write_file_atomically(fs, path, b"0" * 1000)
 
@@ -209,7 +209,7 @@ def test_creating_once_survives_every_crash_whole_or_not_at_all() -> None:
 
 
 # ---- directories ----------------------------------------------------------------------------
-def test_making_directories_survives_every_crash_even_when_another_process_goes_on() -> None:
+def test_making_directories_survives_every_crash_even_if_another_process_continues() -> None:
     def make(fs: FileSystem, acknowledged: list) -> None:
         make_directories(fs, "/logs/a/b/c")
         acknowledged.append("/logs/a/b/c")
@@ -240,7 +240,7 @@ def test_a_foreign_directory_that_cannot_be_opened_is_no_obstacle() -> None:
     assert fs.stat("/logs/a") is not None
 
 
-def test_remove_tree_takes_everything_below_and_follows_nothing(tmp_path: Path) -> None:
+def test_remove_tree_removes_everything_below_and_follows_no_links(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "file").write_bytes(b"x")
@@ -258,7 +258,7 @@ def test_remove_tree_takes_everything_below_and_follows_nothing(tmp_path: Path) 
     assert fs.list(str(precious)) == []
 
 
-def test_remove_tree_copes_with_a_tree_deeper_than_the_stack(tmp_path: Path) -> None:
+def test_remove_tree_handles_a_tree_deeper_than_the_stack(tmp_path: Path) -> None:
     fs = LocalFileSystem()
     path = str(tmp_path)
     for _ in range(sys.getrecursionlimit() + 100):
@@ -269,7 +269,7 @@ def test_remove_tree_copes_with_a_tree_deeper_than_the_stack(tmp_path: Path) -> 
 
 
 # ---- locks ----------------------------------------------------------------------------------
-def test_acquire_lock_waits_until_the_holder_lets_go() -> None:
+def test_acquire_lock_waits_until_the_holder_releases_it() -> None:
     fs = MemoryFileSystem()
     held = fs.try_lock("/lock", shared=False)
     assert held is not None
@@ -300,7 +300,7 @@ class _CountingClock(ManualClock):
         self.elapsed += duration_ms
 
 
-def test_acquire_lock_gives_up_in_time_and_names_the_holder() -> None:
+def test_acquire_lock_times_out_and_names_the_holder() -> None:
     fs, clock = MemoryFileSystem(), _CountingClock()
     held = fs.try_lock("/lock", shared=False)
     assert held is not None
@@ -328,7 +328,7 @@ def test_a_timeout_of_zero_tries_once() -> None:
     assert clock.sleeps == []
 
 
-def test_a_lock_held_by_this_process_says_so() -> None:
+def test_a_lock_held_by_this_process_is_reported_as_such() -> None:
     fs, clock = MemoryFileSystem(), _CountingClock()
     held = fs.try_lock("/lock", shared=False)
     assert held is not None
@@ -337,7 +337,7 @@ def test_a_lock_held_by_this_process_says_so() -> None:
         acquire_lock(fs, clock, "/lock", shared=False, timeout_ms=0, what="x")
 
 
-def test_the_holder_s_line_goes_round_and_a_shorter_one_replaces_a_longer_one() -> None:
+def test_the_holders_line_is_read_back_and_a_shorter_one_replaces_a_longer_one() -> None:
     fs = MemoryFileSystem()
     lock = fs.try_lock("/lock", shared=False)
     assert lock is not None
@@ -365,7 +365,7 @@ def test_the_holder_s_line_goes_round_and_a_shorter_one_replaces_a_longer_one() 
         b"\xff" * 10_000,
     ],
 )
-def test_a_senseless_lock_file_is_read_as_nothing(text: bytes) -> None:
+def test_a_malformed_lock_file_has_no_holder(text: bytes) -> None:
     fs = MemoryFileSystem()
     write_file_atomically(fs, "/lock", text)
     assert read_lock_holder(fs, "/lock") is None
@@ -385,7 +385,7 @@ def test_another_real_process_is_named(tmp_path: Path) -> None:
     assert f"held by process {child} (append) for 0." in str(caught.value)
 
 
-def test_the_driver_shows_a_crash_in_the_middle_of_a_write() -> None:
+def test_the_driver_yields_a_crash_in_the_middle_of_a_write() -> None:
     seen = set()
 
     def write(fs: FileSystem, acknowledged: list) -> None:

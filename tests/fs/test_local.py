@@ -107,7 +107,7 @@ def test_a_foreign_file_is_refused_with_the_line_that_shows_why(tmp_path: Path) 
     )
 
 
-def test_created_files_and_directories_are_closed_to_others(tmp_path: Path) -> None:
+def test_created_files_and_directories_are_private(tmp_path: Path) -> None:
     def create_without_umask() -> object:
         os.umask(0)
         FS.open(str(tmp_path / "file"), OpenMode.CREATE).close()
@@ -117,12 +117,12 @@ def test_created_files_and_directories_are_closed_to_others(tmp_path: Path) -> N
     assert run_in_child(create_without_umask) == repr(["0o660", "0o770"])
 
 
-def test_a_full_disk_leaves_a_prefix_and_a_typed_error(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_a_prefix_and_raises_a_typed_error(tmp_path: Path) -> None:
     def write_past_the_limit() -> object:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
         with FS.open(str(tmp_path / "a"), OpenMode.CREATE) as file:
             with pytest.raises(DiskFullError) as caught:
-                file.pwrite(b"x" * 5000, 0)  # the kernel takes 1000, refuses the rest
+                file.pwrite(b"x" * 5000, 0)  # the kernel accepts 1000 bytes and refuses the rest
             with pytest.raises(DiskFullError):
                 file.truncate(2000)
             return errno.errorcode[caught.value.errno], file.stat().size, file.pread(9999, 0)
@@ -130,7 +130,7 @@ def test_a_full_disk_leaves_a_prefix_and_a_typed_error(tmp_path: Path) -> None:
     assert run_in_child(write_past_the_limit) == repr(("EFBIG", 1000, b"x" * 1000))
 
 
-def test_running_out_of_descriptors_says_what_to_raise(tmp_path: Path) -> None:
+def test_running_out_of_descriptors_names_the_limit_to_raise(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"")
 
     def open_too_many() -> object:
@@ -179,7 +179,7 @@ def test_short_reads_are_continued() -> None:
         assert target.tobytes() == expected
 
 
-def test_signals_during_reads_and_writes_do_no_harm(tmp_path: Path) -> None:
+def test_signals_during_reads_and_writes_are_harmless(tmp_path: Path) -> None:
     seen = []
     previous = signal.signal(signal.SIGALRM, lambda *_: seen.append(1))
     signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
@@ -196,7 +196,7 @@ def test_signals_during_reads_and_writes_do_no_harm(tmp_path: Path) -> None:
 
 
 # ---- locks between processes ----------------------------------------------------------------
-def test_a_lock_shuts_out_another_process(tmp_path: Path) -> None:
+def test_a_lock_excludes_another_process(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
     held = FS.try_lock(path, shared=False)
     assert held is not None
@@ -205,7 +205,7 @@ def test_a_lock_shuts_out_another_process(tmp_path: Path) -> None:
     assert run_in_child(lambda: FS.try_lock(path, shared=False)).startswith("LocalLock(")
 
 
-def test_a_forked_child_neither_owns_nor_frees_its_parents_lock(tmp_path: Path) -> None:
+def test_a_forked_child_neither_owns_nor_releases_its_parents_lock(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
     held = FS.try_lock(path, shared=False)
     assert held is not None
@@ -222,7 +222,7 @@ def test_a_forked_child_neither_owns_nor_frees_its_parents_lock(tmp_path: Path) 
     held.release()
 
 
-def test_release_frees_the_lock_although_a_forked_child_lives_on(tmp_path: Path) -> None:
+def test_release_frees_the_lock_although_a_forked_child_is_alive(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
     held = FS.try_lock(path, shared=False)
     assert held is not None
@@ -233,7 +233,7 @@ def test_release_frees_the_lock_although_a_forked_child_lives_on(tmp_path: Path)
         again.release()
 
 
-def test_a_killed_owner_frees_the_lock_although_its_forked_child_lives_on(tmp_path: Path) -> None:
+def test_a_killed_owner_frees_the_lock_although_its_forked_child_is_alive(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
     reader, writer = os.pipe()
 
@@ -260,7 +260,7 @@ def test_a_killed_owner_frees_the_lock_although_its_forked_child_lives_on(tmp_pa
     os.close(writer)
 
 
-def test_a_lock_file_removed_between_open_and_lock_is_opened_anew(tmp_path: Path) -> None:
+def test_a_lock_file_removed_between_open_and_lock_is_opened_again(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
     rounds, taken, overlaps = 300, [], []
     holders = 0
@@ -290,7 +290,7 @@ def test_a_lock_file_removed_between_open_and_lock_is_opened_anew(tmp_path: Path
     assert max(overlaps) == 1
 
 
-def test_a_broker_s_lock_is_seen_and_left_alone(tmp_path: Path) -> None:
+def test_a_brokers_lock_is_seen_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / ".lock"
     path.write_bytes(b"")
 
@@ -309,7 +309,7 @@ def test_a_broker_s_lock_is_seen_and_left_alone(tmp_path: Path) -> None:
 
 
 # ---- handles --------------------------------------------------------------------------------
-def test_a_forgotten_file_gives_its_descriptor_back(tmp_path: Path) -> None:
+def test_an_unreferenced_file_closes_its_descriptor(tmp_path: Path) -> None:
     file = FS.open(str(tmp_path / "a"), OpenMode.CREATE)
     descriptor = file.descriptor()
     os.fstat(descriptor)

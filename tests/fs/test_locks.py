@@ -3,7 +3,7 @@
 from tests.support.place import Place
 
 
-def test_an_exclusive_lock_shuts_out_every_other_handle(place: Place) -> None:
+def test_an_exclusive_lock_excludes_every_other_handle(place: Place) -> None:
     path = place.path("lock")
     held = place.fs.try_lock(path, shared=False)
     assert held is not None
@@ -70,7 +70,7 @@ def test_a_paused_lock_whose_file_was_replaced_is_not_resumed(place: Place) -> N
     other.release()
 
 
-def test_a_paused_lock_is_released_without_harm_to_its_next_holder(place: Place) -> None:
+def test_releasing_a_paused_lock_does_not_affect_its_next_holder(place: Place) -> None:
     path = place.path("lock")
     lock = place.fs.try_lock(path, shared=False)
     assert lock is not None
@@ -91,7 +91,7 @@ def test_the_holder_reads_and_writes_the_lock_file_and_others_read_it(place: Pla
     lock.release()
 
 
-def test_a_removed_lock_file_does_not_let_two_in_under_one_name(place: Place) -> None:
+def test_a_removed_lock_file_does_not_admit_two_holders_of_one_name(place: Place) -> None:
     path = place.path("lock")
     old = place.fs.try_lock(path, shared=False)
     place.fs.remove(path)
@@ -113,6 +113,6 @@ def test_broker_lock_of_a_missing_or_unlocked_file_is_not_held(place: Place) -> 
     lock.release()
 
 
-def test_boot_id_stays_while_the_machine_is_up(place: Place) -> None:
+def test_boot_id_is_constant_while_the_machine_is_up(place: Place) -> None:
     assert place.fs.boot_id()
     assert place.fs.boot_id() == place.fs.boot_id()

@@ -53,17 +53,17 @@ def _after_power_cuts(fs: MemoryFileSystem, view: Callable[[MemoryFileSystem], o
 
 
 # ---- bytes ----------------------------------------------------------------------------------
-def test_power_cut_keeps_what_was_synced() -> None:
+def test_power_cut_keeps_synced_changes() -> None:
     fs = _prepared(b"synced")
     assert _after_power_cuts(fs, lambda clone: _read(clone, "/d/f")) == {b"synced"}
 
 
-def test_power_cut_takes_an_unsynced_append_in_every_legal_way_and_no_other() -> None:
+def test_power_cut_removes_an_unsynced_append_in_every_legal_way_and_no_other() -> None:
     fs = _prepared(b"synced")
     _write(fs, "/d/f", b"tail", 6)
     assert _after_power_cuts(fs, lambda clone: _read(clone, "/d/f")) == {
         b"synced",  # lost
-        b"syncedt",  # cut after any byte
+        b"syncedt",  # truncated after any byte
         b"syncedta",
         b"syncedtai",
         b"syncedtail",  # kept
@@ -71,7 +71,7 @@ def test_power_cut_takes_an_unsynced_append_in_every_legal_way_and_no_other() ->
     }
 
 
-def test_power_cut_takes_blocks_of_512_bytes_out_of_a_large_write() -> None:
+def test_power_cut_loses_blocks_of_512_bytes_of_a_large_write() -> None:
     fs = _prepared(b"s" * 100)
     _write(fs, "/d/f", b"w" * (3 * BLOCK_SIZE), 100)
     shapes = set()
@@ -94,7 +94,7 @@ def test_power_cut_may_drop_an_earlier_write_and_keep_a_later_one() -> None:
     assert {b"", one, one + b"two", none + b"two", one + b"tw"} <= seen
 
 
-def test_power_cut_keeps_with_a_write_all_that_its_block_held_before() -> None:
+def test_power_cut_keeps_the_earlier_content_of_a_block_with_its_later_write() -> None:
     fs = _prepared(b"")
     _write(fs, "/d/f", b"one", 0)
     _write(fs, "/d/f", b"two", 3)
@@ -134,7 +134,7 @@ def test_sync_covers_writes_of_other_handles() -> None:
     assert _after_power_cuts(fs, lambda clone: _read(clone, "/d/f")) == {b"other"}
 
 
-def test_doomed_changes_stay_readable_and_no_later_sync_saves_them() -> None:
+def test_doomed_changes_stay_readable_and_no_later_sync_makes_them_durable() -> None:
     synced, doomed = b"s" * 512, b"X" * 512
     fs = _prepared(synced)
     file = fs.open("/d/f", OpenMode.WRITE)
@@ -198,7 +198,7 @@ def test_a_rename_before_the_sync_of_the_bytes_may_leave_an_empty_file() -> None
     assert _after_power_cuts(fs, lambda clone: _read(clone, "/d/f")) == {b"", b"n", b"\0"}
 
 
-def test_an_undone_creation_takes_the_rename_built_on_it_along() -> None:
+def test_an_undone_creation_also_undoes_the_rename_built_on_it() -> None:
     fs = _prepared(b"old")
     _write(fs, "/d/tmp", b"new")
     _sync(fs, "/d/tmp")
@@ -222,7 +222,7 @@ def test_a_rename_across_directories_is_durable_when_both_are_synced() -> None:
     assert _after_power_cuts(fs, places) == {(None, b"x")}
 
 
-def test_what_a_durable_change_builds_upon_is_durable_with_it() -> None:
+def test_a_durable_change_makes_its_prerequisites_durable() -> None:
     fs = _prepared(b"x")
     fs.make_directory("/e")
     fs.sync_directory("/")
@@ -273,7 +273,7 @@ def test_a_link_keeps_the_bytes_of_a_removed_name() -> None:
 
 
 # ---- kinds of crashes -----------------------------------------------------------------------
-def test_losing_nothing_and_losing_everything_are_the_two_ends() -> None:
+def test_losing_nothing_and_losing_everything_are_the_extremes() -> None:
     fs = _prepared(b"synced")
     _write(fs, "/d/f", b" more", 6)
     _write(fs, "/d/new", b"x")
@@ -286,7 +286,7 @@ def test_losing_nothing_and_losing_everything_are_the_two_ends() -> None:
         assert clone.boot_id() != fs.boot_id()
 
 
-def test_the_end_of_a_process_keeps_all_frees_locks_and_makes_nothing_durable() -> None:
+def test_the_death_of_a_process_keeps_all_frees_locks_and_makes_nothing_durable() -> None:
     fs = _prepared(b"synced")
     held = fs.try_lock("/d/lock", shared=False)
     assert held is not None
@@ -301,7 +301,7 @@ def test_the_end_of_a_process_keeps_all_frees_locks_and_makes_nothing_durable() 
     assert (lost.list("/d"), _read(lost, "/d/f")) == (["f"], b"synced")
 
 
-def test_a_clone_and_its_origin_do_not_touch_each_other() -> None:
+def test_a_clone_and_its_origin_are_independent() -> None:
     fs = _prepared(b"abc")
     handle = fs.open("/d/f", OpenMode.WRITE)
     clone = fs.crash_clone(Random(0), power=False)
@@ -366,7 +366,7 @@ def test_law_synced_prefix_of_a_durable_name_always_survives(actions: list, seed
 
 
 # ---- the rest -------------------------------------------------------------------------------
-def test_a_full_disk_takes_a_part_of_a_write_and_works_again_when_there_is_room() -> None:
+def test_a_full_disk_writes_a_part_and_works_again_when_there_is_room() -> None:
     fs = MemoryFileSystem(capacity=10)
     _write(fs, "/old", b"1234")
     file = fs.open("/new", OpenMode.CREATE)
@@ -375,7 +375,7 @@ def test_a_full_disk_takes_a_part_of_a_write_and_works_again_when_there_is_room(
     assert _read(fs, "/new") == b"abcdef"
     with pytest.raises(DiskFullError):
         file.pwrite(b"x", 6)
-    file.pwrite(b"ABC", 0)  # overwriting needs no room
+    file.pwrite(b"ABC", 0)  # overwriting needs no space
     fs.remove("/old")
     file.pwrite(b"ghij", 6)
     assert _read(fs, "/new") == b"ABCdefghij"
@@ -398,7 +398,7 @@ def test_modification_times_come_from_the_clock() -> None:
     assert found.mtime_ms == 6_000
 
 
-def test_a_live_broker_can_be_put_on_stage() -> None:
+def test_a_live_broker_can_be_simulated() -> None:
     fs = MemoryFileSystem()
     _write(fs, "/.lock", b"")
     assert not fs.broker_lock_is_held("/.lock")

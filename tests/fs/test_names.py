@@ -37,7 +37,7 @@ def test_no_topic_and_no_app_has_the_name_of_a_temporary_file() -> None:
         assert not is_temporary(other), other
 
 
-def test_a_name_that_fits_stays_and_a_longer_one_keeps_front_hash_and_suffix() -> None:
+def test_a_short_name_is_kept_and_a_longer_one_keeps_prefix_hash_and_suffix() -> None:
     assert fitting_name("t" * 243, ".maintenance") == "t" * 243 + ".maintenance"
     one = fitting_name("t" * 250 + "a-1", ".maintenance")
     other = fitting_name("t" * 250 + "b-1", ".maintenance")

@@ -29,7 +29,7 @@ def everything(fs: MemoryFileSystem) -> dict[str, bytes]:
     return {name: content(fs, f"/d/{name}") for name in fs.list("/d")}
 
 
-def test_what_is_underneath_is_seen_and_no_change_gets_there(base: MemoryFileSystem) -> None:
+def test_files_below_are_visible_and_never_changed(base: MemoryFileSystem) -> None:
     before = everything(base)
     over = OverlayFileSystem(base)
     assert content(over, "/d/a") == b"0123456789"
@@ -73,7 +73,7 @@ def test_reads_and_writes_are_those_of_a_real_file(base: MemoryFileSystem) -> No
             assert into[:count] == model[position : position + size]
 
 
-def test_changes_are_told(base: MemoryFileSystem) -> None:
+def test_changes_are_listed(base: MemoryFileSystem) -> None:
     over = OverlayFileSystem(base)
     with over.open("/d/a", OpenMode.WRITE) as file:
         file.truncate(4)
@@ -100,7 +100,7 @@ def test_the_same_bytes_written_again_are_no_change(base: MemoryFileSystem) -> N
     assert list(over.changes()) == []
 
 
-def test_locks_underneath_are_respected_and_none_is_made(base: MemoryFileSystem) -> None:
+def test_locks_below_are_respected_and_none_is_created(base: MemoryFileSystem) -> None:
     held = base.try_lock("/d/b", shared=False)
     assert held is not None
     over = OverlayFileSystem(base)

@@ -28,7 +28,7 @@ def batch_of(count: int = 3, **settings: object) -> bytes:
 
 
 def changed(buffer: bytes, position: int, new: bytes, *, repair: bool = True) -> bytes:
-    """Return the batch with other bytes at `position`, by default with a checksum that fits."""
+    """Return the batch with other bytes at `position`, by default with a valid checksum."""
     target = bytearray(buffer)
     target[position : position + len(new)] = new
     if repair:
@@ -50,7 +50,7 @@ def test_sequences_wrap_to_zero() -> None:
         (5, 3, 8),
         (2**31 - 1, 1, 0),
         (2**31 - 2, 3, 1),
-        (5, -1, -(2**31) + 4),  # as Kafka's reader has it for an impossible offset delta
+        (5, -1, -(2**31) + 4),  # Kafka's reader returns this for an impossible offset delta
     ],
 )
 def test_sequences_count_as_kafkas_do(sequence: int, increment: int, wanted: int) -> None:
@@ -70,7 +70,7 @@ def test_base_offset_and_leader_epoch_may_change_without_the_checksum() -> None:
         batch.check()
 
 
-def test_every_byte_behind_the_checksum_counts() -> None:
+def test_every_byte_after_the_checksum_counts() -> None:
     buffer = batch_of()
     for position in range(17, len(buffer)):
         wrong = bytes((buffer[position] ^ 0x10,))
@@ -87,7 +87,7 @@ def test_a_changed_last_offset_delta_breaks_the_checksum() -> None:
 def test_append_time_is_the_time_of_all_records_and_clears_unused_bits() -> None:
     import numpy as np
 
-    buffer = changed(batch_of(), 21, b"\x40\x80")  # bits of no meaning here
+    buffer = changed(batch_of(), 21, b"\x40\x80")  # bits without a meaning here
     array = np.frombuffer(buffer, np.uint8).copy()
     patch_batches(
         array, scan_batches(array).table, base_offset=0, leader_epoch=0, max_timestamp=T0 + 99
@@ -117,7 +117,7 @@ def test_a_batch_without_records_keeps_every_field(is_control: bool) -> None:
     assert list(batch.records()) == []
 
 
-def test_null_and_empty_stay_apart() -> None:
+def test_null_and_empty_are_distinct() -> None:
     builder = BatchBuilder()
     builder.append(Record(None, b"", (Header("", None), Header("", b"")), -1))
     builder.append(Record(b"", None, (), None))
@@ -129,9 +129,7 @@ def test_null_and_empty_stay_apart() -> None:
 
 @pytest.mark.parametrize("codec", CompressionType)
 @pytest.mark.parametrize("count", [1, 2, 4, 100, 2**31 - 1])
-def test_a_record_count_that_is_not_the_real_one_is_damage(
-    codec: CompressionType, count: int
-) -> None:
+def test_a_wrong_record_count_is_damage(codec: CompressionType, count: int) -> None:
     buffer = changed(batch_of(3, compression=codec), 57, count.to_bytes(4, "big"))
     with pytest.raises(CorruptRecordError):
         list(RecordBatch(buffer).records())
@@ -179,13 +177,13 @@ def test_a_scan_finds_every_batch_and_the_end() -> None:
     assert not scan.table.is_control.any() and not scan.table.is_transactional.any()
 
 
-def test_no_bytes_are_the_end() -> None:
+def test_no_bytes_are_an_empty_scan() -> None:
     scan = scan_batches(b"")
     assert (len(scan.table), scan.stop, scan.consumed) == (0, ScanStop.END, 0)
     assert (repr(scan.table), scan.table.end) == ("BatchTable(empty)", 0)
 
 
-def test_a_batch_cut_anywhere_is_a_partial_one() -> None:
+def test_a_batch_truncated_anywhere_is_partial() -> None:
     first, second = batch_of(2), batch_of(3)
     for size in range(1, len(second)):
         scan = scan_batches(first + second[:size])
@@ -199,7 +197,7 @@ def test_up_to_17_stray_bytes_are_partial_and_more_zeros_a_bad_length() -> None:
 
 
 @pytest.mark.parametrize("length", [-(2**31), -1, 0, 13, 48, 2**31 - 12, 2**31 - 1])
-def test_lengths_that_no_batch_has_stop_the_scan(length: int) -> None:
+def test_impossible_lengths_stop_the_scan(length: int) -> None:
     buffer = batch_of() + changed(batch_of(), 8, length.to_bytes(4, "big", signed=True))
     scan = scan_batches(buffer)
     assert (len(scan.table), scan.stop) == (1, ScanStop.BAD_LENGTH)
@@ -225,7 +223,7 @@ def test_other_formats_stop_the_scan(magic: int) -> None:
         (57, b"\xff" * 4),  # negative count
     ],
 )
-def test_headers_that_would_poison_the_log_stop_the_scan(position: int, new: bytes) -> None:
+def test_headers_that_would_break_the_log_stop_the_scan(position: int, new: bytes) -> None:
     scan = scan_batches(batch_of() + changed(batch_of(), position, new))
     assert (len(scan.table), scan.stop) == (1, ScanStop.BAD_HEADER)
 

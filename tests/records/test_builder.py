@@ -48,7 +48,7 @@ def values(count: int, size: int) -> InputColumns:
         ("delete_horizon_ms", -2),
     ],
 )
-def test_a_number_that_its_field_cannot_hold_is_refused(name: str, value: int) -> None:
+def test_a_number_too_large_for_its_field_is_refused(name: str, value: int) -> None:
     with pytest.raises(InvalidRequestError, match="for a batch") as caught:
         BatchBuilder(**{name: value})
     assert caught.value.got == value
@@ -69,7 +69,7 @@ WRONG_FIELDS = [
 
 
 @pytest.mark.parametrize(("record", "what"), WRONG_FIELDS)
-def test_a_field_of_a_wrong_type_is_refused_with_the_place_of_its_record(record, what) -> None:
+def test_a_field_of_a_wrong_type_is_refused_with_its_record(record, what) -> None:
     with pytest.raises(InvalidRecordError, match=f"record 1: {what}"):
         columns_of(Record(value=b"sound"), record)
     builder = BatchBuilder()
@@ -79,7 +79,7 @@ def test_a_field_of_a_wrong_type_is_refused_with_the_place_of_its_record(record,
     assert [each.value for each in RecordBatch(builder.build()).records()] == [b"sound"]
 
 
-def test_buffers_and_pairs_are_taken_for_bytes_and_headers() -> None:
+def test_buffers_and_pairs_are_accepted_as_bytes_and_headers() -> None:
     loose = Record(bytearray(b"k"), memoryview(array("i", [7])), [("h", bytearray(b"v"))], 5)
     strict = Record(b"k", array("i", [7]).tobytes(), (Header("h", b"v"),), 5)
     encoded = [encode_columns(columns_of(each)).buffer.tobytes() for each in (loose, strict)]
@@ -149,7 +149,7 @@ def test_a_batch_without_records_is_refused() -> None:
         BatchBuilder().build()
 
 
-def test_a_level_that_does_not_exist_is_refused_at_once() -> None:
+def test_an_unknown_level_is_refused_at_once() -> None:
     with pytest.raises(InvalidConfigError):
         BatchBuilder(compression=CompressionType.GZIP, level=11)
 
@@ -195,7 +195,7 @@ def test_batches_fit_and_only_a_large_record_stands_alone(
 
 @pytest.mark.parametrize("codec", list(CompressionType)[1:])
 @pytest.mark.parametrize("batch_size", [1000, 16_384, 100_000, 1_048_588])
-def test_what_cannot_be_compressed_fits_too(codec: CompressionType, batch_size: int) -> None:
+def test_incompressible_records_fit_too(codec: CompressionType, batch_size: int) -> None:
     noise = np.random.default_rng(2).bytes(2_000_000)
     columns = columns_of(*(Record(None, noise[a : a + 90]) for a in range(0, 2_000_000, 90)))
     table = encode_columns(columns, compression=codec, batch_size=batch_size).table
@@ -203,7 +203,7 @@ def test_what_cannot_be_compressed_fits_too(codec: CompressionType, batch_size: 
     assert int(table.size[0]) > batch_size * 0.8
 
 
-def test_rows_are_chosen_and_ordered() -> None:
+def test_rows_are_selected_and_ordered() -> None:
     headers = [(), (Header("a", b"1"), Header("b", None)), (Header("c", b""),), ()]
     records = [Record(b"%d" % i, None, headers[i], i) for i in range(4)]
     encoded = encode_columns(columns_of(*records), rows=np.array([2, 0, 1, 2]))
@@ -215,7 +215,7 @@ def test_rows_are_chosen_and_ordered() -> None:
 
 
 @pytest.mark.parametrize("row", [-1, 4, 2**62])
-def test_a_row_that_is_not_there_is_refused(row: int) -> None:
+def test_a_missing_row_is_refused(row: int) -> None:
     with pytest.raises(InvalidRequestError):
         encode_columns(values(4, 10), rows=np.array([0, row]))
 
@@ -236,7 +236,7 @@ def test_columns_of_unequal_length_are_refused() -> None:
 
 
 @pytest.mark.parametrize("offsets", [[0, 100], [3, 1], [-4, 2]])
-def test_offsets_that_do_not_fit_their_bytes_are_refused(offsets: list[int]) -> None:
+def test_offsets_beyond_their_bytes_are_refused(offsets: list[int]) -> None:
     column = BinaryColumn(np.array(offsets, np.int32), np.zeros(5, np.uint8))
     with pytest.raises(InvalidRequestError):
         encode_columns(InputColumns(np.array([1]), value=column))
@@ -276,7 +276,7 @@ def test_patching_gives_consecutive_offsets_and_wrapping_sequences() -> None:
     assert set(patched.leader_epoch.tolist()) == {7}
 
 
-def test_patching_keeps_producers_it_is_not_told_of() -> None:
+def test_patching_keeps_producers_that_are_not_passed() -> None:
     builder = BatchBuilder(producer_id=9, producer_epoch=2, base_sequence=5)
     builder.append(Record(b"k"))
     buffer = np.frombuffer(builder.build(), np.uint8).copy()

@@ -41,7 +41,7 @@ def decode(buffer: bytes, **options: object) -> RecordColumns:
 
 
 def with_records(records: bytes, count: int, **fields: bytes) -> bytes:
-    """Return a batch of just these bytes, checksum fitting."""
+    """Return a batch of these bytes with a valid checksum."""
     buffer = bytearray(numbered(1)[:61] + records)
     buffer[8:12] = (len(buffer) - 12).to_bytes(4, "big")
     buffer[57:61] = count.to_bytes(4, "big")
@@ -76,7 +76,7 @@ def test_a_header_column_gives_back_its_headers(values: list[list[Header]]) -> N
 
 
 @given(st.integers(-5, 40), st.integers(-5, 40))
-def test_a_filter_by_offsets_takes_what_a_filter_afterwards_would(start: int, end: int) -> None:
+def test_a_filter_by_offsets_selects_the_same_as_a_later_filter(start: int, end: int) -> None:
     buffer = numbered(7) + numbered(5, 10, compression=CompressionType.GZIP) + numbered(9, 20)
     found = decode(buffer, start_offset=start, end_offset=end)
     everything = [*range(7), *range(10, 15), *range(20, 29)]
@@ -90,7 +90,7 @@ def test_a_filter_by_offsets_takes_what_a_filter_afterwards_would(start: int, en
 @pytest.mark.parametrize(
     "columns", [(), ("key",), ("value",), ("headers",), ("key", "value", "headers")]
 )
-def test_only_the_named_columns_are_made(columns: tuple[str, ...]) -> None:
+def test_only_the_named_columns_are_decoded(columns: tuple[str, ...]) -> None:
     found = decode(numbered(3), columns=columns)
     assert {"key", "value", "headers"} - set(columns) == {
         name for name in ("key", "value", "headers") if getattr(found, name) is None
@@ -99,7 +99,7 @@ def test_only_the_named_columns_are_made(columns: tuple[str, ...]) -> None:
     assert [record.offset for record in found.records()] == [0, 1, 2]
 
 
-def test_keys_and_values_take_no_more_memory_than_they_have_bytes() -> None:
+def test_keys_and_values_use_no_more_memory_than_their_bytes() -> None:
     found = decode(numbered(300))
     assert found.key is not None and found.value is not None
     for column in (found.key, found.value):
@@ -157,7 +157,7 @@ def test_delete_horizons_do_not_change_timestamps() -> None:
         (b"plain", "plain"),
     ],
 )
-def test_header_keys_that_are_no_utf8_are_shown_as_java_shows_them(key: bytes, shown: str) -> None:
+def test_header_keys_of_invalid_utf8_are_decoded_as_by_java(key: bytes, shown: str) -> None:
     header = bytes((2 * len(key),)) + key + b"\x01"
     body = b"\0\0\0\1\1\2" + header
     found = decode(with_records(bytes((2 * len(body),)) + body, 1))
@@ -165,7 +165,7 @@ def test_header_keys_that_are_no_utf8_are_shown_as_java_shows_them(key: bytes, s
     assert list(found.headers) == [(Header(shown, None),)]
 
 
-def test_a_character_split_over_two_header_keys_is_two_wrong_ones() -> None:
+def test_a_character_split_over_two_header_keys_is_two_invalid_ones() -> None:
     body = b"\0\0\0\1\1\4" + b"\2\xc3\1" + b"\2\xa9\1"
     found = decode(with_records(bytes((2 * len(body),)) + body, 1))
     assert found.headers is not None
@@ -277,7 +277,7 @@ def test_a_count_that_only_decompression_disproves_costs_nothing() -> None:
 
 
 @given(st.binary(max_size=120), st.integers(0, 2**31 - 1), st.integers(0, 255))
-def test_any_bytes_with_a_fitting_checksum_are_records_or_damage(
+def test_arbitrary_bytes_with_a_valid_checksum_are_records_or_damage(
     records: bytes, count: int, attributes: int
 ) -> None:
     buffer = bytearray(with_records(records, count))

@@ -11,7 +11,7 @@ from tests.support.golden import GOLDEN, json_lines
 
 FOLDER = GOLDEN / "A-batches"
 CASES = sorted(path.parent.name for path in FOLDER.glob("*/batch.bin"))
-V2 = [name for name in CASES if "-v2-" in name]  # one of which holds v0 and v1, too
+V2 = [name for name in CASES if "-v2-" in name]  # one of which has v0 and v1, too
 
 
 def expected(name: str, stem: str = "expect") -> list[dict[str, Any]]:
@@ -62,6 +62,6 @@ def test_columns_of_the_whole_file_are_what_kafka_reads(name: str) -> None:
     columns = decode_columns(buffer, scan.table, start_offset=-(2**63), drop_control=False)
     found = [record_facts(record) for record in columns.records()]
     for facts in found:
-        del facts["sequence"]  # columns have none
+        del facts["sequence"]  # columns have no such field
     wanted = lines(name, "record")
     assert found == [{key: line[key] for key in found[0]} for line in wanted]

@@ -109,7 +109,7 @@ COMPRESSED = {
 
 
 class Plain(NamedTuple):
-    """An uncompressed batch: how it is built, what is read from it, and its bytes."""
+    """An uncompressed batch: how it is built, its records, and its bytes."""
 
     builder: BatchBuilder
     records: list[Record]

@@ -42,7 +42,7 @@ def test_copying_headers_gathers_what_was_written(
     assert list(zip(keys, values, strict=True)) == [(k.encode(), v) for k, v in flat]
 
 
-def test_copying_headers_refuses_what_has_no_room() -> None:
+def test_copying_headers_refuses_a_full_column() -> None:
     source = as_source(b"\x04ab\x02v" + bytes(s.SLOT_WIDTH))
     one = np.zeros(1, np.int64), np.array([0, 1], np.int32), np.empty((2, 2), np.int32)
     validity, totals = np.full(1, 0xFF, np.uint8), np.zeros(3, np.int64)

@@ -62,7 +62,7 @@ def batches(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """Some batches, of which some bytes may be changed or cut off; sometimes just any bytes."""
+    """Several batches, some with changed or missing bytes; sometimes arbitrary bytes."""
     buffer = bytearray(b"".join(draw(st.lists(batches(), max_size=3))))
     if not buffer:
         return draw(st.binary(max_size=200))
@@ -98,7 +98,7 @@ def test_scanning_agrees_with_the_plain_twin(buffer: bytes) -> None:
 
 
 @given(batches(), batches())
-def test_plain_scanning_ends_where_it_was_told_to(first: bytes, second: bytes) -> None:
+def test_plain_scanning_stops_at_the_given_end(first: bytes, second: bytes) -> None:
     rows, stop, consumed = plain_headers.scan_batches(memoryview(first + second), most=1)
     assert (len(rows), stop, consumed) == (1, ScanStop.END, len(first))
 
@@ -226,7 +226,7 @@ def test_placing_batches_agrees_with_the_plain_twin(
 
 
 def batch_of(records: bytes, count: int) -> bytes:
-    """Return a batch of just these bytes."""
+    """Return a batch of these bytes."""
     builder = BatchBuilder(producer_id=1, producer_epoch=0, base_sequence=0)
     builder.append(Record())
     buffer = bytearray(builder.build()[:61] + records)
@@ -335,7 +335,7 @@ def test_decoding_records_in_any_bytes_agrees_with_the_plain_twin(
     assert decode(buffer, EVERYTHING) == plain_decode(buffer, EVERYTHING)
 
 
-def test_decoding_refuses_a_column_that_has_no_room() -> None:
+def test_decoding_refuses_a_full_column() -> None:
     builder = BatchBuilder()
     builder.append(Record(b"12345", b"v"))
     assert decode(builder.build(), EVERYTHING, key_room=4) == s.OUT_OF_ROOM
@@ -412,7 +412,7 @@ def test_writing_records_agrees_with_the_plain_twin(
     assert len(buffer) == position
 
 
-def test_writing_finds_room_for_more_batches_than_it_thought() -> None:
+def test_writing_grows_the_table_for_more_batches_than_estimated() -> None:
     columns = InputColumns(np.zeros(3000, np.int64))
     assert len(encode_columns(columns, batch_size=61).table) == 3000
 
@@ -434,14 +434,14 @@ def test_writing_refuses_offsets_that_fall_or_leave_their_bytes(
 
 
 @pytest.mark.parametrize("offsets", [[0, 2, 1], [0, 1, 3], [-1, 0, 1]])
-def test_writing_refuses_headers_that_are_not_there(offsets: list[int]) -> None:
+def test_writing_refuses_missing_headers(offsets: list[int]) -> None:
     fields = BinaryColumn.from_values([b"a", b"b"])
     headers = HeaderColumn(np.array(offsets, np.int32), fields, fields)
     with pytest.raises(InvalidRequestError, match="header"):
         encode_columns(InputColumns(np.zeros(2, np.int64), headers=headers))
 
 
-def test_writing_refuses_a_record_that_int32_cannot_count() -> None:
+def test_writing_refuses_a_record_larger_than_int32() -> None:
     rows, one = np.zeros(0, np.int64), (np.array([0, 2**31 - 100]), np.array([0, 100]))
     key, value = ((offsets.astype(np.int32), as_source(b""), as_source(b"")) for offsets in one)
     fields, buffer = np.empty((1, WIDTH), np.int64), np.empty(100, np.uint8)

@@ -29,7 +29,7 @@ CASES = sorted(
     if ("-v0-" in path.parent.name) != ("-v1-" in path.parent.name)
 )
 
-# Wrappers of two records, as Kafka's builder made them: offsets 10 and 11, keys k1 and k2.
+# Wrappers of two records, built by Kafka: offsets 10 and 11, keys k1 and k2.
 G13 = (
     "000000000000000b000000456e6ecb2f0001ffffffff000000371f8b08000000000000ff636000032e20160a7fee9907"
     "e631651b82c8324388240337100b742b3fbe059535fa0f0400fb87f2b23a000000"
@@ -112,7 +112,7 @@ def test_53_wrappers_give_their_records(golden: str) -> None:
     buffer = bytes.fromhex(golden)
     times = [-1, -1] if buffer[16] == 0 else [T0, T0 + 5]
     if golden == G19:
-        times = [T0 + 9999] * 2  # LogAppendTime: that of the wrapper
+        times = [T0 + 9999] * 2  # LogAppendTime: the wrapper's
     wanted = [(10, times[0], b"k1", b"v1"), (11, times[1], b"k2", None)]
     assert read(buffer) == wanted
 
@@ -120,7 +120,7 @@ def test_53_wrappers_give_their_records(golden: str) -> None:
 # ---- which records -------------------------------------------------------------------------------
 @pytest.mark.parametrize("codec", [CompressionType.NONE, *CODECS])
 @pytest.mark.parametrize("magic", [0, 1])
-def test_only_wanted_offsets_are_given(magic: int, codec: CompressionType) -> None:
+def test_only_wanted_offsets_are_returned(magic: int, codec: CompressionType) -> None:
     buffer = message_set(magic, THREE * 3, base_offset=50, compression=codec)
     buffer += message_set(magic, THREE, base_offset=70, compression=codec)
     offsets = [row[0] for row in read(buffer, start_offset=52, end_offset=72)]
@@ -128,7 +128,7 @@ def test_only_wanted_offsets_are_given(magic: int, codec: CompressionType) -> No
     assert read(buffer, start_offset=73) == []
 
 
-def test_51_the_time_of_the_append_is_that_of_the_wrapper_whatever_stands_inside() -> None:
+def test_51_append_time_is_the_wrappers_whatever_the_inner_timestamps() -> None:
     inner = message_set(1, THREE)
     buffer = wrapper(1, GZIP | 8, T0 + 50, compress(GZIP, inner), offset=2)
     assert [row[1] for row in read(buffer)] == [T0 + 50] * 3
@@ -144,13 +144,13 @@ def test_50_a_wrapper_of_offset_0_takes_the_offsets_in_it_as_they_are() -> None:
     assert [row[0] for row in read(buffer)] == [0, 1, 2]
 
 
-def test_a_message_cut_short_at_the_end_of_a_wrapper_is_left_out_as_by_kafka() -> None:
+def test_a_message_truncated_at_the_end_of_a_wrapper_is_omitted_as_by_kafka() -> None:
     inner = message_set(0, THREE)
     buffer = wrapper(0, GZIP, None, compress(GZIP, inner[:-1]), offset=2)
     assert [row[0] for row in read(buffer)] == [0, 1]
 
 
-def test_offsets_of_a_producer_mean_nothing() -> None:
+def test_offsets_of_a_producer_are_ignored() -> None:
     inner = b"".join(message_set(0, [record], base_offset=7) for record in THREE)
     buffer = wrapper(0, GZIP, None, compress(GZIP, inner), offset=0)
     found = decode_produced(buffer, scan_batches(buffer).table, max_decompressed=1 << 20)
@@ -227,7 +227,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_damage_is_refused_by_name_and_place(name: str) -> None:
+def test_damage_is_refused_with_its_kind_and_position(name: str) -> None:
     damaged, what = DAMAGED[name]
     before = message_set(1, THREE[:1])
     with pytest.raises(CorruptRecordError, match=what) as caught:
@@ -237,7 +237,7 @@ def test_damage_is_refused_by_name_and_place(name: str) -> None:
     assert caught.value.got is not None and caught.value.expected is not None
 
 
-def test_46_any_flipped_byte_behind_the_checksum_is_noticed() -> None:
+def test_46_any_flipped_byte_after_the_checksum_is_detected() -> None:
     buffer = message_set(1, THREE[:1])
     table = scan_batches(buffer).table
     for place in range(16, len(buffer)):
@@ -272,7 +272,7 @@ def test_decompression_stops_at_the_limit() -> None:
 
 # ---- formats mixed -------------------------------------------------------------------------------
 def mixed() -> tuple[bytes, list[Record]]:
-    """Return batches and messages of all formats, and what they hold."""
+    """Return batches and messages of all formats, and their records."""
     header = Header("h", b"x")
     builder = BatchBuilder(base_offset=20, compression=CompressionType.GZIP)
     records = [Record(b"a", None, (header,), T0), Record(None, b"b", (), T0 + 1)]
@@ -348,7 +348,7 @@ def test_the_file_of_all_formats_that_kafka_wrote_is_read_as_columns() -> None:
     ]
 
 
-def test_a_legacy_batch_shows_what_its_format_does_not_have_as_none() -> None:
+def test_a_legacy_batch_has_none_for_fields_that_its_format_lacks() -> None:
     (batch,) = read_batches(bytes.fromhex(G18), path="some.log", position=7)
     assert repr(batch) == "LegacyRecordBatch(v1, up to offset 11, lz4, 110 bytes)"
     assert (batch.base_offset, batch.last_offset, batch.next_offset) == (10, 11, 12)

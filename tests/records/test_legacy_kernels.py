@@ -28,7 +28,7 @@ OFFSETS = st.integers(0, 60) | st.integers(0, 2**63 - 100)
 
 @st.composite
 def message_sets(draw: st.DrawFn) -> bytearray:
-    """Some messages, of which some bytes may be changed."""
+    """Several messages, some with changed bytes."""
     buffer = bytearray()
     for _ in range(draw(st.integers(1, 3))):
         magic = draw(st.integers(0, 1))
@@ -159,14 +159,14 @@ def test_checksums_of_any_length_are_those_of_zlib(size: int) -> None:
     assert kernels.find_bad_checksum(as_source(buffer), fields) == 1
 
 
-def test_a_checksum_of_bytes_that_are_not_there_is_wrong() -> None:
+def test_a_checksum_of_missing_bytes_is_wrong() -> None:
     buffer = message_set(1, [Record(None, b"value")])
     _, _, fields = rows_of([buffer])
     assert kernels.find_bad_checksum(as_source(buffer[:-1]), fields) == 0
 
 
 @given(st.lists(whole_messages(), max_size=3), st.binary(max_size=60), st.integers(0, 40))
-def test_scanning_anything_agrees_with_the_plain_twin(
+def test_scanning_arbitrary_bytes_agrees_with_the_plain_twin(
     messages: list[bytes], end: bytes, cut: int
 ) -> None:
     buffer = b"".join(messages) + end

@@ -34,7 +34,7 @@ def outcome_of_batches(buffer: bytes) -> Any:
         return ERROR
 
 
-def test_batches_read_one_by_one_have_the_outcome_that_kafka_has() -> None:
+def test_batches_read_one_by_one_have_kafkas_outcome() -> None:
     assert len(MUTATIONS) == 951
     for case in MUTATIONS:
         wanted = ERROR if case["outcome"] == ERROR else case.get("records", [])

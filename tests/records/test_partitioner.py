@@ -1,4 +1,4 @@
-"""Keys to partitions as Kafka's client chooses, and the sticky choice without a key."""
+"""Partitions of keys as Kafka's client selects them, and sticky partitions without a key."""
 
 import base64
 import itertools
@@ -46,7 +46,7 @@ def test_keys_outside_their_bytes_are_refused() -> None:
         partition_for_keys(column, 3)
 
 
-def test_the_sticky_partitioner_stays_until_its_share_is_taken_and_then_leaves() -> None:
+def test_the_sticky_partitioner_switches_after_its_share() -> None:
     sticky = StickyPartitioner(4, random.Random(1), sticky_bytes=1000)
     chosen = [sticky.partition(100) for _ in range(400)]
     runs = [chosen[start : start + 10] for start in range(0, 400, 10)]
@@ -55,7 +55,7 @@ def test_the_sticky_partitioner_stays_until_its_share_is_taken_and_then_leaves()
     assert set(chosen) == {0, 1, 2, 3}
 
 
-def test_the_sticky_partitioner_is_repeatable_and_knows_a_single_partition() -> None:
+def test_the_sticky_partitioner_is_deterministic_and_supports_a_single_partition() -> None:
     first, second = (StickyPartitioner(5, random.Random(9), sticky_bytes=50) for _ in range(2))
     assert [first.partition(20) for _ in range(50)] == [second.partition(20) for _ in range(50)]
     alone = StickyPartitioner(1, random.Random(9), sticky_bytes=1)

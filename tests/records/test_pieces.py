@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 
 def batches_of(sizes: list[tuple[int, int]], codec: CompressionType) -> bytes:
-    """Return a batch for each number of records and size of their values."""
+    """Return a batch for each pair of record count and value size."""
     parts = []
     for count, size in sizes:
         columns = InputColumns.from_records([Record(b"k", b"v" * size)] * count, now_ms=1)
@@ -34,7 +34,7 @@ def pieces_of(buffer: bytes, **wanted: Any) -> list[RecordColumns]:
 
 
 @pytest.mark.parametrize("codec", list(CompressionType))
-def test_tiny_records_say_nothing_of_the_large_ones_behind_them(codec: CompressionType) -> None:
+def test_tiny_records_do_not_predict_the_large_ones_after_them(codec: CompressionType) -> None:
     buffer = batches_of([(2000, 1), *[(1, MIB)] * 24], codec)
 
     pieces = pieces_of(buffer, max_bytes=4 * MIB, max_rows=50_000)
@@ -45,7 +45,7 @@ def test_tiny_records_say_nothing_of_the_large_ones_behind_them(codec: Compressi
 
 
 @pytest.mark.parametrize("codec", [CompressionType.NONE, CompressionType.ZSTD])
-def test_pieces_together_are_what_is_decoded_at_once(codec: CompressionType) -> None:
+def test_pieces_together_equal_the_whole(codec: CompressionType) -> None:
     buffer = batches_of([(3, 10), (1, 5000), (7, 100), (1, 1), (2, 3000)], codec)
     whole = decode_columns(buffer, scan_batches(buffer).table)
 
@@ -54,13 +54,13 @@ def test_pieces_together_are_what_is_decoded_at_once(codec: CompressionType) -> 
         assert list(RecordColumns.concatenate(pieces).records()) == list(whole.records())
 
 
-def test_a_piece_has_no_more_rows_than_wanted_but_for_one_batch() -> None:
+def test_a_piece_has_at_most_the_wanted_rows_or_one_batch() -> None:
     buffer = batches_of([(4, 10)] * 10, CompressionType.LZ4)
     assert [piece.count for piece in pieces_of(buffer, max_rows=9)] == [8] * 5
     assert [piece.count for piece in pieces_of(buffer, max_rows=1)] == [4] * 10
 
 
-def test_damage_behind_a_piece_is_met_after_it() -> None:
+def test_damage_after_a_piece_is_raised_after_it() -> None:
     buffer = bytearray(batches_of([(1, MIB)] * 3, CompressionType.ZSTD))
     table = scan_batches(bytes(buffer)).table
     buffer[int(table.position[2]) + 61] ^= 0xFF
@@ -70,7 +70,7 @@ def test_damage_behind_a_piece_is_met_after_it() -> None:
         next(pieces)
 
 
-def test_a_batch_above_the_limit_is_refused_with_the_way_to_allow_it() -> None:
+def test_a_batch_above_the_limit_is_refused_with_the_setting_to_raise() -> None:
     buffer = batches_of([(1, 10), (1, 2 * MIB)], CompressionType.ZSTD)
     table = scan_batches(buffer).table
     with pytest.raises(LimitExceededError) as caught:

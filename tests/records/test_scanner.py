@@ -21,7 +21,7 @@ PLANS = st.lists(
 
 @st.composite
 def logs(draw: st.DrawFn) -> bytes:
-    """Batches and messages of all formats, of which some bytes may be changed or cut off."""
+    """Batches and messages of all formats, some with changed or missing bytes."""
     old = [message_set(magic, [Record(b"k", b"v")]) for magic in draw(st.lists(st.integers(0, 1)))]
     parts = [*old, make_batches(draw(PLANS)), *old, make_batches(draw(PLANS))]
     buffer = bytearray(b"".join(parts) + draw(st.binary(max_size=80)))
@@ -51,12 +51,12 @@ def assert_like_one_piece(found: CheckedScan, buffer: bytes) -> None:
 
 
 @given(logs(), st.lists(st.integers(0, 200)))
-def test_pieces_tell_what_the_whole_tells(buffer: bytes, pieces: list[int]) -> None:
+def test_pieces_give_the_same_as_the_whole(buffer: bytes, pieces: list[int]) -> None:
     assert_like_one_piece(scanned(buffer, pieces), buffer)
 
 
 @given(logs(), st.lists(st.integers(0, 200)))
-def test_pieces_tell_the_same_without_numba(buffer: bytes, pieces: list[int]) -> None:
+def test_pieces_give_the_same_without_numba(buffer: bytes, pieces: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch, "numba_is_loaded", lambda: False)
         found = scanned(buffer, pieces)
@@ -70,7 +70,7 @@ def test_more_batches_than_rows_at_first_are_all_found() -> None:
     assert_like_one_piece(found, buffer)
 
 
-def test_batches_behind_a_wrong_checksum_are_found_but_not_sound() -> None:
+def test_batches_after_a_wrong_checksum_are_found_but_not_sound() -> None:
     buffer = bytearray(make_batches([BatchPlan(0, 1, 100)] * 6))
     buffer[2 * 100 + 99] ^= 1
     found = scanned(bytes(buffer), [150, 150])
@@ -82,7 +82,7 @@ def test_batches_behind_a_wrong_checksum_are_found_but_not_sound() -> None:
     ("room", "filled", "goes_on"),
     [(200, 100, True), (200, 150, True), (199, 150, False), (100, 100, True), (110, 110, True)],
 )
-def test_it_goes_on_while_the_next_batch_has_room(
+def test_it_continues_while_the_next_batch_has_room(
     room: int, filled: int, goes_on: bool, has_numba: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch, "numba_is_loaded", lambda: has_numba)
@@ -91,5 +91,5 @@ def test_it_goes_on_while_the_next_batch_has_room(
     assert BatchScanner(target).go_on(filled) is goes_on
 
 
-def test_it_does_not_go_on_behind_what_is_no_batch() -> None:
+def test_it_does_not_continue_after_a_non_batch() -> None:
     assert not BatchScanner(np.full(200, 0xFF, np.uint8)).go_on(100)

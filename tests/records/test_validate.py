@@ -65,7 +65,7 @@ def only_batch(validated: EncodedBatches) -> RecordBatch:
 
 
 # ---- what stays, what is assigned --------------------------------------------------------------
-def test_sound_bytes_stay_but_for_their_place() -> None:
+def test_sound_bytes_are_unchanged_except_for_their_position() -> None:
     buffer = batch_of(producer_id=5, producer_epoch=1, base_sequence=3)
     batch = only_batch(validate(buffer))
     assert bytes(batch.buffer[17:]) == buffer[17:]
@@ -107,7 +107,7 @@ def test_several_batches_of_a_commit_get_consecutive_offsets() -> None:
 # ---- rebuilding --------------------------------------------------------------------------------
 @pytest.mark.parametrize("source", CompressionType)
 @pytest.mark.parametrize("target", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
-def test_another_codec_is_built_anew_with_everything_else_kept(
+def test_another_codec_rebuilds_the_batch_and_keeps_everything_else(
     source: CompressionType, target: str
 ) -> None:
     records = [
@@ -220,7 +220,7 @@ def test_a_client_with_a_producer_id_sends_a_sequence() -> None:
     assert isinstance(error, InvalidRecordError) and "sequence" in error.what
 
 
-def test_a_compacted_topic_needs_keys_and_the_records_without_are_named() -> None:
+def test_a_compacted_topic_needs_keys_and_reports_the_records_without() -> None:
     records = [Record(None if index % 2 else b"k") for index in range(16)]
     error = refused(batch_of(*records), cleanup_policy="compact,delete")
     assert isinstance(error, InvalidRecordError)
@@ -230,7 +230,7 @@ def test_a_compacted_topic_needs_keys_and_the_records_without_are_named() -> Non
 
 
 @pytest.mark.parametrize("codec", [CompressionType.NONE, CompressionType.LZ4])
-def test_timestamps_keep_within_the_topics_bounds(codec: CompressionType) -> None:
+def test_timestamps_must_be_within_the_topics_bounds(codec: CompressionType) -> None:
     bounds = {"message_timestamp_before_max_ms": "1000", "message_timestamp_after_max_ms": "500"}
     for timestamp in (NOW - 1000, NOW + 500, -1):
         validate(batch_of(Record(timestamp=timestamp), compression=codec), **bounds)
@@ -241,7 +241,7 @@ def test_timestamps_keep_within_the_topics_bounds(codec: CompressionType) -> Non
         assert error.got == f"{timestamp} ms, in record 1"
 
 
-def test_by_default_an_hour_ahead_is_the_most_and_the_past_is_free() -> None:
+def test_by_default_the_limit_is_an_hour_ahead_and_unlimited_in_the_past() -> None:
     validate(batch_of(Record(timestamp=0), Record(timestamp=NOW + HOUR)))
     assert isinstance(refused(batch_of(Record(timestamp=NOW + HOUR + 1))), InvalidTimestampError)
 
@@ -260,7 +260,7 @@ def test_negative_timestamps_are_refused_whatever_the_bounds(wanted: str) -> Non
         )
 
 
-def test_append_time_topics_do_not_look_at_timestamps() -> None:
+def test_append_time_topics_ignore_timestamps() -> None:
     validate(batch_of(Record(timestamp=2**60)), message_timestamp_type="LogAppendTime")
 
 
@@ -271,7 +271,7 @@ def test_a_producer_does_not_stamp_append_time_itself() -> None:
     assert isinstance(refused(batch_of(log_append_time=-1)), InvalidTimestampError)
 
 
-def test_a_topic_of_create_time_takes_a_claimed_append_time_for_the_largest_one() -> None:
+def test_a_topic_of_create_time_uses_a_claimed_append_time_as_the_largest_timestamp() -> None:
     # As in Kafka: the records show their own times again, which it did not check.
     batch = only_batch(validate(batch_of(log_append_time=NOW - 3)))
     assert batch.timestamp_type is TimestampType.CREATE_TIME
@@ -310,12 +310,12 @@ def test_a_wrong_checksum_is_damage() -> None:
 
 
 @pytest.mark.parametrize("tail", [b"\0", batch_of()[:-1], bytes(20)])
-def test_anything_but_whole_batches_is_damage(tail: bytes) -> None:
+def test_anything_but_complete_batches_is_damage(tail: bytes) -> None:
     for origin in AppendOrigin:
         assert isinstance(refused(batch_of() + tail, origin), CorruptRecordError)
 
 
-def test_records_that_are_damaged_under_a_fitting_checksum_are_damage() -> None:
+def test_damaged_records_under_a_valid_checksum_are_damage() -> None:
     for origin in AppendOrigin:
         assert isinstance(refused(changed(batch_of(), 61, b"\x7e"), origin), CorruptRecordError)
 
@@ -328,6 +328,6 @@ def test_an_unknown_format_is_refused() -> None:
     assert (error.position, error.got) == (0, "magic 3")
 
 
-def test_arrays_are_taken_as_well_as_bytes() -> None:
+def test_arrays_are_accepted_like_bytes() -> None:
     array = np.frombuffer(batch_of(), np.uint8)
     assert len(validate(array).table) == 1

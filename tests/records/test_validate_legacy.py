@@ -1,4 +1,4 @@
-"""Messages of formats v0 and v1 that a client appends become a batch of v2, as in Kafka."""
+"""Messages of formats v0 and v1 from a client become a batch of v2, as in Kafka."""
 
 import pytest
 
@@ -69,7 +69,7 @@ def test_a_claimed_append_time_becomes_the_producers_time(codec: CompressionType
     assert isinstance(refused(none), InvalidTimestampError)
 
 
-def test_offsets_that_a_producer_left_alone_do_not_matter() -> None:
+def test_default_offsets_of_a_producer_are_ignored() -> None:
     buffer = b"".join(message_set(0, [record], base_offset=9) for record in RECORDS)
     offsets = [record.offset for record in only_batch(validate(buffer)).records()]
     assert offsets == [100, 101, 102]
@@ -86,11 +86,13 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("buffer", "error"), REFUSED)
-def test_what_a_leader_refuses_is_refused(buffer: bytes, error: type[StreamLogError]) -> None:
+def test_messages_refused_by_a_leader_are_refused(
+    buffer: bytes, error: type[StreamLogError]
+) -> None:
     assert isinstance(refused(buffer, message_timestamp_after_max_ms=str(HOUR)), error)
 
 
-def test_a_wrong_checksum_is_damage_whoever_sends_it() -> None:
+def test_a_wrong_checksum_is_damage_for_every_sender() -> None:
     damaged = bytearray(message_set(1, RECORDS))
     damaged[20] ^= 1
     for origin in AppendOrigin:

@@ -59,7 +59,7 @@ def test_files_are_kafkas_byte_for_byte(base_offset: int, at_once: bool) -> None
 
 
 @pytest.mark.parametrize("base_offset", [0, 10])
-def test_recovery_makes_the_same_indexes(base_offset: int) -> None:
+def test_recovery_builds_the_same_indexes(base_offset: int) -> None:
     fs = written(base_offset, at_once=False)
     for kind in ("index", "timeindex"):
         fs.remove(f"{DIRECTORY}/{base_offset:020d}.{kind}")
@@ -71,7 +71,7 @@ def test_recovery_makes_the_same_indexes(base_offset: int) -> None:
         assert read_bytes(fs, f"{DIRECTORY}/{name}") == golden(name), name
 
 
-def test_what_kafka_wrote_is_found() -> None:
+def test_kafkas_records_are_found() -> None:
     fs = written(0, at_once=False)
     segment: Segment = open_segment(fs, 0, writable=False, **SETTINGS)
     assert segment.next_offset() == 10

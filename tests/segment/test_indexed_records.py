@@ -39,7 +39,7 @@ def timestamp_of(offset: int) -> int:
 
 
 def written() -> MemoryFileSystem:
-    """Return a sealed segment of batches of one or two real records, with gaps."""
+    """Return a sealed segment of batches with one or two real records, with gaps."""
     fs = memory_fs()
     segment = new_segment(fs, BASE, **SETTINGS)
     offset = BASE
@@ -96,7 +96,7 @@ def with_index(sound: MemoryFileSystem, path: str, data: bytes | None) -> Memory
     return fs
 
 
-def test_answers_with_indexes_are_those_without(
+def test_answers_with_and_without_indexes_are_equal(
     sound: MemoryFileSystem, expected: list[object]
 ) -> None:
     segment = open_segment(sound, BASE, writable=False, **SETTINGS)
@@ -120,7 +120,7 @@ def test_answers_with_indexes_are_those_without(
     ids=["missing", "empty", "zeros", "padding", "odd", "ones", "repeated", "far"],
 )
 @pytest.mark.parametrize("writable", [False, True])
-def test_a_missing_or_senseless_index_changes_no_answer(
+def test_a_missing_or_malformed_index_changes_no_answer(
     sound: MemoryFileSystem,
     expected: list[object],
     path: str,
@@ -153,7 +153,7 @@ def test_an_index_of_any_length_changes_no_answer(
         assert answers(open_segment(fs, BASE, writable=False, **SETTINGS)) == expected, size
 
 
-def test_the_index_of_another_segment_is_noticed(
+def test_the_index_of_another_segment_is_detected(
     sound: MemoryFileSystem, expected: list[object], caplog: pytest.LogCaptureFixture
 ) -> None:
     other = memory_fs()
@@ -170,7 +170,7 @@ def test_the_index_of_another_segment_is_noticed(
     assert "scanning" in caplog.text
 
 
-def test_a_distrusted_index_is_written_anew_by_the_next_append(sound: MemoryFileSystem) -> None:
+def test_a_distrusted_index_is_rewritten_by_the_next_append(sound: MemoryFileSystem) -> None:
     fs = with_index(sound, INDEX, b"\0\0\0\1\0\0\0\1")
     segment = open_segment(fs, BASE, **SETTINGS)
     append(segment, BatchPlan(segment.next_offset(), 1, 100, 0))
@@ -181,7 +181,7 @@ def test_a_distrusted_index_is_written_anew_by_the_next_append(sound: MemoryFile
 
 
 def test_an_index_by_the_rule_before_kafka_4_serves_as_well() -> None:
-    """Appends of several batches: entries name the append's last offset and its first byte."""
+    """An append of several batches: entries have the append's last offset and its first byte."""
     fs = memory_fs()
     plans = [
         [BatchPlan(BASE + 10 * at + i, 1, 120, 10_000 + at) for i in range(5)] for at in range(9)
@@ -209,7 +209,7 @@ def test_an_index_by_the_rule_before_kafka_4_serves_as_well() -> None:
     assert segment.max_timestamp == 10_008
 
 
-def test_entries_of_batches_that_are_not_there_yet_are_ignored(sound: MemoryFileSystem) -> None:
+def test_entries_of_missing_batches_are_ignored(sound: MemoryFileSystem) -> None:
     """A power cut may keep an index and lose the log; a writer may be ahead of a reader."""
     fs = sound.crash_clone(Random(0), power=False)
     with fs.open(LOG, OpenMode.WRITE) as file:
@@ -222,7 +222,7 @@ def test_entries_of_batches_that_are_not_there_yet_are_ignored(sound: MemoryFile
     assert reader.translate_offset(reader.next_offset()) is None
 
 
-def test_an_entry_whose_batch_is_torn_gives_way_to_the_one_before(
+def test_an_entry_of_a_torn_batch_is_skipped_for_the_one_before(
     sound: MemoryFileSystem,
 ) -> None:
     segment = open_segment(sound, BASE, writable=False, **SETTINGS)
@@ -238,7 +238,7 @@ def test_an_entry_whose_batch_is_torn_gives_way_to_the_one_before(
             assert reader.next_offset() <= before.offset
 
 
-def test_damage_where_batches_are_walked_is_named(sound: MemoryFileSystem) -> None:
+def test_damage_found_by_a_walk_is_reported(sound: MemoryFileSystem) -> None:
     fs = with_index(sound, INDEX, b"")
     with fs.open(LOG, OpenMode.WRITE) as file:
         file.pwrite(b"\0\0\0\3", 8)
@@ -248,8 +248,8 @@ def test_damage_where_batches_are_walked_is_named(sound: MemoryFileSystem) -> No
     assert (caught.value.path, caught.value.position, caught.value.offset) == (LOG, 0, BASE + 5)
 
 
-def test_an_index_is_made_up_to_a_base_offset_that_was_raised(sound: MemoryFileSystem) -> None:
-    """Beyond what an index entry can hold; what lies before it is found."""
+def test_an_index_is_built_up_to_a_base_offset_that_was_raised(sound: MemoryFileSystem) -> None:
+    """The raised offset is beyond the range of an index entry; batches before it are found."""
     fs = with_index(sound, INDEX, None)
     place = open_segment(sound, BASE, **SETTINGS).translate_offset(BASE + 20)
     assert place is not None
@@ -262,7 +262,7 @@ def test_an_index_is_made_up_to_a_base_offset_that_was_raised(sound: MemoryFileS
     assert reached is not None and (reached.position, reached.offset) == (place.position, 1 << 40)
 
 
-def test_damage_in_a_batch_that_is_searched_by_time_is_named(sound: MemoryFileSystem) -> None:
+def test_damage_found_by_a_time_search_is_reported(sound: MemoryFileSystem) -> None:
     segment = open_segment(sound, BASE, writable=False, **SETTINGS)
     wanted = segment.offset_for_timestamp(10_100, 0)
     assert wanted is not None

@@ -1,4 +1,4 @@
-"""Each kernel against its twin in plain Python."""
+"""Each kernel agrees with its twin in plain Python."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ plans = st.lists(
 
 @st.composite
 def messages(draw: st.DrawFn) -> bytes:
-    """Some messages of v0 and v1."""
+    """Several messages of v0 and v1."""
     parts = [
         message_set(draw(st.integers(0, 1)), [Record(b"k", b"v" * size)], base_offset=draw(offsets))
         for size in draw(st.lists(st.integers(0, 40), max_size=5))
@@ -52,7 +52,7 @@ def messages(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """Batches of any format with some bytes changed and a piece cut off or added."""
+    """Batches of any format with some bytes changed, removed or added."""
     buffer = bytearray(draw(messages()) + make_batches(draw(plans)) + draw(messages()))
     for _ in range(draw(st.integers(0, 3))):
         if buffer:
@@ -63,7 +63,7 @@ def damaged(draw: st.DrawFn) -> bytes:
 
 @settings(deadline=None)  # kernels are compiled at first use
 @given(damaged(), offsets, st.one_of(st.none(), offsets), st.integers(0, 100))
-def test_find_batch_is_its_twin(
+def test_find_batch_agrees_with_its_twin(
     buffer: bytes, offset: int, promised: int | None, start: int
 ) -> None:
     state = np.zeros(WALK_WIDTH, np.int64)
@@ -81,7 +81,7 @@ def test_find_batch_is_its_twin(
 @pytest.mark.parametrize("has_numba", [True, False])
 @settings(deadline=None)  # kernels are compiled at first use
 @given(damaged(), offsets, st.one_of(st.none(), offsets))
-def test_a_walk_with_its_short_cut_ends_where_the_twin_ends(
+def test_a_walk_with_its_short_cut_ends_where_the_twin_does(
     has_numba: bool, buffer: bytes, offset: int, promised: int | None
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -97,7 +97,7 @@ def test_a_walk_with_its_short_cut_ends_where_the_twin_ends(
 
 @settings(deadline=None)  # kernels are compiled at first use
 @given(damaged(), st.integers(0, 60), st.integers(0, 200), offsets, offsets)
-def test_find_candidate_is_its_twin(
+def test_find_candidate_agrees_with_its_twin(
     buffer: bytes, start: int, more: int, first: int, last: int
 ) -> None:
     left = len(buffer) + more
@@ -107,7 +107,7 @@ def test_find_candidate_is_its_twin(
 
 @settings(deadline=None)  # kernels are compiled at first use
 @given(plans, st.integers(0, 400), st.integers(0, 12))
-def test_index_entries_are_their_twin_however_the_batches_come(
+def test_index_entries_agree_with_the_twin_however_the_batches_arrive(
     planned: list[BatchPlan], interval: int, border: int
 ) -> None:
     table = scan_batches(make_batches(planned)).table
@@ -151,7 +151,7 @@ def test_counting_batches_in_order_agrees_with_the_plain_loop(
     assert compiled == plain_count_in_order(fields.tolist(), *known)
 
 
-def test_nothing_goes_on_behind_the_largest_offset() -> None:
+def test_no_batch_follows_the_largest_offset() -> None:
     fields = np.zeros((2, WIDTH), np.int64)
     fields[0, (BASE_OFFSET, LAST_OFFSET)] = 2**63 - 1
     known = 0, -1, 2**63 - 2

@@ -98,7 +98,7 @@ def test_078_offset_below_the_base_is_refused() -> None:
 
 
 # ---- loading ------------------------------------------------------------------------------------
-def test_what_is_stored_is_loaded_again() -> None:
+def test_stored_entries_are_loaded_again() -> None:
     fs = memory_fs()
     index = make(fs)
     index.append(BASE + 3, 120)
@@ -111,18 +111,18 @@ def test_what_is_stored_is_loaded_again() -> None:
     assert entries_of(again) == [IndexEntry(48, 120), IndexEntry(50, 240)]
 
 
-def test_missing_file_is_told_apart() -> None:
+def test_a_missing_file_is_distinct_from_an_empty_one() -> None:
     with pytest.raises(FileMissingError):
         make(memory_fs()).load(log_size=100)
 
 
-def test_zeros_behind_the_entries_are_no_entries() -> None:
+def test_trailing_zeros_are_no_entries() -> None:
     index = loaded(memory_fs(), packed((3, 120)) + b"\0" * 800)
     assert entries_of(index) == [IndexEntry(48, 120)]
     assert len(loaded(memory_fs(), b"\0" * 800)) == 0
 
 
-def test_padding_is_cut_off_when_the_index_is_written() -> None:
+def test_padding_is_removed_when_the_index_is_written() -> None:
     fs = memory_fs()
     index = loaded(fs, packed((3, 120)) + b"\0" * 800)
     index.append(BASE + 5, 240)
@@ -143,9 +143,7 @@ def test_padding_is_cut_off_when_the_index_is_written() -> None:
         (((0, 0), (0, 0), (4, 120)), "outside"),
     ],
 )
-def test_entries_that_cannot_be_true_are_refused(
-    entries: tuple[tuple[int, int], ...], what: str
-) -> None:
+def test_impossible_entries_are_refused(entries: tuple[tuple[int, int], ...], what: str) -> None:
     with pytest.raises(CorruptIndexError, match=what) as caught:
         loaded(memory_fs(), packed(*entries), log_size=5000)
     assert caught.value.path == PATH
@@ -196,7 +194,7 @@ def test_extend_stops_when_full() -> None:
     assert entries_of(index) == [IndexEntry(46, 1), IndexEntry(47, 2)]
 
 
-def test_truncating_cuts_the_file_at_the_next_store() -> None:
+def test_truncation_shortens_the_file_at_the_next_store() -> None:
     fs = memory_fs()
     index = make(fs)
     index.extend(np.array([46, 47, 48]), np.array([10, 20, 30]))

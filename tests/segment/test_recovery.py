@@ -60,11 +60,11 @@ def test_a_sound_segment_is_left_alone() -> None:
     assert read_bytes(fs, LOG) == WHOLE
 
 
-def test_b_gap_in_front_of_the_next_segment_is_allowed() -> None:
+def test_b_gap_before_the_next_segment_is_allowed() -> None:
     assert recover(log_with(WHOLE), durable=NEXT + 50, is_last=False).case == "@B"
 
 
-def test_c_synced_records_that_are_missing_at_the_end_are_refused() -> None:
+def test_c_missing_synced_records_at_the_end_are_refused() -> None:
     assert refused(log_with(WHOLE), durable=NEXT + 1) == "@C"
     assert recover(log_with(WHOLE), durable=NEXT).case == "@A"
 
@@ -78,7 +78,7 @@ def test_e_leader_epoch_that_goes_back_is_refused(is_last: bool) -> None:
     assert refused(log_with(WHOLE), previous_epoch=5) == "@E"
 
 
-def test_no_leader_epoch_at_all_is_in_order() -> None:
+def test_no_leader_epoch_at_all_is_accepted() -> None:
     data = changed(WHOLE, STARTS[5] + 12, b"\xff" * 4)
     assert recover(log_with(data)).leader_epoch == 4
 
@@ -100,17 +100,17 @@ def test_f_a_base_offset_that_was_raised_to_that_of_the_next_batch_makes_no_copy
     assert refused(log_with(make_batches(plans))) == "@F"
 
 
-def test_f_offsets_beyond_what_a_segment_holds_are_refused() -> None:
+def test_f_offsets_beyond_the_range_of_a_segment_are_refused() -> None:
     data = WHOLE + make_batch(BatchPlan(BASE + 2**31, 1, leader_epoch=4))
     assert refused(log_with(data)) == "@F"
 
 
-def test_g_copy_where_synced_records_should_stand_is_refused() -> None:
+def test_g_copy_in_place_of_synced_records_is_refused() -> None:
     data = make_batches([*PLANS[:11], PLANS[3]])
     assert refused(log_with(data), durable=NEXT) == "@G"
 
 
-def test_h_copy_in_front_of_sound_batches_is_refused() -> None:
+def test_h_copy_before_sound_batches_is_refused() -> None:
     assert refused(log_with(make_batches([*PLANS[:11], PLANS[3], PLANS[11]]))) == "@H"
     assert refused(log_with(make_batches([*PLANS, PLANS[3]])), is_last=False) == "@H"
 
@@ -124,7 +124,7 @@ def test_h_copy_in_front_of_sound_batches_is_refused() -> None:
     ],
     ids=["last batch twice", "old batches", "older segment"],
 )
-def test_i_copies_behind_the_end_are_cut_and_kept(stale: Sequence[BatchPlan]) -> None:
+def test_i_copies_after_the_end_are_truncated_and_kept(stale: Sequence[BatchPlan]) -> None:
     tail = make_batches(stale)
     fs = log_with(WHOLE + tail)
     report = recover(fs, durable=NEXT)
@@ -135,7 +135,7 @@ def test_i_copies_behind_the_end_are_cut_and_kept(stale: Sequence[BatchPlan]) ->
 
 @pytest.mark.parametrize("magic", [3, 0x12, 0x7F])
 @pytest.mark.parametrize("at", [5, 11])
-def test_j_whole_batch_of_another_magic_is_refused(magic: int, at: int) -> None:
+def test_j_complete_batch_of_another_magic_is_refused(magic: int, at: int) -> None:
     assert refused(log_with(changed(WHOLE, STARTS[at] + 16, bytes([magic])))) == "@J"
 
 
@@ -173,7 +173,7 @@ def test_n_o_p_torn_batch_by_place_and_mark(left: int) -> None:
 
 
 @pytest.mark.parametrize("zeros", [1, 17, 18, 61, 4096, 9 << 20])
-def test_p_zeros_behind_the_end_are_cut_and_not_kept(zeros: int) -> None:
+def test_p_zeros_after_the_end_are_truncated_and_not_kept(zeros: int) -> None:
     fs = log_with(WHOLE + bytes(zeros))
     report = recover(fs, durable=NEXT)
     assert (report.cut_size, report.kept_path, report.next_offset) == (zeros, None, NEXT)
@@ -188,7 +188,7 @@ def test_m_last_batches_lost_to_zeros_are_a_torn_tail() -> None:
 
 
 @pytest.mark.parametrize("hole", [12, 61, 90])
-def test_o_hole_in_front_of_sound_batches_is_refused(hole: int) -> None:
+def test_o_hole_before_sound_batches_is_refused(hole: int) -> None:
     data = changed(WHOLE, STARTS[9], bytes(hole))
     assert refused(log_with(data)) == "@O"
 
@@ -215,7 +215,7 @@ def test_a_tail_full_of_false_headers_is_refused_in_bounded_time() -> None:
 
 
 # ---- Kafka's cases ------------------------------------------------------------------------------
-def test_109_corrupted_message_at_the_end_is_cut_in_the_middle_refused() -> None:
+def test_109_corrupted_message_is_truncated_at_the_end_and_refused_in_the_middle() -> None:
     """Kafka truncates in both places; truncating in the middle would lose sound records."""
     for batch in range(12):
         fs = log_with(flip(batch, 75)(WHOLE))

@@ -69,7 +69,7 @@ def test_recovering_twice_changes_nothing() -> None:
     assert {name: read_bytes(fs, f"{DIRECTORY}/{name}") for name in file_names(fs)} == files
 
 
-def test_appends_go_on_after_a_cut() -> None:
+def test_appends_continue_after_a_truncation() -> None:
     fs = log_with(WHOLE[:-10])
     segment = open_segment(fs, BASE, **SETTINGS)
     segment.recover(durable_offset=None, is_last=True)
@@ -79,7 +79,7 @@ def test_appends_go_on_after_a_cut() -> None:
     assert again.next_offset() == NEXT and again.max_timestamp == NOW_MS + 50
 
 
-def test_what_lies_before_a_known_size_is_not_walked_again() -> None:
+def test_batches_before_a_known_size_are_not_walked_again() -> None:
     fs = log_with(WHOLE)
     recover(fs)
     more = make_batches(
@@ -104,7 +104,7 @@ def test_what_lies_before_a_known_size_is_not_walked_again() -> None:
 
 
 @pytest.mark.parametrize("known_size", [1, STARTS[5] + 1, len(WHOLE) + 1])
-def test_a_known_size_that_is_no_border_is_not_believed(known_size: int) -> None:
+def test_a_known_size_that_is_no_batch_boundary_is_not_trusted(known_size: int) -> None:
     fs = log_with(WHOLE)
     segment = open_segment(fs, BASE, **SETTINGS)
     report = segment.recover(durable_offset=None, is_last=True, known_size=known_size)
@@ -126,7 +126,7 @@ def test_the_bytes_of_batches_that_are_handed_on_can_be_read() -> None:
     assert report.batch_count == 5 and collected == make_batches(large)
 
 
-def test_of_many_torn_tails_the_oldest_gives_way_and_equal_ones_are_kept_once() -> None:
+def test_the_oldest_of_many_torn_tails_is_dropped_and_equal_ones_are_kept_once() -> None:
     fs = memory_fs()
     for number in range(MAX_TORN_FILES + 2):
         for _ in range(2):
@@ -138,7 +138,7 @@ def test_of_many_torn_tails_the_oldest_gives_way_and_equal_ones_are_kept_once() 
     assert b"tail %d" % (MAX_TORN_FILES + 1) in tails and len(tails) == MAX_TORN_FILES
 
 
-def test_transactions_that_were_cut_leave_the_index_and_a_damaged_index_stays_damaged() -> None:
+def test_truncated_transactions_leave_the_index_and_a_damaged_index_stays_damaged() -> None:
     fs = log_with(WHOLE[:-10])
     index = f"{DIRECTORY}/{BASE:020d}.txnindex"
     entries = [(0, 1, BASE, BASE + 5, BASE + 6), (0, 2, BASE, NEXT - 1, NEXT)]
@@ -198,7 +198,7 @@ def test_a_crash_at_any_operation_of_recovery_is_recovered_from(torn: bytes) -> 
 
 
 @pytest.mark.parametrize("operation", ["truncate", "sync", "create"])
-def test_an_error_of_the_disk_during_a_cut_is_told(operation: str) -> None:
+def test_a_disk_error_during_a_truncation_is_raised(operation: str) -> None:
     fs = log_with(WHOLE + b"torn")
     faulty = FaultyFileSystem(fs, Fault(operation=operation, errno=5))
     segment = Segment.open(faulty, DIRECTORY, BASE, config=config(**SETTINGS), writable=True)
@@ -208,7 +208,7 @@ def test_an_error_of_the_disk_during_a_cut_is_told(operation: str) -> None:
     assert b"torn" in {read_bytes(fs, f"{DIRECTORY}/{name}") for name in file_names(fs)}
 
 
-def test_recovery_reads_from_the_disk_what_it_cuts_by() -> None:
+def test_recovery_reads_the_size_to_truncate_to_from_the_disk() -> None:
     """The file may have grown since the segment was opened."""
     fs = log_with(make_batches(PLANS[:3]))
     segment = open_segment(fs, BASE, **SETTINGS)

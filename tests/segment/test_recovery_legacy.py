@@ -46,7 +46,7 @@ def test_a_sound_segment_is_left_alone(magic: int, codec: CompressionType) -> No
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("magic", [0, 1])
-def test_a_torn_tail_is_cut_wherever_it_was_torn(magic: int, codec: CompressionType) -> None:
+def test_a_torn_tail_is_truncated_wherever_it_was_torn(magic: int, codec: CompressionType) -> None:
     *parts, last = segment(magic, codec)
     whole = b"".join(parts)
     for size in range(1, len(last), 7):
@@ -59,7 +59,7 @@ def test_a_torn_tail_is_cut_wherever_it_was_torn(magic: int, codec: CompressionT
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("magic", [0, 1])
-def test_damage_in_front_of_sound_messages_is_refused(magic: int, codec: CompressionType) -> None:
+def test_damage_before_sound_messages_is_refused(magic: int, codec: CompressionType) -> None:
     parts = segment(magic, codec)
     whole = b"".join(parts)
     start = sum(map(len, parts[:5]))
@@ -79,14 +79,14 @@ def test_a_flipped_byte_in_the_last_message_is_a_torn_tail_above_the_mark(magic:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_offsets_that_go_back_are_refused(magic: int) -> None:
+def test_decreasing_offsets_are_refused(magic: int) -> None:
     parts = segment(magic, CompressionType.NONE)
     other = message(BASE + 20, magic)
     assert refused(log_with(b"".join([*parts[:5], other, *parts[5:]]))) == "@F"
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_a_message_behind_damaged_batches_is_sound_and_so_is_a_batch_behind_messages(
+def test_messages_after_damaged_batches_and_batches_after_messages_are_sound(
     magic: int,
 ) -> None:
     behind = message(NEXT, magic)

@@ -40,7 +40,7 @@ def keeper(first: int, stop: int) -> Restore:
 @pytest.mark.parametrize("lost_power", [False, True])
 @pytest.mark.parametrize("durable", [BASE, NEXT], ids=["above the mark", "below it"])
 @pytest.mark.parametrize("data", [flip(5, 70)(WHOLE), ZEROS], ids=["q bad batch", "r hole"])
-def test_what_is_kept_elsewhere_is_written_again_and_what_follows_stays(
+def test_batches_kept_elsewhere_are_rewritten_and_later_ones_stay(
     data: bytes, durable: int, lost_power: bool
 ) -> None:
     fs = log_with(data)
@@ -53,7 +53,7 @@ def test_what_is_kept_elsewhere_is_written_again_and_what_follows_stays(
     assert not open_segment(fs, BASE, **SETTINGS).needs_recovery
 
 
-def test_several_holes_are_filled_one_after_the_other() -> None:
+def test_several_holes_are_filled_in_turn() -> None:
     fs = log_with(flip(2, 70)(ZEROS))
     report = recover(fs, durable=BASE, restore=keeper(0, 12))
     assert read_bytes(fs, LOG) == WHOLE and report.batch_count == 12
@@ -65,26 +65,26 @@ def test_a_hole_in_a_middle_segment_is_filled_up_to_its_end() -> None:
     assert read_bytes(fs, LOG) == WHOLE and report.next_offset == NEXT
 
 
-def test_a_torn_end_is_cut_and_left_to_who_keeps_it() -> None:
+def test_a_torn_end_is_truncated_and_left_to_its_source() -> None:
     fs = log_with(flip(11, 70)(WHOLE))
     report = recover(fs, durable=BASE, restore=keeper(0, 12))
     assert (report.case, report.restored_size) == ("@M", 0)
     assert read_bytes(fs, LOG) == WHOLE[: STARTS[11]]
 
 
-def test_a_sound_batch_is_never_written_over() -> None:
+def test_a_sound_batch_is_never_overwritten() -> None:
     fs = log_with(WHOLE[: STARTS[5]] + WHOLE[STARTS[3] :])
     assert refused(fs, durable=None, restore=keeper(0, 12)) == "@H"
 
 
-def test_a_hole_that_is_kept_in_part_is_filled_and_the_rest_refused() -> None:
+def test_a_partly_kept_hole_is_filled_and_the_rest_refused() -> None:
     fs = log_with(ZEROS)
     with pytest.raises(CorruptRecordError, match="case @O"):
         recover(fs, durable=BASE, restore=keeper(5, 6))
     assert read_bytes(fs, LOG)[: STARTS[6]] == WHOLE[: STARTS[6]]
 
 
-def test_batches_that_are_bad_themselves_are_not_tried_again() -> None:
+def test_a_source_of_bad_batches_is_not_tried_again() -> None:
     fs = log_with(ZEROS)
     bad = flip(5, 70)(WHOLE)[STARTS[5] : STARTS[6]]
     with pytest.raises(CorruptRecordError, match="case @L"):

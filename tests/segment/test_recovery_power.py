@@ -38,9 +38,7 @@ def zeros(start: int, end: int) -> bytes:
     ],
     ids=["where a batch begins", "up to the next one", "up to a block", "and further", "a block"],
 )
-def test_zeros_that_a_lost_block_leaves_make_what_follows_a_torn_tail(
-    data: bytes, batch: int
-) -> None:
+def test_zeros_of_a_lost_block_make_the_rest_a_torn_tail(data: bytes, batch: int) -> None:
     assert refused(log_with(data), durable=BASE) in ("@L", "@O")
     fs = log_with(data)
     report = recover(fs, durable=BASE, lost_power=True)
@@ -53,13 +51,13 @@ def test_zeros_that_a_lost_block_leaves_make_what_follows_a_torn_tail(
     [flip(4, 70)(WHOLE), zeros(BLOCK - 31, BLOCK), zeros(STARTS[4] + 12, STARTS[4] + 60)],
     ids=["no zeros", "too few", "at no border"],
 )
-def test_other_damage_in_front_of_sound_batches_is_refused_after_a_power_cut_too(
+def test_other_damage_before_sound_batches_is_refused_after_a_power_cut_too(
     data: bytes,
 ) -> None:
     assert refused(log_with(data), durable=BASE, lost_power=True) == "@L"
 
 
-def test_below_the_mark_zeros_excuse_nothing() -> None:
+def test_zeros_below_the_mark_are_damage() -> None:
     data = zeros(STARTS[4], STARTS[5])
     assert refused(log_with(data), durable=NEXT, lost_power=True) in ("@K", "@N")
 
@@ -73,7 +71,7 @@ def with_border_at(byte: int) -> tuple[bytes, int]:
 
 
 @pytest.mark.parametrize("byte", [8, 9, 11])
-def test_an_offset_that_a_lost_block_takes_along_is_a_torn_tail(byte: int) -> None:
+def test_an_offset_in_a_lost_block_is_a_torn_tail(byte: int) -> None:
     data, start = with_border_at(byte)
     torn = changed(data, start, bytes(byte))
     fs = log_with(torn)
@@ -81,7 +79,7 @@ def test_an_offset_that_a_lost_block_takes_along_is_a_torn_tail(byte: int) -> No
     assert (read_bytes(fs, LOG), kept_aside(fs, report)) == (data[:start], torn[start:])
 
 
-def test_a_batch_whose_offset_a_lost_block_takes_along_is_written_again() -> None:
+def test_a_batch_with_its_offset_in_a_lost_block_is_rewritten() -> None:
     data, start = with_border_at(8)
 
     def restore(offset: int, size: int) -> Iterator[bytes]:
@@ -103,7 +101,7 @@ def test_an_offset_whose_zeros_end_at_a_border_is_whole() -> None:
     [(8, BASE, False, "@H"), (8, BASE + 6, True, "@K"), (12, BASE, True, "@H")],
     ids=["no power cut", "below the mark", "no border"],
 )
-def test_an_offset_that_went_another_way_is_damage(
+def test_an_offset_damaged_otherwise_is_damage(
     byte: int, durable: int, lost_power: bool, case: str
 ) -> None:
     data, start = with_border_at(byte)

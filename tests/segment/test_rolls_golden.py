@@ -1,7 +1,7 @@
 """Kafka's roll decisions and index entries, append by append (tests/golden/E-decisions).
 
-The appends are replayed with made-up batches of the same size, offsets and timestamps; bodies do
-not matter to a segment. Where Kafka refused an append (larger than a segment) nothing happens.
+The appends are replayed with synthetic batches of the same size, offsets and timestamps, because a
+segment ignores bodies. An append that Kafka refused as larger than a segment is skipped.
 """
 
 from typing import Any

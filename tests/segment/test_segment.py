@@ -73,7 +73,7 @@ def test_098_reading_before_the_first_message_starts_at_it() -> None:
     assert found is not None and (found.offset, found.position, found.size) == (50, 0, 100)
 
 
-def test_099_nothing_behind_the_last_message() -> None:
+def test_099_reading_after_the_last_message_returns_nothing() -> None:
     segment = new_segment(memory_fs(), 40)
     append(segment, BatchPlan(50, 2))
     assert segment.translate_offset(52) is None
@@ -87,7 +87,7 @@ def test_100_reading_in_a_gap_starts_at_the_next_batch() -> None:
     assert found is not None and (found.offset, found.position) == (60, 100)
 
 
-def test_101_reading_in_the_middle_of_a_batch_gives_the_whole_batch() -> None:
+def test_101_reading_in_the_middle_of_a_batch_returns_the_whole_batch() -> None:
     segment = new_segment(memory_fs(), 40)
     append(segment, BatchPlan(50, 10, 300), BatchPlan(60, 2))
     found = segment.translate_offset(55)
@@ -96,7 +96,7 @@ def test_101_reading_in_the_middle_of_a_batch_gives_the_whole_batch() -> None:
     assert last_offsets(segment.read(found.position, found.size)) == [59]
 
 
-def test_102_the_first_batch_is_there_whole_however_small_the_limit() -> None:
+def test_102_the_first_batch_is_complete_however_small_the_limit() -> None:
     """A fetch asks for max(max bytes, size of the first batch)."""
     segment = dense_segment(memory_fs())
     found = segment.translate_offset(71)
@@ -109,7 +109,7 @@ def test_102_the_first_batch_is_there_whole_however_small_the_limit() -> None:
     ("offset", "end", "removed"),
     [(41, 40, 300), (51, 50, 200), (52, 52, 100), (60, 52, 100), (62, 62, 0), (99, 62, 0)],
 )
-def test_103_truncate_removes_whole_batches_and_appends_go_on(
+def test_103_truncate_removes_whole_batches_and_appends_continue(
     offset: int, end: int, removed: int
 ) -> None:
     segment = new_segment(memory_fs(), 40)
@@ -171,7 +171,7 @@ def test_106_next_offset_is_found_again_after_opening() -> None:
         assert segment.offset_of_max_timestamp == 159
 
 
-def test_107_changing_the_suffix_renames_all_files_and_reading_goes_on() -> None:
+def test_107_changing_the_suffix_renames_all_files_and_reading_continues() -> None:
     fs = memory_fs()
     segment = dense_segment(fs)
     segment.append_aborted(AbortedTxn(1, 40, 50, 51))
@@ -227,7 +227,8 @@ def test_115_each_batch_of_an_append_gets_an_entry_when_one_is_due() -> None:
 def test_116_no_entry_is_due_before_the_interval_is_passed() -> None:
     segment = new_segment(memory_fs(), 40, index_interval_bytes=1000)
     append(segment, *(BatchPlan(40 + at, 1, 100) for at in range(11)))
-    assert len(segment.offset_index) == 0  # the 11th starts at 1000, which is not more
+    # The 11th starts at 1000, which is not above the interval.
+    assert len(segment.offset_index) == 0
     append(segment, BatchPlan(51, 1, 100))
     assert [tuple(entry) for entry in (segment.offset_index[0],)] == [(51, 1100)]
 
@@ -258,7 +259,7 @@ def test_118_roll_by_time_counts_from_the_first_batch() -> None:
     assert again.first_batch_timestamp == NOW_MS
 
 
-def test_roll_by_time_counts_from_creation_where_there_are_no_timestamps() -> None:
+def test_roll_by_time_counts_from_creation_without_timestamps() -> None:
     segment = new_segment(memory_fs(), 40)
     append(segment, BatchPlan(40, 1, 100, -1))
     assert roll(segment, append_max_timestamp=-1, now_ms=NOW_MS + 1000) is None

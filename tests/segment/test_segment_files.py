@@ -42,7 +42,7 @@ TIME_INDEX = f"{DIRECTORY}/{40:020d}.timeindex"
 
 
 # ---- what a full or failing disk does -----------------------------------------------------------
-def test_append_cut_short_by_a_full_disk_leaves_the_whole_batches_that_stand() -> None:
+def test_append_interrupted_by_a_full_disk_leaves_its_complete_batches() -> None:
     inner = memory_fs()
     fault = Fault(
         operation="pwrite", path_suffix=".log", at=3, errno=ENOSPC, moment=Moment.TORN, portion=0.7
@@ -75,7 +75,7 @@ def test_torn_first_append_leaves_an_empty_segment() -> None:
     assert segment.first_batch_timestamp == NOW_MS
 
 
-def test_index_entries_the_disk_refused_are_written_later(
+def test_index_entries_that_the_disk_refused_are_written_later(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     inner = memory_fs()
@@ -99,7 +99,7 @@ def test_index_entries_the_disk_refused_are_written_later(
 
 
 @pytest.mark.parametrize("lives", [1, 2, 7])
-def test_index_files_lag_a_little_and_whoever_comes_next_makes_what_they_lack(lives: int) -> None:
+def test_index_files_lag_a_little_and_the_next_writer_completes_them(lives: int) -> None:
     """However many writers a segment has, its index files become the same."""
     fs, size, count = memory_fs(), 5000, 140
     for life in range(lives):
@@ -120,7 +120,7 @@ def test_index_files_lag_a_little_and_whoever_comes_next_makes_what_they_lack(li
     assert read_bytes(fs, TIME_INDEX) == b"".join(struct.pack(">qi", *each) for each in times)
 
 
-def test_failed_sync_is_told_and_not_believed_afterwards() -> None:
+def test_failed_sync_is_raised_and_the_data_not_trusted_afterwards() -> None:
     fs = FaultyFileSystem(memory_fs(), Fault(operation="sync", path_suffix=".log", errno=EIO))
     segment = Segment.create(fs, DIRECTORY, 40, config=config(), now_ms=NOW_MS)
     append(segment, BatchPlan(40, 1))
@@ -129,7 +129,7 @@ def test_failed_sync_is_told_and_not_believed_afterwards() -> None:
             segment.sync()
 
 
-def test_a_copy_afresh_is_synced_and_takes_the_place_of_the_log() -> None:
+def test_a_fresh_copy_is_synced_and_replaces_the_log() -> None:
     fs = memory_fs()
     segment = dense_segment(fs, 3)
     before = read_bytes(fs, LOG)
@@ -145,7 +145,7 @@ def test_a_copy_afresh_is_synced_and_takes_the_place_of_the_log() -> None:
 
 
 # ---- what sync makes durable --------------------------------------------------------------------
-def test_after_a_power_cut_what_was_synced_is_there_name_included() -> None:
+def test_synced_data_and_its_name_survive_a_power_cut() -> None:
     fs = memory_fs()
     fs.sync_directory("/logs")
     fs.sync_directory("/")
@@ -181,7 +181,7 @@ def test_syncing_a_growing_segment_costs_one_sync_and_one_for_a_new_name() -> No
 
 
 # ---- creating and opening -----------------------------------------------------------------------
-def test_create_takes_over_an_empty_file_and_leftover_indexes() -> None:
+def test_create_replaces_an_empty_file_and_leftover_indexes() -> None:
     fs = memory_fs()
     for path in (LOG, INDEX, TIME_INDEX):
         write_bytes(fs, path, b"" if path == LOG else b"leftover")
@@ -199,7 +199,7 @@ def test_create_never_overwrites_records() -> None:
     assert fs.stat(LOG).size == 100
 
 
-def test_opening_what_is_missing_or_impossible_is_refused(tmp_path: object) -> None:
+def test_opening_a_missing_or_impossible_segment_is_refused(tmp_path: object) -> None:
     with pytest.raises(FileMissingError):
         open_segment(memory_fs(), 40)
     local = LocalFileSystem()
@@ -211,7 +211,7 @@ def test_opening_what_is_missing_or_impossible_is_refused(tmp_path: object) -> N
     assert caught.value.path == path
 
 
-def test_reading_goes_on_when_the_files_are_removed() -> None:
+def test_reading_continues_after_the_files_are_removed() -> None:
     fs = memory_fs()
     dense_segment(fs).close()
     reader = open_segment(fs, 40, writable=False, index_interval_bytes=300)
@@ -261,7 +261,7 @@ def test_a_reader_follows_appends_and_stops_at_half_a_batch() -> None:
     assert found is not None and found.offset == 100
 
 
-def test_a_reader_goes_on_behind_damage() -> None:
+def test_a_reader_continues_after_damage() -> None:
     fs = memory_fs()
     dense_segment(fs, 5).close()
     with fs.open(LOG, OpenMode.WRITE) as file:
@@ -270,10 +270,10 @@ def test_a_reader_goes_on_behind_damage() -> None:
     assert reader.extend()
     assert (reader.size, reader.next_offset()) == (500, 50)
     found = reader.translate_offset(44)
-    assert found is not None and found.offset == 44  # reading it is where the error is raised
+    assert found is not None and found.offset == 44  # the error is raised when the batch is read
 
 
-def test_a_reader_notices_that_the_tail_was_cut() -> None:
+def test_a_reader_notices_a_truncated_tail() -> None:
     fs = memory_fs()
     writer = dense_segment(fs, 20)
     reader = open_segment(fs, 40, writable=False, index_interval_bytes=300)

@@ -57,7 +57,7 @@ def test_080_lookup_finds_the_last_entry_at_or_below() -> None:
     assert index.lookup(-5) == (-1, BASE)
 
 
-def test_081_full_index_takes_one_forced_entry() -> None:
+def test_081_full_index_accepts_one_forced_entry() -> None:
     index = filled(29)
     assert index.is_full
     with pytest.raises(InvalidRequestError, match="full"):
@@ -106,14 +106,14 @@ def test_085_truncate_removes_entries_from_the_offset_on() -> None:
         (packed((100, 1)) + b"\0" * 11, "multiple"),
     ],
 )
-def test_086_entries_that_cannot_be_true_are_refused(data: bytes, what: str) -> None:
+def test_086_impossible_entries_are_refused(data: bytes, what: str) -> None:
     with pytest.raises(CorruptIndexError, match=what) as caught:
         loaded(memory_fs(), data)
     assert caught.value.path == PATH
 
 
 # ---- more ---------------------------------------------------------------------------------------
-def test_what_is_stored_is_loaded_again() -> None:
+def test_stored_entries_are_loaded_again() -> None:
     fs = memory_fs()
     index = make(fs)
     index.maybe_append(100, 48)
@@ -126,7 +126,7 @@ def test_what_is_stored_is_loaded_again() -> None:
     assert entries_of(again) == [(100, 48), (200, 48)]
 
 
-def test_zeros_behind_the_entries_are_no_entries() -> None:
+def test_trailing_zeros_are_no_entries() -> None:
     fs = memory_fs()
     index = loaded(fs, packed((100, 3)) + b"\0" * 120)
     assert entries_of(index) == [(100, 48)]

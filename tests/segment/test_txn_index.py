@@ -1,4 +1,4 @@
-"""Cases 87 to 95 of Kafka's TransactionIndexTest by their numbers, then damage and disks."""
+"""Kafka's TransactionIndexTest, cases 87 to 95 by number, then damage and disks."""
 
 import struct
 from errno import ENOSPC
@@ -49,7 +49,7 @@ def test_089_an_entry_stable_beyond_the_end_completes(start: int) -> None:
     assert filled().collect(start, 35) == TxnSearch(ENTRIES, is_complete=True)
 
 
-def test_090_entries_that_ended_before_the_start_are_left_out() -> None:
+def test_090_entries_that_ended_before_the_start_are_omitted() -> None:
     assert filled().collect(11, 35) == TxnSearch(ENTRIES[1:], is_complete=True)
 
 
@@ -86,16 +86,14 @@ def test_093_truncate_and_reset() -> None:
         (packed(*ENTRIES)[:-1], 0, "length"),
     ],
 )
-def test_094_entries_that_cannot_be_true_are_refused(
-    data: bytes, base_offset: int, what: str
-) -> None:
+def test_094_impossible_entries_are_refused(data: bytes, base_offset: int, what: str) -> None:
     fs = memory_fs()
     write_bytes(fs, PATH, data)
     with pytest.raises(CorruptIndexError, match=what):
         loaded(fs, base_offset)
 
 
-def test_095_missing_file_is_empty_and_rename_is_survived() -> None:
+def test_095_missing_file_is_empty_and_rename_keeps_the_entries() -> None:
     fs = memory_fs()
     assert loaded(fs).entries == []
     assert fs.stat(PATH) is None
@@ -109,7 +107,7 @@ def test_095_missing_file_is_empty_and_rename_is_survived() -> None:
 
 
 # ---- more ---------------------------------------------------------------------------------------
-def test_what_is_appended_is_loaded_again() -> None:
+def test_appended_entries_are_loaded_again() -> None:
     fs = memory_fs()
     filled(fs)
     again = loaded(fs)
@@ -119,7 +117,7 @@ def test_what_is_appended_is_loaded_again() -> None:
 
 
 @pytest.mark.parametrize("moment", [Moment.BEFORE, Moment.TORN])
-def test_an_entry_the_disk_refuses_is_not_noted_and_may_come_again(moment: Moment) -> None:
+def test_an_entry_the_disk_refuses_is_not_recorded_and_may_be_repeated(moment: Moment) -> None:
     inner = memory_fs()
     filled(inner)
     fs = FaultyFileSystem(inner, Fault(operation="pwrite", moment=moment, errno=ENOSPC))

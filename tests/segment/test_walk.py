@@ -20,7 +20,7 @@ STEPS = st.tuples(st.sampled_from([0, 0, 0, 0, 3, -1]), st.sampled_from([0, 0, 0
 
 
 def log_of(steps: list[tuple[int, int]], damage: int | None) -> tuple[FileRecords, int]:
-    """Return a log of batches that follow these steps, one byte of it changed, and its size."""
+    """Return a log of batches that follow these steps, with one byte changed, and its size."""
     offset, epoch, plans = BASE, 1, []
     for gap, rise in steps:
         offset, epoch = max(offset + gap, 0), max(epoch + rise, 0)
@@ -41,7 +41,7 @@ def log_of(steps: list[tuple[int, int]], damage: int | None) -> tuple[FileRecord
     st.integers(1, 12),
     st.integers(60, 3000),
 )
-def test_who_wants_headers_alone_sees_the_same_batches_and_stops_at_the_same_place(
+def test_a_walk_over_headers_sees_the_same_batches_and_stops_at_the_same_place(
     steps: list[tuple[int, int]], damage: int | None, together: int, read_size: int
 ) -> None:
     records, size = log_of(steps, damage)
@@ -61,7 +61,7 @@ def test_who_wants_headers_alone_sees_the_same_batches_and_stops_at_the_same_pla
     assert all(len(each) for each in headers)
 
 
-def test_headers_come_many_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_are_returned_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walk, "_TOGETHER", 10)
     monkeypatch.setattr(walk, "_READ_SIZE", 700)
     records, size = log_of([(0, 0)] * 50, None)

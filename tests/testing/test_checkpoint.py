@@ -1,4 +1,4 @@
-"""`Checkpoint` over the files that Spark writes, made by hand here."""
+"""`Checkpoint` on the files that Spark writes, which these tests create themselves."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def test_batches_are_listed_in_the_order_of_numbers(checkpoint):
     assert checkpoint.query_id() == "some-query"
 
 
-def test_a_checkpoint_that_is_not_there_yet_has_nothing(tmp_path):
+def test_a_missing_checkpoint_is_empty(tmp_path):
     checkpoint = Checkpoint(tmp_path / "cp")
 
     assert checkpoint.planned() == checkpoint.committed() == []
@@ -36,27 +36,27 @@ def test_a_checkpoint_that_is_not_there_yet_has_nothing(tmp_path):
         checkpoint.replay_last_batch()
 
 
-def test_offsets_are_what_each_source_says(checkpoint):
+def test_offsets_are_returned_for_each_source(checkpoint):
     assert checkpoint.offsets(1) == [{"in": {"0": 1}}, "-"]
     with pytest.raises(InvalidRequestError, match="batch 7 was not planned"):
         checkpoint.offsets(7)
 
 
-def test_torn_offsets_are_told(checkpoint, tmp_path):
+def test_torn_offsets_are_reported(checkpoint, tmp_path):
     (tmp_path / "cp" / "offsets" / "1").write_text("v1\n")
 
     with pytest.raises(CorruptCheckpointError):
         checkpoint.offsets(1)
 
 
-def test_the_last_batch_is_taken_back_with_its_checksum(checkpoint, tmp_path):
+def test_the_last_batch_is_removed_with_its_checksum(checkpoint, tmp_path):
     assert checkpoint.replay_last_batch() == 1
 
     assert sorted(path.name for path in (tmp_path / "cp" / "commits").iterdir()) == [".0.crc", "0"]
     assert checkpoint.planned() == [0, 1, 10]
 
 
-def test_an_older_copy_comes_back_as_it_was(checkpoint, tmp_path):
+def test_an_older_copy_is_restored(checkpoint, tmp_path):
     def content():
         files = (path for path in (tmp_path / "cp").rglob("*"))
         return {path: path.read_bytes() if path.is_file() else None for path in files}
@@ -73,7 +73,7 @@ def test_an_older_copy_comes_back_as_it_was(checkpoint, tmp_path):
     assert str(saved) != str(checkpoint.save())
 
 
-def test_an_obstacle_goes_and_a_file_of_sparks_stays(checkpoint):
+def test_an_obstacle_is_removed_and_sparks_file_stays(checkpoint):
     checkpoint.obstruct("commits", 2)
     assert checkpoint.committed() == [0, 1, 2]
     checkpoint.clear("commits", 2)
@@ -86,7 +86,7 @@ def test_an_obstacle_goes_and_a_file_of_sparks_stays(checkpoint):
     assert checkpoint.committed() == [0, 1]
 
 
-def test_only_a_local_directory_will_do():
+def test_only_a_local_directory_is_accepted():
     assert str(Checkpoint("file:///a/b")) == "/a/b"
     with pytest.raises(InvalidRequestError, match="local disk"):
         Checkpoint("s3a://bucket/checkpoint")

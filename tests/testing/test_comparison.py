@@ -1,4 +1,4 @@
-"""`assert_exactly_once` and its parts: what passes, and what is said of what does not."""
+"""`assert_exactly_once` and its parts: what passes, and the messages of failures."""
 
 import time
 from collections import Counter
@@ -50,7 +50,7 @@ def test_rows_of_all_kinds_compare(rows):
     assert_no_duplicates(rows, ORDERS, key="value")
 
 
-def test_everything_wrong_is_told_row_by_row():
+def test_all_differences_are_listed_row_by_row():
     assert said(assert_exactly_once, ORDERS, ["order 1", "order 1", "order 9", "order 2"]) == [
         "not exactly once by value: 3 rows in the source, 4 in the sink",
         "  lost   value='order 0'    source row 0",
@@ -68,7 +68,7 @@ def test_each_part_asserts_its_half():
     assert len(said(assert_no_duplicates, ORDERS, twice)) == 2
 
 
-def test_a_row_that_the_source_has_twice_is_to_be_there_twice():
+def test_a_duplicate_in_the_source_must_be_a_duplicate_in_the_sink():
     assert_exactly_once(["a", "a"], ["a", "a"])
     assert said(assert_exactly_once, ["a", "a"], ["a"])[1] == (
         "  lost   value='a'    1 of 2 in the sink: source row 0, row 1"
@@ -85,7 +85,7 @@ def test_several_columns_may_be_the_key_and_nulls_are_values():
     ]
 
 
-def test_a_column_may_be_called_anything():
+def test_a_column_may_have_any_name():
     rows = [{"source": 1, "sink": 2, "row": 3, "key_0": 4}]
 
     assert_exactly_once(rows, rows)
@@ -134,14 +134,14 @@ def test_two_topics_compare_by_key_and_value(tmp_path):
 
 
 @pytest.mark.parametrize("key", ["item", ["value", "item"], [], None])
-def test_a_key_that_is_not_on_both_sides_is_refused(key):
+def test_a_key_missing_on_one_side_is_refused(key):
     with pytest.raises(InvalidRequestError, match="no such column in common") as caught:
         assert_exactly_once([{"value": 1}], [{"item": 1}], key=key)
 
     assert "['item']" in caught.value.hint
 
 
-def test_what_is_no_rows_is_refused():
+def test_arguments_that_are_not_rows_are_refused():
     with pytest.raises(InvalidRequestError, match="not a table of rows"):
         assert_exactly_once("order 0", ORDERS)
     with pytest.raises(InvalidRequestError, match="cannot be compared"):
@@ -164,7 +164,7 @@ def test_it_agrees_with_counting(source, sink):
             assert not wrong
 
 
-def test_a_million_rows_take_no_loop():
+def test_a_million_rows_are_compared_without_a_loop():
     numbers = pa.table({"value": np.arange(1_000_000)})
 
     start = time.process_time()
@@ -175,7 +175,7 @@ def test_a_million_rows_take_no_loop():
     assert seconds < 15
 
 
-def test_a_batch_is_unknown_where_offsets_are_no_topics(tmp_path):
+def test_a_batch_is_unknown_if_offsets_are_not_of_topics(tmp_path):
     offsets = tmp_path / "cp" / "offsets"
     offsets.mkdir(parents=True)
     (offsets / "0").write_text('v1\n{"conf":{}}\n{"logOffset":0}\n-')
@@ -186,7 +186,7 @@ def test_a_batch_is_unknown_where_offsets_are_no_topics(tmp_path):
     assert lines[1].endswith("source row 2 (in-0 offset 2, in no planned batch)")
 
 
-def test_a_failure_shows_the_test_and_nothing_of_the_helper(tmp_path):
+def test_a_failure_shows_the_test_and_no_frame_of_the_helper(tmp_path):
     test = tmp_path / "test_mine.py"
     test.write_text(
         "from streamlog.testing import assert_exactly_once, flip_bit\n"

@@ -1,4 +1,4 @@
-"""Torn appends, rotten bits and broken disks: what a topic makes of them."""
+"""Torn appends, flipped bits and broken disks, and their effect on a topic."""
 
 import time
 
@@ -20,7 +20,7 @@ def topic(tmp_path):
 
 
 @pytest.mark.parametrize("portion", [0.0, 0.1, 0.5, 0.99])
-def test_a_torn_append_is_cut_and_the_next_one_takes_its_place(topic, portion):
+def test_a_torn_append_is_truncated_and_the_next_one_replaces_it(topic, portion):
     tear_append(topic, "never acknowledged", portion=portion)
 
     assert topic.values() == ["a", "b"]
@@ -41,7 +41,7 @@ def test_a_torn_append_leaves_its_bytes(topic, tmp_path):
 
 @pytest.mark.parametrize("bit", [0, 7, 8, 30])
 @pytest.mark.parametrize("behind", [[], ["d"]], ids=["last batch", "batch behind"])
-def test_a_rotten_bit_is_found(topic, bit, behind):
+def test_a_flipped_bit_is_found(topic, bit, behind):
     topic.append(["c"])
     topic.append(behind)
 
@@ -52,7 +52,7 @@ def test_a_rotten_bit_is_found(topic, bit, behind):
     assert caught.value.offset == 2
 
 
-def test_a_bit_that_is_not_there_is_refused(topic):
+def test_a_missing_bit_is_refused(topic):
     with pytest.raises(InvalidRequestError, match="no batch"):
         flip_bit(topic, offset=9)
     with pytest.raises(InvalidRequestError, match="no batch"):
@@ -60,7 +60,7 @@ def test_a_bit_that_is_not_there_is_refused(topic):
     assert topic.values() == ["a", "b"]
 
 
-def test_a_full_disk_refuses_and_works_again_when_there_is_room(topic):
+def test_a_full_disk_refuses_and_works_again_once_there_is_room(topic):
     with full_disk(), pytest.raises(DiskFullError):
         topic.append(["one too many"])
 
@@ -69,7 +69,7 @@ def test_a_full_disk_refuses_and_works_again_when_there_is_room(topic):
     assert topic.values() == ["a", "b", "c"]
 
 
-def test_a_full_disk_may_have_room_for_some_writes(topic):
+def test_a_full_disk_may_accept_some_writes(topic):
     with full_disk(after=1_000):
         topic.append(["c"])
 
@@ -84,7 +84,7 @@ def test_a_log_that_found_no_room_does_not_say_that_it_failed_to_append(topic):
     assert topic.values() == ["a", "b", "c"]
 
 
-def test_a_failed_fsync_is_not_taken_for_a_success(topic):
+def test_a_failed_fsync_is_not_treated_as_success(topic):
     with failed_fsync(files=".log"), pytest.raises(StorageError, match="fsync failed"):
         topic.append(["perhaps"])
 
@@ -92,7 +92,7 @@ def test_a_failed_fsync_is_not_taken_for_a_success(topic):
     assert topic.values() in (["a", "b", "c"], ["a", "b", "perhaps", "c"])
 
 
-def test_a_slow_disk_takes_its_time(topic):
+def test_a_slow_disk_is_slow(topic):
     start = time.monotonic()
     with slow_disk(delay_ms=300):
         topic.append(["slowly"])

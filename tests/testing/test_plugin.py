@@ -1,4 +1,4 @@
-"""The pytest plugin and the package around it: what they load, and what the fixtures are."""
+"""The pytest plugin and its package: their imports and their fixtures."""
 
 import os
 import subprocess
@@ -33,7 +33,7 @@ def test_roots_are_anew_for_each_test(streamlog_topic, checkpoint):
 """
 
 
-def test_fixtures_work_in_a_project_that_knows_nothing_of_them(tmp_path):
+def test_fixtures_work_in_a_project_without_configuration(tmp_path):
     (tmp_path / "test_it.py").write_text(TEST_FILE)
 
     done = subprocess.run(

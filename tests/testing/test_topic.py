@@ -1,4 +1,4 @@
-"""A topic of a test: filled with whatever is at hand, read back without Spark."""
+"""A topic of a test: filled with rows of any kind, read back without Spark."""
 
 from datetime import datetime, timezone
 
@@ -15,7 +15,7 @@ def topic(tmp_path):
 
 
 class Row:
-    """What a Spark row looks like from outside."""
+    """Behaves like a Spark row."""
 
     def asDict(self):  # noqa: N802 - Spark's name
         return {"key": "k", "value": "v"}
@@ -46,7 +46,7 @@ def test_rows_of_all_kinds_become_records(topic, row, expected):
 
 
 @pytest.mark.parametrize("row", [7, {"item": 7}, ("k", "v"), None])
-def test_what_is_no_row_is_refused_with_a_hint(topic, row):
+def test_other_objects_are_refused_with_a_hint(topic, row):
     with pytest.raises(InvalidRequestError, match="unknown fields") as caught:
         topic.append([row])
 
@@ -54,7 +54,7 @@ def test_what_is_no_row_is_refused_with_a_hint(topic, row):
     assert topic.records() == []
 
 
-def test_keys_meet_in_one_partition_and_the_rest_goes_in_turn(tmp_path):
+def test_equal_keys_share_a_partition_and_others_alternate(tmp_path):
     topic = Topic(tmp_path / "root", "orders", partitions=3)
 
     topic.append([{"key": "k", "value": str(number)} for number in range(9)])
@@ -65,7 +65,7 @@ def test_keys_meet_in_one_partition_and_the_rest_goes_in_turn(tmp_path):
     assert [values[-1] for values in by_key] == ["0", "1", "2"]
 
 
-def test_a_row_may_say_its_partition(tmp_path):
+def test_a_row_may_name_its_partition(tmp_path):
     topic = Topic(tmp_path / "root", "orders", partitions=2)
 
     appended = topic.append([{"value": "v", "partition": 1}, {"value": "w", "partition": 1}])
@@ -99,7 +99,7 @@ def test_a_topic_reads_as_arrow_and_pandas(topic):
     assert list(topic.pandas()["value"]) == [b"v"]
 
 
-def test_bytes_that_are_no_text_and_tombstones_are_shown(topic):
+def test_bytes_that_are_not_text_and_tombstones_are_shown(topic):
     topic.append([b"\xff", {"key": "k", "value": None}])
 
     assert topic.values() == ["\\xff", None]
