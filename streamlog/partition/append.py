@@ -1,4 +1,4 @@
-"""What an append answers, and what a search by time finds."""
+"""The result of an append, and the checks of batches that carry their own offsets."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ __all__ = ["AppendInfo", "check_follows", "whole_batches"]
 
 @dataclass(slots=True, kw_only=True)  # frozen, it would take three times as long to make
 class AppendInfo:
-    """What became of an append.
+    """The result of an append.
 
     Attributes:
         base_offset: Offset of its first record.
@@ -26,7 +26,7 @@ class AppendInfo:
         offset_of_max_timestamp: Last offset of the batch that holds it.
         log_append_time: The time stamped on the records by a LogAppendTime topic, else -1.
         leader_epoch: The epoch the batches carry.
-        duplicate: Whether an idempotent producer had appended this before; nothing was written.
+        duplicate: Whether an idempotent producer repeated a batch; nothing was written.
 
     Source: org.apache.kafka.storage.internals.log.LogAppendInfo.
     """
@@ -41,12 +41,12 @@ class AppendInfo:
 
     @property
     def count(self) -> int:
-        """How many offsets the append took."""
+        """The number of offsets that the append took."""
         return self.last_offset - self.base_offset + 1
 
     @classmethod
     def of(cls, appended: BatchOutline, *, log_append_time: int = NO_TIMESTAMP) -> "AppendInfo":
-        """Return the answer for batches as they were written."""
+        """Return the result for batches that were written."""
         return cls(
             base_offset=appended.base_offset,
             last_offset=appended.last_offset,
@@ -58,7 +58,7 @@ class AppendInfo:
 
     @classmethod
     def of_repeated(cls, batch: BatchMetadata, *, leader_epoch: int) -> "AppendInfo":
-        """Return the answer for a batch that an idempotent producer sends again."""
+        """Return the result for a batch that an idempotent producer repeats."""
         return cls(
             base_offset=batch.first_offset,
             last_offset=batch.last_offset,
@@ -70,11 +70,11 @@ class AppendInfo:
 
 
 def whole_batches(batches: Buffer) -> BatchTable:
-    """Return the headers of a buffer that holds whole, checked batches and nothing else.
+    """Return the headers of a buffer, which must hold whole, valid batches and nothing else.
 
     Raises:
-        InvalidRecordError: It holds no batch, or something else than batches.
-        CorruptRecordError: A batch's checksum is wrong.
+        InvalidRecordError: It holds no batch, or other bytes.
+        CorruptRecordError: A batch has an invalid checksum.
     """
     scan = scan_batches(batches)
     if scan.stop is not ScanStop.END or len(scan.table) == 0:
@@ -97,18 +97,18 @@ def whole_batches(batches: Buffer) -> BatchTable:
 
 
 def check_follows(table: BatchTable, *, path: str, log_end_offset: int, epoch: int) -> None:
-    """Raise where batches with offsets and epochs of their own do not go on from the log's end.
+    """Raise if batches with their own offsets and epochs do not continue the log.
 
     Args:
         table: The batches' headers.
         path: The partition's directory.
-        log_end_offset: Where the log ends.
+        log_end_offset: The log end.
         epoch: The leader epoch there.
 
     Raises:
         UnexpectedAppendOffsetError: They start below it, or go back.
-        InvalidRecordError: A leader epoch goes back. Kafka takes such a batch and forgets the
-            epochs above its own; a recovery would then cut the log in front of it.
+        InvalidRecordError: A leader epoch goes back. Kafka accepts such a batch and removes the
+            epochs above its own; a recovery would then truncate the log before it.
     """
     if len(table) == 0:
         return
@@ -128,8 +128,8 @@ def check_follows(table: BatchTable, *, path: str, log_end_offset: int, epoch: i
             offset=int(table.base_offset[at + 1]),
             expected=f"offset {int(table.last_offset[at]) + 1} or above",
         )
-    # An epoch that starts above the end is one of records that were lost; what was decided
-    # brings them back as they were.
+    # An epoch that starts above the end belongs to records that were lost; decided commits
+    # restore them as they were.
     latest = np.maximum.accumulate(np.concatenate(([epoch], table.leader_epoch)))
     is_older = (table.leader_epoch < latest[:-1]) & (
         table.leader_epoch != NO_PARTITION_LEADER_EPOCH

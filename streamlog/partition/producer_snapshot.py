@@ -1,4 +1,4 @@
-"""The file `<offset>.snapshot`: what was known of all producers just before that offset.
+"""The file `<offset>.snapshot`: the state of all producers just before that offset.
 
     | off | size | field                                                       |
     |-----|------|-------------------------------------------------------------|
@@ -9,8 +9,8 @@
     |     |      | offset 8, offset delta 4, timestamp 8, coordinator epoch 4, |
     |     |      | first offset of the open transaction 8; -1 for none         |
 
-Of a producer's five batches only the last one is kept, so after a restart only that one is
-known again as a retry. All integers are big-endian.
+Of a producer's five batches only the last is kept, so after a restart only that one is recognized
+as a retry. All integers are big-endian.
 
 Source: ProducerStateManager.PID_SNAPSHOT_MAP_ENTRY, ProducerSnapshot.
 """
@@ -66,7 +66,7 @@ def encode_snapshot(producers: Iterable[ProducerState]) -> bytes:
 
 
 def decode_snapshot(data: bytes, path: str | None = None) -> list[ProducerState]:
-    """Return the states that a snapshot holds.
+    """Return the states in a snapshot.
 
     Args:
         data: The whole file.
@@ -115,7 +115,7 @@ def list_snapshots(fs: FileSystem, directory: str) -> list[int]:
 
 
 def read_snapshot(fs: FileSystem, directory: str, offset: int) -> list[ProducerState] | None:
-    """Return a snapshot's states, None (and a warning) where it is damaged or gone.
+    """Return a snapshot's states; log a warning and return None if it is damaged or missing.
 
     Raises:
         StorageError: The file cannot be read.
@@ -131,7 +131,7 @@ def read_snapshot(fs: FileSystem, directory: str, offset: int) -> list[ProducerS
 
 
 def remove_snapshots_above(fs: FileSystem, directory: str, offset: int) -> None:
-    """Remove the snapshots of states behind `offset`, as when a log is cut there.
+    """Remove the snapshots above `offset`, as when a log is truncated there.
 
     The directory is left to the caller to sync.
 

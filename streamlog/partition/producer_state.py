@@ -1,4 +1,4 @@
-"""What a partition remembers of one producer: epoch, last five batches, open transaction.
+"""The state of one producer in a partition: epoch, last five batches, open transaction.
 
 A batch that repeats one of the five is a retry and is answered with the old offsets; any other
 batch must carry the sequence that follows. A transaction is open from its first data batch to
@@ -72,7 +72,7 @@ class ProducedBatch(NamedTuple):
 
 
 class BatchMetadata(NamedTuple):
-    """What is kept of a batch: enough to know it again."""
+    """The facts kept of a batch, by which a retry is recognized."""
 
     last_sequence: int
     last_offset: int
@@ -133,16 +133,16 @@ class ProducerState:
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record, -1 where no batch is known."""
+        """The sequence of the last record, -1 if no batch is known."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last data record, -1 where no batch is known."""
+        """The offset of the last data record, -1 if no batch is known."""
         return self.batches[-1].last_offset if self.batches else -1
 
     def copy(self) -> "ProducerState":
-        """Return a state of the same content that changes on its own."""
+        """Return an independent copy."""
         return ProducerState(
             self.producer_id,
             producer_epoch=self.producer_epoch,
@@ -153,7 +153,7 @@ class ProducerState:
         )
 
     def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
-        """Tell whether the producer was idle for too long; never while its transaction is open."""
+        """Whether the producer was idle for too long; False while its transaction is open."""
         return (
             self.current_txn_first_offset is None and now_ms - self.last_timestamp >= expiration_ms
         )
@@ -201,7 +201,7 @@ class ProducerState:
 
     # ---- what a leader refuses ---------------------------------------------------------------
     def check_data(self, batch: ProducedBatch, *, check_sequence: bool) -> None:
-        """Raise where a leader must not append this data batch.
+        """Raise if a leader must not append this data batch.
 
         Raises:
             InvalidProducerEpochError: Of an older epoch.
@@ -237,7 +237,7 @@ class ProducerState:
     def check_marker(
         self, batch: ProducedBatch, marker: EndTransactionMarker, *, transaction_version: int
     ) -> None:
-        """Raise where a leader must not append this end marker.
+        """Raise if a leader must not append this end marker.
 
         Args:
             batch: The control batch.

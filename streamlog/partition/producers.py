@@ -1,10 +1,10 @@
 """The state of all producers that wrote to a partition, idempotent or transactional.
 
-It is made of the batches alone: whoever replays a log has it. Snapshots (`producer_snapshot`)
-spare most of the replay. Batches without a producer id do not change it.
+It derives from the batches alone: replaying a log rebuilds it. Snapshots (`producer_snapshot`)
+save most of the replay. Batches without a producer id do not change it.
 
-The log's *last stable offset* follows from it: below it every transaction is decided. With one
-replica a transaction is decided with its marker; else only when the high watermark has passed
+It determines the log's *last stable offset*: every transaction below it is completed. With one
+replica a transaction is complete with its marker; otherwise when the high watermark has passed
 the marker.
 """
 
@@ -41,21 +41,21 @@ __all__ = ["ProducerStateManager", "ReadBytes", "within"]
 
 DEFAULT_EXPIRATION_MS: Final = 86_400_000  # producer.id.expiration.ms
 EXPIRATION_CHECK_MS: Final = 600_000  # producer.id.expiration.check.interval.ms
-_FEW_BATCHES: Final = 32  # up to so many, lists are faster than arrays
+_FEW_BATCHES: Final = 32  # up to this number, lists are faster than arrays
 _REPLAY_CHUNK: Final = 4 << 20
 
 
 ReadBytes = Callable[[int, int], Buffer]
-"""Returns so many bytes (second) from a position (first), as the table at hand counts."""
+"""Returns the bytes at a position (first) with a size (second), in the units of the table."""
 
 
 def within(buffer: Buffer) -> ReadBytes:
-    """Return what reads batches that are in memory."""
+    """Return a reader of batches in memory."""
     return lambda position, size: as_source(buffer)[position : position + size]
 
 
 class ReplaySource(Protocol):
-    """What replaying wants of a segment."""
+    """A segment, as replaying needs it."""
 
     @property
     def base_offset(self) -> int:
@@ -70,10 +70,10 @@ class ReplaySource(Protocol):
         """Its file."""
 
     def read(self, position: int, size: int) -> bytes:
-        """Return bytes from `position` on, fewer only at the end."""
+        """Return `size` bytes at `position`, fewer only at the end."""
 
     def translate_offset(self, offset: int) -> "Position | None":
-        """Return where the first batch lies that ends at or behind `offset`."""
+        """Return the place of the first batch that ends at or after `offset`."""
 
 
 class Position(Protocol):
@@ -85,7 +85,7 @@ class Position(Protocol):
 
 
 class ProducerStateManager:
-    """Producers, open transactions, and how far both are known.
+    """Producers and open transactions, up to `map_end_offset`.
 
     Args:
         map_end_offset: The log up to here is in it.
@@ -118,18 +118,18 @@ class ProducerStateManager:
     # ---- what it knows -----------------------------------------------------------------------
     @property
     def producers(self) -> Mapping[int, ProducerState]:
-        """What is known of each producer, by id; not to be changed."""
+        """The state of each producer, by id; read-only."""
         return self._producers
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The first offset of a transaction that is not decided yet, None where there is none."""
+        """The first offset of the oldest transaction that is not complete, None without any."""
         undecided = [*self._ongoing, *self._unreplicated]
         return min(undecided) if undecided else None
 
     @property
     def open_transactions(self) -> list[int]:
-        """The first offset of each transaction that is open, ascending."""
+        """The first offset of each open transaction, ascending."""
         return sorted(self._ongoing)
 
     # ---- appending ---------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class ProducerStateManager:
         now_ms: int,
         transaction_version: int = 1,
     ) -> BatchMetadata | None:
-        """Tell whether a leader may append batches; nothing is changed by it.
+        """Check that a leader may append batches; changes nothing.
 
         Args:
             buffer: The batches.
@@ -187,7 +187,7 @@ class ProducerStateManager:
         return None
 
     def update(self, read: ReadBytes, table: BatchTable) -> list[AbortedTxn]:
-        """Take in batches that were appended or are replayed, whoever sent them.
+        """Update the state with batches that were appended or are replayed.
 
         Args:
             read: Gives the bytes of a batch; only markers are asked for.
@@ -219,7 +219,7 @@ class ProducerStateManager:
         return aborted
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Let go of ended transactions whose markers lie below the high watermark.
+        """Drop completed transactions whose markers lie below the high watermark.
 
         Source: ProducerStateManager.onHighWatermarkUpdated.
         """
@@ -227,7 +227,7 @@ class ProducerStateManager:
         self._unreplicated = held
 
     def on_log_start_offset(self, log_start_offset: int) -> None:
-        """Let go of ended transactions whose markers lie below the log's new start.
+        """Drop completed transactions whose markers lie below the new log start.
 
         Source: ProducerStateManager.onLogStartOffsetIncremented.
         """
@@ -235,7 +235,7 @@ class ProducerStateManager:
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
 
     def remove_expired(self, now_ms: int) -> None:
-        """Forget producers that were idle for `expiration_ms`, never one in a transaction.
+        """Remove producers that were idle for `expiration_ms`, except in open transactions.
 
         Source: ProducerStateManager.removeExpiredProducers.
         """
@@ -346,7 +346,7 @@ class ProducerStateManager:
                     self._ongoing[state.current_txn_first_offset] = state.producer_id
 
     def replay(self, segments: Iterable[ReplaySource], log_end_offset: int) -> list[AbortedTxn]:
-        """Take in what the log has between `map_end_offset` and the log end.
+        """Update the state with the batches between `map_end_offset` and the log end.
 
         Args:
             segments: The partition's segments, ascending.
@@ -399,7 +399,7 @@ class ProducerStateManager:
 
     # ---- snapshots ---------------------------------------------------------------------------
     def take_snapshot(self, fs: FileSystem, directory: str) -> bool:
-        """Write what is known now to `<map_end_offset>.snapshot`, durably, if it is news.
+        """Write the state to `<map_end_offset>.snapshot`, durably, if it changed.
 
         Returns:
             Whether it was; the directory is synced then.
@@ -427,7 +427,7 @@ def _produced(table: BatchTable) -> list[ProducedBatch]:
 
 
 def _that_count(table: BatchTable) -> BatchTable:
-    """Return the batches that leave a trace: of plain ones only each producer's last five."""
+    """Return the batches that matter: of plain ones only the last five of each producer."""
     if len(table) <= _FEW_BATCHES:
         return table
     if int(table.producer_id.max()) < 0:

@@ -1,9 +1,8 @@
-"""Reading by offset: from an immutable list of segments to whole, checked batches.
+"""Reading by offset: locate a slice in an immutable list of segments, read it, check its batches.
 
-A read finds the segment by binary search, the place in it by the sparse index, reads from there,
-and keeps the whole batches whose checksums are right. It begins with the batch that holds the
-offset, so the first records may lie below it; `FetchInfo.records` and `FetchInfo.columns` drop
-those. The last offset may be bounded by an isolation level.
+A read finds the segment by binary search and the position by the sparse index. It begins with the
+batch that holds the offset, so the first records may lie below it; `FetchInfo.records` and
+`FetchInfo.columns` drop those. The isolation level may bound the last offset.
 """
 
 import itertools
@@ -47,7 +46,7 @@ __all__ = [
 ]
 
 _OFFSET: Final = struct.Struct(">q")  # a batch begins with its offset
-READ_BEYOND: Final = _OFFSET.size  # bytes read behind those asked for: what comes next is looked at
+READ_BEYOND: Final = _OFFSET.size  # bytes read after those wanted, to check the next offset
 
 
 class Slice(NamedTuple):
@@ -72,19 +71,19 @@ _Place = tuple[Segment, Segment | None, Slice]  # with the segment that follows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchInfo:
-    """Whole, checked batches, and what the log's offsets were when they were read.
+    """Whole, checked batches, and the log's offsets when they were read.
 
     Attributes:
-        offset: The offset that was asked for.
+        offset: The offset that was requested.
         buffer: The batches, byte for byte as on the disk; read-only.
         table: Their headers; positions are relative to `buffer`.
-        next_offset: Where to read on: behind the last batch; where there was none below the bound,
-            the bound, for compaction may have left nothing up to there.
-        end_offset: Records at or above it were not asked for (a batch may hold some).
+        next_offset: Where to continue: after the last batch; without any, the bound, since
+            compaction may have left nothing below it.
+        end_offset: Records at or above it were not requested (a batch may hold some).
         offsets: Those of the log.
         last_stable_offset: Where `read_committed` ended.
-        path: The segment file the batches came from, empty when there were none.
-        position: Where in that file `buffer` starts.
+        path: The segment file of the batches, empty without any.
+        position: The position of `buffer` in that file.
         aborted: For `read_committed`: the aborted transactions that touch these batches.
         max_decompressed: The most bytes that the records of one batch may decompress to.
 
@@ -130,11 +129,11 @@ class FetchInfo:
             columns: Which of `key`, `value`, `headers` to decode.
 
         Returns:
-            Records from `offset` up to `end_offset`, no control records, nothing of an aborted
-            transaction.
+            Records from `offset` up to `end_offset`, without control records and those of
+            aborted transactions.
 
         Raises:
-            CorruptRecordError: A batch's checksum is right and its structure is not.
+            CorruptRecordError: A batch has a valid checksum, but an invalid structure.
             LimitExceededError: A batch decompresses to more than allowed, or all to 2 GiB.
         """
         return decode_columns(
@@ -155,18 +154,18 @@ class FetchInfo:
         max_rows: int = MAX_INT64,
         max_bytes: int = PIECE_BYTES,
     ) -> Iterator[tuple[BatchTable, RecordColumns]]:
-        """Yield the wanted records as flat arrays of bounded size, decoded as they are asked for.
+        """Yield the wanted records as flat arrays of bounded size, decoded lazily.
 
         Args:
             columns: Which of `key`, `value`, `headers` to decode.
-            max_rows: About the most records of a piece.
-            max_bytes: About the most decompressed bytes of a piece; one batch at least.
+            max_rows: The approximate limit of records in a piece.
+            max_bytes: The approximate limit of decompressed bytes in a piece; one batch at least.
 
         Yields:
-            Batches, and the wanted records that they hold.
+            Batches, and their wanted records.
 
         Raises:
-            CorruptRecordError: A batch's checksum is right and its structure is not.
+            CorruptRecordError: A batch has a valid checksum, but an invalid structure.
             LimitExceededError: A batch decompresses to more than allowed.
         """
         wanted = Wanted(
@@ -212,7 +211,7 @@ def fetch(
     into: NDArray[np.uint8] | None = None,
     max_decompressed: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> FetchInfo:
-    """Read batches from the one that holds `offset` on.
+    """Read batches, beginning with the one that holds `offset`.
 
     Args:
         segments: The log's segments at one moment.
@@ -220,19 +219,19 @@ def fetch(
         offsets: The log's offsets at that moment.
         last_stable_offset: The last stable offset, for the answer.
         upper: No batch from this offset on is returned (the isolation level's bound).
-        end_offset: Nor one from here on (what the caller wants).
-        max_bytes: About how much to read; the first batch comes whole however large it is.
-        is_committed: Whether records of aborted transactions are to be left out.
-        unindexed_aborts: Aborted transactions that the transaction indexes may lack.
-        into: Memory for the batches, which is used where it is large enough.
+        end_offset: Nor one from this offset on (the caller's bound).
+        max_bytes: The approximate size; the first batch is whole however large it is.
+        is_committed: Whether to leave out records of aborted transactions.
+        unindexed_aborts: Aborted transactions that may be missing in the transaction indexes.
+        into: Memory for the batches, used if it is large enough.
         max_decompressed: The most bytes that the records of one batch may decompress to.
 
     Returns:
-        The batches; none where `offset` is at the bound.
+        The batches; none if `offset` is at the bound.
 
     Raises:
         OffsetOutOfRangeError: `offset` below the log start or above the log end.
-        CorruptRecordError: A checksum or a header is wrong; names file, position and offset.
+        CorruptRecordError: A checksum or header is invalid; names file, position and offset.
 
     Source: UnifiedLog.read, LocalLog.read.
     """
@@ -328,7 +327,7 @@ def _places(segments: Segments, offset: int, upper: int, max_bytes: int) -> Iter
 def _without_aborted(
     info: FetchInfo, segments: Segments, unindexed: Sequence[AbortedTxn]
 ) -> FetchInfo:
-    """Note the aborted transactions that touch what was read."""
+    """Add the aborted transactions that overlap with the batches."""
     if not info.table.is_transactional.any():
         return info
     start, end = info.offset, info.next_offset
@@ -338,7 +337,7 @@ def _without_aborted(
 
 
 def aborted_between(segments: Segments, start_offset: int, end_offset: int) -> list[AbortedTxn]:
-    """Return the aborted transactions that may touch offsets from `start` up to `end`.
+    """Return the aborted transactions that may overlap with offsets from `start` up to `end`.
 
     Raises:
         CorruptIndexError: A transaction index is damaged.
@@ -355,7 +354,7 @@ def aborted_between(segments: Segments, start_offset: int, end_offset: int) -> l
 
 
 class _Batches(NamedTuple):
-    """Batches of a segment: where they lie, their bytes and some behind them, their headers."""
+    """Batches of a segment: their place, their bytes and some after them, their headers."""
 
     path: str
     position: int
@@ -401,9 +400,9 @@ def _bad_checksum(batches: _Batches, row: int) -> CorruptRecordError:
 
 
 def _check_order(batches: _Batches, segment_size: int, behind: Segment | None) -> None:
-    """Check that each batch begins above the one before it, and what comes behind them, too.
+    """Check that each batch begins above the previous one, and so does what follows them.
 
-    Base offsets have no checksum: where one was raised, what comes next would be passed over.
+    The checksum does not cover base offsets: if one were raised, records would be skipped.
 
     Raises:
         CorruptRecordError: Two batches claim the same offsets.
@@ -430,7 +429,7 @@ def _check_order(batches: _Batches, segment_size: int, behind: Segment | None) -
 
 
 def size_between(segments: Segments, start_offset: int, end_offset: int) -> int:
-    """Return about how many bytes lie between two offsets, as the indexes tell."""
+    """Return the approximate number of bytes between two offsets, by the indexes."""
     if end_offset <= start_offset:
         return 0
     total = 0
@@ -442,7 +441,7 @@ def size_between(segments: Segments, start_offset: int, end_offset: int) -> int:
 
 
 def _position_in(segment: Segment, offset: int) -> int:
-    """Return about where `offset` lies in a segment: 0 below it, its size above."""
+    """Return the approximate position of `offset` in a segment: 0 below it, its size above."""
     if offset <= segment.base_offset:
         return 0
     return segment.approximate_position(offset)
@@ -451,19 +450,19 @@ def _position_in(segment: Segment, offset: int) -> int:
 def split(
     segments: Segments, start_offset: int, end_offset: int, parts: int
 ) -> list[tuple[int, int]]:
-    """Cut a range of offsets into at most `parts` ranges of about equal bytes.
+    """Split a range of offsets into at most `parts` ranges of about equal bytes.
 
-    Cuts lie on offsets that the sparse indexes hold, that is at ends of batches; a range that
-    fits between two index entries stays whole.
+    Ranges end at offsets in the sparse indexes, which are ends of batches; a range that fits
+    between two index entries is not split.
 
     Args:
         segments: The log's segments.
         start_offset: The first offset.
-        end_offset: The offset behind the last.
-        parts: How many ranges at most, 1 or more.
+        end_offset: The offset after the last.
+        parts: The maximum number of ranges, 1 or more.
 
     Returns:
-        Ranges that touch each other and together are the given one; none is empty.
+        Adjacent ranges that cover the given one; none is empty.
     """
     total = size_between(segments, start_offset, end_offset)
     if parts <= 1 or total == 0:

@@ -1,10 +1,9 @@
-"""One partition, read without a lock: any directory, whoever wrote it, and nothing in it changes.
+"""One partition, read without a lock: any directory, written by any program; nothing is changed.
 
-A reader finds the end of the log by scanning whole batches with right checksums from its last
-position on; it never trusts a file's size. Bytes behind them are somebody's append, or a torn
-tail, unless the recovery point says that records were synced there: then the log ends with those,
-and reading them is an error. `refresh` is a poll: where nothing happened it costs five `stat`
-calls.
+A reader finds the end of the log by scanning whole batches with valid checksums from its last
+position on; it never trusts the size of a file. Bytes after them are an append in progress or a
+torn tail, unless the recovery point says that records were synced there: then the log ends after
+those, and reading them is an error. `refresh` polls; without changes it takes five `stat` calls.
 """
 
 import functools
@@ -70,7 +69,7 @@ R = TypeVar("R")
 
 
 class Guarded(Protocol):
-    """Something with a lock for its threads."""
+    """An object with a lock for its threads."""
 
     _guard: threading.RLock
 
@@ -81,7 +80,7 @@ G = TypeVar("G", bound=Guarded)
 def one_thread_at_a_time(
     method: Callable[Concatenate[G, P], R],
 ) -> Callable[Concatenate[G, P], R]:
-    """Run a method under its object's `_guard`, which one thread may take several times."""
+    """Run a method under its object's `_guard`, which is reentrant."""
 
     @functools.wraps(method)
     def alone(self: G, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -190,18 +189,18 @@ class LogReader(IterableLog):
 
     @property
     def log_end_offset(self) -> int:
-        """The offset after the last whole batch, or after records that were synced there."""
+        """The offset after the last whole batch, or after synced records that are damaged."""
         return self.offsets.end
 
     @property
     def high_watermark(self) -> int:
-        """Up to where records are committed."""
+        """Records below it are committed."""
         return self.offsets.high_watermark
 
     @property
     @one_thread_at_a_time
     def last_stable_offset(self) -> int:
-        """Below it no transaction is open."""
+        """No transaction is open below it."""
         unstable = self._asked(self._transactions).first_unstable_offset
         return self.offsets.stable(unstable)
 
@@ -230,11 +229,11 @@ class LogReader(IterableLog):
     @property
     @one_thread_at_a_time
     def unindexed_aborts(self) -> tuple[AbortedTxn, ...]:
-        """The aborted transactions below the last stable offset that no transaction index has.
+        """The aborted transactions below the last stable offset that no transaction index lists.
 
-        A broker appends an abort marker to the log file first and its index entry afterwards. A
-        reader that falls between the two, or meets a broker that died there, knows of them from
-        the markers alone.
+        A broker appends an abort marker to the log file first, its index entry afterwards. A
+        reader that looks between the two, or after a broker died there, knows of these only
+        from the markers.
         """
         self._asked(self._transactions)
         return tuple(self._unindexed)
@@ -242,14 +241,14 @@ class LogReader(IterableLog):
     @property
     @one_thread_at_a_time
     def open_transactions(self) -> list[int]:
-        """The first offset of each transaction that is open, ascending."""
+        """The first offset of each open transaction, ascending."""
         return self._asked(self._transactions).open_transactions
 
     @property
     def max_decompressed_bytes(self) -> int:
-        """What the records of one batch may decompress to, in bytes.
+        """The size in bytes that the records of one batch may decompress to.
 
-        The topic's settings are looked at when this is first asked for: most logs are read without.
+        The topic's settings are read when this is first needed: most logs are never compressed.
         """
         if self._limit is None:
             self._limit = readable_decompressed_bytes(
@@ -270,7 +269,7 @@ class LogReader(IterableLog):
     @property
     @one_thread_at_a_time
     def leader_epochs(self) -> LeaderEpochCache:
-        """Which epoch starts where, as its file says now."""
+        """The start offset of each epoch, from the current file."""
         stamp = _stamp(self._fs.stat(f"{self.path}/leader-epoch-checkpoint"))
         if self._epochs is None or stamp != self._epochs_stamp:
             self._epochs = LeaderEpochCache.load(self._fs, self.path)
@@ -279,7 +278,7 @@ class LogReader(IterableLog):
 
     @property
     def leader_epoch(self) -> int:
-        """The latest epoch, -1 where none is known."""
+        """The latest epoch, -1 if none is known."""
         latest = self.leader_epochs.latest_epoch
         return -1 if latest is None else latest
 
@@ -291,18 +290,18 @@ class LogReader(IterableLog):
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 
     def epoch_for_offset(self, offset: int) -> int:
-        """Return the epoch that `offset` was or will be written in, -1 where none is known."""
+        """Return the epoch that `offset` was or will be written in, -1 if none is known."""
         epoch = self.leader_epochs.epoch_for_offset(offset)
         return -1 if epoch is None else epoch
 
     # ---- the poll ----------------------------------------------------------------------------
     @one_thread_at_a_time
     def refresh(self) -> None:
-        """Learn what was written, rolled or deleted since.
+        """Learn of records written, and segments rolled or deleted, since the last look.
 
         Raises:
             UnknownTopicError: The directory is gone.
-            CorruptDataError: A file that had to be looked at is damaged.
+            CorruptDataError: A file that had to be read is damaged.
         """
         directory = stat_directory(self._fs, self.path)
         if directory is None:
@@ -315,18 +314,20 @@ class LogReader(IterableLog):
         has_moved = directory.mtime_ns != self._directory_mtime_ns
         if has_moved or self._has_rolled() or self._is_replaced():
             self._relist()
-            self._directory_mtime_ns = directory.mtime_ns  # of before: what came since is seen
+            self._directory_mtime_ns = (
+                directory.mtime_ns
+            )  # from before the listing, so that later changes are seen
 
-    _learn = refresh  # what an iteration does before it reads on
+    _learn = refresh  # called by an iteration before it continues
 
     def _has_rolled(self) -> bool:
-        """Tell whether the next segment is there; a directory's time may not have moved by then."""
+        """Whether the next segment exists; the directory's time may not show it yet."""
         if len(self._segments) and self._sound_end_offset == self._segments.active.base_offset:
             return False
         return self._fs.stat(f"{self.path}/{log_file_name(self.log_end_offset)}") is not None
 
     def _is_replaced(self) -> bool:
-        """Tell whether a copy took the place of the tail, in the same tick of the clock or not."""
+        """Whether a copy replaced the tail, even within one tick of the clock."""
         return len(self._segments) > 0 and self._segments.active.is_replaced(grows=True)
 
     def _follow_tail(self) -> None:
@@ -336,22 +337,22 @@ class LogReader(IterableLog):
         self._synced_end_offset = self._lost_up_to(active) if active.tail_size else 0
 
     def _lost_up_to(self, active: Segment) -> int:
-        """Return up to where records were synced that no sound batch holds now; 0 if all are."""
+        """Return the end of synced records that no sound batch holds now; 0 for none."""
         if self._only_base is not None:
             return 0
         synced = checkpoints.read_recovery_points(self._fs, self._root).get(self.topic_partition, 0)
         if synced <= self._sound_end_offset:
             return 0
-        active.extend()  # what was being written is whole by the time it is synced
+        active.extend()  # a batch that was being written is whole by the time it is synced
         self._sound_end_offset = active.next_offset()
         return synced if active.tail_size and synced > self._sound_end_offset else 0
 
     def _relist(self) -> None:
-        """Take the segments that the directory has now; those already open are used again.
+        """List the segments of the directory; those already open are reused.
 
         Raises:
-            FileMissingError: Files go as fast as they can be listed.
-            CorruptRecordError: What a compaction left cannot be used.
+            FileMissingError: Files are removed as fast as they are listed.
+            CorruptRecordError: A log that a compaction left is damaged.
         """
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -382,7 +383,7 @@ class LogReader(IterableLog):
             for path, (base, suffix) in zip(paths, files, strict=True)
         ]
         if len(known) and opened:
-            # What the former tail got before the roll is whole now.
+            # Batches that the former tail received before the roll are whole now.
             former = known.active
             if former in opened[:-1]:
                 former.extend()
@@ -421,23 +422,23 @@ class LogReader(IterableLog):
         unindexed_aborts: Sequence[AbortedTxn] = (),
         into: NDArray[np.uint8] | None = None,
     ) -> FetchInfo:
-        """Read whole batches from the one that holds `offset` on: one read, and not all there is.
+        """Read whole batches, beginning with the one that holds `offset`.
 
-        It ends after about `max_bytes`, and at the end of a segment; `next_offset` of what it
-        returns says where. `records` iterates over everything.
+        One read ends after about `max_bytes` or at the end of a segment; continue at its
+        `next_offset`, or iterate over all records with `records`.
 
         Args:
-            offset: The first offset wanted; the log end itself gives nothing.
-            max_bytes: About how much; the first batch comes whole however large it is.
-            isolation: Read to the high watermark, or to the last stable offset and without
-                aborted transactions; a level or its name.
-            end_offset: Where to stop; records from it on are left out.
-            end_is_stable: Whether the caller knows that `end_offset` was not above the last
-                stable offset; this reader then need not find out where that is.
-            unindexed_aborts: What `unindexed_aborts` was when the caller asked for the last
+            offset: The first offset wanted; at the log end the result is empty.
+            max_bytes: The approximate size; the first batch is whole however large it is.
+            isolation: `read_uncommitted` reads to the high watermark, `read_committed` to the
+                last stable offset and without aborted transactions; a level or its name.
+            end_offset: Records from it on are left out.
+            end_is_stable: The caller knows that `end_offset` was not above the last stable
+                offset; saves this reader from determining that offset.
+            unindexed_aborts: The value of `unindexed_aborts` when the caller read the last
                 stable offset; only with `end_is_stable`.
-            into: Memory for the batches, used where it has `max_bytes` and `READ_BEYOND` more.
-                Whoever gives it again for the next read is done with those batches.
+            into: Memory for the batches, used if it has `max_bytes` and `READ_BEYOND` more.
+                The next read into it overwrites them.
 
         Returns:
             The batches, checked.
@@ -536,7 +537,7 @@ class LogReader(IterableLog):
         return self._asked(lambda: max_timestamp(self._segments, self.log_start_offset))
 
     def _allow_decompressing(self) -> None:
-        """Let the segments decompress what this reader may, as a search by time does."""
+        """Apply this reader's limit to the segments: a search by time decompresses in them."""
         limit = self.max_decompressed_bytes
         if limit != self._config.streamlog_max_decompressed_bytes:
             self._config = LogConfig(streamlog_max_decompressed_bytes=limit)
@@ -545,16 +546,16 @@ class LogReader(IterableLog):
 
     @one_thread_at_a_time
     def split(self, start_offset: int, end_offset: int, parts: int) -> list[tuple[int, int]]:
-        """Cut a range of offsets into at most `parts` ranges of about equal bytes."""
+        """Split a range of offsets into at most `parts` ranges of about equal bytes."""
         return self._asked(lambda: split(self._segments, start_offset, end_offset, parts))
 
     @one_thread_at_a_time
     def size_between(self, start_offset: int, end_offset: int) -> int:
-        """Return about how many bytes lie between two offsets."""
+        """Return the approximate number of bytes between two offsets."""
         return self._asked(lambda: size_between(self._segments, start_offset, end_offset))
 
     def _asked(self, ask: Callable[[], T]) -> T:
-        """Return what `ask` answers; anew where a file went before this reader first opened it."""
+        """Return the result of `ask`; list and retry if a file was removed before it was opened."""
         for _ in range(_ATTEMPTS - 1):
             try:
                 return ask()
@@ -581,7 +582,7 @@ class LogReader(IterableLog):
         return self._producers
 
     def _drop_indexed_aborts(self) -> None:
-        """Keep the aborts that no index has; the index of a sealed segment has all of its own."""
+        """Keep the aborts that no index lists; the index of a sealed segment is complete."""
         active = self._segments.active
         indexed = active.aborted_transactions(active.base_offset, MAX_INT64).aborted
         last = indexed[-1].last_offset if indexed else active.base_offset - 1
@@ -589,7 +590,7 @@ class LogReader(IterableLog):
 
     @one_thread_at_a_time
     def close(self) -> None:
-        """Release the files; closing twice does no harm."""
+        """Release the files; closing twice is harmless."""
         for segment in self._segments:
             segment.close()
 

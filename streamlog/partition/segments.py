@@ -49,7 +49,7 @@ class Segments:
 
     @property
     def active(self) -> Segment:
-        """The last segment, the only one that grows."""
+        """The last segment, the only one that is appended to."""
         return self._segments[-1]
 
     @property
@@ -79,11 +79,11 @@ class Segments:
         return bisect_right(self._bases, offset) - 1
 
     def starting_at(self, offset: int) -> tuple[Segment, ...]:
-        """Return the segment that `offset` falls into and all behind it."""
+        """Return the segment that `offset` falls into and all after it."""
         return self._segments[max(0, self.floor_index(offset)) :]
 
     def with_segment(self, segment: Segment) -> "Segments":
-        """Return the list with `segment` added, or put in place of one of the same base."""
+        """Return the list with `segment` added, or replacing the one of the same base offset."""
         kept = [other for other in self._segments if other.base_offset != segment.base_offset]
         return Segments([*kept, segment])
 
@@ -119,7 +119,7 @@ def offset_for_timestamp(
 
 
 def max_timestamp(segments: Segments, log_start_offset: int) -> OffsetAndTimestamp | None:
-    """Return the first record at or above `log_start_offset` that none there is younger than.
+    """Return the first of the youngest records at or above `log_start_offset`.
 
     Returns:
         Offset and timestamp of the record, None where no record has a timestamp.

@@ -1,4 +1,4 @@
-"""A partition of a log root: `Log` with topics, commits and recorded readers around it."""
+"""A partition of a log root: a `Log` that knows topics, commits and recorded readers."""
 
 import contextlib
 import os
@@ -50,7 +50,7 @@ class PartitionLog(Log):
         path: Its directory.
         root: The log root the directory lies in.
         topic_partition: What the directory is named after.
-        topic_id: The id its topic got when it was made, 22 characters of base64.
+        topic_id: The id that its topic got at creation, 22 characters of base64.
     """
 
     def __init__(
@@ -104,19 +104,19 @@ class PartitionLog(Log):
         decisions: PendingDecisions | None = None,
         server: ServerSettings | None = None,
     ) -> "PartitionLog":
-        """Open a partition for writing; make its topic where that is missing.
+        """Open a partition for writing; create its topic if that is missing.
 
-        What a crash left is put right first: a torn tail is cut and kept aside, indexes are
-        rebuilt, decided commits are applied.
+        A crash is repaired first: a torn tail is truncated (a copy is kept), indexes are rebuilt,
+        decided commits are applied.
 
         Args:
-            path: Its directory, `ROOT/TOPIC-PARTITION`; a relative one is of the current directory.
-            config: Settings to use instead of the topic's own.
+            path: Its directory, `ROOT/TOPIC-PARTITION`, absolute or relative.
+            config: Settings to use instead of the topic's.
             fs: The file system; the machine's own by default.
             clock: The clock; the machine's own by default.
             random: For topic ids and jitter.
             lock_timeout_ms: How long to wait for another writer; the root's setting by default.
-            marks: Those of the `LogManager` that stands for this writer in the root's books.
+            marks: Those of the `LogManager` that is registered as a writer for this handle.
             decisions: Those of the `LogManager`, so that each is parsed once for all partitions.
             server: The root's settings of the `LogManager`, parsed once for all partitions.
 
@@ -125,18 +125,18 @@ class PartitionLog(Log):
 
         Raises:
             InvalidTopicError: The path is not named after a partition.
-            InvalidConfigError: `config` is something else.
+            InvalidConfigError: `config` is not a `LogConfig`.
             UnknownTopicError: The topic has no such partition; or it is missing, and the root's
-                `auto.create.topics.enable=false` or `num.partitions` stands against making it.
+                `auto.create.topics.enable=false` or `num.partitions` forbids creating it.
             CorruptDataError: Acknowledged bytes are damaged; nothing was changed.
             UnavailableError: Another process kept the lock, a running broker owns the root, or
-                the disk refuses.
+                the disk failed.
 
         Source: UnifiedLog.create.
         """
         if not isinstance(config, LogConfig | None):
             raise InvalidConfigError(
-                "a partition is opened with a LogConfig",
+                "config must be a LogConfig or None",
                 got=f"{type(config).__name__}: {config!r:.80}",
                 expected="a LogConfig",
             )
@@ -161,17 +161,17 @@ class PartitionLog(Log):
 
         Args:
             offset: The first offset to keep; -1: the high watermark, so that nothing stays.
-            force: Also what a recorded reader has not finished.
+            force: Also delete records that a recorded reader has not finished.
 
         Returns:
-            Where the log begins now: at `offset`, or above it where it did so before.
+            The log start: `offset`, or the former one if that was above.
 
         Raises:
             PolicyViolationError: The topic's `cleanup.policy` is compact alone, or a recorded
-                reader has not finished what is to go.
+                reader has not finished the records.
             OffsetOutOfRangeError: The offset is above the high watermark, or negative.
             LockTimeoutError: Another process kept the partition's lock.
-            StorageError: It failed; the log begins where it did, or at `offset`.
+            StorageError: It failed; the log start is unchanged, or `offset`.
 
         Source: ReplicaManager.deleteRecordsOnLocalLog, Partition.deleteRecordsOnLeader.
         """
@@ -200,7 +200,7 @@ class PartitionLog(Log):
             return self.log_start_offset
 
     def _refuse_unfinished(self, start: int) -> None:
-        """Raise where a recorded reader has not finished what lies below an offset."""
+        """Raise if a recorded reader has not finished the records below an offset."""
         bases, sizes = self.segments.base_offsets, [each.size for each in self.segments]
         holds = Holds.read(self._log_root)
         for held in holds.of(self.topic_partition, self.path, bases, sizes):
@@ -216,7 +216,7 @@ class PartitionLog(Log):
 
     # ---- truncate ------------------------------------------------------------------------------
     def truncate_to(self, offset: int) -> None:
-        """Cut the log in front of the batch that holds `offset`, or else behind the last one below.
+        """Truncate the log to `offset`; a batch that holds it is removed whole.
 
         Commits that reach above `offset` are retired first, or they would come back; see
         `Log.truncate_undecided` for the rest.
@@ -225,7 +225,7 @@ class PartitionLog(Log):
             offset: No record from here on stays; at or above the log end nothing is removed.
 
         Raises:
-            InvalidRequestError: Within `writing`, where commits would have to be retired.
+            InvalidRequestError: Within `writing`, if commits would have to be retired.
             LockTimeoutError: Commits come faster than they can be retired.
             StreamLogError: As `writing`; or a commit cannot be retired.
 
