@@ -112,7 +112,7 @@ class LogCleaner:
         if self._paused is not None and self._paused[0].report.topic_partition != partition:
             self.close()
         if self._paused is None:
-            lock = try_maintenance_lock(self._fs, self._clock, self._manager.root, partition)
+            lock = try_maintenance_lock(self._manager.log_root, partition)
             if lock is None:
                 return None
             try:

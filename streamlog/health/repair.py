@@ -302,9 +302,7 @@ class _Partition:
                 path=self._directory,
                 hint="a broker truncates its log there when it starts; keep a copy",
             )
-        lock = locks.take_partition_lock(
-            root.fs, root.clock, root.path, self._partition, timeout_ms=_LOCK_TIMEOUT_MS
-        )
+        lock = locks.take_partition_lock(root, self._partition, timeout_ms=_LOCK_TIMEOUT_MS)
         try:
             durable = checkpoints.read_recovery_points(root.fs, root.path).get(self._partition, 0)
             # First discard the last writer's state: if this process is killed, an open handle must
@@ -357,9 +355,7 @@ class _Partition:
         path = root.partition_lock(self._partition)
         if root.fs.stat(path) is None:
             return
-        lock = locks.take_partition_lock(
-            root.fs, root.clock, root.path, self._partition, timeout_ms=_LOCK_TIMEOUT_MS
-        )
+        lock = locks.take_partition_lock(root, self._partition, timeout_ms=_LOCK_TIMEOUT_MS)
         try:
             state = locks.decode_state(locks.read_state(lock))
             if state is not None:

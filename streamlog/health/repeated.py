@@ -104,9 +104,7 @@ class Repeated:
             return finding
         partition = parse_partition_directory(finding.path.split("/")[-2])
         try:
-            is_at_work = partition is not None and is_being_maintained(
-                self._fs, self._root.path, partition
-            )
+            is_at_work = partition is not None and is_being_maintained(self._root, partition)
         except StorageError:
             is_at_work = False  # a read-only root
         if not is_at_work:

@@ -233,7 +233,7 @@ class StateFiles:
 
     def _check_locks(self) -> None:
         """Report damaged lock states; the next writer reads the files instead."""
-        directory = locks.locks_directory(self._root.path)
+        directory = self._root.locks
         for name in self._names(directory):
             path = f"{directory}/{name}"
             try:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import CorruptDataError, CorruptRecordError, StorageError
 from streamlog.fs.api import FileKind, FileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.partition import leftovers
 from streamlog.partition.epochs import LeaderEpochCache
 from streamlog.partition.lock_states import DISTRUSTED
@@ -152,7 +153,9 @@ def recover(
     fs, path = directory.fs, directory.path
     if any(name != PARTITION_METADATA for name in fs.list(path)):
         fs.sync_directory(path)  # a process that rolled may have died
-    is_being_cleaned = is_being_maintained(fs, os.path.dirname(path), directory.partition)
+    is_being_cleaned = is_being_maintained(
+        LogRoot.at(os.path.dirname(path), fs=fs), directory.partition
+    )
     leftovers.finish(fs, path, directory.config, now_ms, is_being_cleaned=is_being_cleaned)
     bases = base_offsets(fs.list(path))
     if bases:

@@ -38,7 +38,6 @@ latter may only try it, without waiting.
 import contextlib
 import logging
 import os
-import random as random_module
 import struct
 import threading
 from collections.abc import Callable
@@ -48,10 +47,10 @@ from typing import Final, NamedTuple
 
 from streamlog.binary.crc import crc32c
 from streamlog.clock import Clock
-from streamlog.errors import InvalidRequestError, LockTimeoutError, UnavailableError
+from streamlog.errors import InvalidRequestError, LockTimeoutError
 from streamlog.fs.api import FileLock, FileSystem
 from streamlog.fs.files import acquire_lock, write_lock_holder
-from streamlog.fs.names import fitting_name
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.open_files import open_files
 from streamlog.partition.lock_states import AFTER, KNOWN_FLAGS, MUST_LOOK, LockEvent, StateFlag
 from streamlog.partition.log_offsets import LogOffsets
@@ -63,15 +62,10 @@ __all__ = [
     "Patience",
     "SharedState",
     "WriterLock",
-    "broker_lock_path",
     "decode_state",
     "encode_state",
     "is_being_maintained",
-    "lock_path",
-    "locks_directory",
-    "maintenance_lock_path",
     "read_state",
-    "refuse_live_broker",
     "take_partition_lock",
     "try_maintenance_lock",
     "wait_for_lock",
@@ -159,43 +153,14 @@ class SharedState(NamedTuple):
     flags: int
 
 
-def locks_directory(root: str) -> str:
-    """Return the directory of a root's lock files."""
-    return f"{root}/.streamlog/locks"
-
-
-def lock_path(root: str, partition: TopicPartition) -> str:
-    """Return the path of a partition's lock file."""
-    return f"{locks_directory(root)}/{fitting_name(str(partition))}"
-
-
-def broker_lock_path(root: str) -> str:
-    """Return the path of the lock file a live broker holds on its log.dir."""
-    return f"{root}/.lock"
-
-
-def refuse_live_broker(fs: FileSystem, root: str) -> None:
-    """Raise `UnavailableError` if a running broker holds the `.lock` of `root`."""
-    if fs.broker_lock_is_held(broker_lock_path(root)):
-        raise UnavailableError(
-            "a running Kafka broker owns this log directory; nothing was written",
-            path=root,
-            got="its .lock is held",
-            expected="a stopped broker",
-            hint="stop the broker, or read here and write to a root of your own",
-        )
-
-
-def take_partition_lock(
-    fs: FileSystem, clock: Clock, root: str, partition: TopicPartition, *, timeout_ms: float
-) -> FileLock:
+def take_partition_lock(root: LogRoot, partition: TopicPartition, *, timeout_ms: float) -> FileLock:
     """Take the exclusive lock of a partition, waiting at most `timeout_ms`.
 
     Raises:
         LockTimeoutError: It stayed held; names holder and age.
     """
-    path = lock_path(root, partition)
-    return wait_for_lock(fs, clock, path, timeout_ms=timeout_ms, what=f"partition {partition}")
+    path, what = root.partition_lock(partition), f"partition {partition}"
+    return wait_for_lock(root.fs, root.clock, path, timeout_ms=timeout_ms, what=what)
 
 
 def read_state(lock: FileLock) -> bytes:
@@ -271,9 +236,6 @@ class WriterLock:
     """One handle's hold on a partition's lock.
 
     Args:
-        fs: Where the root is.
-        clock: Measures waits, and stamps the line about the holder.
-        random: Draws the first generation, so that those of two handles never coincide.
         root: The log root.
         partition: The partition.
         patience: How long to wait for other processes.
@@ -284,19 +246,15 @@ class WriterLock:
 
     def __init__(
         self,
-        fs: FileSystem,
-        clock: Clock,
-        random: random_module.Random,
-        *,
-        root: str,
+        root: LogRoot,
         partition: TopicPartition,
+        *,
         patience: Patience,
     ) -> None:
-        self._fs, self._clock, self._random = fs, clock, random
         self._root, self._partition, self._patience = root, partition, patience
         self._threads = threading.RLock()
         self._pid = os.getpid()
-        self._boot_id = fs.boot_id()
+        self._boot_id = root.fs.boot_id()
         self._lock: FileLock | None = None
         self._paused: FileLock | None = None
         self._depth = 0
@@ -335,7 +293,7 @@ class WriterLock:
         if os.getpid() != self._pid:
             raise InvalidRequestError(
                 "this handle belongs to the process that opened it",
-                path=f"{self._root}/{self._partition}",
+                path=self._root.partition(self._partition),
                 got=f"process {os.getpid()}",
                 expected=f"process {self._pid}",
                 hint="open the partition again in the forked process",
@@ -402,9 +360,7 @@ class WriterLock:
             self._paused = None
             paused.release()
         timeout_ms = self._patience.timeout_ms
-        self._lock = lock = take_partition_lock(
-            self._fs, self._clock, self._root, self._partition, timeout_ms=timeout_ms
-        )
+        self._lock = lock = take_partition_lock(self._root, self._partition, timeout_ms=timeout_ms)
         open_files.keep(self)
         return lock
 
@@ -444,7 +400,7 @@ class WriterLock:
         if self._left is None:
             return False
         flags = _AFTER_CHANGE_BEGINS[self.flags]
-        write_holder_and_flags(self._lock, flags, pid=self._pid, now_ms=self._clock.now_ms())
+        write_holder_and_flags(self._lock, flags, pid=self._pid, now_ms=self._root.clock.now_ms())
         self.flags = flags
         return True
 
@@ -477,7 +433,7 @@ class WriterLock:
         if self._lock is None:
             raise self._not_writing()
         known = self._left is not None
-        self._generation = self._generation + 1 if known else self._random.getrandbits(62)
+        self._generation = self._generation + 1 if known else self._root.random.getrandbits(62)
         state = SharedState(
             self._boot_id,
             self._generation,
@@ -522,27 +478,20 @@ class Guard:
             self._lock.settle(self._depth)
 
 
-def maintenance_lock_path(root: str, partition: TopicPartition) -> str:
-    """Return the path of the lock file of a partition's maintenance."""
-    return f"{locks_directory(root)}/{fitting_name(str(partition), '.maintenance')}"
-
-
-def try_maintenance_lock(
-    fs: FileSystem, clock: Clock, root: str, partition: TopicPartition
-) -> FileLock | None:
+def try_maintenance_lock(root: LogRoot, partition: TopicPartition) -> FileLock | None:
     """Take the lock of a partition's maintenance; None while another process holds it."""
-    lock = fs.try_lock(maintenance_lock_path(root, partition), shared=False)
+    lock = root.fs.try_lock(root.maintenance_lock(partition), shared=False)
     if lock is not None:
-        write_lock_holder(lock, now_ms=clock.now_ms(), what="clean")
+        write_lock_holder(lock, now_ms=root.clock.now_ms(), what="clean")
     return lock
 
 
-def is_being_maintained(fs: FileSystem, root: str, partition: TopicPartition) -> bool:
+def is_being_maintained(root: LogRoot, partition: TopicPartition) -> bool:
     """Whether another process holds the lock of a partition's maintenance."""
-    path = maintenance_lock_path(root, partition)
-    if fs.stat(path) is None:
+    path = root.maintenance_lock(partition)
+    if root.fs.stat(path) is None:
         return False
-    lock = fs.try_lock(path, shared=True)
+    lock = root.fs.try_lock(path, shared=True)
     if lock is None:
         return True
     lock.release()

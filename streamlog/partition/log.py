@@ -115,9 +115,8 @@ class Log(IterableLog):
         self.topic_id = topic_id
         self._fs, self._clock, self._random = fs, clock, random
         self._decided = decided
-        source = ConfigFiles(
-            LogRoot(self.root, fs, clock, random), self.topic_partition.topic, server
-        )
+        log_root = LogRoot(self.root, fs, clock, random)
+        source = ConfigFiles(log_root, self.topic_partition.topic, server)
         self._log = LocalLog(
             fs,
             path,
@@ -126,9 +125,7 @@ class Log(IterableLog):
             random=random,
             producer_expiration_ms=server.load().producer_id_expiration_ms,
         )
-        lock = WriterLock(
-            fs, clock, random, root=self.root, partition=self.topic_partition, patience=patience
-        )
+        lock = WriterLock(log_root, self.topic_partition, patience=patience)
         self._session = WriterSession(
             fs,
             clock,

@@ -536,9 +536,7 @@ def _is_remains_of(topic: str, name: str) -> bool:
 
 def _set_aside(root: LogRoot, partition: TopicPartition, path: str) -> None:
     """Rename the directory of a partition, under the lock of its writer."""
-    lock = take_partition_lock(
-        root.fs, root.clock, root.path, partition, timeout_ms=_LOCK_TIMEOUT_MS
-    )
+    lock = take_partition_lock(root, partition, timeout_ms=_LOCK_TIMEOUT_MS)
     try:
         topic_id = None
         with contextlib.suppress(CorruptDataError):  # the partition is being deleted anyway

@@ -254,7 +254,7 @@ def test_two_cleaners_are_never_at_one_partition(manager: LogManager) -> None:
         cleaner.close()
         finished = other.clean(ORDERS)
         assert finished is not None and finished.is_finished
-        lock = try_maintenance_lock(manager.fs, manager.clock, manager.root, ORDERS)
+        lock = try_maintenance_lock(manager.log_root, ORDERS)
         assert lock is not None
         lock.release()
 

@@ -18,7 +18,6 @@ from streamlog.fs.files import read_file
 from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFile, MemoryFileSystem
 from streamlog.partition import checkpoints
-from streamlog.partition.locks import lock_path
 from streamlog.partition.producers import ProducerStateManager
 from streamlog.root.manager import LogManager
 from streamlog.root.partition_log import PartitionLog
@@ -163,7 +162,7 @@ def test_one_that_cannot_be_opened_leaves_none_open() -> None:
     wanted = [TopicPartition("wide", 0), TopicPartition("wide", FEW)]
     with pytest.raises(Exception, match="no such partition"):
         wide.scene.manager.logs(wanted)
-    lock = wide.fs.try_lock(lock_path(wide.scene.root, wanted[0]), shared=False)
+    lock = wide.fs.try_lock(LogRoot.at(wide.scene.root).partition_lock(wanted[0]), shared=False)
     assert lock is not None
     lock.release()
     wide.commit()

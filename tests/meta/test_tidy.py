@@ -36,7 +36,6 @@ STATE_PATH = re.compile(r"(\S*/)?\.streamlog(/\S*)?")
 STILL_SPELL_PATHS = {
     "streamlog/health/findings.py",
     "streamlog/partition/checkpoints.py",
-    "streamlog/partition/locks.py",
     "streamlog/arrow/subscription.py",
 }
 

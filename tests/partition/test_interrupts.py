@@ -21,7 +21,7 @@ import streamlog
 from streamlog.clock import ManualClock
 from streamlog.config.log_config import LogConfig
 from streamlog.fs.local import LocalFileSystem
-from streamlog.partition.locks import lock_path
+from streamlog.fs.log_root import LogRoot
 from streamlog.records.record import Record
 from streamlog.root.partition_log import PartitionLog
 from streamlog.topic import TopicPartition
@@ -110,7 +110,7 @@ def nested(log: PartitionLog) -> None:
 
 
 def is_locked(root: Path) -> bool:
-    path = lock_path(str(root), TopicPartition("orders", 0))
+    path = LogRoot.at(str(root)).partition_lock(TopicPartition("orders", 0))
     lock = LocalFileSystem().try_lock(path, shared=False)
     if lock is not None:
         lock.release()

@@ -18,9 +18,6 @@ from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition.locks import (
     PROGRESS_MS,
-    lock_path,
-    locks_directory,
-    maintenance_lock_path,
     wait_for_lock,
 )
 from streamlog.root.manager import LogManager
@@ -34,7 +31,7 @@ APPS = ("commit-11", "root", "topics", "../root", "t-0", "t-0.maintenance", "app
 
 
 def is_free(scene: Scene, partition: TopicPartition) -> bool:
-    lock = scene.fs.try_lock(lock_path(scene.root, partition), shared=False)
+    lock = scene.fs.try_lock(LogRoot.at(scene.root).partition_lock(partition), shared=False)
     if lock is not None:
         lock.release()
     return lock is not None
@@ -170,11 +167,11 @@ def test_a_partition_is_free_as_soon_as_its_part_is_applied(
 # ---- names --------------------------------------------------------------------------------------
 def test_no_lock_of_an_app_or_a_root_is_that_of_a_partition_whatever_they_are_called() -> None:
     partitions = [TopicPartition(name, number) for name in NAMES for number in (0, 1, 11, 63)]
-    paths = [lock_path(ROOT, each) for each in partitions]
-    paths += [maintenance_lock_path(ROOT, each) for each in partitions]
+    paths = [LogRoot.at(ROOT).partition_lock(each) for each in partitions]
+    paths += [LogRoot.at(ROOT).maintenance_lock(each) for each in partitions]
     paths += [LogRoot.at(ROOT).app_lock(app_key(app)) for app in {*APPS, *NAMES}]
-    paths += [f"{locks_directory(ROOT)}/{name}" for name in ("root", "topics", "open")]
-    paths += [f"{locks_directory(ROOT)}/{name}" for name in ("maintenance", "apps")]
+    paths += [f"{LogRoot.at(ROOT).locks}/{name}" for name in ("root", "topics", "open")]
+    paths += [f"{LogRoot.at(ROOT).locks}/{name}" for name in ("maintenance", "apps")]
     assert len(set(paths)) == len(paths)
 
 
@@ -248,7 +245,7 @@ def test_the_setting_of_the_root_says_how_long_writers_wait() -> None:
     with scene.fs.open(path, OpenMode.WRITE) as file:
         file.truncate(0)
         file.pwrite(b"streamlog.lock.timeout.ms=12345\n", 0)
-    held = scene.fs.try_lock(lock_path(ROOT, T0), shared=False)
+    held = scene.fs.try_lock(LogRoot.at(ROOT).partition_lock(T0), shared=False)
     assert held is not None
     for open_one in (
         lambda: LogManager.open(ROOT, fs=scene.fs, clock=scene.clock).log("t", 0),
@@ -265,7 +262,7 @@ def test_patience_may_change_while_a_root_is_open() -> None:
     manager = LogManager.open(ROOT, fs=scene.fs, clock=scene.clock, lock_timeout_ms=7)
     log = manager.log("t", 0)
     manager.patience.timeout_ms = 3 * PROGRESS_MS
-    held = scene.fs.try_lock(lock_path(ROOT, T0), shared=False)
+    held = scene.fs.try_lock(LogRoot.at(ROOT).partition_lock(T0), shared=False)
     assert held is not None
     with pytest.raises(LockTimeoutError, match="30000 ms"):
         log.append_as_leader(batches_of([b"row"]).buffer)

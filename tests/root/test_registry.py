@@ -25,7 +25,7 @@ from streamlog.fs.faults import Fault, FaultyFileSystem, SimulatedCrash
 from streamlog.fs.files import make_directories, read_file, remove_tree, write_file_atomically
 from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
-from streamlog.partition import checkpoints, locks
+from streamlog.partition import checkpoints
 from streamlog.partition.partition_metadata import read_topic_id, topic_id_hex, write_topic_id
 from streamlog.partition.topic_config import read_topic_properties
 from streamlog.records.record import Record
@@ -305,7 +305,7 @@ def test_topic_of_a_foreign_root_is_not_deleted(fs: MemoryFileSystem) -> None:
 
 def test_deletion_waits_for_a_writer_and_is_finished_later(fs: MemoryFileSystem) -> None:
     create(fs, "orders")
-    held = fs.try_lock(locks.lock_path(ROOT, TopicPartition("orders", 1)), shared=False)
+    held = fs.try_lock(LogRoot.at(ROOT).partition_lock(TopicPartition("orders", 1)), shared=False)
     assert held is not None
     with pytest.raises(LockTimeoutError):
         delete(fs, "orders")
@@ -319,7 +319,7 @@ def test_deletion_waits_for_a_writer_and_is_finished_later(fs: MemoryFileSystem)
 
 def test_what_writers_left_in_lock_files_does_not_outlive_the_topic(fs: MemoryFileSystem) -> None:
     create(fs, "orders", 1)
-    path = locks.lock_path(ROOT, TopicPartition("orders", 0))
+    path = LogRoot.at(ROOT).partition_lock(TopicPartition("orders", 0))
     write(fs, path, b"state of the last writer")
     delete(fs, "orders")
     stat = fs.stat(path)
