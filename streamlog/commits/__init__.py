@@ -1,1 +1,1 @@
-"""Exactly once: stage, decide, apply, retire. `COMMITS.md` has the rules and every state."""
+"""Exactly-once commits: stage, decide, apply, retire. `COMMITS.md` specifies rules and states."""

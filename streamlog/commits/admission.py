@@ -66,7 +66,7 @@ _FOREIGN_BITS: Final = TRANSACTIONAL_MASK | CONTROL_MASK | DELETE_HORIZON_MASK
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedPart:
-    """What a commit has for one partition; `extents` in the order of the tasks."""
+    """A commit's batches for one partition; `extents` are in the order of the tasks."""
 
     topic_partition: TopicPartition
     topic_id: str
@@ -74,18 +74,18 @@ class StagedPart:
 
     @property
     def records(self) -> int:
-        """How many records."""
+        """Number of records."""
         return sum(extent.records for extent in self.extents)
 
     @property
     def size(self) -> int:
-        """How many bytes."""
+        """Size in bytes."""
         return sum(extent.size for extent in self.extents)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedCommit:
-    """What all tasks of a commit staged; `parts` in the order of the partitions."""
+    """The staged files of all tasks of a commit; `parts` are sorted by partition."""
 
     files: tuple[DecidedFile, ...]
     parts: tuple[StagedPart, ...]
@@ -94,15 +94,15 @@ class StagedCommit:
 
 
 def gather(identity: CommitIdentity, staged: Sequence[StagedFile]) -> StagedCommit:
-    """Return what the tasks of a commit staged, by partition.
+    """Combine the reports of a commit's tasks by partition.
 
     Args:
-        identity: Whose commit it is.
-        staged: What the tasks reported, in any order.
+        identity: The commit's identity.
+        staged: The tasks' reports, in any order.
 
     Raises:
-        InvalidRequestError: A report of another commit, two of one task, or an impossible one.
-        InconsistentTopicIdError: Two tasks saw topics of the same name and different ids.
+        InvalidRequestError: A report is of another commit, a task's second one, or invalid.
+        InconsistentTopicIdError: Two tasks saw topics of the same name with different ids.
     """
     files: list[DecidedFile] = []
     parts: dict[TopicPartition, list[DecidedExtent]] = {}
@@ -143,21 +143,20 @@ def gather(identity: CommitIdentity, staged: Sequence[StagedFile]) -> StagedComm
 
 
 def check_part(config: LogConfig, part: StagedPart, reader: ExtentReader, now_ms: int) -> None:
-    """Check all that a partition could refuse of what is staged for it; no lock is needed.
+    """Make every check that could refuse a partition's staged batches; no lock is needed.
 
-    Reading, inflating and checking gigabytes takes seconds: it is done before any partition's lock
-    is taken, or other writers would wait for it (`held_when_checked`).
+    Reading, decompressing and checking gigabytes takes seconds, so it is done before partitions are
+    locked; otherwise other writers would wait (`held_when_checked`).
 
     Args:
         config: The settings of the topic.
         part: The batches staged for the partition.
-        reader: Reads them; keeps what fits for applying.
+        reader: Reads them, and caches as many as fit for applying.
         now_ms: The time, in ms since 1970.
 
     Raises:
         CorruptRecordError: The bytes are not the batches that a task reported.
-        InvalidRequestError: A batch or a record that the topic refuses (its leaves say why).
-        StorageError: The disk refuses.
+        InvalidRequestError: The topic refuses a batch or a record (subclasses say why).
     """
     rules = TopicRules.of(config)
     times = rules.times(now_ms)
@@ -171,10 +170,10 @@ def check_part(config: LogConfig, part: StagedPart, reader: ExtentReader, now_ms
 
 
 class HeldPartitions:
-    """The locks of the partitions of a commit, taken in order and each one let go when it is done.
+    """The locks of a commit's partitions, taken in order, each released as soon as it is done.
 
     Args:
-        logs: The partitions, in the order that all committers take them in.
+        logs: The partitions, in the order that all committers use.
     """
 
     def __init__(self, logs: Iterable[Log]) -> None:
@@ -182,7 +181,7 @@ class HeldPartitions:
         self._held: dict[TopicPartition, ExitStack] = {}
 
     def let_go(self, log: Log) -> None:
-        """Give up the lock of one partition: nothing is left to be done there."""
+        """Release the lock of one partition whose part is applied."""
         self._held.pop(log.topic_partition).close()
 
     def __enter__(self) -> "HeldPartitions":
@@ -205,20 +204,19 @@ class HeldPartitions:
 def held_when_checked(
     logs: Sequence[Log], parts: Sequence[StagedPart], reader: ExtentReader, clock: Clock
 ) -> Iterator[HeldPartitions]:
-    """Hold the locks of partitions whose parts were checked by the settings in force.
+    """Hold the locks of partitions whose parts were checked against the current settings.
 
-    Taking a lock loads settings that have changed. The locks are given up then, and the parts
-    concerned are checked again without them. Only where the settings change each time does the
-    last check take place under the locks.
+    Taking a lock loads changed settings. The locks are then released and the affected parts are
+    checked again. Only if the settings change every time is the last check made under the locks.
 
     Args:
         logs: The partitions, in the order of `parts`.
-        parts: What is staged for each of them.
+        parts: The staged part of each of them.
         reader: Reads the staged batches.
-        clock: Tells the time.
+        clock: The clock.
 
     Raises:
-        StreamLogError: As `check_part`; or a lock cannot be had.
+        StreamLogError: As `check_part`; or a lock is not available.
     """
     checked: list[LogConfig | None] = [None] * len(logs)
     for _ in range(CHECKS_WITHOUT_LOCKS):
@@ -239,7 +237,7 @@ def _check_changed(
     clock: Clock,
     checked: list[LogConfig | None],
 ) -> None:
-    """Check each part whose settings are not those that it was checked by, and note them."""
+    """Check and note each part whose settings differ from those of its last check."""
     for at, (log, part) in enumerate(zip(logs, parts, strict=True)):
         config = log.config
         if config != checked[at]:
@@ -248,16 +246,16 @@ def _check_changed(
 
 
 def place_part(log: Log, part: StagedPart, standing: Standing, now_ms: int) -> DecidedPart:
-    """Return what is to be done to a partition: all that depends on where its log ends.
+    """Return a partition's part of the decision: offsets, epoch and sequence depend on the log end.
 
     Args:
         log: The partition, within `writing`.
-        part: The batches staged for it, checked.
-        standing: Where the app stands.
+        part: The checked batches for it.
+        standing: The app's standing.
         now_ms: The time, in ms since 1970.
 
     Raises:
-        InconsistentTopicIdError: The topic was deleted and made anew since the tasks ran.
+        InconsistentTopicIdError: The topic was recreated since the tasks ran.
     """
     _check_topic_id(part.topic_partition, part.topic_id, log.topic_id)
     before = standing.find(part.topic_partition, part.topic_id)
@@ -280,18 +278,18 @@ _Where = tuple[str, int]  # path of the staged file, position of the extent
 def _check_report(identity: CommitIdentity, file: StagedFile, last_task: int) -> None:
     if (file.app, file.version) != (identity.app, identity.version):
         raise InvalidRequestError(
-            "a staged file of another commit",
+            "staged file belongs to another commit",
             got=f"version {file.version} of {file.app}",
             expected=str(identity),
         )
     if file.task == last_task:
         raise InvalidRequestError(
-            "two staged files of one task",
+            "task reported two staged files",
             got=f"task {file.task} twice in {identity}",
-            expected="the one of the attempt that won",
+            expected="one file, of the winning attempt",
         )
     if file.extents and not is_staged_name(file.name):
-        raise InvalidRequestError("not the name of a staged file", got=repr(file.name))
+        raise InvalidRequestError("invalid name of a staged file", got=repr(file.name))
     if file.rows != sum(extent.records for extent in file.extents):
         raise InvalidRequestError(
             "a staged file with more or fewer records than rows", got=file.name
@@ -305,7 +303,7 @@ def _check_extent(file: StagedFile, extent: StagedExtent) -> None:
     is_inside = extent.position >= 0 and 0 < extent.size <= file.size - extent.position
     if not is_named or not is_inside or extent.batches < 1 or extent.records < 1:
         raise InvalidRequestError(
-            "an impossible extent of a staged file",
+            "invalid extent of a staged file",
             got=str(tuple(extent)),
             expected=f"batches of a partition within {file.size} bytes",
         )
@@ -314,10 +312,10 @@ def _check_extent(file: StagedFile, extent: StagedExtent) -> None:
 def _check_topic_id(partition: TopicPartition, staged: str, now: str) -> None:
     if staged != now:
         raise InconsistentTopicIdError(
-            f"topic {partition.topic} was deleted and made again while rows were written for it",
+            f"topic {partition.topic} was deleted and recreated while rows were written for it",
             got=f"topic id {staged}",
             expected=now,
-            hint="run the batch again: its rows then go to the new topic",
+            hint="run the batch again to write its rows to the new topic",
         )
 
 
@@ -429,10 +427,10 @@ def _check_times(timestamp: NDArray[np.int64], times: TimeBounds, where: _Where)
 
 # ---- durable before a decision that relies on it ----------------------------------------------
 def sync_paths(fs: FileSystem, paths: Iterable[str]) -> None:
-    """Make files and directories durable that somebody else wrote.
+    """Make files and directories durable that another program wrote.
 
     Raises:
-        StorageError: One is missing, or the disk refuses.
+        StorageError: A path is missing, or the disk refuses.
     """
     for path in paths:
         found = fs.stat(path)
@@ -444,16 +442,12 @@ def sync_paths(fs: FileSystem, paths: Iterable[str]) -> None:
 
 
 def make_ground_sure(log: Log, standing: Standing, pending: PendingDecisions) -> None:
-    """Sync a log unless its end lies on bytes that are synced or decided.
+    """Sync a log unless its end is already synced or decided.
 
     Args:
         log: The partition, within `writing`.
-        standing: Where the app stands that is going to decide.
-        pending: The decisions of the root: another app's may end where the log does.
-
-    Raises:
-        CorruptCheckpointError: A decision cannot be read.
-        UnavailableError: The disk refuses.
+        standing: The standing of the app that is about to decide.
+        pending: The unretired decisions of the root; another app's may end at the log end.
     """
     if log.recovery_point >= log.log_end_offset:
         return

@@ -1,8 +1,9 @@
-"""Applying decisions: staged batches become log, the same bytes whoever does it and how often.
+"""Applying decisions: append staged batches to the log.
 
-A staged batch is applied if and only if its last offset is below the log end. So everything a
-decision names is read in order, given its place (offset, epoch, producer, sequence, time, and with
-them the checksum), and what lies at or above the log end is appended.
+Every process that applies a decision appends the same bytes, however often it is tried: a staged
+batch is applied if and only if its last offset is below the log end. The batches of a decision are
+therefore read in order, given their offset, epoch, producer, sequence and timestamp (and a new
+checksum), and those at or above the log end are appended.
 """
 
 import contextlib
@@ -37,13 +38,13 @@ _logger = logging.getLogger(__name__)
 
 
 class DecidedRecords:
-    """The decisions for one partition that are not retired; see `partition.log.Decided`.
+    """The unretired decisions of one partition; implements `partition.log.Decided`.
 
     Args:
         root: The log root.
         partition: The partition.
         topic_id: The id of its topic.
-        pending: The decisions of the root.
+        pending: The unretired decisions of the root.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class DecidedRecords:
         return self._pending.any()
 
     def apply(self, log: Log) -> None:
-        """Apply what is decided for the partition, in the order of offsets; see `CommitLog`.
+        """Apply the partition's decisions in the order of their offsets.
 
         Args:
             log: The partition, within `writing`.
@@ -72,7 +73,7 @@ class DecidedRecords:
         for decision, part in self._pending.naming(self._partition):
             if part.topic_id != self._topic_id:
                 _logger.warning(
-                    "[%s] dropped %s: the topic was deleted and made again",
+                    "[%s] dropped %s: the topic was deleted and recreated",
                     self._partition,
                     decision.identity,
                 )
@@ -83,22 +84,22 @@ class DecidedRecords:
         for decision, part in waiting:
             size = apply_part(log, decision, part, self._reader(decision))
             _logger.info(
-                "[%s] applied %s, which somebody else decided: %d bytes",
+                "[%s] applied %s, decided by another process: %d bytes",
                 self._partition,
                 decision.identity,
                 size,
             )
 
     def batches(self, offset: int, size: int) -> Iterator[NDArray[np.uint8]]:
-        """Yield their batches as they stand in the log, from the one at `offset` on.
+        """Yield decided batches as they appear in the log, starting at `offset`.
 
         Args:
-            offset: Where a batch belongs; nothing is yielded where no decision has one.
-            size: How many bytes of whole batches at most.
+            offset: Base offset of the first batch; nothing is yielded if no decision has such a
+                batch.
+            size: Maximum total size of the batches, in bytes.
 
         Raises:
-            CorruptDataError: A decision, a ledger or a staged file cannot be read.
-            StorageError: The disk refuses.
+            CorruptDataError: A decision, a ledger or a staged file is damaged.
         """
         for decision, part in self._parts():
             if part.base_offset <= offset <= part.last_offset:
@@ -107,20 +108,15 @@ class DecidedRecords:
                 yield from batches_from(decision, part, reader, offset=offset, size=size)
 
     def end_offset(self) -> int:
-        """Return the offset after the last of them, 0 where there is none.
+        """Return the offset after the last decided record, 0 if there is none.
 
         Raises:
-            CorruptCheckpointError: A decision or a ledger cannot be read.
-            StorageError: The disk refuses.
+            CorruptCheckpointError: A decision or a ledger is damaged.
         """
         return max((part.last_offset + 1 for _, part in self._parts()), default=0)
 
     def sync(self) -> None:
-        """Make durable which decisions there are; nothing where there never was one.
-
-        Raises:
-            StorageError: It failed.
-        """
+        """Make the set of decisions durable; does nothing if the root never had one."""
         with contextlib.suppress(FileMissingError):
             self._pending.sync()
 
@@ -134,39 +130,40 @@ class DecidedRecords:
 
 
 class _Placed(NamedTuple):
-    """Batches as they are to stand in the log."""
+    """Batches with their final headers."""
 
     buffer: NDArray[np.uint8]
     table: BatchTable
 
 
 def apply_part(log: Log, decision: Decision, part: DecidedPart, reader: ExtentReader) -> int:
-    """Append what a partition still lacks of a decision; only within `writing`.
+    """Append the batches of a decision that a partition lacks; only within `writing`.
 
     Args:
         log: The partition.
         decision: The decision.
-        part: What it does to this partition.
+        part: Its part for this partition.
         reader: Reads the decision's staged files.
 
     Returns:
-        How many bytes were appended; 0 where all was applied before.
+        The number of bytes appended; 0 if everything was applied before.
 
     Raises:
-        CorruptDataError: The log ends where it cannot end, or a staged file is damaged.
-        CommitMismatchError: Other bytes stand in the log where the decision's should.
-        UnavailableError: The disk refuses; some whole batches may stand.
+        CorruptDataError: The log ends below the part or inside a batch, or a staged file is
+            damaged.
+        CommitMismatchError: The log contains other bytes in place of the decision's.
+        UnavailableError: The disk refuses; some whole batches may be appended.
     """
     start = log.log_end_offset
     if start > part.last_offset:
         return 0
     if start < part.base_offset:
         raise CorruptDataError(
-            "the log ends below a decided commit: records before it are lost",
+            "log ends below a decided commit: records before it are lost",
             path=log.path,
             offset=start,
             got=f"log end {start}",
-            expected=f"{part.base_offset}, where {decision.identity} begins",
+            expected=f"{part.base_offset}, the base offset of {decision.identity}",
             hint="restore the partition from a copy; nothing was changed",
         )
     appended = 0
@@ -188,18 +185,17 @@ def apply_part(log: Log, decision: Decision, part: DecidedPart, reader: ExtentRe
 def batches_from(
     decision: Decision, part: DecidedPart, reader: ExtentReader, *, offset: int, size: int
 ) -> Iterator[NDArray[np.uint8]]:
-    """Yield the batches of a part as they stand in the log, from the one at `offset` on.
+    """Yield the batches of a part as they appear in the log, starting at `offset`.
 
     Args:
         decision: The decision.
-        part: What it does to the partition.
+        part: Its part for the partition.
         reader: Reads the decision's staged files.
-        offset: Base offset of the first batch wanted; inside a batch there is nothing to yield.
-        size: How many bytes of whole batches at most.
+        offset: Base offset of the first batch; nothing is yielded if it is inside a batch.
+        size: Maximum total size of the batches, in bytes.
 
     Raises:
         CorruptDataError: A staged file is damaged.
-        StorageError: The disk refuses.
     """
     for buffer, table in _place(decision, part, reader):
         first = int(np.searchsorted(table.base_offset, offset))
@@ -219,7 +215,7 @@ def batches_from(
 
 
 def _place(decision: Decision, part: DecidedPart, reader: ExtentReader) -> Iterator[_Placed]:
-    """Yield the batches of a part with everything they get from the decision."""
+    """Yield the batches of a part with the headers that the decision gives them."""
     producer_id = producer_id_for(decision.identity.app)
     offset, sequence = part.base_offset, part.base_sequence
     for buffer, table in _gather(part, reader):
@@ -240,7 +236,7 @@ def _place(decision: Decision, part: DecidedPart, reader: ExtentReader) -> Itera
 
 
 def _gather(part: DecidedPart, reader: ExtentReader) -> Iterator[_Placed]:
-    """Yield extents, small ones joined."""
+    """Yield extents, joining small ones."""
     waiting: list[_Placed] = []
     size = 0
     for extent in part.extents:
@@ -264,7 +260,7 @@ def _join(parts: list[_Placed]) -> _Placed:
 
 
 def _drop_applied(log: Log, decision: Decision, placed: _Placed) -> _Placed:
-    """Return the batches that the log lacks, after a look at where it ends among them."""
+    """Return the batches that the log lacks, after checking that the log ends between batches."""
     end = log.log_end_offset
     buffer, table = placed
     applied = int(np.searchsorted(table.last_offset, end))
@@ -272,7 +268,7 @@ def _drop_applied(log: Log, decision: Decision, placed: _Placed) -> _Placed:
         return placed
     if applied < len(table) and int(table.base_offset[applied]) < end:
         raise CorruptDataError(
-            "the log ends inside a batch of a decided commit",
+            "log ends inside a batch of a decided commit",
             path=log.path,
             offset=end,
             got=f"log end {end}",
@@ -288,7 +284,7 @@ def _drop_applied(log: Log, decision: Decision, placed: _Placed) -> _Placed:
 
 
 def _check_same(log: Log, decision: Decision, buffer: NDArray[np.uint8], batch: BatchTable) -> None:
-    """Raise where the last applied batch stands in the log with other bytes."""
+    """Check that the last applied batch in the log has the decision's bytes."""
     offset = int(batch.base_offset[0])
     if offset < log.log_start_offset:
         return
@@ -296,16 +292,16 @@ def _check_same(log: Log, decision: Decision, buffer: NDArray[np.uint8], batch: 
     found = log.read(offset, 1)
     if bytes(found.buffer[:size]) != buffer[position : position + size].tobytes():
         raise CommitMismatchError(
-            "other records stand in the log where a decided commit belongs",
+            "log contains other records at the offsets of a decided commit",
             path=log.path,
             offset=offset,
             expected=f"a batch of {decision.identity}",
-            hint="somebody wrote here without regard to decided commits; nothing was changed",
+            hint="another program wrote here and ignored decided commits; nothing was changed",
         )
 
 
 def _cut(placed: _Placed, segment_bytes: int) -> Iterator[_Placed]:
-    """Yield the batches in appends that a segment can take."""
+    """Yield the batches in appends that fit into a segment."""
     buffer, table = placed
     limit = min(APPEND_SIZE, segment_bytes)
     if buffer.size <= limit:

@@ -81,16 +81,16 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOutcome:
-    """What became of a commit.
+    """The outcome of a commit.
 
     Attributes:
-        identity: Whose commit it is.
+        identity: The commit's identity.
         verdict: COMMIT, REPLAY, SKIP or APPEND.
-        revision: Which revision of the version stands: 0, above where a mismatch was appended.
-        parts: The offsets it took, by partition. Empty for a replay of a commit that is retired
-            and was not the last one.
-        dropped: What it lost because a topic was deleted after it was decided.
-        rows: How many rows stand.
+        revision: The committed revision of the version: 0, or higher if a mismatch was appended.
+        parts: The offsets by partition. Empty for a replay of a retired commit that was not the
+            last.
+        dropped: Parts that were lost because their topic was deleted after the decision.
+        rows: Number of committed rows.
     """
 
     identity: CommitIdentity
@@ -102,13 +102,13 @@ class CommitOutcome:
 
     @property
     def is_replay(self) -> bool:
-        """Whether the commit stood already and nothing was written."""
+        """Whether the version was committed before and nothing was written."""
         return self.verdict in (Verdict.REPLAY, Verdict.SKIP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Request:
-    """What a caller of `commit` wants."""
+    """The arguments of one call of `commit`."""
 
     identity: CommitIdentity
     staged: Sequence[StagedFile]
@@ -128,13 +128,12 @@ class CommitLog:
 
     Args:
         root: The log root.
-        open_logs: Opens partitions for writing; raises `UnknownTopicError` where one is no more.
-            Without it, only what needs no other partitions can be done: `pending`,
-            `last_version`, `abort`.
-        marks: The recovery points of the root, shared with the partitions that are opened.
-        decisions: The decisions of the root that are not retired, shared with them as well.
+        open_logs: Opens partitions for writing; raises `UnknownTopicError` if one no longer exists.
+            Without it, only `pending`, `last_version` and `abort` work.
+        marks: The recovery points of the root, shared with the opened partitions.
+        decisions: The unretired decisions of the root, shared with them as well.
         lock_timeout_ms: How long to wait for another committer of the same app.
-        chores: Does what a commit leaves to be done: it retires.
+        chores: Runs the retirement that a commit leaves due.
     """
 
     def __init__(
@@ -178,34 +177,34 @@ class CommitLog:
         flush_messages: int | None = None,
         flush_ms: int | None = None,
     ) -> CommitOutcome:
-        """Make staged files part of the log, all of them or none, once. Durable on return.
+        """Commit staged files atomically and exactly once. Durable on return.
 
         Args:
-            identity: Whose commit it is; the same again is a replay.
-            staged: What the winning attempt of each task reported, in any order.
-            source: What the commit is made from, beside its rows, where that is known.
-            note: What the query's checkpoint remembers of the app.
+            identity: The commit's identity; committing it again is a replay.
+            staged: The reports of each task's winning attempt, in any order.
+            source: The input of the commit apart from its rows, if known.
+            note: The checkpoint's note of the app's last version.
             replay_rule: Which versions may follow the last one.
-            on_mismatch: What to do with a known version made from something else.
-            sync_paths: Files and directories that must be durable before the commit is: Spark's
+            on_mismatch: What to do with a known version that has another fingerprint.
+            sync_paths: Files and directories that must be durable before the commit: Spark's
                 checkpoint.
-            flush_messages: As the topic's `flush.messages`, for this committer.
-            flush_ms: As the topic's `flush.ms`, for this committer.
+            flush_messages: Like the topic's `flush.messages`, for this committer.
+            flush_ms: Like the topic's `flush.ms`, for this committer.
 
         Returns:
-            Where the rows are.
+            The offsets of the rows.
 
         Raises:
-            InvalidRequestError: Something in it can never be committed (its leaves say what);
-                nothing was decided.
+            InvalidRequestError: The commit can never succeed (subclasses say why); nothing was
+                decided.
             CorruptRecordError: A staged file is damaged; nothing was decided.
-            InconsistentTopicIdError: A topic was made anew meanwhile; nothing was decided.
-            CommitMismatchError: The version is known with another fingerprint, does not follow
-                the last one, is forgotten, or the log lacks versions that `note` knows.
-            LockTimeoutError: Another committer or writer kept a lock; nothing was decided.
-            UnknownOutcomeError: The commit may stand or not: commit again to learn it.
-            StreamLogError: Deciding worked and applying did not: the commit stands, a log line
-                says so, and whoever writes the partition next goes on applying it.
+            InconsistentTopicIdError: A topic was recreated in between; nothing was decided.
+            CommitMismatchError: The version is known with another fingerprint, does not follow the
+                last one, is forgotten, or the log lacks versions that `note` contains.
+            LockTimeoutError: Another committer or writer held a lock; nothing was decided.
+            UnknownOutcomeError: The commit may or may not be decided: commit again to find out.
+            StreamLogError: The commit is decided but not fully applied. It is logged, and the next
+                writer of the partition applies the rest.
         """
         check_identity(identity)
         commit = gather(identity, staged)
@@ -225,27 +224,26 @@ class CommitLog:
         with self._app_lock(identity.app):
             outcome, standing = self._commit(request)
         if self._must_retire(request, standing):
-            # Of an app that commits once, nothing would be due again.
+            # An anonymous app never commits again, so nothing would retry a dropped chore.
             chores = at_once if identity.is_anonymous else self._chores
             chores(lambda: self._retire_all_due(identity.app))
         return outcome
 
     def abort(self, identity: CommitIdentity, staged: Sequence[StagedFile]) -> None:
-        """Remove staged files, but for those that a decision names.
+        """Remove staged files, except those that a decision names.
 
         Args:
-            identity: Whose commit it was to be.
-            staged: What is known of its files; Spark aborts after a commit that raised as well.
+            identity: The identity of the aborted commit.
+            staged: Its known files; Spark also aborts after a commit that raised.
 
         Raises:
-            CorruptCheckpointError: The app's past cannot be read; nothing was removed.
-            UnavailableError: The app's lock or the disk cannot be had.
+            CorruptCheckpointError: The app's history is damaged; nothing was removed.
         """
         with self._app_lock(identity.app):
             self._drop_files(History.load(identity.app, self._pending, self._ledgers), staged)
 
     def _commit(self, request: _Request) -> tuple[CommitOutcome, Standing]:
-        """Judge and do it; once more where another committer was faster in spite of the lock."""
+        """Judge and commit; again if another committer was faster despite the lock."""
         for attempt in range(1, _ATTEMPTS + 1):
             history = History.load(request.identity.app, self._pending, self._ledgers)
             past, last_version = past_of(history, request.inheritance, request.identity.version)
@@ -271,9 +269,9 @@ class CommitLog:
     def _settle(
         self, request: _Request, history: History, past: PastCommit, verdict: Verdict
     ) -> CommitOutcome:
-        """See to it that a commit that stands is durable and applied; drop the new files."""
+        """Make an earlier commit durable and applied, and remove the new files."""
         log = _logger.warning if verdict is Verdict.SKIP else _logger.info
-        log("%s is committed already: %s", request.identity, verdict.value)
+        log("%s is already committed: %s", request.identity, verdict.value)
         dropped: list[DroppedPart] = []
         if past.decision is not None:
             self._pending.sync()
@@ -281,7 +279,7 @@ class CommitLog:
                 target = find_target(self._open_logs, part.topic_partition, part.topic_id)
                 if isinstance(target, DroppedPart):
                     dropped.append(target)
-                    _logger.warning("[%s] dropped a commit: %s", *target[::2])
+                    _logger.warning("[%s] dropped part of a commit: %s", *target[::2])
                     continue
                 with target.writing():
                     if target.log_end_offset <= part.last_offset:
@@ -309,7 +307,7 @@ class CommitLog:
         identity, commit = request.identity, request.commit
         logs = self._open_logs([part.topic_partition for part in commit.parts])
         reader = ExtentReader(self._area, identity.app, commit.files)
-        if commit.files:
+        if commit.files:  # the decision will name them, so their names must be durable first
             self._area.sync(identity.app)
         sync_paths(self._root.fs, request.sync_paths)
         with held_when_checked(logs, commit.parts, reader, self._clock) as held:
@@ -343,7 +341,7 @@ class CommitLog:
         return outcome, decision.standing
 
     def _decide(self, decision: Decision, logs: Sequence[Log]) -> None:
-        for log in logs:
+        for log in logs:  # before the decision: the next holder of the lock must look for it
             log.set_pending(True)
         try:
             self._pending.create(decision)
@@ -355,10 +353,10 @@ class CommitLog:
                     log.set_pending(False)
                 raise
             raise UnknownOutcomeError(
-                f"{decision.identity} is decided, but perhaps not durably",
+                f"{decision.identity} is decided, but may not be durable",
                 path=self._pending.path,
                 got=str(error),
-                hint="mend the disk, then commit the same version again",
+                hint="repair the disk, then commit the same version again",
             ) from error
 
     def _apply(
@@ -369,7 +367,7 @@ class CommitLog:
         request: _Request,
         held: HeldPartitions,
     ) -> None:
-        """Apply a decision to all its partitions; one that refuses does not stop the others."""
+        """Apply a decision to all its partitions; one that fails does not stop the others."""
         first_error: StreamLogError | None = None
         for log, part in zip(logs, decision.parts, strict=True):
             try:
@@ -380,7 +378,7 @@ class CommitLog:
                     log.flush()
             except StreamLogError as error:
                 _logger.error(
-                    "[%s] %s stands and waits to be applied: %s",
+                    "[%s] %s is decided but not applied yet: %s",
                     log.topic_partition,
                     decision.identity,
                     error,
@@ -392,12 +390,12 @@ class CommitLog:
 
     # ---- retire, clean up --------------------------------------------------------------------
     def retire(self) -> RetireReport:
-        """Retire every decision of every app: sync the logs, then remove what is not needed.
+        """Retire all decisions: sync the logs, then remove files that are no longer needed.
 
-        An app whose newest decision cannot be read is left as it is, with a line in the log.
+        An app whose newest decision is damaged is skipped with a warning.
 
         Raises:
-            StreamLogError: An app's partition or past is damaged or cannot be had; the apps
+            StreamLogError: A partition or an app's history is damaged or unavailable; the apps
                 before it are done.
         """
         reports = [self._retire_app(decision.identity.app) for decision in self._pending.newest()]
@@ -408,16 +406,12 @@ class CommitLog:
         )
 
     def clean(self) -> int:
-        """Remove staged files older than 7 days that no decision names; return how many.
-
-        Raises:
-            StorageError: The disk refuses.
-        """
+        """Remove staged files older than 7 days that no decision names; return their number."""
         remove_unused_app_locks(self._root)
         return self._retirement.clean(self._clock.now_ms())
 
     def _must_retire(self, request: _Request, standing: Standing) -> bool:
-        """Tell whether it is time to retire the app's decisions."""
+        """Return whether the app's decisions are due to be retired."""
         now_ms = self._clock.now_ms()
         age_ms = now_ms - standing.unretired_since_ms
         is_late = request.flush_ms is not None and age_ms >= request.flush_ms
@@ -426,19 +420,18 @@ class CommitLog:
         )
 
     def _retire_all_due(self, app: str) -> None:
-        """Retire what the app decided, and what idle ones left; no lock is held."""
+        """Retire the app's decisions and those of idle apps; no lock is held."""
         self._retire_app(app)
         self.retire_idle()
 
     def retire_idle(self) -> None:
-        """Retire what apps left that have not committed for a minute.
+        """Retire the decisions of apps that have not committed for a minute.
 
-        What cannot be retired is logged and left for the next time; an app that commits just now
-        is not waited for.
+        Failures are logged and retried the next time. An app that is committing right now is
+        skipped without waiting for its lock.
 
         Raises:
-            CorruptCheckpointError: A decision cannot be read.
-            StorageError: The disk refuses.
+            CorruptCheckpointError: A decision is damaged.
         """
         now_ms = self._clock.now_ms()
         for decision in self._pending.newest():
@@ -448,9 +441,9 @@ class CommitLog:
             try:
                 self._retire_app(app, timeout_ms=0)
             except LockTimeoutError:
-                continue  # it commits just now
+                continue  # it is committing right now
             except StreamLogError as error:
-                _logger.warning("cannot retire what %s decided: %s", app, error)
+                _logger.warning("cannot retire the decisions of %s: %s", app, error)
 
     def _retire_app(self, app: str, *, timeout_ms: float | None = None) -> RetireReport:
         settled = self._retirement.settle(app)
@@ -459,13 +452,12 @@ class CommitLog:
             retired = self._retirement.retire(history, settled)
         return self._retirement.clear(retired)
 
-    # ---- what is known -----------------------------------------------------------------------
+    # ---- decisions and versions ------------------------------------------------------------------
     def pending(self, partition: TopicPartition | None = None) -> list[Decision]:
-        """Return the decisions that are not retired, all or those that name a partition.
+        """Return the unretired decisions, all or those that name a partition.
 
         Raises:
-            CorruptCheckpointError: A decision cannot be read.
-            StorageError: The disk refuses.
+            CorruptCheckpointError: A decision is damaged.
         """
         if partition is not None:
             return [decision for decision, _ in self._pending.naming(partition)]
@@ -473,11 +465,10 @@ class CommitLog:
         return [decision for decision in decisions if decision is not None]
 
     def last_version(self, app: str) -> int | None:
-        """Return the highest version that an app committed, None for none.
+        """Return the highest version that an app committed, None if there is none.
 
         Raises:
-            CorruptCheckpointError: The app's past cannot be read.
-            UnavailableError: The app's lock or the disk cannot be had.
+            CorruptCheckpointError: The app's history is damaged.
         """
         with self._app_lock(app):
             standing = History.load(app, self._pending, self._ledgers).standing
@@ -485,7 +476,7 @@ class CommitLog:
 
     @contextlib.contextmanager
     def _app_lock(self, app: str, *, timeout_ms: float | None = None) -> Iterator[None]:
-        """Hold an app's lock; a query and its own chores take turns without any timeout."""
+        """Hold an app's lock; a query and its own chores take turns without a timeout."""
         timeout_ms = self._patience.timeout_ms if timeout_ms is None else timeout_ms
         lock = locked_app(self._root, app, timeout_ms=timeout_ms)
         with self._turn, lock:
@@ -494,16 +485,16 @@ class CommitLog:
 
 def _cannot_open(partitions: Sequence[TopicPartition]) -> Sequence[Log]:
     raise InvalidRequestError(
-        "this commit log cannot open partitions",
+        "commit log was created without open_logs and cannot open partitions",
         got=", ".join(map(str, partitions)),
-        hint="take LogManager.commits",
+        hint="use LogManager.commits",
     )
 
 
 # ---- the lock of an app ---------------------------------------------------------------------
 @contextlib.contextmanager
 def locked_app(root: LogRoot, app: str, *, timeout_ms: float) -> Iterator[None]:
-    """Hold an app's lock; taken before those of partitions, and never two at once.
+    """Hold an app's lock. Take it before partition locks, and never two at once.
 
     Args:
         root: The log root.
@@ -511,8 +502,7 @@ def locked_app(root: LogRoot, app: str, *, timeout_ms: float) -> Iterator[None]:
         timeout_ms: How long to wait for another committer.
 
     Raises:
-        LockTimeoutError: Another process kept it.
-        StorageError: The lock file cannot be opened.
+        LockTimeoutError: Another process held it.
     """
     lock = _taken(root, app, timeout_ms)
     try:
@@ -523,11 +513,7 @@ def locked_app(root: LogRoot, app: str, *, timeout_ms: float) -> Iterator[None]:
 
 
 def remove_unused_app_locks(root: LogRoot) -> int:
-    """Remove the lock files that crashes left; return how many.
-
-    Raises:
-        StorageError: The disk refuses.
-    """
+    """Remove the lock files left by crashes; return their number."""
     try:
         names = root.fs.list(root.app_locks)
     except FileMissingError:
@@ -552,8 +538,8 @@ def _taken(root: LogRoot, app: str, timeout_ms: float) -> FileLock:
 
 def _give_up(fs: FileSystem, lock: FileLock) -> None:
     try:
-        if lock.is_mine():  # and not a copy that a fork made
-            with contextlib.suppress(StorageError):  # then it stays for the next holder
+        if lock.is_mine():  # a forked child must not remove its parent's lock file
+            with contextlib.suppress(StorageError):  # the next holder removes it
                 fs.remove(lock.path)
     finally:
         lock.release()

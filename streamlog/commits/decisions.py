@@ -55,13 +55,13 @@ _KIND: Final = "decision"
 
 
 class PartitionStanding(NamedTuple):
-    """Where an app stands in one partition.
+    """An app's state in one partition.
 
     Attributes:
         topic_id: The id of the topic at that time.
-        next_sequence: What the app's next record there gets.
-        end_offset: Behind the last record that the app has decided there.
-        unretired_size: Bytes decided there that are not retired.
+        next_sequence: Sequence of the app's next record.
+        end_offset: The offset after the last record that the app has decided.
+        unretired_size: Bytes decided and not retired.
     """
 
     topic_id: str
@@ -72,13 +72,14 @@ class PartitionStanding(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Where an app stands: what its next commit has to know of all before it.
+    """An app's state after a commit: everything the next commit needs to know of the earlier ones.
 
     Attributes:
-        number: How many decisions there were.
-        last_version: The highest version committed, -1 for none.
-        unretired: How many decisions are not retired.
-        unretired_since_ms: When the oldest of them was made; without any, of no meaning.
+        number: Number of decisions so far.
+        last_version: The highest version committed, -1 if none.
+        unretired: Number of decisions that are not retired.
+        unretired_since_ms: When the oldest unretired decision was made; meaningless if there is
+            none.
         partitions: Every partition the app has written.
     """
 
@@ -94,11 +95,11 @@ class Standing:
         steps: Iterable[tuple[TopicPartition, PartitionStanding]],
         now_ms: int,
     ) -> "Standing":
-        """Return where the app stands after one more decision.
+        """Return the standing after one more decision.
 
         Args:
             version: The version it commits.
-            steps: Where it leads in each of its partitions, with its own size as unretired.
+            steps: The standing in each of its partitions, with only its own size as unretired.
             now_ms: When it was made.
         """
         partitions = dict(self.partitions)
@@ -115,12 +116,12 @@ class Standing:
         )
 
     def find(self, partition: TopicPartition, topic_id: str) -> PartitionStanding | None:
-        """Return where the app stands in a partition, None where it never wrote this one."""
+        """Return the standing in a partition, None if the app never wrote this topic id there."""
         at = self.partitions.get(partition)
         return at if at is not None and at.topic_id == topic_id else None
 
     def has_decided_up_to(self, partition: TopicPartition, topic_id: str, offset: int) -> bool:
-        """Tell whether decisions that are not retired end exactly at `offset`."""
+        """Return whether the app's unretired decisions in a partition end at `offset`."""
         at = self.find(partition, topic_id)
         return at is not None and at.unretired_size > 0 and at.end_offset == offset
 
@@ -140,11 +141,7 @@ def format_standing(standing: Standing) -> dict[str, object]:
 
 
 def parse_standing(values: SealedValues) -> Standing:
-    """Return the standing of a JSON object.
-
-    Raises:
-        CorruptCheckpointError: It cannot be one.
-    """
+    """Return the standing in a JSON object."""
     return Standing(
         number=values.integer("number", 1),
         last_version=values.integer("last_version"),
@@ -163,11 +160,7 @@ def parse_standing(values: SealedValues) -> Standing:
 
 
 def parse_topic_partition(values: SealedValues) -> TopicPartition:
-    """Return the partition that an object with `topic` and `partition` names.
-
-    Raises:
-        CorruptCheckpointError: There can be no such partition.
-    """
+    """Return the partition named by an object's `topic` and `partition`."""
     name = f"{values.text('topic')}-{values.integer('partition')}"
     found = parse_partition_directory(name)
     if found is None or str(found) != name:
@@ -176,14 +169,14 @@ def parse_topic_partition(values: SealedValues) -> TopicPartition:
 
 
 class DecidedFile(NamedTuple):
-    """A staged file of the app, by its name, and its size in bytes."""
+    """Name and size in bytes of a staged file."""
 
     name: str
     size: int
 
 
 class DecidedExtent(NamedTuple):
-    """Whole batches in a staged file; `file` is its index in the decision's files."""
+    """Whole batches in a staged file; `file` is an index into the decision's files."""
 
     file: int
     position: int
@@ -194,17 +187,17 @@ class DecidedExtent(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecidedPart:
-    """What a decision does to one partition.
+    """The effect of a decision on one partition.
 
     Attributes:
         topic_partition: The partition.
-        topic_id: The id of its topic; a topic of the same name and another id is not meant.
+        topic_id: The id of its topic; the part does not apply to another topic of the same name.
         base_offset: Offset of the first record.
-        last_offset: Offset of the last one.
-        leader_epoch: The epoch all batches carry.
+        last_offset: Offset of the last record.
+        leader_epoch: Leader epoch of all batches.
         base_sequence: Sequence of the first record.
-        append_time: The time stamped on all records, in ms; None: they keep their own.
-        extents: Where the batches are staged, in their order.
+        append_time: Timestamp set on all records, in ms; None if records keep their own.
+        extents: The staged batches, in order.
     """
 
     topic_partition: TopicPartition
@@ -223,12 +216,12 @@ class DecidedPart:
 
     @property
     def size(self) -> int:
-        """Bytes of all batches."""
+        """Size of all batches in bytes."""
         return sum(extent.size for extent in self.extents)
 
     @property
     def step(self) -> PartitionStanding:
-        """Where it leads the app in this partition."""
+        """The app's standing in this partition after the part."""
         return PartitionStanding(
             topic_id=self.topic_id,
             next_sequence=(self.last_sequence + 1) & MAX_INT32,
@@ -242,13 +235,13 @@ class Decision:
     """One decided commit.
 
     Attributes:
-        identity: Whose commit it is.
-        revision: 0; above where a mismatch was appended (`onReplayMismatch=append`).
-        fingerprint: What it was made from.
-        decided_ms: When, in ms since 1970.
+        identity: The commit's identity.
+        revision: 0, or higher if a mismatch was appended (`onReplayMismatch=append`).
+        fingerprint: The commit's input.
+        decided_ms: When it was decided, in ms since 1970.
         files: The staged files it takes.
-        parts: What it does, by partition, in the order of `TopicPartition`.
-        standing: Where the app stands with it.
+        parts: Its effect on each partition, sorted by partition.
+        standing: The app's standing after it.
     """
 
     identity: CommitIdentity
@@ -261,18 +254,18 @@ class Decision:
 
     @property
     def number(self) -> int:
-        """Which decision of its app it is, from 1."""
+        """The decision's number within its app, from 1."""
         return self.standing.number
 
     @property
     def name(self) -> str:
-        """Name of its file."""
+        """The name of its file."""
         return f"{app_key(self.identity.app)}@{self.number:020d}"
 
 
 # ---- to bytes -------------------------------------------------------------------------------
 def format_decision(decision: Decision) -> bytes:
-    """Return the bytes of a decision's file."""
+    """Return the content of a decision's file."""
     identity = decision.identity
     return seal(
         _KIND,
@@ -320,14 +313,14 @@ def _format_part(part: DecidedPart) -> dict[str, object]:
 
 # ---- from bytes -----------------------------------------------------------------------------
 def parse_decision(content: bytes, path: str) -> Decision:
-    """Return the decision that a file holds.
+    """Return the decision in a file.
 
     Args:
         content: The whole file.
-        path: Where it lies; its name has to be the one that the decision asks for.
+        path: The file's path, which must end in the decision's name.
 
     Raises:
-        CorruptCheckpointError: It is damaged, or says what no decision can say.
+        CorruptCheckpointError: The file is damaged, or a value is invalid.
     """
     values = unseal(_KIND, content, path)
     files = tuple(_parse_file(value) for value in values.objects("files"))
@@ -342,20 +335,17 @@ def parse_decision(content: bytes, path: str) -> Decision:
     )
     partitions = [part.topic_partition for part in decision.parts]
     if partitions != sorted(set(partitions)):
-        raise values.malformed("parts", partitions, "each partition once, in order")
+        raise values.malformed("parts", partitions, "unique partitions in order")
     if not path.endswith(f"/{decision.name}"):
-        raise values.malformed("app and number", decision.name, "what its file is called")
+        raise values.malformed("app and number", decision.name, "the name of its file")
     return decision
 
 
 def parse_fingerprint(values: SealedValues) -> Fingerprint:
-    """Return the fingerprint of a JSON object.
+    """Return the fingerprint in a JSON object.
 
-    Earlier releases wrote `source`, `rows` and `checksum` only. Their checksum is left alone: it
-    was computed in another way, or not at all and written as 0.
-
-    Raises:
-        CorruptCheckpointError: It cannot be one.
+    Earlier releases wrote only `source`, `rows` and `checksum`. Their checksum is ignored: it was
+    computed differently, or not computed and written as 0.
     """
     naming = values.optional_text("naming")
     if naming is not None and naming not in {each.value for each in Naming}:
@@ -386,7 +376,7 @@ def _parse_identity(values: SealedValues) -> CommitIdentity:
     try:
         check_identity(identity)
     except InvalidRequestError as error:
-        raise values.malformed("app", identity.app, "the id of an app") from error
+        raise values.malformed("app", identity.app, "a valid app id") from error
     return identity
 
 
@@ -411,10 +401,10 @@ def _parse_part(values: SealedValues, files: tuple[DecidedFile, ...]) -> Decided
     )
     for extent in part.extents:
         if extent.file >= len(files) or extent.size > files[extent.file].size - extent.position:
-            raise values.malformed("extents", tuple(extent), "bytes of a file of this decision")
+            raise values.malformed("extents", tuple(extent), "bytes within a file of this decision")
     records = sum(extent.records for extent in part.extents)
     if records == 0 or records != part.last_offset - part.base_offset + 1:
-        raise values.malformed("extents", f"{records} records", "one for each offset")
+        raise values.malformed("extents", f"{records} records", "one per offset")
     if values.integer("last_sequence") != part.last_sequence:
         raise values.malformed("last_sequence", values.integer("last_sequence"), part.last_sequence)
     return part

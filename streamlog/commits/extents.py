@@ -1,4 +1,4 @@
-"""Reading staged batches back, with every check that the bytes themselves allow."""
+"""Reads staged batches back and makes every check that the bytes themselves allow."""
 
 from typing import Final
 
@@ -20,13 +20,13 @@ KEPT_SIZE: Final = 64 << 20
 class ExtentReader:
     """Reads extents of the staged files of one commit.
 
-    A committer reads everything twice: to check it before it takes locks, and to apply it. Up to
-    `KEPT_SIZE` bytes are kept for the second time.
+    A committer reads everything twice: to check it before taking locks, and to apply it. Up to
+    `KEPT_SIZE` bytes are cached for the second time.
 
     Args:
         area: The staged files.
-        app: Whose they are.
-        files: The files that extents point to by index.
+        app: The app.
+        files: The files that extents refer to by index.
     """
 
     __slots__ = ("_app", "_area", "_files", "_kept", "_kept_size")
@@ -37,22 +37,21 @@ class ExtentReader:
         self._kept_size = 0
 
     def path(self, extent: DecidedExtent) -> str:
-        """Return the path of the file that an extent lies in."""
+        """Return the path of an extent's file."""
         return self._area.file_path(self._app, self._files[extent.file].name)
 
     def read(
         self, extent: DecidedExtent, *, keep: bool = False
     ) -> tuple[NDArray[np.uint8], BatchTable]:
-        """Return the batches of an extent, checked; the bytes are the caller's unless kept.
+        """Return the checked batches of an extent; modify the bytes only if `keep` is not set.
 
         Args:
             extent: Where they are staged.
-            keep: Whether they will be asked for once more.
+            keep: Whether the extent will be read once more.
 
         Raises:
-            CorruptRecordError: The file is gone or too short, or its bytes are not the batches
-                that the extent promises.
-            StorageError: The disk refuses.
+            CorruptRecordError: The file is missing or too short, or its bytes are not the batches
+                that the extent describes.
         """
         kept = self._kept.get(extent)
         if kept is not None:
@@ -73,17 +72,17 @@ class ExtentReader:
             file = self._area.open(self._app, self._files[extent.file].name)
         except FileMissingError as error:
             raise CorruptRecordError(
-                "a staged file is gone",
+                "staged file is missing",
                 path=path,
                 expected=f"{self._files[extent.file].size} bytes",
-                hint="nothing but streamlog may remove files below .streamlog; a commit that is "
-                "not decided yet can be made again",
+                hint="only streamlog may remove files below .streamlog; a commit that is not "
+                "decided yet can be repeated",
             ) from error
         with file:
             size = file.stat().size
             if size != self._files[extent.file].size or extent.size > size - extent.position:
                 raise CorruptRecordError(
-                    "a staged file has another size than its task reported",
+                    "staged file does not have the size that its task reported",
                     path=path,
                     got=f"{size} bytes",
                     expected=f"{self._files[extent.file].size}",
@@ -92,7 +91,7 @@ class ExtentReader:
             found = file.pread_into(buffer, extent.position)
         if found != extent.size:
             raise CorruptRecordError(
-                "a staged file ends early", path=path, got=f"{found} bytes", expected=extent.size
+                "staged file ends early", path=path, got=f"{found} bytes", expected=extent.size
             )
         return buffer
 
@@ -105,7 +104,7 @@ class ExtentReader:
                 path=path,
                 position=extent.position + consumed,
                 got=f"{len(table)} batches, then {stop.name.lower().replace('_', ' ')}",
-                expected=f"{extent.batches} batches, then the end",
+                expected=f"{extent.batches} batches, then end",
             )
         good = check_crc(buffer, table)
         if good < len(table):
@@ -124,6 +123,6 @@ class ExtentReader:
                 path=path,
                 position=extent.position,
                 got=f"{int(table.count.sum())} records",
-                expected=f"{extent.records}, one an offset",
+                expected=f"{extent.records}, one per offset",
             )
         return table

@@ -1,13 +1,13 @@
-"""What a commit was made from, and whether another commit was made from the same.
+"""The fingerprint of a commit's input, and whether two commits had the same input.
 
-Always recorded: the source lines of the query's checkpoint, what the file sources among them read,
-the id of the query, the number of rows, and a checksum over them (except of commits that can never
-be repeated). How far the rows count depends on what the source lines name:
+A fingerprint records the source lines of the query's checkpoint, the files read by its file
+sources, the query id, the number of rows, and a checksum over them (except for commits that can
+never be repeated). How far the rows count depends on how much the source lines identify:
 
-    the lines name              a commit of the same query and the same lines is a replay
-    the batch (`Naming.BATCH`)  whatever the rows are: a query may draw random numbers
-    its end (`Naming.END`)      where the number of rows is the same
-    neither (`Naming.NOTHING`)  where the number of rows and the checksum are the same
+    the lines identify          a commit of the same query and the same lines is a replay
+    the batch (`Naming.BATCH`)  whatever its rows are: a query may use random numbers
+    its end (`Naming.END`)      if the number of rows is the same
+    nothing (`Naming.NOTHING`)  if the number of rows and the checksum are the same
 """
 
 import hashlib
@@ -27,24 +27,24 @@ _SOURCE_LENGTH_MAX: Final = 1024  # of a fingerprint that is kept as it is
 
 
 class Likeness(Enum):
-    """How a commit is like one that was made before under the same identity."""
+    """How a commit compares to an earlier one with the same identity."""
 
-    SAME = "made from the same"
-    OTHER = "made from something else"
-    ANOTHER_QUERY = "made by another query"
+    SAME = "same input"
+    OTHER = "other input"
+    ANOTHER_QUERY = "another query"
 
 
 class Fingerprint(NamedTuple):
-    """What a commit was made from.
+    """The fingerprint of a commit's input.
 
     Attributes:
-        source: The source lines, shortened where they are long; None where unknown.
-        rows: How many rows it had.
-        checksum: Sum of the rows' hashes modulo 2**64, the same in any order; None where it was
-            not computed, or by an earlier release in another way.
-        query_id: The query that made it; None outside of a query, and where unknown.
-        naming: What the source lines name.
-        files: A digest of what the file sources read, None where unknown.
+        source: The source lines, shortened if they are long; None if unknown.
+        rows: Number of rows.
+        checksum: Sum of the rows' hashes modulo 2**64, independent of their order; None if it was
+            not computed, or computed differently by an earlier release.
+        query_id: The query; None outside of a query, or if unknown.
+        naming: How much the source lines identify.
+        files: A digest of the entries that the file sources read, None if unknown.
     """
 
     source: str | None
@@ -56,7 +56,7 @@ class Fingerprint(NamedTuple):
 
     @classmethod
     def of(cls, source: BatchSource, rows: int, checksum: int | None) -> "Fingerprint":
-        """Return the fingerprint; the front of long lines and a hash stand for the whole."""
+        """Return the fingerprint; long source lines are cut to their first part and a hash."""
         lines = source.lines
         if lines is not None and len(lines) > _SOURCE_LENGTH_MAX:
             digest = hashlib.sha256(lines.encode("utf-8", "surrogatepass")).hexdigest()
@@ -65,7 +65,7 @@ class Fingerprint(NamedTuple):
         return cls(lines, rows, checksum, source.query_id, source.naming, source.files)
 
     def likeness(self, other: "Fingerprint") -> Likeness:
-        """Return how both are alike, as far as both can say; the docstring above has the rule."""
+        """Compare two fingerprints by the rule above, ignoring parts that one of them lacks."""
         if _differ(self.query_id, other.query_id):
             return Likeness.ANOTHER_QUERY
         if _differ(self.source, other.source) or _differ(self.files, other.files):
@@ -94,7 +94,7 @@ class Fingerprint(NamedTuple):
 
 
 def checksum_sum(left: int, right: int) -> int:
-    """Return the checksum of two sets of rows together."""
+    """Return the checksum of the union of two sets of rows."""
     return (left + right) % _CHECKSUM_SPAN
 
 

@@ -50,7 +50,7 @@ _KIND: Final = "ledger"
 
 # ---- the ledger -----------------------------------------------------------------------------
 class CommittedRange(NamedTuple):
-    """The offsets a commit took in one partition."""
+    """The offsets of a commit in one partition."""
 
     topic_partition: TopicPartition
     base_offset: int
@@ -58,7 +58,7 @@ class CommittedRange(NamedTuple):
 
 
 class LedgerEntry(NamedTuple):
-    """A commit that is done with."""
+    """A retired commit."""
 
     version: int
     revision: int
@@ -67,13 +67,13 @@ class LedgerEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """What one app remembers.
+    """An app's record of its retired commits.
 
     Attributes:
         app: The app.
         entries: The last commits, oldest first.
-        last_parts: Where the last of them went.
-        standing: Where the app stands with it.
+        last_parts: The offsets of the last commit.
+        standing: The app's standing after the last commit.
     """
 
     app: str
@@ -83,17 +83,17 @@ class Ledger:
 
     @classmethod
     def empty(cls, app: str) -> "Ledger":
-        """Return the ledger of an app that never committed."""
+        """Return the ledger of an app without retired commits."""
         return cls(app=app, entries=(), last_parts=(), standing=Standing())
 
     def with_decisions(
         self, decisions: Iterable[Decision], dropped: Iterable[TopicPartition]
     ) -> "Ledger":
-        """Return the ledger after `decisions`, the next ones of this app, are retired.
+        """Return the ledger after the app's next decisions are retired.
 
         Args:
             decisions: One or more, oldest first.
-            dropped: Partitions that are no more; their standing is forgotten.
+            dropped: Partitions that no longer exist; their standing is removed.
         """
         decisions = list(decisions)
         last = decisions[-1]
@@ -113,7 +113,7 @@ class Ledger:
 
 
 def ranges_of(decision: Decision) -> tuple[CommittedRange, ...]:
-    """Return the offsets that a decision takes."""
+    """Return the offsets of a decision."""
     return tuple(
         CommittedRange(part.topic_partition, part.base_offset, part.last_offset)
         for part in decision.parts
@@ -134,11 +134,10 @@ class Ledgers:
         self.path = root.ledgers
 
     def load(self, app: str) -> Ledger | None:
-        """Return an app's ledger, None where nothing of it was ever retired.
+        """Return an app's ledger, None if none of its commits was ever retired.
 
         Raises:
-            CorruptCheckpointError: It cannot be understood; commits of the app must stop.
-            StorageError: The disk refuses.
+            CorruptCheckpointError: The ledger is damaged; commits of the app must stop.
         """
         path = self._file_path(app)
         try:
@@ -150,12 +149,7 @@ class Ledgers:
         return _parse(content, path, app)
 
     def has_retired(self, decision: Decision) -> bool:
-        """Tell whether a decision is retired though its file is there.
-
-        Raises:
-            CorruptCheckpointError: The app's ledger cannot be understood.
-            StorageError: The disk refuses.
-        """
+        """Return whether a decision is retired although its file still exists."""
         ledger = self.load(decision.identity.app)
         return ledger is not None and decision.number <= ledger.standing.number
 
@@ -163,26 +157,18 @@ class Ledgers:
         """Replace an app's ledger; durable on return.
 
         Raises:
-            StorageError: It failed; the old one stands, or the new one.
+            StorageError: The write failed; the file holds the old ledger or the new one.
         """
         if self._fs.stat(self._file_path(ledger.app)) is None:
             make_directories(self._fs, self.path)
         write_file_atomically(self._fs, self._file_path(ledger.app), _format(ledger))
 
     def sync(self) -> None:
-        """Make the names of all ledgers durable, whoever wrote them.
-
-        Raises:
-            StorageError: It failed.
-        """
+        """Make the names of all ledgers durable, including those that other processes created."""
         self._fs.sync_directory(self.path)
 
     def exists(self, key: str) -> bool:
-        """Tell whether the app with this key has a ledger.
-
-        Raises:
-            StorageError: The disk refuses.
-        """
+        """Return whether the app with this key has a ledger."""
         return self._fs.stat(self._root.ledger(key)) is not None
 
     def _file_path(self, app: str) -> str:
@@ -190,9 +176,9 @@ class Ledgers:
 
 
 def _is_leftover(content: bytes, path: str, app: str) -> bool:
-    """Tell whether a file is the temporary one of another app's ledger.
+    """Return whether a file is the temporary file of another app's ledger.
 
-    Earlier versions wrote `KEY.tmp` beside the ledger `KEY`, and an app can be called that.
+    Earlier versions wrote `KEY.tmp` next to the ledger `KEY`, and an app can have that key.
     """
     if not path.endswith(TEMPORARY_SUFFIX):
         return False
@@ -256,7 +242,7 @@ def _parse_range(values: SealedValues) -> CommittedRange:
 
 # ---- ledger and unretired decisions together -------------------------------------------------
 class PastCommit(NamedTuple):
-    """One revision of a version that is committed; `decision` is None where it is retired."""
+    """One committed revision of a version; `decision` is None if it is retired."""
 
     revision: int
     fingerprint: Fingerprint
@@ -266,14 +252,15 @@ class PastCommit(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """An app's past, as it is while the app's lock is held.
+    """An app's history, valid while the app's lock is held.
 
     Attributes:
         app: The app.
-        ledger: What is retired.
-        live: Names of the decisions that are not, oldest first.
-        stale: Names of decisions that are retired and whose files are there all the same.
-        standing: Where the app stands.
+        ledger: The retired decisions.
+        live: Names of the unretired decisions, oldest first.
+        stale: Names of retired decisions whose files still exist.
+        standing: The app's current standing.
+        pending: The unretired decisions of the root.
     """
 
     app: str
@@ -285,16 +272,15 @@ class History:
 
     @classmethod
     def load(cls, app: str, pending: PendingDecisions, ledgers: Ledgers) -> "History":
-        """Return what an app committed so far.
+        """Return an app's history.
 
         Args:
             app: The app; its lock is held.
-            pending: The decisions of the root.
+            pending: The unretired decisions of the root.
             ledgers: The ledgers of the root.
 
         Raises:
-            CorruptCheckpointError: A file cannot be read, or one is missing.
-            StorageError: The disk refuses.
+            CorruptCheckpointError: A file is damaged or missing.
         """
         ledger = ledgers.load(app) or Ledger.empty(app)
         retired = ledger.standing.number
@@ -312,24 +298,22 @@ class History:
 
     @property
     def is_new(self) -> bool:
-        """Whether the app never committed."""
+        """Whether the app has no commits."""
         return self.standing.number == 0
 
     def decisions(self) -> list[Decision]:
-        """Return the decisions that are not retired, oldest first.
+        """Return the unretired decisions, oldest first.
 
         Raises:
-            CorruptCheckpointError: One cannot be read.
-            StorageError: The disk refuses.
+            CorruptCheckpointError: A decision is damaged.
         """
         return [_load(self.pending, name, self.app) for name in self.live]
 
     def find(self, version: int) -> list[PastCommit]:
-        """Return the revisions of a version, oldest first; none where it is not known.
+        """Return the known revisions of a version, oldest first; empty if there are none.
 
         Raises:
-            CorruptCheckpointError: A decision cannot be read.
-            StorageError: The disk refuses.
+            CorruptCheckpointError: A decision is damaged.
         """
         if version > self.standing.last_version:
             return []
@@ -352,20 +336,20 @@ class History:
         return retired + live
 
     def named_files(self) -> set[str]:
-        """Return the names of all staged files that a decision still needs.
+        """Return the names of all staged files that an unretired decision needs.
 
         Raises:
-            CorruptCheckpointError: A decision cannot be read.
-            StorageError: The disk refuses.
+            CorruptCheckpointError: A decision is damaged.
         """
         return {file.name for decision in self.decisions() for file in decision.files}
 
 
 def _standing(ledger: Ledger, live: tuple[str, ...], pending: PendingDecisions) -> Standing:
-    """Return where an app stands with its last decision.
+    """Return an app's standing after its last decision.
 
-    That decision says so itself, unless others were retired since the one before it was made: then
-    it counts them as unretired, and carries what the ledger forgot because its topic is gone.
+    The last decision contains it. But if earlier decisions were retired while that decision was
+    being made, it counts them as unretired, and it lists partitions that the ledger dropped with
+    their topics. Both are corrected here.
     """
     standing = _load(pending, live[-1], ledger.app).standing
     if standing.unretired == len(live):
@@ -396,7 +380,7 @@ def _load(pending: PendingDecisions, name: str, app: str) -> Decision:
     decision = pending.load(name)
     if decision is None or decision.identity.app != app:
         raise CorruptCheckpointError(
-            "a decision is gone, or belongs to another app",
+            "decision is missing, or belongs to another app",
             path=f"{pending.path}/{name}",
             got="no file" if decision is None else repr(decision.identity.app),
             expected=f"a decision of {app!r}",
@@ -408,7 +392,7 @@ def _check_gapless(live: tuple[str, ...], retired: int, path: str) -> None:
     for expected, name in enumerate(live, start=retired + 1):
         if decision_number(name) != expected:
             raise CorruptCheckpointError(
-                "a decision or the ledger of this app is missing",
+                "decision or ledger of this app is missing",
                 path=f"{path}/{name}",
                 got=f"decision {decision_number(name)}",
                 expected=f"decision {expected}",

@@ -1,4 +1,4 @@
-"""Whose commit it is: its identity, and the names made of it."""
+"""The identity of a commit, and the names derived from it."""
 
 import hashlib
 import random as random_module
@@ -27,14 +27,14 @@ _PRODUCER_ID_BITS: Final = 61
 
 
 class FormerName(NamedTuple):
-    """The name an app had before its target was part of it: the bare `txnAppId`.
+    """The app name used before the target was part of it: the bare `txnAppId`.
 
-    Decisions and ledgers under that name may still lie in a root, and a commit they hold must not
-    be made a second time (see `streamlog.commits.inheritance`).
+    Decisions and ledgers under that name may still exist in a root, and their commits must not be
+    repeated (see `streamlog.commits.inheritance`).
 
     Attributes:
         app: The bare name.
-        topic: The target of the app today; None where rows name their topics.
+        topic: The app's current target; None if rows name their topics.
     """
 
     app: str
@@ -42,14 +42,13 @@ class FormerName(NamedTuple):
 
 
 class CommitIdentity(NamedTuple):
-    """A commit's name. The same identity twice is a replay.
+    """The identity of a commit. Committing the same identity again is a replay.
 
     Attributes:
-        app: Whose commits these are; any text.
-        version: The number of this one, at least 0.
-        is_anonymous: Whether the app is used for this one commit only, so that nothing of it need
-            be remembered.
-        former: The name under which earlier releases kept the app's past, None for none.
+        app: The owner of a sequence of commits; any text.
+        version: The number of this commit, at least 0.
+        is_anonymous: Whether the app is used for this commit only, so no history is kept.
+        former: The name under which earlier releases kept the app's history; None if there is none.
     """
 
     app: str
@@ -61,33 +60,32 @@ class CommitIdentity(NamedTuple):
     def of(
         cls, *, txn_app_id: str | None, query_id: str | None, topic: str | None, version: int
     ) -> "CommitIdentity":
-        """Return the identity of a sink's commit: who writes, and where to.
+        """Return the identity of a sink's commit, derived from writer and target.
 
-        This is the only place that names an app. The target is part of the name, or one batch
-        written to two topics under one `txnAppId` would count as written after the first. No topic
-        has a `/` in its name, so no two pairs of writer and target have one app.
+        This is the only place that names an app. The name includes the target; otherwise one batch
+        written to two topics under one `txnAppId` would count as a replay after the first. A topic
+        name contains no `/`, so different pairs of writer and target have different apps.
 
         Args:
-            txn_app_id: The name the user gave the writer, None for none.
-            query_id: The id of the streaming query, None outside of one; counts where the user
-                gave no name.
-            topic: The topic of all rows; None where the rows name their topics.
+            txn_app_id: The user's name for the writer, None if not set.
+            query_id: The id of the streaming query, None outside of one; used without `txn_app_id`.
+            topic: The topic of all rows; None if rows name their topics.
             version: The number of the commit.
 
         Raises:
-            InvalidRequestError: There is neither a name nor a query.
+            InvalidRequestError: Neither `txn_app_id` nor `query_id` is given.
         """
         writer = txn_app_id or query_id
         if not writer:
             raise InvalidRequestError(
-                "nothing says who writes", expected="a streaming query, or txnAppId"
+                "commit has no writer", expected="a streaming query, or txnAppId"
             )
         former = FormerName(txn_app_id, topic) if txn_app_id else None
         return cls(f"{writer}/{topic or _ROWS_NAME_TOPICS}", version, former=former)
 
     @classmethod
     def anonymous(cls, random: random_module.Random) -> "CommitIdentity":
-        """Return an identity that nobody else has: atomic, but not to be replayed."""
+        """Return a unique identity: the commit is atomic but cannot be replayed."""
         return cls(f"{_ANONYMOUS}{random.getrandbits(128):032x}", 0, is_anonymous=True)
 
     def __str__(self) -> str:
@@ -95,34 +93,34 @@ class CommitIdentity(NamedTuple):
 
 
 def check_identity(identity: CommitIdentity) -> None:
-    """Raise where no commit can be called that.
+    """Check that an identity is valid.
 
     Raises:
-        InvalidRequestError: The app is empty, too long or not valid Unicode, or the version is
-            not a number from 0 to 2**63 - 1.
+        InvalidRequestError: The app is empty, too long or not valid Unicode, or the version is not
+            an integer from 0 to 2**63 - 1.
     """
     app, version = identity.app, identity.version
     is_sound = 0 < len(app) <= MAX_APP_LENGTH and not any("\ud800" <= c <= "\udfff" for c in app)
     if not is_sound:
         raise InvalidRequestError(
-            "not the id of an app (txnAppId)",
+            "invalid app id (txnAppId)",
             got=repr(app[:80]),
             expected=f"1 to {MAX_APP_LENGTH} characters",
         )
     if isinstance(version, bool) or not 0 <= version <= MAX_VERSION:
         raise InvalidRequestError(
-            "not the version of a commit (txnVersion)",
+            "invalid commit version (txnVersion)",
             got=repr(version),
             expected=f"0 to {MAX_VERSION}",
         )
 
 
 def app_key(app: str) -> str:
-    """Return a name for files and directories of an app.
+    """Return the name of an app's files and directories.
 
-    Letters, digits, `.`, `_`, `-` and `~` stand for themselves (a dot in front does not), all else
-    is percent-encoded. Of what gets too long the front and a hash remain, so a file must hold the
-    app itself, to be compared.
+    Letters, digits, `.`, `_`, `-` and `~` stand for themselves; everything else and a leading dot
+    are percent-encoded. A long key is shortened to its first characters and a hash, so files must
+    store the full app for comparison.
     """
     key = quote(app, safe="")
     if key.startswith("."):
@@ -133,6 +131,6 @@ def app_key(app: str) -> str:
 
 
 def producer_id_for(app: str) -> int:
-    """Return the producer id that all batches of an app carry: 2**62 and 61 bits of a hash."""
+    """Return the producer id of all batches of an app: 2**62 plus 61 bits of a hash."""
     digest = hashlib.sha256(app.encode()).digest()
     return PRODUCER_ID_BASE + (int.from_bytes(digest[:8], "big") >> (64 - _PRODUCER_ID_BITS))

@@ -1,19 +1,19 @@
-"""What an app inherits from the name it had before its target was part of it.
+"""The history that an app inherits from its former name, which did not include the target.
 
-Earlier releases called the app of a `txnAppId` by that name alone, whatever topic it wrote. A
-commit that stands under the bare name must be recognised after an upgrade, or it would be written
-a second time. So an app without a past of its own is judged by that of its former name, as far as
-that past can be its own:
+Earlier releases named the app of a `txnAppId` by that id alone, whatever topic it wrote. A commit
+under the bare name must be recognised after an upgrade; otherwise it would be written again. An app
+without a history of its own is therefore judged by that of its former name, as far as it concerns
+the same target:
 
-    the former app wrote              the past of the app with target T is
-    nothing, or T alone               the whole past
-    T and other topics                of each version, what is known to have gone to T; a version
-                                      whose topics are not remembered is refused as forgotten
+    the former app wrote              the history of the app with target T is
+    nothing, or T alone               the whole history
+    T and other topics                for each version, the parts known to have gone to T; a
+                                      version whose topics are unknown is refused as forgotten
     other topics only                 none: that was another target, whose versions say nothing
-    anything, and T is "rows name     the whole past
+    anything, and T is "rows name     the whole history
     their topics"
 
-The app's first commit gives it a past of its own, which alone counts from then on.
+After its first commit, only the app's own history counts.
 """
 
 from collections.abc import Sequence
@@ -34,11 +34,11 @@ class LockApp(Protocol):
 
 
 class Inheritance(NamedTuple):
-    """The past under the former name, as far as it counts.
+    """The history under the former name, as far as it counts.
 
     Attributes:
         last_version: The highest version committed under it.
-        past: The revisions of the version in question that are known.
+        past: The known revisions of the version to be committed.
     """
 
     last_version: int
@@ -48,18 +48,17 @@ class Inheritance(NamedTuple):
 def inheritance_of(
     identity: CommitIdentity, pending: PendingDecisions, ledgers: Ledgers, lock: LockApp
 ) -> Inheritance | None:
-    """Return what a commit inherits; None for an app that has a past of its own, or no other.
+    """Return a commit's inheritance; None if the app has a history of its own or no former name.
 
     Args:
-        identity: The commit; no lock of an app is held.
-        pending: The decisions of the root.
+        identity: The commit's identity; no app lock is held.
+        pending: The unretired decisions of the root.
         ledgers: The ledgers of the root.
-        lock: Holds the former app's lock, so that nothing of it is retired meanwhile.
+        lock: Holds the former app's lock, so that none of its decisions is retired meanwhile.
 
     Raises:
-        CorruptCheckpointError: A file of the former app cannot be read.
-        LockTimeoutError: Its lock cannot be had.
-        StorageError: The disk refuses.
+        CorruptCheckpointError: A file of the former app is damaged.
+        LockTimeoutError: Its lock is held by another process.
     """
     former = identity.former
     if former is None or _has_past(identity.app, pending, ledgers):
@@ -72,7 +71,7 @@ def inheritance_of(
 
 
 def inherited(former: FormerName, history: History, version: int) -> Inheritance | None:
-    """Return what counts of the history of a former name; None where nothing does."""
+    """Return the part of a former name's history that counts; None if nothing does."""
     topics = {partition.topic for partition in history.standing.partitions}
     topic = former.topic
     if history.is_new or (topic is not None and topics and topic not in topics):
@@ -86,11 +85,10 @@ def inherited(former: FormerName, history: History, version: int) -> Inheritance
 def past_of(
     history: History, inheritance: Inheritance | None, version: int
 ) -> tuple[Sequence[PastCommit], int]:
-    """Return the revisions of a version that stand already, and the app's last version.
+    """Return the known revisions of a version, and the app's last version.
 
     Raises:
-        CorruptCheckpointError: A decision cannot be read.
-        StorageError: The disk refuses.
+        CorruptCheckpointError: A decision is damaged.
     """
     if history.is_new and inheritance is not None:
         return inheritance.past, inheritance.last_version

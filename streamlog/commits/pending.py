@@ -54,17 +54,17 @@ _logger = logging.getLogger(__name__)
 
 
 def decision_key(name: str) -> str:
-    """Return the app's key (`streamlog.commits.identity.app_key`) in the name of a decision."""
+    """Return the app key (`streamlog.commits.identity.app_key`) in a decision's file name."""
     return name.rpartition("@")[0]
 
 
 def decision_number(name: str) -> int:
-    """Return the number in the name of a decision."""
+    """Return the number in a decision's file name."""
     return int(name.rpartition("@")[2])
 
 
 class _Parsed(NamedTuple):
-    """A decision, what it does to each partition, and the size of its file."""
+    """A decision, its parts by partition, and the size of its file."""
 
     decision: Decision
     parts: dict[TopicPartition, DecidedPart]
@@ -76,10 +76,10 @@ class _Parsed(NamedTuple):
 
 
 class _Kept:
-    """The decisions that were parsed, up to `KEPT_SIZE` bytes of files; for any number of threads.
+    """Cache of parsed decisions, up to `KEPT_SIZE` bytes of files; thread-safe.
 
-    What does not fit is parsed each time: letting go of another one for it would help nobody, as
-    all of them are looked through for each partition.
+    A decision that does not fit is parsed each time. Evicting another one would not help, because
+    each partition's lookup reads all of them.
     """
 
     __slots__ = ("_by_name", "_guard", "_size")
@@ -114,10 +114,10 @@ class _Kept:
 
 
 class PendingDecisions:
-    """The decisions of a root that are not retired.
+    """The unretired decisions of a root.
 
-    One object serves all partitions that a process opens through one `LogManager`: opening a
-    partition looks through all decisions, and parsing them takes longer than all the rest.
+    All partitions opened through one `LogManager` share one object: opening a partition reads all
+    decisions, and parsing them takes longer than the rest of the opening.
 
     Args:
         root: The log root.
@@ -131,11 +131,7 @@ class PendingDecisions:
         self._kept = _Kept()
 
     def names(self) -> list[str]:
-        """Return the names of all decisions: apps in order, each one's oldest first.
-
-        Raises:
-            StorageError: The directory cannot be read.
-        """
+        """Return the names of all decisions, sorted by app and number."""
         try:
             names = [name for name in self._fs.list(self.path) if _NAME.fullmatch(name)]
         except FileMissingError:
@@ -144,18 +140,17 @@ class PendingDecisions:
         return names
 
     def any(self) -> bool:
-        """Tell whether there is a decision; most openings need to know no more."""
+        """Return whether there is any decision; most openings need only this."""
         try:
             return any(not is_temporary(name) for name in self._fs.list(self.path))
         except FileMissingError:
             return False
 
     def load(self, name: str) -> Decision | None:
-        """Return a decision, None where it was retired meanwhile.
+        """Return a decision, None if it has been retired.
 
         Raises:
-            CorruptCheckpointError: It cannot be read, so nobody knows what it names.
-            StorageError: The disk refuses.
+            CorruptCheckpointError: The decision is damaged, so its partitions are unknown.
         """
         parsed = self._load(name)
         return None if parsed is None else parsed.decision
@@ -173,14 +168,13 @@ class PendingDecisions:
         return parsed
 
     def naming(self, partition: TopicPartition) -> list[tuple[Decision, DecidedPart]]:
-        """Return the decisions that name `partition`, in the order of their offsets there.
+        """Return the decisions that name `partition`, sorted by their offsets there.
 
-        A decision that cannot be read and may name it (`damaged`) stops the partition; one that
-        can only be of other topics is passed over.
+        A damaged decision that may name the partition stops it; one that can only name other topics
+        is ignored with a warning.
 
         Raises:
-            CorruptCheckpointError: A decision that may name it cannot be read.
-            StorageError: The disk refuses.
+            CorruptCheckpointError: A decision that may name the partition is damaged.
         """
         found = []
         names = self.names()
@@ -194,7 +188,7 @@ class PendingDecisions:
     def _load_unless_elsewhere(
         self, name: str, names: Iterable[str], partition: TopicPartition
     ) -> _Parsed | None:
-        """Return a decision, None where it is gone or is damaged and of other topics."""
+        """Return a decision, None if it is retired, or damaged and of other topics."""
         try:
             return self._load(name)
         except CorruptCheckpointError as error:
@@ -202,10 +196,10 @@ class PendingDecisions:
             others = (each for each in names if each != name and decision_key(each) == key)
             topics = _topics_of_app(self._root, key, self._readable(others))
             if not topics or partition.topic in topics:
-                error.hint = f"see what can be done: streamlog repair {self._root.path} --dry-run"
+                error.hint = f"list possible repairs: streamlog repair {self._root.path} --dry-run"
                 raise
             _logger.warning(
-                "[%s] passed over a damaged decision of another topic (%s): %s",
+                "[%s] ignored a damaged decision of another topic (%s): %s",
                 partition,
                 ", ".join(sorted(topics)),
                 error.path,
@@ -213,20 +207,12 @@ class PendingDecisions:
             return None
 
     def newest(self) -> list[Decision]:
-        """Return the newest decision of each app that has any, unless that cannot be read.
-
-        Raises:
-            StorageError: The disk refuses.
-        """
+        """Return the newest decision of each app, without damaged ones."""
         names = {decision_key(name): name for name in self.names()}
         return list(self._readable(names.values()))
 
     def unreadable(self) -> list[CorruptCheckpointError]:
-        """Return what is wrong with each decision that cannot be read; mostly nothing.
-
-        Raises:
-            StorageError: The disk refuses.
-        """
+        """Return the error of each damaged decision."""
         errors = []
         for name in self.names():
             try:
@@ -240,7 +226,7 @@ class PendingDecisions:
             try:
                 decision = self.load(name)
             except CorruptCheckpointError as error:
-                _logger.warning("a decision cannot be read: %s", error)
+                _logger.warning("decision is damaged: %s", error)
                 continue
             if decision is not None:
                 yield decision
@@ -250,70 +236,55 @@ class PendingDecisions:
 
         Raises:
             FileExistsAlreadyError: Another committer was faster; nothing was decided.
-            LimitExceededError: It is larger than a decision may be; nothing was decided.
-            UnavailableError: The disk refused. Where the error says that the outcome is unknown,
-                the decision stands for everybody who looks now, but not surely after a power cut.
+            LimitExceededError: The decision is too large; nothing was decided.
+            UnavailableError: The disk refused. If the error says that the outcome is unknown, the
+                decision is visible now but may disappear in a power cut.
         """
         content = format_decision(decision)
         path = f"{self.path}/{decision.name}"
         if len(content) > MAX_SEALED_SIZE:
             raise LimitExceededError(
-                "the commit has too many pieces for one decision",
+                "commit has too many extents for one decision",
                 path=path,
                 got=f"{len(content)} bytes",
                 expected=f"at most {MAX_SEALED_SIZE}",
-                hint="commit less at once, or stage larger pieces",
+                hint="commit fewer rows at once, or stage larger extents",
             )
-        if decision.number == 1:  # whoever decided before has made sure of the directory
+        if decision.number == 1:  # an earlier decision of the app made the directory durable
             make_directories(self._fs, self.path)
         create_file_atomically(self._fs, path, content)
         self._kept.add(_Parsed.of(decision, len(content)))
 
     def stands(self, decision: Decision) -> bool:
-        """Tell whether a decision of that name is there; True where the disk does not say."""
+        """Return whether a decision's file exists; True if the disk does not answer."""
         try:
             return self._fs.stat(f"{self.path}/{decision.name}") is not None
         except UnavailableError:
             return True
 
     def sync(self) -> None:
-        """Make the names of all decisions durable, whoever made them.
-
-        Raises:
-            StorageError: It failed.
-        """
+        """Make the names of all decisions durable, including those that other processes created."""
         self._fs.sync_directory(self.path)
 
     def remove(self, name: str) -> None:
-        """Remove a retired decision; harmless where it is gone.
-
-        Raises:
-            StorageError: It cannot be removed.
-        """
+        """Remove a retired decision if it still exists."""
         with contextlib.suppress(FileMissingError):
             self._fs.remove(f"{self.path}/{name}")
         self._kept.drop(name)
 
     def of_app(self, app: str) -> list[str]:
-        """Return the names of an app's decisions, oldest first.
-
-        Raises:
-            StorageError: The directory cannot be read.
-        """
+        """Return the names of an app's decisions, oldest first."""
         prefix = f"{app_key(app)}@"
         return [name for name in self.names() if name.startswith(prefix)]
 
 
 def _topics_of_app(root: LogRoot, key: str, decisions: Iterable[Decision]) -> frozenset[str]:
-    """Return the topics that an app is known to write; empty where nothing is known.
+    """Return the topics that an app is known to write; empty if it has no history.
 
     Args:
         root: The log root.
         key: The app's key (`streamlog.commits.identity.app_key`).
-        decisions: Those of its decisions that can be read.
-
-    Raises:
-        StorageError: The ledger cannot be read because the disk refuses.
+        decisions: Its undamaged decisions.
     """
     standings = [decision.standing for decision in decisions]
     ledger = _standing_in_ledger(root.fs, root.ledger(key))

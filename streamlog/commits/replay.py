@@ -1,6 +1,6 @@
-"""What a commit is to the history of its app: new, a replay, or a mistake. A table decides.
+"""Judges a commit by its app's history: new, a replay, or a mismatch. A table decides.
 
-The first row whose columns fit is the verdict; `_` fits anything.
+The first matching row gives the verdict; `_` matches anything.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class ReplayRule(Enum):
 
 
 class OnMismatch(Enum):
-    """What to do with a known version that is made from something else (`onReplayMismatch`)."""
+    """What to do with a known version that has another fingerprint (`onReplayMismatch`)."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -41,46 +41,46 @@ class OnMismatch(Enum):
 
     @classmethod
     def parse(cls, choice: "str | OnMismatch") -> "OnMismatch":
-        """Return the choice of that name.
+        """Return the option's value by its name.
 
         Raises:
-            InvalidOptionError: There is no such choice.
+            InvalidOptionError: There is no such value.
         """
         try:
             return cls(choice)
         except ValueError:
             raise InvalidOptionError(
-                "not a value of onReplayMismatch",
+                "invalid value for onReplayMismatch",
                 got=repr(choice),
                 expected=", ".join(value.value for value in cls),
             ) from None
 
 
 class VersionPlace(Enum):
-    """Where a version lies in the history of its app."""
+    """Position of a version in its app's history."""
 
-    FIRST = "the app never committed"
+    FIRST = "the app has no commits"
     NEXT = "last + 1"
     LATER = "above last + 1"
     SAME = "known, with the same fingerprint"
     OTHER = "known, with other fingerprints only"
     ANOTHER_QUERY = "known, committed by other queries only"
-    FORGOTTEN = "not above the last, and not known"
-    LOST = "above last + 1, and the checkpoint remembers a version that the log does not know"
+    FORGOTTEN = "not above the last, and unknown"
+    LOST = "above last + 1, and the checkpoint has noted a version that the log lacks"
 
 
 class Verdict(Enum):
-    """What is to be done."""
+    """What to do with a commit."""
 
     COMMIT = "commit"
-    REPLAY = "the old commit stands"
-    SKIP = "the old commit stands, though it was made from something else"
+    REPLAY = "kept the earlier commit"
+    SKIP = "kept the earlier commit with another fingerprint"
     APPEND = "commit as another revision"
     REFUSE = "stop"
 
 
 class ReplayCase(NamedTuple):
-    """One row of the table; None fits anything."""
+    """One row of the table; None matches anything."""
 
     place: VersionPlace
     rule: ReplayRule | None
@@ -118,20 +118,19 @@ def judge_commit(
     rule: ReplayRule,
     on_mismatch: OnMismatch,
 ) -> tuple[Verdict, int]:
-    """Return what is to be done with a commit, and the index in `known` of what stands for it.
+    """Return the verdict on a commit, and the index in `known` of the revision it refers to.
 
     Args:
-        identity: Whose commit it is.
-        fingerprint: What it is made from.
-        known: What the version was made from when it was committed, a fingerprint for each
-            revision that is remembered, oldest first.
-        last_version: The highest version committed, -1 for none.
-        note: What the query's checkpoint remembers of the app; None where there is no checkpoint.
+        identity: The commit's identity.
+        fingerprint: The commit's fingerprint.
+        known: The fingerprints of the version's known revisions, oldest first.
+        last_version: The highest version committed, -1 if none.
+        note: The checkpoint's note of the app's last version; None without a checkpoint.
         rule: Which versions may follow the last one.
-        on_mismatch: What to do with a known version made from something else.
+        on_mismatch: What to do with a known version that has another fingerprint.
 
     Raises:
-        CommitMismatchError: The commit must not be made.
+        CommitMismatchError: The commit is refused.
     """
     alike = [old.likeness(fingerprint) for old in known]
     noted = None if note is None else note.version
@@ -153,16 +152,16 @@ def judge_commit(
 def place_of(
     version: int, *, last_version: int, known: Sequence[Likeness], noted: int | None = None
 ) -> VersionPlace:
-    """Return where a version lies.
+    """Return the position of a version in its app's history.
 
     Args:
         version: The version.
-        last_version: The highest one committed, -1 for none.
-        known: How the commit is like each of its revisions that are remembered.
-        noted: The highest version that the query's checkpoint remembers, None for none.
+        last_version: The highest version committed, -1 if none.
+        known: How the commit compares to each known revision of the version.
+        noted: The highest version that the query's checkpoint has noted, None if none.
     """
     if noted is not None and last_version < noted and last_version + 1 < version:
-        return VersionPlace.LOST  # a batch between the last one and this one may be missing
+        return VersionPlace.LOST  # a batch between the last version and this one may be missing
     if last_version < 0:
         return VersionPlace.FIRST
     if Likeness.SAME in known:
@@ -175,7 +174,7 @@ def place_of(
 
 
 def judge(place: VersionPlace, rule: ReplayRule, on_mismatch: OnMismatch) -> Verdict:
-    """Return what is to be done with a commit."""
+    """Return the verdict on a commit."""
     for case in CASES:
         if (
             case.place is place
@@ -194,42 +193,42 @@ def refuse(
     fingerprint: Fingerprint,
     known: Sequence[Fingerprint],
 ) -> CommitMismatchError:
-    """Return the error for a commit that must not be made.
+    """Return the error for a refused commit.
 
     Args:
-        identity: Whose commit it is.
-        place: Why it must not: LATER, OTHER, ANOTHER_QUERY or FORGOTTEN.
+        identity: The commit's identity.
+        place: The reason: LATER, OTHER, ANOTHER_QUERY or FORGOTTEN.
         last_version: The highest version committed.
-        fingerprint: What the commit was made from.
-        known: What the version was made from when it was committed, by revision.
+        fingerprint: The commit's fingerprint.
+        known: The fingerprints of the version's known revisions.
     """
     if place is VersionPlace.OTHER:
         return CommitMismatchError(
-            f"{identity} is committed already, made from other rows",
+            f"{identity} is already committed with other rows",
             got=str(fingerprint),
             expected=", or ".join(str(old) for old in known),
-            hint="the checkpoint was lost or put back: restore the one that belongs to this log, "
-            "or choose with onReplayMismatch=skip (keep the old rows) or append (keep both)",
+            hint="the checkpoint was lost or restored: restore the one that belongs to this log, "
+            "or set onReplayMismatch=skip (keep the old rows) or append (keep both)",
         )
     if place is VersionPlace.ANOTHER_QUERY:
         return CommitMismatchError(
-            f"{identity} is committed already, by another query",
+            f"{identity} is already committed by another query",
             got=str(fingerprint),
             expected=", or ".join(str(old) for old in known),
             hint="a query with a new checkpoint counts from 0 again: give it another txnAppId, or "
-            "restore the checkpoint of the query that wrote before; onReplayMismatch=append "
-            "writes the rows of both",
+            "restore the checkpoint of the earlier query; onReplayMismatch=append writes the rows "
+            "of both",
         )
     if place is VersionPlace.LATER:
         return CommitMismatchError(
-            f"{identity} does not follow the last one",
+            f"{identity} does not follow the last committed version",
             got=f"version {identity.version}",
             expected=f"{last_version + 1}, or {last_version} again",
-            hint="batches between them never reached this log: restore the checkpoint that "
+            hint="the batches in between never reached this log: restore the checkpoint that "
             "belongs to it, or start a new query with a new checkpoint (or another txnAppId)",
         )
     return CommitMismatchError(
-        f"{identity} is older than what is remembered",
+        f"{identity} is older than the versions kept for comparison",
         got=f"version {identity.version}",
         expected=f"{last_version + 1}, or one of the last {KEPT_FINGERPRINTS} again",
         hint="restore the checkpoint that belongs to this log, or start a new query with a new "
@@ -242,11 +241,11 @@ def _refuse_lost(
 ) -> CommitMismatchError:
     knows = f"version {last_version}" if last_version >= 0 else "no version"
     return CommitMismatchError(
-        f"batches that {identity.app} committed are missing from this log: it was put back from an "
-        f"older copy, or made new, while the checkpoint went on",
+        f"batches that {identity.app} committed are missing from this log: it was restored from an "
+        f"older copy, or recreated, and the checkpoint was not",
         path=note.path,
-        got=f"{identity}, and a log that knows {knows}",
-        expected=f"a log that knows version {note.version}, as the checkpoint does",
-        hint="put back a log and a checkpoint that belong together, or start a new query with a "
-        "new checkpoint; to go on and leave the missing batches out, delete the file named above",
+        got=f"{identity}, and a log that contains {knows}",
+        expected=f"a log that contains version {note.version}, as the checkpoint notes",
+        hint="restore a log and a checkpoint that belong together, or start a new query with a "
+        "new checkpoint; to continue without the missing batches, delete the file named above",
     )

@@ -62,7 +62,7 @@ _Part = tuple[TopicPartition, str]  # with the id of its topic
 
 
 class DroppedPart(NamedTuple):
-    """What a decision wanted to do to a partition that is no more."""
+    """A decision's part for a partition that no longer exists."""
 
     topic_partition: TopicPartition
     topic_id: str
@@ -71,12 +71,12 @@ class DroppedPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetireReport:
-    """What a retirement did.
+    """The result of a retirement.
 
     Attributes:
-        retired: How many decisions are done with.
-        dropped: Their parts for partitions that are no more.
-        removed_files: How many staged files went.
+        retired: Number of retired decisions.
+        dropped: Their parts for partitions that no longer exist.
+        removed_files: Number of removed staged files.
     """
 
     retired: int = 0
@@ -86,12 +86,12 @@ class RetireReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """What became of the partitions of some decisions.
+    """The result of `Retirement.settle`.
 
     Attributes:
         names: The decisions.
-        dropped: Their parts for partitions that are no more.
-        failed: Why partitions could not be applied or synced.
+        dropped: Their parts for partitions that no longer exist.
+        failed: Errors of partitions that could not be applied or synced.
     """
 
     names: frozenset[str]
@@ -101,15 +101,15 @@ class Settled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retired:
-    """What is retired and not cleared yet.
+    """Decisions that are retired but whose files still exist.
 
     Attributes:
         app: The app.
-        is_anonymous: Whether it commits once: no ledger says then what is retired.
-        decisions: Names of the decisions that go.
-        files: Names of the staged files that go.
-        report: What was done so far.
-        error: Why decisions behind these are not retired, None where all are.
+        is_anonymous: Whether the app commits once; it has no ledger to record its retirement.
+        decisions: Names of the decisions to remove.
+        files: Names of the staged files to remove.
+        report: The result so far.
+        error: Why later decisions are not retired, None if all are.
     """
 
     app: str
@@ -121,11 +121,11 @@ class Retired:
 
 
 def is_due(standing: Standing, now_ms: int) -> bool:
-    """Tell whether an app has so much unretired that it should retire now.
+    """Return whether an app has enough unretired data to retire now.
 
     Args:
-        standing: Where the app stands.
-        now_ms: The time; a clock that went back counts as long ago.
+        standing: The app's standing.
+        now_ms: The time; if the clock went backwards, retirement is due.
     """
     if standing.unretired == 0:
         return False
@@ -137,30 +137,26 @@ def is_due(standing: Standing, now_ms: int) -> bool:
 
 
 def find_target(open_logs: OpenLogs, partition: TopicPartition, topic_id: str) -> Log | DroppedPart:
-    """Return the partition a decision means, or why there is none.
-
-    Raises:
-        StreamLogError: It is there and cannot be opened.
-    """
+    """Return the partition that a decision names, or why it no longer exists."""
     try:
         log = open_logs([partition])[0]
     except UnknownTopicError:
         return DroppedPart(partition, topic_id, "the topic was deleted")
     if log.topic_id != topic_id:
-        return DroppedPart(partition, topic_id, "the topic was deleted and made again")
+        return DroppedPart(partition, topic_id, "the topic was deleted and recreated")
     return log
 
 
 class Retirement:
-    """Retires decisions and cleans up staged files of a root.
+    """Retires decisions and removes staged files of a root.
 
     Args:
-        pending: Its decisions.
+        pending: Its unretired decisions.
         ledgers: Its ledgers.
         area: Its staged files.
         marks: The recovery points of the root.
-        find_topic_id: Returns the id of a partition's topic, None where there is no such partition.
-        open_logs: Opens partitions for writing; raises `UnknownTopicError` where one is no more.
+        find_topic_id: Returns the topic id of a partition, None if there is no such partition.
+        open_logs: Opens partitions for writing; raises `UnknownTopicError` if one no longer exists.
     """
 
     def __init__(
@@ -178,11 +174,10 @@ class Retirement:
         self._find_topic_id = find_topic_id
 
     def settle(self, app: str) -> Settled:
-        """Apply and sync all that an app decided and has not retired; no lock is held.
+        """Apply and sync all unretired decisions of an app; no lock is held.
 
         Raises:
-            CorruptCheckpointError: A decision or the ledger cannot be read.
-            StorageError: The recovery points cannot be written.
+            CorruptCheckpointError: A decision or the ledger is damaged.
         """
         found = (self._pending.load(name) for name in self._pending.of_app(app))
         decisions = [each for each in found if each and not self._ledgers.has_retired(each)]
@@ -194,14 +189,14 @@ class Retirement:
         )
 
     def retire(self, history: History, settled: Settled) -> Retired:
-        """Retire what is settled, from the oldest decision on; `clear` removes the files.
+        """Retire settled decisions, oldest first; `clear` removes their files.
 
         Args:
-            history: The app's past; its lock is held, no partition's lock is.
-            settled: What `settle` returned; decisions made since then wait for the next time.
+            history: The app's history; its lock is held, no partition's lock is.
+            settled: The result of `settle`; later decisions wait for the next retirement.
 
         Raises:
-            StreamLogError: The ledger cannot be written, or an orphan not be removed.
+            StreamLogError: The ledger cannot be written, or an orphan cannot be removed.
         """
         decisions = history.decisions()
         done = list(_up_to_first(decisions, settled))
@@ -212,9 +207,9 @@ class Retirement:
             gone |= self._of_deleted_topics(standing)
             self._ledgers.store(history.ledger.with_decisions(done, gone))
         elif history.stale:
-            self._ledgers.sync()  # who stored it may have died, or failed, at it
+            self._ledgers.sync()  # the process that stored it may have died before its sync
         names = (*history.stale, *(decision.name for decision in done))
-        # An orphan goes under the app's lock: a commit of its version may be on its way.
+        # Remove orphans under the app's lock: a commit of their version may be in flight.
         orphans = self._orphans(history.app, standing, decisions) if names else []
         self._area.remove(history.app, orphans)
         return Retired(
@@ -229,11 +224,11 @@ class Retirement:
         )
 
     def clear(self, retired: Retired) -> RetireReport:
-        """Remove the files of retired decisions; no lock needs to be held.
+        """Remove the files of retired decisions; no lock is needed.
 
         Raises:
-            StreamLogError: A partition could not be applied or synced, so its decisions and those
-                behind them stay; or a file cannot be removed.
+            StreamLogError: A partition could not be applied or synced, so its decisions and later
+                ones stay; or a file cannot be removed.
         """
         for name in retired.decisions:
             self._pending.remove(name)
@@ -246,18 +241,13 @@ class Retirement:
         return replace(retired.report, removed_files=removed)
 
     def clean(self, now_ms: int) -> int:
-        """Remove staged files that are older than 7 days and that no decision names.
+        """Remove staged files older than 7 days that no decision names.
 
-        The empty directory of an app goes as well: at once where the app has no ledger, else when
-        it has not been used for 7 days.
+        All files of an app stay while one of its decisions is damaged. An app's empty directory is
+        removed as well: at once if the app has no ledger, otherwise after 7 days without use.
 
         Returns:
-            How many went.
-
-        An app's files stay, all of them, while one of its decisions cannot be read.
-
-        Raises:
-            StorageError: The disk refuses.
+            The number of removed files.
         """
         names = self._pending.names()
         named, unreadable = self._named_files(names)
@@ -269,7 +259,7 @@ class Retirement:
                 removed += 1
         for key in self._area.app_keys():
             if key not in known:
-                # The next commit of an app that goes on would have to sync it again.
+                # If the app commits again, it would have to create and sync the directory again.
                 may_go_on = self._ledgers.exists(key)
                 unused_since_ms = now_ms - STAGED_FILE_AGE_MS if may_go_on else None
                 path = f"{self._area.path}/{key}"
@@ -277,14 +267,14 @@ class Retirement:
         return removed
 
     def _named_files(self, names: Iterable[str]) -> tuple[set[str], set[str]]:
-        """Return the staged files that decisions name, and the keys of apps with damaged ones."""
+        """Return staged files that decisions name, and keys of apps with damaged decisions."""
         files: set[str] = set()
         unreadable: set[str] = set()
         for name in names:
             try:
                 decision = self._pending.load(name)
             except CorruptCheckpointError as error:
-                _logger.warning("a decision cannot be read, so its app's files stay: %s", error)
+                _logger.warning("decision is damaged, so its app's files stay: %s", error)
                 unreadable.add(decision_key(name))
                 continue
             if decision is not None:
@@ -294,7 +284,7 @@ class Retirement:
     def _settle_partitions(
         self, decisions: Iterable[Decision]
     ) -> tuple[list[DroppedPart], dict[_Part, StreamLogError]]:
-        """Apply and sync all that decisions did; return what is no more, and what failed."""
+        """Apply and sync the parts of all decisions; return dropped and failed partitions."""
         ends: dict[_Part, int] = {}
         for decision in decisions:
             for part in decision.parts:
@@ -315,7 +305,7 @@ class Retirement:
             except StreamLogError as error:
                 _logger.warning("[%s] cannot retire decided commits: %s", partition, error)
                 failed[partition, topic_id] = error
-        # Without them damage below what was promised would pass for what a power cut tore.
+        # Without recovery points, damage to synced records would look like a torn tail.
         unwritten = write_recovery_points(synced, self._marks)
         failed |= {part: unwritten[part[0]] for part in ends if part[0] in unwritten}
         return dropped, failed
@@ -328,9 +318,10 @@ class Retirement:
                 log.sync()
 
     def _of_deleted_topics(self, standing: Standing) -> set[TopicPartition]:
-        """Return the partitions of topics that are no more: nothing can be written there again.
+        """Return the partitions of deleted topics, which can never be written again.
 
-        Otherwise each decision of an app that writes a topic a day would name all of them for ever.
+        If the ledger kept them, each decision of an app that writes a new topic every day would
+        name all of them forever.
         """
         is_gone: dict[tuple[str, str], bool] = {}
         gone = set()
@@ -340,13 +331,13 @@ class Retirement:
                 try:
                     is_gone[topic] = self._find_topic_id(partition) != at.topic_id
                 except CorruptDataError:
-                    is_gone[topic] = False  # nobody knows
+                    is_gone[topic] = False  # the topic id is damaged, so keep the partition
             if is_gone[topic]:
                 gone.add(partition)
         return gone
 
     def _orphans(self, app: str, standing: Standing, decisions: Iterable[Decision]) -> list[str]:
-        """Return the staged files of versions that are committed, which no decision names."""
+        """Return the staged files of committed versions that no decision names."""
         named = {file.name for decision in decisions for file in decision.files}
         return [
             name
@@ -365,28 +356,28 @@ def _up_to_first(decisions: Iterable[Decision], settled: Settled) -> Iterable[De
 
 # ---- in the caller's thread or in the background ---------------------------------------------
 def at_once(chore: Callable[[], None]) -> None:
-    """Do it now; what goes wrong is the caller's."""
+    """Run the chore now; its errors reach the caller."""
     chore()
 
 
 class BackgroundChores:
-    """Does one chore at a time in a thread; a process that ends in order waits for it.
+    """Runs one chore at a time in a thread; a normal process exit waits for it.
 
-    What comes while one is being done is dropped: a chore has to be something that is due again
-    at the next occasion. What goes wrong is logged.
+    A chore that arrives while another one is running is dropped, so it must become due again later.
+    Errors are logged.
     """
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
 
     def __call__(self, chore: Callable[[], None]) -> None:
-        """Begin with a chore, unless one is being done."""
+        """Start a chore, unless one is running."""
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=_do, args=(chore,), name="streamlog-chores")
             self._thread.start()
 
     def wait(self) -> None:
-        """Return when nothing is being done."""
+        """Wait until no chore is running."""
         if self._thread is not None:
             self._thread.join()
 
@@ -395,4 +386,4 @@ def _do(chore: Callable[[], None]) -> None:
     try:
         chore()
     except StreamLogError as error:
-        _logger.warning("put off until it is due again: %s", error)
+        _logger.warning("chore failed and will be retried when due again: %s", error)

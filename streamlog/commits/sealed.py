@@ -1,4 +1,4 @@
-r"""Small files that say what they are and prove that they are whole: decisions and ledgers.
+r"""Sealed files: small files with a type, a checksum and two copies of their content.
 
     streamlog <kind> <version>\n        first line
     {"app":"…", …}\n                    one line of JSON, ASCII, keys sorted
@@ -6,11 +6,11 @@ r"""Small files that say what they are and prove that they are whole: decisions 
     \n …                                empty lines up to the next multiple of 4096 bytes
     streamlog <kind> <version>\n …      the same three lines once more
 
-Each copy is enough. No byte, sector or page that goes bad is part of both, so a file is lost only
-where both are damaged. A file with the first copy alone was written by an earlier version.
+One intact copy is enough. No byte, sector or page belongs to both copies, so a file is lost only if
+both are damaged. A file with one copy only was written by an earlier version.
 
-The checksum finds damage, not malice: every value is checked again for type and range when it is
-taken out (`SealedValues`).
+The checksum detects damage, not malice: the type and range of every value are checked again when it
+is read (`SealedValues`).
 """
 
 import json
@@ -31,11 +31,11 @@ _LAST_LINE: Final = re.compile(rb"crc32c ([0-9a-f]{8})\n")
 
 
 def seal(kind: str, values: Mapping[str, object]) -> bytes:
-    """Return the bytes of a sealed file.
+    """Return the content of a sealed file.
 
     Args:
-        kind: What it is: `decision`, `ledger`.
-        values: What it says; anything JSON can hold.
+        kind: The type of the file: `decision`, `ledger`.
+        values: The values; anything that JSON can represent.
     """
     line = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     body = f"streamlog {kind} {VERSION}\n{line}\n".encode("ascii")
@@ -47,23 +47,23 @@ def _twice(copy: bytes) -> bytes:
 
 
 def unseal(kind: str, content: bytes, path: str) -> "SealedValues":
-    """Return what a sealed file says, by the first copy that is whole.
+    """Return the values of a sealed file, from the first intact copy.
 
     Args:
-        kind: What it has to be.
+        kind: The expected type.
         content: The whole file.
-        path: Where it lies, for errors.
+        path: Its path, for errors.
 
     Raises:
-        CorruptCheckpointError: It is damaged, of another kind, or of a later version.
+        CorruptCheckpointError: The file is damaged, of another type, or of a later version.
     """
     whole = next(_whole_copies(content), None)
     if whole is None:
         raise CorruptCheckpointError(
             f"{kind} file is damaged",
             path=path,
-            got=f"{len(content)} bytes, and no copy in them whose checksum is right",
-            expected="two lines, and a third one with the CRC-32C of them",
+            got=f"{len(content)} bytes without a copy whose checksum matches",
+            expected="two lines, and a third one with their CRC-32C",
         )
     first_line, line, _ = whole.split(b"\n", 2)
     if first_line != f"streamlog {kind} {VERSION}".encode("ascii"):
@@ -78,19 +78,19 @@ def unseal(kind: str, content: bytes, path: str) -> "SealedValues":
         values = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise CorruptCheckpointError(
-            f"{kind} file holds no JSON", path=path, got=str(error)[:200]
+            f"{kind} file contains no JSON", path=path, got=str(error)[:200]
         ) from error
     return SealedValues(values, path)
 
 
 def mended(content: bytes) -> bytes | None:
-    """Return what a sealed file should be where it can be read but is not all that it was.
+    """Return the repaired content of a sealed file that is readable but damaged.
 
     Args:
         content: The whole file.
 
     Returns:
-        The bytes that `seal` made; None where these are there, where no copy is whole, and for
+        The bytes that `seal` made; None if the content is undamaged, if no copy is intact, and for
         the single copy of an earlier version.
     """
     whole = next(_whole_copies(content), None)
@@ -100,7 +100,7 @@ def mended(content: bytes) -> bytes | None:
 
 
 def _whole_copies(content: bytes) -> Iterator[bytes]:
-    """Yield the copies that are whole; where the second one begins follows from the file's size."""
+    """Yield the intact copies; the file's size determines where the second one begins."""
     for start in (0, -(-len(content) // (2 * _PAGE)) * _PAGE):
         middle = content.find(b"\n", start) + 1
         end = content.find(b"\n", middle) + 1
@@ -110,10 +110,10 @@ def _whole_copies(content: bytes) -> Iterator[bytes]:
 
 
 class SealedValues:
-    """An object of a sealed file; each value is checked as it is taken out.
+    """An object in a sealed file; each value is checked when it is read.
 
     Args:
-        values: What JSON gave; anything but an object is refused.
+        values: The parsed JSON; anything but an object is refused.
         path: The file, for errors.
     """
 
@@ -133,7 +133,7 @@ class SealedValues:
         return value
 
     def optional_text(self, name: str) -> str | None:
-        """Return a string, or None where it is null."""
+        """Return a string, None if it is null."""
         return None if self.is_null(name) else self.text(name)
 
     def flag(self, name: str) -> bool:
@@ -148,7 +148,7 @@ class SealedValues:
         return self.checked_integer(name, self._values.get(name), low, high)
 
     def is_null(self, name: str) -> bool:
-        """Tell whether a value is null or not there."""
+        """Return whether a value is null or missing."""
         return self._values.get(name) is None
 
     def nested(self, name: str) -> "SealedValues":
@@ -176,7 +176,7 @@ class SealedValues:
         return value
 
     def malformed(self, name: str, got: object, expected: object) -> CorruptCheckpointError:
-        """Return the error for a value that cannot be."""
+        """Return the error for an invalid value."""
         return CorruptCheckpointError(
             f"malformed {name!r}", path=self.path, got=repr(got)[:80], expected=expected
         )

@@ -1,17 +1,17 @@
-"""Staged files: what the attempts of tasks write before anything is decided.
+"""Staged files: the output of task attempts before a commit is decided.
 
-A staged file is whole v2 batches and nothing else, so any tool that reads segments reads it:
+A staged file consists of whole v2 batches, so any tool that reads segments can read it:
 
     ┌ extent 0 ────────┬ extent 1 ────────┬ extent 2 ────────┐
     │ batches for a-0  │ batches for a-1  │ batches for a-0  │ …
     └──────────────────┴──────────────────┴──────────────────┘
 
-An extent holds batches of one partition; where batches of many partitions arrive mixed, each
-partition gets several. Offsets within all extents of a partition run on from 0; epoch and
-producer are missing. The table of the extents is not in the file: it travels with the task's
-message (`StagedFile`) into the decision. A file that no decision names means nothing.
+An extent contains batches of one partition; if batches of many partitions arrive mixed, each
+partition gets several extents. Across all extents of a partition, offsets count from 0; epoch and
+producer are not set. The table of extents is not in the file: it reaches the decision with the
+task's message (`StagedFile`). A file that no decision names has no effect.
 
-It lies at `<root>/.streamlog/staging/<app>/<version>-<task>-<random>`: no two attempts share one.
+Its path is `<root>/.streamlog/staging/<app>/<version>-<task>-<random>`, unique for each attempt.
 """
 
 import contextlib
@@ -65,11 +65,11 @@ class StagedExtent(NamedTuple):
     Attributes:
         topic: The topic.
         partition: The partition.
-        topic_id: The id the topic had when the task wrote.
-        position: First byte in the file.
-        size: How many bytes.
-        batches: How many batches.
-        records: How many records.
+        topic_id: The topic's id when the task ran.
+        position: Position of the first byte in the file.
+        size: Size in bytes.
+        batches: Number of batches.
+        records: Number of records.
     """
 
     topic: str
@@ -87,17 +87,17 @@ class StagedExtent(NamedTuple):
 
 
 class StagedFile(NamedTuple):
-    """What a task reports to the committer: strings, numbers and tuples only.
+    """A task's report to the committer: strings, numbers and tuples only.
 
     Attributes:
-        app: Whose commit it is for.
-        version: Which commit of that app.
-        task: Index of the task; the batches of a partition are ordered by it.
-        name: Name of the file, empty where the task had no rows and made none.
-        size: Its bytes.
-        extents: Where what is.
-        rows: How many rows it holds.
-        checksum: Sum of the rows' hashes modulo 2**64; None where it was not computed.
+        app: The app of the commit.
+        version: The version of the commit.
+        task: Index of the task; it orders the batches of a partition.
+        name: Name of the file, empty if the task had no rows and created none.
+        size: Size in bytes.
+        extents: The table of its extents.
+        rows: Number of rows.
+        checksum: Sum of the rows' hashes modulo 2**64; None if not computed.
     """
 
     app: str
@@ -111,18 +111,18 @@ class StagedFile(NamedTuple):
 
 
 def is_staged_name(name: str) -> bool:
-    """Tell whether a staged file can be called that."""
+    """Return whether this is a valid name of a staged file."""
     return _NAME.fullmatch(name) is not None
 
 
 def staged_version(name: str) -> int | None:
-    """Return the version that a staged file's name tells, None for other names."""
+    """Return the version in a staged file's name, None for other names."""
     match = _NAME.fullmatch(name)
     return None if match is None else int(match[1])
 
 
 class _Waiting:
-    """Batches of one partition that are not written yet, and how far its offsets run."""
+    """Batches of one partition that are not written yet, and the partition's next offset."""
 
     __slots__ = ("batches", "buffers", "next_offset", "records", "size", "topic_id")
 
@@ -137,18 +137,18 @@ class _Waiting:
 
 
 class Stager:
-    """Writes the staged file of one attempt of one task. Use it as a context manager.
+    """Writes the staged file of one task attempt. Use it as a context manager.
 
     Args:
         root: The log root.
-        app: Whose commit the rows are for.
-        version: Which commit of that app.
+        app: The app of the commit.
+        version: The version of the commit.
         task: Index of the task, at least 0.
-        random: Makes the name unlike those of other attempts. The machine's own by default:
-            forked workers would inherit the state of any other.
+        random: Makes the file name unique. `SystemRandom` by default, because forked workers would
+            share the state of any other generator.
 
     Raises:
-        InvalidRequestError: There can be no such app, version or task.
+        InvalidRequestError: The app, version or task is invalid.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Stager:
         check_identity(CommitIdentity(app, version))
         if not 0 <= task <= MAX_TASK:
             raise InvalidRequestError(
-                "not the index of a task", got=str(task), expected=f"0 to {MAX_TASK}"
+                "invalid task index", got=str(task), expected=f"0 to {MAX_TASK}"
             )
         self._root = root
         self._app, self._version, self._task = app, version, task
@@ -177,16 +177,15 @@ class Stager:
         self._is_finished = False
 
     def append(self, topic_partition: TopicPartition, batches: EncodedBatches) -> None:
-        """Take the next batches of a partition.
+        """Add the next batches of a partition.
 
         Args:
             topic_partition: The partition.
-            batches: Whole v2 batches; from now on they belong to the stager, which writes
-                offsets into them.
+            batches: Whole v2 batches; the stager takes ownership and writes offsets into them.
 
         Raises:
             UnknownTopicError: There is no such partition.
-            StorageError: They cannot be written; the attempt is lost.
+            StorageError: The write failed; the attempt is lost.
         """
         self._check_open()
         if len(batches.table) == 0:
@@ -207,23 +206,23 @@ class Stager:
             self._write_all()
 
     def finish(self, *, rows: int, checksum: int | None) -> StagedFile:
-        """Write what waits, make the file durable, and say what it holds.
+        """Write all remaining batches, make the file durable, and return its report.
 
         Args:
-            rows: How many rows the task had.
-            checksum: Sum of their hashes modulo 2**64, over the columns of the user; None where
-                it was not computed.
+            rows: Number of rows of the task.
+            checksum: Sum of their hashes modulo 2**64, over the user's columns; None if not
+                computed.
 
         Raises:
-            InvalidRequestError: The batches hold another number of rows.
-            StorageError: It cannot be written; the attempt is lost.
+            InvalidRequestError: The number of records differs from `rows`.
+            StorageError: The write failed; the attempt is lost.
         """
         self._check_open()
         self._write_all()
         records = sum(extent.records for extent in self._extents)
         if records != rows:
             raise InvalidRequestError(
-                "staged batches do not hold the rows of the task",
+                "number of staged records differs from the task's rows",
                 got=f"{records} records",
                 expected=f"{rows} rows",
             )
@@ -245,7 +244,7 @@ class Stager:
         )
 
     def discard(self) -> None:
-        """Remove the file, unless it was finished; nothing is left of the attempt."""
+        """Remove the file unless it is finished."""
         if self._is_finished:
             return
         self._is_finished = True
@@ -269,11 +268,11 @@ class Stager:
         except StorageError as failure:
             if error is None:
                 raise
-            _logger.warning("a staged file stays until it is cleaned up: %s", failure)
+            _logger.warning("cannot remove a staged file, `clean` will do it later: %s", failure)
 
     def _check_open(self) -> None:
         if self._is_finished:
-            raise InvalidRequestError("the staged file is finished")
+            raise InvalidRequestError("staged file is already finished")
 
     def _find_topic_id(self, partition: TopicPartition) -> str:
         topic_id = read_topic_id(self._root.fs, self._root.partition(partition))
@@ -318,9 +317,9 @@ class Stager:
 
 
 def _number_batches(batches: EncodedBatches, offset: int) -> int:
-    """Write running base offsets into batches; return the offset behind them.
+    """Write consecutive base offsets into batches; return the offset after them.
 
-    Base offsets lie outside the checksum.
+    The checksum does not cover base offsets, so it stays valid.
     """
     view = batches.buffer.data
     table = batches.table
@@ -350,7 +349,7 @@ class StagingArea:
         return self._root.staged_by(app_key(app))
 
     def file_path(self, app: str, name: str) -> str:
-        """Return the path of one staged file."""
+        """Return the path of a staged file."""
         return f"{self.directory(app)}/{name}"
 
     def open(self, app: str, name: str) -> File:
@@ -362,66 +361,43 @@ class StagingArea:
         return self._fs.open(self.file_path(app, name), OpenMode.READ)
 
     def create(self, app: str, new_name: Callable[[], str]) -> File:
-        """Create a staged file, and its directory where that is missing; nothing is synced.
-
-        Raises:
-            StorageError: It cannot be created.
-        """
+        """Create a staged file, and its directory if that is missing; nothing is synced."""
         directory = self.directory(app)
         for _ in range(_CREATION_ATTEMPTS - 1):
             with contextlib.suppress(FileMissingError):
                 return self._fs.open(f"{directory}/{new_name()}", OpenMode.CREATE)
-            # A cleaner may remove the directory again as long as it is empty.
+            # Retry: `clean` may remove the directory while it is still empty.
             for path in (self._root.state, self.path, directory):
                 self._fs.make_directory(path)
         return self._fs.open(f"{directory}/{new_name()}", OpenMode.CREATE)
 
     def sync(self, app: str) -> None:
-        """Make the names of an app's staged files durable, and those of the directories above.
-
-        Raises:
-            StorageError: It failed.
-        """
+        """Make the names of an app's staged files and of the directories above durable."""
         directory = self.directory(app)
         self._fs.sync_directory(directory)
         make_name_durable(self._fs, directory, above=(self.path, self._root.state))
 
     def names(self, app: str) -> list[str]:
-        """Return the names of an app's staged files, sorted; none where there is no directory.
-
-        Raises:
-            StorageError: The directory cannot be read.
-        """
+        """Return the names of an app's staged files; empty if there is no directory."""
         return self._names(self.directory(app))
 
     def remove(self, app: str, names: Iterable[str]) -> None:
-        """Remove staged files; harmless where they are gone.
-
-        Raises:
-            StorageError: One cannot be removed.
-        """
+        """Remove those of an app's staged files that still exist."""
         for name in names:
             with contextlib.suppress(FileMissingError):
                 self._fs.remove(self.file_path(app, name))
 
     def remove_file(self, key: str, name: str) -> None:
-        """Remove a staged file by the name of its directory; harmless where it is gone.
-
-        Raises:
-            StorageError: It cannot be removed.
-        """
+        """Remove a staged file, if it still exists, by its app's key."""
         with contextlib.suppress(FileMissingError):
             self._fs.remove(f"{self._root.staged_by(key)}/{name}")
 
     def remove_directory(self, path: str, *, unused_since_ms: int | None = None) -> None:
-        """Remove an app's directory if it holds no staged file; harmless where it is gone.
+        """Remove an app's directory if it exists and contains no staged file.
 
         Args:
             path: The directory.
-            unused_since_ms: Keep it if a name in it changed after that time.
-
-        Raises:
-            StorageError: It cannot be removed.
+            unused_since_ms: Keep the directory if a name in it changed at or after this time.
         """
         found = self._fs.stat(path)
         if found is None or found.kind is not FileKind.DIRECTORY:
@@ -432,22 +408,14 @@ class StagingArea:
             remove_unused_directory(self._fs, path)
 
     def app_keys(self) -> list[str]:
-        """Return the names of the apps' directories.
-
-        Raises:
-            StorageError: The directory cannot be read.
-        """
+        """Return the names of the apps' directories."""
         try:
             return self._fs.list(self.path)
         except FileMissingError:
             return []
 
     def older_than(self, time_ms: int) -> list[tuple[str, str]]:
-        """Return directory and name of every staged file last written before `time_ms`.
-
-        Raises:
-            StorageError: A directory cannot be read.
-        """
+        """Return app key and name of every staged file last written before `time_ms`."""
         found = []
         for key in self.app_keys():
             directory = self._root.staged_by(key)

@@ -195,7 +195,7 @@ def test_reports_of_another_commit() -> None:
 
 def test_two_reports_of_one_task() -> None:
     scene = Scene()
-    with pytest.raises(InvalidRequestError, match="two staged files of one task"):
+    with pytest.raises(InvalidRequestError, match="task reported two staged files"):
         scene.commit(0, [scene.stage(0), scene.stage(0)])
 
 
@@ -263,10 +263,10 @@ def test_a_staged_file_that_is_gone_or_cut() -> None:
     path = StagingArea(scene.log_root).file_path(APP, staged.name)
     with scene.fs.open(path, OpenMode.WRITE) as file:
         file.truncate(staged.size - 1)
-    with pytest.raises(CorruptRecordError, match="another size"):
+    with pytest.raises(CorruptRecordError, match="does not have the size"):
         scene.commit(0, [staged])
     scene.fs.remove(path)
-    with pytest.raises(CorruptRecordError, match="gone"):
+    with pytest.raises(CorruptRecordError, match="is missing"):
         scene.commit(0, [staged])
 
 

@@ -58,7 +58,7 @@ def test_a_chore_that_fails_is_logged_and_nothing_else(caplog: pytest.LogCapture
 
     chores(fail)
     chores.wait()
-    assert "put off until it is due again: cannot remove" in caplog.text
+    assert "chore failed and will be retried when due again: cannot remove" in caplog.text
 
 
 # ---- commits ------------------------------------------------------------------------------------

@@ -229,7 +229,7 @@ def make_anew(scene: Scene) -> None:
 def test_a_topic_made_anew_refuses_what_is_staged() -> None:
     scene, staged = reach("staged")
     make_anew(scene)
-    with pytest.raises(InconsistentTopicIdError, match="deleted and made again"):
+    with pytest.raises(InconsistentTopicIdError, match="deleted and recreated"):
         scene.commit(1, [staged])
     assert scene.commit(1).parts[0].base_offset == 0, "staged again, it goes to the new topic"
 
@@ -244,11 +244,11 @@ def test_a_topic_made_anew_gets_nothing_of_the_old_one(
     assert scene.values(0) == [b"x"]
     outcome = scene.commit(1)
     assert outcome.verdict is Verdict.REPLAY
-    assert [part.reason for part in outcome.dropped] == ["the topic was deleted and made again"] * 2
+    assert [part.reason for part in outcome.dropped] == ["the topic was deleted and recreated"] * 2
     assert outcome.parts == ()
     assert scene.commits.retire().retired == 2
     assert scene.values(0) == [b"x"]
-    assert "made again" in caplog.text
+    assert "deleted and recreated" in caplog.text
 
 
 def test_a_topic_made_anew_starts_with_sequence_0_and_offset_0() -> None:
@@ -295,7 +295,7 @@ def test_a_full_disk_keeps_one_partition_pending_and_applies_the_others(
     full = scene.over(no_space(f"t-0/{LOG}"))
     with pytest.raises(UnavailableError):
         full.commit(1, [staged])
-    assert "stands and waits to be applied" in caplog.text
+    assert "is decided but not applied yet" in caplog.text
     assert (full.values(0), full.values(1)) == (OLD[0], BOTH[1])
     with pytest.raises(UnavailableError):
         full.append(0, b"x")

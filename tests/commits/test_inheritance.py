@@ -65,12 +65,12 @@ def test_the_next_version_follows_the_last_one_under_the_bare_name(old: Scene) -
         commit(old, 3, "t")
     assert commit(old, 2, "t").verdict is Verdict.COMMIT
     assert commit(old, 3, "t").verdict is Verdict.COMMIT
-    with pytest.raises(CommitMismatchError, match="older than what is remembered"):
+    with pytest.raises(CommitMismatchError, match="older than the versions kept"):
         commit(old, 1, "t")  # a past of its own counts alone
 
 
 def test_other_rows_than_those_under_the_bare_name_stop_loudly(old: Scene) -> None:
-    with pytest.raises(CommitMismatchError, match="made from other rows"):
+    with pytest.raises(CommitMismatchError, match="already committed with other rows"):
         commit(old, 1, "t", fingerprint="other")
     appended = commit(old, 1, "t", fingerprint="other", on_mismatch=OnMismatch.APPEND)
     assert (appended.verdict, appended.revision) == (Verdict.APPEND, 1)
@@ -92,10 +92,10 @@ def test_a_version_whose_topics_are_not_remembered_stops_loudly(is_retired: bool
     before = scene.values(0)
 
     assert commit(scene, 2, "t").verdict is Verdict.REPLAY  # the last one's offsets are kept
-    with pytest.raises(CommitMismatchError, match="older than what is remembered"):
+    with pytest.raises(CommitMismatchError, match="older than the versions kept"):
         commit(scene, 2, "u")
     if is_retired:
-        with pytest.raises(CommitMismatchError, match="older than what is remembered"):
+        with pytest.raises(CommitMismatchError, match="older than the versions kept"):
             commit(scene, 0, "t")
     else:
         assert commit(scene, 0, "t").verdict is Verdict.REPLAY

@@ -67,11 +67,11 @@ def test_place_of_a_version(
     [
         (
             VersionPlace.OTHER,
-            ["made from other rows", '{"t":{"0":60}}', '{"t":{"0":107}}', "append"],
+            ["already committed with other rows", '{"t":{"0":60}}', '{"t":{"0":107}}', "append"],
         ),
         (VersionPlace.ANOTHER_QUERY, ["by another query", "query one", "query two", "txnAppId"]),
         (VersionPlace.LATER, ["does not follow", "version 9", "8, or 7 again", "checkpoint"]),
-        (VersionPlace.FORGOTTEN, ["older than what is remembered", "last 100", "txnAppId"]),
+        (VersionPlace.FORGOTTEN, ["older than the versions kept", "last 100", "txnAppId"]),
     ],
 )
 def test_a_refusal_says_what_was_expected_and_what_to_do(

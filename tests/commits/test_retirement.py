@@ -211,7 +211,7 @@ def test_an_idle_app_that_cannot_be_retired_does_not_disturb(
     bad = scene.over(Fault(operation="sync", path_suffix=f"u-0/{LOG}", errno=errno.EIO))
     assert bad.commit(1).verdict is Verdict.COMMIT
     assert [name.partition("@")[0] for name in scene.pending_names()] == ["idle"]
-    assert "cannot retire what idle decided" in caplog.text
+    assert "cannot retire the decisions of idle" in caplog.text
 
 
 # ---- the ground a decision stands on ------------------------------------------------------------

@@ -239,7 +239,7 @@ def test_other_rows_from_a_line_that_names_nothing_stop(root, sink, checkpoint):
 
     assert sink.commit(0, sink.stage(0, b"b", b"a"), checkpoint=checkpoint).is_replay
     for values in ([b"a", b"c"], [b"a"]):
-        with pytest.raises(CommitMismatchError, match="made from other rows"):
+        with pytest.raises(CommitMismatchError, match="already committed with other rows"):
             sink.commit(0, sink.stage(0, *values), checkpoint=checkpoint)
     assert values_of(root.path, "orders") == [b"a", b"b"]
 

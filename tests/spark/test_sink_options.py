@@ -103,5 +103,5 @@ def test_an_app_is_who_writes_and_the_target(options, app):
 
 
 def test_without_a_query_somebody_has_to_say_who_writes():
-    with pytest.raises(InvalidRequestError, match="nothing says who writes"):
+    with pytest.raises(InvalidRequestError, match="commit has no writer"):
         stream().identity(None, 3)

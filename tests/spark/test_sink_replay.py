@@ -125,6 +125,6 @@ def test_a_new_checkpoint_under_an_old_txn_app_id_stops(root, copying, files, tm
 
     text = copying(Checkpoint(tmp_path / "new"), files_per_trigger=9, txn_app_id="etl")
 
-    assert "is committed already, by another query" in text
+    assert "is already committed by another query" in text
     assert "another txnAppId" in text
     assert sorted_values(root.path, "out") == ["a"]
