@@ -1,1 +1,1 @@
-"""What a streaming query of Spark keeps in its checkpoint, read without pyspark."""
+"""What Spark stores in a streaming query's checkpoint, read without pyspark."""

@@ -59,22 +59,22 @@ _LOG_ENTRY: Final = re.compile(r"([0-9]{1,19})(\.compact)?", re.ASCII)
 
 
 class Naming(Enum):
-    """What the source lines of a batch name exactly, the weakest first."""
+    """How much the source lines of a batch identify, weakest first."""
 
-    NOTHING = "nothing"  # a running number: the same one may stand for other data
-    END = "end"  # where the batch ends; where it begins is written nowhere
-    BATCH = "batch"  # all that it reads
+    NOTHING = "nothing"  # a running number: the same one may refer to other data
+    END = "end"  # the end of the batch; its start is not recorded
+    BATCH = "batch"  # its whole input
 
 
 class BatchSource(NamedTuple):
-    """What a batch is made from, as the checkpoint of its query says.
+    """The input of a batch, as recorded in its query's checkpoint.
 
     Attributes:
-        lines: The source lines of `offsets/N`; None where they cannot be read.
+        lines: The source lines of `offsets/N`; None if they cannot be read.
         query_id: The query; None outside of one.
-        naming: What the lines name.
-        files: A digest of what the file sources read; None where there is none, or where it is
-            not known.
+        naming: How much the lines identify.
+        files: A digest of the entries that the file sources read; None if there are no file
+            sources, or if the entries are unknown.
     """
 
     lines: str | None
@@ -84,22 +84,22 @@ class BatchSource(NamedTuple):
 
 
 def weakest(*namings: Naming) -> Naming:
-    """Return what all of these name at least."""
+    """Return the weakest of several levels of identification."""
     return min(namings, key=list(Naming).index)
 
 
 def naming_of(line: str) -> Naming:
-    """Return what one source line of a checkpoint names, by its shape.
+    """Return how much one source line of a checkpoint identifies, by its shape.
 
-    Lines of Kafka's source and of ours (an offset for each partition) and of Delta's (a version
-    and an index) name where the batch ends. So does the line of a source that had nothing yet. All
+    Lines of Kafka's source and of ours (an offset per partition) and of Delta's (a version and an
+    index) identify the end of a batch, and so does the line of a source that has no data yet. All
     others are a running number or unknown: file sources, `rate`, `rate-micro-batch`, `socket`.
 
     Args:
         line: The line.
 
     Returns:
-        END or NOTHING: where a batch begins stands in the offsets of the batch before.
+        END or NOTHING; the start of a batch is recorded in the offsets of the previous batch.
     """
     if line == _NO_OFFSET:
         return Naming.END
@@ -135,14 +135,14 @@ def _parse(line: str) -> dict[str, Any]:
 
 
 def local_path(location: str) -> str | None:
-    """Return the local path a Hadoop path stands for, None where it names another file system.
+    """Return the local path of a Hadoop path, None if it is in another file system.
 
     Args:
-        location: `checkpointLocation` as the user gave it: `/a/b`, `a/b`, `file:/a/b`,
+        location: `checkpointLocation` as the user set it: `/a/b`, `a/b`, `file:/a/b`,
             `file:///a/b`. A path without a scheme is taken as local.
 
     Returns:
-        An absolute path. Percent signs mean themselves, as in Hadoop's `Path`.
+        An absolute path. Percent signs are not decoded, as in Hadoop's `Path`.
     """
     scheme, colon, rest = location.partition(":")
     if not colon or "/" in scheme:
@@ -157,12 +157,12 @@ def local_path(location: str) -> str | None:
 
 @functools.cache
 def _warn_once(location: str) -> None:
-    """Say, once a process, what a checkpoint on another file system means."""
+    """Warn, once per process, about a checkpoint in another file system."""
     _logger.warning(
-        "checkpoint %s is not a local directory, so commits cannot make it durable: after a power "
-        "cut that takes a batch from it, Spark may plan that batch again with other rows. Its rows "
-        "and checksum show that then, and the query stops (option onReplayMismatch). A log that is "
-        "put back from an older copy is not noticed in foreachBatch",
+        "checkpoint %s is not a local directory, so commits cannot make it durable: if a power cut "
+        "removes a batch from it, Spark may plan that batch again with other rows. The number of "
+        "rows and their checksum then differ, and the query stops (option onReplayMismatch). In "
+        "foreachBatch, a log restored from an older copy is not detected",
         location,
     )
 
@@ -171,18 +171,18 @@ _known_checkpoints: Final[dict[tuple[str, str], str]] = {}  # of a location and 
 
 
 class FinishedBatch(NamedTuple):
-    """A batch that is done, and when."""
+    """A finished batch and the time it finished, in ms since 1970."""
 
     batch_id: int
     committed_ms: int
 
 
 class QueryCheckpoint:
-    """The checkpoint directory of one streaming query; what Spark keeps in it is only read.
+    """The checkpoint directory of one streaming query; Spark's files in it are only read.
 
     Args:
-        fs: Where it is.
-        path: Its directory.
+        fs: Its file system.
+        path: The directory.
     """
 
     __slots__ = ("_fs", "path")
@@ -193,10 +193,10 @@ class QueryCheckpoint:
 
     @classmethod
     def find(cls, fs: FileSystem, location: str | None) -> "QueryCheckpoint | None":
-        """Return the checkpoint at `location`; None where it is unknown, remote, or not there.
+        """Return the checkpoint at `location`; None if it is unknown, remote or missing.
 
-        A path without a scheme may belong to another file system, by Spark's configuration:
-        Spark writes `metadata` before the first batch, so its absence tells.
+        Spark's configuration may resolve a path without a scheme to another file system. Spark
+        writes `metadata` before the first batch, so a missing `metadata` shows that.
         """
         path = local_path(location) if location else None
         if path is not None:
@@ -212,23 +212,21 @@ class QueryCheckpoint:
     def below(
         cls, fs: FileSystem, top: str, *, query_name: str | None, query_id: str
     ) -> "QueryCheckpoint | None":
-        """Return the checkpoint that Spark made for a query below the session's location.
+        """Return the checkpoint that Spark created for a query below the session's location.
 
-        A query without an own checkpointLocation gets a directory of its own below
-        `spark.sql.streaming.checkpointLocation`: called after the query, or, where that has no
-        name, by a random UUID which Spark shows to nobody. So it is known by the query's id.
+        A query without its own checkpointLocation gets a directory below
+        `spark.sql.streaming.checkpointLocation`, named after the query or, if it has no name, by a
+        random UUID that Spark does not expose. The directory is therefore identified by the query's
+        id.
 
         Args:
-            fs: Where it is.
+            fs: Its file system.
             top: The session's location.
-            query_name: The query's name, None for none.
+            query_name: The query's name, None if it has none.
             query_id: The query's id.
 
         Returns:
-            The checkpoint; None where no local directory below `top` is that query's.
-
-        Raises:
-            StorageError: A directory cannot be read.
+            The checkpoint; None if no local directory below `top` belongs to the query.
 
         Source: org.apache.spark.sql.classic.StreamingQueryManager, ResolveWriteToStream.
         """
@@ -239,7 +237,7 @@ class QueryCheckpoint:
                 checkpoint = cls(fs, each)
                 try:
                     found_id = checkpoint.query_id()
-                except (CorruptCheckpointError, StorageError):  # another query's, or no query's
+                except (CorruptCheckpointError, StorageError):  # not this query's checkpoint
                     continue
                 if found_id == query_id:
                     _known_checkpoints[path, query_id] = each
@@ -248,10 +246,10 @@ class QueryCheckpoint:
         return None
 
     def query_id(self) -> str:
-        """Return the id of the query, which stays the same over restarts.
+        """Return the id of the query, which stays the same across restarts.
 
         Raises:
-            CorruptCheckpointError: `metadata` does not hold one.
+            CorruptCheckpointError: `metadata` contains no query id.
             StorageError: `metadata` cannot be read.
         """
         path = os.path.join(self.path, "metadata")
@@ -262,7 +260,7 @@ class QueryCheckpoint:
             query_id = None
         if not isinstance(query_id, str) or not _QUERY_ID.fullmatch(query_id):
             raise CorruptCheckpointError(
-                "the query's metadata holds no query id",
+                "query metadata contains no query id",
                 path=path,
                 got=repr(content[:80]),
                 expected='{"id":"…"}',
@@ -270,18 +268,17 @@ class QueryCheckpoint:
         return query_id
 
     def source_lines(self, batch_id: int) -> str | None:
-        """Return what tells this batch from another one of the same number.
+        """Return the lines that distinguish a batch from others of the same number.
 
         Args:
             batch_id: The batch.
 
         Returns:
-            The lines of `offsets/<batch_id>` that say up to where each source is read; None where
-            the file is not there.
+            The lines of `offsets/<batch_id>` with each source's end offset; None if there is no
+            such file.
 
         Raises:
-            CorruptCheckpointError: The file is not what Spark writes.
-            StorageError: The file cannot be read.
+            CorruptCheckpointError: The file is not in Spark's format.
         """
         path = self._numbered("offsets", batch_id)
         try:
@@ -295,22 +292,21 @@ class QueryCheckpoint:
         sources = lines[_LINES_BEFORE_SOURCES:]
         if not sources or not re.fullmatch(r"v[0-9]{1,3}", lines[0]):
             raise CorruptCheckpointError(
-                "the offsets of the batch cannot be read",
+                "offsets of the batch are not in Spark's format",
                 path=path,
                 got=repr(content[:80]),
-                expected="a version line, a line of settings, and a line for each source",
+                expected="a version line, a line of settings, and one line per source",
             )
         return "\n".join(sources)
 
     def batch_source(self, batch_id: int) -> BatchSource | None:
-        """Return what a batch is made from; None where `offsets/<batch_id>` is not there.
+        """Return the input of a batch; None if there is no `offsets/<batch_id>`.
 
         Args:
             batch_id: The batch.
 
         Raises:
-            CorruptCheckpointError: A file is not what Spark writes.
-            StorageError: A file cannot be read.
+            CorruptCheckpointError: A file is not in Spark's format.
         """
         text = self.source_lines(batch_id)
         if text is None:
@@ -338,15 +334,15 @@ class QueryCheckpoint:
         return BatchSource(text, self.query_id(), naming, files)
 
     def _lines_before(self, batch_id: int) -> list[str] | None:
-        """Return the source lines of the batch before, None where nobody knows them any more."""
+        """Return the source lines of the previous batch, None if they are not available."""
         try:
             lines = self.source_lines(batch_id - 1) if batch_id > 0 else None
-        except CorruptCheckpointError:  # it may never have been synced; it is not ours to judge
+        except CorruptCheckpointError:  # a power cut may have torn it; the weaker rule then applies
             lines = None
         return None if lines is None else lines.splitlines()
 
     def _entries(self, source: int, start: int | None, end: int) -> list[bytes] | None:
-        """Return what a file source noted of its reads after `start` up to `end`, None: unknown."""
+        """Return a file source's log entries after `start` up to `end`, None if unknown."""
         if start is None or not 0 <= end - start <= _LOG_STEPS_MAX:
             return None
         found: list[bytes] = []
@@ -358,7 +354,7 @@ class QueryCheckpoint:
         return found
 
     def _entries_of(self, log: str, number: int) -> list[bytes] | None:
-        """Return one entry's lines; of a compacted log it is looked for at the end."""
+        """Return the lines of one entry; in a compacted log, only the end is searched."""
         for name in (str(number), f"{number}.compact"):
             try:
                 with self._fs.open(os.path.join(log, name), OpenMode.READ) as file:
@@ -369,16 +365,12 @@ class QueryCheckpoint:
             lines = content.splitlines()[int(size > len(content)) :]  # the first may be torn
             mark = b'"batchId":%d' % number  # most lines of a long log are older
             own = [line for line in lines if mark in line and _batch_of(line) == number]
-            # An entry is never empty, and where it fills all that was looked at, it began before.
+            # An entry is never empty. If it fills everything read, its first lines were not read.
             return own if 0 < len(own) < len(lines) else None
         return None
 
     def last_commit(self) -> "FinishedBatch | None":
-        """Return the newest batch that Spark has written down as done, None where none is.
-
-        Raises:
-            StorageError: The directory cannot be read.
-        """
+        """Return the newest batch that Spark has recorded as done, None if there is none."""
         numbers = [int(name) for name in _list(self._fs, os.path.join(self.path, "commits"))
                    if _BATCH.fullmatch(name)]  # fmt: skip
         for batch_id in sorted(numbers, reverse=True):
@@ -394,8 +386,8 @@ class QueryCheckpoint:
             batch_id: The batch about to be committed.
 
         Returns:
-            Absolute paths of what is there: the metadata, this batch's offsets, the commit of
-            the batch before, the newest file of each source's own log.
+            Absolute paths of those that exist: the metadata, this batch's offsets, the previous
+            batch's commit, the newest file of each source's own log, and their directories.
         """
         files = [
             os.path.join(self.path, "metadata"),
@@ -415,7 +407,7 @@ class QueryCheckpoint:
         )
 
     def note(self, key: str, *, directory_id: str | None, place: str) -> CheckpointNote:
-        """Return what this checkpoint remembers of an app's commits; see `CheckpointNote.find`."""
+        """Return this checkpoint's note of an app's last version; see `CheckpointNote.find`."""
         return CheckpointNote.find(
             self._fs, self.path, key=key, directory_id=directory_id, place=place
         )
@@ -441,7 +433,7 @@ class QueryCheckpoint:
 
 
 def _candidates(fs: FileSystem, top: str, query_name: str | None, query_id: str) -> Iterator[str]:
-    """Yield the directories that may be a query's; where it was found before comes first."""
+    """Yield the directories that may be a query's, a previously found one first."""
     known = _known_checkpoints.get((top, query_id))
     if known is not None:
         yield known
@@ -452,21 +444,21 @@ def _candidates(fs: FileSystem, top: str, query_name: str | None, query_id: str)
 def _list(fs: FileSystem, path: str) -> list[str]:
     try:
         return fs.list(path)
-    except FileMissingError:  # Spark cleans up while we look
+    except FileMissingError:  # Spark may remove it at any time
         return []
 
 
 def _start(before: list[str] | None, source: int, batch_id: int) -> int | None:
-    """Return the last entry of a file source's log that the batch before had read."""
+    """Return the last entry of a file source's log that the previous batch read."""
     if batch_id == 0:
-        return -1  # FileStreamSource: none
+        return -1  # FileStreamSource: before the first entry
     if before is None or source >= len(before):
         return None
     return -1 if before[source] == "-" else logged_files(before[source])
 
 
 def _batch_of(line: bytes) -> int | None:
-    """Return the entry that a line of a file source's log belongs to."""
+    """Return the number of the log entry that a line belongs to."""
     try:
         number = json.loads(line)["batchId"]
     except (ValueError, TypeError, KeyError, RecursionError):

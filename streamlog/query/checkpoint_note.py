@@ -1,20 +1,19 @@
-r"""What the checkpoint of a query remembers of an app's commits: the last version.
+r"""A checkpoint's note of the last version that an app committed.
 
-A log root that is put back from a copy knows less than it did, and nothing in it says so. A query
-that goes on would leave the batches between out, in silence where its versions may have gaps
-(`foreachBatch`). So each commit is noted beside the checkpoint as well, in a small file of ours
-which Spark does not look at:
+A log root restored from an older copy contains no trace of later commits. A query that continues
+would leave out the batches in between, silently if its versions may have gaps (`foreachBatch`).
+Each commit is therefore also noted next to the checkpoint, in a small file that Spark ignores:
 
     <checkpoint>/streamlog/<app>@<root>-<place>     two lines, "<version> <crc32c>\n" each
 
-`<app>` is the app's key, `<root>` and `<place>` are hashes of the root's `directory.id` and of its
-path: a note counts where either is the same, so that neither a root put back elsewhere nor a new
-one in the same place passes for one that never had the commits.
+`<app>` is the app's key; `<root>` and `<place>` are hashes of the root's `directory.id` and path. A
+note applies if either matches, so it is found for a root restored elsewhere and for a new root in
+the same place.
 
-A note is written after its commit is durable, so it never knows more than the log does. It is not
-synced: only a root that was put back from an older copy is behind it, and a copy is older than the
-seconds for which a file stays in memory. The two lines are written by turns, in place: a power cut
-may tear one of them and leaves the other.
+A note is written after its commit is durable, so it never claims more than the log contains. It is
+not synced: only a root restored from an older copy is behind its note, and a copy is older than the
+seconds that a write stays in memory. The two lines are overwritten in turn: a power cut may tear
+one of them and leaves the other.
 """
 
 import hashlib
@@ -41,17 +40,17 @@ _logger = logging.getLogger(__name__)
 
 
 class CheckpointNote:
-    """What a checkpoint remembers of an app's commits to a root.
+    """A checkpoint's note of an app's commits to a root.
 
     Args:
-        fs: Where the checkpoint is.
+        fs: The checkpoint's file system.
         path: The note's file.
-        version: The last version it knows, None where there is no note yet.
-        line: Which of its two lines says so.
+        version: The noted version, None if there is no note yet.
+        line: The line (0 or 1) that contains it.
 
     Attributes:
         path: The note's file.
-        version: The last version committed, None for none.
+        version: The last version committed, None if there is none.
     """
 
     __slots__ = ("_fs", "_line", "path", "version")
@@ -66,18 +65,17 @@ class CheckpointNote:
     def find(
         cls, fs: FileSystem, checkpoint: str, *, key: str, directory_id: str | None, place: str
     ) -> "CheckpointNote":
-        """Return what a checkpoint remembers of an app; of several notes, the highest version.
+        """Return a checkpoint's note of an app; of several notes, the one with the highest version.
 
         Args:
-            fs: Where the checkpoint is.
+            fs: The checkpoint's file system.
             checkpoint: Its directory.
             key: The app's key (`streamlog.commits.identity.app_key`).
             directory_id: The id in the log root's `meta.properties`, None without one.
-            place: The log root's path, links resolved.
+            place: The log root's path, with links resolved.
 
         Raises:
-            CorruptCheckpointError: A note cannot be understood.
-            StorageError: The disk refuses.
+            CorruptCheckpointError: A note is damaged.
         """
         own = (_hash(directory_id or place), _hash(place))
         directory = os.path.join(checkpoint, NOTES_DIRECTORY)
@@ -93,9 +91,9 @@ class CheckpointNote:
         return cls(fs, path, None, 0) if newest is None else newest
 
     def remember(self, version: int) -> None:
-        """Note a version whose commit is durable; logs what it could not do.
+        """Note a version whose commit is durable; a failure is logged.
 
-        The commit stands whether it is noted or not, so nothing is raised.
+        Nothing is raised, because the commit is valid whether it is noted or not.
         """
         if self.version is not None and version <= self.version:
             return
@@ -110,8 +108,8 @@ class CheckpointNote:
                     file.pwrite(line, self._line * _LINE_SIZE)
         except StorageError as error:
             _logger.warning(
-                "the checkpoint cannot remember version %d, so a log that is put back from an "
-                "older copy would not be noticed: %s",
+                "cannot note version %d in the checkpoint, so a log restored from an older copy "
+                "would not be detected: %s",
                 version,
                 error,
             )
@@ -128,11 +126,11 @@ def _read(fs: FileSystem, path: str) -> CheckpointNote:
             versions.append((int(match[1]), line))
     if not versions:
         raise CorruptCheckpointError(
-            "the checkpoint's note of what was committed is damaged",
+            "checkpoint's note of the last committed version is damaged",
             path=path,
             got=repr(content[:80]),
             expected="two lines with a version and its CRC-32C",
-            hint="where the log was not put back from a copy since, delete the file",
+            hint="delete the file if the log was not restored from a copy since",
         )
     version, line = max(versions)
     return CheckpointNote(fs, path, version, line)

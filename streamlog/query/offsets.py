@@ -1,17 +1,17 @@
-"""Where a reader stands in each partition, and the JSON that Spark keeps of it.
+"""A reader's position in each partition, and its JSON form that Spark stores.
 
     {"$leaderEpochs/orders": {"0": 3},             the epoch of the record before the offset
-     "$topicId/orders": {"0": 322376503…},         the topic's id, as a number of 128 bits
-     "orders": {"0": 123, "1": 77}}                the next offsets to read, as Kafka's source
+     "$topicId/orders": {"0": 322376503…},         the topic's id, as a 128-bit number
+     "orders": {"0": 123, "1": 77}}                the next offsets to read, as in Kafka's source
 
-The reserved keys cannot be topics (`$` and `/` are illegal in names), and all may be missing: so a
-checkpoint of Spark's own Kafka source is read as it stands. They have the shape of a topic because
-scripts that watch a query subtract `endOffset` from `latestOffset` in all that is there; both hold
-the same reserved keys, and the difference is 0. Spark compares offsets as text, hence topics are
-sorted by name and partitions by number.
+The reserved keys cannot be topics (`$` and `/` are illegal in names), and all of them are optional,
+so a checkpoint of Spark's own Kafka source can be read. They have the shape of a topic because
+monitoring scripts subtract `endOffset` from `latestOffset` for all keys; both contain the same
+reserved keys, and the difference is 0. Spark compares offsets as text, hence topics are sorted by
+name and partitions by number.
 
-Checkpoints written before this shape hold `{"$leaderEpochs": {"orders": {"0": 3}}, "$topicIds":
-{"orders": "8tVRA1mFQlWPKlWVj1-Oow"}}`, which is read as well.
+Older checkpoints contain `{"$leaderEpochs": {"orders": {"0": 3}}, "$topicIds": {"orders":
+"8tVRA1mFQlWPKlWVj1-Oow"}}`, which can be read as well.
 """
 
 import base64
@@ -46,12 +46,12 @@ _PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOffset:
-    """Next offsets by partition, with what tells whether they still mean the same records.
+    """Next offsets by partition, with the data that shows whether they still mean the same records.
 
     Attributes:
         offsets: The next offset to read in each partition.
-        leader_epochs: The leader epoch of the record before that, where it is known.
-        topic_ids: The id of each topic, where it has one.
+        leader_epochs: The leader epoch of the record before it, where known.
+        topic_ids: The id of each topic that has one.
     """
 
     offsets: Mapping[TopicPartition, int]
@@ -63,7 +63,7 @@ class SourceOffset:
         return {each: offset for each, offset in self.offsets.items() if each.topic in topics}
 
     def to_json(self) -> dict[str, dict[str, int]]:
-        """Return what Spark is to store, in the one order that makes equal offsets equal text."""
+        """Return the JSON for Spark, in a fixed order, so that equal offsets are equal text."""
         epochs = _nested(self.leader_epochs)
         return {
             **{f"{LEADER_EPOCHS}{topic}": numbers for topic, numbers in epochs.items()},
@@ -76,7 +76,7 @@ class SourceOffset:
 
 
 def is_reserved(key: str) -> bool:
-    """Tell whether a key of the JSON is not a topic."""
+    """Return whether a key of the JSON is not a topic."""
     return key.startswith("$")
 
 
@@ -98,13 +98,13 @@ def _nested(values: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
 
 
 def parse_source_offset(document: Json | str) -> SourceOffset:
-    """Return the offset that a checkpoint holds, ours or that of Spark's Kafka source.
+    """Return the offset in a checkpoint, ours or that of Spark's Kafka source.
 
     Args:
         document: The JSON, as text or parsed.
 
     Raises:
-        InvalidOptionError: It is something else; names the part.
+        InvalidOptionError: The JSON has another shape; the message names the part.
     """
     parsed = _load(document, "offsets") if isinstance(document, str) else document
     offsets = {key: part for key, part in parsed.items() if not is_reserved(key)}
@@ -138,15 +138,15 @@ def _are_ids(part: object) -> TypeGuard[Mapping[str, str]]:
 def parse_partition_numbers(
     document: object, what: str, *, minimum: int = 0
 ) -> dict[TopicPartition, int]:
-    """Return the numbers of a document `{"topic": {"partition": number}}`.
+    """Return the numbers in a document `{"topic": {"partition": number}}`.
 
     Args:
         document: The JSON, as text or parsed.
-        what: What it is, for errors.
-        minimum: The least number allowed.
+        what: The name of the document, for errors.
+        minimum: The lowest number allowed.
 
     Raises:
-        InvalidOptionError: Another shape, an impossible topic, partition or number.
+        InvalidOptionError: The shape, a topic, a partition or a number is invalid.
 
     Source: org.apache.spark.sql.kafka010.JsonUtils.partitionOffsets.
     """
@@ -190,7 +190,7 @@ def _load(text: str, what: str) -> Json:
 
 def _not_offsets(what: str, got: object) -> InvalidOptionError:
     return InvalidOptionError(
-        f"{what}: not a number for each partition",
+        f"{what}: must map each partition to a number",
         got=str(got)[:200],
         expected='JSON such as {"orders": {"0": 23, "1": 42}}',
     )

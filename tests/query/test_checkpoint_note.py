@@ -122,7 +122,7 @@ def test_a_note_that_cannot_be_written_raises_nothing(
         note_of(scene.fs).remember(before)
     failing = FaultyFileSystem(scene.memory, Fault(operation="pwrite", errno=errno.ENOSPC))
     note_of(failing).remember(5)
-    assert "cannot remember version 5" in caplog.text
+    assert "cannot note version 5" in caplog.text
     assert note_of(scene.fs).version == before
 
 
