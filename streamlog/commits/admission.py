@@ -449,7 +449,7 @@ def make_ground_sure(log: Log, standing: Standing, pending: PendingDecisions) ->
         standing: The standing of the app that is about to decide.
         pending: The unretired decisions of the root; another app's may end at the log end.
     """
-    if log.recovery_point >= log.log_end_offset:
+    if log.recovery_point >= log.log_end_offset:  # everything is synced
         return
     ground = log.topic_partition, log.topic_id, log.log_end_offset
     if standing.has_decided_up_to(*ground):

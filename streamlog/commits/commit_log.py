@@ -274,7 +274,7 @@ class CommitLog:
         log("%s is already committed: %s", request.identity, verdict.value)
         dropped: list[DroppedPart] = []
         if past.decision is not None:
-            self._pending.sync()
+            self._pending.sync()  # the process that decided may have died before its sync
             for part in past.decision.parts:
                 target = find_target(self._open_logs, part.topic_partition, part.topic_id)
                 if isinstance(target, DroppedPart):
@@ -348,7 +348,7 @@ class CommitLog:
         except FileExistsAlreadyError:
             raise
         except StreamLogError as error:
-            if not self._pending.stands(decision):
+            if not self._pending.stands(decision):  # nothing was decided: undo the flags
                 for log in logs:
                     log.set_pending(False)
                 raise
@@ -384,6 +384,7 @@ class CommitLog:
                     error,
                 )
                 first_error = first_error or error
+            # Other writers of this partition need not wait for the remaining ones.
             held.let_go(log)
         if first_error is not None:
             raise first_error

@@ -115,7 +115,7 @@ class ExtentReader:
                 expected=f"{int(table.crc[good]):#010x}",
             )
         is_dense = bool((table.count == table.last_offset - table.base_offset + 1).all())
-        is_dense &= bool((table.magic == CURRENT_MAGIC).all())  # no other has headers to rewrite
+        is_dense &= bool((table.magic == CURRENT_MAGIC).all())  # only v2 headers can be rewritten
         goes_on = bool((table.base_offset[1:] == table.last_offset[:-1] + 1).all())
         if not (is_dense and goes_on) or int(table.count.sum()) != extent.records:
             raise CorruptRecordError(

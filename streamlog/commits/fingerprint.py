@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 _CHECKSUM_SPAN: Final = 1 << 64
-_SOURCE_LENGTH_MAX: Final = 1024  # of a fingerprint that is kept as it is
+_SOURCE_LENGTH_MAX: Final = 1024  # characters; longer source lines are shortened
 
 
 class Likeness(Enum):

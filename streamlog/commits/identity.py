@@ -19,10 +19,10 @@ __all__ = [
 MAX_VERSION: Final = 2**63 - 1  # a Spark batch id is a long
 MAX_APP_LENGTH: Final = 4096
 _ANONYMOUS: Final = "anonymous/"
-_ROWS_NAME_TOPICS: Final = "*"  # no topic can be called that
+_ROWS_NAME_TOPICS: Final = "*"  # not a valid topic name
 _KEY_LENGTH_MAX: Final = 120  # leaves room in the 255 bytes of a file name
 _KEY_FRONT: Final = 80
-PRODUCER_ID_BASE: Final = 1 << 62  # a broker hands out ids from 0; it never gets that far
+PRODUCER_ID_BASE: Final = 1 << 62  # brokers assign ids from 0 and never get this far
 _PRODUCER_ID_BITS: Final = 61
 
 

@@ -48,7 +48,7 @@ __all__ = [
     "decision_number",
 ]
 
-KEPT_SIZE: Final = 64 << 20  # bytes of files; parsed, they take up to three times as much memory
+KEPT_SIZE: Final = 64 << 20  # bytes of files; parsed, up to three times as much memory
 _NAME: Final = re.compile(r"[^@/]+@[0-9]{20}", re.ASCII)
 _logger = logging.getLogger(__name__)
 

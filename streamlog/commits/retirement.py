@@ -49,7 +49,7 @@ __all__ = [
     "is_due",
 ]
 
-RETIRE_SIZE: Final = 64 << 20  # unretired bytes of one partition: what a power cut may cost
+RETIRE_SIZE: Final = 64 << 20  # unretired bytes of one partition: bounds the work after a power cut
 RETIRE_AFTER_MS: Final = 60_000
 RETIRE_COUNT: Final = 64  # decisions: keeps the directory small
 STAGED_FILE_AGE_MS: Final = 7 * 24 * 3600 * 1000

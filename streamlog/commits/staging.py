@@ -49,8 +49,8 @@ __all__ = [
     "staged_version",
 ]
 
-PIECE_SIZE: Final = 4 << 20  # a partition with as much waiting gets an extent
-BUFFER_SIZE: Final = 16 << 20  # with as much waiting, all partitions do
+PIECE_SIZE: Final = 4 << 20  # bytes waiting for one partition before it gets an extent
+BUFFER_SIZE: Final = 16 << 20  # bytes waiting in total before all partitions get one
 MAX_TASK: Final = 2**31 - 1
 
 _NAME: Final = re.compile(r"([0-9]{20})-([0-9]{10})-[0-9a-f]{16}", re.ASCII)

@@ -1,4 +1,4 @@
-"""What is refused before anything is decided: afterwards nothing may be."""
+"""Checks that refuse a commit before it is decided; nothing may be refused afterwards."""
 
 import struct
 
@@ -43,7 +43,7 @@ def stage_batches(scene: Scene, encoded: EncodedBatches, rows: int) -> StagedFil
 
 
 def refuse(scene: Scene, staged: StagedFile, kind: type[StreamLogError], words: str) -> None:
-    """Expect a refusal that leaves nothing decided and the partition free."""
+    """Expect a refusal after which nothing is decided and the partition is free."""
     with pytest.raises(kind, match=words):
         scene.commit(0, [staged])
     assert scene.pending_names() == []

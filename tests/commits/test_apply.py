@@ -1,4 +1,4 @@
-"""Applying a decision: which batches, which bytes, and where to stop."""
+"""Applying a decision: which batches, which bytes, and where it stops."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,7 +27,7 @@ from tests.support.commits import APP, NOW, ROOT, Scene, rows_of
 def prepare(
     scene: Scene, *staged: object, standing: Standing | None = None
 ) -> tuple[PartitionLog, Decision, DecidedPart, Callable[[], ExtentReader]]:
-    """Return partition 0 and a decision for it that no file holds."""
+    """Return partition 0 and a decision for it that exists in memory only."""
     files = staged or (scene.stage(0, {0: rows_of(0, 0)}),)
     commit = gather(CommitIdentity(APP, 0), files)
 
@@ -125,7 +125,7 @@ def test_other_bytes_where_the_last_applied_batch_should_be_stop_loudly() -> Non
 
 
 def test_what_retention_removed_is_applied_all_the_same() -> None:
-    """Below the log start nothing can be compared, and nothing has to be."""
+    """Below the log start nothing can be compared, and nothing needs to be."""
     scene = Scene()
     log, decision, part, reader = prepare(scene)
     with log.writing():
@@ -183,7 +183,7 @@ def test_bytes_kept_from_admission_are_used_once_and_then_read_again() -> None:
 
 
 def test_staged_bytes_are_checked_again_when_applied() -> None:
-    """Patching computes new checksums: damage must be found before, or it would be sealed in."""
+    """Patching computes new checksums, which would hide damage that is not detected before."""
     scene = Scene()
     staged = scene.stage(0, {0: rows_of(0, 0)})
     log, decision, part, reader = prepare(scene, staged)

@@ -1,4 +1,4 @@
-"""Retiring goes on in the background, and nothing depends on when."""
+"""Retirement runs in the background, and nothing depends on its timing."""
 
 import errno
 import threading
@@ -14,7 +14,7 @@ from tests.support.commits import APP, Scene
 
 
 def leaving(scene: Scene, chores: Chores) -> Scene:
-    """Return the scene with commits that leave retiring to `chores`."""
+    """Return the scene with commits that leave retirement to `chores`."""
     scene.commits = CommitLog(
         scene.log_root,
         open_logs=scene.manager.logs,
@@ -24,7 +24,7 @@ def leaving(scene: Scene, chores: Chores) -> Scene:
 
 
 def commit_many(scene: Scene, count: int) -> None:
-    """Commit a row a version, from version 0 on."""
+    """Commit one row per version, starting at version 0."""
     for version in range(count):
         scene.commit(version, [scene.stage(version, {0: [b"%d" % version]})])
 

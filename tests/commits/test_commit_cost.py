@@ -1,4 +1,4 @@
-"""What commits, retirements and closing cost in syncs, by the number of partitions."""
+"""Number of syncs of commits, retirements and closing, by the number of partitions."""
 
 import threading
 from collections.abc import Callable
@@ -29,7 +29,7 @@ SYNCS = ("sync", "sync_directory")
 
 
 class Wide:
-    """A root with one topic of so many partitions, and the operations of what is done to it."""
+    """A root with one topic of many partitions that records its file operations."""
 
     def __init__(self, partitions: int) -> None:
         self.fs = FaultyFileSystem(MemoryFileSystem())
@@ -47,7 +47,7 @@ class Wide:
         return done
 
     def recorded(self, what: Callable[[], object]) -> list[Operation]:
-        """Return the operations of a call."""
+        """Return the file operations of a call."""
         before = len(self.fs.operations)
         what()
         return list(self.fs.operations[before:])
@@ -171,7 +171,7 @@ def test_one_that_cannot_be_opened_leaves_none_open() -> None:
 # ---- decisions that wait --------------------------------------------------------------------
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The files of decisions in the order in which they are parsed."""
+    """Return the decision files in the order in which they are parsed."""
     paths: list[str] = []
 
     def noted(content: bytes, path: str) -> object:
@@ -183,7 +183,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def decided(commits: int) -> Wide:
-    """Return a root with that many decisions that are not retired, and its process gone."""
+    """Return a root with that many unretired decisions, whose process has ended."""
     wide = Wide(MANY)
     for _ in range(commits):
         wide.commit()

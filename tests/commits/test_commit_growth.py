@@ -1,4 +1,4 @@
-"""What a commit costs does not grow with what came before: topics that went, decisions retired."""
+"""The cost of a commit does not grow with deleted topics or retired decisions."""
 
 import threading
 
@@ -16,7 +16,7 @@ DAYS = 310
 
 
 def newest_size(scene: Scene) -> int:
-    """Return the bytes of the newest decision."""
+    """Return the size of the newest decision in bytes."""
     found = scene.fs.stat(f"{ROOT}/.streamlog/commits/pending/{scene.pending_names()[-1]}")
     assert found is not None
     return found.size
@@ -32,7 +32,7 @@ def history(scene: Scene) -> History:
 
 
 def commit_a_day(scene: Scene, day: int) -> None:
-    """Write a topic of its own, and delete yesterday's."""
+    """Write to a topic of the day, and delete the previous day's."""
     scene.manager.create_topic(f"day-{day}", 2)
     staged = scene.stage(day, {0: [b"a"], 1: [b"b"]}, topic=f"day-{day}")
     scene.commit(day, [staged])

@@ -1,7 +1,7 @@
-"""The table of `streamlog/commits/COMMITS.md`, cell by cell: how far a commit came, and then.
+"""The table of `streamlog/commits/COMMITS.md`, cell by cell: each state, then each event.
 
-Version 0 is committed before; version 1 has come as far as the state says, by a process that is
-gone. In every cell each row of what was decided stands in the log once, in order.
+Version 0 is committed; a process that has ended brought version 1 to the given state. In every cell
+each decided row is in the log exactly once, in order.
 """
 
 import errno
@@ -39,7 +39,7 @@ def flip_bit(fs: FileSystem, path: str, position: int) -> None:
 
 
 def touch(scene: Scene) -> None:
-    """Take the lock of both partitions, as any writer does."""
+    """Take the locks of both partitions, as any writer does."""
     for partition in (0, 1):
         scene.manager.log("t", partition).catch_up()
 

@@ -1,4 +1,4 @@
-"""The same version once more, versions out of order, and two committers at once."""
+"""Repeated versions, versions out of order, and two committers at once."""
 
 import contextlib
 import threading
@@ -199,7 +199,7 @@ def test_two_committers_of_one_version_one_wins() -> None:
 def test_a_committer_that_looked_before_the_other_decided_loses_by_link(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As on a file system whose `flock` does not work: only `link` is left to decide."""
+    """As on a file system without a working `flock`: only `link` decides."""
     scene = Scene()
     scene.commit(0)
     late = scene.stage(1, checksum=1)

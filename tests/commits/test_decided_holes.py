@@ -1,4 +1,4 @@
-"""Decided records that a log lacks: holes are filled, and what is truncated does not come back."""
+"""Decided records missing from a log: holes are filled, and truncated records do not return."""
 
 from collections.abc import Sequence
 from random import Random
@@ -24,7 +24,7 @@ Loss = Literal["nothing", "everything"]
 
 
 def written() -> tuple[Scene, int, int]:
-    """Return decided records between plain ones, and where in the file the decided ones are."""
+    """Return decided records between plain ones, and the file positions of the decided ones."""
     scene = Scene()
     scene.append(0, b"before")
     first = scene.manager.log("t", 0).size

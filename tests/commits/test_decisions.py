@@ -1,4 +1,4 @@
-"""The decision's file: what goes in comes out, and nothing impossible does."""
+"""The decision file: a round trip, and invalid values."""
 
 import json
 from dataclasses import replace
@@ -155,7 +155,7 @@ def test_a_ledger_comes_back_as_it_was_stored() -> None:
 
 
 def test_a_fingerprint_of_an_earlier_release_is_read_without_its_checksum() -> None:
-    """Its checksum was computed in another way, or not at all and written as 0."""
+    """Its checksum was computed differently, or not computed and written as 0."""
     values = SealedValues({"source": "{…}", "rows": 10, "checksum": "0" * 16}, "f")
     assert parse_fingerprint(values) == Fingerprint("{…}", 10, None)
 

@@ -1,4 +1,4 @@
-"""What tells a replay from another commit of the same identity."""
+"""How fingerprints distinguish a replay from another commit of the same identity."""
 
 from itertools import product
 from random import Random
@@ -56,7 +56,7 @@ FIRST = Fingerprint(KAFKA, 10, 77, "query-1", Naming.BATCH)
 
 
 def expected(naming: Naming, *, same_number: bool, same_checksum: bool) -> Likeness:
-    """The rule as COMMITS.md has it."""
+    """The rule in COMMITS.md."""
     counts = {
         Naming.BATCH: True,
         Naming.END: same_number,

@@ -1,7 +1,7 @@
-"""What one writer left halfway is durable before the records of the next one stand on it.
+"""A half-finished operation is made durable before another writer's records follow it.
 
-In each test an operation is refused, another process of the same boot sees what was done before it,
-appends and flushes, and a power cut takes all that was never synced.
+In each test an operation is refused, another process of the same boot sees the completed part,
+appends and flushes, and a power cut takes everything that was never synced.
 """
 
 import errno
@@ -96,7 +96,7 @@ def refuse(
     *,
     is_lasting: bool = False,
 ) -> MemoryFileSystem:
-    """Return what is left where the last such operation of some work is refused."""
+    """Return the state after the last such operation of some work is refused."""
     counting = FaultyFileSystem(fs.crash_clone(Random(0), power=False))
     work(counting)
     number = max(

@@ -1,4 +1,4 @@
-"""A commit that an earlier release made under the bare `txnAppId` is not made a second time."""
+"""A commit that an earlier release made under the bare `txnAppId` is not repeated."""
 
 import pytest
 
@@ -14,7 +14,7 @@ ROWS_NAME_TOPICS = None
 
 
 def old_commit(scene: Scene, version: int, *topics: str) -> None:
-    """Commit as an earlier release did: under the bare name, whatever the topics are."""
+    """Commit as an earlier release did: under the bare name, whatever the topics."""
     for topic in topics:
         if topic != "t":
             scene.manager.create_topic(topic, 1, if_not_exists=True)
@@ -38,7 +38,7 @@ def commit(scene: Scene, version: int, topic: str | None, **how: object) -> Comm
 
 @pytest.fixture(params=[False, True], ids=["decided", "retired"])
 def old(request: pytest.FixtureRequest) -> Scene:
-    """Version 0 and 1 stand under the bare name, in topic `t` only."""
+    """Versions 0 and 1 are committed under the bare name, in topic `t` only."""
     scene = Scene()
     old_commit(scene, 0, "t")
     old_commit(scene, 1, "t")

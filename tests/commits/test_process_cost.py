@@ -1,4 +1,4 @@
-"""What processes of Spark do without compiled code, which would take them longer to load."""
+"""Spark's short-lived processes work without compiled code, which takes longer to load."""
 
 import subprocess
 import sys
@@ -36,7 +36,7 @@ print(end, reader.size_between(3, end) > 0, "numba" in sys.modules)
 
 
 def run(code: str, *arguments: str) -> str:
-    """Return what a process that runs `code` prints."""
+    """Return the output of a process that runs `code`."""
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
     )

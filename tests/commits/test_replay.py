@@ -1,4 +1,4 @@
-"""The table of verdicts, walked completely."""
+"""Every row of the table of verdicts."""
 
 from itertools import product
 

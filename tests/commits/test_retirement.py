@@ -1,4 +1,4 @@
-"""When decisions go, and what goes with them."""
+"""When decisions are retired, and which files are removed with them."""
 
 import errno
 import logging
@@ -216,7 +216,7 @@ def test_an_idle_app_that_cannot_be_retired_does_not_disturb(
 
 # ---- the ground a decision stands on ------------------------------------------------------------
 def syncs(scene: Scene, version: int, **how: object) -> list[str]:
-    """Return what one commit syncs, by file name."""
+    """Return the files that one commit syncs."""
     staged = scene.stage(version)
     fs = FaultyFileSystem(scene.memory)
     other = Scene(fs, clock=scene.clock)

@@ -1,4 +1,4 @@
-"""Sealed files: whole, of their kind, and nothing taken on trust."""
+"""Sealed files: damage, types, and checks of every value."""
 
 import json
 

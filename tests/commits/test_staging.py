@@ -1,4 +1,4 @@
-"""What tasks write: files, extents, names."""
+"""The output of tasks: files, extents, names."""
 
 import pickle
 from random import Random
@@ -30,7 +30,7 @@ from tests.support.commits import APP, ROOT, Scene, batches_of
 
 
 def read_extents(scene: Scene, staged: StagedFile) -> dict[int, list[bytes | None]]:
-    """Return the values of each partition, reading nothing but the extents."""
+    """Return the values of each partition, reading only the extents."""
     found: dict[int, list[bytes | None]] = {}
     path = StagingArea(scene.log_root).file_path(APP, staged.name)
     with scene.fs.open(path, OpenMode.READ) as file:

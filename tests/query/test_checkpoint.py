@@ -14,7 +14,7 @@ SETTINGS = '{"batchWatermarkMs":0,"batchTimestampMs":1795235304899,"conf":{}}'
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """A checkpoint as Spark 4.2 leaves it while batch 1 runs."""
+    """A checkpoint in the state that Spark 4.2 leaves while batch 1 runs."""
     top = tmp_path / "check point"
     for name in ("offsets", "commits", "sources/0"):
         (top / name).mkdir(parents=True)
@@ -181,7 +181,7 @@ def plan(top: Path, batch_id: int, *lines: str) -> None:
 
 
 def log_files(top: Path, name: str, *entries: tuple[str, int], source: int = 0) -> None:
-    """Write a file source's log: paths, and the entry that each belongs to."""
+    """Write a file source's log: paths, each with the number of its entry."""
     lines = [
         json.dumps({"path": path, "timestamp": 1, "batchId": number}, separators=(",", ":"))
         for path, number in entries

@@ -1,4 +1,4 @@
-"""What a checkpoint remembers of an app's commits, and what a log put back from a copy meets."""
+"""A checkpoint's note of the last version, and commits to a log restored from an older copy."""
 
 import errno
 from pathlib import PurePosixPath
@@ -162,7 +162,7 @@ def test_versions_with_gaps_are_no_loss(scene: Scene) -> None:
 
 
 def test_an_app_that_the_checkpoint_does_not_remember_may_start_anywhere(scene: Scene) -> None:
-    """A topic or a sink added to a query that has run for a while."""
+    """A topic or a sink added to a query that has run for some time."""
     for version in range(3):
         scene.commit(version)
         note_of(scene.fs).remember(version)

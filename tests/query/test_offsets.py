@@ -1,4 +1,4 @@
-"""The offsets JSON: one text for equal offsets, Kafka's accepted, everything else refused."""
+"""The offsets JSON: equal offsets are equal text, Kafka's JSON is accepted, all else is refused."""
 
 import base64
 import json
@@ -113,5 +113,5 @@ def test_anything_else_is_refused_with_a_typed_error(document):
 
 def test_minimum_lets_the_named_positions_pass_and_no_less():
     assert parse_partition_numbers('{"a": {"0": -2}}', "startingOffsets", minimum=-2)
-    with pytest.raises(InvalidOptionError, match="startingOffsets: not a number"):
+    with pytest.raises(InvalidOptionError, match="startingOffsets: must map each partition"):
         parse_partition_numbers('{"a": {"0": -3}}', "startingOffsets", minimum=-2)
