@@ -143,8 +143,7 @@ class LogCleaner:
         )
         throttle = Throttle(self._clock, config.log_cleaner_io_max_bytes_per_second)
         return CleaningRound(
-            self._fs,
-            self._clock,
+            self._manager.log_root,
             self._manager.log(*partition),
             cleanable,
             offset_map=offset_map,

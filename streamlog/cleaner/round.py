@@ -25,6 +25,7 @@ from streamlog.clock import Clock
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import FileMissingError, StorageError, UnavailableError
 from streamlog.fs.api import FileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.partition.checkpoints import write_cleaner_offsets
 from streamlog.partition.leftovers import remove_cleaned
 from streamlog.partition.read import aborted_between
@@ -242,8 +243,7 @@ class CleaningRound:
     """A round; its owner holds the partition's maintenance lock from the first step to the last.
 
     Args:
-        fs: The file system of the partition.
-        clock: The clock.
+        root: The log root of the partition.
         log: The partition, caught up.
         cleanable: The part to clean.
         offset_map: An empty map.
@@ -255,15 +255,14 @@ class CleaningRound:
 
     def __init__(
         self,
-        fs: FileSystem,
-        clock: Clock,
+        root: LogRoot,
         log: PartitionLog,
         cleanable: Cleanable,
         *,
         offset_map: OffsetMap,
         throttle: Throttle,
     ) -> None:
-        self._fs, self._clock, self._log = fs, clock, log
+        self._fs, self._clock, self._log = root.fs, root.clock, log
         self._cleanable, self._map, self._throttle = cleanable, offset_map, throttle
         self._segments: Segments = log.segments
         self._transactions = CleanedTransactions()
@@ -272,7 +271,7 @@ class CleaningRound:
             transactions=self._transactions,
             last_records=last_records(log.producers),
             round_end=cleanable.end_offset,
-            now_ms=clock.now_ms(),
+            now_ms=root.clock.now_ms(),
             delete_retention_ms=log.config.delete_retention_ms,
         )
         self._legacy_horizon_ms = self._find_legacy_horizon()

@@ -16,6 +16,7 @@ from streamlog.cli.cat import format_records
 from streamlog.cli.output import ENCODINGS
 from streamlog.clock import SystemClock
 from streamlog.config.log_config import LogConfig
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition.reader import LogReader
 from streamlog.records.builder import encode_columns
@@ -76,8 +77,7 @@ def _compact(fs: MemoryFileSystem, log: PartitionLog) -> None:
     clock = SystemClock()
     cleanable = find_cleanable(log, None, config=log.config, now_ms=clock.now_ms())
     cleaning = CleaningRound(
-        fs,
-        clock,
+        LogRoot.at(log.root, fs=fs, clock=clock),
         log,
         cleanable,
         offset_map=OffsetMap(memory=1 << 16, random=Random(0)),

@@ -18,6 +18,7 @@ from streamlog.clock import Clock
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import StreamLogError
 from streamlog.fs.api import FileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.partition.checkpoints import read_cleaner_offsets
 from streamlog.partition.reader import LogReader
 from streamlog.root.deeds import Deed
@@ -66,8 +67,7 @@ class Due(NamedTuple):
 def find_due(
     candidates: list[CompactedPartition],
     *,
-    fs: FileSystem,
-    root: str,
+    root: LogRoot,
     now_ms: int,
     not_due: dict[TopicPartition, NotDue],
     failed: Callable[[TopicPartition, StreamLogError], None],
@@ -76,7 +76,6 @@ def find_due(
 
     Args:
         candidates: The partitions to examine.
-        fs: The file system of the root.
         root: The log root.
         now_ms: The time.
         not_due: Partitions that earlier calls found not to be due; updated, and limited to the
@@ -86,7 +85,7 @@ def find_due(
     Raises:
         CorruptCheckpointError: `cleaner-offset-checkpoint` is malformed.
     """
-    checkpoints = read_cleaner_offsets(fs, root) if candidates else {}
+    checkpoints = read_cleaner_offsets(root.fs, root.path) if candidates else {}
     known = dict(not_due)
     not_due.clear()
     found: list[Due] = []
@@ -97,7 +96,7 @@ def find_due(
             not_due[each.partition] = before
             continue
         try:
-            looked = _look(each, checkpoint, fs, now_ms)
+            looked = _look(each, checkpoint, root.fs, now_ms)
         except StreamLogError as error:
             failed(each.partition, error)
             continue

@@ -366,8 +366,7 @@ class Maintenance:
                 failed(partition, error)
         return find_due(
             candidates,
-            fs=self._fs,
-            root=self.root,
+            root=self._log_root,
             now_ms=books.now_ms,
             not_due=self._not_due,
             failed=failed,

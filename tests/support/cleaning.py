@@ -8,6 +8,7 @@ from streamlog.cleaner.offset_map import OffsetMap
 from streamlog.cleaner.round import CleaningRound, CleanReport, Throttle
 from streamlog.clock import Clock
 from streamlog.fs.api import FileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.records.batch import read_batches, scan_batches
 from streamlog.records.layout import RECORD_BATCH_OVERHEAD
 from streamlog.records.table import ATTRIBUTES, BASE_OFFSET, CRC
@@ -28,8 +29,7 @@ def begin(
     """Return a round that has not started."""
     log.catch_up()
     return CleaningRound(
-        fs,
-        clock,
+        LogRoot.at(log.root, fs=fs, clock=clock),
         log,
         cleanable or find_cleanable(log, checkpoint, config=log.config, now_ms=clock.now_ms()),
         offset_map=OffsetMap(memory=memory, random=Random(1)),
