@@ -1,1 +1,1 @@
-"""The log as Arrow record batches and tables, without Spark."""
+"""A log as Arrow record batches and tables, read and written without Spark."""

@@ -1,15 +1,15 @@
 """A checksum over rows that does not depend on their order.
 
-Where the source lines of a query's checkpoint do not name what a batch reads, this and the number
-of rows tell whether a batch that runs again is the same batch. It covers what the user gave (key,
-value, headers, topic, partition, timestamp), never what the sink adds, such as the time of rows
-that came without one.
+If the source lines of a query's checkpoint do not identify the input of a batch, this checksum and
+the number of rows decide whether a repeated batch is the same batch. It covers the user's columns
+(key, value, headers, topic, partition, timestamp), never what the sink adds, such as the time of
+rows without a timestamp.
 
-Each row has two hashes of 32 bits. Its fields go into both a word of 8 bytes at a time, lengths
-and nulls marked, with other multipliers in each; then both are mixed and make one number. The
-checksum is the sum of the rows' numbers modulo 2**64 (`checksum_sum` of the commits' `fingerprint`
-adds those of several parts). It finds accidents and is no signature. All products stay below
-2**63, so that kernels compute the same whether they run compiled or as Python.
+Each row has two 32-bit hashes. Its fields are added to both, one 8-byte word at a time, including
+lengths and marks for null, with different multipliers; then both are mixed and joined into one
+number. The checksum is the sum of these numbers modulo 2**64 (`checksum_sum` of the commits'
+`fingerprint` adds the sums of several parts). It detects accidents and is not a signature. All
+products stay below 2**63, so kernels compute the same result compiled and as plain Python.
 """
 
 from typing import Final
@@ -27,7 +27,7 @@ __all__ = ["checksum_rows"]
 
 _MASK: Final = 0xFFFFFFFF
 _BASIS: Final = 0x811C9DC5
-# Odd, and below 2**31: no product with 32 bits leaves 63 bits.
+# Odd, and below 2**31: a product with 32 bits fits into 63 bits.
 _LOW_1: Final = 0x2545F491
 _HIGH_1: Final = 0x5BD1E995
 _CHAIN_1: Final = 0x045D9F3B
@@ -46,7 +46,7 @@ def checksum_rows(columns: SinkColumns) -> int:
         columns: The rows.
 
     Returns:
-        The same for the same rows in any order.
+        The same number for the same rows in any order.
     """
     hashes = _new_hashes(columns.count)
     _add_column(columns.key, hashes)
@@ -84,9 +84,9 @@ def _add_column(column: BinaryColumn | None, hashes: NDArray[np.int64]) -> None:
     )
     if status == _OUT_OF_BOUNDS:
         raise InvalidRecordError(
-            "a column's offsets lie outside its bytes",
+            "column offsets lie outside its bytes",
             got=f"{column.offsets[0]} to {column.offsets[-1]}",
-            expected=f"0 to {len(column.data)}, none below the one before",
+            expected=f"0 to {len(column.data)}, ascending",
         )
 
 
@@ -146,7 +146,7 @@ def _add_strings(
 ) -> int:
     """Add string `row` of a column to each row's hashes: its length or _NULL, then its bytes.
 
-    The last word of 8 bytes or more overlaps the one before; fewer make a word of their own.
+    The last word of 8 bytes or more overlaps the one before; fewer bytes are padded to a word.
     """
     count = offsets.size - 1
     for row in range(count):
@@ -177,7 +177,7 @@ def _add_strings(
 def _add_runs(
     offsets: NDArray[np.int32], pairs: NDArray[np.int64], out_hashes: NDArray[np.int64]
 ) -> int:
-    """Add the hashes int64[m, 2] of each row's headers to its own: how many, then each."""
+    """Add the hashes int64[m, 2] of each row's headers to its own: their number, then each."""
     count = offsets.size - 1
     for row in range(count):
         begin, end = int(offsets[row]), int(offsets[row + 1])

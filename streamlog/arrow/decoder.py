@@ -1,10 +1,9 @@
-"""Records as Arrow record batches, made from the buffers the decoder filled, without a copy.
+"""Records as Arrow record batches that share the buffers of decoded columns, without copying.
 
 Arrays are built with `pa.Array.from_buffers` only: `pa.array` of a list or a numpy array imports
-pandas, which costs each worker half a second and 60 MB. Where the buffers come from is told by
-`streamlog.records.columns`; what is added here are the columns that a record does not hold itself
-(topic and partition), timestamps in microseconds, and null for a record without headers, as
-Spark's Kafka source shows it.
+pandas, which costs each worker half a second and 60 MB. `streamlog.records.columns` describes the
+buffers. This module adds the columns that a record does not contain (topic and partition),
+converts timestamps to microseconds, and makes missing headers null, as Spark's Kafka source does.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,21 +24,21 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_BATCH_BYTES", "MAX_BATCH_ROWS", "ArrowDecoder"]
 
-# Fewer rows cost more per row, more make the receiving JVM collect garbage: measured with Spark.
+# Measured with Spark: fewer rows cost more per row, more rows make the JVM collect garbage.
 MAX_BATCH_ROWS: Final = 50_000
 MAX_BATCH_BYTES: Final = 16 << 20
-_MICROSECONDS: Final = 1000  # in a millisecond
+_MICROSECONDS: Final = 1000  # per millisecond
 _MAX_MS: Final = MAX_INT64 // _MICROSECONDS
 
 
 class ArrowDecoder:
-    """Turns fetched batches of records into Arrow record batches of bounded size.
+    """Converts fetched records to Arrow record batches of bounded size; not thread-safe.
 
     Args:
-        columns: Names of the columns wanted, in the order of the schema.
-        invalid_timestamps: For times that microseconds cannot hold: `error`, or `null`.
-        max_rows: The most rows of one record batch.
-        max_bytes: About the most bytes of one.
+        columns: Names of columns, in the order of the schema.
+        invalid_timestamps: Result for times that microseconds cannot hold: `error` or `null`.
+        max_rows: Maximum rows of a record batch.
+        max_bytes: Approximate maximum size of a record batch.
     """
 
     def __init__(
@@ -62,15 +61,15 @@ class ArrowDecoder:
 
         Args:
             info: Whole, checked batches.
-            partition: Where they are from.
+            partition: Their partition.
 
         Yields:
-            At most `max_rows` rows each, decoded from about `max_bytes` (one batch of the log at
-            least, whatever its size).
+            At most `max_rows` rows each, decoded from about `max_bytes`, but at least from one
+            batch of the log, whatever its size.
 
         Raises:
-            CorruptRecordError: A batch's checksum is right and its structure is not.
-            InvalidTimestampError: A time does not fit, and that is an error.
+            CorruptRecordError: A batch with a valid checksum is malformed.
+            InvalidTimestampError: A time does not fit, under `invalid_timestamps="error"`.
         """
         pieces = info.pieces(
             columns=self._stored, max_rows=self._max_rows, max_bytes=self._max_bytes
@@ -81,14 +80,14 @@ class ArrowDecoder:
                 yield batch.slice(start, self._max_rows)
 
     def to_arrow(self, records: RecordColumns, partition: TopicPartition) -> pa.RecordBatch:
-        """Return records as one record batch of the wanted columns.
+        """Return records as one record batch.
 
         Args:
-            records: The records; their timestamps are turned into microseconds where they are.
-            partition: Where they are from.
+            records: The records. Their timestamps are converted in place.
+            partition: Their partition.
 
         Raises:
-            InvalidTimestampError: A time does not fit, and that is an error; names the offset.
+            InvalidTimestampError: A time does not fit, under `invalid_timestamps="error"`.
         """
         count = records.count
         topic, number = self._same_in_each_row(partition, count)
@@ -107,7 +106,7 @@ class ArrowDecoder:
         )
 
     def _same_in_each_row(self, partition: TopicPartition, count: int) -> tuple[pa.Array, pa.Array]:
-        """Return the columns of topic and partition; batches share one of each."""
+        """Return the columns topic and partition: slices of arrays that all batches share."""
         same = self._same
         if same is None or same[0] != partition or len(same[1]) < count:
             number = _fixed(np.full(count, partition.partition, np.int32), pa.int32())
@@ -115,7 +114,7 @@ class ArrowDecoder:
         return same[1].slice(0, count), same[2].slice(0, count)
 
     def _timestamps(self, records: RecordColumns, partition: TopicPartition) -> pa.Array:
-        """Return milliseconds as microseconds."""
+        """Convert milliseconds to microseconds, in the buffer of the records."""
         times = records.timestamp
         validity, nulls = None, 0
         if records.count and (times.min() < -_MAX_MS or times.max() > _MAX_MS):
@@ -123,13 +122,13 @@ class ArrowDecoder:
             if self._fails_on_timestamps:
                 at = int(bad.argmax())
                 raise InvalidTimestampError(
-                    f"a record of {partition} has a time that a timestamp cannot hold",
+                    f"record of {partition}: time does not fit into microseconds",
                     offset=int(records.offset[at]),
                     got=f"{int(times[at])} ms",
                     expected=f"{-_MAX_MS} to {_MAX_MS} ms",
                     hint='.option("invalidTimestamps", "null")',
                 )
-            times[bad] = 0
+            times[bad] = 0  # any value that does not overflow below: these rows are null
             validity, nulls = pa.py_buffer(np.packbits(~bad, bitorder="little")), int(bad.sum())
         np.multiply(times, _MICROSECONDS, out=times)
         return pa.Array.from_buffers(
@@ -142,7 +141,7 @@ def _fixed(values: NDArray[np.int32] | NDArray[np.int64], kind: pa.DataType) -> 
 
 
 def _binary(column: BinaryColumn | None, count: int, kind: pa.DataType) -> pa.Array:
-    """Return a binary or string column; all null where the decoder gave none."""
+    """Return a binary or string column; all null without a decoded column."""
     if column is None:
         bits = pa.py_buffer(bytes(-(-count // 8)))
         offsets = pa.py_buffer(bytes(4 * (count + 1)))
@@ -157,11 +156,11 @@ def _binary(column: BinaryColumn | None, count: int, kind: pa.DataType) -> pa.Ar
 
 
 def _repeated(text: str, count: int) -> pa.Array:
-    """Return a string column that says the same in each row."""
+    """Return a string column with the same text in each row."""
     name = text.encode()
     if len(name) * count > MAX_INT32:
         raise LimitExceededError(
-            "a batch holds more records than one column can name the topic of",
+            "batch has too many records for its topic column",
             got=str(count),
             expected=f"at most {MAX_INT32 // len(name)}",
         )
@@ -172,7 +171,7 @@ def _repeated(text: str, count: int) -> pa.Array:
 
 
 def _headers(column: HeaderColumn | None, count: int, kind: pa.DataType) -> pa.Array:
-    """Return lists of key and value, null where a record has no headers.
+    """Return lists of key and value, null for a record without headers.
 
     Source: KafkaRecordToRowConverter.toInternalRowProjector.
     """

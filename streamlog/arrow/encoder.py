@@ -1,16 +1,16 @@
-"""Rows of a sink's task into record batches of their partitions.
+"""Encodes the rows of a sink's task as record batches, by partition.
 
-Arrow batches are held back until `BUFFER_SIZE` bytes are together (Spark sends 10,000 rows at a
-time: spread over many partitions that would make tiny batches), joined, and divided:
+Arrow batches are buffered up to `BUFFER_SIZE` bytes (Spark sends 10,000 rows at a time, which
+would make tiny batches for many partitions), joined, and divided by
 
-    partition column, where not null
-    else murmur2 of the key, as Kafka's Java client
-    else, without a key, one partition for about a batch, then the next one
+    the column partition, where not null,
+    else murmur2 of the key, as in Kafka's Java client,
+    else, without a key, one partition for about one batch, then the next.
 
-and each partition's share becomes whole v2 batches in one compiled pass, rows gathered by index.
-What a leader would refuse is refused here, before anything is decided, by the number of the row
-in its task. Everything depends on the rows, their order, and `start`: the same task run again
-makes the same batches.
+Each partition's rows become whole v2 batches in one compiled pass that gathers rows by index. A
+row that the topic does not accept (`TopicRules`) is refused here, where its number in the task is
+known; appends and commits only see batches. The result depends only on the rows, their order and
+`start`, so a repeated task produces the same batches.
 """
 
 from collections.abc import Callable, Iterator
@@ -45,18 +45,18 @@ from streamlog.topic import TopicPartition
 __all__ = ["BATCH_SIZE", "BUFFER_SIZE", "BatchSink", "RowEncoder"]
 
 BUFFER_SIZE: Final = 16 << 20
-# Large enough that headers and index entries vanish beside the records, small enough that a
-# reader who wants one record need not decode a megabyte.
+# Large enough to make headers and index entries negligible, small enough that reading one record
+# does not mean decoding a megabyte.
 BATCH_SIZE: Final = 512 << 10
-_ROW_SIZE: Final = 32  # what a row takes besides its bytes: offsets, order, a record's own fields
+_ROW_SIZE: Final = 32  # of a row without its bytes: offsets, order, fields of the record
 _MAX_SMALL_COUNT: Final = 1 << 16
 
 
 class BatchSink(Protocol):
-    """Takes the encoded batches: `streamlog.commits.staging.Stager`."""
+    """Receives the encoded batches; implemented by `streamlog.commits.staging.Stager`."""
 
     def append(self, topic_partition: TopicPartition, batches: EncodedBatches) -> None:
-        """Take the next batches of a partition."""
+        """Add the next batches of a partition."""
         ...
 
 
@@ -64,14 +64,15 @@ class RowEncoder:
     """Divides the rows of one task among partitions and encodes them.
 
     Args:
-        sink: Where the batches go.
-        schema: Where in the Arrow batches the sink's columns are.
-        topic: The topic of all rows; None where the column `topic` says.
-        find_topic: Returns what is to be known of a topic, or raises `UnknownTopicError`.
-        compression: The codec for topics that leave it to the producer.
-        start: Where rows without key begin to be spread; different for each task of a batch.
+        sink: Receives the batches.
+        schema: Positions of the sink's columns in the Arrow batches.
+        topic: The topic of all rows; None: the column `topic`.
+        find_topic: Returns partitions and rules of a topic, or raises `UnknownTopicError`.
+        compression: The codec for topics whose `compression.type` is `producer`.
+        start: Index of the first partition for rows without a key; it differs between the tasks
+            of a batch, so that they do not all begin with the same partition.
         now_ms: The time of the batch: the timestamp of rows without one.
-        watch: Is shown all rows as they came.
+        watch: Called with all rows before they are encoded.
     """
 
     def __init__(
@@ -95,21 +96,21 @@ class RowEncoder:
         self._start = start
         self._now_ms = now_ms
         self._watch = watch
-        self._spread: dict[str, int] = {}  # batches of rows without key so far, by topic
+        self._spread: dict[str, int] = {}  # batches of rows without a key so far, by topic
         self._pending: list[pa.RecordBatch] = []
         self._pending_size = 0
         self._rows = 0  # encoded so far
 
     @property
     def rows(self) -> int:
-        """How many rows were encoded so far."""
+        """Number of rows encoded so far."""
         return self._rows
 
     def append(self, batch: pa.RecordBatch) -> None:
-        """Take rows; encode those held back once there are enough.
+        """Buffer rows; encode the buffered ones first if there would be too many.
 
         Raises:
-            InvalidRequestError: A row or a column that the topic or the sink cannot take.
+            InvalidRequestError: A row or column that the topic or the sink does not accept.
             StorageError: The sink could not write.
         """
         if batch.num_rows == 0:
@@ -122,10 +123,10 @@ class RowEncoder:
         self._pending_size += size
 
     def flush(self) -> None:
-        """Encode the rows held back.
+        """Encode the buffered rows.
 
         Raises:
-            InvalidRequestError: A row or a column that the topic or the sink cannot take.
+            InvalidRequestError: A row or column that the topic or the sink does not accept.
             StorageError: The sink could not write.
         """
         if not self._pending:
@@ -215,7 +216,7 @@ class RowEncoder:
     def _spread_out(
         self, columns: SinkColumns, rows: NDArray[np.int64], target: TopicTarget
     ) -> NDArray[np.int32]:
-        """Return a partition for each row without a key: the same for about a batch of them."""
+        """Return a partition for each row without a key: the same for about one batch of rows."""
         offsets = columns.value.offsets
         sizes = offsets[rows + 1] - offsets[rows].astype(np.int64) + _ROW_SIZE
         done = self._spread.get(target.topic, 0)
@@ -232,19 +233,19 @@ def _join(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 def _groups(
     codes: NDArray[np.int32], rows: NDArray[np.int64] | None, count: int
 ) -> Iterator[tuple[int, NDArray[np.int64] | None]]:
-    """Yield each code that occurs with the rows that have it, in their order.
+    """Yield each occurring code with its rows, in their order.
 
     Args:
-        codes: int32[k], from 0 below `count`.
-        rows: int64[k], the rows the codes belong to; None for 0, 1, 2 …
-        count: How many codes there may be.
+        codes: int32[k], from 0 to `count` - 1.
+        rows: int64[k], the rows that the codes belong to; None: 0, 1, 2 …
+        count: Number of possible codes.
     """
     first = int(codes[0])
     if (codes == first).all():
         yield first, rows
         return
     narrow = codes.astype(np.uint16) if count <= _MAX_SMALL_COUNT else codes
-    order = np.argsort(narrow, kind="stable")  # a radix sort for 16 bits
+    order = np.argsort(narrow, kind="stable")  # radix sort for 16 bits
     borders = np.flatnonzero(np.diff(narrow[order])) + 1
     for part in np.split(order, borders):
         yield int(codes[part[0]]), part if rows is None else rows[part]
@@ -256,7 +257,7 @@ def _batch_size(rules: TopicRules) -> int:
 
 
 class _RowCheck:
-    """Refuses the rows a topic cannot take, naming the first of them.
+    """Refuses rows that a topic does not accept; errors name the first such row.
 
     `rows` is always int64[k], or None for all rows.
     """
@@ -269,7 +270,7 @@ class _RowCheck:
         self._now_ms = now_ms
 
     def keys(self, key: BinaryColumn | None, count: int, rows: NDArray[np.int64] | None) -> None:
-        """Refuse rows without a key where the topic is compacted."""
+        """Refuse rows without a key in a compacted topic."""
         if not self._target.rules.needs_keys:
             return
         if key is None:
@@ -290,23 +291,20 @@ class _RowCheck:
         )
 
     def timestamps(self, timestamp: NDArray[np.int64], rows: NDArray[np.int64] | None) -> None:
-        """Refuse rows outside the bounds a topic sets for CreateTime.
-
-        Source: LogValidator.validateTimestamp.
-        """
+        """Refuse rows outside the topic's time bounds."""
         times = self._target.rules.times(self._now_ms)
         chosen = timestamp if rows is None else timestamp[rows]
         index = times.first_outside(chosen)
         if index is not None:
             raise InvalidTimestampError(
-                f"{self._name(rows, index)} has a timestamp that topic {self._target.topic!r} "
-                "does not take",
+                f"{self._name(rows, index)} has a timestamp outside the bounds of topic "
+                f"{self._target.topic!r}",
                 got=f"{int(chosen[index])} ms",
                 expected=str(times),
             )
 
     def partitions(self, partition: NDArray[np.int32], rows: NDArray[np.int64] | None) -> None:
-        """Refuse rows that name a partition the topic does not have."""
+        """Refuse rows with a partition that the topic does not have."""
         chosen = partition if rows is None else partition[rows]
         if int(chosen.max()) < self._target.partitions:
             return
@@ -316,32 +314,35 @@ class _RowCheck:
             "does not have",
             got=int(chosen[index]),
             expected=f"0 to {self._target.partitions - 1}",
-            hint='leave the column partition out, df.drop("partition"), and the key decides; or '
+            hint='df.drop("partition") lets the key decide; or '
             f"streamlog topics alter {self._target.topic} --partitions {int(chosen.max()) + 1}",
         )
 
     def sizes(self, table: BatchTable, rows: NDArray[np.int64] | None) -> None:
-        """Refuse batches above the topic's limits; such a batch holds one record."""
+        """Refuse batches above the topic's size limits.
+
+        Batches are filled below the limits, so one above them holds a single record.
+        """
         limit = self._target.rules.max_record_bytes
         if int(table.size.max()) <= limit:
             return
         batch = int((table.size > limit).argmax())
         index = int(table.base_offset[batch])
         raise MessageTooLargeError(
-            f"{self._name(rows, index)} is larger than topic {self._target.topic!r} takes",
+            f"{self._name(rows, index)} is too large for topic {self._target.topic!r}",
             got=f"{int(table.size[batch])} bytes",
             expected=f"at most {limit}",
-            hint=f"streamlog topics create {self._target.topic} --config max.message.bytes=…",
+            hint=f"streamlog topics alter {self._target.topic} --config max.message.bytes=…",
         )
 
     def not_decompressed(
         self, error: MessageTooLargeError, rows: NDArray[np.int64] | None
     ) -> MessageTooLargeError:
-        """Return the error about a row that is too large to be compressed, by the row's number."""
+        """Return an error of the encoder about a record, with the number of its row."""
         topic = self._target.topic
         return MessageTooLargeError(
-            f"{self._name(rows, error.offset or 0)} is larger than a compressed batch of topic "
-            f"{topic!r} may decompress to",
+            f"{self._name(rows, error.offset or 0)} is larger than the decompressed size limit of "
+            f"topic {topic!r}",
             got=error.got,
             expected=error.expected,
             hint=f"streamlog topics alter {topic} --config streamlog.max.decompressed.bytes=…",

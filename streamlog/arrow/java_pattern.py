@@ -1,14 +1,15 @@
 """`subscribePattern`: Java's regular expressions over topic names, in bounded time.
 
-Jobs that come from Spark's Kafka source bring patterns of `java.util.regex`. Python's `re` refuses
-some, reads others differently (`[a-z&&[^c]]`) and can take exponential time. Here such a pattern is
-read by Java's own rules and rewritten for RE2, which Arrow brings and which takes time linear in
-the name. A topic's name has 65 possible characters, so every class of characters, with its unions,
-intersections, properties and flags, becomes the plain set of those characters that it holds; what
-RE2 and Java understand differently is never written.
+Jobs written for Spark's Kafka source use patterns of `java.util.regex`. Python's `re` refuses some
+of them, reads others differently (`[a-z&&[^c]]`) and can take exponential time. This module parses
+a pattern by Java's rules and rewrites it for RE2, which is part of Arrow and takes time linear in
+the length of the name. Topic names have 65 possible characters, so every character class, with its
+unions, intersections, properties and flags, becomes the plain set of its characters. The output
+avoids all syntax that RE2 and Java read differently.
 
 RE2 has no look-around, back references, atomic groups or possessive quantifiers. Lookahead at the
-very beginning, the usual way to leave topics out, is a second pattern; the rest is refused.
+beginning of a pattern, the usual way to exclude topics, becomes a second pattern; all others are
+refused.
 
 Source: java.util.regex.Pattern (sequence, clazz, range, RemoveQEQuoting) of Java 17.
 """
@@ -73,15 +74,15 @@ _PROPERTIES: Final = {
     "InBasicLatin": _ALPHABET,
 }
 _CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "e": "\x1b"}
-_FLAGS_WITHOUT_EFFECT: Final = frozenset("dmsuU")  # on lines and on what is not ASCII
+_FLAGS_WITHOUT_EFFECT: Final = frozenset("dmsuU")  # they concern lines and non-ASCII characters
 
 
 class JavaPattern(NamedTuple):
-    """A pattern as RE2 takes it.
+    """A pattern rewritten for RE2.
 
     Attributes:
         whole: Matches the whole name.
-        beginnings: Lookaheads: what the name must begin with, or must not.
+        beginnings: Lookaheads: whether the name must match, and a pattern for its beginning.
     """
 
     whole: str
@@ -89,11 +90,11 @@ class JavaPattern(NamedTuple):
 
     @classmethod
     def parse(cls, pattern: str) -> "JavaPattern":
-        """Return what a pattern of Java's means for names of topics.
+        """Parse a Java pattern.
 
         Raises:
-            InvalidOptionError: It is no pattern of Java's, or has a part that would need
-                backtracking; says where.
+            InvalidOptionError: It is not a valid Java pattern, or a part of it would need
+                backtracking; the error names the position.
         """
         if not pattern or len(pattern) > _LENGTH_MAX:
             raise InvalidOptionError(
@@ -107,7 +108,7 @@ class JavaPattern(NamedTuple):
         return parsed
 
     def matches(self, name: str, pattern: str) -> bool:
-        """Tell whether a name is one of those it means; `pattern` is for errors."""
+        """Return whether the pattern matches a name; `pattern` is its text, for errors."""
         return _search(self.whole, name, pattern) and all(
             _search(regex, name, pattern) is wanted for wanted, regex in self.beginnings
         )
@@ -120,16 +121,16 @@ def _parsed(pattern: str) -> JavaPattern:
 
 @functools.lru_cache(_REMEMBERED)
 def matches_topic(pattern: str, topic: str) -> bool:
-    """Tell whether the whole name of a topic matches a pattern of Java's.
+    """Return whether a Java pattern matches the whole name of a topic.
 
     Raises:
-        InvalidOptionError: It is no such pattern.
+        InvalidOptionError: See `JavaPattern.parse`.
     """
     return _parsed(pattern).matches(topic, pattern)
 
 
 def _search(regex: str, name: str, pattern: str) -> bool:
-    """Look for a regular expression of RE2's in a name of ASCII characters."""
+    """Search an ASCII name for a regular expression of RE2."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -141,15 +142,15 @@ def _search(regex: str, name: str, pattern: str) -> bool:
         found = pc.match_substring_regex(names, pattern=regex)
     except pa.ArrowInvalid as error:
         raise InvalidOptionError(
-            f"{_OPTION} is too large to be matched in bounded time ({error})",
+            f"{_OPTION} is too large to match in bounded time ({error})",
             got=repr(pattern[:200]),
-            hint="shorten counted repetitions, which multiply where they are nested",
+            hint="shorten counted repetitions: nested ones multiply",
         ) from None
     return bool(found[0].as_py())
 
 
 class _Parser:
-    """Reads a pattern as Java does, and writes it for RE2."""
+    """Parses a pattern as Java does and writes it for RE2."""
 
     def __init__(self, pattern: str) -> None:
         self._given = pattern
@@ -170,10 +171,10 @@ class _Parser:
 
     # ---- the pattern ----------------------------------------------------------------------
     def _alternation(self) -> tuple[str, int]:
-        """Return alternatives, and how many there are, up to the end of the group."""
+        """Return the alternatives up to the end of the group, and their number."""
         self._depth += 1
         if self._depth > _DEPTH_MAX:
-            self._refuse(f"more than {_DEPTH_MAX} groups in each other")
+            self._refuse(f"more than {_DEPTH_MAX} nested groups")
         branches = [self._sequence()]
         while self._accept("|"):
             self._may_look_ahead = False
@@ -218,7 +219,7 @@ class _Parser:
         self._may_look_ahead = False
         if self._accept("+"):
             self._refuse("a possessive quantifier")
-        self._accept("?")  # how much is taken first does not change what matches as a whole
+        self._accept("?")  # laziness does not change whether the whole name matches
         return quantifier
 
     def _counted(self) -> str:
@@ -238,7 +239,7 @@ class _Parser:
         for opening, wanted in (("=", True), ("!", False)):
             if self._accept(opening):
                 if not looks:
-                    self._refuse("lookahead behind the beginning")
+                    self._refuse("lookahead after the beginning")
                 self._may_look_ahead = False
                 self._beginnings.append((wanted, f"^{self._rest_of_group(folds=folds)}"))
                 self._may_look_ahead = True
@@ -264,7 +265,7 @@ class _Parser:
         end = self._text.find(">", self._at)
         name = self._text[self._at : max(end, 0)]
         if not (name.isascii() and name.isalnum() and name[0].isalpha()):
-            self._fail("the name of a group is not letters and digits")
+            self._fail("group name is not letters and digits")
         self._at = end + 1
 
     def _flags(self, *, folds: bool) -> str:
@@ -300,7 +301,7 @@ class _Parser:
         return _set(self._escape(char))
 
     def _escape(self, char: str) -> Chars:
-        """Return what an escape stands for, outside or in a class; `char` is behind the slash."""
+        """Return the meaning of an escape, inside or outside a class; `char` follows the slash."""
         if char.lower() in _CLASSES and char:
             found = _CLASSES[char.lower()]
             return found if char.islower() else _ALPHABET - found
@@ -368,13 +369,13 @@ class _Parser:
         """Return the characters of a class, up to its closing bracket.
 
         Args:
-            consumes: Whether the bracket belongs to it; not so for the right side of `&&`.
+            consumes: Whether to consume the bracket; False for the right side of `&&`.
 
         Source: java.util.regex.Pattern.clazz.
         """
         self._depth += 1
         if self._depth > _DEPTH_MAX:
-            self._refuse(f"more than {_DEPTH_MAX} classes in each other")
+            self._refuse(f"more than {_DEPTH_MAX} nested classes")
         is_negated = consumes and self._accept("^")
         found: Chars | None = None
         while True:
@@ -405,7 +406,7 @@ class _Parser:
         return right
 
     def _range(self) -> Chars:
-        """Return one character of a class, a range, or what an escape stands for."""
+        """Return one item of a class: a character, a range or an escape."""
         char = self._next()
         if char == "\\":
             escape = self._next()
@@ -436,7 +437,7 @@ class _Parser:
     def _next(self) -> str:
         char = self._peek()
         if not char:
-            self._fail("it ends too early")
+            self._fail("unexpected end of the pattern")
         self._at += 1
         return char
 
@@ -447,18 +448,17 @@ class _Parser:
 
     def _fail(self, problem: str) -> NoReturn:
         raise InvalidOptionError(
-            f"{_OPTION} is no regular expression of Java's: {problem} "
+            f"{_OPTION} is not a Java regular expression: {problem} "
             f"before character {self._at + 1}",
             got=repr(self._given[:200]),
         )
 
     def _refuse(self, part: str) -> NoReturn:
         raise InvalidOptionError(
-            f"{_OPTION} has a part that cannot be matched in bounded time: {part} "
-            f"before character {self._at}",
+            f"{_OPTION} cannot be matched in bounded time: {part} before character {self._at}",
             got=repr(self._given[:200]),
-            expected="a pattern without look-around (but at its beginning: (?!internal-).*), back "
-            "references, atomic groups and possessive quantifiers",
+            expected="a pattern without look-around (except at its beginning: (?!internal-).*), "
+            "back references, atomic groups and possessive quantifiers",
         )
 
 
@@ -471,7 +471,7 @@ _CATEGORIES: Final = frozenset(
 
 
 def _set(chars: Chars) -> str:
-    """Return a class of RE2's with exactly these characters of names."""
+    """Return a character class of RE2 with exactly these characters."""
     if not chars:
         return _NOTHING
     if chars == _ALPHABET:
@@ -480,7 +480,7 @@ def _set(chars: Chars) -> str:
 
 
 def _without_quotes(pattern: str) -> str:
-    r"""Return a pattern with what stands between \Q and \E escaped one by one.
+    r"""Return a pattern with the text between \Q and \E escaped one by one.
 
     Source: java.util.regex.Pattern.RemoveQEQuoting.
     """

@@ -1,10 +1,10 @@
-"""Records that a query counted on and that are not there any more.
+"""Data loss: records that a query expects and that no longer exist.
 
-Four things take records away: retention (the log start moved past an offset), a power cut or a
-truncation (the log end moved back, or the leader epoch of the last record read ends before it),
-deletion of a partition, and a topic deleted and made again under the same name (another id). The
-reasons are named as Spark's Kafka source names them where it knows them. Gaps inside a log, which
-compaction and transaction markers leave, are no losses.
+There are four causes: retention (the log start passed an offset); a power cut or a truncation (the
+log end moved back, or the leader epoch of the last record read ends before it); deletion of a
+partition; deletion of a topic and creation of another one with the same name. Reasons have the
+names of Spark's Kafka source where it has one. Gaps inside a log, which compaction and transaction
+markers leave, are not losses.
 """
 
 import logging
@@ -27,11 +27,11 @@ _log = logging.getLogger(__name__)
 
 
 class DataLoss(NamedTuple):
-    """One thing that is gone.
+    """One loss.
 
     Attributes:
-        reason: A word for it; those of KAFKA_DATA_LOSS where Spark has one.
-        text: What is gone, with its numbers.
+        reason: Its name; those of Spark's error class KAFKA_DATA_LOSS where it has one.
+        text: The lost partitions or offsets.
     """
 
     reason: str
@@ -39,20 +39,20 @@ class DataLoss(NamedTuple):
 
 
 def made_again(topic: str) -> DataLoss:
-    """Say that a topic is another one of the same name."""
+    """Return the loss of a topic whose name now belongs to another topic."""
     return DataLoss(
-        "TOPIC_RECREATED", f"Topic {topic} was deleted and made again: it has another id."
+        "TOPIC_RECREATED", f"Topic {topic} was deleted and created again: it has another id."
     )
 
 
 def partitions_deleted(partitions: list[TopicPartition]) -> DataLoss:
-    """Say that partitions are gone."""
+    """Return the loss of whole partitions."""
     names = ", ".join(map(str, partitions))
-    return DataLoss("PARTITIONS_DELETED", f"Partitions {names} are gone.")
+    return DataLoss("PARTITIONS_DELETED", f"Partitions {names} have been deleted.")
 
 
 def start_reset(partition: TopicPartition, offset: int, first: int) -> DataLoss:
-    """Say that the log starts behind the offset that was to be read."""
+    """Return the loss of the records between a planned offset and the log start."""
     return DataLoss(
         "START_OFFSET_RESET",
         f"Starting offset for {partition} was {offset}, but the log starts at {first}.",
@@ -60,20 +60,21 @@ def start_reset(partition: TopicPartition, offset: int, first: int) -> DataLoss:
 
 
 def unreadable(partition: TopicPartition, start: int, end: int) -> DataLoss:
-    """Say that planned offsets are not there any more."""
+    """Return the loss of planned offsets at the end of a range."""
     return DataLoss(
         "COULD_NOT_READ_OFFSET_RANGE",
-        f"Offsets {start} to {end} of {partition} cannot be read any more.",
+        f"Offsets {start} to {end} of {partition} can no longer be read.",
     )
 
 
 def _error(losses: Iterable[DataLoss]) -> DataLossError:
-    """Return the error for losses, worded so that handlers of Kafka's source know it again."""
+    """Return the error for losses, in the words of Spark's Kafka source, which handlers match."""
     kept = list(losses)
     reasons = " ".join(f"[{loss.reason}] {loss.text}" for loss in kept)
     return DataLossError(
-        "Some data may have been lost because they are not available in the log any more: they "
-        "were aged out or cut off, or the topic was deleted, before all of them were processed. "
+        "Some data may have been lost because they are not available in the log any more; either "
+        "the data was aged out or truncated, or the topic was deleted before all of it was "
+        "processed. "
         "If you don't want your streaming query to fail on such cases, set the source option "
         f"failOnDataLoss to false. Reason: {reasons}",
         hint='.option("failOnDataLoss", "false")',
@@ -81,7 +82,7 @@ def _error(losses: Iterable[DataLoss]) -> DataLossError:
 
 
 class LossReporter:
-    """Fails at the first loss, or warns of each one once.
+    """Raises at the first loss, or logs a warning for each one once.
 
     Args:
         fail: The option `failOnDataLoss`.
@@ -92,14 +93,14 @@ class LossReporter:
         self._reported: set[DataLoss] = set()
 
     def report(self, losses: Iterable[DataLoss]) -> None:
-        """Say what is gone.
+        """Report losses.
 
         Raises:
-            DataLossError: Something is, and the query is to fail then.
+            DataLossError: There is one, and `fail` is set.
         """
         kept = [loss for loss in losses if loss not in self._reported]
         if kept and self._fail:
             raise _error(kept)
         for loss in kept:
-            _log.warning("some data may have been missed: [%s] %s", loss.reason, loss.text)
+            _log.warning("some data may have been lost: [%s] %s", loss.reason, loss.text)
             self._reported.add(loss)

@@ -1,7 +1,7 @@
-"""A task of the source: ranges of offsets in, Arrow record batches out.
+"""Reading planned ranges of offsets as Arrow record batches.
 
-This runs in Spark's Python workers. What a worker needs comes in the task as plain text and
-numbers; nothing of the planner's state is there.
+This also runs in Spark's Python workers, which have none of the planner's state: a range carries
+everything as plain text and numbers.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 
 __all__ = ["FETCH_BYTES", "PlannedRange", "read_ranges"]
 
-# One read of a segment: large enough that its fixed costs vanish, small enough for the caches.
+# Size of one read: large enough to hide its fixed cost, small enough for the CPU caches.
 FETCH_BYTES: Final = 4 << 20
 
 
 class PlannedRange(NamedTuple):
-    """A range as a task carries it: a tuple of text and numbers.
+    """A range in the form that a task carries: a tuple of text and numbers.
 
     Attributes:
         directory: The partition's directory.
-        topic_id: The id its topic had when it was planned, empty for none.
-        start_offset: The first offset.
-        end_offset: The offset after the last.
-        unindexed_aborts: The aborted transactions that the planner knew from their markers
-            alone; see `LogReader.unindexed_aborts`.
+        topic_id: Id of its topic at planning time; empty if unknown.
+        start_offset: First offset.
+        end_offset: Offset after the last.
+        unindexed_aborts: Aborted transactions that the planner knew only from their markers; see
+            `LogReader.unindexed_aborts`.
     """
 
     directory: str
@@ -56,13 +56,13 @@ class PlannedRange(NamedTuple):
 
     @classmethod
     def unpack(cls, fields: Sequence[Any]) -> "PlannedRange":
-        """Return the range that arrived as a plain tuple."""
+        """Return the range of a plain tuple, as a task carries it."""
         *front, aborts = fields
         return cls._make((*front, tuple(AbortedTxn(*each) for each in aborts)))
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The partition it is a part of."""
+        """The partition that the offsets belong to."""
         return TopicPartition(self.topic, self.partition)
 
 
@@ -76,15 +76,20 @@ def read_ranges(
     fetch_bytes: int = FETCH_BYTES,
     max_decompressed_bytes: int | None = None,
 ) -> Iterator["pa.RecordBatch"]:
-    """Yield the records of ranges, one range after the other.
+    """Yield the records of ranges, one range after another, and nothing outside of them.
 
-    A batch may decompress to `max_decompressed_bytes`; None: to what its topic says. Nothing
-    outside of a range is ever yielded. What a range should have and the log has not any more is a
-    loss, gaps that compaction and transactions leave are not.
+    Args:
+        ranges: The ranges.
+        decoder: Converts the records.
+        isolation: Whether aborted transactions are left out.
+        fail_on_data_loss: Raise if records of a range no longer exist; otherwise log a warning.
+        fs: The file system; the machine's own by default.
+        fetch_bytes: Size of one read.
+        max_decompressed_bytes: Limit of one decompressed batch; None: that of its topic.
 
     Raises:
-        DataLossError: Planned records are gone, and the query is to fail then.
-        CorruptDataError: A batch is damaged; those before it were yielded.
+        DataLossError: Planned records no longer exist, under `fail_on_data_loss`.
+        CorruptDataError: A batch is damaged; the batches before it were yielded.
     """
     reporter = LossReporter(fail=fail_on_data_loss)
     for part in ranges:
@@ -118,7 +123,7 @@ def _read_range(
     if offset < reader.log_start_offset:
         reporter.report([start_reset(partition, offset, reader.log_start_offset)])
         offset = reader.log_start_offset
-    buffer = np.empty(fetch_bytes + READ_BEYOND, np.uint8)  # what is decoded is copied from it
+    buffer = np.empty(fetch_bytes + READ_BEYOND, np.uint8)  # reused: decoding copies
     while offset < part.end_offset:
         if offset > reader.log_end_offset:
             reporter.report([unreadable(partition, offset, part.end_offset)])
@@ -129,14 +134,14 @@ def _read_range(
                 fetch_bytes,
                 isolation=isolation,
                 end_offset=part.end_offset,
-                end_is_stable=True,  # the planner saw to it
+                end_is_stable=True,  # the planner never goes past the stable offset
                 unindexed_aborts=part.unindexed_aborts,
                 into=buffer,
             )
         except CorruptRecordError:
             if fetch_bytes == 1:
                 raise
-            fetch_bytes = 1  # batch by batch, up to the damaged one
+            fetch_bytes = 1  # read batch by batch, to yield those before the damaged one
             continue
         yield from decoder.decode(info, partition)
         if info.next_offset <= offset:

@@ -1,9 +1,10 @@
-"""The columns a reader gets: those of Spark's Kafka source, in its order.
+"""The columns of a log, read and written: those of Spark's Kafka source and sink.
 
     key binary, value binary, topic string, partition int, offset long,
     timestamp timestamp, timestampType int [, headers array<struct<key:string,value:binary>>]
 
-Spark takes the schema as text, executors and `read_table` as Arrow. Both come from one table.
+Spark takes the schema of a reader as text, executors and `read_table` take it as an Arrow schema.
+Both are derived from one table.
 """
 
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -47,14 +48,14 @@ COLUMN_NAMES: Final = tuple(column.name for column in _COLUMNS)
 
 
 def choose_columns(wanted: str | None, *, include_headers: bool) -> tuple[str, ...]:
-    """Return the columns to read, always in the order of Spark's Kafka source.
+    """Return the columns to read, in the order of Spark's Kafka source.
 
     Args:
-        wanted: Names separated by commas, in any case and order; None for all.
-        include_headers: Whether all means the headers too.
+        wanted: Names separated by commas, in any case and order; None: all.
+        include_headers: Whether to include headers in addition.
 
     Raises:
-        InvalidOptionError: An unknown column, or none at all.
+        InvalidOptionError: An unknown column, or no column.
     """
     if wanted is None:
         return tuple(name for name in COLUMN_NAMES if include_headers or name != HEADERS)
@@ -64,7 +65,7 @@ def choose_columns(wanted: str | None, *, include_headers: bool) -> tuple[str, .
     unknown = names - {name.lower() for name in COLUMN_NAMES}
     if unknown or not names:
         raise InvalidOptionError(
-            "option columns names no column of a log" if names else "option columns is empty",
+            "option columns: unknown column" if names else "option columns is empty",
             got=", ".join(sorted(unknown)) or repr(wanted),
             expected=", ".join(COLUMN_NAMES),
         )
@@ -79,7 +80,7 @@ def spark_schema(columns: tuple[str, ...]) -> str:
 
 
 def arrow_schema(columns: tuple[str, ...]) -> "pa.Schema":
-    """Return the columns as Arrow's types, exactly those that Spark derives from its schema.
+    """Return the columns as an Arrow schema, equal to the one that Spark derives from its own.
 
     Source: pyspark.sql.pandas.types.to_arrow_schema; every field may be null.
     """
@@ -100,7 +101,7 @@ def arrow_schema(columns: tuple[str, ...]) -> "pa.Schema":
 
 
 class SinkSchema(NamedTuple):
-    """Which columns of a DataFrame the sink takes, by position; None where there is none."""
+    """Positions of the sink's columns in a DataFrame or batch; None for an absent column."""
 
     value: int
     key: int | None
@@ -110,11 +111,11 @@ class SinkSchema(NamedTuple):
     timestamp: int | None
 
     def indices(self) -> list[int]:
-        """Return the positions of the columns that are read, ascending."""
+        """Return the positions of the present columns, ascending."""
         return sorted(index for index in self if index is not None)
 
     def packed(self) -> "SinkSchema":
-        """Return where the columns are once only `indices` are selected."""
+        """Return the positions after only the columns at `indices` are selected."""
         places = {index: place for place, index in enumerate(self.indices())}
         return SinkSchema(
             value=places[self.value],

@@ -1,7 +1,7 @@
-"""The rows of a sink as flat arrays, out of Arrow's buffers.
+"""The rows of a sink as flat arrays over Arrow's buffers.
 
-`read_columns` views the buffers of an Arrow record batch, wherever in them it begins. No row
-becomes a Python object, and no byte of keys, values or headers is copied.
+`read_columns` views the buffers of an Arrow record batch, which may be a slice. No row becomes a
+Python object, and no byte of keys, values or headers is copied.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from streamlog.records.record import NO_TIMESTAMP
 __all__ = ["DECIDED_BY_PARTITIONER", "TIME_OF_BATCH", "SinkColumns", "read_columns"]
 
 DECIDED_BY_PARTITIONER: Final = -1
-TIME_OF_BATCH: Final = -(2**63)  # below every timestamp Spark knows
+TIME_OF_BATCH: Final = -(2**63)  # below every timestamp of Spark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,14 +27,14 @@ class SinkColumns:
     """Rows as flat arrays.
 
     Attributes:
-        count: How many rows, n.
+        count: Number of rows, n.
         value: The values.
-        key: The keys; None where no row has one.
-        headers: The headers; None where no row has any.
-        topics: The topics the rows name; empty where the DataFrame has no topic column.
-        topic: int32[n], positions in `topics`; None where the DataFrame has no topic column.
+        key: The keys; None if no row has one.
+        headers: The headers; None if no row has any.
+        topics: The topics of the rows; empty without a column topic.
+        topic: int32[n], positions in `topics`; None without a column topic.
         partition: int32[n], `DECIDED_BY_PARTITIONER` where null; None without such a column.
-        timestamp: int64[n] in milliseconds, `TIME_OF_BATCH` where null; None where no row has one.
+        timestamp: int64[n] in milliseconds, `TIME_OF_BATCH` where null; None if no row has one.
     """
 
     count: int
@@ -51,18 +51,17 @@ def read_columns(batch: pa.RecordBatch, schema: SinkSchema, *, first_row: int = 
     """View an Arrow record batch as flat arrays.
 
     Args:
-        batch: The rows, in the columns of the DataFrame that `schema` was found in. It may be a
-            slice, and use Arrow's `large_` types.
-        schema: Where which column is.
-        first_row: The number of the first row, for error texts.
+        batch: The rows. It may be a slice and use Arrow's `large_` types.
+        schema: Positions of the columns in `batch`.
+        first_row: Number of the first row, for errors.
 
     Returns:
-        The columns; bytes are shared with `batch`.
+        The columns, sharing the bytes of `batch`.
 
     Raises:
-        InvalidRequestError: A column has another Arrow type than its Spark type should have.
+        InvalidRequestError: The Arrow type of a column does not fit its Spark type.
         InvalidRecordError: A row has no topic, a negative partition, or a header without a key.
-        InvalidTimestampError: A timestamp before 1970; -1 ms alone stands for "none".
+        InvalidTimestampError: A timestamp before 1970, except -1 ms (no timestamp).
     """
     topics, topic = _read_topics(_column(batch, schema.topic), first_row)
     key = _column(batch, schema.key)
@@ -93,7 +92,7 @@ def _unexpected(name: str, column: pa.Array, expected: str) -> InvalidRequestErr
 def _read_binary(column: pa.Array, name: str) -> BinaryColumn:
     kind = column.type
     if pa.types.is_large_binary(kind) or pa.types.is_large_string(kind):
-        column = column.cast(pa.binary())  # refuses what does not fit into 32-bit offsets
+        column = column.cast(pa.binary())  # raises if it does not fit into 32-bit offsets
     elif not (pa.types.is_binary(kind) or pa.types.is_string(kind)):
         raise _unexpected(name, column, "string or binary")
     _, offsets, data = column.buffers()
@@ -106,7 +105,7 @@ def _read_binary(column: pa.Array, name: str) -> BinaryColumn:
 
 
 def _values(buffer: pa.Buffer | None, dtype: np.dtype[Any], start: int, count: int) -> NDArray[Any]:
-    """View `count` numbers of a buffer; Arrow leaves the buffers of empty columns out."""
+    """View `count` numbers of a buffer; empty columns have no buffers in Arrow."""
     if buffer is None or buffer.size < (start + count) * dtype.itemsize:
         return np.zeros(count, dtype)
     return np.frombuffer(buffer, dtype, count, start * dtype.itemsize)
@@ -117,7 +116,7 @@ def _bytes(buffer: pa.Buffer | None) -> NDArray[np.uint8]:
 
 
 def _validity(column: pa.Array) -> NDArray[np.uint8] | None:
-    """Return the bitmap of valid rows, its first bit that of the first row; None for all valid."""
+    """Return the bitmap of valid rows, starting with the first row; None if all are valid."""
     buffer = column.buffers()[0]
     if buffer is None or column.null_count == 0:
         return None
@@ -131,7 +130,7 @@ def _validity(column: pa.Array) -> NDArray[np.uint8] | None:
 
 
 def _is_null(column: pa.Array) -> NDArray[np.bool_] | None:
-    """Return one truth value a row; None where no row is null."""
+    """Return bool[n]; None if no row is null."""
     bitmap = _validity(column)
     if bitmap is None:
         return None
@@ -153,7 +152,7 @@ def _read_headers(column: pa.Array, first_row: int) -> HeaderColumn | None:
         counts[null_rows] = 0
     offsets = np.zeros(len(column) + 1, np.int32)
     np.cumsum(counts, out=offsets[1:])
-    pairs = column.flatten()  # without what null lists may hide
+    pairs = column.flatten()  # drops the items that null lists may hide
     if len(pairs) == 0:
         return None
     keys = pairs.field(0)
@@ -161,8 +160,8 @@ def _read_headers(column: pa.Array, first_row: int) -> HeaderColumn | None:
         if nulls is not None:
             row = int(np.searchsorted(offsets, nulls.argmax(), side="right")) - 1
             raise InvalidRecordError(
-                f"row {first_row + row} has a header that is null or has no key",
-                expected="a key for each header; its value may be null",
+                f"row {first_row + row}: header is null or has no key",
+                expected="a key in each header; its value may be null",
             )
     return HeaderColumn(
         offsets=offsets,
@@ -202,7 +201,7 @@ def _read_partitions(column: pa.Array | None, first_row: int) -> NDArray[np.int3
     if (partitions < 0).any():
         row = int((partitions < 0).argmax())
         raise InvalidRecordError(
-            f"row {first_row + row} names an impossible partition",
+            f"row {first_row + row}: partition is negative",
             got=int(partitions[row]),
             expected="0 or more, or null",
         )

@@ -1,4 +1,4 @@
-"""The topics a sink writes to, as one task or one trigger finds them."""
+"""The topics that a sink writes to."""
 
 import contextlib
 from typing import NamedTuple
@@ -13,11 +13,11 @@ __all__ = ["SinkTopics", "TopicTarget"]
 
 
 class TopicTarget(NamedTuple):
-    """What the encoder has to know of a topic.
+    """The facts about a topic that the encoder needs.
 
     Attributes:
         topic: Its name.
-        partitions: How many partitions it has.
+        partitions: Number of its partitions.
         rules: What it accepts.
     """
 
@@ -27,10 +27,10 @@ class TopicTarget(NamedTuple):
 
 
 class SinkTopics:
-    """Finds topics once and remembers them for as long as a task or a trigger takes.
+    """Looks up each topic once, for the duration of a task or a trigger.
 
     Args:
-        fs: Where the root is.
+        fs: The file system of the root.
         clock: Measures waits for locks.
         root: The log root.
     """
@@ -42,17 +42,13 @@ class SinkTopics:
         self._found: dict[str, TopicTarget] = {}
 
     def find(self, topic: str) -> TopicTarget:
-        """Return what the encoder has to know of a topic; make it where the root allows that.
-
-        Args:
-            topic: Its name.
+        """Return a topic; create it first if `auto.create.topics.enable` of the root allows that.
 
         Raises:
-            UnknownTopicError: There is no such root or topic, and `auto.create.topics.enable` of
-                the root is false; says what to type.
-            InvalidTopicError: No topic can be called that.
-            InvalidConfigError: The settings of root or topic cannot be understood.
-            StorageError: They cannot be read.
+            UnknownTopicError: There is no such root or topic; says how to create it.
+            InvalidTopicError: Not a valid topic name.
+            InvalidConfigError: The settings of the root or the topic are invalid.
+            StorageError: The root cannot be read.
         """
         target = self._found.get(topic)
         if target is None:
@@ -61,7 +57,7 @@ class SinkTopics:
 
     def _look(self, topic: str) -> TopicTarget:
         with LogManager.open(self._root, fs=self._fs, clock=self._clock) as manager:
-            with contextlib.suppress(TopicExistsError):  # another task was faster
+            with contextlib.suppress(TopicExistsError):  # another task created it
                 manager.ensure_topic(topic)
             partitions = manager.partitions(topic)
             rules = TopicRules.of(manager.topic_config(topic))

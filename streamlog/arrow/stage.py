@@ -1,7 +1,7 @@
-"""One task of a sink: its rows become a staged file.
+"""Staging the rows of one task as a durable file.
 
-The same for all ways into the log: tasks of `writeStream` and `write`, tasks of `foreachBatch`
-through `mapInArrow`, and the driver itself for a small batch.
+All sinks use this: tasks of `writeStream` and `write`, tasks of `foreachBatch` through
+`mapInArrow`, the driver for a small batch, and `write_table`.
 """
 
 from collections.abc import Iterable
@@ -25,14 +25,14 @@ __all__ = ["StagePlan", "stage_rows"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePlan:
-    """What every task of a batch is told; small and picklable.
+    """The arguments of every task of a batch; small and picklable.
 
     Attributes:
         root: The log root.
-        schema: Where the sink's columns are.
-        topic: The topic of all rows; None where the column `topic` says.
-        compression: The codec for topics that leave it to the producer.
-        has_checksum: Whether rows are summed up; False for a commit that can never be repeated.
+        schema: Positions of the sink's columns.
+        topic: The topic of all rows; None: the column `topic`.
+        compression: The codec for topics whose `compression.type` is `producer`.
+        has_checksum: Whether to compute a checksum; False for a commit that is never repeated.
     """
 
     root: str
@@ -55,19 +55,19 @@ def stage_rows(
     """Encode the rows of one task into a durable staged file.
 
     Args:
-        fs: Where the root is.
-        clock: Gives the timestamp of rows without one: the same for all of the task.
-        plan: What to do with the rows.
+        fs: The file system of the root.
+        clock: Gives the timestamp of rows without one; read once per task.
+        plan: The arguments common to all tasks.
         batches: The rows.
-        app: Whose commit they are for.
-        version: Which commit of that app.
+        app: The app of the commit.
+        version: The app's version of the commit.
         task: Index of the task.
 
     Returns:
-        What was staged; no file where there are no rows.
+        The staged file; without a name if there are no rows.
 
     Raises:
-        InvalidRequestError: A row or a column that topic or sink cannot take.
+        InvalidRequestError: A row or column that the topic or the sink does not accept.
         StorageError: The file cannot be written.
     """
     checksum = _Checksum() if plan.has_checksum else None
@@ -89,7 +89,7 @@ def stage_rows(
 
 
 class _Checksum:
-    """Sums up the rows of a task."""
+    """Accumulates the checksum of a task."""
 
     __slots__ = ("total",)
 

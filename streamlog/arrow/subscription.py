@@ -1,11 +1,11 @@
-"""The partitions a query reads, open for reading: what the planner looks at.
+"""The partitions that a query reads, open for reading.
 
-A streaming query asks up to eighty times a second whether there is more. A `refresh` therefore
-costs a few `stat` calls a partition and lists no directory; and while nothing comes, a query
-looks less often the longer a look takes, so that idling costs the same with 10,000 partitions as
-with one. New partitions and topics, and topics
-that were deleted or made again, show in the modification time of the root (and of the folder that
-holds the topics' settings); these are looked at five times a second.
+A streaming query polls up to eighty times a second. A `refresh` therefore costs a few `stat` calls
+per partition and lists no directory. While nothing is new, the interval between refreshes grows
+with their duration, so an idle query costs the same with 10,000 partitions as with one.
+
+Creation and deletion of topics and partitions change the modification time of the root, or of the
+directory of topic settings; these are checked five times a second.
 """
 
 import os
@@ -28,32 +28,31 @@ from streamlog.topic import TopicPartition
 __all__ = ["Subscription", "check_topics"]
 
 LOOK_EVERY_MS: Final = 200
-# An idle query may spend one part in so many of its time on looking: with 30 partitions a look
-# takes a millisecond, so records wait for 20 ms at most; with 500 for a third of a second.
+# An idle query spends at most one part in so many of its time on refreshes: with 30 partitions a
+# refresh takes a millisecond, so records wait up to 20 ms; with 500, a third of a second.
 IDLE_PART: Final = 20
-# A change within the clock tick of the last look leaves the modification time as it was.
+# A change within the same clock tick as the last look leaves the modification time unchanged.
 _SETTLED_AFTER_MS: Final = 2000
 
 
 class Subscription:
-    """The wanted partitions of a root; it is the `LogView` of the planner.
+    """The chosen partitions of a root, as the planner's `LogView`.
 
     Args:
         path: A log root, a partition's directory or a segment file.
-        choice: Which topics and partitions.
-        isolation: How far to read.
+        choice: The topics and partitions.
+        isolation: Determines the end of each partition.
         fs: The file system; the machine's own by default.
-        clock: For how often to look for new partitions.
-        max_decompressed_bytes: What a batch may decompress to, where a time is looked for.
+        clock: Limits how often the directories are checked.
+        max_decompressed_bytes: Limit of one decompressed batch, for lookups by time.
 
     Attributes:
-        bounds: The offsets of each partition; another dictionary whenever one has changed.
-        topic_ids: The ids of the topics that have one.
-        directories: Where each partition is.
+        bounds: The offsets of each partition; a new dictionary after every change.
+        topic_ids: The ids of topics that have one.
+        directories: The directory of each partition.
 
     Raises:
-        UnknownTopicError: The path is nothing of the kind, or a topic that was asked for by name
-            is not there.
+        UnknownTopicError: There is no log at the path, or a topic given by name does not exist.
     """
 
     def __init__(
@@ -86,15 +85,15 @@ class Subscription:
         self._read_bounds()
 
     def refresh(self, *, is_idle: bool = False) -> None:
-        """Learn what was written, and now and then, which partitions there are.
+        """Update the bounds, and from time to time the list of partitions.
 
         Args:
-            is_idle: Whether there was nothing new the last time; then it is not looked at all
-                before `IDLE_PART` times as long has passed as the last look took.
+            is_idle: Whether the last refresh found nothing new. In that case this call returns at
+                once until `IDLE_PART` times the duration of the last refresh has passed.
 
         Raises:
-            UnknownTopicError: The root is gone.
-            CorruptDataError: What had to be read is damaged.
+            UnknownTopicError: The root no longer exists.
+            CorruptDataError: A file that had to be read is damaged.
         """
         begin = self._clock.monotonic_ms()
         if is_idle and begin < self._rests_until_ms:
@@ -111,15 +110,15 @@ class Subscription:
                 self._check_identity(partition, reader)
                 reader.refresh()
         except UnknownTopicError:
-            self._look()  # a directory was deleted, and perhaps made again, since the last look
+            self._look()  # a directory was deleted, perhaps recreated, since the last look
         self._read_bounds()
 
     def close(self) -> None:
-        """Release the files; closing twice does no harm."""
+        """Close the files; idempotent."""
         for reader in self._readers.values():
             reader.close()
 
-    # ---- which partitions there are -----------------------------------------------------------
+    # ---- the list of partitions --------------------------------------------------------------
     def _look_if_changed(self) -> None:
         self._looked_ms = self._clock.monotonic_ms()
         stamp = self._changed_at()
@@ -133,7 +132,7 @@ class Subscription:
         return tuple(0 if stat is None else stat.mtime_ns for stat in found)
 
     def _look(self) -> None:
-        """Open what has appeared, close what is gone, open anew what is another."""
+        """Open new partitions, close deleted ones, reopen replaced ones."""
         self._looked_ms = self._clock.monotonic_ms()
         self._stamp = self._changed_at()
         directories = {
@@ -153,12 +152,12 @@ class Subscription:
             if reader is not None and stat is not None:
                 readers[partition] = reader
                 self._inodes[partition] = stat.inode
-        self.close()
+        self.close()  # the readers left over: their partitions were deleted
         self._readers = readers
         self.directories = directories
         self.topic_ids = {
             partition.topic: reader.topic_id
-            for partition, reader in reversed(readers.items())
+            for partition, reader in reversed(readers.items())  # the lowest partition decides
             if reader.topic_id is not None
         }
 
@@ -175,7 +174,7 @@ class Subscription:
     def _check_identity(self, partition: TopicPartition, reader: LogReader) -> None:
         stat = stat_directory(self._fs, reader.path)
         if stat is None or stat.inode != self._inodes[partition]:
-            raise UnknownTopicError("the partition's directory is another", path=reader.path)
+            raise UnknownTopicError("the partition directory was replaced", path=reader.path)
 
     def _read_bounds(self) -> None:
         bounds = {partition: self._bounds_of(reader) for partition, reader in self._readers.items()}
@@ -185,14 +184,14 @@ class Subscription:
     def _bounds_of(self, reader: LogReader) -> PartitionBounds:
         return PartitionBounds(*reader.readable(self._isolation, self._segment))
 
-    # ---- questions of the planner -------------------------------------------------------------
+    # ---- lookups for the planner --------------------------------------------------------------
     def epoch_before(self, partition: TopicPartition, offset: int) -> int:
-        """Return the leader epoch of the record before `offset`, -1 where none is known."""
+        """Return the leader epoch of the record before `offset`, -1 if unknown."""
         reader = self._readers[partition]
         return reader.epoch_for_offset(max(offset - 1, reader.log_start_offset))
 
     def end_of_epoch(self, partition: TopicPartition, epoch: int) -> int | None:
-        """Return where a leader epoch ends: 0 for one the log never had, None for unknown."""
+        """Return the end of a leader epoch: 0 if the log never had it, None if unknown."""
         reader = self._readers[partition]
         if reader.leader_epoch < 0:
             return None
@@ -205,12 +204,12 @@ class Subscription:
         return None if found is None else found.offset
 
     def size_of(self, part: OffsetRange) -> int:
-        """Return about how many bytes a range has."""
+        """Return the approximate size of a range in bytes."""
         reader = self._readers[part.topic_partition]
         return reader.size_between(part.start_offset, part.end_offset)
 
     def split(self, part: OffsetRange, parts: int) -> list[OffsetRange]:
-        """Cut a range at ends of batches into at most `parts` of about equal bytes."""
+        """Split a range at batch ends into at most `parts` ranges of about equal bytes."""
         reader = self._readers[part.topic_partition]
         return [
             OffsetRange(part.topic, part.partition, start, end)
@@ -218,13 +217,13 @@ class Subscription:
         ] or [part]
 
     def unindexed_aborts(self, partition: TopicPartition) -> tuple[AbortedTxn, ...]:
-        """Return the aborted transactions that only their markers show; see `LogReader`."""
+        """Return the aborted transactions known only from their markers; see `LogReader`."""
         if self._isolation is not IsolationLevel.READ_COMMITTED:
             return ()
         return self._readers[partition].unindexed_aborts
 
     def describe_held_back(self) -> str | None:
-        """Return which records open transactions hold back, as one line; None where none are."""
+        """Return one line about records held back by open transactions; None if there are none."""
         held = {
             partition: bounds.log_end_offset - bounds.end_offset
             for partition, bounds in self.bounds.items()
@@ -237,11 +236,11 @@ class Subscription:
 
 
 def check_topics(path: str, choice: TopicChoice, *, fs: FileSystem | None = None) -> None:
-    """Check that what was asked for by name is there.
+    """Check that all topics and partitions given by name exist.
 
     Raises:
-        UnknownTopicError: No such path, topic or partition; says how to make a topic.
-        InvalidRequestError: A file that is no segment.
+        UnknownTopicError: No such path, topic or partition; says how to create a topic.
+        InvalidRequestError: The path is a file that is not a segment.
     """
     found = find_partitions(fs or LocalFileSystem(), path)
     for topic in choice.required():

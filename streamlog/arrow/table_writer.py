@@ -1,8 +1,7 @@
-"""Arrow into a topic without Spark: one commit, as a batch `write` of Spark makes it.
+"""`write_table`: Arrow data into a topic as one commit, without Spark.
 
-What has columns goes in: tables and record batches of pyarrow, and whatever hands out an Arrow
-stream (pandas, Polars, DuckDB). The rows take the way of the sink's tasks: encoded in compiled
-passes, staged, and decided with one durable file.
+Accepts tables and record batches of pyarrow and everything that exports an Arrow stream (pandas,
+Polars, DuckDB). The rows are encoded, staged and committed like those of a batch `write` of Spark.
 """
 
 import os
@@ -35,7 +34,7 @@ _HEADERS: Final = pa.list_(
     pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
 )
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
-_READ_ONLY: Final = frozenset({"offset", "timestampType"})  # what `read_table` has besides
+_READ_ONLY: Final = frozenset({"offset", "timestampType"})  # of `read_table`; ignored
 
 
 def write_table(
@@ -50,41 +49,41 @@ def write_table(
     fs: FileSystem | None = None,
     clock: Clock | None = None,
 ) -> CommitOutcome:
-    """Append all rows to a topic as one commit: all of them or none; durable on return.
+    """Append all rows to a topic as one commit: atomically, and durable on return.
 
-    The columns are those of the Spark sink: `value` (text or bytes; needed), `key` (text or
+    The columns are those of the Spark sink: `value` (text or bytes; required), `key` (text or
     bytes), `headers`, `partition`, `timestamp` (with a time zone; null or absent: the time of
-    this call), and `topic` where the argument is not given. `offset` and `timestampType` of
-    `read_table` are left out; another column is an error. A row's partition is the one it names,
-    else murmur2 of its key as in Kafka's Java client, else one for about a batch of rows.
+    this call), and `topic` unless the argument is given. `offset` and `timestampType` of
+    `read_table` are ignored; any other column is an error. The partition of a row is that of the
+    column, else murmur2 of its key as in Kafka's Java client, else the same for about a batch of
+    rows.
 
     Args:
         data: A pyarrow Table, RecordBatch or RecordBatchReader, an iterable of record batches, or
-            anything with `__arrow_c_stream__`. It may be larger than memory.
+            any object with `__arrow_c_stream__`. It may be larger than memory.
         root: The log root.
-        topic: The topic of all rows; None: the column `topic` names it.
-        compression_type: `none`, `gzip`, `snappy`, `lz4` or `zstd`, where the topic's
-            `compression.type` leaves that to the producer.
-        txn_app_id: Who writes. With `txn_version` the write is idempotent: the same app and
-            version to the same topic once more changes nothing.
-        txn_version: Which of its writes this is; higher than the last one.
-        on_replay_mismatch: What becomes of a known version with other rows: `fail`, `skip` or
+        topic: The topic of all rows; None: the column `topic`.
+        compression_type: `none`, `gzip`, `snappy`, `lz4` or `zstd`, if the topic's
+            `compression.type` is `producer`.
+        txn_app_id: Name of the writer. With `txn_version` the write is idempotent: repeating it
+            with the same app, version and topic has no effect.
+        txn_version: Number of the write, higher than that of the writer's last one.
+        on_replay_mismatch: Handling of a known version with different rows: `fail`, `skip` or
             `append`.
         fs: The file system; the machine's own by default.
         clock: Gives the timestamp; the machine's own by default.
 
     Returns:
-        Where the rows are, by partition (`parts`), and whether they were there before
-        (`is_replay`).
+        The offsets of the rows by partition (`parts`), and whether an earlier call had written
+        them (`is_replay`).
 
     Raises:
-        InvalidRequestError: A column, or a row by its number, that the sink or the topic cannot
-            take; nothing was written.
+        InvalidRequestError: A column or a row that the sink or the topic does not accept; nothing
+            was written.
         UnknownTopicError: There is no such root, topic or partition; nothing was written.
-        CommitMismatchError: The version is known with other rows, or not above the last one.
-        UnknownOutcomeError: The commit may stand or not; with `txn_app_id` the same call again
-            finds out.
-        UnavailableError: A lock or the disk is in the way.
+        CommitMismatchError: The version is known with different rows, or not above the last one.
+        UnknownOutcomeError: The commit may have succeeded; with `txn_app_id`, repeat the call.
+        UnavailableError: A lock or the disk is not available.
 
     Source: `KafkaWriter` of Spark for the columns; the protocol is COMMITS.md.
     """
@@ -92,7 +91,7 @@ def write_table(
     path = os.path.abspath(root)
     if topic is not None:
         check_topic_name(topic)
-        SinkTopics(fs, clock, path).find(topic)  # before the first row is looked at
+        SinkTopics(fs, clock, path).find(topic)  # fail before the first row is read
     identity = _identity(txn_app_id, txn_version, topic)
     batches, schema = _stream(data)
     columns = _schema_of(schema, topic)
@@ -123,7 +122,7 @@ def _identity(app: str | None, version: int | None, topic: str | None) -> Commit
         raise InvalidOptionError(
             "txn_app_id and txn_version belong together",
             got=f"txn_app_id={app!r}, txn_version={version!r}",
-            expected="both, or none of them",
+            expected="both or neither",
         )
     if app is None or version is None:
         return CommitIdentity.anonymous(random_module.SystemRandom())
@@ -133,29 +132,29 @@ def _identity(app: str | None, version: int | None, topic: str | None) -> Commit
 
 
 def _schema_of(schema: pa.Schema, topic: str | None) -> SinkSchema:
-    """Find the sink's columns, and refuse what would be left out or cannot be taken."""
+    """Find the sink's columns; refuse unknown columns and unsupported types."""
     names = list(schema.names)
     twice = sorted({name for name in names if names.count(name) > 1})
     unknown = sorted(set(names) - _TYPES.keys() - _READ_ONLY)
     if twice or unknown or "value" not in names or (topic is None and "topic" not in names):
         if twice:
-            what = f"column {twice[0]!r} is there {names.count(twice[0])} times"
+            what = f"column {twice[0]!r} appears {names.count(twice[0])} times"
         elif unknown:
-            what = f"a topic has no column {unknown[0]!r}"
+            what = f"unknown column {unknown[0]!r}"
         else:
             what = f"column {'topic' if 'value' in names else 'value'!r} is missing"
         raise InvalidRequestError(
             what,
             got=f"columns {', '.join(names) or '(none)'}",
             expected=f"value, and any of {', '.join(name for name in _TYPES if name != 'value')}",
-            hint="data.select([…]) chooses columns, rename_columns names them",
+            hint="select columns with data.select([…]), rename them with rename_columns",
         )
     for field in schema:
         is_taken, expected = _TYPES.get(field.name, (_is_anything, ""))
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         if not is_taken(kind):
             raise InvalidRequestError(
-                f"column {field.name} has a type that a topic cannot take",
+                f"column {field.name}: unsupported type",
                 got=str(field.type),
                 expected=expected,
             )
@@ -208,7 +207,7 @@ _TYPES: Final[dict[str, tuple[Callable[[pa.DataType], bool], str]]] = {
 
 
 def _discard(manager: LogManager, identity: CommitIdentity, staged: StagedFile) -> None:
-    """Remove what was staged, unless it was decided all the same; it goes when it is old."""
+    """Remove a staged file unless a decision names it; if that fails, it expires."""
     if staged.name:
         try:
             manager.commits.abort(identity, [staged])
@@ -231,7 +230,7 @@ def _stream(data: Any) -> tuple[Iterable[pa.RecordBatch], pa.Schema]:
         if isinstance(first, pa.RecordBatch):
             return _chained(first, batches), first.schema
     raise InvalidRequestError(
-        "this is nothing that has Arrow columns",
+        "data has no Arrow columns",
         got=type(data).__name__,
         expected="a pyarrow Table, RecordBatch or RecordBatchReader, an iterable of at least one"
         " record batch, or a DataFrame of pandas or Polars",
@@ -244,7 +243,7 @@ def _chained(first: pa.RecordBatch, others: Iterator[Any]) -> Iterator[pa.Record
     for number, batch in enumerate(others, 2):
         if not isinstance(batch, pa.RecordBatch) or not batch.schema.equals(first.schema):
             raise InvalidRequestError(
-                f"record batch {number} has other columns than the first one",
+                f"record batch {number} has different columns than the first one",
                 got=str(batch.schema) if isinstance(batch, pa.RecordBatch) else repr(batch)[:80],
                 expected=str(first.schema),
             )
@@ -252,7 +251,7 @@ def _chained(first: pa.RecordBatch, others: Iterator[Any]) -> Iterator[pa.Record
 
 
 def _as_sink_takes(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch whose columns have the types that Spark would hand over."""
+    """Cast the columns of a batch to the types that Spark sends."""
     arrays = [_cast(name, batch.column(at)) for at, name in enumerate(batch.schema.names)]
     return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
@@ -275,12 +274,12 @@ def _cast(name: str, column: pa.Array) -> pa.Array:
         return column.cast(wanted)
     except pa.ArrowInvalid as error:
         raise InvalidRequestError(
-            f"a {name} cannot be that", got=str(error), expected=str(wanted)
+            f"column {name}: value out of range", got=str(error), expected=str(wanted)
         ) from None
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in slices that are encoded at a time; nothing is copied."""
+    """Yield slices of a batch for encoding; nothing is copied."""
     count = max(1, -(-batch.nbytes // _PIECE_BYTES))
     rows = max(1, -(-batch.num_rows // count))
     for start in range(0, batch.num_rows, rows):

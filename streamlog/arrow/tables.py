@@ -1,7 +1,7 @@
-"""A log as Arrow, for pandas, Polars, DuckDB and the like: no Spark, no Java, nothing written.
+"""`read_table` and `read_arrow`: a log as Arrow, for pandas, Polars, DuckDB and others.
 
-Any partition directory, log root or segment file in Kafka's format will do, whoever wrote it;
-nothing there is created, locked, repaired or touched. The columns are those of the Spark source.
+They read any log root, partition directory or segment file in Kafka's format, strictly read-only:
+nothing is created, locked, repaired or modified. The columns are those of the Spark source.
 """
 
 import contextlib
@@ -44,12 +44,12 @@ Offsets: TypeAlias = str | int | Mapping[str, Mapping[int, int]]
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _MOST_NAMED: Final = 20  # partitions in an error
 
-_PIECE_BYTES: Final = 32 << 20  # less is read before a second thread has begun
-# Of a table nobody waits for the first rows. From arrays of 4 MiB on there are pages of 2 MiB, and
-# memory that nobody had before is dear: a page is made and filled with zeros when it is touched.
+_PIECE_BYTES: Final = 32 << 20  # reading less takes no longer than starting a thread
+# A table's first rows are not needed early, so its arrays can be large: from 4 MiB on the kernel
+# backs them with pages of 2 MiB, and fresh memory is expensive: each page is zeroed on first use.
 _TABLE_FETCH_BYTES: Final = 16 << 20
 _TABLE_BATCH_BYTES: Final = 64 << 20
-_BATCH_BYTES: Final = 1 << 20  # of a log, as large as they come: a fetch ends inside of one
+_BATCH_BYTES: Final = 1 << 20  # size of a large batch: a fetch may end inside one
 
 
 def read_table(
@@ -67,10 +67,10 @@ def read_table(
     ending_timestamp: int | datetime | None = None,
     max_decompressed_bytes: int | None = None,
 ) -> pa.Table:
-    """Return records as one Arrow table, in memory; see `read_arrow`.
+    """Return records as one Arrow table in memory; for the arguments see `read_arrow`.
 
-    What is large is read in pieces, by as many threads as there are processors. Where partitions
-    cannot be read there is no table; the error names them, and how to select the others.
+    Large partitions are read in pieces, by one thread per processor. If a partition cannot be
+    read, no table is returned; the error names all such partitions and how to select the others.
     """
     plan = _Plan.of(
         path,
@@ -113,38 +113,38 @@ def read_arrow(
     ending_timestamp: int | datetime | None = None,
     max_decompressed_bytes: int | None = None,
 ) -> pa.RecordBatchReader:
-    """Return records as a stream of Arrow record batches, up to the end as it is now.
-
-    Which records: all, or from and to where the arguments called as Spark's options say.
+    """Return records as a stream of Arrow record batches, up to the end of the log at this time.
 
     Args:
         path: A log root, a partition's directory, or one segment file.
-        topic: The topic; all of them by default, but for Kafka's internal ones.
-        partitions: Which of its partitions; all by default.
-        columns: Names of the columns wanted; all by default.
-        include_headers: Whether all columns means the headers too.
-        isolation: `read_committed`, or `read_uncommitted` to see open and aborted transactions.
-        invalid_timestamps: For times that microseconds cannot hold: `error`, or `null`.
-        starting_offsets: `earliest` (the default), `latest`, an offset of each partition, or
+        topic: The topic; by default all topics except Kafka's internal ones.
+        partitions: Numbers of its partitions; all by default.
+        columns: Names of columns; all by default.
+        include_headers: Whether to include headers in addition.
+        isolation: `read_committed`, or `read_uncommitted` to include open and aborted
+            transactions.
+        invalid_timestamps: Result for times that microseconds cannot hold: `error` or `null`.
+        starting_offsets: `earliest` (default), `latest`, one offset for all partitions, or
             offsets by topic and partition, `{"orders": {0: 5, 1: 7}}` (-1 latest, -2 earliest).
-        ending_offsets: The offset behind the last, likewise; `latest` by default.
-        starting_timestamp: Instead: the first record of each partition of that time or later, in
-            ms since 1970 or as a datetime with a time zone; nothing where there is none.
-        ending_timestamp: Instead: up to the first record of that time or later.
-        max_decompressed_bytes: The most bytes that one compressed batch may unfold to, where its
-            topic's `streamlog.max.decompressed.bytes` (64 MiB at least) is not enough.
+        ending_offsets: The end (exclusive), in the same forms; `latest` by default.
+        starting_timestamp: Instead: start at the first record of each partition with this time or
+            later, in ms since 1970 or as a datetime with a time zone. A partition without such a
+            record is not read.
+        ending_timestamp: Instead: end before the first record with this time or later.
+        max_decompressed_bytes: Limit of one decompressed batch, if that of its topic
+            (`streamlog.max.decompressed.bytes`, at least 64 MiB) is too low.
 
     Returns:
         A reader with the schema of the Spark source, partition by partition in order of offsets.
-        Iterate over it, or hand it to whoever takes an Arrow stream.
+        Iterate over it, or pass it to any library that accepts an Arrow stream.
 
     Raises:
         UnknownTopicError: No such path, topic or partition.
-        InvalidOptionError: An unknown column, or an impossible setting.
-        OffsetOutOfRangeError: A partition has no such offset.
-        CorruptDataError: When all else was read: a batch is damaged. Names every partition that
-            cannot be read; what was read of them are the records before the damage.
-        StorageError: Likewise, where the disk or its permissions are what is wrong.
+        InvalidOptionError: An unknown column, or an invalid argument.
+        OffsetOutOfRangeError: A partition does not have the given offset.
+        CorruptDataError: A batch is damaged. Raised after everything else was read, including the
+            records before the damage; names every partition that cannot be read.
+        StorageError: The disk or its permissions prevent reading; raised in the same way.
     """
     plan = _Plan.of(
         path,
@@ -162,7 +162,7 @@ def read_arrow(
 
 
 class _Piece(NamedTuple):
-    """What one thread reads of a partition, and how much of it at a time."""
+    """A part of a partition for one thread, and the size of its reads."""
 
     part: PlannedRange
     fetch_bytes: int
@@ -170,16 +170,11 @@ class _Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """What is to be read, and how; settled before anything is.
+    """The arguments of `read_arrow`, resolved before the first record is read.
 
     Attributes:
-        ranges: What is read of each partition that could be opened.
-        columns: Which columns.
-        isolation: How far.
-        invalid_timestamps: What becomes of times that do not fit.
-        max_decompressed_bytes: What a batch may decompress to; None: what its topic says.
-        unreadable: What is known of partitions that cannot be read.
-        fs: Where they are.
+        ranges: The range of each partition that could be opened.
+        unreadable: Collects the errors of the others.
     """
 
     ranges: list[PlannedRange]
@@ -204,7 +199,7 @@ class _Plan:
         span: "_TableRange",
         max_decompressed_bytes: int | None,
     ) -> "_Plan":
-        """Return the plan for what `read_arrow` was given."""
+        """Return the plan for the arguments of `read_arrow`."""
         chosen = choose_columns(
             None if columns is None else ",".join(columns), include_headers=include_headers
         )
@@ -234,11 +229,11 @@ class _Plan:
         )
 
     def decoder(self, **sizes: int) -> ArrowDecoder:
-        """Return a decoder; each thread needs its own."""
+        """Return a new decoder; each thread needs its own."""
         return ArrowDecoder(self.columns, invalid_timestamps=self.invalid_timestamps, **sizes)
 
     def cut(self, part: PlannedRange, most: int) -> list["_Piece"]:
-        """Return a range in pieces that are worth a thread each."""
+        """Split a range into at most `most` pieces, each large enough for a thread."""
         with LogReader.open(part.directory, fs=self.fs) as reader:
             size = reader.size_between(part.start_offset, part.end_offset)
             count = max(1, min(most, size // _PIECE_BYTES))
@@ -251,11 +246,11 @@ class _Plan:
         ]
 
     def raise_if_unreadable(self) -> None:
-        """Raise what kept partitions from being read, if anything did."""
+        """Raise if a partition could not be read."""
         self.unreadable.raise_if_any(part.topic_partition for part in self.ranges)
 
     def read_all(self, decoder: ArrowDecoder) -> Iterator[pa.RecordBatch]:
-        """Yield the records of all partitions; then raise what is wrong with some."""
+        """Yield the records of all partitions, then raise if some could not be read."""
         for part in self.ranges:
             with self.unreadable.noting(part.topic_partition):
                 yield from self._read(part, decoder)
@@ -275,9 +270,9 @@ class _Plan:
         )
 
     def read_whole(self, piece: "_Piece") -> list[pa.RecordBatch]:
-        """Return the records of a piece, in arrays as large as the kernel gives memory for.
+        """Return the records of a piece, in large arrays.
 
-        Once there is something that cannot be read nothing is kept: there will be no table.
+        After the first error of any thread nothing is kept, since no table will be returned.
         """
         decoder = self.decoder(max_rows=MAX_INT32, max_bytes=_TABLE_BATCH_BYTES)
         kept: list[pa.RecordBatch] = []
@@ -296,7 +291,7 @@ def _plan_ranges(
     span: "_TableRange",
     unreadable: "_Unreadable",
 ) -> list[PlannedRange]:
-    """Return the ranges; where a partition cannot be opened the others are opened one by one."""
+    """Return the ranges; if a partition cannot be opened, open the others one by one."""
     try:
         return _ranges_of(fs, root, choice, isolation, span, is_all=True)
     except InvalidRequestError:
@@ -340,14 +335,14 @@ def _choose(
 ) -> TopicChoice:
     found = find_partitions(fs, root)
     if topic is None:
-        # A partition's own path names its topic, an internal one too.
+        # The path of a partition names its topic, even an internal one.
         topic = next((each for each, paths in found.items() if root in paths.values()), None)
     if topic is None and partitions is None:
         return TopicChoice(pattern=".*")
     if topic is None:
         if len(found) != 1:
             raise UnknownTopicError(
-                "partitions were named, but not of which topic",
+                "partitions are given without a topic",
                 path=root,
                 expected=f"topic=, one of {', '.join(found)}" if found else None,
             )
@@ -361,13 +356,13 @@ def _choose(
 # ---- from where to where -------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class _Border:
-    """One end of what is read: a number for all partitions, or one for each.
+    """Start or end of the ranges: one number for all partitions, or one for each.
 
     Attributes:
-        name: The argument that said it, for errors.
-        everywhere: For all partitions; None where `partitions` says it.
-        partitions: By partition.
-        is_time: Whether the numbers are ms since 1970, and no offsets.
+        name: The argument that set it, for errors.
+        everywhere: The number for all partitions; None: see `partitions`.
+        partitions: Numbers by partition.
+        is_time: Whether the numbers are ms since 1970 instead of offsets.
     """
 
     name: str
@@ -377,7 +372,7 @@ class _Border:
 
     @classmethod
     def of(cls, side: str, offsets: Offsets | None, time: int | datetime | None) -> "_Border":
-        """Return what the arguments of one side say."""
+        """Return the border for the arguments of one side, `starting` or `ending`."""
         name = f"{side}_offsets"
         default = EARLIEST if side == "starting" else LATEST
         if time is not None:
@@ -396,14 +391,14 @@ class _Border:
     def in_partition(
         self, view: Subscription, partition: TopicPartition, bounds: PartitionBounds
     ) -> int:
-        """Return the offset that is meant in a partition."""
+        """Return the offset of the border in a partition."""
         number = self.partitions.get(partition) if self.everywhere is None else self.everywhere
         if number is None:
             raise InvalidOptionError(
-                f"{self.name} must name all partitions that are read",
+                f"{self.name} must name all partitions to read",
                 got=", ".join(map(str, sorted(self.partitions))) or "none",
-                expected=f"{partition} as well; -1 is its latest, -2 its earliest offset",
-                hint="partitions= reads some partitions only",
+                expected=f"{partition} as well; -1: its latest, -2: its earliest offset",
+                hint="select partitions with partitions=",
             )
         if self.is_time:
             found = view.offset_for_timestamp(partition, number)
@@ -414,7 +409,7 @@ class _Border:
             return bounds.log_start_offset
         if not bounds.log_start_offset <= number <= bounds.log_end_offset:
             raise OffsetOutOfRangeError(
-                f"{self.name}: {partition} has no such offset",
+                f"{self.name}: offset out of range in {partition}",
                 got=number,
                 expected=f"{bounds.log_start_offset} to {bounds.log_end_offset}",
             )
@@ -423,7 +418,7 @@ class _Border:
 
 @dataclass(frozen=True, slots=True)
 class _TableRange:
-    """What is read of each partition."""
+    """Start and end of the ranges to read."""
 
     start: _Border
     end: _Border
@@ -436,22 +431,14 @@ class _TableRange:
         starting_timestamp: int | datetime | None = None,
         ending_timestamp: int | datetime | None = None,
     ) -> "_TableRange":
-        """Return what the arguments of `read_arrow` say.
-
-        Raises:
-            InvalidOptionError: They say it twice, or nothing that could be.
-        """
+        """Return the range for the arguments of `read_arrow`."""
         return cls(
             _Border.of("starting", starting_offsets, starting_timestamp),
             _Border.of("ending", ending_offsets, ending_timestamp),
         )
 
     def check_names(self, view: Subscription) -> None:
-        """Raise where a partition is named that is not read.
-
-        Raises:
-            InvalidOptionError: One is.
-        """
+        """Raise `InvalidOptionError` if an argument names a partition that is not read."""
         for border in (self.start, self.end):
             strange = sorted(border.partitions.keys() - view.bounds.keys())
             if strange:
@@ -462,12 +449,7 @@ class _TableRange:
                 )
 
     def ranges(self, view: Subscription) -> list[OffsetRange]:
-        """Return the range of each partition of a view; some may be empty.
-
-        Raises:
-            InvalidOptionError: A partition is not named.
-            OffsetOutOfRangeError: An offset that a partition does not have.
-        """
+        """Return the range of each partition of a view; some may be empty."""
         return [
             OffsetRange(
                 *partition,
@@ -503,10 +485,10 @@ def _impossible(name: str, got: object) -> InvalidOptionError:
 
 # ---- what cannot be read -------------------------------------------------------------------------
 class _Unreadable:
-    """Takes note of what keeps partitions from being read; empty as long as nothing does.
+    """Errors of partitions that cannot be read; falsy while there are none.
 
     Args:
-        path: What is read; for what to do next.
+        path: The path being read, for hints.
     """
 
     def __init__(self, path: str) -> None:
@@ -518,7 +500,7 @@ class _Unreadable:
 
     @contextlib.contextmanager
     def noting(self, partition: TopicPartition) -> Iterator[None]:
-        """Take note of an error instead of raising it, unless it is the call that is wrong."""
+        """Record an error of a partition instead of raising it, unless the call is wrong."""
         try:
             yield
         except InvalidRequestError:
@@ -527,13 +509,10 @@ class _Unreadable:
             self._errors.setdefault(partition, error)
 
     def raise_if_any(self, wanted: Iterable[TopicPartition]) -> None:
-        """Raise what is wrong with the first partition; it names all that cannot be read.
+        """Raise the error of the first unreadable partition, extended by the names of all.
 
         Args:
-            wanted: The partitions that were to be read.
-
-        Raises:
-            StreamLogError: One of those noted.
+            wanted: All partitions that were to be read.
         """
         if not self._errors:
             return
@@ -544,17 +523,17 @@ class _Unreadable:
             more = f" and {len(bad) - _MOST_NAMED} more" if len(bad) > _MOST_NAMED else ""
             error.what = (
                 f"{len(bad)} of {len(everything)} partitions cannot be read ({others}{more}), "
-                f"the first of them for: {error.what}"
+                f"the first one: {error.what}"
             )
             error.hint = (
-                f"what is wrong with each: streamlog verify {self._path}; the others: "
+                f"check each: streamlog verify {self._path}; read the others: "
                 f"{_selecting(everything.difference(bad)) or 'none'}"
             )
         raise error
 
 
 def _selecting(partitions: Iterable[TopicPartition]) -> str:
-    """Return the arguments that select partitions, topic by topic."""
+    """Return the arguments of `read_arrow` that select partitions, topic by topic."""
     topics = itertools.groupby(sorted(partitions), key=lambda each: each.topic)
     calls = [
         f"topic={topic!r}, partitions={[each.partition for each in some]}" for topic, some in topics

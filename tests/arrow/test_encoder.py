@@ -307,7 +307,7 @@ def test_a_row_above_max_message_bytes_is_named_counting_rows_of_earlier_flushes
     with pytest.raises(MessageTooLargeError) as caught:
         encode(first, second, topics=topics, topic=None)
 
-    assert str(caught.value).startswith("row 3 of the task is larger than topic 'small' takes")
+    assert str(caught.value).startswith("row 3 of the task is too large for topic 'small'")
     assert caught.value.expected == "at most 1048588"
 
 
@@ -324,7 +324,9 @@ def test_no_batch_is_built_that_decompresses_to_more_than_its_topic_allows(codec
         check_decompressed(encoded.buffer, encoded.table, max_decompressed=200_000)
     with pytest.raises(MessageTooLargeError) as caught:
         encode(fits, [row(b"y"), row(b"x" * 200_001)], topics=topics)
-    assert str(caught.value).startswith("row 9 of the task is larger than a compressed batch of")
+    assert str(caught.value).startswith(
+        "row 9 of the task is larger than the decompressed size limit"
+    )
     assert "streamlog.max.decompressed.bytes" in str(caught.value)
 
 

@@ -87,7 +87,7 @@ def test_a_pattern_matches_the_names_that_java_matches(spark):
 def test_what_is_refused_as_malformed_is_refused_by_java(spark):
     java = spark._jvm.java.util.regex.Pattern
     for pattern in MALFORMED:
-        with pytest.raises(InvalidOptionError, match="no regular expression of Java's"):
+        with pytest.raises(InvalidOptionError, match="not a Java regular expression"):
             JavaPattern.parse(pattern)
         with pytest.raises(IllegalArgumentException):
             java.compile(pattern)

@@ -75,7 +75,7 @@ def test_chosen_partitions(orders):
     assert read_table(orders.path, "orders", partitions=[1])["value"].to_pylist() == TEN[6:]
     assert read_table(orders.path, partitions=[1])["value"].to_pylist() == TEN[6:]
     orders.create("other", 1)
-    with pytest.raises(UnknownTopicError, match="not of which topic") as caught:
+    with pytest.raises(UnknownTopicError, match="without a topic") as caught:
         read_table(orders.path, partitions=[1])
     assert "orders, other" in caught.value.expected
 
@@ -99,7 +99,7 @@ def test_empty_topic_is_an_empty_table(root):
     [
         ({"topic": "absent"}, UnknownTopicError, "there is no topic absent"),
         ({"topic": "orders", "partitions": [9]}, UnknownTopicError, "has no partition 9"),
-        ({"columns": ["price"]}, InvalidOptionError, "names no column"),
+        ({"columns": ["price"]}, InvalidOptionError, "unknown column"),
         ({"columns": []}, InvalidOptionError, "is empty"),
         ({"invalid_timestamps": "zero"}, InvalidOptionError, "error or null"),
         ({"isolation": "chaos"}, InvalidOptionError, "read_uncommitted or read_committed"),
@@ -216,7 +216,7 @@ def half_dead(root):
     return root
 
 
-TOLD = r"2 of 5 partitions cannot be read \(orders-1, users-0\), the first of them for: .*orders-1"
+TOLD = r"2 of 5 partitions cannot be read \(orders-1, users-0\), the first one: .*orders-1"
 
 
 def test_a_stream_gives_all_that_can_be_read_and_then_tells_what_cannot(half_dead):

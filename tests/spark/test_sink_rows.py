@@ -173,14 +173,14 @@ def test_a_wrong_column_is_named(spark, root, sql, text):
         ("select if(id = 3, null, 'orders') topic, 'v' value from range(5)", "null topic present"),
         ("select if(id = 3, 'nowhere', 'orders') topic, 'v' value from range(5)", "nowhere"),
         ("select 'orders' topic, 'v' value, cast(id as int) partition from range(3)", "0 to 1"),
-        ("select 'orders' topic, 'v' value, -1 partition", "impossible partition: got -1"),
+        ("select 'orders' topic, 'v' value, -1 partition", "partition is negative: got -1"),
         (
             "select 'orders' topic, 'v' value, timestamp_millis(-2) timestamp",
             "timestamp before 1970",
         ),
         (
             "select 'orders' topic, if(id = 3, repeat('x', 2000), 'v') value from range(5)",
-            "larger than topic 'orders' takes",
+            "too large for topic 'orders'",
         ),
     ],
 )

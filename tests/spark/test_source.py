@@ -291,7 +291,7 @@ def test_lag_of_a_progress_is_what_kafkas_source_calls_its_metrics(spark, orders
         ({"path": "/nowhere/at/all"}, "/nowhere/at/all"),
         ({"subscribe": "absent"}, "there is no topic absent"),
         ({"failOnDataLoss": "perhaps"}, "invalid value for option failOnDataLoss"),
-        ({"columns": "price"}, "names no column of a log"),
+        ({"columns": "price"}, "option columns: unknown column"),
         ({"assign": "{}"}, "only one option may say which topics to read"),
     ],
 )

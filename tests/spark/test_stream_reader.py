@@ -473,7 +473,7 @@ def test_topic_made_again_is_seen_by_its_id(orders):
     query = Query(orders, startingoffsets="earliest")
     query.drain()
     make_again(orders, [f"other{n}" for n in range(12)])
-    lose(query, orders, "TOPIC_RECREATED.*orders was deleted and made again")
+    lose(query, orders, "TOPIC_RECREATED.*orders was deleted and created again")
     assert query.drain() == [[f"other{n}" for n in range(12)]]
 
 
@@ -512,7 +512,7 @@ def test_partition_that_is_gone(orders):
     query.drain()
     orders.manager.delete_topic("other")
     orders.append("orders", 0, ["more"])
-    lose(query, orders, "PARTITIONS_DELETED.*other-0 are gone")
+    lose(query, orders, "PARTITIONS_DELETED.*other-0 have been deleted")
     assert query.drain() == [["more"]]
 
 
