@@ -1,15 +1,15 @@
-"""Spark on both sides of the log: `format("streamlog")` for reading and writing.
+"""Spark source and sinks: `format("streamlog")` for reading and writing.
 
-Installing the package is enough: Spark finds the format by itself. Where it asks another Python,
-`session()` builds a SparkSession that asks this one, and `register(spark)` names the format by
-hand. pyspark is imported when one of the names is first used.
+Spark finds the format once the package is installed. If it runs another Python, `session()` builds
+a SparkSession that runs this one, and `register(spark)` registers the format explicitly. pyspark is
+imported on first use of a public name.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-# No module here may be called like a public name: whoever imports the module first, this package
-# would have that under the name, and not what is looked for.
+# No module of this package may have the name of a public function: importing the module would set
+# it as the package's attribute of that name, in place of the function.
 if TYPE_CHECKING:
     from streamlog.spark.foreach_batch import append_batch
     from streamlog.spark.maintenance import maintain

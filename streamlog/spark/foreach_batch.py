@@ -1,11 +1,10 @@
 """`append_batch`: the sink for `foreachBatch`, exactly once like `writeStream`.
 
-A batch takes one of two ways to its staged files. A small one is collected and staged by the
-driver: no Python worker, the shortest trigger there is. Any other is staged by its tasks through
-`mapInArrow`. The batch before only says which way to try first: what the driver collects is
-bounded by the batch itself (`streamlog.spark.small_batch`), and one that turns out to be large is
-run again by its tasks, with nothing kept of the first run. The first batch of a run, which may be
-a backlog, goes through the tasks at once.
+A small batch is collected and staged by the driver, without a Python worker: the shortest possible
+trigger. Any other batch is staged by its tasks through `mapInArrow`. The size of the previous batch
+only decides which way is tried first: `streamlog.spark.small_batch` limits what the driver
+collects, and a batch that turns out to be large runs again in tasks. The first batch of a run,
+which may be a backlog, always runs in tasks.
 """
 
 import json
@@ -57,26 +56,26 @@ def append_batch(
 ) -> "BatchAppender":
     """Return a function for `foreachBatch` that appends each batch exactly once.
 
-    `df.writeStream.foreachBatch(append_batch("/data/log", topic="out", checkpoint=cp))`. A
-    function of yours may call it as well, with a DataFrame and the batch's id.
+    Pass it to Spark, `df.writeStream.foreachBatch(append_batch("/data/log", topic="out"))`, or call
+    it from another function with a DataFrame and the id of the batch.
 
     Args:
         root: The log root.
-        topic: The topic of all rows; None where the column `topic` says.
-        checkpoint: The query's checkpointLocation; None asks the running query.
-        txn_app_id: Who writes; None for the query's id. A function that appends several
-            DataFrames of one batch to one topic gives each of them its own.
-        compression_type: none, gzip, snappy, lz4 or zstd; none by default.
+        topic: The topic of all rows; None: the column `topic`.
+        checkpoint: The query's checkpointLocation; None: that of the running query.
+        txn_app_id: Name of the writer; None: the query's id. If a function appends several
+            DataFrames of one batch to one topic, each needs a name of its own.
+        compression_type: none (default), gzip, snappy, lz4 or zstd.
         flush_messages: Overrides the topic's `flush.messages`.
         flush_ms: Overrides the topic's `flush.ms`.
-        lock_timeout_ms: How long to wait for other writers; 10 minutes by default.
-        on_replay_mismatch: What to do when a repeated batch has other rows than the first: fail
-            (the default), skip or append.
-        maintenance: auto keeps the root in bounds between triggers; off by default.
+        lock_timeout_ms: Maximum wait for other writers; 10 minutes by default.
+        on_replay_mismatch: Handling of a repeated batch with different rows: fail (default), skip
+            or append.
+        maintenance: auto maintains the root between triggers; off by default.
 
     Raises:
-        InvalidOptionError: An argument has an impossible value.
-        InvalidTopicError: No topic could be called that.
+        InvalidOptionError: An argument is invalid.
+        InvalidTopicError: Not a valid topic name.
     """
     given = {
         "path": str(root),
@@ -96,12 +95,12 @@ def append_batch(
 
 
 def _check_types(given: Mapping[str, object]) -> None:
-    """Refuse a topic 5 now, rather than report with the first batch that no topic 5 is there."""
+    """Refuse a topic 5 now, before the first batch fails because there is no topic '5'."""
     for name, value in given.items():
         expected = int if name in _WHOLE_NUMBERS else str
         if value is not None and type(value) is not expected:
             raise InvalidOptionError(
-                f"append_batch takes no such value as {name}",
+                f"append_batch: wrong type for {name}",
                 got=repr(value),
                 expected=expected.__name__,
             )
@@ -111,7 +110,7 @@ class BatchAppender:
     """Appends the micro-batches of one query; see `append_batch`.
 
     Attributes:
-        fs: Where the driver finds the root; None for the machine's own.
+        fs: The file system of the driver; None: the machine's own.
     """
 
     def __init__(self, options: SinkOptions) -> None:
@@ -120,21 +119,21 @@ class BatchAppender:
         self._is_small = False
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to be sent elsewhere, as Spark Connect does with functions of foreachBatch."""
+        """Refuse pickling, by which Spark Connect sends the functions of foreachBatch elsewhere."""
         raise _in_spark_connect()
 
     def __call__(self, df: "DataFrame", batch_id: int) -> None:
-        """Append a batch, or find that it stands.
+        """Append a batch, or find that it was appended.
 
         Args:
             df: The rows, with the columns of Spark's Kafka sink.
-            batch_id: The batch's id, as Spark gives it.
+            batch_id: The batch's id, as Spark passes it.
 
         Raises:
-            InvalidRequestError: A column or a row that cannot be, no such topic, or the second
-                append of one app in one batch.
-            CommitMismatchError: The batch stands already, made from something else.
-            UnavailableError: A lock or the disk; nothing was decided.
+            InvalidRequestError: An invalid column or row, an unknown topic, or a second append of
+                one app in one batch.
+            CommitMismatchError: The batch was appended before, from a different source.
+            UnavailableError: A lock or the disk is not available; nothing was decided.
         """
         query = _RunningQuery.of(df)
         if self._options.app_id is None:
@@ -208,12 +207,12 @@ def _parse_staged(text: str) -> StagedFile:
     return staged._replace(extents=tuple(StagedExtent(*extent) for extent in staged.extents))
 
 
-# ---- the query that calls --------------------------------------------------------------------
+# ---- the calling query -----------------------------------------------------------------------
 def _in_spark_connect() -> InvalidRequestError:
     """Return the error for a session of Spark Connect.
 
-    Its server runs functions of foreachBatch in a process that sees neither the query nor its
-    run, by which a repeated batch is told from a second append.
+    Its server runs functions of foreachBatch in a process without access to the query and its run
+    id, which distinguishes a repeated batch from a second append.
     """
     return InvalidRequestError(
         "append_batch does not work in Spark Connect",
@@ -223,12 +222,12 @@ def _in_spark_connect() -> InvalidRequestError:
 
 
 class _RunningQuery(NamedTuple):
-    """The streaming query in whose batch we are; all None outside of one.
+    """The streaming query that runs the current batch; all None outside of a query.
 
     Attributes:
-        query_id: Its id, the same over restarts.
-        run_id: The id of this start of it.
-        checkpoint_location: Where its checkpoint is, as Spark resolved it.
+        query_id: Its id, which survives restarts.
+        run_id: The id of its current run.
+        checkpoint_location: Its checkpoint location, as Spark resolved it.
     """
 
     query_id: str | None
@@ -237,16 +236,16 @@ class _RunningQuery(NamedTuple):
 
     @classmethod
     def of(cls, df: "DataFrame") -> "_RunningQuery":
-        """Return the query that called.
+        """Return the calling query.
 
-        Only its id is taken from the properties of the thread; all else comes from the query
-        object that Spark keeps under that id. The run's id is the job group as well, but a
-        function may set a job group of its own. The DataFrame's session is a copy of the one
-        that started the query, so only what all sessions share knows the query.
+        Only its id comes from the properties of the thread; everything else comes from the query
+        object that Spark keeps under that id. The job group is the run's id too, but a function
+        may set another job group. The DataFrame's session is a copy of the session that started
+        the query, so the query is only found in the state that all sessions share.
 
         Raises:
-            InvalidRequestError: The thread belongs to a query that does not run any more, or the
-                session is one of Spark Connect.
+            InvalidRequestError: The query of this thread no longer runs, or the session is one of
+                Spark Connect.
         """
         if not hasattr(df.sparkSession, "_jsparkSession"):
             raise _in_spark_connect()
@@ -259,7 +258,7 @@ class _RunningQuery(NamedTuple):
         query = session._jsparkSession.sharedState().activeStreamingQueries().get(jvm_id)
         if query is None:
             raise InvalidRequestError(
-                "append_batch was called for a query that does not run",
+                "append_batch was called for a query that is not running",
                 got=f"{QUERY_ID_PROPERTY}={query_id}",
                 expected="a call within a batch of a running query",
             )
@@ -269,11 +268,11 @@ class _RunningQuery(NamedTuple):
         """Return the query's id.
 
         Raises:
-            InvalidRequestError: There is no query.
+            InvalidRequestError: The call is outside of a query.
         """
         if self.query_id is None:
             raise InvalidRequestError(
-                "append_batch was called outside of foreachBatch, so nobody says who writes",
+                "append_batch was called outside of foreachBatch without a name for the writer",
                 expected="a query, or txn_app_id",
                 hint='append_batch(root, topic="out", txn_app_id="daily-load")',
             )
@@ -281,10 +280,10 @@ class _RunningQuery(NamedTuple):
 
 
 class _Appends:
-    """What each app has appended last in this process, by root, run and batch.
+    """The last append of each app in this process, by root, run and batch.
 
-    Spark never gives a batch twice within one run. Two appends under one identity (two
-    DataFrames, one app) would have the second taken for a replay of the first, and lost.
+    Spark never passes a batch twice within one run. A second append with the same identity (two
+    DataFrames, one app) would be mistaken for a replay of the first, and lost.
     """
 
     def __init__(self) -> None:
@@ -292,19 +291,19 @@ class _Appends:
         self._lock = threading.Lock()
 
     def refuse_second(self, root: str, identity: CommitIdentity, run_id: str | None) -> None:
-        """Raise where the app has appended to this root in this batch of this run."""
+        """Raise if the app has already appended to this root in this batch of this run."""
         key = (os.path.realpath(root), identity.app)
         with self._lock:
             is_second = run_id is not None and self._last.get(key) == (run_id, identity.version)
         if is_second:
             raise InvalidRequestError(
-                f"batch {identity.version} was appended already by {identity.app!r} in this run",
-                expected="one append of each app to a topic in a batch",
-                hint="give each append_batch of the function its own txn_app_id",
+                f"batch {identity.version} was already appended by {identity.app!r} in this run",
+                expected="one append per app, topic and batch",
+                hint="pass a different txn_app_id to each append_batch of the function",
             )
 
     def add(self, root: str, identity: CommitIdentity, run_id: str | None) -> None:
-        """Note an append."""
+        """Record an append."""
         if run_id is not None:
             with self._lock:
                 key = (os.path.realpath(root), identity.app)

@@ -1,18 +1,18 @@
-"""What a query with `kafka.group.id` has finished, written down so that it is kept and counted.
+"""The recorded position of a query with `kafka.group.id`, for retention and lag.
 
-Spark does not pass a Python source the location of its checkpoint, and its `commit` call comes only
-with the next batch. Two other calls show what the checkpoint holds at that moment:
+Spark does not pass the location of the checkpoint to a Python source, and calls `commit` only with
+the next batch. Two other calls reveal the content of the checkpoint:
 
-    latestOffset(start)     asked when no batch is under way: all batches up to `start` are
-                            committed. A query over all that is there asks once more after its
-                            last batch, so its position is complete when it ends
-    partitions(start, end)  asked for the batch that a restart repeats: what lies before its start
-                            is committed
+    latestOffset(start)     no batch is running, so all batches up to `start` are committed. A
+                            query over all available data makes this call once more after its last
+                            batch, so its position is complete when it ends
+    partitions(start, end)  for the batch that a restart repeats: everything before its start is
+                            committed
 
-A new query is recorded at its initial offset, before it reads, and a topic that a pattern gains as
-soon as a running query sees it. The position is therefore never
-ahead of the checkpoint. It is one batch behind while a batch runs, until the next trigger asks, and
-after a query that is stopped or was started with `trigger(once=True)`.
+A new query is recorded at its initial offset before it reads; a topic that newly matches a pattern
+is recorded as soon as a running query sees it. The position is therefore never ahead of the
+checkpoint. It is one batch behind while a batch runs, until the next trigger, and after a query
+that was stopped or started with `trigger(once=True)`.
 
 Source: org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution.constructNextBatch.
 """
@@ -27,12 +27,12 @@ from streamlog.topic import TopicPartition
 
 __all__ = ["GroupProgress"]
 
-# An idle query is no silent one: half of the least that offsets.retention.minutes can say.
+# An idle query must not expire: half of the minimum of offsets.retention.minutes.
 _REPEAT_AFTER_MS: Final = 30_000
 
 
 class GroupProgress:
-    """The record of one running query.
+    """Records the position of one running query.
 
     Args:
         root: The log root.
@@ -40,8 +40,8 @@ class GroupProgress:
         clock: For the time of the record.
 
     Raises:
-        InvalidOptionError: The root is not one of ours, which alone is written to.
-        StorageError: The folder of readers cannot be written to.
+        InvalidOptionError: The root is not a streamlog root; others are never written to.
+        StorageError: The directory of readers is not writable.
     """
 
     def __init__(self, root: str, group: str, clock: Clock) -> None:
@@ -54,17 +54,14 @@ class GroupProgress:
 
     @property
     def is_recorded(self) -> bool:
-        """Whether this run has written a position."""
+        """Whether this run has recorded a position."""
         return self._finished is not None
 
     def record(self, finished: Mapping[str, object]) -> None:
-        """Write down that everything before `finished` is done, unless that is written already.
+        """Record that everything before `finished` is done, unless that was recorded recently.
 
         Args:
             finished: Next offsets, as Spark stores them.
-
-        Raises:
-            StorageError: It cannot be written.
         """
         is_known = finished == self._finished
         if is_known and self._clock.monotonic_ms() - self._written_ms < _REPEAT_AFTER_MS:
@@ -74,13 +71,10 @@ class GroupProgress:
         self._write()
 
     def add_unread(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Write down that partitions are read too which the last position does not know yet.
+        """Record partitions that the last position does not contain yet.
 
         Args:
-            offsets: Where each of them is to be read from.
-
-        Raises:
-            StorageError: It cannot be written.
+            offsets: The offset at which each of them starts.
         """
         if not offsets.keys() <= self._unread.keys():
             self._unread = offsets

@@ -1,7 +1,7 @@
-"""Maintenance between triggers: a listener that keeps a root in bounds while queries run.
+"""Maintenance between triggers: a listener that maintains a root while queries run.
 
-Spark tells the listener of each trigger that has committed; it then starts a thread that does
-what is due, for a while, unless one is still at it. Nothing of it ever raises into a query.
+Spark calls the listener after each committed trigger. It then starts a thread that does due work
+within a time budget, unless the previous one still runs. Errors never reach a query.
 """
 
 import os
@@ -29,19 +29,19 @@ BUDGET_MS: Final = 500.0
 def maintain(
     spark: "SparkSession", root: str | os.PathLike[str], *, budget_ms: float = BUDGET_MS
 ) -> "MaintainedRoot":
-    """Keep a root in bounds while queries of a session run: after each trigger, what is due.
+    """Maintain a root while queries of a session run, after each trigger.
 
     Args:
-        spark: The session; every query of it counts, whatever it reads or writes.
+        spark: The session; all of its queries count, whatever they read or write.
         root: The log root.
-        budget_ms: After so long no other partition is begun; the next trigger goes on there.
+        budget_ms: After this time no further partition is started; the next trigger continues.
 
     Returns:
-        A handle that tells what was done, and stops it.
+        A handle with reports, which also stops the maintenance.
 
     Raises:
-        UnknownTopicError: There is no such root.
-        InvalidRequestError: It is not one of streamlog's.
+        UnknownTopicError: The root does not exist.
+        InvalidRequestError: It is not a streamlog root.
     """
     maintained = MaintainedRoot(spark, Maintenance(root), budget_ms)
     spark.streams.addListener(maintained.listener)
@@ -54,11 +54,11 @@ class MaintainedRoot:
     Args:
         spark: The session.
         maintenance: Does the work.
-        budget_ms: For how long at a time.
+        budget_ms: Time budget after each trigger.
 
     Attributes:
-        listener: What Spark calls.
-        reports: What was done, without the looks that found nothing to do.
+        listener: The listener of the session.
+        reports: One for each run that did anything.
     """
 
     def __init__(self, spark: "SparkSession", maintenance: Maintenance, budget_ms: float) -> None:
@@ -70,7 +70,7 @@ class MaintainedRoot:
         self.reports: list[MaintenanceReport] = []
 
     def begin(self) -> None:
-        """Start doing what is due, unless that is being done."""
+        """Start a run, unless one is in progress."""
         with self._guard:
             if not self._is_stopped:
                 self._chores(self._do_due)
@@ -81,7 +81,7 @@ class MaintainedRoot:
             self.reports.append(report)
 
     def stop(self) -> None:
-        """Stop, when what is being done is done; twice does no harm."""
+        """Stop after the current run; idempotent."""
         with self._guard:
             if self._is_stopped:
                 return
@@ -98,22 +98,22 @@ class MaintainedRoot:
 
 
 class _AfterTriggers(StreamingQueryListener):
-    """Begins with maintenance after each trigger, and after a query has ended."""
+    """Starts maintenance after each trigger and after the end of a query."""
 
     def __init__(self, maintained: MaintainedRoot) -> None:
         self._maintained = maintained
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """Do nothing: there is no trigger yet."""
+        """Do nothing: no trigger has committed yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        """Begin: a trigger has committed."""
+        """Start a run: a trigger has committed."""
         self._maintained.begin()
 
     def onQueryIdle(self, event: object) -> None:  # noqa: N802 - Spark's name
-        """Begin: what is due by the clock does not wait for rows."""
+        """Start a run: work that is due by time does not wait for rows."""
         self._maintained.begin()
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        """Begin: the last trigger may have gone untold."""
+        """Start a run: Spark may not have reported the last trigger."""
         self._maintained.begin()

@@ -1,11 +1,11 @@
-"""What to read next: a pure planner, the same for batch and stream.
+"""A pure planner for batch and streaming queries: which offsets to read next, in which tasks.
 
     options, checkpoint ──▶ where to start ──▶ how far to go ──▶ ranges ──▶ tasks
                             resolve_rule       limit_offsets     plan_ranges plan_tasks
                                                limit_bytes
 
-Everything here is a function of its arguments. What the log looks like comes in as a `LogView`:
-bounds of each partition, taken together, and questions that its indexes answer.
+Everything here is a function of its arguments. The state of the log comes in as a `LogView`: the
+bounds of all partitions at one moment, and lookups in their indexes.
 """
 
 import math
@@ -38,22 +38,23 @@ __all__ = [
     "start_losses",
 ]
 
-# A task costs Spark 25 to 50 ms, as long as some 8 MiB of records take: measured on 2 cores.
+# A task costs Spark 25 to 50 ms, as much as about 8 MiB of records: measured on 2 cores.
 SMALL_TASK_BYTES: Final = 8 << 20
-# Past this more tasks cost nothing any more, and a retried one loses little.
+# Above this size the cost per task is negligible, and a retried task repeats little work.
 LARGE_TASK_BYTES: Final = 256 << 20
-# What an offset weighs at least, however well its record is compressed: Spark's own share.
+# Minimum weight of an offset, however well its record is compressed: Spark's cost per row.
 OFFSET_WEIGHT: Final = 64
 _MAX_PARTS: Final = 1000
 
 
-# ---- where to start, where to end ---------------------------------------------------------------
+# ---- start and end ------------------------------------------------------------------------------
 class ResolvedOffsets(NamedTuple):
-    """What a rule comes to.
+    """The offsets that a rule stands for at one moment.
 
     Attributes:
         offsets: An offset for each partition.
-        is_settled: Whether asking again gives the same: no partition was resolved to its end.
+        is_settled: Whether resolving the rule again gives the same offsets, which is not so if a
+            partition was resolved to its end.
     """
 
     offsets: dict[TopicPartition, int]
@@ -63,18 +64,18 @@ class ResolvedOffsets(NamedTuple):
 def resolve_rule(
     view: LogView, rule: OffsetRule, *, fail_on_data_loss: bool
 ) -> tuple[ResolvedOffsets, list[DataLoss]]:
-    """Return the offset that a rule means in each partition.
+    """Return the offset that a rule stands for in each partition.
 
     Args:
         view: The log.
-        rule: What the user asked for.
-        fail_on_data_loss: Whether an impossible offset is an error; else it is clamped to what
-            there is and reported.
+        rule: The user's option.
+        fail_on_data_loss: Whether an offset outside the log is an error; otherwise it is clamped
+            and reported.
 
     Raises:
-        InvalidOptionError: A rule for single partitions that leaves out some, or names others;
-            a timestamp without a record that late, where the strategy is `error`.
-        OffsetOutOfRangeError: An offset that the partition does not have.
+        InvalidOptionError: A rule by partition does not name exactly the partitions to read; or
+            no record is as late as a timestamp, under the strategy `error`.
+        OffsetOutOfRangeError: An offset outside the log, under `fail_on_data_loss`.
 
     Source: KafkaOffsetReaderAdmin.fetchSpecificOffsets, fetchSpecificTimestampBasedOffsets.
     """
@@ -89,7 +90,7 @@ def resolve_rule(
             found = view.offset_for_timestamp(partition, number)
             if found is None and rule.without_match == "error":
                 raise InvalidOptionError(
-                    f"option {rule.option}: no record of {partition} is that late",
+                    f"option {rule.option}: {partition} has no record with this timestamp or later",
                     got=str(number),
                     hint="startingOffsetsByTimestampStrategy=latest starts at the end instead",
                 )
@@ -116,9 +117,9 @@ def _check_coverage(view: LogView, rule: OffsetRule) -> None:
     strange_topics = set(rule.topics) - {partition.topic for partition in assigned}
     if missing or strange or strange_topics:
         named = sorted([str(partition) for partition in rule.partitions] + list(rule.topics))
-        advice = "" if rule.is_timestamp else "; -1 is the latest, -2 the earliest offset"
+        advice = "" if rule.is_timestamp else "; -1: latest, -2: earliest offset"
         raise InvalidOptionError(
-            f"option {rule.option} must name all partitions that are read, and no other{advice}",
+            f"option {rule.option} must name exactly the partitions to read{advice}",
             got=", ".join(named) or "none",
             expected=", ".join(map(str, sorted(assigned))) or "none",
         )
@@ -137,28 +138,28 @@ def _clamp(
     nearest = min(max(offset, bounds.log_start_offset), bounds.end_offset)
     if fail:
         raise OffsetOutOfRangeError(
-            f"option {rule.option}: {partition} has no such offset",
+            f"option {rule.option}: offset out of range in {partition}",
             offset=offset,
             expected=f"{bounds.log_start_offset} to {bounds.log_end_offset}",
-            hint="set failOnDataLoss to false to take the nearest offset that there is",
+            hint="set failOnDataLoss to false to use the nearest existing offset",
         )
     text = f"{rule.option} for {partition} was {offset}, reset to {nearest}"
     return nearest, [DataLoss("START_OFFSET_RESET", text)]
 
 
-# ---- how far to go ------------------------------------------------------------------------------
+# ---- limits -------------------------------------------------------------------------------------
 def limit_offsets(
     limit: int, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Return how far to read when at most about `limit` offsets may be taken.
+    """Return the end of a batch of at most about `limit` offsets.
 
-    The limit is shared out in proportion to what each partition holds back; nobody starves: a
-    partition with anything to read gets at least one.
+    The limit is split in proportion to the backlog. A partition with a backlog gets at least one
+    offset, so none starves.
 
     Args:
-        limit: Offsets in all.
-        start: Where each partition of `end` is read from.
-        end: How far there is something.
+        limit: Total number of offsets.
+        start: The start of each partition in `end`.
+        end: The end of the available records.
 
     Source: KafkaMicroBatchStream.rateLimit.
     """
@@ -180,7 +181,7 @@ def limit_bytes(
     start: Mapping[TopicPartition, int],
     end: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """Return how far to read when about `limit` stored bytes may be taken, at ends of batches."""
+    """Return the end of a batch of about `limit` stored bytes, at ends of record batches."""
     ranges = {
         partition: OffsetRange(*partition, start[partition], offset)
         for partition, offset in end.items()
@@ -197,7 +198,7 @@ def limit_bytes(
 
 
 def _prefix(view: LogView, part: OffsetRange, size: int, share: int) -> int:
-    """Return where about the first `share` bytes of a range end; behind a batch at least."""
+    """Return the end of about the first `share` bytes of a range, at least of one record batch."""
     while size > share:
         parts = min(_MAX_PARTS, -(-size // max(1, share)))
         first = view.split(part, parts)[0]
@@ -210,11 +211,10 @@ def _prefix(view: LogView, part: OffsetRange, size: int, share: int) -> int:
 def plan_ranges(
     view: LogView, start: SourceOffset, end: SourceOffset
 ) -> tuple[list[OffsetRange], list[DataLoss]]:
-    """Return the ranges between two offsets that can be read, and what cannot any more.
+    """Return the readable ranges between two offsets, and the losses.
 
-    Never anything outside of what was planned: a range is only ever cut to what is there. A
-    partition that `start` does not have is new, and is read from its beginning; so is one whose
-    topic was deleted and made again.
+    A range is reduced to the records that exist, never extended. A partition missing in `start` is
+    new and is read from its beginning, as is one whose topic was deleted and created again.
 
     Source: KafkaOffsetReaderAdmin.getOffsetRangesFromResolvedOffsets.
     """
@@ -234,7 +234,7 @@ def plan_ranges(
 
 
 def begin_of(view: LogView, partition: TopicPartition, start: SourceOffset) -> int:
-    """Return where a partition is read from: `start`, or its beginning where that is another."""
+    """Return the start of a partition: that of `start`, or the log start if it is a new one."""
     offset = start.offsets.get(partition)
     if offset is None or _is_other_topic(view, partition.topic, start):
         return view.bounds[partition].log_start_offset
@@ -247,7 +247,7 @@ def _is_other_topic(view: LogView, topic: str, offset: SourceOffset) -> bool:
 
 
 def describe_offsets(view: LogView, offsets: Mapping[TopicPartition, int]) -> SourceOffset:
-    """Return offsets together with what later tells whether they still mean the same records."""
+    """Return offsets with the leader epochs and topic ids that later identify their records."""
     epochs = {
         partition: view.epoch_before(partition, offset) for partition, offset in offsets.items()
     }
@@ -261,7 +261,7 @@ def describe_offsets(view: LogView, offsets: Mapping[TopicPartition, int]) -> So
 
 # ---- losses ----------------------------------------------------------------------------------
 def start_losses(view: LogView, start: SourceOffset) -> list[DataLoss]:
-    """Return what is gone since a query stopped at `start`, the records behind it included."""
+    """Return the losses since a query stopped at `start`, before and after its offsets."""
     losses = _lost_partitions(view, start)
     for partition, offset in sorted(start.offsets.items()):
         bounds = view.bounds.get(partition)
@@ -281,7 +281,7 @@ def start_losses(view: LogView, start: SourceOffset) -> list[DataLoss]:
 
 
 def _range_losses(view: LogView, start: SourceOffset, end: SourceOffset) -> list[DataLoss]:
-    """Return what is gone of the records between two offsets that were planned together."""
+    """Return the losses between two offsets that were planned together."""
     gone = sorted(set(start.offsets) - set(end.offsets))
     losses = [partitions_deleted(gone)] if gone else []
     losses += _lost_partitions(view, end)
@@ -323,7 +323,7 @@ def _lost_partitions(view: LogView, offset: SourceOffset) -> list[DataLoss]:
 def _lost_by_epoch(
     view: LogView, partition: TopicPartition, position: SourceOffset
 ) -> DataLoss | None:
-    """Tell whether the records before an offset are others than those that were read."""
+    """Return the loss if the records before an offset are not those that were read."""
     epoch = position.leader_epochs.get(partition)
     if epoch is None:
         return None
@@ -334,7 +334,7 @@ def _lost_by_epoch(
     return DataLoss(
         "LOG_TRUNCATED",
         f"Partition {partition} was read up to offset {offset} in leader epoch {epoch}, which now "
-        f"ends at {end}: a power cut or a truncation took the records between.",
+        f"ends at {end}: a power cut or a truncation removed the records between.",
     )
 
 
@@ -363,16 +363,15 @@ def plan_tasks(
 ) -> list[list[OffsetRange]]:
     """Return the ranges of each task.
 
-    Large ranges are cut, by bytes and at ends of batches, so that all cores have work; small
-    ones share a task, as a task costs more than what is in them. `min_partitions` asks for more
-    tasks than that, and then nothing is put together; `max_records` bounds each.
+    Large ranges are split by size, at batch ends, so that all cores have work. Small ranges share a
+    task, which would cost more than reading them. With `min_partitions` no ranges are combined.
 
     Args:
-        view: The log, for sizes and places to cut.
-        ranges: What is to be read; none is empty.
-        parallelism: How many tasks can run at a time.
-        min_partitions: At least about so many tasks.
-        max_records: At most so many offsets for each.
+        view: The log, for sizes and batch ends.
+        ranges: Ranges to read; none is empty.
+        parallelism: Number of tasks that can run at the same time.
+        min_partitions: Approximate minimum number of tasks.
+        max_records: Maximum number of offsets per task.
 
     Source: KafkaOffsetRangeCalculator.getRanges, for the two options.
     """
@@ -399,26 +398,26 @@ def _weight(view: LogView, part: OffsetRange) -> int:
 
 
 def _cut_into(view: LogView, parts: list[OffsetRange], wanted: int) -> list[OffsetRange]:
-    """Cut ranges in proportion to their bytes into about `wanted` in all."""
+    """Split ranges in proportion to their sizes into about `wanted` ranges in total."""
     sizes = [max(1, view.size_of(part)) for part in parts]
     ideal = sum(sizes) / wanted
     pieces: list[OffsetRange] = []
     for part, size in zip(parts, sizes, strict=True):
         number = min(part.length, max(1, round(size / ideal)))
         cut = view.split(part, number) if number > 1 else [part]
-        # Too little to be cut at ends of batches: a batch is then read by two tasks.
+        # Too few batch ends: two tasks then read the same batch.
         pieces += cut if len(cut) == number else _cut_evenly(part, number)
     return pieces
 
 
 def _cut_evenly(part: OffsetRange, number: int) -> list[OffsetRange]:
-    """Cut a range into `number` parts of equal offsets."""
+    """Split a range into `number` ranges with equal numbers of offsets."""
     borders = [part.start_offset + part.length * index // number for index in range(number + 1)]
     return [part._replace(start_offset=low, end_offset=high) for low, high in pairwise(borders)]
 
 
 def _pack(view: LogView, parts: Iterable[OffsetRange], max_records: int) -> list[list[OffsetRange]]:
-    """Put small ranges that follow each other into one task."""
+    """Combine consecutive small ranges into tasks."""
     tasks: list[list[OffsetRange]] = []
     weight, count = math.inf, 0
     for part in parts:

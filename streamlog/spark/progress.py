@@ -1,7 +1,7 @@
-"""How far a streaming query is behind its topics, from the progress that Spark reports.
+"""The lag of a streaming query, computed from the progress that Spark reports.
 
-Spark's Kafka source reports this itself, as `metrics`; a Python source has no way to do so, nor to
-name itself in `description`, which Spark fills with the name of a Java object.
+Spark's Kafka source reports its lag as `metrics`. A Python source can report neither metrics nor
+its name: Spark fills `description` with the name of a Java object.
 """
 
 import json
@@ -18,13 +18,13 @@ __all__ = ["OffsetsBehindLatest", "lag"]
 
 
 class OffsetsBehindLatest(NamedTuple):
-    """How many offsets the partitions of a source are behind; as in the `metrics` of Kafka.
+    """How many offsets the partitions of a source are behind; named as in Kafka's `metrics`.
 
     Attributes:
-        min_offsets_behind_latest: Of the partition that is least behind.
-        max_offsets_behind_latest: Of the one that is most behind.
+        min_offsets_behind_latest: The smallest lag of a partition.
+        max_offsets_behind_latest: The largest lag of a partition.
         avg_offsets_behind_latest: The mean.
-        partitions: Of each partition, by `topic-partition`.
+        partitions: The lag of each partition, by `topic-partition`.
     """
 
     min_offsets_behind_latest: int
@@ -39,14 +39,14 @@ def lag(
     """Return how far each source of a query was behind when a batch ended.
 
     Args:
-        progress: `query.lastProgress`, that of a listener's event, or its JSON.
+        progress: `query.lastProgress`, the progress of a listener's event, or its JSON.
 
     Returns:
-        One for each source, in their order; None for a source that is no log of Kafka's kind or
-        has not reported yet. Empty before the first batch.
+        One for each source, in their order; None for a source of another kind, or one that has
+        not reported yet. Empty before the first batch.
 
     Raises:
-        InvalidRequestError: It is no progress of a query.
+        InvalidRequestError: `progress` is not the progress of a query.
 
     Source: org.apache.spark.sql.kafka010.KafkaMicroBatchStream.metrics.
     """
@@ -57,7 +57,7 @@ def lag(
     sources = progress.get("sources") if isinstance(progress, Mapping) else None
     if not isinstance(sources, list):
         raise InvalidRequestError(
-            "this is no progress of a query", got=repr(progress)[:80], expected="query.lastProgress"
+            "not the progress of a query", got=repr(progress)[:80], expected="query.lastProgress"
         )
     return [_behind(source) for source in sources]
 

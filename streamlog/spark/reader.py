@@ -68,20 +68,20 @@ _log = logging.getLogger(__name__)
 
 
 class StreamLogReader(DataSourceReader):
-    """Reads a part of the log once.
+    """Plans and reads a batch query.
 
     Args:
-        options: As Spark hands them over.
+        options: The options as Spark passes them.
 
     Raises:
-        InvalidOptionError: An option is unknown, senseless or has an impossible value.
+        InvalidOptionError: An option is unknown, does not apply, or is invalid.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = SourceOptions.parse(options, Use.BATCH_READ)
 
     def partitions(self) -> list[InputPartition]:
-        """Return the tasks; planned in the driver."""
+        """Return the tasks; called on the driver."""
         from streamlog.arrow.subscription import Subscription
 
         options = self._options
@@ -97,20 +97,16 @@ class StreamLogReader(DataSourceReader):
             view.close()
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """Yield the records of one task; runs in a worker."""
+        """Yield the records of one task; called in a worker."""
         return read_task(partition, self._options)
 
 
 def _plan_batch(view: "Subscription", options: SourceOptions) -> list[OffsetRange]:
-    """Return the ranges of a batch, the ends as they are now.
-
-    Args:
-        view: The log.
-        options: Where to start and to end.
+    """Return the ranges of a batch query, according to the state of the log at this time.
 
     Raises:
-        InvalidOptionError: Options for single partitions that do not fit those there are.
-        OffsetOutOfRangeError: An offset outside of a partition, or a start behind the end.
+        InvalidOptionError: Options by partition do not name exactly the partitions to read.
+        OffsetOutOfRangeError: An offset outside the log, or an end before the start.
     """
     fail = options.fail_on_data_loss
     start, start_losses = resolve_rule(view, options.starting, fail_on_data_loss=fail)
@@ -124,7 +120,7 @@ def _plan_batch(view: "Subscription", options: SourceOptions) -> list[OffsetRang
         stop = end.offsets[partition]
         if begin > stop and partition in options.ending.partitions and fail:
             raise OffsetOutOfRangeError(
-                f"{options.ending.option} of {partition} lies before its start",
+                f"{options.ending.option} of {partition} is before its start",
                 offset=stop,
                 expected=f"{begin} or more",
             )
@@ -136,12 +132,12 @@ def _plan_batch(view: "Subscription", options: SourceOptions) -> list[OffsetRang
 class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans and reads a streaming query.
 
-    Nothing is opened and no option is read before the first question: an error in the
-    constructor would reach the user as another one of Spark's own.
+    Options are parsed and the log is opened on first use: Spark would replace an error raised in
+    the constructor by one of its own.
 
     Args:
-        options: As Spark hands them over.
-        clock: For waiting until there is enough to read.
+        options: The options as Spark passes them.
+        clock: Measures waits for `minOffsetsPerTrigger`.
     """
 
     def __init__(self, options: Mapping[str, str], *, clock: Clock | None = None) -> None:
@@ -155,15 +151,15 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._initial_is_settled = True
         self._must_record_initial = False
         self._target: dict[TopicPartition, int] | None = None
-        self._seen: tuple[object, object] = (None, None)  # nothing was new from there, to there
+        self._seen: tuple[object, object] = (None, None)  # start and bounds of the last idle call
         self._answered: dict[str, Any] = {}
         self._reported: tuple[object, object, dict[str, Any]] = (None, None, {})
         self._triggered_ms: float | None = None
         self._held_back: str | None = None
 
-    # ---- where a new query starts -------------------------------------------------------------
+    # ---- start of a new query -----------------------------------------------------------------
     def initialOffset(self) -> dict[str, Any]:
-        """Return where a new query starts; the same again when asked again."""
+        """Return the start of a new query; repeated calls return the same."""
         if self._initial is None:
             view, options = self._open(), self._options
             resolved, losses = resolve_rule(
@@ -176,12 +172,12 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._record(self._initial)
         return self._initial
 
-    # ---- how far the next batch goes ----------------------------------------------------------
+    # ---- end of the next batch ----------------------------------------------------------------
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return a limit that Spark hands back at each trigger.
+        """Return a limit that Spark passes back at each trigger.
 
-        Spark knows no limit of several kinds; all of ours are applied as soon as it hands back
-        anything but "all that there is".
+        Spark has no combined limit. All of ours apply whenever it passes back anything but
+        `ReadAllAvailable`.
         """
         limits = self._options.limits
         if limits.max_offsets is not None:
@@ -193,16 +189,16 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Read no further than what there is now."""
+        """End the query at the current end of the log."""
         self._target = {
             partition: bounds.end_offset for partition, bounds in self._open().bounds.items()
         }
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return where the next batch ends, `start` itself where there is nothing to read.
+        """Return the end of the next batch, or `start` itself if there is nothing to read.
 
         Raises:
-            DataLossError: Records before or behind `start` are gone.
+            DataLossError: Records before or after `start` no longer exist.
         """
         self._answered = self._find_end(start, limit)
         return self._answered
@@ -219,7 +215,7 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return start
         position = parse_source_offset(start)
         self._losses.report(start_losses(view, position))
-        self._say_what_is_held_back(view)
+        self._report_held_back(view)
         if self._progress is not None:
             known, bounds = position.offsets, view.bounds
             unread = {each: bounds[each].log_start_offset for each in bounds if each not in known}
@@ -236,14 +232,14 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return describe_offsets(view, end).to_json()
 
     def _is_idle(self, view: "Subscription", start: dict[str, Any]) -> bool:
-        """Tell whether there was nothing new the last time; comparing bounds would take long."""
+        """Return whether the last call found nothing new; comparing bounds by value is slow."""
         return self._seen[1] is view.bounds and self._seen[0] == start
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the ends of the log, which Spark shows in the query's progress.
 
-        What is no offset in the end of the last batch stands here as well, for scripts that
-        subtract the one from the other.
+        The reserved keys of the last batch's end are included, so that scripts can subtract one
+        JSON document from the other.
         """
         if self._view is None:
             return None
@@ -258,24 +254,24 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _reach(
         self, view: "Subscription", position: SourceOffset
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """Return from where to where each partition could be read."""
+        """Return the start and end of the readable records of each partition."""
         begin: dict[TopicPartition, int] = {}
         end: dict[TopicPartition, int] = {}
         for partition, bounds in view.bounds.items():
             is_late = self._target is not None and partition not in self._target
             if is_late and partition not in position.offsets:
-                continue  # appeared after the target was set
+                continue  # created after the target was set
             first = max(begin_of(view, partition, position), bounds.log_start_offset)
             last = bounds.end_offset
             if self._target is not None:
                 last = min(last, self._target.get(partition, first))
-            # What lies behind the isolation level or the target stays; what is gone does not.
+            # An end beyond the isolation level or the target stays; one beyond the log does not.
             begin[partition] = first
             end[partition] = max(last, min(first, bounds.log_end_offset))
         return begin, end
 
     def _waits_for_more(self, backlog: int) -> bool:
-        """Tell whether `minOffsetsPerTrigger` is not there yet and may be waited for.
+        """Return whether to wait for `minOffsetsPerTrigger`.
 
         Source: KafkaMicroBatchStream.delayBatch.
         """
@@ -305,7 +301,7 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             end = limit_bytes(view, limits.max_bytes, begin, end)
         return end
 
-    def _say_what_is_held_back(self, view: "Subscription") -> None:
+    def _report_held_back(self, view: "Subscription") -> None:
         held_back = view.describe_held_back()
         if held_back is not None and self._held_back is None:
             _log.warning("%s", held_back)
@@ -313,16 +309,16 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     # ---- the tasks of a batch -----------------------------------------------------------------
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return the tasks between two offsets, which may come from the run before.
+        """Return the tasks between two offsets, which may come from a previous run.
 
         Raises:
-            DataLossError: Some of it is gone.
+            DataLossError: Records between them no longer exist.
         """
         view, options = self._open(), self._options
         if self._progress is not None and not self._progress.is_recorded:
-            self._record(start)  # a restart repeats a batch before it asks for another one
+            self._record(start)  # a restart repeats a batch before it plans the next one
         first, last = parse_source_offset(start), parse_source_offset(end)
-        self._must_record_initial = False  # whatever is asked for here is written down
+        self._must_record_initial = False  # Spark has recorded the offsets it passes here
         if self._repeats_empty_batch(start, first, last):
             return []
         ranges, losses = plan_ranges(view, first, last)
@@ -332,7 +328,7 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _repeats_empty_batch(
         self, start: dict[str, Any], first: SourceOffset, last: SourceOffset
     ) -> bool:
-        """Tell whether this is batch 0 again, that only recorded a start of the moment."""
+        """Return whether this repeats the empty batch 0 that only recorded the start."""
         return (
             not self._initial_is_settled
             and start == self._initial
@@ -343,20 +339,20 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         )
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """Yield the records of one task; runs in a worker, with the options and nothing else."""
+        """Yield the records of one task; called in a worker, which has only the options."""
         return read_task(partition, self._options)
 
-    # ---- what is done -------------------------------------------------------------------------
+    # ---- finished batches ---------------------------------------------------------------------
     def _record(self, finished: Mapping[str, object]) -> None:
-        """Write down how far the query is, where it asked for that (`kafka.group.id`)."""
+        """Record the position of a query with `kafka.group.id`."""
         if self._progress is not None:
             self._progress.record(finished)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: `latestOffset` has said so before Spark planned the batch that follows."""
+        """Do nothing: `latestOffset` recorded the position before Spark planned the next batch."""
 
     def stop(self) -> None:
-        """Release the files; Spark calls this only when something failed."""
+        """Close the files; Spark calls this only after a failure."""
         if self._view is not None:
             self._view.close()
 
@@ -390,7 +386,10 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 def _pack_tasks(
     view: "Subscription", ranges: Sequence[OffsetRange], options: SourceOptions
 ) -> list[InputPartition]:
-    """Return the tasks that read `ranges`; each holds the tuple of a `PlannedRange` for each."""
+    """Return the tasks that read `ranges`: tuples of the fields of each `PlannedRange`.
+
+    The fields are plain text and numbers, which pickle smaller and faster than our classes.
+    """
     tasks = plan_tasks(
         view,
         ranges,

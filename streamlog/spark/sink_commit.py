@@ -1,8 +1,8 @@
-"""The driver's part of a sink: staged files become part of the log, once.
+"""The driver's part of a sink: committing staged files, exactly once.
 
-A process that commits once usually commits again, a trigger later. It keeps the root open, so
-that the next commit finds the partitions where it left them; they catch up with other writers
-all the same. Whatever goes wrong, the next commit starts from the disk.
+A process that commits once usually commits again at the next trigger. It keeps the root open, so
+that the next commit finds its partitions open; they still catch up with other writers. After any
+error the root is closed, and the next commit starts from the disk.
 """
 
 import atexit
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["commit_staged", "discard_staged"]
 
-# What a partition says that was open when somebody deleted its topic, or made it anew.
+# Errors of an open partition whose topic was deleted, and perhaps created again.
 _OTHER_TOPIC: Final = (UnknownTopicError, InconsistentTopicIdError, FileMissingError)
 
 _MAINTENANCE_BUDGET_MS: Final = 500.0
@@ -57,27 +57,27 @@ def commit_staged(
     query_id: str | None = None,
     fs: FileSystem | None = None,
 ) -> CommitOutcome:
-    """Commit what the tasks of a batch staged, or find that it is committed.
+    """Commit the staged files of a batch, or find that it is committed.
 
     Args:
-        options: The sink's.
-        identity: Who writes, and which of its batches this is.
-        staged: What each task reported.
-        rule: Which versions may follow the last one.
-        checkpoint: The query's, where it can be read: it is synced first, and says what the
-            batch is made from.
-        query_id: The query, where its checkpoint cannot be read.
-        fs: Where the root is; the machine's own by default. Over another one the root is opened
-            for this commit alone.
+        options: The sink's options.
+        identity: App and version of the commit.
+        staged: The file of each task.
+        rule: The versions that may follow the last one.
+        checkpoint: The query's checkpoint, if it can be read. It is synced first, and names the
+            source of the batch.
+        query_id: The query, if its checkpoint cannot be read.
+        fs: The file system of the root; the machine's own by default. In another one the root is
+            opened for this commit only.
 
     Returns:
-        Where the rows are.
+        The offsets of the rows.
 
     Raises:
-        CorruptCheckpointError: The checkpoint does not know the batch.
-        CommitMismatchError: The batch stands already, made from something else, does not follow
-            the last one, or the log lacks batches that the checkpoint remembers.
-        StreamLogError: As `CommitLog.commit` says.
+        CorruptCheckpointError: The checkpoint does not contain the batch.
+        CommitMismatchError: The batch was committed from a different source, does not follow the
+            last one, or the log lacks batches that the checkpoint remembers.
+        StreamLogError: See `CommitLog.commit`.
     """
     source = BatchSource(None, query_id)
     paths: tuple[str, ...] = ()
@@ -104,12 +104,12 @@ def discard_staged(
     *,
     fs: FileSystem | None = None,
 ) -> None:
-    """Remove what tasks staged, but for what a decision names; logs what it could not do.
+    """Remove staged files that no decision names; log a warning if that fails.
 
     Args:
-        options: The sink's.
-        identity: Whose commit it was to be.
-        staged: What is known of its files.
+        options: The sink's options.
+        identity: App and version of the failed commit.
+        staged: Its known files.
         fs: As for `commit_staged`.
     """
     if not any(file.name for file in staged):
@@ -117,18 +117,18 @@ def discard_staged(
     try:
         with _opened(options.root, fs) as root:
             root.abort(identity, staged, options)
-    except StreamLogError as error:  # they go when they are old
-        _logger.warning("staged files of %s stay for a while: %s", identity, error)
+    except StreamLogError as error:  # staged files expire
+        _logger.warning("staged files of %s remain until they expire: %s", identity, error)
 
 
 def _source_of(checkpoint: QueryCheckpoint, batch_id: int) -> BatchSource:
     source = checkpoint.batch_source(batch_id)
     if source is None:
         raise CorruptCheckpointError(
-            f"the query's checkpoint does not know batch {batch_id}",
+            f"the query's checkpoint does not contain batch {batch_id}",
             path=checkpoint.path,
             expected=f"offsets/{batch_id}",
-            hint="is this the checkpointLocation the query really uses?",
+            hint="check that the query really uses this checkpointLocation",
         )
     return source
 
@@ -140,7 +140,7 @@ def _note_of(checkpoint: QueryCheckpoint, fs: FileSystem, root: str, app: str) -
 
 
 class _OpenRoot:
-    """A root that stays open from commit to commit."""
+    """A root that stays open between commits."""
 
     def __init__(self, path: str, fs: FileSystem) -> None:
         self._path = path
@@ -162,7 +162,7 @@ class _OpenRoot:
         note: CheckpointNote | None,
         sync_paths: Sequence[str],
     ) -> CommitOutcome:
-        """Commit, once more from the start where a topic is not the one that was open."""
+        """Commit; retry once after reopening the root if an open topic was replaced."""
         was_open = self._manager is not None
         try:
             return self._open(options).commits.commit(
@@ -191,7 +191,7 @@ class _OpenRoot:
         self._open(options).commits.abort(identity, staged)
 
     def maintain(self) -> None:
-        """Begin with what maintenance finds due, unless that is being done."""
+        """Start due maintenance in the background, unless it is running."""
         self._maintenance_chores(self._do_due)
 
     def _do_due(self) -> None:
@@ -202,14 +202,14 @@ class _OpenRoot:
         self._maintenance.run_due(budget_ms=_MAINTENANCE_BUDGET_MS)
 
     def close(self) -> None:
-        """Close the root; the next commit opens it anew."""
+        """Close the root; the next commit opens it again."""
         manager, self._manager = self._manager, None
-        self._chores.wait()  # they use what is about to be closed
+        self._chores.wait()  # they use the manager that is about to be closed
         self._maintenance_chores.wait()
         if self._maintenance is not None:
             self._maintenance.close()
         if manager is not None:
-            with contextlib.suppress(StreamLogError):  # a failed sync of what stands decided
+            with contextlib.suppress(StreamLogError):  # of a sync: decisions are durable
                 manager.close()
 
     def _open(self, options: SinkOptions) -> LogManager:
@@ -226,7 +226,7 @@ class _OpenRoot:
 
 
 class _OpenRoots:
-    """The roots of this process. A forked child starts without any."""
+    """The open roots of this process; a forked child starts without any."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -235,7 +235,7 @@ class _OpenRoots:
 
     @contextlib.contextmanager
     def root(self, path: str) -> Iterator[_OpenRoot]:
-        """Hold a root: one thread at a time."""
+        """Yield a root to one thread at a time."""
         with self._lock:
             if self._pid != os.getpid():
                 self._pid, self._roots = os.getpid(), {}
@@ -244,7 +244,7 @@ class _OpenRoots:
             yield found
 
     def close(self) -> None:
-        """Leave all roots in order."""
+        """Close all roots, at the exit of the process."""
         if self._pid == os.getpid():
             for root in self._roots.values():
                 root.close()

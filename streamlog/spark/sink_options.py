@@ -1,4 +1,4 @@
-"""What the sink was told: its options, read and checked."""
+"""The options of a sink as parsed values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,28 +13,28 @@ from streamlog.topic import check_topic_name
 
 __all__ = ["LOCK_TIMEOUT_MS", "SinkOptions"]
 
-LOCK_TIMEOUT_MS: Final = 600_000  # a query had better be late than end; a line names the holder
+LOCK_TIMEOUT_MS: Final = 600_000  # better late than failed; a log line names the holder
 _MAX_VERSION: Final = 2**63 - 1
 _MISMATCH_RULES: Final = ("fail", "skip", "append")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """How to write, for all three ways into the log.
+    """The options of all three sinks.
 
     Attributes:
         root: The log root's directory.
-        topic: The topic for all rows; None where the column `topic` says.
-        compression: The codec of topics whose `compression.type` is `producer`.
+        topic: The topic of all rows; None: the column `topic`.
+        compression: The codec for topics whose `compression.type` is `producer`.
         flush_messages: Overrides the topic's `flush.messages`.
         flush_ms: Overrides the topic's `flush.ms`.
-        lock_timeout_ms: How long to wait for other writers.
-        app_id: Who writes; None for the query's id.
-        version: Which of its writes this is; None for the batch's id.
-        on_mismatch: What to do about a replay with another fingerprint: fail, skip, append.
-        checkpoint_location: Where the query's checkpoint is, as the user wrote it.
-        query_name: The query's name, None for none.
-        maintains: Whether to keep the root in bounds, after commits and out of their way.
+        lock_timeout_ms: Maximum wait for other writers.
+        app_id: Name of the writer; None: the query's id.
+        version: Number of the write; None: the batch's id.
+        on_mismatch: Handling of a replay with another fingerprint: fail, skip or append.
+        checkpoint_location: The query's checkpoint location, as the user set it.
+        query_name: The query's name, if it has one.
+        maintains: Whether to maintain the root in the background after commits.
     """
 
     root: str
@@ -52,15 +52,15 @@ class SinkOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str], use: Use) -> "SinkOptions":
-        """Read what the user set.
+        """Parse and check the options.
 
         Args:
-            options: As Spark hands them over; names in any case.
+            options: The options as Spark passes them; names in any case.
             use: `Use.BATCH_WRITE` or `Use.STREAM_WRITE`.
 
         Raises:
-            InvalidOptionError: An option is unknown, senseless here, or has an impossible value.
-            InvalidTopicError: No topic could be called that.
+            InvalidOptionError: An option is unknown, does not apply, or is invalid.
+            InvalidTopicError: Not a valid topic name.
         """
         checked = check_options(options, use)
         topic = checked.get("topic")
@@ -88,7 +88,7 @@ class SinkOptions:
             version: The batch's id, or `txnVersion`.
 
         Raises:
-            InvalidRequestError: There is neither a query nor a `txnAppId`.
+            InvalidRequestError: Neither a query nor a `txnAppId` names the writer.
         """
         return CommitIdentity.of(
             txn_app_id=self.app_id, query_id=query_id, topic=self.topic, version=version
@@ -104,9 +104,9 @@ def _root(options: Mapping[str, str]) -> str:
     root = local_path(path)
     if root is None:
         raise InvalidOptionError(
-            "the log root must be a directory that every executor sees as files",
+            "option path is not a local path",
             got=path,
-            expected="a path, or a file: URI",
+            expected="a path or a file: URI that driver and all executors can access",
         )
     return root
 
@@ -131,17 +131,17 @@ def _compression(options: Mapping[str, str]) -> CompressionType:
 def _app_id(options: Mapping[str, str], use: Use) -> str | None:
     app_id = options.get("txnAppId")
     if app_id is not None and not app_id.strip():
-        raise InvalidOptionError("option txnAppId is empty", expected="a name for who writes")
+        raise InvalidOptionError("option txnAppId is empty", expected="a name for the writer")
     has_version = "txnVersion" in options
     if use is Use.STREAM_WRITE and has_version:
         raise InvalidOptionError(
             "option txnVersion is not valid in streaming writes",
-            expected="none: the batch's id is the version",
+            expected="no version: it is the batch's id",
         )
     if use is Use.BATCH_WRITE and has_version != (app_id is not None):
         present, absent = ("txnVersion", "txnAppId") if has_version else ("txnAppId", "txnVersion")
         raise InvalidOptionError(
-            f"option {present} needs {absent} as well",
+            f"option {present} requires {absent}",
             hint='.option("txnAppId", "daily-load").option("txnVersion", 20260101)',
         )
     return app_id

@@ -1,16 +1,16 @@
-"""Which columns of a DataFrame a sink takes: those of Spark's Kafka sink, found and checked.
+"""The columns of a DataFrame that a sink uses: those of Spark's Kafka sink.
 
-| column | type | without it, or null in it |
+| column | type | if absent or null |
 |---|---|---|
-| value | string or binary, required | a null value (a tombstone where the topic is compacted) |
+| value | string or binary, required | a null value (a tombstone if the topic is compacted) |
 | key | string or binary | no key |
 | headers | array<struct<key:string,value:binary>> | no headers |
 | topic | string, unless the option `topic` names one | an error that names the row |
 | partition | int | the partitioner decides |
 | timestamp | timestamp | the time of the batch |
 
-Other columns are left out, as the Kafka sink does. Types are checked on Spark's schema, before a
-row is looked at.
+Other columns are ignored, as in the Kafka sink. Types are checked in Spark's schema, before any row
+is read.
 """
 
 from collections.abc import Callable
@@ -36,15 +36,12 @@ def sink_schema_of(schema: StructType, *, topic: str | None) -> SinkSchema:
 
     Args:
         schema: The DataFrame's schema.
-        topic: The option `topic`; where it is given a column of that name is not read.
-
-    Returns:
-        Their positions.
+        topic: The option `topic`; if it is set, a column of that name is not read.
 
     Raises:
-        InvalidRequestError: A column is missing, there twice, or of an unsupported type.
+        InvalidRequestError: A column is missing, ambiguous or of an unsupported type.
 
-    Source: org.apache.spark.sql.kafka010.KafkaWriter.validateQuery; the texts begin as its own.
+    Source: org.apache.spark.sql.kafka010.KafkaWriter.validateQuery; messages begin like its own.
     """
     value = _find(schema, "value", "string or binary", _is_text_or_bytes)
     if value is None:
@@ -78,7 +75,7 @@ def _find(
     if not found:
         return None
     if len(found) > 1:
-        raise InvalidRequestError(f"column {name!r} is there {len(found)} times", expected="once")
+        raise InvalidRequestError(f"column {name!r} appears {len(found)} times", expected="once")
     kind = schema.fields[found[0]].dataType
     if not is_supported(kind):
         raise InvalidRequestError(

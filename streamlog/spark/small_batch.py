@@ -1,20 +1,20 @@
-"""A batch collected by the driver where it is small, which only the batch itself can say.
+"""Collects a batch on the driver if it is small, which is unknown until the batch runs.
 
-The rows carry the question to the executors. A row goes to the driver whole only where
+The executors decide row by row. A row is sent to the driver whole only if
 
     rank * max(bytes, MAX_BYTES / MAX_ROWS) <= MAX_BYTES,    rank = (row + 1) * (partition + 1)
 
-with the row's number within its partition. Rows and partitions of equal size pass exactly where
-the batch has at most `MAX_ROWS` rows and `MAX_BYTES` bytes. Of any other batch a partition sends
-at most about `MAX_BYTES * ln(MAX_ROWS)`, eleven times as much, for the harmonic series bounds the
-sum. That takes no aggregation, no shuffle and no Python worker. A row that does not pass goes
-without its bytes, as a mark, and rows behind the first one that is one too many do not go at all.
-A batch with a mark is not small: what was collected of it is dropped, and its tasks stage it in a
-run of their own.
+where `row` counts within the partition. With rows and partitions of equal size, all rows pass
+exactly if the batch has at most `MAX_ROWS` rows and `MAX_BYTES` bytes. In any other batch a
+partition sends at most about `MAX_BYTES * ln(MAX_ROWS)`, eleven times as much, because the sum is
+bounded by the harmonic series. This needs no aggregation, no shuffle and no Python worker. A row
+that does not pass is sent without its bytes, as a mark; rows after the first one above `MAX_ROWS`
+are not sent. A batch with a mark is not small: its collected rows are discarded, and a second run
+stages it in tasks.
 
-To let the tasks stage every batch would be simpler, and as fast where a batch has few partitions.
-But after an aggregation it has as many as Spark shuffles into, and each of them would ask a Python
-worker for a few rows.
+Staging every batch in tasks would be simpler, and as fast for a batch with few partitions. But
+after an aggregation a batch has as many partitions as Spark's shuffle, and each of them would start
+a Python worker for a few rows.
 """
 
 import logging
@@ -30,15 +30,15 @@ __all__ = ["MAX_BYTES", "MAX_ROWS", "collect_small"]
 
 MAX_ROWS: Final = 50_000
 _LEAST: Final = 336
-# 16 MiB, in whole rows: the first row that is one too many must not pass, for those behind it are
-# missed by nothing else.
+# 16 MiB, in whole rows: the first row above MAX_ROWS must not pass, because nothing else reveals
+# the rows after it.
 MAX_BYTES: Final = MAX_ROWS * _LEAST
 
-_ROW_SIZE: Final = 64  # what a row takes besides its bytes
+_ROW_SIZE: Final = 64  # of a row without its bytes
 _HEADER_SIZE: Final = 16
 _IS_WHOLE: Final = "__streamlog_is_whole"
-# The partition in the upper bits, the row within it in the lower 33. Each of the expressions below
-# that names it counts for itself, so none may stand where a condition could pass it over.
+# The partition in the upper bits, the row within it in the lower 33. Each use of the expression
+# has a counter of its own, so none may stand where a condition could skip it.
 _ID: Final = "monotonically_increasing_id()"
 _PLACE: Final = f"(shiftright({_ID}, 33) + 1)"
 _ROW: Final = f"({_ID} & {(1 << 33) - 1})"
@@ -51,11 +51,11 @@ def collect_small(df: "DataFrame", schema: SinkSchema) -> "pa.Table | None":
     """Return the sink's columns of a batch, in the order of `SinkSchema.packed`, if it is small.
 
     Args:
-        df: The batch; it runs once.
-        schema: Where the sink's columns are in it.
+        df: The batch; it is computed once.
+        schema: Positions of the sink's columns in it.
 
     Returns:
-        All rows; None for a batch that is not small, of which the driver has kept nothing.
+        All rows; None for a batch that is not small.
     """
     is_whole = f"{_PLACE} * ({_ROW} + 1) * greatest({_row_size(schema)}, {_LEAST}) <= {MAX_BYTES}"
     sized = (schema.value, schema.key, schema.headers)
@@ -70,7 +70,7 @@ def collect_small(df: "DataFrame", schema: SinkSchema) -> "pa.Table | None":
     )
     try:
         table = marked.toArrow()
-    except Exception as error:  # py4j and Spark raise several kinds
+    except Exception as error:  # py4j and Spark raise several types
         if _TOO_LARGE_TO_COLLECT not in str(error):
             raise
         _logger.warning("the batch is too large to collect; its tasks stage it instead")
@@ -83,7 +83,7 @@ def collect_small(df: "DataFrame", schema: SinkSchema) -> "pa.Table | None":
 
 
 def _row_size(schema: SinkSchema) -> str:
-    """Return the expression for a row's bytes: those of key, value and headers."""
+    """Return the SQL expression for the size of a row: its key, value and headers."""
     sizes = [str(_ROW_SIZE), "coalesce(octet_length(value), 0)"]
     if schema.key is not None:
         sizes.append("coalesce(octet_length(key), 0)")

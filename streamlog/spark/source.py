@@ -51,7 +51,7 @@ _PROVIDER: Final = "provider"
 _PREFIX: Final = "option."  # TableCatalog.OPTION_PREFIX
 _PATHS: Final = ("path", "location")
 
-# What `schema.spark_schema` says as text, which only a process with a SparkContext can parse.
+# The types of `schema.spark_schema`, whose text only a process with a SparkContext can parse.
 _TYPES: Final[Mapping[str, DataType]] = {
     "key": BinaryType(),
     "value": BinaryType(),
@@ -75,11 +75,11 @@ class StreamLogSource(DataSource):
         return "streamlog"
 
     def schema(self) -> str | StructType:
-        """Return the columns, after checking what can be checked before a query starts.
+        """Return the columns, after all checks that are possible before a query starts.
 
         Raises:
-            InvalidOptionError: An option is unknown, misspelt or has an impossible value.
-            UnknownTopicError: There is no such root, or a topic named in the options is missing.
+            InvalidOptionError: An option is unknown, misspelt or invalid.
+            UnknownTopicError: The root or a topic named in the options does not exist.
         """
         from streamlog.arrow.subscription import check_topics
 
@@ -107,12 +107,12 @@ class StreamLogSource(DataSource):
         schema: StructType,
         overwrite: bool,  # noqa: FBT001 - Spark's
     ) -> "DataSourceArrowWriter":
-        """Return the writer of a batch."""
+        """Return the writer of a batch query."""
         from streamlog.spark.writer import batch_writer
 
         if not self.options:
             raise InvalidOptionError(
-                "Spark passes no options when it inserts into a table of a Python source",
+                "Spark passes no options for INSERT INTO to a Python source",
                 expected="the options path and topic",
                 hint='df.write.format("streamlog").mode("append").option("path", …).save()',
             )
@@ -129,10 +129,10 @@ class StreamLogSource(DataSource):
         return stream_writer(self.options, schema, overwrite=overwrite)
 
     def _options_to_read(self, schema: StructType) -> dict[str, str]:
-        """Return the options of a read; refuse a schema of the user's, columns are what they are.
+        """Return the options of a read; refuse a user-defined schema.
 
         Raises:
-            InvalidOptionError: Another schema, or a table without options.
+            InvalidOptionError: The schema is another one, or a table has no options.
         """
         given = _options_of_reader(self.options, schema)
         options = SourceOptions.parse(given, Use.READ)
@@ -140,20 +140,20 @@ class StreamLogSource(DataSource):
         got = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
         if got != expected:
             raise InvalidOptionError(
-                "the source has a fixed schema and cannot be given another",
+                "the schema of this source is fixed",
                 got=got,
                 expected=expected,
-                hint="leave .schema() out; the option columns chooses among the columns",
+                hint="remove .schema(); the option columns selects columns",
             )
         return given
 
 
 # ---- tables of a catalog ----------------------------------------------------------------------
 def _options_of_statement(options: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the options of a CREATE TABLE, None where the options come from elsewhere.
+    """Return the options of a CREATE TABLE statement; None outside of one.
 
     Args:
-        options: As Spark hands them over to the source; names in lower case.
+        options: The options as Spark passes them; names in lower case.
     """
     if _PROVIDER not in options:
         return None
@@ -167,33 +167,28 @@ def _options_of_statement(options: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def _schema_with_options(columns: tuple[str, ...], options: Mapping[str, str]) -> StructType:
-    """Return the schema of a new table, which carries its options.
-
-    Args:
-        columns: The names of the columns.
-        options: The options of the statement.
-    """
+    """Return the schema of a new table, with the options of its statement as metadata."""
     schema = StructType([StructField(name, _TYPES[name]) for name in columns])
     schema.fields[0].metadata = {_METADATA_KEY: json.dumps(options)}
     return schema
 
 
 def _options_of_reader(options: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """Return the options of a read: those of the table, then those of the read itself.
+    """Return the options of a read: those of its table, overridden by those of the read itself.
 
     Args:
-        options: Those of the read, as Spark hands them over.
-        schema: What is to be read, perhaps that of a table.
+        options: The options of the read, as Spark passes them.
+        schema: The schema of the read, which may be that of a table.
 
     Raises:
-        InvalidOptionError: There are none; Spark has lost those of a table.
+        InvalidOptionError: There are none, because Spark lost those of a table.
     """
     stored = schema.fields[0].metadata.get(_METADATA_KEY) if schema.fields else None
     merged = {**(json.loads(stored) if stored else {}), **options}
     if not merged:
         raise InvalidOptionError(
             "this table has no options: Spark passes them to a Python source only when it asks "
-            "for the columns",
+            "for the schema",
             expected="CREATE TABLE name USING streamlog OPTIONS (…) without a list of columns",
         )
     return merged

@@ -1,8 +1,8 @@
-"""What the options of a read mean, as values.
+"""The options of a read as parsed values.
 
-The rules and their precedence are those of Spark's Kafka source (`KafkaSourceProvider`):
-exactly one of `subscribe`, `subscribePattern`, `assign`; a timestamp for all partitions goes
-before timestamps by partition, and those before offsets.
+The rules are those of Spark's Kafka source (`KafkaSourceProvider`): exactly one of `subscribe`,
+`subscribePattern` and `assign`; a timestamp for all partitions takes precedence over timestamps by
+partition, and those over offsets.
 """
 
 import json
@@ -39,14 +39,15 @@ _GROUP: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRule:
-    """Where to start or to end, before anybody has looked at the log.
+    """Start or end of a read, independent of the state of the log.
 
     Attributes:
-        option: The option that said it, for errors.
+        option: The option that set it, for errors.
         everywhere: For all partitions: an offset (`EARLIEST`, `LATEST`) or a timestamp.
-        partitions: For single partitions; then all must be listed.
+        partitions: By partition; together with `topics` they must cover all partitions.
+        topics: By topic.
         is_timestamp: The numbers are timestamps in milliseconds.
-        without_match: For timestamps later than every record: `error` or `latest`.
+        without_match: Result for a timestamp later than all records: `error` or `latest`.
     """
 
     option: str
@@ -57,7 +58,7 @@ class OffsetRule:
     without_match: str = "latest"
 
     def number_for(self, partition: TopicPartition) -> int | None:
-        """Return the offset or timestamp asked of a partition, None where none was named."""
+        """Return the offset or timestamp for a partition; None if the option does not name it."""
         if self.everywhere is not None:
             return self.everywhere
         return self.partitions.get(partition, self.topics.get(partition.topic))
@@ -65,13 +66,13 @@ class OffsetRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerLimits:
-    """How much one trigger of a streaming query may read, and how much it waits for.
+    """How much one trigger of a streaming query reads.
 
     Attributes:
         max_offsets: `maxOffsetsPerTrigger`.
         max_bytes: `maxBytesPerTrigger`.
         min_offsets: `minOffsetsPerTrigger`.
-        max_delay_ms: `maxTriggerDelay`: the longest wait for `min_offsets`.
+        max_delay_ms: `maxTriggerDelay`: maximum wait for `min_offsets`.
     """
 
     max_offsets: int | None = None
@@ -82,14 +83,14 @@ class TriggerLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """The options of one read. Fields are named after them.
+    """The options of one read; the attributes have their names.
 
     Attributes:
-        starting: Where a new query starts; None for the default of the place.
-        ending: Where a batch ends.
-        parallelism: Into how many tasks large ranges are cut when there are fewer partitions.
-        max_decompressed_bytes: What a batch may decompress to; None: what its topic says.
-        group_id: Who reads, where finished offsets are to be written down.
+        starting: Start of a new query.
+        ending: End of a batch query.
+        parallelism: Number of tasks into which large ranges are split.
+        max_decompressed_bytes: Limit of one decompressed batch; None: that of its topic.
+        group_id: Name under which finished offsets are recorded; None: they are not.
     """
 
     path: str
@@ -109,14 +110,14 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], use: Use) -> "SourceOptions":
-        """Return the meaning of what the user set.
+        """Parse and check the options.
 
         Args:
-            options: As Spark hands them over.
-            use: `Use.BATCH_READ`, `Use.STREAM_READ`, or `Use.READ` where it is not known yet.
+            options: The options as Spark passes them.
+            use: `Use.BATCH_READ`, `Use.STREAM_READ`, or `Use.READ` if it is not known yet.
 
         Raises:
-            InvalidOptionError: An option is unknown, senseless or has an impossible value.
+            InvalidOptionError: An option is unknown, does not apply, or is invalid.
         """
         given = check_options(options, use)
         starting = "latest" if use is Use.STREAM_READ else "earliest"
@@ -182,11 +183,11 @@ def _parse_choice_of_topics(given: Mapping[str, str], path: str) -> TopicChoice:
         return TopicChoice(partitions=(partition,))
     if not named:
         raise InvalidOptionError(
-            "one of these options must say which topics to read", expected=", ".join(_STRATEGIES)
+            "no option selects topics", expected=f"one of {', '.join(_STRATEGIES)}"
         )
     if len(named) > 1:
         raise InvalidOptionError(
-            "only one option may say which topics to read",
+            "more than one option selects topics",
             got=" and ".join(named),
             expected=f"one of {', '.join(_STRATEGIES)}",
         )
@@ -205,7 +206,7 @@ def _parse_choice_of_topics(given: Mapping[str, str], path: str) -> TopicChoice:
 
 
 def _partition_at(path: str) -> TopicPartition | None:
-    """Return the partition that a directory, or that of a `.log` file, is named after."""
+    """Return the partition of a path to a partition directory or to a `.log` file in one."""
     is_file = parse_log_file_name(os.path.basename(path)) is not None
     directory = os.path.dirname(path) if is_file else path
     return parse_partition_directory(os.path.basename(directory))
@@ -233,7 +234,7 @@ def _parse_assign(text: str) -> tuple[TopicPartition, ...]:
 
 
 def _parse_rule(given: Mapping[str, str], side: str, *, default: str) -> OffsetRule:
-    """Return where to start or end; `side` is `starting` or `ending`.
+    """Return the start or end; `side` is `starting` or `ending`.
 
     Source: KafkaSourceProvider.getKafkaOffsetRangeLimit.
     """
@@ -274,7 +275,7 @@ def _parse_offsets(option: str, text: str) -> OffsetRule:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
-        document = text  # the parser below says what is wrong with it
+        document = text  # the parser below reports the error
     topics: dict[str, int] = {}
     if isinstance(document, dict):
         topics = {
@@ -310,9 +311,9 @@ def _parse_group(given: Mapping[str, str]) -> str | None:
     group = given.get("kafka.group.id")
     if group is not None and not _GROUP.fullmatch(group):
         raise InvalidOptionError(
-            "option kafka.group.id cannot be the name of a file",
+            "option kafka.group.id is not a valid file name",
             got=repr(group),
-            expected="letters, digits, '.', '_' and '-', not beginning with '.' or '-'",
+            expected="letters, digits, '.', '_' and '-', not starting with '.' or '-'",
         )
     return group
 

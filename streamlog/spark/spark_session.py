@@ -1,8 +1,8 @@
-"""A SparkSession whose workers run in this Python, and the format registered by hand.
+"""A SparkSession whose workers run in this Python, and explicit registration of the format.
 
-Spark runs Python workers, and looks for data sources, in the interpreter that `PYSPARK_PYTHON`
-names, else in whatever `python3` is found first. A script started by a virtual environment that
-nobody activated is then asked in vain: `DATA_SOURCE_NOT_FOUND`.
+Spark runs Python workers, and looks for data sources, in the interpreter `PYSPARK_PYTHON`, else in
+the first `python3` of the PATH. In a script run by the Python of a virtual environment that is not
+activated, this is the wrong interpreter, and Spark raises `DATA_SOURCE_NOT_FOUND`.
 """
 
 import os
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 __all__ = ["LOCAL_SETTINGS", "register", "session"]
 
 LOCAL_SETTINGS: Final = {
-    # The default one forks a process per file on a local path: 100 ms and more in each trigger.
+    # The default one forks a process per file on a local path: 100 ms and more per trigger.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing."
         "FileSystemBasedCheckpointFileManager"
     ),
-    # Made for clusters, 200 tasks for a handful of rows.
+    # The default is for clusters: 200 tasks for a handful of rows.
     "spark.sql.shuffle.partitions": str(len(os.sched_getaffinity(0))),
-    # A laptop's name need not lead anywhere.
+    # The host name of a laptop may not resolve.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
@@ -32,16 +32,16 @@ LOCAL_SETTINGS: Final = {
 def session(builder: "SparkSession.Builder | None" = None) -> "SparkSession":
     """Return a SparkSession that runs its Python workers in this interpreter.
 
-    Sets `PYSPARK_PYTHON` and `PYSPARK_DRIVER_PYTHON` where they are not set. Where the master is
-    local (or nothing says which, outside of spark-submit: then all cores of this machine), the
-    settings of `LOCAL_SETTINGS` hold unless the builder has its own. Where Spark cannot look for
-    formats, as the interpreter's path has a space in it, ours is registered by hand.
+    Sets `PYSPARK_PYTHON` and `PYSPARK_DRIVER_PYTHON` unless they are set. With a local master
+    (the default outside of spark-submit: all cores of this machine), `LOCAL_SETTINGS` apply unless
+    the builder overrides them. If Spark cannot look for formats, because the path of the
+    interpreter contains a space, the format is registered explicitly.
 
     Args:
-        builder: Your own `SparkSession.builder…`; a new one by default.
+        builder: A `SparkSession.builder`; a new one by default.
 
     Returns:
-        The session, or the running one with the builder's settings.
+        A new session, or the running one with the builder's settings.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -61,7 +61,7 @@ def session(builder: "SparkSession.Builder | None" = None) -> "SparkSession":
 
 
 def _finds_formats(python: str) -> bool:
-    """Tell whether Spark looks for formats in an interpreter: its name goes to a shell as it is.
+    """Return whether Spark can look for formats: it passes the path to a shell without quotes.
 
     Source: org.apache.spark.util.Utils.checkCommandAvailable.
     """
@@ -69,10 +69,10 @@ def _finds_formats(python: str) -> bool:
 
 
 def register(spark: "SparkSession") -> None:
-    """Make `format("streamlog")` known to one session.
+    """Register `format("streamlog")` in one session, before its queries start.
 
-    Only needed where Spark does not find the installed package by itself; the command
-    `streamlog doctor` says why. To be called before a query starts.
+    This is only needed if Spark does not find the installed package; `streamlog doctor` reports
+    the reason.
     """
     from streamlog.spark.source import StreamLogSource
 

@@ -1,12 +1,12 @@
-"""The sink of `format("streamlog")`: tasks stage files, the driver decides.
+"""Writing with `format("streamlog")`: tasks stage files, the driver commits them.
 
-Spark makes a writer on the driver, pickles it for the tasks (`write`), makes another one on the
-driver and hands it the tasks' messages (`commit`): nothing goes from one to the other but those
-messages. Tasks run more than once and drivers die between the two; what holds then is said in
-`streamlog/commits/COMMITS.md`.
+Spark creates a writer on the driver, pickles it for the tasks (`write`), creates another one on the
+driver and passes it the tasks' messages (`commit`). The two share nothing but those messages. Tasks
+may run more than once, and a driver may die in between; `streamlog/commits/COMMITS.md` describes
+the guarantees.
 
-`commit` is on the way of every trigger. Its process usually stays for the next trigger, but need
-not, so this module imports nothing that only tasks need.
+Every trigger waits for `commit`. Its process usually lives on until the next trigger, but may not,
+so this module imports nothing that only tasks need.
 """
 
 import os
@@ -54,10 +54,10 @@ class StagedRows(WriterCommitMessage):
     """A task's message to the driver.
 
     Attributes:
-        staged: The file it staged.
-        query_id: The query it ran for, None for a batch `write`.
-        session_location: The session's location for checkpoints, None for none. Spark sends a
-            session's settings to tasks, and not to the process that commits.
+        staged: Its staged file.
+        query_id: Its query; None for a batch `write`.
+        session_location: The session's location for checkpoints, if set. Spark sends the settings
+            of a session to tasks but not to the committing process.
     """
 
     staged: StagedFile
@@ -71,12 +71,12 @@ def stream_writer(
     """Return the sink of one trigger of `writeStream`.
 
     Args:
-        options: What the user set, as Spark hands it over.
+        options: The options as Spark passes them.
         schema: The schema of the DataFrame.
-        overwrite: True in output mode complete: as Spark's Kafka sink, each result is appended.
+        overwrite: True in output mode complete; each result is appended, as in Spark's Kafka sink.
 
     Raises:
-        InvalidRequestError: An option, a column, or the topic cannot be.
+        InvalidRequestError: An option, a column or the topic is invalid.
         CorruptCheckpointError: The query's metadata cannot be read.
         StorageError: The root cannot be read.
     """
@@ -92,12 +92,12 @@ def batch_writer(
     """Return the sink of one batch `write`.
 
     Args:
-        options: What the user set, as Spark hands it over.
+        options: The options as Spark passes them.
         schema: The schema of the DataFrame.
-        overwrite: True in save mode overwrite.
+        overwrite: True in save mode overwrite, which is refused.
 
     Raises:
-        InvalidRequestError: An option, a column, or the topic cannot be, or the mode is overwrite.
+        InvalidRequestError: An option, a column, the topic or the save mode is invalid.
         StorageError: The root cannot be read.
     """
     if overwrite:
@@ -113,7 +113,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """Writes the micro-batches of a query, each exactly once.
 
     Attributes:
-        fs: Where the root is; None for the machine's own. Pickled with the writer.
+        fs: The file system of the root; None: the machine's own. Pickled with the writer.
     """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
@@ -139,21 +139,21 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return StagedRows(staged, query_id, _find_task_property(SESSION_LOCATION_PROPERTY))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Make the staged rows of all tasks part of the log, or find that they are."""
-        told = _first(messages)
+        """Commit the staged rows of all tasks, or find that they are committed."""
+        reported = _first(messages)
         commit_staged(
             self._options,
-            self._options.identity(told.query_id, batchId),
+            self._options.identity(reported.query_id, batchId),
             _staged_files(messages),
             rule=ReplayRule.NEXT,
-            checkpoint=_find_checkpoint(self._options, told),
-            query_id=told.query_id,
+            checkpoint=_find_checkpoint(self._options, reported),
+            query_id=reported.query_id,
             fs=self.fs,
         )
         settle(os.getpid())
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Remove what was staged, unless a commit that raised had decided all the same."""
+        """Remove staged files, unless a commit that raised had already decided."""
         staged = _staged_files(messages)
         if staged:
             identity = self._options.identity(_first(messages).query_id, batchId)
@@ -161,7 +161,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes one DataFrame: atomically, and with txnAppId and txnVersion exactly once."""
+    """Writes one DataFrame atomically; with txnAppId and txnVersion, exactly once."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
@@ -184,7 +184,7 @@ class BatchWriter(DataSourceArrowWriter):
         return StagedRows(staged)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Make the staged rows of all tasks part of the log, or find that they are."""
+        """Commit the staged rows of all tasks, or find that they are committed."""
         commit_staged(
             self._options,
             self._identity,
@@ -194,37 +194,37 @@ class BatchWriter(DataSourceArrowWriter):
         )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Remove what was staged, unless a commit that raised had decided all the same."""
+        """Remove staged files, unless a commit that raised had already decided."""
         discard_staged(self._options, self._identity, _staged_files(messages))
 
 
 def _check_topic(options: SinkOptions) -> None:
-    """Find the topic now, rather than when a task meets the first row."""
+    """Raise now if the topic does not exist, not when a task encodes its first row."""
     if options.topic is not None:
         SinkTopics(LocalFileSystem(), SystemClock(), options.root).find(options.topic)
 
 
 def _find_checkpoint(
-    options: SinkOptions, told: StagedRows | None = None
+    options: SinkOptions, reported: StagedRows | None = None
 ) -> QueryCheckpoint | None:
-    """Return the query's checkpoint: where its option says, else below the session's location."""
+    """Return the query's checkpoint: at its option, else below the session's location."""
     fs = LocalFileSystem()
-    if options.checkpoint_location is not None or told is None or told.query_id is None:
+    if options.checkpoint_location is not None or reported is None or reported.query_id is None:
         return QueryCheckpoint.find(fs, options.checkpoint_location)
-    if told.session_location is None:
+    if reported.session_location is None:
         return None
     return QueryCheckpoint.below(
-        fs, told.session_location, query_name=options.query_name, query_id=told.query_id
+        fs, reported.session_location, query_name=options.query_name, query_id=reported.query_id
     )
 
 
 def _staged_files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
-    """Return the files of the tasks that have reported; a failed task leaves None."""
+    """Return the files of the finished tasks; the message of a failed task is None."""
     return [message.staged for message in messages if isinstance(message, StagedRows)]
 
 
 def _first(messages: Sequence[WriterCommitMessage | None]) -> StagedRows:
-    """Return one message; what they say of the query is the same in all. Spark runs a task."""
+    """Return one message: all say the same of the query, and Spark runs at least one task."""
     return next(message for message in messages if isinstance(message, StagedRows))
 
 
@@ -238,9 +238,9 @@ def _task_property(name: str) -> str:
     value = _find_task_property(name)
     if value is None:
         raise UnavailableError(
-            "Spark does not say which query and batch this task belongs to",
+            "the query and batch of this task are unknown",
             got=f"no local property {name}",
-            hint="set a checkpointLocation on a path that the driver can read",
+            hint="set a checkpointLocation that the driver can read",
         )
     return value
 

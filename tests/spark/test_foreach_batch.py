@@ -233,7 +233,7 @@ def test_two_frames_of_one_batch_need_two_names(root, feed, checkpoint):
         append(frame.where("value = 'row 000'"), batch_id)
         append(frame.where("value = 'row 001'"), batch_id)
 
-    assert "was appended already" in run(feed, checkpoint, append_twice)
+    assert "was already appended" in run(feed, checkpoint, append_twice)
 
     first = append_batch(root.path, topic="out", txn_app_id="first")
     second = append_batch(root.path, topic="out", txn_app_id="second")
@@ -273,7 +273,7 @@ def test_a_job_group_of_the_users_does_not_hide_a_second_append(spark, root, fee
         frame.sparkSession.sparkContext.setJobGroup("mine", "another group")
         append(frame.where("value = 'row 001'"), batch_id)
 
-    assert "was appended already" in run(feed, checkpoint, append_twice)
+    assert "was already appended" in run(feed, checkpoint, append_twice)
 
 
 def test_one_batch_goes_to_one_topic_name_in_two_roots(root, feed, checkpoint, tmp_path):
@@ -298,7 +298,7 @@ def test_one_batch_goes_to_one_topic_name_in_two_roots(root, feed, checkpoint, t
         again(frame, batch_id)
 
     root.append("in", 0, numbered(3, 4))
-    assert "was appended already" in run(feed, checkpoint, append_by_another_path)
+    assert "was already appended" in run(feed, checkpoint, append_by_another_path)
 
 
 def test_stateful_queries_work_by_both_ways(spark, root, feed, checkpoint):

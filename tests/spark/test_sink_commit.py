@@ -245,7 +245,7 @@ def test_other_rows_from_a_line_that_names_nothing_stop(root, sink, checkpoint):
 
 
 def test_a_batch_that_the_checkpoint_does_not_know_is_refused(root, sink, checkpoint):
-    with pytest.raises(CorruptCheckpointError, match="does not know batch 1"):
+    with pytest.raises(CorruptCheckpointError, match="does not contain batch 1"):
         sink.commit(1, sink.stage(1, b"a"), checkpoint=checkpoint)
 
     assert values_of(root.path, "orders") == []
@@ -316,7 +316,7 @@ def test_discarding_never_raises(tmp_path, sink, caplog):
 
     discard_staged(nowhere, CommitIdentity("app", 0), [staged])
 
-    assert "stay for a while" in caplog.text
+    assert "remain until they expire" in caplog.text
 
 
 def test_a_closed_manager_of_another_process_does_not_matter(root, sink):

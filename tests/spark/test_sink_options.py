@@ -55,7 +55,7 @@ def test_a_file_uri_names_the_root():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"path": "hdfs://name/log"}, "every executor sees as files"),
+        ({"path": "hdfs://name/log"}, "not a local path"),
         ({"path": ""}, "option path is missing"),
         ({"kafka.compression.type": "brotli"}, "kafka.compression.type"),
         ({"kafka.acks": "2"}, "kafka.acks"),
@@ -83,9 +83,9 @@ def test_a_batch_gives_both_of_app_and_version_or_neither():
     both = batch(txnappid="daily", txnversion="7")
 
     assert (both.app_id, both.version) == ("daily", 7)
-    with pytest.raises(InvalidOptionError, match="txnVersion needs txnAppId"):
+    with pytest.raises(InvalidOptionError, match="txnVersion requires txnAppId"):
         batch(txnversion="7")
-    with pytest.raises(InvalidOptionError, match="txnAppId needs txnVersion"):
+    with pytest.raises(InvalidOptionError, match="txnAppId requires txnVersion"):
         batch(txnappid="daily")
 
 

@@ -107,5 +107,5 @@ def test_a_value_of_a_wrong_type_is_refused() -> None:
 def test_an_ambiguous_column_is_refused() -> None:
     schema = spark_schema(("key", STRING), ("value", STRING), ("key", STRING))
 
-    with pytest.raises(InvalidRequestError, match="'key' is there 2 times"):
+    with pytest.raises(InvalidRequestError, match="'key' appears 2 times"):
         sink_schema_of(schema, topic="orders")

@@ -1,7 +1,7 @@
 """Data sources that do only what Spark requires of every Python source and sink.
 
 They give the upper bounds: a source that returns the same prebuilt Arrow batches, and a sink that
-drops its rows. Their workers start as cheaply as ours (`streamlog.spark.worker`).
+drops its rows. Their workers start as cheaply as ours (`streamlog.spark.tasks`).
 """
 
 import os

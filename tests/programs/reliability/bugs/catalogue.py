@@ -265,8 +265,8 @@ BUGS: Final = (
              "        self._record(start)  # no batch is under way: all up to here is in the "
              "checkpoint\n", ""),
         Edit("streamlog.spark.reader",
-             '        """Do nothing: `latestOffset` has said so before Spark planned the batch '
-             'that follows."""\n',
+             '        """Do nothing: `latestOffset` recorded the position before Spark planned the '
+             'next batch."""\n',
              "        self._record(end)\n"),
     ), "pytest", ("tests/spark/test_stream_reader.py",)),
     Bug("95 an abort marker without an index entry is not seen", (
@@ -293,7 +293,7 @@ BUGS: Final = (
     ), "pytest", ("tests/commits/test_checkpoint_note.py",)),
     Bug("48 the session's checkpoint location is ignored", (
         Edit("streamlog.spark.writer",
-             "    if told.session_location is None:\n", "    if True:\n"),
+             "    if reported.session_location is None:\n", "    if True:\n"),
     ), "pytest", ("tests/spark/test_sink_commit.py",)),
     Bug("44 rows are not compared although the source line identifies nothing", (
         Edit(f"{COMMITS}.fingerprint",
