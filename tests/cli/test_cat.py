@@ -230,7 +230,7 @@ def test_a_directory_of_an_old_kafka_is_shown_with_what_its_format_has() -> None
     assert {(row["timestamp"], row["timestampType"]) for row in rows} == {(-1, "NoTimestampType")}
 
 
-def test_a_partition_that_cannot_be_reached_is_told_of(filled: Path) -> None:
+def test_an_unreachable_partition_is_reported(filled: Path) -> None:
     (filled / "orders-7").symlink_to(filled.parent / "unmounted")
     (filled / "orders-8").touch()
     (filled / "users-0").touch()
@@ -285,7 +285,7 @@ def test_a_time_before_now_is_before_now(root: Path) -> None:
 @pytest.mark.parametrize(
     "offset", ["1..2..3", "..-3", "a..b", "-1w", "2026-13-01", "s@yesterday", "e@", "1...4"]
 )
-def test_what_is_no_offset_is_refused(filled: Path, offset: str) -> None:
+def test_an_invalid_offset_is_refused(filled: Path, offset: str) -> None:
     ran = cat(filled, "-o", offset)
     assert (ran.code, ran.out) == (2, b"")
     assert "invalid value for --offset" in ran.error

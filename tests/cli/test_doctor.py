@@ -207,7 +207,7 @@ def test_names_that_look_like_partitions_are_found(root: Path, name: str) -> Non
     assert name in found.found
 
 
-def test_partitions_of_topics_look_like_what_they_are(root: Path) -> None:
+def test_distinct_topic_names_are_no_look_alikes(root: Path) -> None:
     assert root_findings(root)["look-alikes"].status == OK
 
 
@@ -225,7 +225,7 @@ def test_staged_rows_are_named(root: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "orders-0", f"orders-0/{0:020}.log"])
-def test_what_everybody_may_write_to_is_found(root: Path, name: str) -> None:
+def test_world_writable_directories_are_found(root: Path, name: str) -> None:
     (root / "orders-0" / f"{0:020}.log").touch()
     (root / name).chmod(0o777)
     found = root_findings(root)["modes"]
@@ -270,7 +270,7 @@ def test_a_partition_on_another_disk_is_nothing_unusual(root: Path, tmp_path: Pa
     assert root_findings(root)["links"].status == FAIL
 
 
-def test_a_pipe_is_found_and_nobody_waits_for_it(root: Path) -> None:
+def test_a_pipe_is_found_without_blocking(root: Path) -> None:
     os.mkfifo(root / "orders-0" / f"{9:020}.log")
     found = [*check_access(LogRoot.at(root))]
     assert [each.status for each in found if each.check == "kinds"] == [FAIL]
@@ -287,7 +287,7 @@ def test_a_file_system_without_a_promise_is_found(root: Path, operation: str, ch
     assert sorted(root.rglob("*")) == before
 
 
-def test_locks_that_keep_nobody_out_are_found(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locks_without_effect_are_found(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fcntl.flock", lambda *_: None)
     found = {each.check: each for each in check_promises(LogRoot.at(root))}
     assert found["locks"].status == FAIL

@@ -296,7 +296,7 @@ def flip(path: Path, position: int) -> None:
     path.write_bytes(data)
 
 
-def test_a_wrong_checksum_is_shown_and_told(copy: Path) -> None:
+def test_a_wrong_checksum_is_shown_and_reported(copy: Path) -> None:
     path = copy / f"{SEGMENT}.log"
     count = len(ok("dump", path).rows)
     flip(path, 70)
@@ -306,7 +306,7 @@ def test_a_wrong_checksum_is_shown_and_told(copy: Path) -> None:
     assert f"wrong checksum in {path} at byte 0" in ran.error
 
 
-def test_a_torn_tail_comes_behind_what_could_be_read(copy: Path) -> None:
+def test_a_torn_tail_is_reported_after_the_readable_part(copy: Path) -> None:
     path = copy / f"{348:020}.log"
     lines = ok("dump", path, "--format", "table").out.splitlines()
     path.write_bytes(path.read_bytes() + b"half a batch")
@@ -316,7 +316,7 @@ def test_a_torn_tail_comes_behind_what_could_be_read(copy: Path) -> None:
     assert "not a complete batch" in ran.error
 
 
-def test_records_that_cannot_be_decoded_are_told_deep(copy: Path) -> None:
+def test_undecodable_records_are_reported_with_deep(copy: Path) -> None:
     path = copy / f"{SEGMENT}.log"
     flip(path, 61)  # the length of the first record
     assert "record" in streamlog("dump", path, "--deep-iteration").error
@@ -343,7 +343,7 @@ def test_an_index_is_held_against_its_log(copy: Path, suffix: str) -> None:
 @pytest.mark.parametrize(
     "name", ["leader-epoch-checkpoint", "partition.metadata", f"{SEGMENT}.snapshot"]
 )
-def test_a_damaged_small_file_is_told(copy: Path, name: str) -> None:
+def test_a_damaged_small_file_is_reported(copy: Path, name: str) -> None:
     flip(copy / name, 0)
     ran = streamlog("dump", copy / name)
     assert (ran.code, ran.out) == (1, b"")

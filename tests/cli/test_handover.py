@@ -12,7 +12,7 @@ TO_KAFKA = ("handover", "--to-kafka")
 FROM_KAFKA = ("handover", "--from-kafka")
 
 
-def test_the_steps_are_rows_and_the_rest_is_told_beside_them(root: Path) -> None:
+def test_the_steps_are_rows_and_the_rest_is_printed_beside_them(root: Path) -> None:
     ran = ok("--path", root, *TO_KAFKA)
     assert [list(row) for row in ran.rows] == [["step", "what", "path", "done"]] * 5
     assert [row["step"] for row in ran.rows] == [1, 2, 3, 4, 5]
@@ -70,7 +70,7 @@ def test_one_way_must_be_named(root: Path, ways: tuple[str, ...]) -> None:
     assert "pass either --to-kafka" in ran.error
 
 
-def test_who_writes_to_a_root_that_was_handed_over_is_told_the_way_back(tmp_path: Path) -> None:
+def test_a_writer_to_a_handed_over_root_gets_the_way_back(tmp_path: Path) -> None:
     root = tmp_path / "root"
     ok("topics", "create", "t", "--path", root)
     ok("--path", root, "handover", "--to-kafka")

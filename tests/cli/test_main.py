@@ -76,7 +76,7 @@ def test_without_a_root_the_error_says_how_to_name_one() -> None:
         ("produce", "orders", "-p", "9"),
     ],
 )
-def test_wrong_use_is_told_in_two_lines_and_exits_with_2(
+def test_wrong_use_prints_two_lines_and_exits_with_2(
     root: Path, arguments: tuple[str, ...]
 ) -> None:
     ran = streamlog("--path", root, *arguments, stdin=b"x\n")
@@ -94,7 +94,7 @@ def test_wrong_use_is_told_in_two_lines_and_exits_with_2(
         ("readers forget", ("nobody",)),
     ],
 )
-def test_where_there_is_no_better_advice_the_verb_explains_itself(
+def test_without_better_advice_the_usage_of_the_verb_is_printed(
     root: Path, verb: str, arguments: tuple[str, ...]
 ) -> None:
     ran = streamlog("--path", root, *verb.split(" "), *arguments, stdin=b"x\n")
@@ -135,7 +135,7 @@ def test_bare_command_prints_help_and_is_wrong_use() -> None:
     assert "Commands:" in ran.error
 
 
-def test_version_tells_what_works_together() -> None:
+def test_version_lists_compatible_versions() -> None:
     names = [line.split()[0] for line in ok("--version").out.decode().splitlines()]
     assert names == ["streamlog", "python", "pyspark", "pyarrow", "numpy", "numba"]
 
@@ -154,7 +154,7 @@ def test_every_verb_explains_itself_and_its_options(verb: tuple[str, ...]) -> No
     assert "\b" not in text
 
 
-def test_a_defect_is_told_in_two_lines(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_prints_two_lines(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("boom")
 
@@ -175,11 +175,11 @@ def test_quiet_leaves_out_remarks(root: Path) -> None:
     assert ok("topics", "delete", "orders", "--path", root, "--quiet").error == ""
 
 
-def test_without_quiet_what_was_done_is_told(root: Path) -> None:
+def test_without_quiet_the_result_is_printed(root: Path) -> None:
     assert ok("topics", "delete", "orders", "--path", root).error == "deleted topic orders\n"
 
 
-def test_the_shell_is_told_verbs_options_and_topics(root: Path) -> None:
+def test_the_shell_completes_verbs_options_and_topics(root: Path) -> None:
     def completions(words: str) -> list[str]:
         asked = {"_STREAMLOG_COMPLETE": "bash_complete", "COMP_WORDS": words}
         asked["COMP_CWORD"] = str(len(words.split(" ")) - 1)

@@ -27,7 +27,7 @@ def old(root: Path) -> Path:
     return root
 
 
-def test_maintain_says_what_it_deletes_and_why(old: Path) -> None:
+def test_maintain_prints_its_deletions_and_reasons(old: Path) -> None:
     planned = ok("maintain", "--dry-run", "--path", old).rows
     done = ok("maintain", "--once", "--path", old).rows
     for row in (*planned, *done):
@@ -45,7 +45,7 @@ def test_maintain_says_what_it_deletes_and_why(old: Path) -> None:
     assert "retention (retention.bytes): removed 1 segments" in table
 
 
-def test_maintain_tells_what_a_reader_keeps(old: Path) -> None:
+def test_maintain_prints_what_a_reader_protects(old: Path) -> None:
     write_progress(
         LogRoot.at(str(old)), "billing", {"orders": {"0": 1}}, now_ms=time.time_ns() // 1_000_000
     )
@@ -69,7 +69,7 @@ def test_maintain_leaves_a_root_that_another_process_maintains(old: Path) -> Non
     assert (ran.rows, "another process" in ran.error) == ([], True)
 
 
-def test_maintain_every_so_often_goes_on_until_it_is_stopped(old: Path) -> None:
+def test_maintain_with_an_interval_runs_until_it_is_stopped(old: Path) -> None:
     process = start("maintain", "--every", "1s", "--path", old)
     assert process.stdout is not None
     assert json.loads(process.stdout.readline())["action"] == "retention"
@@ -87,7 +87,7 @@ def test_maintain_every_so_often_goes_on_until_it_is_stopped(old: Path) -> None:
         ("--every", "5m", "--dry-run"),
     ],
 )
-def test_maintain_refuses_what_makes_no_sense(root: Path, arguments: tuple[str, ...]) -> None:
+def test_maintain_refuses_invalid_options(root: Path, arguments: tuple[str, ...]) -> None:
     assert streamlog("maintain", *arguments, "--path", root).code == 2
 
 
@@ -120,14 +120,14 @@ def test_a_file_that_kafka_would_not_take_is_refused(root: Path, tmp_path: Path,
     assert (ran.code, ran.rows) == (2, [])
 
 
-def test_one_partition_that_cannot_be_cut_does_not_stop_the_others(old: Path) -> None:
+def test_one_failing_partition_does_not_stop_the_others(old: Path) -> None:
     ran = streamlog("delete-records", "orders:1:9", "orders:0:2", "--path", old)
     assert ran.code == 2
     assert [row["lowWatermark"] for row in ran.rows] == [2]
     assert "high watermark" in ran.error
 
 
-def test_a_query_is_recorded_by_its_checkpoint_and_its_lag_told(old: Path, tmp_path: Path) -> None:
+def test_a_query_is_recorded_by_checkpoint_and_its_lag_printed(old: Path, tmp_path: Path) -> None:
     sources = ['{"orders":{"0":4,"1":0},"elsewhere":{"0":9}}']
     directory = checkpoint(tmp_path / "audit", {0: sources}, done=0)
     rows = ok("readers", "add", "audit", "--checkpoint", directory, "--path", old).rows

@@ -78,13 +78,13 @@ def read_by_spark(path: Path, **options: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", NO_PARTITIONS, ids=ascii)
-def test_what_is_no_partition_is_passed_over_in_a_root(root: Path, name: str) -> None:
+def test_other_directories_of_a_root_are_skipped(root: Path, name: str) -> None:
     shutil.copytree(root / "orders-0", root / name)
     assert topics_seen(root) == ["orders"]
 
 
 @pytest.mark.parametrize("name", NO_PARTITIONS, ids=ascii)
-def test_what_is_no_partition_is_refused_with_a_reason_if_named(root: Path, name: str) -> None:
+def test_a_named_non_partition_is_refused_with_a_reason(root: Path, name: str) -> None:
     shutil.copytree(root / "orders-0", root / name)
     with pytest.raises(StreamLogError, match="must be named after its partition"):
         read_table(root / name)
@@ -96,7 +96,7 @@ def test_what_is_no_partition_is_refused_with_a_reason_if_named(root: Path, name
 
 
 @pytest.mark.parametrize("name", NO_TOPICS, ids=ascii)
-def test_what_no_topic_can_be_called_is_refused_with_a_reason(root: Path, name: str) -> None:
+def test_an_invalid_topic_name_is_refused_with_a_reason(root: Path, name: str) -> None:
     with pytest.raises(StreamLogError, match="topic"):
         read_table(root, name)
     with pytest.raises(StreamLogError, match="topic"):
@@ -159,7 +159,7 @@ def directory(path: Path) -> None:
 
 @pytest.mark.parametrize("base_offset", [0, 5], ids=["the only one", "behind a real one"])
 @pytest.mark.parametrize("make", [pipe, bound_socket, link, dangling_link, directory])
-def test_what_is_no_regular_file_is_no_segment(
+def test_only_regular_files_are_segments(
     root: Path, make: Callable[[Path], None], base_offset: int
 ) -> None:
     path = root / "orders-0" / log_file_name(base_offset)

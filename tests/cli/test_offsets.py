@@ -38,17 +38,17 @@ def test_offset_of_each_partition(
     assert all(list(row) == ["topic", "partition", "offset", "timestamp"] for row in rows)
 
 
-def test_latest_unless_told(filled: Path) -> None:
+def test_latest_by_default(filled: Path) -> None:
     assert ok("offsets", filled / "orders-1").rows[0]["offset"] == 3
 
 
-def test_without_a_topic_all_are_told(filled: Path) -> None:
+def test_without_a_topic_all_are_printed(filled: Path) -> None:
     ok("topics", "create", "another", "--path", filled)
     rows = ok("offsets", "--path", filled).rows
     assert [row["topic"] for row in rows] == ["another", "orders", "orders", "orders"]
 
 
-def test_a_table_shows_what_is_not_there_as_a_dash(filled: Path) -> None:
+def test_a_table_shows_missing_values_as_a_dash(filled: Path) -> None:
     ran = ok("offsets", "orders", "-p", 0, "--time", "0", "--path", filled, "--format", "table")
     assert ran.out.decode().splitlines()[1].split() == ["orders", "0", "-", "-"]
 

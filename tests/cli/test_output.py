@@ -20,11 +20,11 @@ def test_sizes_for_people(size: int, text: str) -> None:
     assert human_size(size) == text
 
 
-def test_safe_text_keeps_what_can_be_printed() -> None:
+def test_safe_text_keeps_printable_characters() -> None:
     assert safe_text("naïve 😀 \\") == "naïve 😀 \\"
 
 
-def test_safe_text_escapes_what_steers_a_terminal() -> None:
+def test_safe_text_escapes_terminal_control_characters() -> None:
     assert safe_text("a\x1b[31m\n\u202e") == "a\\x1b[31m\\n\\u202e"
 
 

@@ -67,7 +67,7 @@ def test_following_stops_after_count(root: Path) -> None:
     assert len(out.splitlines()) == 2
 
 
-def test_ctrl_c_while_producing_keeps_and_tells_what_was_taken(root: Path) -> None:
+def test_ctrl_c_while_producing_keeps_and_reports_the_appended_records(root: Path) -> None:
     ok("topics", "create", "cut", "--path", root)
     process = start("produce", "cut", "--path", root)
     assert process.stdin is not None
@@ -126,7 +126,7 @@ def test_on_a_terminal_data_is_a_table(root: Path) -> None:
     assert "{" not in shown
 
 
-def test_on_a_terminal_long_values_are_cut(root: Path) -> None:
+def test_on_a_terminal_long_values_are_shortened(root: Path) -> None:
     code, shown = on_terminal("cat", "many", "-c", "1", "--path", root)
     assert code == 0
     assert "000000 xxx" in shown
@@ -134,7 +134,7 @@ def test_on_a_terminal_long_values_are_cut(root: Path) -> None:
     assert "x" * 90 not in shown
 
 
-def test_ndjson_on_a_terminal_when_told(root: Path) -> None:
+def test_ndjson_on_a_terminal_on_request(root: Path) -> None:
     code, shown = on_terminal("cat", "many", "-c", "1", "--format", "ndjson", "--path", root)
     assert code == 0
     assert json.loads(shown)["offset"] == 0

@@ -18,7 +18,7 @@ def values(root: Path, topic: str = "orders") -> list[str]:
     return [row["value"] for row in ok("cat", topic, "--path", root).rows]
 
 
-def test_lines_are_appended_and_told_partition_by_partition(root: Path) -> None:
+def test_lines_are_appended_and_reported_by_partition(root: Path) -> None:
     (first,) = produce(root, b"a\nb\n", "--partition", 1).rows
     assert first == {
         "topic": "orders",
@@ -67,7 +67,7 @@ def test_nothing_in_is_nothing_out(root: Path) -> None:
     assert (ran.code, ran.out, ran.error) == (0, b"", "")
 
 
-def test_records_before_a_bad_line_are_appended_and_told(root: Path) -> None:
+def test_records_before_a_bad_line_are_appended_and_reported(root: Path) -> None:
     ran = produce(root, b'{"value":"a","partition":0}\nnonsense\n', "--format", "ndjson")
     assert ran.code == 2
     assert "line 2: invalid JSON" in ran.error
@@ -91,7 +91,7 @@ def test_a_record_above_the_limit_is_refused_with_the_limit(root: Path) -> None:
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 @pytest.mark.parametrize("form", ["lines", "ndjson"])
-def test_a_refused_record_is_named_by_its_line(root: Path, codec: str, form: str) -> None:
+def test_a_refused_record_is_reported_with_its_line(root: Path, codec: str, form: str) -> None:
     limits = ("max.message.bytes=1000", "streamlog.max.decompressed.bytes=1000")
     given = [word for limit in limits for word in ("--config", limit)]
     ok("topics", "create", "small", "--partitions", 3, *given, "--path", root)
@@ -117,7 +117,7 @@ def test_a_line_shorter_than_the_separator_is_refused_as_a_line(root: Path) -> N
     assert "line 1: no key separator" in ran.error
 
 
-def test_input_larger_than_a_segment_is_cut_into_appends(root: Path) -> None:
+def test_input_larger_than_a_segment_is_split_into_appends(root: Path) -> None:
     ok("topics", "create", "s", "--config", "segment.bytes=1048576", "--path", root)
     lines = b"".join(b"%07d" % i + b"x" * 92 + b"\n" for i in range(60_000))
     (row,) = produce(root, lines, topic="s").rows
@@ -127,7 +127,7 @@ def test_input_larger_than_a_segment_is_cut_into_appends(root: Path) -> None:
     assert [value[:7] for value in values(root, "s")] == [f"{i:07d}" for i in range(60_000)]
 
 
-def test_what_is_told_is_synced(root: Path) -> None:
+def test_reported_records_are_synced(root: Path) -> None:
     produce(root, b"a\nb\n", "--partition", 2)
     with LogManager.open(root) as manager:
         assert manager.log("orders", 2).recovery_point == 2
@@ -139,7 +139,7 @@ def test_an_unknown_topic_names_the_command_that_makes_it(root: Path) -> None:
     assert "topics create new" in ran.error
 
 
-def test_an_unknown_topic_is_made_where_the_root_says_so(root: Path) -> None:
+def test_an_unknown_topic_is_created_if_the_root_allows_it(root: Path) -> None:
     settings = root / ".streamlog" / "server.properties"
     settings.write_text("auto.create.topics.enable=true\nnum.partitions=2\n")
     assert produce(root, b"a\n", topic="new").code == 0
@@ -174,7 +174,7 @@ def test_lines_get_a_key_headers_and_a_time(root: Path) -> None:
     assert [row["headers"] for row in rows] == [headers, headers]
 
 
-def test_empty_is_null_where_told(root: Path) -> None:
+def test_empty_is_null_on_request(root: Path) -> None:
     produce(root, b"a:\n:b\n:\n", "-K", ":", "-Z", "-p", 0)
     produce(root, b"a:\n", "-K", ":", "-p", 0)
     rows = ok("cat", "orders", "--path", root).rows
@@ -234,7 +234,7 @@ def test_a_copy_to_fewer_partitions_names_the_way_out(root: Path) -> None:
     assert "no partition 2" in ran.error and "--ignore-partition" in ran.error
 
 
-def test_a_copy_to_fewer_partitions_goes_by_the_keys_where_told(root: Path) -> None:
+def test_a_copy_to_fewer_partitions_uses_the_keys_on_request(root: Path) -> None:
     ok("topics", "create", "smaller", "--partitions", 2, "--path", root)
     ran = produce(root, SPREAD, "--format", "ndjson", "--ignore-partition", topic="smaller")
     assert sum(row["count"] for row in ran.rows) == 9000

@@ -51,7 +51,7 @@ def test_lines_are_values(lines: list[bytes], has_last_newline: bool) -> None:
 
 
 @given(LINES, st.sampled_from([b":", b"::", b"\t", b"aba", "→".encode()]))
-def test_the_first_separator_of_a_line_cuts_it(lines: list[bytes], separator: bytes) -> None:
+def test_a_line_is_split_at_its_first_separator(lines: list[bytes], separator: bytes) -> None:
     keyed = [line + separator + line[::-1] for line in lines]
     expected = [tuple(line.split(separator, 1)) for line in keyed]
     assert parse_lines(b"\n".join(keyed) + b"\n", separator) == expected
@@ -138,7 +138,7 @@ def test_absent_fields_are_null_now_and_anywhere() -> None:
         ("[" * 100_000, "invalid JSON"),
     ],
 )
-def test_what_is_no_record_is_refused_by_number(line: str, what: str) -> None:
+def test_invalid_records_are_refused_by_number(line: str, what: str) -> None:
     with pytest.raises(BadLineError, match=f"line 3: {what}") as caught:
         parse_json('{"value":"good"}', "", line)
     assert caught.value.before is not None
@@ -177,7 +177,7 @@ def seconds_for_a_line_of(size: int) -> float:
     return min(times)
 
 
-def test_a_line_eight_times_as_long_takes_no_thirty_times_as_long() -> None:
+def test_a_line_eight_times_as_long_takes_less_than_thirty_times_as_long() -> None:
     assert seconds_for_a_line_of(128 << 20) < 30 * seconds_for_a_line_of(16 << 20)
 
 

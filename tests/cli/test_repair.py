@@ -41,13 +41,13 @@ def test_a_dry_run_says_what_would_be_done(torn: Path) -> None:
     assert ok("cat", "orders", "--path", torn).rows[1]["value"] == "two"
 
 
-def test_what_is_sound_is_left_alone(root: Path) -> None:
+def test_sound_files_are_left_alone(root: Path) -> None:
     ok("produce", "orders", "--path", root, stdin=b"one\n")
     assert ok("repair", root).out == b""
     assert ok("repair", root / "orders-0", "--dry-run", "--format", "json").out == b"[]\n"
 
 
-def test_damage_is_refused_and_a_table_tells_the_rest(torn: Path) -> None:
+def test_damage_is_refused_and_a_table_shows_the_rest(torn: Path) -> None:
     ok("produce", "orders", "--partition", 2, "--path", torn, stdin=b"one\n")
     bad = torn / "orders-2" / f"{0:020}.log"
     data = bytearray(bad.read_bytes())

@@ -8,7 +8,7 @@ import pytest
 from tests.support.cli import ok, start, streamlog
 
 
-def test_create_makes_the_root_and_tells_the_topic(tmp_path: Path) -> None:
+def test_create_creates_the_root_and_prints_the_topic(tmp_path: Path) -> None:
     root = tmp_path / "deep" / "root"
     (row,) = ok("topics", "create", "a.b_c-1", "--partitions", 2, "--path", root).rows
     assert list(row) == ["topic", "topicId", "partitions", "offsets", "bytes"]
@@ -54,7 +54,7 @@ def test_a_topic_that_cannot_be_opened_hides_no_other(root: Path, verb: str) -> 
     assert f"not a regular file in {root}/orders-1/{0:020}.log" in ran.error
 
 
-def test_describe_tells_partitions_and_where_settings_come_from(root: Path) -> None:
+def test_describe_prints_partitions_and_sources_of_settings(root: Path) -> None:
     ok("topics", "create", "x", "--config", "segment.bytes=1048576", "--path", root)
     ok("produce", "x", "--path", root, stdin=b"a\nb\n")
     (row,) = ok("topics", "describe", "x", "--path", root).rows
@@ -74,7 +74,7 @@ def test_describe_tells_partitions_and_where_settings_come_from(root: Path) -> N
     assert configs["retention.ms"]["source"] == "default"
 
 
-def test_describe_as_a_table_shows_what_is_not_a_default(root: Path) -> None:
+def test_describe_as_a_table_shows_non_default_settings(root: Path) -> None:
     ok("topics", "create", "x", "--config", "cleanup.policy=compact", "--path", root)
     text = ok("topics", "describe", "x", "--path", root, "--format", "table").out.decode()
     assert text.splitlines()[1].split() == [
@@ -90,16 +90,14 @@ def test_describe_without_a_name_is_of_all(root: Path) -> None:
     assert [row["topic"] for row in rows] == ["orders", "x"]
 
 
-def test_delete_takes_the_topic_away(root: Path) -> None:
+def test_delete_removes_the_topic(root: Path) -> None:
     ok("topics", "delete", "orders", "--path", root)
     assert ok("topics", "list", "--path", root).rows == []
     assert streamlog("cat", "orders", "--path", root).code == 2
 
 
 @pytest.mark.parametrize(("answer", "is_gone"), [(b"y\n", True), (b"n\n", False), (b"", False)])
-def test_delete_asks_where_a_person_is_at_the_terminal(
-    root: Path, answer: bytes, is_gone: bool
-) -> None:
+def test_delete_asks_on_a_terminal(root: Path, answer: bytes, is_gone: bool) -> None:
     import pty
 
     terminal, end = pty.openpty()
@@ -158,7 +156,7 @@ def test_alter_sets_and_deletes_settings_and_adds_partitions(root: Path) -> None
     ok("produce", "x", "--partition", 2, "--path", root, stdin=b"a\n")
 
 
-def test_alter_tells_the_source_of_a_setting_that_the_root_gives(root: Path) -> None:
+def test_alter_prints_the_source_of_a_setting_of_the_root(root: Path) -> None:
     with (root / ".streamlog" / "server.properties").open("a") as file:
         file.write("log.retention.hours=2\nlog.roll.hours=3\nlog.segment.bytes=1048577\n")
     configs = configs_of(root, "orders")
@@ -167,7 +165,7 @@ def test_alter_tells_the_source_of_a_setting_that_the_root_gives(root: Path) -> 
     assert configs["segment.bytes"] == ("1048577", "server")
 
 
-def test_alter_names_what_it_cannot_do(root: Path) -> None:
+def test_alter_reports_unsupported_changes(root: Path) -> None:
     def refused(*arguments: object) -> str:
         ran = streamlog("topics", "alter", "orders", *arguments, "--path", root)
         assert ran.code == 2

@@ -40,7 +40,7 @@ def damage(root: Path, partition: int) -> Path:
     return path
 
 
-def test_what_is_sound_prints_nothing_and_exits_with_0(filled: Path) -> None:
+def test_a_sound_log_prints_nothing_and_exits_with_0(filled: Path) -> None:
     assert ok("verify", filled).out == b""
     assert ok("verify", filled, "--format", "json", "--deep").out == b"[]\n"
     assert ok("verify", filled, "--format", "table").out == b""
@@ -59,7 +59,7 @@ def test_a_finding_is_a_row_and_exits_with_1(filled: Path) -> None:
     assert hint.endswith(f"streamlog repair '{path.parent}' --skip-damage --dry-run")
 
 
-def test_what_the_next_writer_puts_right_is_told_as_that(filled: Path) -> None:
+def test_damage_that_the_next_writer_repairs_is_reported_as_such(filled: Path) -> None:
     (filled / "orders-1" / f"{5:020}.index").touch()
     ran = streamlog("verify", filled)
     assert [row["severity"] for row in ran.rows] == ["repairable"]
@@ -69,7 +69,7 @@ def test_what_the_next_writer_puts_right_is_told_as_that(filled: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["torn-1", "corrupt-2"])
-def test_what_was_cut_off_and_kept_is_told_beside(filled: Path, name: str) -> None:
+def test_kept_tails_are_reported_separately(filled: Path, name: str) -> None:
     path = filled / "orders-1" / f"{0:020}.log.{name}"
     path.write_bytes(b"cut off")
     ran = ok("verify", filled)
@@ -78,7 +78,7 @@ def test_what_was_cut_off_and_kept_is_told_beside(filled: Path, name: str) -> No
     assert f"{path}: {what}: 7 bytes" in ran.error
 
 
-def test_several_paths_are_looked_at_and_a_table_names_what_is_wrong(filled: Path) -> None:
+def test_several_paths_are_verified_and_a_table_lists_the_findings(filled: Path) -> None:
     damage(filled, 2)
     ran = streamlog("verify", filled / "orders-0", filled / "orders-2", "--format", "table")
     assert ran.code == 1
@@ -94,7 +94,7 @@ def test_a_path_that_is_not_there_is_wrong_use_and_the_others_come_first(filled:
     assert "\nError: no such file or directory" in ran.error
 
 
-def test_what_is_no_damage_goes_to_stderr(tmp_path: Path) -> None:
+def test_notes_go_to_stderr(tmp_path: Path) -> None:
     unpack("C-broker/clean-log.dir.tar.gz", tmp_path, "clean-log.dir/retained-0/")
     ran = ok("verify", tmp_path / "clean-log.dir/retained-0")
     assert ran.out == b""
@@ -102,7 +102,7 @@ def test_what_is_no_damage_goes_to_stderr(tmp_path: Path) -> None:
     assert ok("verify", tmp_path / "clean-log.dir/retained-0", "--quiet").error == ""
 
 
-def test_a_sound_root_is_called_sound_with_what_was_looked_at(tmp_path: Path) -> None:
+def test_a_sound_root_is_reported_with_the_verified_files(tmp_path: Path) -> None:
     root = tmp_path / "root"
     ok("--path", root, "topics", "create", "orders", "--partitions", 2)
     ran = ok("verify", root)

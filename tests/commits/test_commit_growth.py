@@ -68,7 +68,7 @@ def test_topics_that_live_keep_their_standing() -> None:
     assert (at.next_sequence, at.end_offset, at.unretired_size) == (2, 2, 0)
 
 
-def test_a_topic_made_again_under_its_name_begins_anew() -> None:
+def test_a_recreated_topic_starts_without_history() -> None:
     scene = Scene()
     scene.commit(0)
     old = history(scene).standing.partitions[TopicPartition("t", 0)].topic_id

@@ -59,7 +59,7 @@ def test_killed_leaves_a_commit_that_the_next_writer_applies(state: str) -> None
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_killed_and_applied_by_nobody_a_reader_sees_whole_batches_in_order(state: str) -> None:
+def test_an_unapplied_commit_of_a_killed_writer_shows_whole_batches_in_order(state: str) -> None:
     scene, _ = reach(state)
     for partition in (0, 1):
         found = scene.values(partition)
@@ -70,7 +70,7 @@ def test_killed_and_applied_by_nobody_a_reader_sees_whole_batches_in_order(state
 # ---- power cut ----------------------------------------------------------------------------------
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("state", DECIDED)
-def test_a_power_cut_takes_nothing_that_was_decided(state: str, seed: int) -> None:
+def test_a_power_cut_loses_nothing_decided(state: str, seed: int) -> None:
     before, _ = reach(state)
     scene = before.after_crash(power=True, seed=seed)
     touch(scene)
@@ -78,7 +78,7 @@ def test_a_power_cut_takes_nothing_that_was_decided(state: str, seed: int) -> No
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_power_cut_of_what_is_staged_harms_nobody(seed: int) -> None:
+def test_losing_staged_data_in_a_power_cut_is_harmless(seed: int) -> None:
     before, _ = reach("staged")
     scene = before.after_crash(power=True, seed=seed)
     touch(scene)
@@ -156,7 +156,7 @@ def test_the_same_again_after_a_power_cut_is_a_replay_as_well(state: str) -> Non
 
 # ---- another writer -----------------------------------------------------------------------------
 @pytest.mark.parametrize("state", DECIDED)
-def test_another_writer_appends_behind_what_was_decided(state: str) -> None:
+def test_another_writer_appends_after_decided_records(state: str) -> None:
     scene, _ = reach(state)
     scene.append(0, b"x")
     assert scene.values(0) == [*BOTH[0], b"x"]
@@ -165,7 +165,7 @@ def test_another_writer_appends_behind_what_was_decided(state: str) -> None:
     assert scene.values(1) == BOTH[1]
 
 
-def test_another_writer_sees_nothing_of_what_is_staged() -> None:
+def test_another_writer_sees_no_staged_data() -> None:
     scene, staged = reach("staged")
     scene.append(0, b"x")
     scene.commit(1, [staged])
@@ -173,7 +173,7 @@ def test_another_writer_sees_nothing_of_what_is_staged() -> None:
 
 
 @pytest.mark.parametrize("state", DECIDED)
-def test_another_query_commits_behind_what_was_decided(state: str) -> None:
+def test_another_query_commits_after_decided_records(state: str) -> None:
     scene, _ = reach(state)
     scene.commit(40, app="query-2/t")
     assert scene.values(0) == BOTH[0] + rows_of(40, 0, "query-2/t")
@@ -193,7 +193,7 @@ def test_another_writer_that_dies_while_applying_leaves_the_rest_to_the_next(sta
 
 
 # ---- topic deleted ------------------------------------------------------------------------------
-def test_a_deleted_topic_refuses_what_is_staged() -> None:
+def test_a_deleted_topic_refuses_staged_data() -> None:
     scene, staged = reach("staged")
     scene.manager.delete_topic("t")
     with pytest.raises(UnknownTopicError):
@@ -226,7 +226,7 @@ def make_anew(scene: Scene) -> None:
     scene.manager.create_topic("t", 2)
 
 
-def test_a_topic_made_anew_refuses_what_is_staged() -> None:
+def test_a_recreated_topic_refuses_staged_data() -> None:
     scene, staged = reach("staged")
     make_anew(scene)
     with pytest.raises(InconsistentTopicIdError, match="deleted and recreated"):
@@ -235,7 +235,7 @@ def test_a_topic_made_anew_refuses_what_is_staged() -> None:
 
 
 @pytest.mark.parametrize("state", ("decided", "partly applied", "applied"))
-def test_a_topic_made_anew_gets_nothing_of_the_old_one(
+def test_a_recreated_topic_gets_nothing_of_the_old_one(
     state: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene, _ = reach(state)
@@ -251,7 +251,7 @@ def test_a_topic_made_anew_gets_nothing_of_the_old_one(
     assert "deleted and recreated" in caplog.text
 
 
-def test_a_topic_made_anew_starts_with_sequence_0_and_offset_0() -> None:
+def test_a_recreated_topic_starts_with_sequence_0_and_offset_0() -> None:
     scene, _ = reach("retired")
     make_anew(scene)
     assert scene.commit(2).parts[0].base_offset == 0
@@ -409,7 +409,7 @@ def decision_path(scene: Scene, at: int = -1) -> str:
 
 @pytest.mark.parametrize("state", WAITING)
 @pytest.mark.parametrize("position", [3, 100, 5000], ids=["first line", "first copy", "second"])
-def test_one_bad_byte_in_a_decision_stops_nobody(state: str, position: int) -> None:
+def test_one_bad_byte_in_a_decision_is_tolerated(state: str, position: int) -> None:
     scene, _ = reach(state)
     scene = scene.after_crash(power=True, seed=1)
     flip_bit(scene.fs, decision_path(scene), position)
@@ -454,7 +454,7 @@ def test_a_missing_decision_stops_its_app() -> None:
         scene.commit(2)
 
 
-def test_a_damaged_ledger_stops_its_app_and_nobody_else() -> None:
+def test_a_damaged_ledger_stops_only_its_app() -> None:
     scene, _ = reach("retired")
     damage(scene.fs, f"{ROOT}/.streamlog/commits/ledgers/query-1%2Ft")
     with pytest.raises(CorruptCheckpointError, match="ledger"):

@@ -262,7 +262,7 @@ def test_a_lock_that_is_kept_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # ---- abort --------------------------------------------------------------------------------------
-def test_abort_removes_what_nobody_decided() -> None:
+def test_abort_removes_undecided_data() -> None:
     scene = Scene()
     staged = scene.stage(0)
     scene.commits.abort(CommitIdentity(APP, 0), [staged])

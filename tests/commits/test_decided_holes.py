@@ -78,7 +78,7 @@ def test_plain_records_in_front_of_sound_ones_are_refused_as_ever() -> None:
         again.manager.log("t", 0)
 
 
-def test_what_is_retired_is_not_put_back() -> None:
+def test_retired_records_are_not_restored() -> None:
     scene, first, _ = written()
     scene.commits.retire()
     with pytest.raises(CorruptRecordError):
@@ -108,7 +108,7 @@ def test_batches_are_found_from_any_of_them_on_as_many_as_fit() -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 1, 3, 6], ids=["all", "its front", "its middle", "its last"])
-def test_what_is_truncated_does_not_come_back(offset: int) -> None:
+def test_truncated_records_do_not_come_back(offset: int) -> None:
     scene = Scene()
     scene.append(0, b"before")
     scene.commit(0)

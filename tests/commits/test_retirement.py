@@ -156,7 +156,7 @@ def test_orphans_of_committed_versions_go_and_those_of_later_ones_stay() -> None
     assert scene.staged_names() == [orphans[2].name]
 
 
-def test_what_an_interrupted_retirement_left_goes_with_the_next_one() -> None:
+def test_leftovers_of_an_interrupted_retirement_are_removed_by_the_next_one() -> None:
     scene = Scene()
     scene.commit(0)
     dying = scene.over(
@@ -186,7 +186,7 @@ def test_a_decision_goes_only_when_the_ledger_that_remembers_it_is_durable() -> 
 
 
 # ---- other apps ---------------------------------------------------------------------------------
-def test_a_commit_retires_what_idle_apps_left() -> None:
+def test_a_commit_retires_decisions_of_idle_apps() -> None:
     clock = ManualClock(NOW)
     scene = Scene(clock=clock)
     scene.commit(7, app="nightly", replay_rule=ReplayRule.GREATER)
@@ -278,7 +278,7 @@ def test_records_that_another_app_decided_need_no_sync() -> None:
 
 
 # ---- cleaning -----------------------------------------------------------------------------------
-def test_clean_removes_what_is_a_week_old_and_named_by_nobody() -> None:
+def test_clean_removes_unreferenced_files_after_a_week() -> None:
     clock = ManualClock(NOW)
     scene = Scene(clock=clock)
     old = scene.stage(5)
@@ -323,7 +323,7 @@ def test_clean_and_retire_of_an_empty_root_do_nothing(caplog: pytest.LogCaptureF
     assert scene.commits.pending() == []
 
 
-def test_pending_tells_what_waits() -> None:
+def test_pending_lists_unretired_commits() -> None:
     scene = Scene()
     scene.commit(0, [scene.stage(0, {0: [b"x"]})])
     scene.commit(1, [scene.stage(1, {1: [b"y"]})])

@@ -197,7 +197,9 @@ def source_of(top: Path, batch_id: int) -> BatchSource:
     return source
 
 
-def test_offsets_of_partitions_name_a_batch_where_the_one_before_is_known(checkpoint: Path) -> None:
+def test_offsets_identify_a_batch_if_the_one_before_is_known(
+    checkpoint: Path,
+) -> None:
     assert source_of(checkpoint, 0).naming is Naming.END
     assert source_of(checkpoint, 1).naming is Naming.BATCH
     (checkpoint / "offsets/0").unlink()

@@ -198,7 +198,7 @@ def findings(path: Path) -> list[Finding]:
     return [each for each in found if each.severity is not Severity.NOTE]
 
 
-def test_a_linked_partition_is_one_for_everybody(root: Path) -> None:
+def test_a_linked_partition_is_the_same_in_every_interface(root: Path) -> None:
     assert all_read(root) == [b"0", b"1", b"2"]
     assert seen_by_spark(root) == {0: 1, 1: 1, 2: 1}
     assert list(find_partitions(LOCAL, str(root))["orders"]) == [0, 1, 2]

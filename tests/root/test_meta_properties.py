@@ -42,9 +42,7 @@ def test_missing_file_says_nothing(fs: MemoryFileSystem) -> None:
         ("version=0", MetaProperties(0, None, None, None)),
     ],
 )  # fmt: skip
-def test_what_kafka_writes_is_read(
-    fs: MemoryFileSystem, text: str, expected: MetaProperties
-) -> None:
+def test_kafkas_file_is_read(fs: MemoryFileSystem, text: str, expected: MetaProperties) -> None:
     write(fs, text)
     assert read_meta_properties(fs, ROOT) == expected
 

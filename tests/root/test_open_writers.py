@@ -74,7 +74,7 @@ def test_leaving_twice_counts_once(fs: MemoryFileSystem) -> None:
     assert not is_clean(fs)
 
 
-def test_after_a_killed_writer_nobody_puts_the_mark_back(fs: MemoryFileSystem) -> None:
+def test_after_a_killed_writer_no_writer_restores_the_mark(fs: MemoryFileSystem) -> None:
     enter(fs)
     fs = killed(fs)
     for _ in range(3):
@@ -82,7 +82,7 @@ def test_after_a_killed_writer_nobody_puts_the_mark_back(fs: MemoryFileSystem) -
         assert not is_clean(fs)
 
 
-def test_after_a_reboot_without_the_mark_nobody_puts_it_back(fs: MemoryFileSystem) -> None:
+def test_after_a_reboot_without_the_mark_no_writer_restores_it(fs: MemoryFileSystem) -> None:
     enter(fs)
     fs = fs.crash_clone(random.Random(0), power=True)
     assert not is_clean(fs), "its removal was durable"
@@ -113,7 +113,7 @@ def test_root_that_was_adopted_without_the_mark_stays_without(fs: MemoryFileSyst
     assert fs.stat("/copies/.kafka_cleanshutdown") is None
 
 
-def test_whoever_makes_the_root_clean_again_starts_a_new_count(fs: MemoryFileSystem) -> None:
+def test_a_mark_set_by_a_broker_starts_a_new_count(fs: MemoryFileSystem) -> None:
     enter(fs)
     fs = killed(fs)
     write_file_atomically(fs, MARK, b"")  # a broker's recovery and clean stop

@@ -76,7 +76,7 @@ def fs() -> MemoryFileSystem:
     return MemoryFileSystem()
 
 
-def test_what_was_appended_is_read_back_in_every_detail(fs: MemoryFileSystem) -> None:
+def test_appended_records_are_read_back_in_every_detail(fs: MemoryFileSystem) -> None:
     records = [
         Record(b"a", b"1", (Header("h", b"x"), Header("h", None), Header("", b"")), NOW),
         Record(None, b"", (), NOW + 5),
@@ -289,7 +289,7 @@ def test_log_append_time_is_stamped_on_every_record(fs: MemoryFileSystem) -> Non
     ] * 2
 
 
-def test_flush_messages_bounds_what_is_unsynced(fs: MemoryFileSystem) -> None:
+def test_flush_messages_bounds_unsynced_records(fs: MemoryFileSystem) -> None:
     with open_log(fs, LogConfig(flush_messages=3)) as log:
         points = []
         for number in range(7):

@@ -84,7 +84,7 @@ WRITERS = (
 
 @pytest.mark.parametrize("write", WRITERS)
 @pytest.mark.parametrize("part", [".streamlog", "recovery-point-offset-checkpoint"])
-def test_a_writer_refuses_what_a_stranger_put_into_a_directory_open_to_all(
+def test_a_writer_refuses_files_planted_in_a_world_writable_directory(
     part: str, write: Callable[[MemoryFileSystem], None]
 ) -> None:
     fs = made(0o1777)

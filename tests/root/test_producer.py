@@ -63,7 +63,7 @@ def values(fs: MemoryFileSystem, topic: str = "orders") -> list[Any]:
     return [record.value for _, record in records(fs, topic)]
 
 
-def test_what_was_sent_is_read_back_in_every_detail(
+def test_sent_records_are_read_back_in_every_detail(
     fs: MemoryFileSystem, producer: Producer, clock: ManualClock
 ) -> None:
     producer.send("orders", b"v", key=b"k", headers=[("h", b"1"), ("h", None)], timestamp=5)

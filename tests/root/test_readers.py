@@ -96,7 +96,7 @@ def test_sources_of_one_group_that_write_at_once_lose_nothing(root: str) -> None
             assert reader.position.offsets == {TopicPartition(each, 0): turn for each in topics}
 
 
-def test_what_a_query_has_finished_is_read_from_its_checkpoint(root: str, tmp_path: Path) -> None:
+def test_the_progress_of_a_query_is_read_from_its_checkpoint(root: str, tmp_path: Path) -> None:
     batches = {
         0: ['{"orders":{"0":5,"1":6}}'],
         1: ['{"orders":{"0":15,"1":16}}'],
@@ -158,9 +158,7 @@ def test_a_forgotten_reader_is_gone_and_an_unknown_one_is_named(root: str) -> No
     ["", "[]", "{", '{"group":"x"}', '{"offsets":{"orders":3},"committedMs":1}',
      '{"offsets":{},"committedMs":"1"}', '{"offsets":{},"committedMs":1,"checkpoint":5}'],
 )  # fmt: skip
-def test_a_record_that_cannot_be_understood_stops_whoever_would_delete(
-    root: str, document: str
-) -> None:
+def test_an_unreadable_reader_record_stops_deletions(root: str, document: str) -> None:
     Path(LogRoot.at(root).reader("billing")).write_text(document)
     with pytest.raises(CorruptCheckpointError, match=r"billing\.json"):
         list_readers(LogRoot.at(root, fs=FS))

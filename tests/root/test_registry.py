@@ -283,7 +283,7 @@ def test_deleted_topic_leaves_nothing(fs: MemoryFileSystem) -> None:
     assert checkpoints.read_recovery_points(fs, ROOT) == {TopicPartition("clicks", 0): 6}
 
 
-def test_topic_made_anew_is_another_one(fs: MemoryFileSystem) -> None:
+def test_recreated_topic_is_another_one(fs: MemoryFileSystem) -> None:
     first = create(fs, "orders", seed=1)
     delete(fs, "orders")
     assert create(fs, "orders", seed=2) != first

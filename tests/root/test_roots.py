@@ -104,7 +104,7 @@ def test_partitions_that_lie_there_become_topics() -> None:
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "backup-2/data.txt", f"orders-0/{0:020}.log"])
-def test_a_root_is_made_of_an_empty_directory_only_unless_told_to_adopt(name: str) -> None:
+def test_a_root_is_created_only_in_an_empty_directory_unless_adopting(name: str) -> None:
     fs = MemoryFileSystem()
     path = f"{ROOT}/{name}"
     make_directories(fs, os.path.dirname(path))
@@ -170,7 +170,7 @@ def test_brokers_log_dir_is_not_made_a_root() -> None:
     assert fs.list(ROOT) == ["meta.properties", "orders-0"]
 
 
-def test_directory_that_everybody_may_write_to_is_refused(tmp_path: Path) -> None:
+def test_world_writable_directory_is_refused(tmp_path: Path) -> None:
     fs = LocalFileSystem()
     tmp_path.chmod(0o777)
     with pytest.raises(InvalidRequestError, match="world-writable") as caught:

@@ -128,7 +128,7 @@ def test_directory_without_partitions_gives_nothing(fs: MemoryFileSystem) -> Non
     assert find_partitions(fs, f"{FOREIGN}/x") == {}
 
 
-def test_path_that_names_nothing_is_refused_with_what_to_do(fs: MemoryFileSystem) -> None:
+def test_missing_or_foreign_path_is_refused_with_a_hint(fs: MemoryFileSystem) -> None:
     with pytest.raises(UnknownTopicError) as unknown:
         find_partitions(fs, "/nowhere")
     assert "topics create" in str(unknown.value.hint)
@@ -180,7 +180,7 @@ def test_bad_settings_are_reported_until_they_are_mended(fs: MemoryFileSystem) -
         assert caught.value.path == path
 
 
-def test_a_misspelt_topic_is_told_the_nearest_and_the_command_can_be_typed() -> None:
+def test_a_misspelt_topic_gets_the_nearest_name_in_a_runnable_command() -> None:
     error = unknown_topic_error("/my logs", "order", ["clicks", "orders"])
     assert error.hint == "use orders, or create it: streamlog --path '/my logs' topics create order"
     assert unknown_topic_error("/logs", "x", ["orders"]).hint.startswith("create it: ")
