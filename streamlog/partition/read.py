@@ -52,8 +52,8 @@ READ_BEYOND: Final = _OFFSET.size  # bytes read after those wanted, to check the
 class Slice(NamedTuple):
     """Batches as they lie in one segment file; enough to send them, or for another process.
 
-    The bytes at this place never change while the file has its name: appends go after them, and
-    compaction replaces the whole file.
+    Only a truncation changes bytes below the log end: appends go after them, and compaction
+    replaces the whole file, which an open file descriptor keeps readable.
 
     Attributes:
         file: The path of the segment's `.log` file.
