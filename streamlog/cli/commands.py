@@ -482,7 +482,7 @@ def repair() -> None:
     the files below .streamlog (settings, commits, readers) come first. Truncated bytes are kept
     next to the log as *.torn-N.
 
-    Damage to synced records, or to records followed by sound ones, is refused: that partition
+    Damage to synced records, or to records followed by sound ones, is not repaired: that partition
     stays unchanged, and the exit code is 1. With --skip-damage the partition continues without
     the damaged records, and the sound records after them become readable. Unreadable files of
     .streamlog move to .streamlog/damaged, and each step reports the resulting loss.
