@@ -365,9 +365,9 @@ def test_arguments_are_checked_at_once(root):
         append_batch(root.path, compression_type="brotli")
     with pytest.raises(InvalidOptionError, match=r"flush\.messages"):
         append_batch(root.path, flush_messages=0)
-    with pytest.raises(InvalidOptionError, match="no such value as topic: got 5, expected str"):
+    with pytest.raises(InvalidOptionError, match="wrong type for topic: got 5, expected str"):
         append_batch(root.path, topic=5)
-    with pytest.raises(InvalidOptionError, match=r"no such value as flush\.ms: got '1'"):
+    with pytest.raises(InvalidOptionError, match=r"wrong type for flush\.ms: got '1'"):
         append_batch(root.path, flush_ms="1")
     numbers = {"flush_messages": 1, "flush_ms": 0, "lock_timeout_ms": 1000}
     append_batch(root.path, "out", "checkpoint", txn_app_id="app", **numbers)
