@@ -18,6 +18,7 @@ from streamlog.errors import UnknownTopicError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.files import stat_directory
 from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.partition.reader import LogReader
 from streamlog.records.record import IsolationLevel
 from streamlog.root.topics import find_partitions, unknown_topic_error
@@ -127,7 +128,7 @@ class Subscription:
             self._look()
 
     def _changed_at(self) -> tuple[int, ...]:
-        names = (self._path, f"{self._path}/.streamlog/topics")
+        names = (self._path, LogRoot.at(self._path, fs=self._fs).topics)
         found = (stat_directory(self._fs, name) for name in names)
         return tuple(0 if stat is None else stat.mtime_ns for stat in found)
 

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Final
 
 from streamlog.errors import CorruptDataError, StreamLogError
+from streamlog.fs.log_root import STATE_DIRECTORY
 
 __all__ = [
     "LOG_DAMAGE",
@@ -180,7 +181,7 @@ def as_error(finding: Finding) -> CorruptDataError:
     """Return a finding as an error to raise."""
     times = f" ({finding.count} times)" if finding.count > 1 else ""
     loss = LOSSES.get(finding.kind) if finding.severity is Severity.DAMAGE else None
-    root = finding.path.partition("/.streamlog/")[0]
+    root = finding.path.partition(f"/{STATE_DIRECTORY}/")[0]
     go_on = f"restore it from a copy; to skip it ({loss}): streamlog repair {root} --skip-damage"
     return CorruptDataError(
         f"{finding.what}{times}",

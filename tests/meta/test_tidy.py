@@ -34,9 +34,7 @@ FILE_MODULES = {"shutil", "mmap", "fcntl", "tempfile", "glob", "pickle", "sqlite
 SPELLS_PATHS = "streamlog/fs/log_root.py"
 STATE_PATH = re.compile(r"(\S*/)?\.streamlog(/\S*)?")
 STILL_SPELL_PATHS = {
-    "streamlog/health/findings.py",
     "streamlog/partition/checkpoints.py",
-    "streamlog/arrow/subscription.py",
 }
 
 NAMES_OF_NOTHING = {"utils", "util", "common", "core", "base", "helpers", "misc"}
