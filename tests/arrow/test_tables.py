@@ -114,7 +114,7 @@ def test_missing_path_and_strange_file_are_refused(tmp_path):
     with pytest.raises(UnknownTopicError, match="nowhere"):
         read_table(tmp_path / "nowhere")
     (tmp_path / "notes.txt").write_text("no log")
-    with pytest.raises(InvalidRequestError, match="no segment of a log"):
+    with pytest.raises(InvalidRequestError, match="not a segment of a log"):
         read_table(tmp_path / "notes.txt")
 
 
