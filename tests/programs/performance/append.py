@@ -52,7 +52,7 @@ def compare(rounds: int = 3) -> Iterator[Comparison]:
             file = directory / "batch"
             file.write_bytes(batch)
             return interleaved(
-                lambda: ours(directory / "ours" / f"a-{next(numbers)}", batch, count, config),
+                lambda: ours(directory / "ours" / f"a{next(numbers)}-0", batch, count, config),
                 lambda: theirs(kafka, directory / f"b-{next(numbers)}", file, count, config),
                 rounds=rounds,
             )
