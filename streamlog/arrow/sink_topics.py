@@ -3,9 +3,8 @@
 import contextlib
 from typing import NamedTuple
 
-from streamlog.clock import Clock
 from streamlog.errors import TopicExistsError, UnknownTopicError, command_at
-from streamlog.fs.api import FileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.records.topic_rules import TopicRules
 from streamlog.root.manager import LogManager
 
@@ -30,15 +29,13 @@ class SinkTopics:
     """Looks up each topic once, for the duration of a task or a trigger.
 
     Args:
-        fs: The file system of the root.
-        clock: Measures waits for locks.
         root: The log root.
     """
 
-    __slots__ = ("_clock", "_found", "_fs", "_root")
+    __slots__ = ("_found", "_root")
 
-    def __init__(self, fs: FileSystem, clock: Clock, root: str) -> None:
-        self._fs, self._clock, self._root = fs, clock, root
+    def __init__(self, root: LogRoot) -> None:
+        self._root = root
         self._found: dict[str, TopicTarget] = {}
 
     def find(self, topic: str) -> TopicTarget:
@@ -56,7 +53,10 @@ class SinkTopics:
         return target
 
     def _look(self, topic: str) -> TopicTarget:
-        with LogManager.open(self._root, fs=self._fs, clock=self._clock) as manager:
+        root = self._root
+        with LogManager.open(
+            root.path, fs=root.fs, clock=root.clock, random=root.random
+        ) as manager:
             with contextlib.suppress(TopicExistsError):  # another task created it
                 manager.ensure_topic(topic)
             partitions = manager.partitions(topic)
@@ -64,7 +64,7 @@ class SinkTopics:
         if not partitions:
             raise UnknownTopicError(
                 f"topic {topic} has no partitions",
-                path=self._root,
-                hint=f"was it deleted meanwhile? {command_at(self._root, 'topics list')}",
+                path=root.path,
+                hint=f"was it deleted meanwhile? {command_at(root.path, 'topics list')}",
             )
         return TopicTarget(topic, max(partitions) + 1, rules)

@@ -71,12 +71,13 @@ def stage_rows(
         StorageError: The file cannot be written.
     """
     checksum = _Checksum() if plan.has_checksum else None
-    with Stager(LogRoot.at(plan.root, fs=fs), app, version, task) as stager:
+    root = LogRoot.at(plan.root, fs=fs, clock=clock)
+    with Stager(root, app, version, task) as stager:
         encoder = RowEncoder(
             stager,
             plan.schema,
             topic=plan.topic,
-            find_topic=SinkTopics(fs, clock, plan.root).find,
+            find_topic=SinkTopics(root).find,
             compression=plan.compression,
             start=version + task,
             now_ms=clock.now_ms(),

@@ -23,6 +23,7 @@ from streamlog.commits.staging import StagedFile
 from streamlog.errors import InvalidOptionError, InvalidRequestError, StreamLogError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.records.record import CompressionType
 from streamlog.root.manager import LogManager
 from streamlog.topic import check_topic_name
@@ -91,7 +92,8 @@ def write_table(
     path = os.path.abspath(root)
     if topic is not None:
         check_topic_name(topic)
-        SinkTopics(fs, clock, path).find(topic)  # fail before the first row is read
+        # Fail before the first row is read.
+        SinkTopics(LogRoot.at(path, fs=fs, clock=clock)).find(topic)
     identity = _identity(txn_app_id, txn_version, topic)
     batches, schema = _stream(data)
     columns = _schema_of(schema, topic)

@@ -76,7 +76,7 @@ class LogCleaner:
         log.catch_up()
         return find_cleanable(
             log,
-            read_cleaner_offsets(self._fs, self._manager.root).get(partition),
+            read_cleaner_offsets(self._manager.log_root).get(partition),
             config=log.config,
             now_ms=self._clock.now_ms(),
             held_from=held_from,

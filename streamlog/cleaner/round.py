@@ -262,7 +262,7 @@ class CleaningRound:
         offset_map: OffsetMap,
         throttle: Throttle,
     ) -> None:
-        self._fs, self._clock, self._log = root.fs, root.clock, log
+        self._root, self._fs, self._clock, self._log = root, root.fs, root.clock, log
         self._cleanable, self._map, self._throttle = cleanable, offset_map, throttle
         self._segments: Segments = log.segments
         self._transactions = CleanedTransactions()
@@ -321,7 +321,7 @@ class CleaningRound:
         for group in groups:
             yield from self._clean(group)
         marks = {self._cleanable.topic_partition: end}
-        write_cleaner_offsets(self._fs, self._clock, self._log.root, marks)
+        write_cleaner_offsets(self._root, marks)
         self.report.is_finished = True
         _logger.info("cleaned %s", self.report)
 

@@ -29,7 +29,12 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileKind
 from streamlog.fs.files import make_directories, stat_directory, write_file_atomically
-from streamlog.fs.log_root import CLEAN_SHUTDOWN, STATE_DIRECTORY, LogRoot
+from streamlog.fs.log_root import (
+    CLEAN_SHUTDOWN,
+    RECOVERY_POINT_CHECKPOINT,
+    STATE_DIRECTORY,
+    LogRoot,
+)
 from streamlog.handover.cluster_image import (
     BOOTSTRAP_CHECKPOINT,
     CLUSTER_METADATA,
@@ -54,7 +59,6 @@ from streamlog.handover.plan import (
 )
 from streamlog.health.findings import Finding, Severity
 from streamlog.health.verify import verify
-from streamlog.partition.checkpoints import RECOVERY_POINT_CHECKPOINT
 from streamlog.partition.partition_metadata import new_topic_id, read_topic_id
 from streamlog.partition.reader import LogReader
 from streamlog.protocol.metadata_records import (

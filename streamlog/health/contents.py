@@ -5,11 +5,11 @@ import re
 from enum import Enum
 from typing import Final, NamedTuple
 
-from streamlog.fs.log_root import META_PROPERTIES
-from streamlog.partition.checkpoints import (
+from streamlog.fs.log_root import (
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
+    META_PROPERTIES,
     RECOVERY_POINT_CHECKPOINT,
 )
 from streamlog.partition.epochs import LEADER_EPOCH_CHECKPOINT

@@ -304,14 +304,14 @@ class _Partition:
             )
         lock = locks.take_partition_lock(root, self._partition, timeout_ms=_LOCK_TIMEOUT_MS)
         try:
-            durable = checkpoints.read_recovery_points(root.fs, root.path).get(self._partition, 0)
+            durable = checkpoints.read_recovery_points(root).get(self._partition, 0)
             # First discard the last writer's state: if this process is killed, an open handle must
             # not trust it and append to a file that was replaced.
             lock.file.truncate(0)
             end = self._leave_out_damage(root, durable)
             if end < durable:
                 lower = {self._partition: end}
-                checkpoints.write_recovery_points(root.fs, root.clock, root.path, lower)
+                checkpoints.write_recovery_points(root, lower)
         finally:
             lock.release()
 
@@ -367,16 +367,15 @@ class _Partition:
     def _recover(self, root: LogRoot) -> None:
         """Recover a partition of a foreign root; the root's own files are not changed."""
         log = LocalLog(
-            root.fs,
+            root,
             self._directory,
             self._partition,
             config=LogConfig(),
-            random=root.random,
             producer_expiration_ms=read_server_config(root).producer_id_expiration_ms,
         )
         now_ms = root.clock.now_ms()
-        starts = checkpoints.read_log_start_offsets(root.fs, root.path)
-        durable = checkpoints.read_recovery_points(root.fs, root.path)
+        starts = checkpoints.read_log_start_offsets(root)
+        durable = checkpoints.read_recovery_points(root)
         try:
             log.load(
                 self._state_of_a_crash(root, now_ms),

@@ -15,21 +15,20 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileKind, FileStat, FileSystem
 from streamlog.fs.files import read_file, stat_directory
-from streamlog.fs.log_root import LogRoot
+from streamlog.fs.log_root import (
+    CLEANER_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    LogRoot,
+)
 from streamlog.health.contents import Content, KnownFile, identify
 from streamlog.health.findings import Finding, FindingKind, Report, finding_of
 from streamlog.health.log_file import LogWalk, Neighbours
 from streamlog.health.partition import Circumstances, PartitionCheck
 from streamlog.health.repeated import Repeated
 from streamlog.health.state_files import StateFiles
-from streamlog.partition.checkpoints import (
-    CLEANER_OFFSET_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-    read_offsets,
-    read_recovery_points,
-)
+from streamlog.partition.checkpoints import read_offsets, read_recovery_points
 from streamlog.partition.epochs import LeaderEpochCache
 from streamlog.partition.partition_metadata import PARTITION_METADATA, read_topic_id
 from streamlog.partition.producer_snapshot import MAX_SNAPSHOT_SIZE, decode_snapshot
@@ -384,7 +383,7 @@ def verify_state(root: LogRoot, report: Report, *, is_deep: bool) -> None:
         StorageError: A directory cannot be read.
     """
     try:
-        durable = read_recovery_points(root.fs, root.path)
+        durable = read_recovery_points(root)
     except CorruptDataError:  # reported with the root's files
         durable = {}
     StateFiles(root, report, is_deep=is_deep, durable=durable).run()

@@ -85,7 +85,7 @@ def find_due(
     Raises:
         CorruptCheckpointError: `cleaner-offset-checkpoint` is malformed.
     """
-    checkpoints = read_cleaner_offsets(root.fs, root.path) if candidates else {}
+    checkpoints = read_cleaner_offsets(root) if candidates else {}
     known = dict(not_due)
     not_due.clear()
     found: list[Due] = []

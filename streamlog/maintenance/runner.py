@@ -409,7 +409,7 @@ class Maintenance:
     def _books(self) -> "_Books":
         return _Books(
             self._clock.now_ms(),
-            read_log_start_offsets(self._fs, self.root),
+            read_log_start_offsets(self._log_root),
             Holds.read(self._log_root),
             cache(self._configs.of),
             self._configs.server.load(),

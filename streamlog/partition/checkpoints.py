@@ -30,18 +30,21 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from streamlog.clock import Clock
 from streamlog.errors import CorruptCheckpointError, FileMissingError, LimitExceededError
 from streamlog.fs.api import FileStat, FileSystem
 from streamlog.fs.files import acquire_lock, read_file, write_file_atomically
+from streamlog.fs.log_root import (
+    CHECKPOINTS,
+    CLEANER_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    LogRoot,
+)
 from streamlog.topic import MAX_PARTITION, TopicPartition, parse_partition_directory
 
 __all__ = [
-    "CLEANER_OFFSET_CHECKPOINT",
-    "HIGH_WATERMARK_CHECKPOINT",
-    "LOG_START_OFFSET_CHECKPOINT",
     "MAX_CHECKPOINT_SIZE",
-    "RECOVERY_POINT_CHECKPOINT",
     "Written",
     "format_checkpoint",
     "parse_checkpoint",
@@ -52,7 +55,6 @@ __all__ = [
     "read_offsets",
     "read_recovery_points",
     "remove_topic",
-    "root_lock_path",
     "root_locked",
     "update_offsets",
     "write_cleaner_offsets",
@@ -143,17 +145,6 @@ def format_checkpoint(rows: Iterable[str]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode("ascii")
 
 
-RECOVERY_POINT_CHECKPOINT: Final = "recovery-point-offset-checkpoint"  # LogManager
-LOG_START_OFFSET_CHECKPOINT: Final = "log-start-offset-checkpoint"  # LogManager
-HIGH_WATERMARK_CHECKPOINT: Final = "replication-offset-checkpoint"  # ReplicaManager
-CLEANER_OFFSET_CHECKPOINT: Final = "cleaner-offset-checkpoint"  # LogCleanerManager
-
-_ALL: Final = (
-    RECOVERY_POINT_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
-    CLEANER_OFFSET_CHECKPOINT,
-)
 _LOCK_TIMEOUT_MS: Final = 30_000
 
 _logger = logging.getLogger(__name__)
@@ -161,13 +152,8 @@ _logger = logging.getLogger(__name__)
 Offsets = dict[TopicPartition, int]
 
 
-def root_lock_path(root: str) -> str:
-    """Return the path of the lock under which a root's files are changed."""
-    return f"{root}/.streamlog/locks/root"
-
-
 @contextlib.contextmanager
-def root_locked(fs: FileSystem, clock: Clock, root: str) -> Iterator[None]:
+def root_locked(root: LogRoot) -> Iterator[None]:
     """Hold the lock under which a root's files are changed; nothing else is taken within it.
 
     Raises:
@@ -175,12 +161,12 @@ def root_locked(fs: FileSystem, clock: Clock, root: str) -> Iterator[None]:
         StorageError: The lock file cannot be opened.
     """
     lock = acquire_lock(
-        fs,
-        clock,
-        root_lock_path(root),
+        root.fs,
+        root.clock,
+        root.checkpoints_lock,
         shared=False,
         timeout_ms=_LOCK_TIMEOUT_MS,
-        what=f"the checkpoint files of {root}",
+        what=f"the checkpoint files of {root.path}",
     )
     try:
         yield
@@ -222,40 +208,40 @@ def read_offsets(fs: FileSystem, path: str) -> Offsets:
     return offsets
 
 
-def read_recovery_points(fs: FileSystem, root: str) -> Offsets:
+def read_recovery_points(root: LogRoot) -> Offsets:
     """Return up to where each partition is known to be synced.
 
     Raises:
         StorageError: The file cannot be read.
     """
-    return _read_or_warn(fs, f"{root}/{RECOVERY_POINT_CHECKPOINT}")
+    return _read_or_warn(root.fs, root.checkpoint(RECOVERY_POINT_CHECKPOINT))
 
 
-def read_log_start_offsets(fs: FileSystem, root: str) -> Offsets:
+def read_log_start_offsets(root: LogRoot) -> Offsets:
     """Return the log start offsets of partitions that begin behind their first record.
 
     Raises:
         StorageError: The file cannot be read.
     """
-    return _read_or_warn(fs, f"{root}/{LOG_START_OFFSET_CHECKPOINT}")
+    return _read_or_warn(root.fs, root.checkpoint(LOG_START_OFFSET_CHECKPOINT))
 
 
-def read_high_watermarks(fs: FileSystem, root: str) -> Offsets:
+def read_high_watermarks(root: LogRoot) -> Offsets:
     """Return the high watermarks as of the last time somebody wrote them down.
 
     Raises:
         StorageError: The file cannot be read.
     """
-    return _read_or_warn(fs, f"{root}/{HIGH_WATERMARK_CHECKPOINT}")
+    return _read_or_warn(root.fs, root.checkpoint(HIGH_WATERMARK_CHECKPOINT))
 
 
-def read_cleaner_offsets(fs: FileSystem, root: str) -> Offsets:
+def read_cleaner_offsets(root: LogRoot) -> Offsets:
     """Return the first offset of each partition that compaction has not seen.
 
     Raises:
         StorageError: The file cannot be read.
     """
-    return _read_or_warn(fs, f"{root}/{CLEANER_OFFSET_CHECKPOINT}")
+    return _read_or_warn(root.fs, root.checkpoint(CLEANER_OFFSET_CHECKPOINT))
 
 
 # ---- writing --------------------------------------------------------------------------------
@@ -267,9 +253,7 @@ class Written(NamedTuple):
 
 
 def update_offsets(
-    fs: FileSystem,
-    clock: Clock,
-    root: str,
+    root: LogRoot,
     name: str,
     offsets: Mapping[TopicPartition, int],
     *,
@@ -278,10 +262,8 @@ def update_offsets(
     """Set the rows of some partitions in a checkpoint file and keep all others; durable.
 
     Args:
-        fs: Where the root is.
-        clock: Measures the wait for the lock.
         root: The log root.
-        name: The file, one of this module's constants.
+        name: The file, one of `CHECKPOINTS`.
         offsets: The partitions to set.
         keeps_known: Whether a row that is there already stands.
 
@@ -296,40 +278,33 @@ def update_offsets(
     def changed(known: Offsets) -> Offsets:
         return {**offsets, **known} if keeps_known else {**known, **offsets}
 
-    with root_locked(fs, clock, root):
-        rows = _rewrite(fs, f"{root}/{name}", changed)
-        return Written(fs.stat(f"{root}/{name}"), rows)
+    path = root.checkpoint(name)
+    with root_locked(root):
+        rows = _rewrite(root.fs, path, changed)
+        return Written(root.fs.stat(path), rows)
 
 
-def write_recovery_points(
-    fs: FileSystem, clock: Clock, root: str, offsets: Mapping[TopicPartition, int]
-) -> None:
+def write_recovery_points(root: LogRoot, offsets: Mapping[TopicPartition, int]) -> None:
     """Note up to where partitions are synced; see `update_offsets`."""
-    update_offsets(fs, clock, root, RECOVERY_POINT_CHECKPOINT, offsets)
+    update_offsets(root, RECOVERY_POINT_CHECKPOINT, offsets)
 
 
-def write_log_start_offsets(
-    fs: FileSystem, clock: Clock, root: str, offsets: Mapping[TopicPartition, int]
-) -> None:
+def write_log_start_offsets(root: LogRoot, offsets: Mapping[TopicPartition, int]) -> None:
     """Note where partitions begin; see `update_offsets`."""
-    update_offsets(fs, clock, root, LOG_START_OFFSET_CHECKPOINT, offsets)
+    update_offsets(root, LOG_START_OFFSET_CHECKPOINT, offsets)
 
 
-def write_cleaner_offsets(
-    fs: FileSystem, clock: Clock, root: str, offsets: Mapping[TopicPartition, int]
-) -> None:
+def write_cleaner_offsets(root: LogRoot, offsets: Mapping[TopicPartition, int]) -> None:
     """Note how far compaction has come; see `update_offsets`."""
-    update_offsets(fs, clock, root, CLEANER_OFFSET_CHECKPOINT, offsets)
+    update_offsets(root, CLEANER_OFFSET_CHECKPOINT, offsets)
 
 
-def write_high_watermarks(
-    fs: FileSystem, clock: Clock, root: str, offsets: Mapping[TopicPartition, int]
-) -> None:
+def write_high_watermarks(root: LogRoot, offsets: Mapping[TopicPartition, int]) -> None:
     """Note the high watermarks of partitions; see `update_offsets`."""
-    update_offsets(fs, clock, root, HIGH_WATERMARK_CHECKPOINT, offsets)
+    update_offsets(root, HIGH_WATERMARK_CHECKPOINT, offsets)
 
 
-def remove_topic(fs: FileSystem, clock: Clock, root: str, topic: str) -> None:
+def remove_topic(root: LogRoot, topic: str) -> None:
     """Remove the rows of a topic from every checkpoint file of a root; durable.
 
     Raises:
@@ -340,9 +315,9 @@ def remove_topic(fs: FileSystem, clock: Clock, root: str, topic: str) -> None:
     def others(known: Offsets) -> Offsets:
         return {each: known[each] for each in known if each.topic != topic}
 
-    with root_locked(fs, clock, root):
-        for name in _ALL:
-            _rewrite(fs, f"{root}/{name}", others)
+    with root_locked(root):
+        for name in CHECKPOINTS:
+            _rewrite(root.fs, root.checkpoint(name), others)
 
 
 def _rewrite(fs: FileSystem, path: str, change: Callable[[Offsets], Offsets]) -> Offsets:

@@ -13,7 +13,6 @@ LogLoader.load, with the differences listed in `streamlog/SKIPPED.md`.
 
 import itertools
 import logging
-import os
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -59,7 +58,7 @@ class LoadedLog(NamedTuple):
 class PartitionDirectory(NamedTuple):
     """A partition's directory and the settings to open it with."""
 
-    fs: FileSystem
+    root: LogRoot
     path: str
     partition: TopicPartition
     config: LogConfig
@@ -73,7 +72,7 @@ def adopt(directory: PartitionDirectory, state: SharedState, known: Segments) ->
         state: The shared state, of this boot and clean.
         known: Segments that this process has open; sealed ones are reused.
     """
-    fs, path = directory.fs, directory.path
+    fs, path = directory.root.fs, directory.path
     names = fs.list(path)
     bases = base_offsets(names)
     if not bases or bases[-1] != state.active_base_offset or leftovers.has_swaps(names):
@@ -150,12 +149,10 @@ def recover(
         CorruptRecordError: Acknowledged bytes are damaged; names file, position and offset.
         StorageError: A file cannot be read, truncated or written.
     """
-    fs, path = directory.fs, directory.path
+    fs, path = directory.root.fs, directory.path
     if any(name != PARTITION_METADATA for name in fs.list(path)):
         fs.sync_directory(path)  # a process that rolled may have died
-    is_being_cleaned = is_being_maintained(
-        LogRoot.at(os.path.dirname(path), fs=fs), directory.partition
-    )
+    is_being_cleaned = is_being_maintained(directory.root, directory.partition)
     leftovers.finish(fs, path, directory.config, now_ms, is_being_cleaned=is_being_cleaned)
     bases = base_offsets(fs.list(path))
     if bases:
@@ -206,7 +203,7 @@ def _start_anew(
     directory: PartitionDirectory, segments: list[Segment], log_start_offset: int, now_ms: int
 ) -> Segment:
     """Return a new, empty first segment; set aside segments below the log start."""
-    fs, path = directory.fs, directory.path
+    fs, path = directory.root.fs, directory.path
     for segment in segments:
         _logger.warning("[%s] %s lies below the log start", directory.partition, segment.path)
         segment.close()
@@ -302,7 +299,7 @@ class _Scan:
             producers.on_high_watermark(base_offset)
             return producers
         return ProducerStateManager.load(
-            self._directory.fs,
+            self._directory.root.fs,
             self._directory.path,
             segments=self._segments[:at],
             log_start_offset=self._segments[0].base_offset,

@@ -4,7 +4,6 @@ Kafka's LocalLog, the part of UnifiedLog without validation, isolation and repli
 calls it; methods that change anything require the partition's lock.
 """
 
-import random as random_module
 from collections.abc import Callable, Iterable, Sequence
 
 from streamlog.config.log_config import LogConfig
@@ -14,7 +13,8 @@ from streamlog.errors import (
     StreamLogError,
     UnknownOutcomeError,
 )
-from streamlog.fs.api import Buffer, FileSystem
+from streamlog.fs.api import Buffer
+from streamlog.fs.log_root import LogRoot
 from streamlog.partition import leftovers, loader
 from streamlog.partition.append import check_follows
 from streamlog.partition.epochs import LeaderEpochCache
@@ -58,15 +58,14 @@ class LocalLog:
 
     def __init__(
         self,
-        fs: FileSystem,
+        root: LogRoot,
         path: str,
         partition: TopicPartition,
         *,
         config: LogConfig,
-        random: random_module.Random,
         producer_expiration_ms: int,
     ) -> None:
-        self._fs, self._path, self._partition, self._random = fs, path, partition, random
+        self._root, self._fs, self._path, self._partition = root, root.fs, path, partition
         self._producer_expiration_ms = producer_expiration_ms
         self.config, self.rules = config, TopicRules.of(config)
         self.segments = Segments()
@@ -123,7 +122,7 @@ class LocalLog:
             CorruptRecordError: Acknowledged bytes are damaged; nothing was truncated.
             StorageError: A file cannot be read, truncated or written.
         """
-        directory = loader.PartitionDirectory(self._fs, self._path, self._partition, self.config)
+        directory = loader.PartitionDirectory(self._root, self._path, self._partition, self.config)
         mine = state if state is not None and state.boot_id == self._fs.boot_id() else None
         loaded = None
         if mine is not None and mine.flags in CLEAN:
@@ -288,7 +287,7 @@ class LocalLog:
 
     def _draw_jitter(self) -> None:
         bound = min(self.config.segment_jitter_ms, self.config.segment_ms)
-        self._jitter_ms = self._random.randrange(bound) if bound > 0 else 0
+        self._jitter_ms = self._root.random.randrange(bound) if bound > 0 else 0
 
     def sync(self, now_ms: int) -> None:
         """Make everything up to the log end durable.

@@ -12,16 +12,13 @@ A `Log` knows its log root's checkpoints and settings, but neither topics nor co
 """
 
 import contextlib
-import os
-import random as random_module
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, Protocol, TypeVar
 
-from streamlog.clock import Clock
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import FileMissingError, StreamLogError, UnknownTopicError
-from streamlog.fs.api import Buffer, FileSystem
+from streamlog.fs.api import Buffer
 from streamlog.fs.log_root import LogRoot
 from streamlog.fs.open_files import open_files
 from streamlog.partition.append import AppendInfo, whole_batches
@@ -78,13 +75,11 @@ class Log(IterableLog):
     """A partition open for writing. Iterating yields its records.
 
     Args:
+        root: The log root.
         path: Its directory, absolute.
         topic_id: The id of its topic, 22 characters of base64.
         config: Fixed settings; None: those of the topic's files, read again when they change.
         server: The settings of the root.
-        fs: The file system.
-        clock: The clock.
-        random: For jitter and generations of the lock file.
         patience: How long to wait for other writers.
         marks: The recovery points and log starts of the root.
         decided: The commits that are decided for this partition.
@@ -98,41 +93,35 @@ class Log(IterableLog):
 
     def __init__(
         self,
+        root: LogRoot,
         path: str,
         *,
         topic_id: str,
         config: LogConfig | None,
         server: ServerSettings,
-        fs: FileSystem,
-        clock: Clock,
-        random: random_module.Random,
         patience: Patience,
         marks: RootMarks,
         decided: Decided,
     ) -> None:
-        self.path, self.root = path, os.path.dirname(path)
+        self.path, self.root = path, root.path
         self.topic_partition: TopicPartition = check_partition_directory(path)
         self.topic_id = topic_id
-        self._fs, self._clock, self._random = fs, clock, random
+        self._log_root, self._fs, self._clock = root, root.fs, root.clock
         self._decided = decided
-        log_root = LogRoot(self.root, fs, clock, random)
-        source = ConfigFiles(log_root, self.topic_partition.topic, server)
+        source = ConfigFiles(root, self.topic_partition.topic, server)
         self._log = LocalLog(
-            fs,
+            root,
             path,
             self.topic_partition,
             config=config or source.load(),
-            random=random,
             producer_expiration_ms=server.load().producer_id_expiration_ms,
         )
-        lock = WriterLock(log_root, self.topic_partition, patience=patience)
+        lock = WriterLock(root, self.topic_partition, patience=patience)
         self._session = WriterSession(
-            fs,
-            clock,
+            root,
             self._log,
             lock,
             path=path,
-            root=self.root,
             partition=self.topic_partition,
             topic_id=topic_id,
             marks=marks,

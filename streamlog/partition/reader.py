@@ -26,7 +26,7 @@ from streamlog.errors import (
 from streamlog.fs.api import FileKind, FileStat, FileSystem
 from streamlog.fs.files import stat_directory
 from streamlog.fs.local import LocalFileSystem
-from streamlog.fs.log_root import LogRoot
+from streamlog.fs.log_root import LOG_START_OFFSET_CHECKPOINT, LogRoot
 from streamlog.partition import checkpoints, partition_metadata
 from streamlog.partition.epochs import LeaderEpochCache
 from streamlog.partition.iteration import IterableLog
@@ -120,7 +120,7 @@ class LogReader(IterableLog):
         self.topic_partition: TopicPartition = check_partition_directory(self.path)
         self._fs = fs
         self._guard = threading.RLock()
-        self._root = os.path.dirname(self.path)
+        self._root = LogRoot.at(os.path.dirname(self.path), fs=fs)
         self._config = LogConfig()
         self._limit = max_decompressed_bytes  # None: not known before it is needed
         self._segments = Segments()
@@ -251,9 +251,7 @@ class LogReader(IterableLog):
         The topic's settings are read when this is first needed: most logs are never compressed.
         """
         if self._limit is None:
-            self._limit = readable_decompressed_bytes(
-                LogRoot.at(self._root, fs=self._fs), self.topic_partition.topic
-            )
+            self._limit = readable_decompressed_bytes(self._root, self.topic_partition.topic)
         return self._limit
 
     @property
@@ -340,7 +338,7 @@ class LogReader(IterableLog):
         """Return the end of synced records that no sound batch holds now; 0 for none."""
         if self._only_base is not None:
             return 0
-        synced = checkpoints.read_recovery_points(self._fs, self._root).get(self.topic_partition, 0)
+        synced = checkpoints.read_recovery_points(self._root).get(self.topic_partition, 0)
         if synced <= self._sound_end_offset:
             return 0
         active.extend()  # a batch that was being written is whole by the time it is synced
@@ -396,11 +394,11 @@ class LogReader(IterableLog):
             self._follow_tail()
 
     def _refresh_log_start(self) -> None:
-        stamp = _stamp(self._fs.stat(f"{self._root}/{checkpoints.LOG_START_OFFSET_CHECKPOINT}"))
+        stamp = _stamp(self._fs.stat(self._root.checkpoint(LOG_START_OFFSET_CHECKPOINT)))
         if stamp == self._checkpoint_stamp:
             return
         self._checkpoint_stamp = stamp
-        offsets = checkpoints.read_log_start_offsets(self._fs, self._root)
+        offsets = checkpoints.read_log_start_offsets(self._root)
         self._checkpointed_start = offsets.get(self.topic_partition, 0)
 
     def _read_topic_id(self) -> str | None:

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from streamlog.fs.api import FileStat, FileSystem
-from streamlog.fs.log_root import LogRoot
+from streamlog.fs.api import FileStat
+from streamlog.fs.log_root import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, LogRoot
 from streamlog.partition import checkpoints
 from streamlog.topic import TopicPartition
 
@@ -59,7 +59,7 @@ class RootMarks:
             StorageError: The file cannot be read.
         """
         self._starts = self._look(
-            checkpoints.LOG_START_OFFSET_CHECKPOINT,
+            LOG_START_OFFSET_CHECKPOINT,
             self._starts,
             checkpoints.read_log_start_offsets,
         )
@@ -72,7 +72,7 @@ class RootMarks:
             StorageError: The file cannot be read.
         """
         self._points = self._look(
-            checkpoints.RECOVERY_POINT_CHECKPOINT, self._points, checkpoints.read_recovery_points
+            RECOVERY_POINT_CHECKPOINT, self._points, checkpoints.read_recovery_points
         )
         return self._points.offsets.get(partition)
 
@@ -138,7 +138,7 @@ class RootMarks:
             LockTimeoutError: Another process kept the root's lock.
             StorageError: It failed; the old ones are kept.
         """
-        name = checkpoints.RECOVERY_POINT_CHECKPOINT
+        name = RECOVERY_POINT_CHECKPOINT
         known = self._points
         is_current = known is not None and known.stamp == self._durable == self._stamp_of(name)
         rows = known.offsets if known is not None and is_current else {}
@@ -148,12 +148,7 @@ class RootMarks:
 
     def _write(self, offsets: Mapping[TopicPartition, int], *, keeps_known: bool) -> None:
         written = checkpoints.update_offsets(
-            self._root.fs,
-            self._root.clock,
-            self._root.path,
-            checkpoints.RECOVERY_POINT_CHECKPOINT,
-            offsets,
-            keeps_known=keeps_known,
+            self._root, RECOVERY_POINT_CHECKPOINT, offsets, keeps_known=keeps_known
         )
         self._points = _Known(_stamp(written.stat), written.offsets)
         self._durable = self._points.stamp
@@ -162,12 +157,12 @@ class RootMarks:
         self,
         name: str,
         known: _Known | None,
-        read: Callable[[FileSystem, str], Mapping[TopicPartition, int]],
+        read: Callable[[LogRoot], Mapping[TopicPartition, int]],
     ) -> _Known:
         stamp = self._stamp_of(name)
         if known is not None and known.stamp == stamp and self._is_gathering:
             return known
-        return _Known(stamp, read(self._root.fs, self._root.path))
+        return _Known(stamp, read(self._root))
 
     def _stamp_of(self, name: str) -> _Stamp:
         return _stamp(self._root.fs.stat(self._root.checkpoint(name)))

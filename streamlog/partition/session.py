@@ -15,7 +15,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
-from streamlog.clock import Clock
 from streamlog.errors import (
     InconsistentTopicIdError,
     InvalidRequestError,
@@ -26,7 +25,6 @@ from streamlog.errors import (
     UnknownOutcomeError,
     UnknownTopicError,
 )
-from streamlog.fs.api import FileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.partition import checkpoints
 from streamlog.partition.local_log import LocalLog
@@ -113,12 +111,10 @@ class WriterSession:
     """Write access of one handle to a partition.
 
     Args:
-        fs: Where the root is.
-        clock: The clock.
+        root: The log root.
         log: The files of the partition; in this process only this session changes them.
         lock: The lock that protects them.
         path: The partition's directory.
-        root: The log root.
         partition: The name of the partition.
         topic_id: The id of the topic the handle was opened for.
         marks: The recovery points and log starts of the root.
@@ -137,13 +133,11 @@ class WriterSession:
 
     def __init__(
         self,
-        fs: FileSystem,
-        clock: Clock,
+        root: LogRoot,
         log: LocalLog,
         lock: WriterLock,
         *,
         path: str,
-        root: str,
         partition: TopicPartition,
         topic_id: str,
         marks: RootMarks,
@@ -151,15 +145,15 @@ class WriterSession:
         restore: Restore,
         apply_decided: Callable[[], None],
     ) -> None:
-        self._fs, self._clock, self._log, self._lock = fs, clock, log, lock
-        self._path, self._root = path, root
+        self._root, self._fs, self._clock = root, root.fs, root.clock
+        self._log, self._lock, self._path = log, lock, path
         self._partition, self._topic_id, self._marks = partition, topic_id, marks
         self._config_source = config_source
         self._restore, self._apply_decided = restore, apply_decided
         self._timer = FlushTimer(self._flush_by_timer)
         self._poison: StorageError | None = None
         self._is_closed = False
-        self._last_checkpoint_ms = clock.now_ms()
+        self._last_checkpoint_ms = root.clock.now_ms()
         self._changes = 0
         self._named_until_ms = 0.0
         self.writing = Scope(self._begin_writing, self._end_writing)
@@ -264,7 +258,7 @@ class WriterSession:
         A handle of the old topic would append to the new one and apply the old topic's decisions.
         """
         found = read_topic_id(self._fs, self._path)
-        properties = LogRoot.at(self._root, fs=self._fs).topic_properties(self._partition.topic)
+        properties = self._root.topic_properties(self._partition.topic)
         if found == self._topic_id and self._fs.stat(properties) is not None:
             return
         if found is not None and found != self._topic_id:
@@ -463,15 +457,15 @@ class WriterSession:
 
         Source: LogCleanerManager.maybeTruncateCheckpoint.
         """
-        known = checkpoints.read_cleaner_offsets(self._fs, self._root).get(self._partition, 0)
+        known = checkpoints.read_cleaner_offsets(self._root).get(self._partition, 0)
         if known > offset:
             marks = {self._partition: offset}
-            checkpoints.write_cleaner_offsets(self._fs, self._clock, self._root, marks)
+            checkpoints.write_cleaner_offsets(self._root, marks)
 
     def write_log_start(self, offset: int) -> None:
         """Write the log start to the root's checkpoint; durable."""
         marks = {self._partition: offset}
-        checkpoints.write_log_start_offsets(self._fs, self._clock, self._root, marks)
+        checkpoints.write_log_start_offsets(self._root, marks)
 
     def _flush_by_timer(self) -> None:
         if self._is_closed or self._poison is not None or not self._lock.is_mine:

@@ -60,7 +60,7 @@ class OpenWriter:
             root.fs, root.clock, path, shared=True, timeout_ms=_LOCK_TIMEOUT_MS, what=what
         )
         try:
-            with root_locked(root.fs, root.clock, root.path):
+            with root_locked(root):
                 _write(lock, _count_in(root, _read(lock)))
         except BaseException:
             lock.release()
@@ -82,7 +82,7 @@ class OpenWriter:
         is_sound = in_order and os.getpid() == self._pid
         try:
             if is_sound:
-                with root_locked(self._root.fs, self._root.clock, self._root.path):
+                with root_locked(self._root):
                     tally = _read(lock)
                     if tally is not None:
                         _write(lock, tally._replace(left=tally.left + 1))

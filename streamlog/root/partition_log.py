@@ -6,7 +6,7 @@ import random as random_module
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from streamlog.clock import Clock, SystemClock
+from streamlog.clock import Clock
 from streamlog.commits.apply import DecidedRecords
 from streamlog.commits.commit_log import CommitLog
 from streamlog.commits.pending import PendingDecisions
@@ -24,7 +24,6 @@ from streamlog.errors import (
     command_at,
 )
 from streamlog.fs.api import FileSystem
-from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.partition.checkpoints import write_high_watermarks
 from streamlog.partition.locks import Patience
@@ -55,34 +54,28 @@ class PartitionLog(Log):
 
     def __init__(
         self,
+        root: LogRoot,
         path: str,
         *,
         config: LogConfig | None,
-        fs: FileSystem,
-        clock: Clock,
-        random: random_module.Random,
         lock_timeout_ms: float | Patience | None,
         marks: RootMarks | None,
         decisions: PendingDecisions | None,
         server: ServerSettings | None,
     ) -> None:
         partition = check_partition_directory(path)
-        root = LogRoot(os.path.dirname(path), fs, clock, random)
         refuse_live_broker(root)
         refuse_planted(root, str(partition))
         topic_id = registry.ensure_partition(root, partition)
         decisions = decisions or PendingDecisions(root)
         server = server or ServerSettings(root)
         self._writer = OpenWriter.enter(root) if marks is None else None
-        self._log_root = root
         super().__init__(
+            root,
             path,
             topic_id=topic_id,
             config=config,
             server=server,
-            fs=fs,
-            clock=clock,
-            random=random,
             patience=Patience.of(
                 lock_timeout_ms, default_ms=server.load().streamlog_lock_timeout_ms
             ),
@@ -140,12 +133,11 @@ class PartitionLog(Log):
                 got=f"{type(config).__name__}: {config!r:.80}",
                 expected="a LogConfig",
             )
+        path = os.path.abspath(path)
         return cls(
-            os.path.abspath(path),
+            LogRoot.at(os.path.dirname(path), fs=fs, clock=clock, random=random),
+            path,
             config=config,
-            fs=fs or LocalFileSystem(),
-            clock=clock or SystemClock(),
-            random=random or random_module.Random(),
             lock_timeout_ms=lock_timeout_ms,
             marks=marks,
             decisions=decisions,
@@ -393,4 +385,4 @@ class OpenPartitions:
     def _note_high_watermarks(self) -> None:
         if self._logs:
             known = {each: log.high_watermark for each, log in self._logs.items()}
-            write_high_watermarks(self._root.fs, self._root.clock, self._root.path, known)
+            write_high_watermarks(self._root, known)

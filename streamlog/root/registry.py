@@ -493,7 +493,7 @@ def finish_deletion(root: LogRoot, topic: str) -> list[str]:
     for name in root.fs.list(root.path):
         if _is_remains_of(topic, name):
             left += _remove_remains(root, topic, name)
-    checkpoints.remove_topic(root.fs, root.clock, root.path, topic)
+    checkpoints.remove_topic(root, topic)
     root.fs.sync_directory(root.path)
     with contextlib.suppress(FileMissingError):
         root.fs.remove(marker)

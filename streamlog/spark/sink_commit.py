@@ -13,7 +13,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from streamlog.clock import SystemClock
 from streamlog.commits.commit_log import CommitOutcome
 from streamlog.commits.identity import CommitIdentity, app_key
 from streamlog.commits.replay import ReplayRule
@@ -28,6 +27,7 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.query.checkpoint import BatchSource, QueryCheckpoint
 from streamlog.query.checkpoint_note import CheckpointNote
 from streamlog.root.manager import LogManager
@@ -142,9 +142,8 @@ def _note_of(checkpoint: QueryCheckpoint, fs: FileSystem, root: str, app: str) -
 class _OpenRoot:
     """A root that stays open between commits."""
 
-    def __init__(self, path: str, fs: FileSystem) -> None:
-        self._path = path
-        self._fs = fs
+    def __init__(self, root: LogRoot) -> None:
+        self._root = root
         self._manager: LogManager | None = None
         self._chores = BackgroundChores()
         self._maintenance_chores = BackgroundChores()
@@ -198,7 +197,7 @@ class _OpenRoot:
         from streamlog.maintenance.runner import Maintenance  # most sinks never need it
 
         if self._maintenance is None:
-            self._maintenance = Maintenance(self._path, fs=self._fs)
+            self._maintenance = Maintenance(self._root.path, fs=self._root.fs)
         self._maintenance.run_due(budget_ms=_MAINTENANCE_BUDGET_MS)
 
     def close(self) -> None:
@@ -215,9 +214,10 @@ class _OpenRoot:
     def _open(self, options: SinkOptions) -> LogManager:
         if self._manager is None:
             self._manager = LogManager.open(
-                self._path,
-                fs=self._fs,
-                clock=SystemClock(),
+                self._root.path,
+                fs=self._root.fs,
+                clock=self._root.clock,
+                random=self._root.random,
                 chores=self._chores,
                 lock_timeout_ms=options.lock_timeout_ms,
             )
@@ -239,7 +239,7 @@ class _OpenRoots:
         with self._lock:
             if self._pid != os.getpid():
                 self._pid, self._roots = os.getpid(), {}
-            found = self._roots.setdefault(path, _OpenRoot(path, LocalFileSystem()))
+            found = self._roots.setdefault(path, _OpenRoot(LogRoot.at(path)))
         with found.lock:
             yield found
 
@@ -259,7 +259,7 @@ def _opened(path: str, fs: FileSystem | None) -> Iterator[_OpenRoot]:
         with _open_roots.root(path) as root:
             yield root
     else:
-        with contextlib.closing(_OpenRoot(path, fs)) as root:
+        with contextlib.closing(_OpenRoot(LogRoot.at(path, fs=fs))) as root:
             yield root
 
 

@@ -25,13 +25,13 @@ from pyspark.sql.types import StructType
 
 from streamlog.arrow.schema import SinkSchema
 from streamlog.arrow.sink_topics import SinkTopics
-from streamlog.clock import SystemClock
 from streamlog.commits.identity import CommitIdentity
 from streamlog.commits.replay import ReplayRule
 from streamlog.commits.staging import StagedFile
 from streamlog.errors import InvalidRequestError, UnavailableError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.query.checkpoint import QueryCheckpoint
 from streamlog.spark.options import Use
 from streamlog.spark.sink_commit import commit_staged, discard_staged
@@ -201,7 +201,7 @@ class BatchWriter(DataSourceArrowWriter):
 def _check_topic(options: SinkOptions) -> None:
     """Raise now if the topic does not exist, not when a task encodes its first row."""
     if options.topic is not None:
-        SinkTopics(LocalFileSystem(), SystemClock(), options.root).find(options.topic)
+        SinkTopics(LogRoot.at(options.root)).find(options.topic)
 
 
 def _find_checkpoint(

@@ -4,15 +4,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from streamlog.arrow.sink_topics import SinkTopics
-from streamlog.clock import SystemClock
 from streamlog.errors import InvalidTopicError, UnknownTopicError
-from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.root.manager import LogManager
 
 
 def topics_of(path):
-    return SinkTopics(LocalFileSystem(), SystemClock(), str(path))
+    return SinkTopics(LogRoot.at(path))
 
 
 def allow_creation(root, *, partitions=3):

@@ -11,6 +11,7 @@ from streamlog.clock import ManualClock
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import CorruptRecordError, UnavailableError
 from streamlog.fs.api import FileSystem, OpenMode
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition.checkpoints import read_cleaner_offsets
 from streamlog.partition.locks import try_maintenance_lock
@@ -74,7 +75,7 @@ def test_the_last_record_of_each_key_stays_at_its_offset(
         assert [each for each in found if each[0] < active] == expected
         assert log.log_end_offset == end
         assert (report.is_finished, report.end_offset) == (True, active)
-        assert read_cleaner_offsets(fs, "/logs") == {ORDERS: active}
+        assert read_cleaner_offsets(LogRoot.at("/logs", fs=fs)) == {ORDERS: active}
     with open_log(fs, clock) as again:
         assert keys_in(again) == found
 
@@ -178,9 +179,9 @@ def test_a_log_that_is_cut_is_cleaned_again_from_there(
         write(log, "abc" * 12)
         report = clean(fs, clock, log)
         log.truncate_to(report.end_offset)
-        assert read_cleaner_offsets(fs, "/logs") == {ORDERS: report.end_offset}
+        assert read_cleaner_offsets(LogRoot.at("/logs", fs=fs)) == {ORDERS: report.end_offset}
         log.truncate_to(report.end_offset - 2)
-        assert read_cleaner_offsets(fs, "/logs") == {ORDERS: report.end_offset - 2}
+        assert read_cleaner_offsets(LogRoot.at("/logs", fs=fs)) == {ORDERS: report.end_offset - 2}
 
 
 def test_tombstones_stay_for_their_time_and_then_go(

@@ -15,7 +15,7 @@ from streamlog.commits.pending import PendingDecisions
 from streamlog.commits.retirement import BackgroundChores
 from streamlog.fs.faults import FaultyFileSystem, Operation
 from streamlog.fs.files import read_file
-from streamlog.fs.log_root import LogRoot
+from streamlog.fs.log_root import RECOVERY_POINT_CHECKPOINT, LogRoot
 from streamlog.fs.memory import MemoryFile, MemoryFileSystem
 from streamlog.partition import checkpoints
 from streamlog.partition.producers import ProducerStateManager
@@ -58,7 +58,7 @@ def syncs(operations: list[Operation]) -> int:
 
 
 def checkpoint_writes(operations: list[Operation]) -> int:
-    name = checkpoints.RECOVERY_POINT_CHECKPOINT
+    name = RECOVERY_POINT_CHECKPOINT
     return sum(each.name == "rename" and str(each.target).endswith(name) for each in operations)
 
 
@@ -85,7 +85,7 @@ def test_a_retirement_syncs_each_log_once_and_writes_the_recovery_points_once() 
         assert checkpoint_writes(done) == 1
         counts.append(syncs(done))
     assert counts[1] - counts[0] == MANY - FEW
-    root = checkpoints.read_recovery_points(wide.fs, wide.scene.root)
+    root = checkpoints.read_recovery_points(LogRoot.at(wide.scene.root, fs=wide.fs))
     assert [root[TopicPartition("wide", number)] for number in wide.partitions] == [2] * MANY
 
 
@@ -94,7 +94,7 @@ def test_closing_writes_the_recovery_points_once() -> None:
     wide.commit()
     done = wide.recorded(wide.scene.manager.close)
     assert checkpoint_writes(done) == 1
-    marks = checkpoints.read_recovery_points(wide.fs, wide.scene.root)
+    marks = checkpoints.read_recovery_points(LogRoot.at(wide.scene.root, fs=wide.fs))
     assert [marks[TopicPartition("wide", number)] for number in wide.partitions] == [1] * MANY
 
 
@@ -148,13 +148,13 @@ def test_closing_what_nothing_was_appended_to_syncs_no_log() -> None:
 def test_partitions_opened_together_survive_a_power_cut_as_those_opened_alone() -> None:
     wide = Wide(MANY)
     logs = wide.scene.manager.logs([TopicPartition("wide", number) for number in wide.partitions])
-    marks = checkpoints.read_recovery_points(wide.fs, wide.scene.root)
+    marks = checkpoints.read_recovery_points(LogRoot.at(wide.scene.root, fs=wide.fs))
     assert all(marks[log.topic_partition] == 0 for log in logs)
     assert isinstance(wide.fs.inner, MemoryFileSystem)
     after = wide.fs.inner.crash_clone(Random(0), power=True)
     with LogManager.open(wide.scene.root, fs=after, clock=wide.scene.clock) as manager:
         assert len(manager.partitions("wide")) == MANY
-        assert checkpoints.read_recovery_points(after, wide.scene.root) == marks
+        assert checkpoints.read_recovery_points(LogRoot.at(wide.scene.root, fs=after)) == marks
 
 
 def test_one_that_cannot_be_opened_leaves_none_open() -> None:

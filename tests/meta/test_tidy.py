@@ -33,9 +33,6 @@ FILE_MODULES = {"shutil", "mmap", "fcntl", "tempfile", "glob", "pickle", "sqlite
 # `LogRoot` spells the paths of a root.
 SPELLS_PATHS = "streamlog/fs/log_root.py"
 STATE_PATH = re.compile(r"(\S*/)?\.streamlog(/\S*)?")
-STILL_SPELL_PATHS = {
-    "streamlog/partition/checkpoints.py",
-}
 
 NAMES_OF_NOTHING = {"utils", "util", "common", "core", "base", "helpers", "misc"}
 
@@ -134,7 +131,7 @@ def test_paths_of_a_root_are_spelled_in_one_module() -> None:
         and isinstance(node.value, str)
         and STATE_PATH.fullmatch(node.value)
     }
-    assert found == {SPELLS_PATHS, *STILL_SPELL_PATHS}
+    assert found == {SPELLS_PATHS}
 
 
 def test_every_kernel_says_what_it_does() -> None:

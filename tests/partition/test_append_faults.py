@@ -18,6 +18,7 @@ from streamlog.config.log_config import LogConfig
 from streamlog.errors import PoisonedError, StreamLogError, UnknownOutcomeError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.faults import READING, Fault, FaultyFileSystem, Moment
+from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition.checkpoints import read_recovery_points, root_locked
 from streamlog.records.builder import BatchBuilder
@@ -189,16 +190,17 @@ def test_a_checkpoint_that_cannot_be_written_fails_no_append_and_is_due_again_a_
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     fs, clock = directory(), ManualClock(NOW)
+    root = LogRoot.at("/logs", fs=fs, clock=clock)
     scene = synced_with_a_checkpoint_due(fs, clock)
-    written = read_recovery_points(fs, "/logs")
-    with root_locked(fs, clock, "/logs"):  # the wait for it moves the clock by half a minute
+    written = read_recovery_points(root)
+    with root_locked(root):  # the wait for it moves the clock by half a minute
         scene.append()
     scene.append()
     assert "recovery point is not written for now" in caplog.text
-    assert read_recovery_points(fs, "/logs") == written
+    assert read_recovery_points(root) == written
     clock.advance(MINUTE_MS)
     scene.append()
-    assert list(read_recovery_points(fs, "/logs").values()) == [scene.log.log_end_offset]
+    assert list(read_recovery_points(root).values()) == [scene.log.log_end_offset]
 
 
 def test_an_append_succeeds_where_no_thread_is_left_to_flush_it_later(

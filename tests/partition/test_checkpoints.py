@@ -15,6 +15,7 @@ from streamlog.errors import CorruptCheckpointError, LockTimeoutError, StorageEr
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.faults import Fault, FaultyFileSystem
 from streamlog.fs.files import make_directories, read_file
+from streamlog.fs.log_root import CLEANER_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition import checkpoints
 from streamlog.partition.checkpoints import format_checkpoint, parse_checkpoint
@@ -22,7 +23,7 @@ from streamlog.topic import TopicPartition
 from tests.support.crash import every_crash_point
 
 ROOT = "/logs"
-NAME = checkpoints.RECOVERY_POINT_CHECKPOINT
+NAME = RECOVERY_POINT_CHECKPOINT
 PATH = f"{ROOT}/{NAME}"
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b.x-y_z", 0)
 
@@ -30,13 +31,17 @@ A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b.x
 @pytest.fixture
 def fs() -> MemoryFileSystem:
     made = MemoryFileSystem()
-    make_directories(made, f"{ROOT}/.streamlog/locks")
+    make_directories(made, LogRoot.at(ROOT).locks)
     return made
 
 
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
+
+
+def at(fs: FileSystem, clock: ManualClock | None = None) -> LogRoot:
+    return LogRoot.at(ROOT, fs=fs, clock=clock)
 
 
 def write(fs: MemoryFileSystem, text: bytes, path: str = PATH) -> None:
@@ -46,24 +51,24 @@ def write(fs: MemoryFileSystem, text: bytes, path: str = PATH) -> None:
 
 
 def test_file_is_kafkas(fs: MemoryFileSystem, clock: ManualClock) -> None:
-    checkpoints.update_offsets(fs, clock, ROOT, NAME, {B0: 7, A1: 2, A0: 0})
+    checkpoints.update_offsets(at(fs, clock), NAME, {B0: 7, A1: 2, A0: 0})
     assert read_file(fs, PATH, max_size=100) == b"0\n3\na 0 0\na 1 2\nb.x-y_z 0 7\n"
     assert checkpoints.read_offsets(fs, PATH) == {A0: 0, A1: 2, B0: 7}
 
 
 def test_update_keeps_the_rows_of_others(fs: MemoryFileSystem, clock: ManualClock) -> None:
-    checkpoints.write_recovery_points(fs, clock, ROOT, {A0: 1, B0: 2})
-    checkpoints.write_recovery_points(fs, clock, ROOT, {A0: 5, A1: 6})
-    assert checkpoints.read_recovery_points(fs, ROOT) == {A0: 5, A1: 6, B0: 2}
+    checkpoints.write_recovery_points(at(fs, clock), {A0: 1, B0: 2})
+    checkpoints.write_recovery_points(at(fs, clock), {A0: 5, A1: 6})
+    assert checkpoints.read_recovery_points(at(fs)) == {A0: 5, A1: 6, B0: 2}
 
 
 def test_each_kind_has_its_own_file(fs: MemoryFileSystem, clock: ManualClock) -> None:
-    checkpoints.write_recovery_points(fs, clock, ROOT, {A0: 1})
-    checkpoints.write_log_start_offsets(fs, clock, ROOT, {A0: 2})
-    checkpoints.write_high_watermarks(fs, clock, ROOT, {A0: 3})
-    assert checkpoints.read_recovery_points(fs, ROOT) == {A0: 1}
-    assert checkpoints.read_log_start_offsets(fs, ROOT) == {A0: 2}
-    assert checkpoints.read_high_watermarks(fs, ROOT) == {A0: 3}
+    checkpoints.write_recovery_points(at(fs, clock), {A0: 1})
+    checkpoints.write_log_start_offsets(at(fs, clock), {A0: 2})
+    checkpoints.write_high_watermarks(at(fs, clock), {A0: 3})
+    assert checkpoints.read_recovery_points(at(fs)) == {A0: 1}
+    assert checkpoints.read_log_start_offsets(at(fs)) == {A0: 2}
+    assert checkpoints.read_high_watermarks(at(fs)) == {A0: 3}
     assert fs.list(ROOT) == [
         ".streamlog", "log-start-offset-checkpoint", "recovery-point-offset-checkpoint",
         "replication-offset-checkpoint",
@@ -71,18 +76,18 @@ def test_each_kind_has_its_own_file(fs: MemoryFileSystem, clock: ManualClock) ->
 
 
 def test_removing_a_topic_leaves_the_others(fs: MemoryFileSystem, clock: ManualClock) -> None:
-    checkpoints.write_recovery_points(fs, clock, ROOT, {A0: 1, A1: 2, B0: 3})
-    checkpoints.write_high_watermarks(fs, clock, ROOT, {A0: 1})
-    checkpoints.remove_topic(fs, clock, ROOT, "a")
-    assert checkpoints.read_recovery_points(fs, ROOT) == {B0: 3}
-    assert checkpoints.read_high_watermarks(fs, ROOT) == {}
-    assert not fs.stat(f"{ROOT}/{checkpoints.CLEANER_OFFSET_CHECKPOINT}")
+    checkpoints.write_recovery_points(at(fs, clock), {A0: 1, A1: 2, B0: 3})
+    checkpoints.write_high_watermarks(at(fs, clock), {A0: 1})
+    checkpoints.remove_topic(at(fs, clock), "a")
+    assert checkpoints.read_recovery_points(at(fs)) == {B0: 3}
+    assert checkpoints.read_high_watermarks(at(fs)) == {}
+    assert not fs.stat(f"{ROOT}/{CLEANER_OFFSET_CHECKPOINT}")
 
 
 def test_update_without_news_writes_nothing(fs: MemoryFileSystem, clock: ManualClock) -> None:
-    checkpoints.write_recovery_points(fs, clock, ROOT, {A0: 1})
+    checkpoints.write_recovery_points(at(fs, clock), {A0: 1})
     before = fs.stat(PATH)
-    checkpoints.write_recovery_points(fs, clock, ROOT, {A0: 1})
+    checkpoints.write_recovery_points(at(fs, clock), {A0: 1})
     assert fs.stat(PATH) == before
 
 
@@ -133,7 +138,7 @@ def test_damaged_file_reads_as_missing_with_a_warning(
 ) -> None:
     write(fs, b"0\n7\n")
     with caplog.at_level(logging.WARNING):
-        assert checkpoints.read_recovery_points(fs, ROOT) == {}
+        assert checkpoints.read_recovery_points(at(fs)) == {}
     assert NAME in caplog.text
 
 
@@ -141,47 +146,47 @@ def test_update_keeps_a_damaged_file_beside_the_new_one(
     fs: MemoryFileSystem, clock: ManualClock
 ) -> None:
     write(fs, b"0\n7\n")
-    checkpoints.write_recovery_points(fs, clock, ROOT, {A0: 1})
-    assert checkpoints.read_recovery_points(fs, ROOT) == {A0: 1}
+    checkpoints.write_recovery_points(at(fs, clock), {A0: 1})
+    assert checkpoints.read_recovery_points(at(fs)) == {A0: 1}
     assert read_file(fs, f"{PATH}.corrupt", max_size=10) == b"0\n7\n"
 
 
 def test_what_stands_there_already_is_durable_too(fs: MemoryFileSystem, clock: ManualClock) -> None:
-    checkpoints.write_recovery_points(fs, clock, ROOT, {A0: 1})
+    checkpoints.write_recovery_points(at(fs, clock), {A0: 1})
     bad = FaultyFileSystem(fs, Fault(operation="sync_directory", errno=errno.EIO))
     with pytest.raises(StorageError):
-        checkpoints.write_recovery_points(bad, clock, ROOT, {A0: 2})
-    assert checkpoints.read_recovery_points(fs, ROOT) == {A0: 2}
-    checkpoints.write_recovery_points(fs, clock, ROOT, {A0: 2})
+        checkpoints.write_recovery_points(at(bad, clock), {A0: 2})
+    assert checkpoints.read_recovery_points(at(fs)) == {A0: 2}
+    checkpoints.write_recovery_points(at(fs, clock), {A0: 2})
     after = fs.crash_clone(Random(0), power=True, loss="everything")
-    assert checkpoints.read_recovery_points(after, ROOT) == {A0: 2}
+    assert checkpoints.read_recovery_points(at(after)) == {A0: 2}
 
 
 def test_update_waits_for_the_root_lock_and_then_gives_up(
     fs: MemoryFileSystem, clock: ManualClock
 ) -> None:
-    held = fs.try_lock(checkpoints.root_lock_path(ROOT), shared=False)
+    held = fs.try_lock(LogRoot.at(ROOT).checkpoints_lock, shared=False)
     assert held is not None
     with pytest.raises(LockTimeoutError):
-        checkpoints.write_recovery_points(fs, clock, ROOT, {A0: 1})
+        checkpoints.write_recovery_points(at(fs, clock), {A0: 1})
     held.release()
-    checkpoints.write_recovery_points(fs, clock, ROOT, {A0: 1})
-    assert checkpoints.read_recovery_points(fs, ROOT) == {A0: 1}
+    checkpoints.write_recovery_points(at(fs, clock), {A0: 1})
+    assert checkpoints.read_recovery_points(at(fs)) == {A0: 1}
 
 
 def test_crash_at_any_step_leaves_the_old_rows_or_the_new(
     fs: MemoryFileSystem, clock: ManualClock
 ) -> None:
     old, new = {A0: 1, B0: 2}, {A0: 5, A1: 6, B0: 2}
-    checkpoints.write_recovery_points(fs, clock, ROOT, old)
+    checkpoints.write_recovery_points(at(fs, clock), old)
 
     def workload(fs: FileSystem, acknowledged: list[Any]) -> None:
-        checkpoints.write_recovery_points(fs, clock, ROOT, {A0: 5, A1: 6})
+        checkpoints.write_recovery_points(at(fs, clock), {A0: 5, A1: 6})
         acknowledged.append(new)
 
     def check(fs: MemoryFileSystem, acknowledged: Sequence[Any]) -> None:
         assert checkpoints.read_offsets(fs, PATH) in (acknowledged or (old, new))
-        checkpoints.write_recovery_points(fs, clock, ROOT, new)
+        checkpoints.write_recovery_points(at(fs, clock), new)
         assert checkpoints.read_offsets(fs, PATH) == new
 
     report = every_crash_point(workload, check, prepared=fs)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from streamlog.errors import OffsetOutOfRangeError
-from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LOG_START_OFFSET_CHECKPOINT, LogRoot
 from streamlog.partition import checkpoints
 from streamlog.partition.reader import LogReader
 from streamlog.records.record import IsolationLevel
@@ -80,12 +80,10 @@ def local(request: pytest.FixtureRequest, unpacked: Path) -> Iterator[Local]:
 def write_log_start(path: Path, offset: int) -> None:
     """Write into the root what files of a partition alone do not tell."""
     topic, _, number = path.name.rpartition("-")
-    file = path.parent / checkpoints.LOG_START_OFFSET_CHECKPOINT
+    root = LogRoot.at(path.parent)
+    file = Path(root.checkpoint(LOG_START_OFFSET_CHECKPOINT))
     file.write_text(f"0\n1\n{topic} {number} {offset}\n")
-    fs = LocalFileSystem()
-    assert checkpoints.read_log_start_offsets(fs, str(path.parent)) == {
-        TopicPartition(topic, int(number)): offset
-    }
+    assert checkpoints.read_log_start_offsets(root) == {TopicPartition(topic, int(number)): offset}
 
 
 # ---- where a log starts and ends -----------------------------------------------------------------

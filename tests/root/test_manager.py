@@ -206,8 +206,8 @@ def test_close_leaves_everything_in_order(fs: MemoryFileSystem) -> None:
         assert fs.stat(f"{ROOT}/.kafka_cleanshutdown") is None
     assert fs.stat(f"{ROOT}/.kafka_cleanshutdown") is not None
     partition = TopicPartition("orders", 1)
-    assert checkpoints.read_high_watermarks(fs, ROOT) == {partition: 4}
-    assert checkpoints.read_recovery_points(fs, ROOT)[partition] == 4
+    assert checkpoints.read_high_watermarks(LogRoot.at(ROOT, fs=fs)) == {partition: 4}
+    assert checkpoints.read_recovery_points(LogRoot.at(ROOT, fs=fs))[partition] == 4
     with manage(fs, create=False) as manager:
         assert manager.describe("orders").partitions[1].log_end_offset == 4
 

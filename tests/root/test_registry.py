@@ -268,7 +268,7 @@ def test_copied_directory_without_an_id_gets_one(fs: MemoryFileSystem) -> None:
 # ---- delete ---------------------------------------------------------------------------------
 def checkpointed(fs: FileSystem) -> None:
     offsets = {TopicPartition("orders", 0): 5, TopicPartition("clicks", 0): 6}
-    checkpoints.write_recovery_points(fs, ManualClock(), ROOT, offsets)
+    checkpoints.write_recovery_points(LogRoot.at(ROOT, fs=fs, clock=ManualClock()), offsets)
 
 
 def test_deleted_topic_leaves_nothing(fs: MemoryFileSystem) -> None:
@@ -280,7 +280,9 @@ def test_deleted_topic_leaves_nothing(fs: MemoryFileSystem) -> None:
     delete(fs, "orders")
     assert fs.list(ROOT) == [name for name in before if not name.startswith("orders-")]
     assert fs.list(f"{ROOT}/.streamlog/topics") == ["clicks.properties"]
-    assert checkpoints.read_recovery_points(fs, ROOT) == {TopicPartition("clicks", 0): 6}
+    assert checkpoints.read_recovery_points(LogRoot.at(ROOT, fs=fs)) == {
+        TopicPartition("clicks", 0): 6
+    }
 
 
 def test_recreated_topic_is_another_one(fs: MemoryFileSystem) -> None:
@@ -365,7 +367,9 @@ def test_crash_at_any_step_of_deletion_can_be_finished(fs: MemoryFileSystem) -> 
         assert ids(fs, "orders") == {second}
         for path in partition_directories(LogRoot.at(ROOT, fs=fs), "orders").values():
             assert fs.list(path) == ["partition.metadata"]
-        assert checkpoints.read_recovery_points(fs, ROOT) == {TopicPartition("clicks", 0): 6}
+        assert checkpoints.read_recovery_points(LogRoot.at(ROOT, fs=fs)) == {
+            TopicPartition("clicks", 0): 6
+        }
         assert not [name for name in fs.list(ROOT) if name.endswith("-delete")]
         assert list_topics(LogRoot.at(ROOT, fs=fs)) == ["clicks", "orders"]
 

@@ -363,7 +363,7 @@ def look(fs: FileSystem, root: str, partition: int) -> View:
             at = info.next_offset
         by_time = [(each, reader.offset_for_timestamp(each)) for each in ASKED_TIMES]
     found = [each for each in read_partition(fs, directory) if start <= each.last_offset < end]
-    marks = checkpoints.read_recovery_points(fs, root)
+    marks = checkpoints.read_recovery_points(LogRoot.at(root, fs=fs))
     return View(
         start,
         end,

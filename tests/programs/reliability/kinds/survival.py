@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from streamlog.errors import StreamLogError
 from streamlog.fs.api import FileSystem
-from streamlog.fs.log_root import CLEAN_SHUTDOWN
+from streamlog.fs.log_root import CLEAN_SHUTDOWN, LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition import checkpoints
 from streamlog.topic import TopicPartition
@@ -138,7 +138,7 @@ def clean_mark_is_true(fs: FileSystem, root: str) -> list[Violation]:
     """KAFKA-10471: if a mark of a clean shutdown exists, all logs are synced."""
     if fs.stat(f"{root}/{CLEAN_SHUTDOWN}") is None:
         return []
-    marks = checkpoints.read_recovery_points(fs, root)
+    marks = checkpoints.read_recovery_points(LogRoot.at(root, fs=fs))
     violations = []
     for number in range(PARTITIONS):
         partition = TopicPartition(TOPIC, number)
