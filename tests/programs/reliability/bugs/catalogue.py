@@ -290,7 +290,7 @@ BUGS: Final = (
         Edit(f"{COMMITS}.replay",
              "    if noted is not None and last_version < noted and last_version + 1 < version:\n",
              "    if False:\n"),
-    ), "pytest", ("tests/commits/test_checkpoint_note.py",)),
+    ), "pytest", ("tests/query/test_checkpoint_note.py",)),
     Bug("48 the session's checkpoint location is ignored", (
         Edit("streamlog.spark.writer",
              "    if reported.session_location is None:\n", "    if True:\n"),
