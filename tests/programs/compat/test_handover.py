@@ -270,7 +270,7 @@ def test_the_way_back_is_refused_while_the_broker_runs(seen: Seen) -> None:
 def test_a_writer_is_refused_while_a_broker_owns_the_root(seen: Seen) -> None:
     assert seen.barred is not None
     assert seen.barred.code == 2
-    assert "this is the log.dir of a Kafka broker" in seen.barred.error
+    assert "the log.dir of a Kafka broker is read-only" in seen.barred.error
 
 
 def test_we_read_what_the_broker_appended(seen: Seen) -> None:
