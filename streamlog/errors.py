@@ -247,6 +247,12 @@ class TransactionCoordinatorFencedError(FencedError):
     kafka_code = 52
 
 
+class NotLeaderError(FencedError):
+    """A write through a log root that does not lead the partition."""
+
+    kafka_code = 6
+
+
 class InconsistentTopicIdError(FencedError):
     """The topic was deleted and recreated under the same name."""
 
@@ -274,6 +280,10 @@ class NotEnoughReplicasError(UnavailableError):
     """Fewer in-sync replicas than `min.insync.replicas`."""
 
     kafka_code = 19
+
+
+class NoReplicaOnlineError(UnavailableError):
+    """No replica that holds every committed record is reachable, so the partition has no leader."""
 
 
 class LockTimeoutError(UnavailableError):
@@ -311,3 +321,9 @@ class PoisonedError(StorageError):
 
 class UnknownOutcomeError(UnavailableError):
     """The append may or may not have happened, in full or up to some complete batch."""
+
+
+class NotEnoughReplicasAfterAppendError(UnknownOutcomeError):
+    """The records are in the leader's log, but too few replicas in sync hold them."""
+
+    kafka_code = 20

@@ -24,9 +24,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from streamlog.binary.sealed import SealedValues, seal, unseal
 from streamlog.commits.fingerprint import Fingerprint
 from streamlog.commits.identity import CommitIdentity, app_key, check_identity
-from streamlog.commits.sealed import SealedValues, seal, unseal
 from streamlog.commits.staging import is_staged_name
 from streamlog.errors import InvalidRequestError
 from streamlog.partition.partition_metadata import parse_topic_id

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from streamlog.binary.sealed import MAX_SEALED_SIZE, SealedValues, seal, unseal
 from streamlog.commits.decisions import (
     Decision,
     Standing,
@@ -27,7 +28,6 @@ from streamlog.commits.decisions import (
 from streamlog.commits.fingerprint import Fingerprint
 from streamlog.commits.identity import app_key
 from streamlog.commits.pending import PendingDecisions, decision_number
-from streamlog.commits.sealed import MAX_SEALED_SIZE, SealedValues, seal, unseal
 from streamlog.errors import CorruptCheckpointError, FileMissingError
 from streamlog.fs.files import make_directories, read_file, write_file_atomically
 from streamlog.fs.log_root import LogRoot

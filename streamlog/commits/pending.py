@@ -20,6 +20,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
+from streamlog.binary.sealed import MAX_SEALED_SIZE, unseal
 from streamlog.commits.decisions import (
     DecidedPart,
     Decision,
@@ -29,7 +30,6 @@ from streamlog.commits.decisions import (
     parse_standing,
 )
 from streamlog.commits.identity import app_key
-from streamlog.commits.sealed import MAX_SEALED_SIZE, unseal
 from streamlog.errors import (
     CorruptCheckpointError,
     FileMissingError,

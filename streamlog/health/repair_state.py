@@ -27,6 +27,7 @@ from typing import Final
 import numpy as np
 
 from streamlog.binary.crc import crc32c
+from streamlog.binary.sealed import MAX_SEALED_SIZE, mended
 from streamlog.commits.apply import apply_part
 from streamlog.commits.decisions import DecidedPart, Decision, format_decision
 from streamlog.commits.extents import ExtentReader
@@ -34,7 +35,6 @@ from streamlog.commits.fingerprint import Fingerprint
 from streamlog.commits.history import Ledger, Ledgers
 from streamlog.commits.identity import CommitIdentity
 from streamlog.commits.pending import PendingDecisions
-from streamlog.commits.sealed import MAX_SEALED_SIZE, mended
 from streamlog.commits.staging import StagingArea
 from streamlog.config.log_config import LogConfig
 from streamlog.config.properties import format_properties, parse_properties

@@ -7,12 +7,12 @@ they are compared with are read, the reverse of the order of writers, and delete
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from streamlog.binary.sealed import MAX_SEALED_SIZE, mended, unseal
 from streamlog.commits.decisions import DecidedPart, Decision, parse_decision
 from streamlog.commits.extents import ExtentReader
 from streamlog.commits.history import Ledger, Ledgers
 from streamlog.commits.identity import app_key
 from streamlog.commits.pending import PendingDecisions, decision_key, decision_number
-from streamlog.commits.sealed import MAX_SEALED_SIZE, mended, unseal
 from streamlog.commits.staging import StagingArea
 from streamlog.config.server_config import ServerConfig
 from streamlog.errors import (

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from streamlog.binary.sealed import SealedValues, seal
 from streamlog.commits.decisions import (
     DecidedExtent,
     DecidedFile,
@@ -19,7 +20,6 @@ from streamlog.commits.decisions import (
 from streamlog.commits.fingerprint import Fingerprint
 from streamlog.commits.history import Ledger, LedgerEntry, Ledgers
 from streamlog.commits.identity import CommitIdentity
-from streamlog.commits.sealed import SealedValues, seal
 from streamlog.errors import CorruptCheckpointError
 from streamlog.fs.log_root import LogRoot
 from streamlog.query.checkpoint import Naming

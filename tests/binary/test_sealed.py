@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlog.binary.crc import crc32c
-from streamlog.commits.sealed import SealedValues, mended, seal, unseal
+from streamlog.binary.sealed import SealedValues, mended, seal, unseal
 from streamlog.errors import CorruptCheckpointError
 
 VALUES = st.dictionaries(st.text(max_size=5), st.integers(0, 2**62) | st.text(max_size=5))

@@ -1,0 +1,1 @@
+"""Replicas of a partition on several log roots: ISR, high watermark, leader epochs, elections."""

@@ -1,0 +1,77 @@
+"""The state that a partition's replicas agree on: leader, epochs, ISR.
+
+Every log root of a replica set keeps a copy of it, and a majority of the copies decides. A root is
+a node: replicas are named by the `node.id` of their roots.
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+__all__ = ["NO_LEADER", "LeaderRecovery", "PartitionState"]
+
+NO_LEADER: Final = -1  # LeaderConstants.NO_LEADER
+
+
+class LeaderRecovery(Enum):
+    """Whether the leader was elected from the replicas in sync."""
+
+    RECOVERED = 0
+    RECOVERING = 1  # after an unclean election, until the leader has taken stock of its log
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """Who leads a partition, and which replicas hold every committed record.
+
+    Attributes:
+        topic_id: The id of its topic, 22 characters of base64.
+        replicas: The nodes with a replica; the first is the preferred leader.
+        isr: The in-sync replicas; they hold everything below the high watermark.
+        leader: The node that takes writes, `NO_LEADER` while there is none.
+        leader_epoch: Raised by one with each change of leader.
+        partition_epoch: Raised by one with each change of this state.
+        elr: Eligible leader replicas: left an ISR that fell below `min.insync.replicas`, and may
+            lead while the ISR is empty.
+        last_known_leader: The last leader before ISR and ELR became empty, `NO_LEADER` otherwise.
+        recovery: Whether the leader was elected cleanly.
+        adding: Replicas that a reassignment adds.
+        removing: Replicas that a reassignment removes.
+
+    Source: org.apache.kafka.metadata.PartitionRegistration, KIP-966.
+    """
+
+    topic_id: str
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int = 0
+    partition_epoch: int = 0
+    elr: tuple[int, ...] = ()
+    last_known_leader: int = NO_LEADER
+    recovery: LeaderRecovery = LeaderRecovery.RECOVERED
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @classmethod
+    def created(cls, topic_id: str, replicas: tuple[int, ...]) -> "PartitionState":
+        """Return the state of a new partition: the first replica leads, all are in sync."""
+        return cls(topic_id=topic_id, replicas=replicas, isr=replicas, leader=replicas[0])
+
+    @property
+    def has_leader(self) -> bool:
+        """Whether a node leads the partition."""
+        return self.leader != NO_LEADER
+
+    def with_isr(self, isr: tuple[int, ...]) -> "PartitionState":
+        """Return the next state, of the same leader, with another ISR."""
+        return replace(self, isr=isr, partition_epoch=self.partition_epoch + 1)
+
+    def with_leader(self, leader: int) -> "PartitionState":
+        """Return the next state, led by `leader` in a new epoch; also for the same leader again."""
+        return replace(
+            self,
+            leader=leader,
+            leader_epoch=self.leader_epoch + 1,
+            partition_epoch=self.partition_epoch + 1,
+        )
