@@ -285,6 +285,22 @@ class LocalLog:
         self._fs.sync_directory(self._path)
         self.segments = to.with_segment(segment)
 
+    def skip_to(self, offset: int, now_ms: int) -> None:
+        """Start a segment at `offset`, above the log end, so that the log ends there."""
+        self.roll(offset, now_ms)
+        self.offsets = self.offsets._replace(end=offset, recovery_point=offset)
+
+    def restart_at(self, offset: int, now_ms: int) -> None:
+        """Set all segments aside and begin at `offset`, which is durably the log start."""
+        self.producers = None
+        self.epochs.clear()  # first: later epochs than the leader's must not meet its batches
+        self.epochs.store(self._fs, self._path)
+        remove_snapshots_above(self._fs, self._path, -1)
+        leftovers.set_aside(self._fs, self.segments, now_ms=now_ms)
+        self._fs.sync_directory(self._path)
+        self._add_segment(offset, now_ms, Segments())
+        self.offsets = LogOffsets.of_one_replica(offset, offset, offset)
+
     def _draw_jitter(self) -> None:
         bound = min(self.config.segment_jitter_ms, self.config.segment_ms)
         self._jitter_ms = self._root.random.randrange(bound) if bound > 0 else 0

@@ -338,6 +338,20 @@ class Log(IterableLog):
         self._log.check_follows(table)
         self._append(buffer, table, origin=AppendOrigin.COMMIT, now_ms=self._clock.now_ms())
 
+    def append_copied(self, buffer: Buffer, table: BatchTable) -> None:
+        """Append batches of the leader's log, read and checked, without a sync.
+
+        Only within `writing`; the caller syncs once it has caught up.
+
+        Raises:
+            UnexpectedAppendOffsetError: They start below the log end.
+            InvalidRecordError: A leader epoch goes back.
+            UnknownOutcomeError: The disk failed during the write; some batches may be appended.
+        """
+        self._log.check_follows(table)
+        with self._session.changing:
+            self._log.append(buffer, table, table.outline(), now_ms=self._clock.now_ms())
+
     def _append(
         self,
         buffer: Buffer,
@@ -501,6 +515,25 @@ class Log(IterableLog):
                 files.roll(files.offsets.end, now_ms)
             self._session.raise_log_start(end_offset)
             files.drop_below(end_offset, now_ms)
+
+    def skip_to(self, offset: int) -> None:
+        """Start a new segment at `offset`, above the log end: the leader has no record below it."""
+        with self._changing() as files:
+            files.skip_to(offset, self._clock.now_ms())
+
+    def restart_at(self, offset: int) -> None:
+        """Set all segments aside and begin again, empty, at `offset` above the log end; durable.
+
+        A follower does this if the leader has deleted the records after the follower's log end.
+
+        Raises:
+            StorageError: It failed; the next call, or the next opening, finishes it.
+
+        Source: UnifiedLog.truncateFullyAndStartAt.
+        """
+        with self._changing() as files:
+            self._session.write_log_start(offset)
+            files.restart_at(offset, self._clock.now_ms())
 
     def replace_segments(self, replaced: Sequence[Segment], by: Segment) -> None:
         """Replace one or more sealed segments by a cleaned one that is synced; durable.
