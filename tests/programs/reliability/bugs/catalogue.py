@@ -235,7 +235,7 @@ BUGS: Final = (
     ), "pytest", ("tests/root/test_names.py::"
                   "test_queries_with_one_group_id_write_their_progress_side_by_side",)),
     Bug("76 one bad byte makes a decision unreadable", (
-        Edit(f"{COMMITS}.sealed",
+        Edit("streamlog.binary.sealed",
              "(0, -(-len(content) // (2 * _PAGE)) * _PAGE):", "(0,):"),
     ), "pytest", ("tests/commits/test_commits.py::test_one_bad_byte_in_a_decision_is_tolerated",)),
     Bug("77 a damaged decision of one app stops the partitions of all", (
