@@ -4,6 +4,7 @@ Every log root of a replica set keeps a copy of it, and a majority of the copies
 a node: replicas are named by the `node.id` of their roots.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
@@ -63,9 +64,35 @@ class PartitionState:
         """Whether a node leads the partition."""
         return self.leader != NO_LEADER
 
-    def with_isr(self, isr: tuple[int, ...]) -> "PartitionState":
-        """Return the next state, of the same leader, with another ISR."""
-        return replace(self, isr=isr, partition_epoch=self.partition_epoch + 1)
+    def with_isr(
+        self, isr: tuple[int, ...], *, min_isr: int = 1, unclean: Collection[int] = ()
+    ) -> "PartitionState":
+        """Return the next state, of the same leader, with another ISR and the ELR that follows.
+
+        While the ISR is below its minimum, the high watermark stands still, so a replica that
+        leaves it then keeps every committed record: it becomes an eligible leader replica.
+
+        Args:
+            isr: The new ISR.
+            min_isr: `min.insync.replicas`, at most the number of replicas.
+            unclean: Replicas that may have lost committed records; they are not eligible.
+
+        Source: org.apache.kafka.controller.PartitionChangeBuilder.maybePopulateTargetElr.
+        """
+        elr: tuple[int, ...] = ()
+        last_known_leader = NO_LEADER
+        if len(isr) < min(min_isr, len(self.replicas)):
+            leaving = {*self.isr, *self.elr} - {*isr, *unclean}
+            elr = tuple(node for node in self.replicas if node in leaving)
+            if not isr and not elr:
+                last_known_leader = self.leader if self.has_leader else self.last_known_leader
+        return replace(
+            self,
+            isr=isr,
+            elr=elr,
+            last_known_leader=last_known_leader,
+            partition_epoch=self.partition_epoch + 1,
+        )
 
     def with_leader(self, leader: int) -> "PartitionState":
         """Return the next state, led by `leader` in a new epoch; also for the same leader again."""
