@@ -403,7 +403,7 @@ class CleaningRound:
         return size
 
     def _put_in_place(self, group: Sequence[Segment], cleaned: Segment) -> None:
-        with self._log.writing():
+        with self._log.locked():
             found = [self._log.segments.find(segment.base_offset) for segment in group]
             current = [each for each in found if each is not None]
             if len(current) < len(group) or any(each.is_replaced() for each in group):

@@ -14,6 +14,7 @@
     commits/pending/                 decisions that are not retired
     commits/ledgers/APP              what an app has committed
     readers/NAME.json                recorded readers
+    replication/TOPIC-PARTITION      the state that the replicas of a partition agree on
     kafka/                           the metadata of the last broker, kept after a handover
     damaged/                         files that `repair` moved out of the way
     maintenance.jsonl                what maintenance did
@@ -270,6 +271,15 @@ class LogRoot:
     def maintenance_book(self) -> str:
         """The file of what maintenance did."""
         return f"{self.state}/maintenance.jsonl"
+
+    @property
+    def replication(self) -> str:
+        """The directory of the registers of replicated partitions."""
+        return f"{self.state}/replication"
+
+    def partition_register(self, partition: TopicPartition) -> str:
+        """Return the register of a partition, which is replicated if and only if it exists."""
+        return f"{self.replication}/{fitting_name(str(partition))}"
 
     @property
     def broker_metadata(self) -> str:

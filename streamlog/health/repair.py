@@ -381,6 +381,7 @@ class _Partition:
                 self._state_of_a_crash(root, now_ms),
                 log_start_offset=starts.get(self._partition, 0),
                 durable_offset=durable.get(self._partition),
+                checkpointed_high_watermark=lambda: None,  # nothing of it is read here
                 restore=nothing_known,
                 sync_log_starts=lambda: root.fs.sync_directory(root.path),
                 now_ms=now_ms,

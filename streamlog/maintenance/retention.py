@@ -240,7 +240,7 @@ def delete_old_segments(log: Log, clock: Clock, *, held_from: int = MAX_INT64) -
         LockTimeoutError: Another process kept the partition's lock.
         StorageError: A file cannot be renamed; the next call continues.
     """
-    with log.writing():
+    with log.locked():
         now_ms = clock.now_ms()
         gone = plan_deletions(
             tuple(log.segments),

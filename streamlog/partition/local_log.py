@@ -33,6 +33,8 @@ from streamlog.topic import TopicPartition
 
 __all__ = ["LocalLog"]
 
+_OffsetsOf = Callable[[int, int, int], LogOffsets]
+
 
 class LocalLog:
     """The files of one partition, as one handle knows them.
@@ -44,12 +46,15 @@ class LocalLog:
         config: The topic's settings.
         random: Draws the jitter of rolls.
         producer_expiration_ms: When an idle producer is forgotten.
+        is_replicated: Whether it is replicated even without a register.
 
     Attributes:
         segments: An immutable list; changes replace it.
         offsets: Log start, high watermark, log end and recovery point; replaced as one.
         last_flush_ms: Time of the last sync.
         epochs: The start offset of each leader epoch.
+        is_replicated: Whether it is one of several replicas: an append then leaves the high
+            watermark where it is, until `raise_high_watermark`.
         producers: The state of the idempotent producers; None until it is needed.
         is_epoch_due: Whether offsets may be lost, so that a new leader epoch must start.
         needs_recovery: Whether an append failed in such a way that the files are unknown.
@@ -64,12 +69,17 @@ class LocalLog:
         *,
         config: LogConfig,
         producer_expiration_ms: int,
+        is_replicated: bool = False,
     ) -> None:
         self._root, self._fs, self._path, self._partition = root, root.fs, path, partition
         self._producer_expiration_ms = producer_expiration_ms
         self.config, self.rules = config, TopicRules.of(config)
         self.segments = Segments()
         self.offsets = LogOffsets()
+        self._offsets_of: _OffsetsOf = LogOffsets.of_one_replica
+        self.is_replicated = False
+        if is_replicated:
+            self._begin_replication()
         self.last_flush_ms = 0
         self.epochs = LeaderEpochCache()
         self.producers: ProducerStateManager | None = None
@@ -88,6 +98,24 @@ class LocalLog:
         """Number of offsets that are not synced."""
         return self.offsets.end - self.offsets.recovery_point
 
+    def _begin_replication(self) -> None:
+        self.is_replicated = True
+        self._offsets_of = self._offsets_of_replica
+
+    def _offsets_of_replica(self, start: int, end: int, recovery_point: int) -> LogOffsets:
+        offsets = LogOffsets(start, 0, end, recovery_point)
+        return offsets.with_high_watermark(self.offsets.high_watermark)
+
+    def raise_high_watermark(self, offset: int) -> bool:
+        """Raise the high watermark of a replica, to the log end at most; whether it moved."""
+        raised = self.offsets.with_high_watermark(offset)
+        if not self.is_replicated or raised.high_watermark <= self.offsets.high_watermark:
+            return False
+        self.offsets = raised
+        if self.producers is not None:
+            self.producers.on_high_watermark(raised.high_watermark)
+        return True
+
     def configure(self, config: LogConfig) -> None:
         """Apply new settings."""
         self.config, self.rules = config, TopicRules.of(config)
@@ -101,6 +129,7 @@ class LocalLog:
         *,
         log_start_offset: int,
         durable_offset: int | None,
+        checkpointed_high_watermark: Callable[[], int | None],
         restore: Restore,
         sync_log_starts: Callable[[], None],
         now_ms: int,
@@ -111,6 +140,8 @@ class LocalLog:
             state: The state in the lock file.
             log_start_offset: The log start in the checkpoint.
             durable_offset: The recovery point of the checkpoint; None: unknown.
+            checkpointed_high_watermark: Returns that of the checkpoint, None if unknown; called
+                for a replica without a state of this boot.
             restore: Returns batches of decided commits; called only where a log is damaged.
             sync_log_starts: Makes the root's checkpoint of log starts durable.
             now_ms: The time.
@@ -146,6 +177,7 @@ class LocalLog:
         self.producers = None
         self.segments, self.epochs = loaded.segments, loaded.epochs
         self.offsets = loaded.offsets
+        self._load_high_watermark(mine, checkpointed_high_watermark)
         self.last_flush_ms = now_ms if mine is None else mine.last_flush_ms
         self._draw_jitter()
         if not is_adopted:
@@ -155,9 +187,23 @@ class LocalLog:
             had_records = self.offsets.end > 0 or self.epochs.latest_epoch is not None
             may_be_lost = has_rebooted and had_records
             self.is_epoch_due = may_be_lost or loaded.tail_was_cut
-            if not self.is_epoch_due:
+            # The epochs of a replica are given to it: it need not find one above all it had.
+            if self.is_replicated or not self.is_epoch_due:
                 self._truncate_epochs(self.offsets.end + 1)  # an epoch may start exactly there
         return is_adopted
+
+    def _load_high_watermark(
+        self, mine: SharedState | None, checkpointed: Callable[[], int | None]
+    ) -> None:
+        """Set the high watermark of a replica, as known in this boot or else at the checkpoint.
+
+        The state is right about it even where its writer died: what was committed stays committed.
+        """
+        if self._fs.stat(self._root.partition_register(self._partition)) is not None:
+            self._begin_replication()
+        if self.is_replicated:
+            known = checkpointed() if mine is None else mine.offsets.high_watermark
+            self.offsets = self.offsets.with_high_watermark(known or 0)
 
     def _after_recovery(self, mine: SharedState | None) -> None:
         self._remove_stale_snapshots()
@@ -168,15 +214,14 @@ class LocalLog:
             for segment in self.segments.starting_at(synced):
                 segment.copy_afresh()
 
-    def raise_epoch(self) -> None:
-        """Start a new leader epoch at the log end.
+    def start_epoch(self, epoch: int) -> None:
+        """Start a leader epoch, above all others, at the log end; durable.
 
-        Readers that saw offsets which are lost detect it: the epoch they know ends below them.
+        After a loss, readers that saw the offsets detect it: the epoch they know ends below them.
         Apply decisions first: they restore some offsets, with the bytes and the epoch they had.
         """
-        highest = self.leader_epoch  # kept before the truncation: all batches of it may be lost
         self.epochs.truncate_from_end(self.offsets.end)
-        self.epochs.assign(highest + 1, self.offsets.end)
+        self.epochs.assign(epoch, self.offsets.end)
         self.epochs.store(self._fs, self._path)
         self.is_epoch_due = False
 
@@ -206,8 +251,7 @@ class LocalLog:
             self.epochs.store(self._fs, self._path)
         self._write(buffer, table)
         start, _, _, recovery_point = self.offsets
-        end = outline.last_offset + 1
-        self.offsets = LogOffsets.of_one_replica(start, end, recovery_point)
+        self.offsets = self._offsets_of(start, outline.last_offset + 1, recovery_point)
         if self.producers is not None:
             self._update_producers(self.producers, buffer, table)
 
@@ -220,8 +264,7 @@ class LocalLog:
             try:
                 stands: object = active.cut_torn_tail()
                 start, _, _, recovery_point = self.offsets
-                end = active.next_offset()
-                self.offsets = LogOffsets.of_one_replica(start, end, recovery_point)
+                self.offsets = self._offsets_of(start, active.next_offset(), recovery_point)
             except StreamLogError as second:  # what was written is unknown until recovery scans it
                 self.needs_recovery, stands = True, f"an unknown number of ({second})"
             raise UnknownOutcomeError(
@@ -288,7 +331,7 @@ class LocalLog:
     def skip_to(self, offset: int, now_ms: int) -> None:
         """Start a segment at `offset`, above the log end, so that the log ends there."""
         self.roll(offset, now_ms)
-        self.offsets = self.offsets._replace(end=offset, recovery_point=offset)
+        self.offsets = self._offsets_of(self.offsets.start, offset, offset)
 
     def restart_at(self, offset: int, now_ms: int) -> None:
         """Set all segments aside and begin at `offset`, which is durably the log start."""
@@ -299,7 +342,7 @@ class LocalLog:
         leftovers.set_aside(self._fs, self.segments, now_ms=now_ms)
         self._fs.sync_directory(self._path)
         self._add_segment(offset, now_ms, Segments())
-        self.offsets = LogOffsets.of_one_replica(offset, offset, offset)
+        self.offsets = self._offsets_of(offset, offset, offset)
 
     def _draw_jitter(self) -> None:
         bound = min(self.config.segment_jitter_ms, self.config.segment_ms)
@@ -389,7 +432,7 @@ class LocalLog:
         remove_snapshots_above(self._fs, self._path, end)
         self._fs.sync_directory(self._path)
         recovery_point = min(self.offsets.recovery_point, self.segments.active.next_offset())
-        self.offsets = LogOffsets.of_one_replica(start, end, recovery_point)
+        self.offsets = self._offsets_of(start, end, recovery_point)
         self.truncate_epochs()
         if self.epochs.latest_epoch is None and not self.segments.active.is_empty:
             # Records below the log start are left, with an epoch; no later one may be lower.
@@ -398,7 +441,8 @@ class LocalLog:
 
     def raise_log_start(self, offset: int) -> None:
         """Raise the log start, which is durable already; segments below it stay for now."""
-        self.offsets = self.offsets._replace(start=offset)
+        raised = self.offsets._replace(start=offset)
+        self.offsets = raised.with_high_watermark(raised.high_watermark)
         self.epochs.truncate_from_start(offset)
         self.epochs.store(self._fs, self._path)
         if self.producers is not None:

@@ -59,6 +59,7 @@ class LockEvent(Enum):
     DECISION_COMES = "a commit that names the partition is about to be decided"
     DECISIONS_APPLIED = "no decision waits for the partition"
     EPOCH_RAISED = "a new leader epoch has started"
+    REPLICA_MOVES = "a replica's high watermark was raised, or a leader epoch assigned to it"
 
 
 class Rule(NamedTuple):
@@ -90,6 +91,8 @@ RULES: Final = {
     LockEvent.DECISIONS_APPLIED: Rule(_NONE,      _NONE,               _NONE,       _PENDING),
     # Not before decisions are applied: they restore offsets with the epoch that these had.
     LockEvent.EPOCH_RAISED:      Rule(_EPOCH_DUE, _UNCLEAN | _PENDING, _NONE,       _EPOCH_DUE),
+    # Within a change the new state is written at its end.
+    LockEvent.REPLICA_MOVES:     Rule(_NONE,      _UNCLEAN,            _NONE,       _NONE),
 }
 # fmt: on
 

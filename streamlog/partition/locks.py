@@ -2,12 +2,12 @@
 
 An appender holds `<root>/.streamlog/locks/<topic>-<partition>` (`flock`). The first 256 bytes of
 the file are one line about the holder (`streamlog.fs.files.LockHolder`), shown to waiting
-processes. After it stands the *shared state*, 104 bytes, big-endian:
+processes. After it stands the *shared state*, 112 bytes, big-endian:
 
     | off | size | field          |                                                            |
     |-----|------|----------------|------------------------------------------------------------|
     |   0 |    4 | flags          | 1 dirty, 2 pending, 4 distrusted, 8 epoch due              |
-    |   4 |    4 | mark           | `SLS2`                                                     |
+    |   4 |    4 | mark           | `SLS3`                                                     |
     |   8 |    4 | crc            | CRC-32C over the bytes from 12 on                          |
     |  12 |   36 | boot id        | of the machine that wrote it                               |
     |  48 |    8 | generation     | incremented with every change                              |
@@ -17,6 +17,10 @@ processes. After it stands the *shared state*, 104 bytes, big-endian:
     |  80 |    8 | active size    | its bytes of whole batches                                 |
     |  88 |    8 | recovery point | records below it are synced                                |
     |  96 |    8 | last flush     | in milliseconds since 1970                                 |
+    | 104 |    8 | high watermark | records below it are committed                             |
+
+Earlier versions wrote `SLS2`, without the last field: the high watermark was the log end. They take
+`SLS3` for an unknown state.
 
 The state is never synced, and ignored after a reboot (the boot id differs): it only saves the next
 writer of the same boot a scan. `lock_states` says what the flags mean and how they change. They
@@ -133,12 +137,14 @@ def wait_for_lock(
 
 
 _STATE_OFFSET: Final = 256
-_MARK: Final = b"SLS2"
+_MARK: Final = b"SLS3"
+_OLD_MARK: Final = b"SLS2"
 _FLAGS: Final = struct.Struct(">I")
 _PREFIX: Final = struct.Struct(">I4sI")
-_BODY: Final = struct.Struct(">36sqqqqqqq")
+_BODY: Final = struct.Struct(">36sqqqqqqqq")
 _STATE_SIZE: Final = _PREFIX.size + _BODY.size
-assert _STATE_SIZE == 104
+_OLD_SIZE: Final = _STATE_SIZE - 8
+assert _STATE_SIZE == 112
 
 
 class SharedState(NamedTuple):
@@ -170,18 +176,20 @@ def read_state(lock: FileLock) -> bytes:
 
 def decode_state(data: bytes) -> SharedState | None:
     """Return the state in `data`, None if it is incomplete or fails its checksum."""
-    if len(data) != _STATE_SIZE:
+    is_old = data[4:8] == _OLD_MARK
+    sized = data[:_OLD_SIZE] if is_old else data  # the old state may stand in a newer one
+    if len(sized) != (_OLD_SIZE if is_old else _STATE_SIZE):
         return None
-    flags, mark, crc = _PREFIX.unpack_from(data)
-    if mark != _MARK or crc != crc32c(data[_PREFIX.size :]):
+    flags, mark, crc = _PREFIX.unpack_from(sized)
+    if mark not in (_MARK, _OLD_MARK) or crc != crc32c(sized[_PREFIX.size :]):
         return None
-    boot_id, generation, start, end, base, size, recovery_point, last_flush_ms = _BODY.unpack_from(
-        data, _PREFIX.size
+    boot_id, generation, start, end, base, size, recovery_point, last_flush_ms, high_watermark = (
+        _BODY.unpack(sized[_PREFIX.size :].ljust(_BODY.size, b"\0"))
     )
     return SharedState(
         boot_id.decode("latin-1").rstrip("\0"),
         generation,
-        LogOffsets.of_one_replica(start, end, recovery_point),
+        LogOffsets(start, end if is_old else high_watermark, end, recovery_point),
         base,
         size,
         last_flush_ms,
@@ -192,7 +200,7 @@ def decode_state(data: bytes) -> SharedState | None:
 def encode_state(state: SharedState) -> bytes:
     """Return the bytes of `state` for the lock file."""
     boot_id, generation, offsets, base, size, last_flush_ms, _ = state
-    start, _, end, recovery_point = offsets
+    start, high_watermark, end, recovery_point = offsets
     body = _BODY.pack(
         boot_id.encode("latin-1")[:36],
         generation,
@@ -202,6 +210,7 @@ def encode_state(state: SharedState) -> bytes:
         size,
         recovery_point,
         last_flush_ms,
+        high_watermark,
     )
     return _PREFIX.pack(state.flags, _MARK, crc32c(body)) + body
 
@@ -268,6 +277,11 @@ class WriterLock:
     def is_held(self) -> bool:
         """Whether this handle holds the lock now."""
         return self._lock is not None
+
+    @property
+    def knows_state(self) -> bool:
+        """Whether the state in the lock file is the one that this handle left."""
+        return self._left is not None
 
     @property
     def is_mine(self) -> bool:

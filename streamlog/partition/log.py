@@ -7,17 +7,24 @@ immutable list of segments and the offsets that this handle knows.
     append:  lock, catch up → validate, assign offsets and epoch → producer state → roll if due →
              write → index → flush if due → unlock
 
-A `Log` knows its log root's checkpoints and settings, but neither topics nor commits:
-`root.partition_log.PartitionLog` adds the former, an implementation of `Decided` the latter.
+A `Log` knows its log root's checkpoints and settings, but neither topics, nor commits, nor other
+replicas: `root.partition_log.PartitionLog` adds the first, implementations of `Decided` and
+`Replicated` the others.
 """
 
 import contextlib
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, Protocol, TypeVar
 
 from streamlog.config.log_config import LogConfig
-from streamlog.errors import FileMissingError, StreamLogError, UnknownTopicError
+from streamlog.errors import (
+    FileMissingError,
+    NotLeaderError,
+    StreamLogError,
+    UnknownTopicError,
+)
 from streamlog.fs.api import Buffer
 from streamlog.fs.log_root import LogRoot
 from streamlog.fs.open_files import open_files
@@ -29,10 +36,12 @@ from streamlog.partition.locks import Patience, WriterLock
 from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.producer_state import ProducerState
 from streamlog.partition.read import FetchInfo, Slice, fetch, locate
+from streamlog.partition.replicated import Replicated
 from streamlog.partition.root_marks import RootMarks
 from streamlog.partition.segments import OffsetAndTimestamp, Segments, offset_for_timestamp
 from streamlog.partition.session import WriterSession
 from streamlog.partition.topic_config import ConfigFiles, ServerSettings
+from streamlog.records.acks import Acks
 from streamlog.records.batch import BatchTable
 from streamlog.records.builder import InputColumns, encode_columns
 from streamlog.records.record import NO_TIMESTAMP, CompressionType, IsolationLevel, Record
@@ -74,6 +83,10 @@ class Decided(Protocol):
 class Log(IterableLog):
     """A partition open for writing. Iterating yields its records.
 
+    A partition is one of several replicas if it has a register (`LogRoot.partition_register`), or
+    `replicated` is given. Only a handle with `replicated` appends as the leader; others may
+    append as a follower, and maintain the replica's files.
+
     Args:
         root: The log root.
         path: Its directory, absolute.
@@ -83,6 +96,7 @@ class Log(IterableLog):
         patience: How long to wait for other writers.
         marks: The recovery points and log starts of the root.
         decided: The commits that are decided for this partition.
+        replicated: Its other replicas, if this handle is to lead them; the log closes it.
 
     Attributes:
         path: Its directory.
@@ -102,12 +116,13 @@ class Log(IterableLog):
         patience: Patience,
         marks: RootMarks,
         decided: Decided,
+        replicated: "Replicated[Log] | None" = None,
     ) -> None:
         self.path, self.root = path, root.path
         self.topic_partition: TopicPartition = check_partition_directory(path)
         self.topic_id = topic_id
         self._log_root, self._fs, self._clock = root, root.fs, root.clock
-        self._decided = decided
+        self._decided, self._replicated = decided, replicated
         source = ConfigFiles(root, self.topic_partition.topic, server)
         self._log = LocalLog(
             root,
@@ -115,6 +130,7 @@ class Log(IterableLog):
             self.topic_partition,
             config=config or source.load(),
             producer_expiration_ms=server.load().producer_id_expiration_ms,
+            is_replicated=replicated is not None,
         )
         lock = WriterLock(root, self.topic_partition, patience=patience)
         self._session = WriterSession(
@@ -128,6 +144,8 @@ class Log(IterableLog):
             config_source=source if config is None else None,
             restore=decided.batches,
             apply_decided=self._apply_decided,
+            has_decided=decided.waits,
+            next_epoch=self._next_epoch,
         )
         self._begin()
 
@@ -168,6 +186,11 @@ class Log(IterableLog):
         return self._log.offsets.high_watermark
 
     @property
+    def is_replicated(self) -> bool:
+        """Whether the partition is one of several replicas."""
+        return self._log.is_replicated
+
+    @property
     def last_stable_offset(self) -> int:
         """No transaction is open below it."""
         unstable = self._log.producer_state(self._clock.now_ms()).first_unstable_offset
@@ -205,15 +228,21 @@ class Log(IterableLog):
 
     # ---- the lock ----------------------------------------------------------------------------
     def writing(self) -> AbstractContextManager[None]:
-        """Hold the partition's lock, caught up with other writers; may be nested.
+        """Hold the partition's lock to append, caught up with other writers; may be nested.
 
-        Raises: As `WriterSession.writing` says.
+        Raises: As `WriterSession.writing` says; NotLeaderError where another replica leads.
         """
-        return self._writing()
+        return self._writing(leads=True)
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Hold the partition's lock as `writing` does, but not to append: any replica may."""
+        return self._writing(leads=False)
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _writing(self, *, leads: bool) -> Iterator[None]:
         with self._session.guard(), self._session.writing:
+            if leads and self._log.is_replicated:
+                self._lead()
             yield
 
     @contextlib.contextmanager
@@ -223,13 +252,42 @@ class Log(IterableLog):
             yield self._log
 
     def catch_up(self) -> None:
-        """Learn of other writers, and apply decided commits that wait for this partition."""
-        with self._session.guard(), self._session.writing:
+        """Learn of other writers, and apply decided commits that wait for this partition.
+
+        Raises: As `writing`, but not NotLeaderError without `replicated`.
+        """
+        with self._writing(leads=self._replicated is not None):
             pass
 
     def _learn(self) -> None:
         if not self._session.is_writing:
-            self.catch_up()
+            with self.locked():
+                pass
+
+    def _lead(self) -> "Replicated[Log]":
+        """Return the other replicas, once it is established that this one leads."""
+        replicated, session = self._replicated, self._session
+        if replicated is None:
+            raise NotLeaderError(
+                "the partition is replicated, and this handle does not lead it",
+                path=self.path,
+                hint="append through the partition's leader",
+            )
+        if not session.is_leading:
+            session.is_leading = True  # before the call, which may apply decided commits
+            try:
+                replicated.begin(self)
+                session.take_stock()
+            except BaseException:
+                session.is_leading = False
+                raise
+        return replicated
+
+    def _next_epoch(self) -> int | None:
+        """Return the leader epoch to start after offsets were lost."""
+        if self._replicated is not None:
+            return self._replicated.epoch_due(self)
+        return self._log.leader_epoch + 1
 
     def set_pending(self, pending: bool) -> None:  # noqa: FBT001 - says what it sets
         """Set or clear the flag `pending`; see `WriterSession.set_pending`."""
@@ -256,12 +314,14 @@ class Log(IterableLog):
         records: Iterable[Record],
         *,
         compression: str | CompressionType | None = None,
+        acks: str | int | Acks = Acks.ALL,
     ) -> AppendInfo:
         """Append records as one batch, or as several if one would be too large.
 
         Args:
             records: One or more; a missing timestamp becomes the time of this call.
             compression: A codec's name; the topic's `compression.type` may override it.
+            acks: How many replicas must hold them: 0, 1 or all; the same with one replica.
 
         Returns:
             Their offsets; `flush.messages` and `flush.ms` decide when they are durable.
@@ -269,21 +329,29 @@ class Log(IterableLog):
         Raises:
             InvalidRecordError: No record, or one that the topic refuses.
             MessageTooLargeError: A record above `max.message.bytes`.
+            NotLeaderError: Another replica leads the partition.
+            NotEnoughReplicasError: Too few replicas are in sync; nothing was written.
             UnknownOutcomeError: The disk failed during the write; some batches may be appended.
+                NotEnoughReplicasAfterAppendError: all are, but too few replicas hold them.
         """
         columns = InputColumns.from_records(records, now_ms=self._clock.now_ms())
         codec, size = CompressionType.of(compression), self.config.max_message_bytes
         batches = encode_columns(columns, compression=codec, batch_size=size)
-        return self.append_as_leader(batches.buffer, origin=AppendOrigin.COORDINATOR)
+        return self.append_as_leader(batches.buffer, origin=AppendOrigin.COORDINATOR, acks=acks)
 
     def append_as_leader(
-        self, batches: Buffer, *, origin: AppendOrigin = AppendOrigin.CLIENT
+        self,
+        batches: Buffer,
+        *,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        acks: str | int | Acks = Acks.ALL,
     ) -> AppendInfo:
         """Append encoded batches; their offsets, epoch and, if required, timestamps are assigned.
 
         Args:
             batches: Whole record batches, base offsets from 0; not modified.
             origin: Their source; decides how strictly they are checked.
+            acks: How many replicas must hold them: 0, 1 or all; the same with one replica.
 
         Returns:
             Their offsets; those of the first time if an idempotent producer repeats them.
@@ -291,12 +359,19 @@ class Log(IterableLog):
         Raises:
             InvalidRequestError: A batch or record that a leader refuses; nothing was written.
             CorruptRecordError: A checksum is wrong; nothing was written.
-            FencedError: An idempotent producer out of order; nothing was written.
+            FencedError: An idempotent producer out of order, or another replica leads; nothing was
+                written.
+            NotEnoughReplicasError: Too few replicas are in sync; nothing was written.
             UnknownOutcomeError: The disk failed during the write; some batches may be appended.
+                NotEnoughReplicasAfterAppendError: all are, but too few replicas hold them.
 
-        Source: UnifiedLog.appendAsLeader.
+        Source: UnifiedLog.appendAsLeader, Partition.appendRecordsToLeader.
         """
+        if acks is not Acks.ALL:
+            acks = Acks.of(acks)
         with self._session.guard(), self._session.writing:
+            if self._log.is_replicated:
+                self._lead().before_append(acks)
             now_ms, rules = self._clock.now_ms(), self._log.rules
             ready = validate_append(
                 batches,
@@ -308,7 +383,12 @@ class Log(IterableLog):
             )
             time_ms = now_ms if rules.is_stamped else NO_TIMESTAMP
             return self._append(
-                ready.buffer, ready.table, origin=origin, now_ms=now_ms, log_append_time=time_ms
+                ready.buffer,
+                ready.table,
+                origin=origin,
+                now_ms=now_ms,
+                acks=acks,
+                log_append_time=time_ms,
             )
 
     def append_as_follower(self, batches: Buffer) -> AppendInfo:
@@ -328,15 +408,36 @@ class Log(IterableLog):
                 batches, table, origin=AppendOrigin.REPLICATION, now_ms=self._clock.now_ms()
             )
 
-    def append_decided(self, buffer: Buffer, table: BatchTable) -> None:
+    def append_decided(self, buffer: Buffer, table: BatchTable, *, acks: Acks = Acks.ALL) -> None:
         """Append batches of a decided commit, byte for byte; only within `writing`.
+
+        Too few replicas in sync do not stop it: the decision stands. `check_replicas` first.
+
+        Args:
+            buffer: The batches.
+            table: Their headers.
+            acks: How many replicas must hold them; the same with one replica.
 
         Raises:
             UnexpectedAppendOffsetError: They start below the log end.
             UnknownOutcomeError: The disk failed during the write; some batches may be appended.
+                NotEnoughReplicasAfterAppendError: all are, but too few replicas hold them.
         """
+        if self._log.is_replicated:
+            self._lead()
         self._log.check_follows(table)
-        self._append(buffer, table, origin=AppendOrigin.COMMIT, now_ms=self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        self._append(buffer, table, origin=AppendOrigin.COMMIT, now_ms=now_ms, acks=acks)
+
+    def check_replicas(self, acks: Acks) -> None:
+        """Check that an append would find enough replicas in sync; only within `writing`.
+
+        Raises:
+            NotLeaderError: Another replica leads the partition.
+            NotEnoughReplicasError: Fewer than `min.insync.replicas`, and `acks` is all.
+        """
+        if self._log.is_replicated:
+            self._lead().before_append(acks)
 
     def append_copied(self, buffer: Buffer, table: BatchTable) -> None:
         """Append batches of the leader's log, read and checked, without a sync.
@@ -359,19 +460,54 @@ class Log(IterableLog):
         *,
         origin: AppendOrigin,
         now_ms: int,
+        acks: Acks | None = None,
         log_append_time: int = NO_TIMESTAMP,
     ) -> AppendInfo:
+        """Append checked batches; `acks`: None for a follower's copy."""
         outline = table.outline()
+        replicated = None if acks is None else self._replicated
         if outline.has_producer and origin is not AppendOrigin.COMMIT:
             repeated = self._log.producer_state(now_ms).check(
                 buffer, table, origin=origin, now_ms=now_ms
             )
             if repeated is not None:
+                if replicated is not None and acks is not None:
+                    replicated.repeated(self, repeated.last_offset + 1, acks)
                 return AppendInfo.of_repeated(repeated, leader_epoch=self.leader_epoch)
         with self._session.changing:
             self._log.append(buffer, table, outline, now_ms=now_ms)
-            self._session.sync_if_due(now_ms)
+            if replicated is None:
+                self._session.sync_if_due(now_ms)
+        if replicated is not None and acks is not None:
+            # Not within `changing`: the log's state is known, however long its copies take.
+            sync = functools.partial(self._session.sync_if_due, now_ms)
+            replicated.appended(self, buffer, table, acks, sync)
         return AppendInfo.of(outline, log_append_time=log_append_time)
+
+    # ---- one of several replicas ---------------------------------------------------------------
+    def raise_high_watermark(self, offset: int) -> None:
+        """Raise the high watermark, to the log end at most, and publish it to readers.
+
+        Ignored where it is above already, and without other replicas.
+
+        Source: UnifiedLog.maybeIncrementHighWatermark, updateHighWatermark.
+        """
+        with self.locked():
+            self._session.raise_high_watermark(offset)
+
+    def assign_leader_epoch(self, epoch: int) -> None:
+        """Start a leader epoch at the log end, with or without records to follow; durable.
+
+        Decided commits that wait are applied first: their batches carry the epoch of their
+        decision. Ignored where the log is in this epoch already.
+
+        Raises:
+            InvalidRequestError: The log has records of a later epoch.
+
+        Source: UnifiedLog.assignEpochStartOffset, KAFKA-7415.
+        """
+        with self.locked():
+            self._session.assign_epoch(epoch)
 
     # ---- roll --------------------------------------------------------------------------------
     def roll(self) -> int:
@@ -428,15 +564,14 @@ class Log(IterableLog):
         """
         self._session.check_open()
         level = IsolationLevel.of(isolation)
-        if offset >= self.log_end_offset:
+        if offset >= self.high_watermark:
             self._learn()
         try:
             return self._fetch(offset, max_bytes, level)
         except FileMissingError:  # compaction replaced it before this handle opened it
-            self.catch_up()
+            with self.locked():
+                pass
             return self._fetch(offset, max_bytes, level)
-        self.catch_up()
-        return self._fetch(offset, max_bytes, level)
 
     def _fetch(self, offset: int, max_bytes: int, isolation: IsolationLevel) -> FetchInfo:
         committed = isolation is IsolationLevel.READ_COMMITTED
@@ -469,7 +604,7 @@ class Log(IterableLog):
         """
         self._session.check_open()
         is_committed = IsolationLevel.of(isolation) is IsolationLevel.READ_COMMITTED
-        if offset >= self.log_end_offset:
+        if offset >= self.high_watermark:
             self._learn()
         segments, offsets = self._log.segments, self._log.offsets
         upper = self.last_stable_offset if is_committed else offsets.high_watermark
@@ -584,7 +719,12 @@ class Log(IterableLog):
 
     def _leave(self, *, in_order: bool) -> None:
         """Release the files; `in_order`: everything is durable and the marks are written."""
-        self._log.close()
+        replicated, self._replicated = self._replicated, None
+        try:
+            self._log.close()
+        finally:
+            if replicated is not None:
+                replicated.close()
 
     def _leave_in_order(self) -> None:
         """Sync, snapshot the producers and write the recovery point, all up to the log end."""
@@ -608,8 +748,9 @@ class Log(IterableLog):
 def write_recovery_points(
     logs: Iterable[Log], marks: RootMarks
 ) -> dict[TopicPartition, StreamLogError]:
-    """Write the recovery points of partitions, a few hundred at once, under their locks.
+    """Write the recovery points of partitions, and replicas' high watermarks, under their locks.
 
+    A few hundred at once.
     Without the locks, a partition that is truncated or deleted meanwhile would get a mark above
     its end, and records that were never acknowledged would be reported as lost.
 
@@ -625,13 +766,17 @@ def write_recovery_points(
     for first in range(0, len(ordered), at_once):
         with contextlib.ExitStack() as held:
             points: dict[TopicPartition, int] = {}
+            high_watermarks: dict[TopicPartition, int] = {}
             for log in ordered[first : first + at_once]:
                 try:
-                    held.enter_context(log.writing())
+                    held.enter_context(log.locked())
                 except StreamLogError as error:
                     failed[log.topic_partition] = error
                 else:
                     points[log.topic_partition] = log.recovery_point
+                    if log.is_replicated:
+                        high_watermarks[log.topic_partition] = log.high_watermark
             if points:
                 marks.write_recovery_points(points)
+            marks.write_high_watermarks(high_watermarks)
     return failed

@@ -26,6 +26,10 @@ class LogOffsets(NamedTuple):
         # Each append makes one: this takes half the time of calling the class.
         return tuple.__new__(cls, (start, end, end, recovery_point))
 
+    def with_high_watermark(self, offset: int) -> "LogOffsets":
+        """Return the offsets with another high watermark, kept between log start and log end."""
+        return self._replace(high_watermark=max(self.start, min(offset, self.end)))
+
     def stable(self, first_unstable: int | None) -> int:
         """Return the last stable offset.
 

@@ -1,6 +1,6 @@
-"""The recovery points and log starts of a root's partitions, cached for one process.
+"""The recovery points, log starts and high watermarks of a root's partitions, cached in a process.
 
-All partitions of a root share two checkpoint files. Reading and rewriting both for each partition
+All partitions of a root share the checkpoint files. Reading and rewriting them for each partition
 takes quadratic time, so the handles of one `LogManager` share this object: within `together`, a
 file is read again only after it was replaced, and new recovery points become one write.
 """
@@ -12,7 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from streamlog.fs.api import FileStat
-from streamlog.fs.log_root import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, LogRoot
+from streamlog.fs.log_root import (
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    LogRoot,
+)
 from streamlog.partition import checkpoints
 from streamlog.topic import TopicPartition
 
@@ -37,7 +42,7 @@ def sync_names(root: LogRoot, topics: Iterable[str]) -> None:
 
 
 class RootMarks:
-    """The recovery points and log starts of one root; safe for several threads.
+    """The recovery points, log starts and high watermarks of a root; safe for several threads.
 
     Args:
         root: The log root.
@@ -47,6 +52,7 @@ class RootMarks:
         self._root = root
         self._starts: _Known | None = None
         self._points: _Known | None = None
+        self._high_watermarks: _Known | None = None
         self._durable: _Stamp | None = None  # the recovery points that this wrote
         self._synced_starts: _Stamp | None = None
         self._gathering: int | None = None  # the thread within `together`
@@ -75,6 +81,17 @@ class RootMarks:
             RECOVERY_POINT_CHECKPOINT, self._points, checkpoints.read_recovery_points
         )
         return self._points.offsets.get(partition)
+
+    def high_watermark(self, partition: TopicPartition) -> int | None:
+        """Return the high watermark of a replicated partition, None if unknown.
+
+        Raises:
+            StorageError: The file cannot be read.
+        """
+        self._high_watermarks = self._look(
+            HIGH_WATERMARK_CHECKPOINT, self._high_watermarks, checkpoints.read_high_watermarks
+        )
+        return self._high_watermarks.offsets.get(partition)
 
     def sync_log_starts(self) -> None:
         """Sync the log starts that were read last: the process that wrote them may have died.
@@ -145,6 +162,16 @@ class RootMarks:
         if all(rows.get(each) == offset for each, offset in offsets.items()):
             return
         self._write(offsets, keeps_known=False)
+
+    def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Write high watermarks, durably; the caller holds the locks of their partitions.
+
+        Raises:
+            LockTimeoutError: Another process kept the root's lock.
+            StorageError: It failed; the old ones are kept.
+        """
+        if offsets:
+            checkpoints.write_high_watermarks(self._root, offsets)
 
     def _write(self, offsets: Mapping[TopicPartition, int], *, keeps_known: bool) -> None:
         written = checkpoints.update_offsets(

@@ -2,6 +2,7 @@
 
     writing:   take the lock → if another holder changed the state: adopt or recover the log,
                apply decided commits, raise the epoch → reload settings → (write)
+               (one of several replicas: commits and epoch wait for `take_stock`, by its leader)
     changing:  write the flag "dirty" → (change the files) → write the new state;
                around a sync: the flag "distrusted" too
 
@@ -121,6 +122,8 @@ class WriterSession:
         config_source: The topic's settings files; None: the settings are fixed.
         restore: Returns the batches of decided commits; recovery fills holes with them.
         apply_decided: Applies the decided commits that wait for this partition.
+        has_decided: Whether the root has any decided commit.
+        next_epoch: Returns the leader epoch to start after offsets were lost; None: none.
 
     Attributes:
         writing: Holds the partition's lock, caught up with other writers; may be nested. Entering
@@ -129,6 +132,7 @@ class WriterSession:
         changing: Marks the log dirty while it is changed; only within `writing`, may be nested.
             A process that dies within leaves the flag set, and so does an unhandled error: the
             next holder, even this handle, then examines the files.
+        is_leading: Whether it was established, since the lock was taken, that this replica leads.
     """
 
     def __init__(
@@ -144,17 +148,21 @@ class WriterSession:
         config_source: ConfigFiles | None,
         restore: Restore,
         apply_decided: Callable[[], None],
+        has_decided: Callable[[], bool],
+        next_epoch: Callable[[], int | None],
     ) -> None:
         self._root, self._fs, self._clock = root, root.fs, root.clock
         self._log, self._lock, self._path = log, lock, path
         self._partition, self._topic_id, self._marks = partition, topic_id, marks
         self._config_source = config_source
         self._restore, self._apply_decided = restore, apply_decided
+        self._has_decided, self._next_epoch = has_decided, next_epoch
         self._timer = FlushTimer(self._flush_by_timer)
         self._poison: StorageError | None = None
         self._is_closed = False
         self._last_checkpoint_ms = root.clock.now_ms()
         self._changes = 0
+        self.is_leading = False
         self._named_until_ms = 0.0
         self.writing = Scope(self._begin_writing, self._end_writing)
         self.changing = Scope(self._begin_change, self._end_change)
@@ -193,6 +201,7 @@ class WriterSession:
             return
         try:
             self._changes = 0  # may be more: an interrupt can keep a change from ending
+            self.is_leading = False
             if self._clock.monotonic_ms() >= self._named_until_ms:
                 self._check_named()
             source = self._config_source
@@ -245,12 +254,27 @@ class WriterSession:
         """Bring this handle up to date with the files, then apply decided commits."""
         self._check_topic()
         self._load(state)
+        if not self._log.is_replicated:
+            self.take_stock()
+        elif self._lock.flags & StateFlag.PENDING and not self._has_decided():
+            self.set_pending(False)
+
+    def take_stock(self) -> None:
+        """Apply the decided commits that wait, then start the leader epoch that is due.
+
+        Of several replicas only the leader may do so. The flags stay set until it does.
+        """
+        self._apply_pending()
+        if self._lock.flags & StateFlag.EPOCH_DUE:
+            epoch = self._next_epoch()
+            if epoch is not None:
+                self._log.start_epoch(epoch)
+            self._leave_after(LockEvent.EPOCH_RAISED)
+
+    def _apply_pending(self) -> None:
         if self._lock.flags & StateFlag.PENDING:
             self._apply_decided()
             self.set_pending(False)
-        if self._lock.flags & StateFlag.EPOCH_DUE:
-            self._log.raise_epoch()
-            self._leave_after(LockEvent.EPOCH_RAISED)
 
     def _check_topic(self) -> None:
         """Refuse a topic that was deleted, or created again, since this handle was opened.
@@ -281,6 +305,7 @@ class WriterSession:
             state,
             log_start_offset=self._marks.log_start_offset(self._partition),
             durable_offset=durable,
+            checkpointed_high_watermark=lambda: self._marks.high_watermark(self._partition),
             restore=self._restore,
             sync_log_starts=self._marks.sync_log_starts,
             now_ms=self._clock.now_ms(),
@@ -312,19 +337,19 @@ class WriterSession:
             return
         is_known = error is None or isinstance(error, UnknownOutcomeError)
         if is_known and not self._log.needs_recovery:
-            self._leave_clean()
+            self._leave_or_distrust(_AFTER_CHANGE_ENDS[self._lock.flags])
             return
         if isinstance(error, PoisonedError):
             self._poison = error
         self._lock.distrust()
 
-    def _leave_clean(self) -> None:
-        """Clear the flag "dirty"; if the disk refuses, it stays, and the next holder looks.
+    def _leave_or_distrust(self, flags: int) -> None:
+        """Write the state after a change; if the disk refuses, the next holder looks.
 
         The change itself succeeded, so a failure here is logged, not raised.
         """
         try:
-            self._leave(_AFTER_CHANGE_ENDS[self._lock.flags])
+            self._leave(flags)
         except StorageError as error:
             _logger.warning(
                 "[%s] the lock file refused the state of the log, so the next writer scans it: %s",
@@ -340,6 +365,8 @@ class WriterSession:
             log.truncate_epochs()
             return
         self.write_recovery_point(min(log.offsets.recovery_point, log.end_before(offset)))
+        if log.is_replicated and (self._marks.high_watermark(self._partition) or 0) > offset:
+            self._marks.write_high_watermarks({self._partition: log.end_before(offset)})
         self.lower_cleaner_offset(offset)
         start = log.offsets.start
         with self.changing:
@@ -365,6 +392,34 @@ class WriterSession:
                 log.sync(self._clock.now_ms())
             self.write_log_start(offset)
             log.raise_log_start(offset)
+
+    # ---- one of several replicas -------------------------------------------------------------
+    def assign_epoch(self, epoch: int) -> None:
+        """Start a leader epoch; only within `writing`. See `Log.assign_leader_epoch`."""
+        self._apply_pending()
+        latest = self._log.epochs.latest_epoch
+        if latest is not None and epoch <= latest:
+            if epoch == latest:
+                return
+            raise InvalidRequestError(
+                "leader epoch goes back", path=self._path, got=epoch, expected=f"above {latest}"
+            )
+        self._log.start_epoch(epoch)
+        is_due = self._lock.flags & StateFlag.EPOCH_DUE
+        self._publish(LockEvent.EPOCH_RAISED if is_due else LockEvent.REPLICA_MOVES)
+
+    def raise_high_watermark(self, offset: int) -> None:
+        """Raise the high watermark; only within `writing`. See `Log.raise_high_watermark`."""
+        if self._log.raise_high_watermark(offset):
+            self._publish(LockEvent.REPLICA_MOVES)
+
+    def _publish(self, event: LockEvent) -> None:
+        """Write the state, except within a change, or after one whose outcome is unknown.
+
+        The end of the change writes it, and the next holder examines the files.
+        """
+        if self._changes == 0 and self._lock.knows_state:
+            self._leave_or_distrust(AFTER[event][self._lock.flags])
 
     def set_pending(self, pending: bool) -> None:  # noqa: FBT001 - says what it sets
         """Set the flag "pending", which sends the next holders to the decisions, or clear it.
@@ -444,8 +499,11 @@ class WriterSession:
                 ) from error
 
     def checkpoint(self) -> None:
-        """Write the recovery point to the root's checkpoint."""
+        """Write the recovery point, and a replica's high watermark, to the root's checkpoints."""
         self.write_recovery_point(self._log.offsets.recovery_point)
+        if self._log.is_replicated:
+            high_watermark = self._log.offsets.high_watermark
+            self._marks.write_high_watermarks({self._partition: high_watermark})
         self._last_checkpoint_ms = self._clock.now_ms()
 
     def write_recovery_point(self, offset: int) -> None:

@@ -110,7 +110,7 @@ class _Copying:
 
     def copy_piece(self) -> bool:
         """Copy one piece under the follower's lock; False once there is nothing left."""
-        with self._follower.writing():
+        with self._follower.locked():
             self._check()
             offset = self._follower.log_end_offset
             for _ in range(_ATTEMPTS):
@@ -157,7 +157,7 @@ class _Copying:
 
     def finish(self) -> bool:
         """Sync, take over the leader's log start; return whether the follower has caught up."""
-        with self._follower.writing():
+        with self._follower.locked():
             self._check()
             if self.size:
                 self._follower.sync()

@@ -28,6 +28,7 @@ from streamlog.fs.log_root import LogRoot
 from streamlog.partition.checkpoints import write_high_watermarks
 from streamlog.partition.locks import Patience
 from streamlog.partition.log import Log, write_recovery_points
+from streamlog.partition.replicated import Replicated
 from streamlog.partition.root_marks import RootMarks
 from streamlog.partition.topic_config import ServerSettings, read_server_config
 from streamlog.root import registry, topics
@@ -62,6 +63,7 @@ class PartitionLog(Log):
         marks: RootMarks | None,
         decisions: PendingDecisions | None,
         server: ServerSettings | None,
+        replicated: Replicated[Log] | None,
     ) -> None:
         partition = check_partition_directory(path)
         refuse_live_broker(root)
@@ -81,6 +83,7 @@ class PartitionLog(Log):
             ),
             marks=marks or RootMarks(root),
             decided=DecidedRecords(root, partition, topic_id, decisions),
+            replicated=replicated,
         )
 
     @classmethod
@@ -96,6 +99,7 @@ class PartitionLog(Log):
         marks: RootMarks | None = None,
         decisions: PendingDecisions | None = None,
         server: ServerSettings | None = None,
+        replicated: Replicated[Log] | None = None,
     ) -> "PartitionLog":
         """Open a partition for writing; create its topic if that is missing.
 
@@ -112,6 +116,7 @@ class PartitionLog(Log):
             marks: Those of the `LogManager` that is registered as a writer for this handle.
             decisions: Those of the `LogManager`, so that each is parsed once for all partitions.
             server: The root's settings of the `LogManager`, parsed once for all partitions.
+            replicated: The partition's other replicas, if this handle is to lead them.
 
         Returns:
             The open partition; close it, or use it as a context manager.
@@ -142,6 +147,7 @@ class PartitionLog(Log):
             marks=marks,
             decisions=decisions,
             server=server,
+            replicated=replicated,
         )
 
     # ---- delete records ------------------------------------------------------------------------
@@ -384,5 +390,9 @@ class OpenPartitions:
 
     def _note_high_watermarks(self) -> None:
         if self._logs:
-            known = {each: log.high_watermark for each, log in self._logs.items()}
+            known = {
+                each: log.high_watermark
+                for each, log in self._logs.items()
+                if not log.is_replicated  # written under their locks
+            }
             write_high_watermarks(self._root, known)
