@@ -253,6 +253,12 @@ class NotLeaderError(FencedError):
     kafka_code = 6
 
 
+class InvalidUpdateVersionError(FencedError):
+    """The state of a partition, or the list of log roots, has another version than expected."""
+
+    kafka_code = 95
+
+
 class InconsistentTopicIdError(FencedError):
     """The topic was deleted and recreated under the same name."""
 
@@ -284,6 +290,10 @@ class NotEnoughReplicasError(UnavailableError):
 
 class NoReplicaOnlineError(UnavailableError):
     """No replica that holds every committed record is reachable, so the partition has no leader."""
+
+
+class NoQuorumError(UnavailableError):
+    """Less than a majority of the log roots can be reached; the message names the missing ones."""
 
 
 class LockTimeoutError(UnavailableError):

@@ -14,6 +14,7 @@
     commits/pending/                 decisions that are not retired
     commits/ledgers/APP              what an app has committed
     readers/NAME.json                recorded readers
+    replicas.json                    the log roots of the replica set
     replication/TOPIC-PARTITION      the state that the replicas of a partition agree on
     kafka/                           the metadata of the last broker, kept after a handover
     damaged/                         files that `repair` moved out of the way
@@ -257,6 +258,24 @@ class LogRoot:
         """Return the ledger of an app, by its key."""
         return f"{self.ledgers}/{key}"
 
+    # ---- replicas --------------------------------------------------------------------------------
+    @property
+    def replica_roots(self) -> str:
+        """The list of the log roots of the replica set; missing while there is one root."""
+        return f"{self.state}/replicas.json"
+
+    @property
+    def replication(self) -> str:
+        """The directory of the registers of replicated partitions."""
+        return f"{self.state}/replication"
+
+    def partition_register(self, partition: TopicPartition | str) -> str:
+        """Return the register of a partition, which is replicated if and only if it exists.
+
+        The pseudo-partition `commits` has one as well.
+        """
+        return f"{self.replication}/{fitting_name(str(partition))}"
+
     # ---- all else --------------------------------------------------------------------------------
     @property
     def readers(self) -> str:
@@ -271,15 +290,6 @@ class LogRoot:
     def maintenance_book(self) -> str:
         """The file of what maintenance did."""
         return f"{self.state}/maintenance.jsonl"
-
-    @property
-    def replication(self) -> str:
-        """The directory of the registers of replicated partitions."""
-        return f"{self.state}/replication"
-
-    def partition_register(self, partition: TopicPartition) -> str:
-        """Return the register of a partition, which is replicated if and only if it exists."""
-        return f"{self.replication}/{fitting_name(str(partition))}"
 
     @property
     def broker_metadata(self) -> str:
