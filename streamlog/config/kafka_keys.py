@@ -29,7 +29,7 @@ _BROKER_FAMILIES: Final = (
 )  # fmt: skip
 _BROKER_KEYS: Final = frozenset({
     "allow.everyone.if.no.acl.found", "auto.include.jmx.reporter", "auto.leader.rebalance.enable",
-    "default.replication.factor", "log.cleaner.io.buffer.size", "log.cleaner.threads",
+    "log.cleaner.io.buffer.size", "log.cleaner.threads",
     "log.flush.offset.checkpoint.interval.ms", "log.flush.scheduler.interval.ms",
     "log.flush.start.offset.checkpoint.interval.ms", "log.initial.task.delay.ms",
     "log.local.retention.bytes", "log.local.retention.ms",

@@ -216,13 +216,15 @@ class LogConfig:
         default=False, broker="log.preallocate",
     )
     min_insync_replicas: int = setting(
-        "min.insync.replicas", INT, only("1"),
-        "Number of replicas that must have a record before acks=all is acknowledged.",
+        "min.insync.replicas", INT, at_least(1),
+        "Number of in-sync replicas without which an append with acks=all is refused; at most the "
+        "number of replicas is asked for.",
         default=1, broker="min.insync.replicas",
     )
     unclean_leader_election_enable: bool = setting(
-        "unclean.leader.election.enable", BOOLEAN, only("false"),
-        "Whether an out-of-sync replica may become leader.",
+        "unclean.leader.election.enable", BOOLEAN, ANY,
+        "Whether an out-of-sync replica may become leader when no replica in sync is online; "
+        "acknowledged records can be lost.",
         default=False, broker="unclean.leader.election.enable",
     )
     internal_segment_bytes: int | None = setting(

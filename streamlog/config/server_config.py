@@ -71,6 +71,11 @@ class ServerConfig:
         "Number of partitions of a topic that is created without a number.",
         default=1,
     )
+    default_replication_factor: int = setting(
+        "default.replication.factor", INT, between(1, 32767),
+        "Number of replicas of a topic that is created without a number; each takes a log root.",
+        default=1,
+    )
     auto_create_topics_enable: bool = setting(
         "auto.create.topics.enable", BOOLEAN, ANY,
         "Whether writing to a missing topic creates it (Kafka's default is true).",
@@ -115,6 +120,26 @@ class ServerConfig:
         "offsets.retention.minutes", INT, at_least(1),
         "A reader that has not advanced for this long expires: maintenance keeps nothing for it.",
         default=7 * 24 * 60, unit="minutes",
+    )
+    replica_lag_time_max_ms: int = setting(
+        "replica.lag.time.max.ms", LONG, at_least(0),
+        "A follower that has not caught up with its leader for this long leaves the ISR.",
+        default=30_000, unit="ms",
+    )
+    replica_fetch_wait_max_ms: int = setting(
+        "replica.fetch.wait.max.ms", INT, at_least(0),
+        "How long a follower's fetch waits for records.",
+        default=500, unit="ms",
+    )
+    replica_fetch_max_bytes: int = setting(
+        "replica.fetch.max.bytes", INT, at_least(0),
+        "How much a follower copies at once; a larger batch is copied whole.",
+        default=1 << 20, unit="bytes",
+    )
+    replica_fetch_backoff_ms: int = setting(
+        "replica.fetch.backoff.ms", INT, at_least(0),
+        "How long a follower whose copy has failed is left alone.",
+        default=1000, unit="ms",
     )
     streamlog_lock_timeout_ms: int = setting(
         "streamlog.lock.timeout.ms", LONG, at_least(0),

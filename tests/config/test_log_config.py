@@ -65,6 +65,8 @@ ALLOWED = {
     "message.timestamp.type": ["LogAppendTime"],
     "internal.segment.bytes": ["1", "600"],
     "preallocate": ["FALSE"],
+    "min.insync.replicas": ["1", "2"],
+    "unclean.leader.election.enable": ["true", "False"],
 }
 REFUSED = {
     "segment.bytes": [
@@ -97,8 +99,8 @@ REFUSED = {
     "compression.zstd.level": ["-131073", "23"],
     "message.timestamp.type": ["createtime"],
     "preallocate": ["true", "yes", "1"],
-    "min.insync.replicas": ["2"],
-    "unclean.leader.election.enable": ["true"],
+    "min.insync.replicas": ["0", "2147483648"],
+    "unclean.leader.election.enable": ["yes"],
     "internal.segment.bytes": ["0"],
 }
 
