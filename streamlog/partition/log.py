@@ -191,6 +191,11 @@ class Log(IterableLog):
         return self._log.is_replicated
 
     @property
+    def is_locked(self) -> bool:
+        """Whether this thread holds the partition's lock through this handle."""
+        return self._session.depth > 0
+
+    @property
     def last_stable_offset(self) -> int:
         """No transaction is open below it."""
         unstable = self._log.producer_state(self._clock.now_ms()).first_unstable_offset
@@ -439,10 +444,11 @@ class Log(IterableLog):
         if self._log.is_replicated:
             self._lead().before_append(acks)
 
-    def append_copied(self, buffer: Buffer, table: BatchTable) -> None:
-        """Append batches of the leader's log, read and checked, without a sync.
+    def append_copied(self, buffer: Buffer, table: BatchTable, *, sync: bool = False) -> None:
+        """Append batches of the leader's log, read and checked, byte for byte.
 
-        Only within `writing`; the caller syncs once it has caught up.
+        Only within `locked`. Without `sync` the caller syncs, once it has caught up; with it the
+        topic's settings decide.
 
         Raises:
             UnexpectedAppendOffsetError: They start below the log end.
@@ -450,8 +456,11 @@ class Log(IterableLog):
             UnknownOutcomeError: The disk failed during the write; some batches may be appended.
         """
         self._log.check_follows(table)
+        now_ms = self._clock.now_ms()
         with self._session.changing:
-            self._log.append(buffer, table, table.outline(), now_ms=self._clock.now_ms())
+            self._log.append(buffer, table, table.outline(), now_ms=now_ms)
+            if sync:
+                self._session.sync_if_due(now_ms)
 
     def _append(
         self,

@@ -1,0 +1,64 @@
+"""Whether a replica still holds what it held when it was last in sync.
+
+A root may come back without records that it had: restored from an older copy, or after a power cut
+that took what was not synced. Its files look sound, and in one boot even its lock file does. Other
+replicas know better: they were told a high watermark, or hold records of the same leader epoch.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from streamlog.partition.epochs import LeaderEpochCache
+from streamlog.partition.log_offsets import LogOffsets
+
+__all__ = ["ReplicaPositions", "positions_of", "proof_of_loss"]
+
+
+class _Log(Protocol):
+    @property
+    def offsets(self) -> LogOffsets: ...
+
+    @property
+    def leader_epochs(self) -> LeaderEpochCache: ...
+
+
+class ReplicaPositions(NamedTuple):
+    """What a replica's files say: its offsets and leader epochs at one moment."""
+
+    node: int
+    offsets: LogOffsets
+    epochs: LeaderEpochCache
+
+
+def positions_of(node: int, log: _Log) -> ReplicaPositions:
+    """Return the positions of an open log, or of one open for reading."""
+    return ReplicaPositions(node, log.offsets, log.leader_epochs.copy())
+
+
+def proof_of_loss(
+    replica: ReplicaPositions, others: Iterable[ReplicaPositions], leader_epoch: int
+) -> ReplicaPositions | None:
+    """Return a replica that proves that another one lost records; None if there is none.
+
+    Args:
+        replica: The replica in doubt.
+        others: The reachable members of the ISR.
+        leader_epoch: The current leader epoch.
+
+    Returns:
+        One that knows of committed records that the replica lacks, or has in another epoch, or one
+        that holds more records of the current epoch: a leader appends to its own log first.
+    """
+    return next((each for each in others if _proves(each, replica, leader_epoch)), None)
+
+
+def _proves(other: ReplicaPositions, replica: ReplicaPositions, leader_epoch: int) -> bool:
+    end, committed = replica.offsets.end, other.offsets.high_watermark
+    if committed > end:
+        return True
+    if other.epochs.latest_epoch == leader_epoch and other.offsets.end > end:
+        return True
+    last = committed - 1
+    if last < max(replica.offsets.start, other.offsets.start):
+        return False
+    return replica.epochs.epoch_for_offset(last) != other.epochs.epoch_for_offset(last)

@@ -1,0 +1,188 @@
+"""The log of one follower, driven by the process that writes to the leader.
+
+A follower never acts by itself: the leader's writer appends to it under its lock, or copies what
+it lacks. A follower whose disk fails is offline and tried again after a while, with a new handle:
+nothing is retried on one that failed.
+"""
+
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from streamlog.clock import Clock
+from streamlog.errors import StreamLogError
+from streamlog.fs.api import Buffer
+from streamlog.partition.epochs import LeaderEpochCache
+from streamlog.partition.log import Log
+from streamlog.records.batch import BatchTable
+from streamlog.replication.completeness import ReplicaPositions, positions_of
+from streamlog.replication.copying import copy_to_follower
+from streamlog.replication.follower import Follower
+from streamlog.replication.isr import ReplicationSettings
+from streamlog.replication.leader import Leader
+from streamlog.replication.messages import OffsetsForLeaderEpoch
+
+__all__ = ["FollowerLog", "LogPositions"]
+
+FIRST_RETRY_MS: Final = 1_000.0
+LONGEST_RETRY_MS: Final = 60_000.0
+
+_logger = logging.getLogger(__name__)
+
+
+class LogPositions:
+    """The positions of a log as the protocol reads them; see `messages.ReplicaLog`."""
+
+    __slots__ = ("_log",)
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    @property
+    def log_start_offset(self) -> int:
+        """The offset of the first record."""
+        return self._log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset of the next record."""
+        return self._log.log_end_offset
+
+    @property
+    def epochs(self) -> LeaderEpochCache:
+        """The leader epochs."""
+        return self._log.leader_epochs
+
+
+class FollowerLog:
+    """A follower's log: opened when it is first needed, kept in step with the leader's.
+
+    Args:
+        node: Its node.
+        open_log: Opens the log, which must not lead.
+        clock: Measures the time until an offline follower is tried again.
+
+    Attributes:
+        node: Its node.
+    """
+
+    def __init__(self, node: int, open_log: Callable[[], Log], clock: Clock) -> None:
+        self.node = node
+        self._open_log, self._clock = open_log, clock
+        self._log: Log | None = None
+        self._matches: int | None = None  # the leader epoch in which its log was truncated to match
+        self._retry_at_ms = 0.0
+        self._wait_ms = 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is online, or was offline long enough to be tried again."""
+        return self._wait_ms == 0.0 or self._clock.monotonic_ms() >= self._retry_at_ms
+
+    def failed(self) -> None:
+        """Take note of a failure: release the handle and wait, each time twice as long."""
+        self._wait_ms = min(LONGEST_RETRY_MS, max(FIRST_RETRY_MS, 2 * self._wait_ms))
+        self._retry_at_ms = self._clock.monotonic_ms() + self._wait_ms
+        self.close()
+
+    def succeeded(self) -> None:
+        """Take note that it answers."""
+        self._wait_ms = 0.0
+
+    def positions(self) -> ReplicaPositions:
+        """Return the positions of the log, opened if it is not.
+
+        Raises:
+            StreamLogError: It cannot be locked or read.
+        """
+        log = self._opened()
+        with log.locked():
+            return positions_of(self.node, log)
+
+    # ---- under the follower's lock -------------------------------------------------------------
+    def append(
+        self,
+        leader: Leader,
+        source: Log,
+        batches: tuple[Buffer, BatchTable] | None,
+        *,
+        settings: ReplicationSettings,
+        check: Callable[[], None],
+        max_bytes: int | None,
+    ) -> int:
+        """Append batches to the log, or copy everything that it lacks; return its log end.
+
+        Args:
+            leader: Answers where epochs end, and knows the high watermark.
+            source: The leader's log, whose lock this process holds.
+            batches: What the leader appended just now; None to copy only.
+            settings: The truncation rule.
+            check: Called under the follower's lock; raises if another leader was elected.
+            max_bytes: How much to copy at most if it lags; None: everything.
+
+        Raises:
+            NotLeaderError: Another leader was elected.
+            StreamLogError: The follower cannot be locked, read or written.
+        """
+        log = self._opened()
+        with log.locked():
+            check()
+            if self._matches != leader.leader_epoch:
+                self._truncate(log, leader, settings)
+                self._matches = leader.leader_epoch
+            if batches is not None and log.log_end_offset == int(batches[1].base_offset[0]):
+                log.append_copied(*batches, sync=True)
+            elif log.log_end_offset != source.log_end_offset:
+                copy_to_follower(source, log, refresh=_nothing, check=_nothing, max_bytes=max_bytes)
+            log.raise_high_watermark(leader.high_watermark)
+            return log.log_end_offset
+
+    def _opened(self) -> Log:
+        if self._log is None:
+            self._log = self._open_log()
+            self._matches = None
+        return self._log
+
+    def _truncate(self, log: Log, leader: Leader, settings: ReplicationSettings) -> None:
+        """Truncate the log to where it agrees with the leader's, by epoch."""
+        follower = Follower(
+            self.node,
+            leader.state,
+            LogPositions(log),
+            settings,
+            high_watermark=log.high_watermark,
+        )
+        while not follower.is_truncated:
+            request = follower.request()
+            assert isinstance(request, OffsetsForLeaderEpoch), "asks first, by the rule in use"
+            step = follower.epoch_answered(leader.offsets_for_leader_epoch(request))
+            if step.truncate_to is None:
+                break
+            self._truncate_to(log, step.truncate_to)
+
+    def _truncate_to(self, log: Log, offset: int) -> None:
+        end = log.log_end_offset
+        if offset < log.high_watermark:
+            _logger.warning(
+                "[%s] committed records are truncated from %s, as after an unclean election: "
+                "offsets %d to %d",
+                log.topic_partition,
+                log.root,
+                offset,
+                log.high_watermark - 1,
+            )
+        log.truncate_undecided(offset)
+        if offset < end:
+            _logger.info("[%s] truncated %s to %d", log.topic_partition, log.path, offset)
+
+    def close(self) -> None:
+        """Release the log; the next use opens it again."""
+        log, self._log = self._log, None
+        if log is not None:
+            with contextlib.suppress(StreamLogError):
+                log.close()
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,543 @@
+"""The replicas of one partition, as seen by the process that writes through its leader.
+
+`Replicas` is what a leader's `Log` asks of the others (`partition.replicated.Replicated`). It holds
+no rule of its own: `Leader` decides, the register remembers, `FollowerLog` copies.
+
+    begin          register → may this root lead? → epoch assigned at the log end
+    appended       leader's sync ‖ each follower: lock, register, append, sync, high watermark
+                   → each log end is reported to `Leader` → ISR changes → register
+                   → high watermark → do most registers still show this epoch? → acknowledged
+
+A follower learns the high watermark with the next append, as in Kafka with the next fetch.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from random import Random
+from typing import Final, NamedTuple, Protocol
+
+from streamlog.clock import Clock
+from streamlog.errors import (
+    InvalidUpdateVersionError,
+    LockTimeoutError,
+    NoQuorumError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    NotLeaderError,
+    StreamLogError,
+    UnavailableError,
+    UnknownOutcomeError,
+)
+from streamlog.fs.api import Buffer
+from streamlog.partition.log import Log
+from streamlog.records.acks import Acks
+from streamlog.records.batch import BatchTable
+from streamlog.replication.completeness import positions_of, proof_of_loss
+from streamlog.replication.election import alter_partition
+from streamlog.replication.follower_log import FollowerLog, LogPositions
+from streamlog.replication.isr import ReplicationSettings
+from streamlog.replication.leader import Leader
+from streamlog.replication.messages import AlterPartition, Errors
+from streamlog.replication.partition_state import PartitionState
+from streamlog.replication.register import QuorumRegister, RegisterFile
+from streamlog.topic import TopicPartition
+
+__all__ = ["Copies", "InThreads", "OneByOne", "ReplicaRoots", "Replicas"]
+
+CATCH_UP_BYTES: Final = 32 << 20  # per append, so that one that returns does not stop the writer
+RETRY_MS: Final = 5
+
+_logger = logging.getLogger(__name__)
+
+
+class Reached(NamedTuple):
+    """How far a follower came: its log end, or why it failed."""
+
+    follower: FollowerLog
+    end_offset: int
+    error: StreamLogError | None
+
+
+Copy = Callable[[], Reached]
+
+
+class Copies(Protocol):
+    """Runs the copies to the followers while the leader syncs."""
+
+    def run(self, copies: Sequence[Copy], sync: Callable[[], None]) -> list[Reached]:
+        """Return the results in order, once all copies and the sync have ended.
+
+        Raises: As `sync`, after the copies have ended.
+        """
+        ...
+
+
+class OneByOne:
+    """The sync, then copy after copy, in this thread: the same run each time."""
+
+    def run(self, copies: Sequence[Copy], sync: Callable[[], None]) -> list[Reached]:
+        """Return the results of the copies."""
+        sync()
+        return [copy() for copy in copies]
+
+
+class InThreads:
+    """Each copy in a thread; one pool serves all partitions of a process."""
+
+    def __init__(self, most: int = 8) -> None:
+        self._most = most
+        self._pool: ThreadPoolExecutor | None = None
+
+    def run(self, copies: Sequence[Copy], sync: Callable[[], None]) -> list[Reached]:
+        """Return the results of the copies."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._most, thread_name_prefix="replica")
+        started = [self._pool.submit(copy) for copy in copies]
+        try:
+            sync()
+        finally:
+            reached = [each.result() for each in started]
+        return reached
+
+    def close(self) -> None:
+        """End the threads."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown()
+
+
+class ReplicaRoots(Protocol):
+    """The log roots that hold a partition's register, and replicas of it."""
+
+    def register_files(self, partition: TopicPartition) -> Mapping[int, RegisterFile]:
+        """Return the register of a partition in each listed root, by node."""
+        ...
+
+    def locked(self, node: int, partition: TopicPartition) -> AbstractContextManager[object]:
+        """Return the lock of a partition in the root of a node.
+
+        Raises:
+            UnavailableError: The root is offline, or the lock stayed held.
+        """
+        ...
+
+    def open_follower(self, node: int, partition: TopicPartition) -> Log:
+        """Open the log of a node, not to lead.
+
+        Raises:
+            StreamLogError: It cannot be opened.
+        """
+        ...
+
+
+class Replicas:
+    """The other replicas of a partition; see `partition.replicated.Replicated`.
+
+    Args:
+        node: The node whose log asks.
+        partition: The partition.
+        topic_id: The id of its topic.
+        roots: Where the replicas and the registers are.
+        clock: Measures lag, and how long offline followers wait.
+        random: For the register's rounds.
+        copies: How copies run.
+        lag_time_max_ms: `replica.lag.time.max.ms`.
+    """
+
+    def __init__(
+        self,
+        node: int,
+        partition: TopicPartition,
+        *,
+        topic_id: str,
+        roots: ReplicaRoots,
+        clock: Clock,
+        random: Random,
+        copies: Copies,
+        lag_time_max_ms: int,
+    ) -> None:
+        self._node, self._partition, self._roots = node, partition, roots
+        self._clock, self._copies = clock, copies
+        self._lag_time_max_ms = lag_time_max_ms
+        self._files = roots.register_files(partition)
+        self._register = QuorumRegister(
+            self._files, locker=self._locked, random=random, topic_id=topic_id
+        )
+        self._leader: Leader | None = None
+        self._log: Log | None = None
+        self._followers: dict[int, FollowerLog] = {}
+        self._left_at: tuple[int, float] = (-1, 0.0)  # log end and time when this let go
+        self._examined = -1  # the leader epoch in which the log was found complete
+
+    def _locked(self, node: int) -> AbstractContextManager[object]:
+        if node == self._node and self._log is not None and self._log.is_locked:
+            return nullcontext()
+        return self._roots.locked(node, self._partition)
+
+    @property
+    def leader(self) -> Leader:
+        """The state of the leader; only within `writing`.
+
+        Raises:
+            NotLeaderError: This replica does not lead.
+        """
+        if self._leader is None:
+            raise NotLeaderError("this replica does not lead", got=f"node {self._node}")
+        return self._leader
+
+    # ---- may this replica lead? ----------------------------------------------------------------
+    def begin(self, log: Log) -> None:
+        """Check that this replica leads; by the register in its own root, once it is known.
+
+        Raises:
+            NotLeaderError: Another replica leads, or this one lost records that others have.
+            NoQuorumError: Too few roots can be reached to know.
+        """
+        self._log = log
+        leader = self._leader
+        state = self._register.read() if leader is None else self._own_state()
+        if state.leader != self._node:
+            self._leader = None
+            raise self._not_leading(log, state)
+        if leader is None or state.leader_epoch != leader.leader_epoch or self._is_stale(log):
+            self._lead(log, state)
+        elif state.partition_epoch != leader.state.partition_epoch:
+            leader.installed(state, self._clock.now_ms())
+            self._choose_followers(state)
+
+    def _own_state(self) -> PartitionState:
+        accepted = self._files[self._node].read()
+        if accepted is None or accepted.state is None:
+            return self._register.read()  # deleted, or lost
+        return accepted.state
+
+    def _is_stale(self, log: Log) -> bool:
+        """Whether another writer led meanwhile, or so much time passed that lag says nothing."""
+        end, at_ms = self._left_at
+        idle_ms = self._clock.monotonic_ms() - at_ms
+        return log.log_end_offset != end or idle_ms > self._lag_time_max_ms / 2
+
+    def _lead(self, log: Log, state: PartitionState) -> None:
+        self._choose_followers(state)
+        if self._examined != state.leader_epoch:
+            self._refuse_loss(log, state)
+            self._examined = state.leader_epoch
+        log.assign_leader_epoch(state.leader_epoch)
+        self._start(log, state)
+
+    def _start(self, log: Log, state: PartitionState) -> None:
+        self._leader = Leader(
+            self._node,
+            state,
+            LogPositions(log),
+            self._settings(log),
+            high_watermark=log.high_watermark,
+            now_ms=self._clock.now_ms(),
+        )
+        self._left_at = log.log_end_offset, self._clock.monotonic_ms()
+
+    def _settings(self, log: Log) -> ReplicationSettings:
+        return ReplicationSettings(
+            min_insync_replicas=log.config.min_insync_replicas,
+            replica_lag_time_max_ms=self._lag_time_max_ms,
+        )
+
+    def _choose_followers(self, state: PartitionState) -> None:
+        """Follow the assignment: new replicas get a handle, removed ones lose theirs."""
+        for node in [each for each in self._followers if each not in state.replicas]:
+            self._followers.pop(node).close()
+        for node in state.replicas:
+            if node != self._node and node not in self._followers:
+                opened = partial(self._roots.open_follower, node, self._partition)
+                self._followers[node] = FollowerLog(node, opened, self._clock)
+
+    def _refuse_loss(self, log: Log, state: PartitionState) -> None:
+        """Raise if a reachable member of the ISR proves that this log lost records.
+
+        Raises:
+            NotLeaderError: It does.
+        """
+        mine = positions_of(self._node, log)
+        others = []
+        for node in state.isr:
+            if node != self._node:
+                try:
+                    others.append(self._followers[node].positions())
+                except StreamLogError as error:  # offline: it proves nothing
+                    _logger.info("[%s] node %d is not examined: %s", self._partition, node, error)
+        proof = proof_of_loss(mine, others, state.leader_epoch)
+        if proof is not None:
+            raise NotLeaderError(
+                "this replica lost records, so it must not lead",
+                path=log.path,
+                got=f"log end {mine.offsets.end}, {mine.epochs!r}",
+                expected=f"high watermark {proof.offsets.high_watermark}, log end "
+                f"{proof.offsets.end}, {proof.epochs!r}, as node {proof.node} has",
+                hint="open the partition again, so that another replica is elected",
+            )
+
+    def _not_leading(self, log: Log, state: PartitionState) -> NotLeaderError:
+        return NotLeaderError(
+            "another replica leads the partition",
+            path=log.path,
+            got=f"node {self._node}",
+            expected=f"node {state.leader}, which leads in epoch {state.leader_epoch}",
+            hint="open the partition again",
+        )
+
+    def epoch_due(self, log: Log) -> int | None:
+        """Return a new leader epoch, decided in the register: offsets of this log may be lost.
+
+        Raises:
+            NotLeaderError: Another replica has them, or leads.
+            NoQuorumError: Too few roots can be reached.
+        """
+        state = self.leader.state
+        self._refuse_loss(log, state)
+        state = self._register.change(
+            lambda before: before.with_leader(self._node), state.partition_epoch
+        )
+        self._start(log, state)
+        return state.leader_epoch
+
+    # ---- append --------------------------------------------------------------------------------
+    def before_append(self, acks: Acks) -> None:
+        """Check that enough replicas are in sync; those that were offline are tried first.
+
+        Raises:
+            NotEnoughReplicasError: Fewer than `min.insync.replicas`, and `acks` is all.
+        """
+        leader, log = self.leader, self._log
+        if leader.admit(acks) is Errors.NONE or log is None:
+            return
+        self._copy(log, None, _nothing)
+        if leader.admit(acks) is not Errors.NONE:
+            raise NotEnoughReplicasError(
+                "too few replicas are in sync",
+                path=log.path,
+                got=f"nodes {list(leader.isr.committed)}",
+                expected=f"{leader.min_isr} replicas (min.insync.replicas)",
+                hint="bring the missing log roots back, or append with acks=1",
+            )
+
+    def appended(
+        self,
+        log: Log,
+        buffer: Buffer,
+        table: BatchTable,
+        acks: Acks,
+        sync: Callable[[], None],
+    ) -> None:
+        """Copy batches to the followers while `sync` runs, then raise the high watermark.
+
+        Raises:
+            NotEnoughReplicasAfterAppendError: Too few replicas hold them, and `acks` is all.
+            UnknownOutcomeError: Another leader was elected meanwhile, or the sync failed.
+        """
+        self.leader.appended(self._clock.now_ms())
+        self._replicate(log, (buffer, table), log.log_end_offset, acks, sync)
+
+    def repeated(self, log: Log, end_offset: int, acks: Acks) -> None:
+        """Acknowledge batches that an idempotent producer repeats, as `appended` does."""
+        if log.high_watermark < end_offset:
+            self._replicate(log, None, end_offset, acks, _nothing)
+
+    def _replicate(
+        self,
+        log: Log,
+        batches: tuple[Buffer, BatchTable] | None,
+        end_offset: int,
+        acks: Acks,
+        sync: Callable[[], None],
+    ) -> None:
+        failure: StreamLogError | None = None
+        try:
+            self._copy(log, batches, sync)
+            while self.leader.outcome(end_offset, acks) is None:
+                if self.leader.is_under_min_isr:
+                    break
+                self._clock.sleep_ms(RETRY_MS)  # a follower's lock is held, or it has more to copy
+                self._copy(log, None, _nothing)
+            self._commit(log)
+        except (NotLeaderError, NoQuorumError) as error:
+            failure = error
+        self._left_at = log.log_end_offset, self._clock.monotonic_ms()
+        self._acknowledge(log, end_offset, acks, failure)
+
+    def _acknowledge(
+        self, log: Log, end_offset: int, acks: Acks, failure: StreamLogError | None
+    ) -> None:
+        """Return if the append is acknowledged, else raise."""
+        if isinstance(failure, NotLeaderError):
+            self._leader = None
+            if acks is not Acks.NONE:
+                raise UnknownOutcomeError(
+                    "another replica was elected leader during the append",
+                    path=log.path,
+                    offset=end_offset - 1,
+                    got=str(failure),
+                    hint="open the partition again and look whether the records are there",
+                ) from failure
+            return
+        if acks is not Acks.ALL or log.high_watermark >= end_offset:
+            return
+        isr = list(self.leader.isr.committed)
+        raise NotEnoughReplicasAfterAppendError(
+            "records are in the leader's log, but too few replicas in sync hold them",
+            path=log.path,
+            offset=end_offset - 1,
+            got=str(failure) if failure else f"nodes {isr} in sync",
+            expected=f"{self.leader.min_isr} replicas (min.insync.replicas)",
+            hint="bring the missing log roots back; do not append these records again",
+        )
+
+    def _copy(
+        self,
+        log: Log,
+        batches: tuple[Buffer, BatchTable] | None,
+        sync: Callable[[], None],
+    ) -> None:
+        """Bring the followers up to the leader's log end, and the ISR up to date.
+
+        Raises:
+            NotLeaderError: Another leader was elected.
+            NoQuorumError: The ISR must change, and too few registers can be reached.
+        """
+        due = [each for each in self._followers.values() if each.is_due]
+        reached = self._copies.run(
+            [partial(self._copy_to, each, log, batches) for each in due], sync
+        )
+        leader, now_ms = self.leader, self._clock.now_ms()
+        fenced: StreamLogError | None = None
+        for follower, end_offset, error in reached:
+            if error is None:
+                follower.succeeded()
+                leader.follower_at(follower.node, end_offset, now_ms)
+            elif isinstance(error, NotLeaderError):
+                fenced = error
+            elif isinstance(error, LockTimeoutError):
+                _logger.warning("[%s] node %d lags: %s", self._partition, follower.node, error)
+            else:
+                follower.failed()
+                leader.follower_failed(follower.node)
+                _logger.warning(
+                    "[%s] node %d is offline: %s", self._partition, follower.node, error
+                )
+        if fenced is not None:
+            self._follow_register(fenced)
+        self._change_isr(log)
+
+    def _copy_to(
+        self, follower: FollowerLog, log: Log, batches: tuple[Buffer, BatchTable] | None
+    ) -> Reached:
+        leader = self.leader
+        try:
+            end_offset = follower.append(
+                leader,
+                log,
+                batches,
+                settings=self._settings(log),
+                check=partial(self._check_epoch, follower.node, leader.leader_epoch),
+                max_bytes=CATCH_UP_BYTES,
+            )
+        except StreamLogError as error:
+            return Reached(follower, -1, error)
+        return Reached(follower, end_offset, None)
+
+    def _check_epoch(self, node: int, leader_epoch: int) -> None:
+        """Check the register in the root of a follower; its lock is held.
+
+        Raises:
+            NotLeaderError: Another leader epoch was accepted there.
+            UnavailableError: The root has lost its register.
+        """
+        accepted = self._files[node].read()
+        if accepted is None:
+            raise UnavailableError(
+                "the log root has lost the state of the partition",
+                path=self._files[node].path,
+                hint="refill it: streamlog replicate --once",
+            )
+        if accepted.state is None or accepted.state.leader_epoch > leader_epoch:
+            raise NotLeaderError(
+                "another leader was elected",
+                path=self._files[node].path,
+                got=f"leader epoch {leader_epoch}",
+                expected="the topic was deleted"
+                if accepted.state is None
+                else f"leader epoch {accepted.state.leader_epoch}",
+            )
+
+    # ---- the register --------------------------------------------------------------------------
+    def _follow_register(self, cause: StreamLogError) -> None:
+        """Take over the decided state after a root showed a later leader epoch.
+
+        Raises:
+            NotLeaderError: This replica does not lead any more.
+        """
+        state = self._register.read()
+        leader = self.leader
+        if (state.leader, state.leader_epoch) != (self._node, leader.leader_epoch):
+            raise cause
+        leader.installed(state, self._clock.now_ms())
+
+    def _change_isr(self, log: Log) -> None:
+        """Have the register decide the ISR changes that the leader proposes."""
+        leader = self.leader
+        leader.check_lag(self._clock.now_ms())
+        while (proposal := leader.proposal) is not None:
+            before = leader.state.isr
+            try:
+                state = self._register.change(
+                    partial(self._altered, log, proposal), proposal.partition_epoch
+                )
+            except InvalidUpdateVersionError:  # another process changed it
+                state = self._register.read()
+            leader.installed(state, self._clock.now_ms())
+            self._choose_followers(state)
+            _logger.warning(
+                "[%s] ISR %s -> %s (partition epoch %d)",
+                self._partition,
+                list(before),
+                list(state.isr),
+                state.partition_epoch,
+            )
+            leader.check_lag(self._clock.now_ms())
+
+    def _altered(self, log: Log, proposal: AlterPartition, state: PartitionState) -> PartitionState:
+        min_isr = log.config.min_insync_replicas
+        after = alter_partition(state, proposal, min_insync_replicas=min_isr)
+        if isinstance(after, Errors):
+            raise self._not_leading(log, state)
+        return after
+
+    def _commit(self, log: Log) -> None:
+        """Raise the high watermark, if most registers still show this leader epoch.
+
+        Raises:
+            NotLeaderError: They show another one.
+            NoQuorumError: Too few registers can be reached.
+        """
+        leader = self.leader
+        if leader.high_watermark <= log.high_watermark:
+            return
+        state = self._register.read()
+        if state != leader.state:
+            if (state.leader, state.leader_epoch) != (self._node, leader.leader_epoch):
+                raise self._not_leading(log, state)
+            leader.installed(state, self._clock.now_ms())
+        log.raise_high_watermark(leader.high_watermark)
+
+    def close(self) -> None:
+        """Release the followers' logs."""
+        followers, self._followers = self._followers, {}
+        for follower in followers.values():
+            follower.close()
+        self._leader = self._log = None
+
+
+def _nothing() -> None:
+    pass

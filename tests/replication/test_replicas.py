@@ -1,0 +1,129 @@
+"""Appends on a replicated partition: what is acknowledged is on all replicas in sync."""
+
+import pytest
+
+from streamlog.errors import (
+    NotEnoughReplicasAfterAppendError,
+    NotLeaderError,
+    UnknownOutcomeError,
+)
+from tests.support.replicas import Disks, records, values_of
+
+
+def test_an_append_is_on_all_replicas_and_committed_when_it_returns() -> None:
+    disks = Disks()
+    process = disks.writer()
+    with process.lead(1) as log:
+        for number in range(5):
+            info = log.append(records(f"a{number}", f"b{number}"))
+            assert log.high_watermark == log.log_end_offset == info.last_offset + 1
+        assert values_of(log) == [f"{x}{n}" for n in range(5) for x in "ab"]
+    assert disks.log_bytes(1) == disks.log_bytes(2) == disks.log_bytes(3) != b""
+
+
+def test_a_follower_learns_the_high_watermark_one_append_later() -> None:
+    disks = Disks()
+    process = disks.writer()
+    with process.lead(1) as log:
+        log.append(records("a"))
+        with disks.writer().open_follower(2, log.topic_partition) as follower:
+            assert (follower.high_watermark, follower.log_end_offset) == (0, 1)
+        log.append(records("b"))
+        with disks.writer().open_follower(2, log.topic_partition) as follower:
+            assert (follower.high_watermark, follower.log_end_offset) == (1, 2)
+
+
+def test_only_the_leader_appends() -> None:
+    disks = Disks()
+    with pytest.raises(NotLeaderError, match="node 1, which leads in epoch 0"):
+        disks.writer().lead(2)
+
+
+@pytest.mark.parametrize("operation", [None, "pwrite", "sync"])
+def test_a_follower_whose_disk_fails_leaves_the_isr_and_returns(operation: str | None) -> None:
+    disks = Disks(**{"flush.messages": "1"})
+    process = disks.writer()
+    with process.lead(1) as log:
+        log.append(records("a"))
+        process.fail(3, operation=operation)
+        log.append(records("b"))
+        assert log.high_watermark == 2
+        assert process.state().isr == (1, 2)
+        process.mend(3)
+        log.append(records("c"))
+        assert process.state().isr == (1, 2)  # tried again after a second
+        disks.clock.advance(1001)
+        log.append(records("d"))
+        assert process.state().isr == (1, 2, 3)
+        assert log.high_watermark == 4
+    assert disks.log_bytes(1) == disks.log_bytes(2) == disks.log_bytes(3)
+
+
+def test_without_a_majority_of_registers_nothing_is_acknowledged() -> None:
+    disks = Disks()
+    process = disks.writer()
+    with process.lead(1) as log:
+        log.append(records("a"))
+        process.fail(2)
+        process.fail(3)
+        with pytest.raises(NotEnoughReplicasAfterAppendError):
+            log.append(records("b"))
+        assert log.high_watermark == 1
+        process.mend(2)
+        process.mend(3)
+        disks.clock.advance(5000)
+        log.append(records("c"))
+        assert log.high_watermark == 3
+        assert process.state().isr == (1, 2, 3)
+
+
+def test_a_follower_whose_lock_is_held_leaves_after_the_lag_time() -> None:
+    disks = Disks()
+    process, other = disks.writer(), disks.writer()
+    with process.lead(1) as log:
+        log.append(records("a"))
+        with other.open_follower(2, log.topic_partition) as follower:
+            before = disks.clock.monotonic_ms()
+            with follower.locked():
+                log.append(records("b"))
+            assert 1000 <= disks.clock.monotonic_ms() - before < 3000
+        assert process.state().isr == (1, 3)
+        disks.clock.advance(2000)
+        log.append(records("c"))
+        assert process.state().isr == (1, 2, 3)
+    assert disks.log_bytes(1) == disks.log_bytes(2) == disks.log_bytes(3)
+
+
+def test_two_writers_take_turns_through_the_same_leader() -> None:
+    disks = Disks()
+    with disks.writer().lead(1) as log, disks.writer().lead(1) as other:
+        for number in range(4):
+            log.append(records(f"a{number}"))
+            other.append(records(f"b{number}"))
+            assert other.high_watermark == 2 * number + 2
+    assert disks.log_bytes(1) == disks.log_bytes(2) == disks.log_bytes(3)
+
+
+def test_an_append_of_a_leader_that_was_replaced_meanwhile_is_never_visible() -> None:
+    disks = Disks()
+    old = disks.writer()
+    with old.lead(1) as log:
+        log.append(records("a"))
+        with disks.writer().open_follower(2, log.topic_partition):
+            pass
+        new = disks.writer()
+        new.offline.add(1)  # as this process sees it
+        state = new.state()
+        new.register().change(lambda before: before.with_leader(2), state.partition_epoch)
+        with pytest.raises(UnknownOutcomeError, match="another replica was elected"):
+            log.append(records("zombie"))
+        assert values_of(log) == ["a"]
+        with pytest.raises(NotLeaderError):
+            log.append(records("zombie"))
+        with new.lead(2) as leader:
+            leader.append(records("b"))
+            assert values_of(leader) == ["a", "b"]
+            new.offline.clear()
+            disks.clock.advance(2000)
+            leader.append(records("c"))
+    assert disks.log_bytes(1) == disks.log_bytes(2) == disks.log_bytes(3)

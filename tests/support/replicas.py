@@ -1,0 +1,180 @@
+"""Replicas on memory file systems: a root, a file system and faults for each node."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from errno import EIO
+from random import Random
+
+from streamlog.clock import ManualClock
+from streamlog.errors import StorageError, StreamLogError
+from streamlog.fs.api import FileSystem, OpenMode
+from streamlog.fs.faults import Fault, FaultyFileSystem, _Countdown
+from streamlog.fs.log_root import LogRoot
+from streamlog.fs.memory import MemoryFileSystem
+from streamlog.partition.locks import take_partition_lock
+from streamlog.partition.log import Log
+from streamlog.records.record import Record
+from streamlog.replication.partition_state import PartitionState
+from streamlog.replication.register import QuorumRegister, RegisterFile
+from streamlog.replication.replicas import OneByOne, Replicas
+from streamlog.root import registry
+from streamlog.root.partition_log import PartitionLog
+from streamlog.root.roots import make_root
+from streamlog.topic import TopicPartition
+
+PARTITION = TopicPartition("orders", 0)
+LAG_MS = 1000
+
+
+class Disks:
+    """The disks of three nodes, with one partition replicated on all of them.
+
+    Args:
+        nodes: How many.
+        configs: Settings of the topic.
+    """
+
+    def __init__(self, nodes: int = 3, **configs: str) -> None:
+        self.clock = ManualClock()
+        self.disks = {node: MemoryFileSystem(clock=self.clock) for node in range(1, nodes + 1)}
+        for node, disk in self.disks.items():
+            root = self._root(node, disk)
+            make_root(root)
+            self.topic_id = registry.create_topic(
+                root, "orders", partitions=1, configs=dict(configs)
+            )
+        writer = self.writer()
+        writer.register().create(PartitionState.created(self.topic_id, tuple(self.disks)))
+
+    def _root(self, node: int, fs: FileSystem) -> LogRoot:
+        return LogRoot.at(f"/r{node}", fs=fs, clock=self.clock, random=Random(9))
+
+    def writer(self, **faults: Fault) -> "Process":
+        """Return a process; `n2=Fault(…)` injects a fault into its view of the disk of node 2."""
+        views: dict[int, FileSystem] = {}
+        for node, disk in self.disks.items():
+            fault = faults.get(f"n{node}")
+            views[node] = FaultyFileSystem(disk, *([fault] if fault is not None else []))
+        return Process(self, views)
+
+    def after_power_cut(self, *nodes: int) -> None:
+        """Replace the disks of some nodes by what a power cut leaves of them."""
+        for node in nodes:
+            self.disks[node] = self.disks[node].crash_clone(
+                Random(node), power=True, loss="everything"
+            )
+
+    def log_bytes(self, node: int) -> bytes:
+        """Return all log files of a replica, one after another."""
+        fs, directory = self.disks[node], f"/r{node}/orders-0"
+        data = b""
+        for name in fs.list(directory):
+            if name.endswith(".log"):
+                with fs.open(f"{directory}/{name}", OpenMode.READ) as file:
+                    data += file.pread(file.stat().size, 0)
+        return data
+
+
+class Process:
+    """A process that writes; implements `ReplicaRoots`."""
+
+    def __init__(self, disks: Disks, views: Mapping[int, FileSystem]) -> None:
+        self.views = dict(views)
+        self.roots = {node: disks._root(node, fs) for node, fs in views.items()}
+        self.clock, self.topic_id = disks.clock, disks.topic_id
+        self.offline: set[int] = set()
+        self.opened: list[Log] = []
+
+    def register(self) -> QuorumRegister:
+        return QuorumRegister(
+            self.register_files(PARTITION),
+            locker=lambda node: self.locked(node, PARTITION),
+            random=Random(3),
+            topic_id=self.topic_id,
+        )
+
+    def state(self) -> PartitionState:
+        return self.register().read()
+
+    def _check(self, node: int) -> None:
+        if node in self.offline:
+            raise StorageError("log root is offline", path=self.roots[node].path)
+
+    def register_files(self, partition: TopicPartition) -> Mapping[int, RegisterFile]:
+        def checked(node: int) -> Callable[[], None]:
+            return lambda: self._check(node)
+
+        return {
+            node: RegisterFile(root, str(partition), check=checked(node))
+            for node, root in self.roots.items()
+        }
+
+    @contextmanager
+    def _locked(self, node: int, partition: TopicPartition) -> Iterator[None]:
+        self._check(node)
+        lock = take_partition_lock(self.roots[node], partition, timeout_ms=100)
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def locked(self, node: int, partition: TopicPartition) -> AbstractContextManager[object]:
+        return self._locked(node, partition)
+
+    def open_follower(self, node: int, partition: TopicPartition) -> Log:
+        self._check(node)
+        return self._open(node, None)
+
+    def lead(self, node: int) -> PartitionLog:
+        """Open the partition in the root of a node, to lead."""
+        replicas = Replicas(
+            node,
+            PARTITION,
+            topic_id=self.topic_id,
+            roots=self,
+            clock=self.clock,
+            random=Random(4),
+            copies=OneByOne(),
+            lag_time_max_ms=LAG_MS,
+        )
+        return self._open(node, replicas)
+
+    def _open(self, node: int, replicas: Replicas | None) -> PartitionLog:
+        root = self.roots[node]
+        log = PartitionLog.open(
+            root.partition(PARTITION),
+            fs=root.fs,
+            clock=root.clock,
+            random=root.random,
+            lock_timeout_ms=100,
+            replicated=replicas,
+        )
+        self.opened.append(log)
+        return log
+
+    def fail(self, node: int, errno: int = EIO, operation: str | None = None) -> None:
+        """Let each change of a node's disk fail from now on."""
+        view = self.views[node]
+        assert isinstance(view, FaultyFileSystem)
+        fault = Fault(errno=errno, is_lasting=True, operation=operation)
+        view._faults.append(_Countdown(fault))
+
+    def mend(self, node: int) -> None:
+        """Let a node's disk work again."""
+        view = self.views[node]
+        assert isinstance(view, FaultyFileSystem)
+        view._faults.clear()
+
+
+def records(*values: str) -> list[Record]:
+    return [Record(None, value.encode(), (), 1) for value in values]
+
+
+def values_of(log: Log) -> list[str]:
+    """Return the values of all committed records."""
+    return [(record.value or b"").decode() for record in log.records()]
+
+
+def try_close(log: Log) -> None:
+    with suppress(StreamLogError):
+        log.close()
