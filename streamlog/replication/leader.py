@@ -175,9 +175,10 @@ class Leader:
             return self._response(request, diverging_epoch=diverging)
         if request.fetch_offset > self._log.log_end_offset:
             return self._response(request, error=Errors.OFFSET_OUT_OF_RANGE)
+        answer = self._response(request)  # the high watermark before this fetch, as in Kafka
         self._note_fetch(request, now_ms)
         if request.fetch_offset < self._log.log_end_offset:
-            return self._response(request)
+            return answer
         deadline_ms = now_ms + self._settings.replica_fetch_wait_max_ms
         self._parked[request.replica] = (request, deadline_ms)
         return None

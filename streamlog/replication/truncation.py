@@ -85,7 +85,8 @@ class Reaction(Enum):
     """Where a follower truncates, by the answer (E, O) and its own epochs."""
 
     HIGH_WATERMARK = "the leader knows nothing of the epoch"
-    OFFSET = "the answer names no epoch, or the follower has no epoch up to E"
+    OFFSET = "the answer names no epoch: O"
+    HIGHER_EPOCH = "the follower has only higher epochs: the lower of O and the start of the first"
     OWN_EPOCH = "the follower knows E: the lower of both ends"
     LOWER_EPOCH = "the follower has only lower epochs: the end of the greatest, then ask again"
 
@@ -139,8 +140,10 @@ def reaction_to(answer: EpochEndOffset, epochs: LeaderEpochCache) -> Reaction:
     entries = epochs.entries
     if answer.end_offset == UNDEFINED_EPOCH_OFFSET or not entries:
         return Reaction.HIGH_WATERMARK
-    if answer.epoch == UNDEFINED_EPOCH or answer.epoch < entries[0].epoch:
+    if answer.epoch == UNDEFINED_EPOCH:
         return Reaction.OFFSET
+    if answer.epoch < entries[0].epoch:
+        return Reaction.HIGHER_EPOCH
     if any(entry.epoch == answer.epoch for entry in entries):
         return Reaction.OWN_EPOCH
     return Reaction.LOWER_EPOCH
@@ -158,12 +161,12 @@ def truncation_for(answer: EpochEndOffset, log: ReplicaLog, high_watermark: int)
     if reaction is Reaction.OFFSET:
         return Truncation(min(answer.end_offset, end), is_final=True)
     own_end = _end_of_greatest_up_to(answer.epoch, log)
-    if reaction is Reaction.OWN_EPOCH:
-        return Truncation(min(answer.end_offset, own_end), is_final=True)
-    return Truncation(own_end, is_final=False)
+    if reaction is Reaction.LOWER_EPOCH:
+        return Truncation(own_end, is_final=False)
+    return Truncation(min(answer.end_offset, own_end), is_final=True)
 
 
 def _end_of_greatest_up_to(epoch: int, log: ReplicaLog) -> int:
-    """Return where the follower's greatest epoch up to `epoch` ends."""
+    """Return where the follower's greatest epoch up to `epoch` ends: where the next one starts."""
     starts = (entry.start_offset for entry in log.epochs.entries if entry.epoch > epoch)
     return min(next(starts, log.log_end_offset), log.log_end_offset)

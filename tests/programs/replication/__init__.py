@@ -1,0 +1,1 @@
+"""The replication protocol against a published specification of it."""
