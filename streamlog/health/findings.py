@@ -59,6 +59,7 @@ class FindingKind(Enum):
     BOOK = "maintenance-book"
     LOCK_STATE = "lock-state"
     IN_PROGRESS = "in-progress"
+    REPLICA_DIVERGED = "replica-diverged"
 
 
 STATE_KINDS: Final = frozenset(
