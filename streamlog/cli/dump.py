@@ -34,6 +34,7 @@ from streamlog.health.findings import Finding, Severity, as_error
 from streamlog.health.verify import verify
 from streamlog.partition.checkpoints import read_offsets
 from streamlog.partition.epochs import LeaderEpochCache
+from streamlog.partition.meta_properties import read_meta_properties
 from streamlog.partition.partition_metadata import read_topic_id
 from streamlog.partition.producer_snapshot import MAX_SNAPSHOT_SIZE, decode_snapshot
 from streamlog.protocol.internal_topics import Decoder, decode_internal
@@ -41,7 +42,6 @@ from streamlog.records.batch import LegacyRecordBatch, RecordBatch, ScanStop, re
 from streamlog.records.control import parse_control_key, parse_marker
 from streamlog.records.layout import CURRENT_MAGIC, MAX_INT32
 from streamlog.records.record import Record
-from streamlog.root.roots import read_meta_properties
 from streamlog.segment.file_records import FileRecords
 from streamlog.segment.index_entries import (
     MAX_INDEX_FILE,

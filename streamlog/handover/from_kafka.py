@@ -49,13 +49,12 @@ from streamlog.partition.locks import (
     write_state,
 )
 from streamlog.partition.log_offsets import LogOffsets
+from streamlog.partition.meta_properties import MetaProperties, read_meta_properties
 from streamlog.partition.partition_metadata import read_topic_id
 from streamlog.partition.topic_config import read_server_config, read_topic_properties
 from streamlog.root.roots import (
-    MetaProperties,
     check_root,
     is_our_root,
-    read_meta_properties,
     refuse_live_broker,
     refuse_planted,
     registry_locked,

@@ -29,7 +29,7 @@ from streamlog.errors import (
 from streamlog.fs.api import FileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.handover.cluster_image import CLUSTER_METADATA
-from streamlog.root.roots import MetaProperties, read_meta_properties
+from streamlog.partition.meta_properties import MetaProperties, read_meta_properties
 
 __all__ = [
     "Direction",

@@ -59,6 +59,7 @@ from streamlog.handover.plan import (
 )
 from streamlog.health.findings import Finding, Severity
 from streamlog.health.verify import verify
+from streamlog.partition.meta_properties import MetaProperties, write_meta_properties
 from streamlog.partition.partition_metadata import new_topic_id, read_topic_id
 from streamlog.partition.reader import LogReader
 from streamlog.protocol.metadata_records import (
@@ -72,14 +73,7 @@ from streamlog.protocol.metadata_records import (
     TopicRecord,
 )
 from streamlog.root.manager import LogManager, TopicDescription
-from streamlog.root.roots import (
-    MetaProperties,
-    check_root,
-    is_our_root,
-    refuse_live_broker,
-    refuse_planted,
-    write_meta_properties,
-)
+from streamlog.root.roots import check_root, is_our_root, refuse_live_broker, refuse_planted
 from streamlog.root.topics import list_topics, partition_directories
 from streamlog.topic import TopicPartition
 

@@ -30,6 +30,7 @@ from streamlog.health.repeated import Repeated
 from streamlog.health.state_files import StateFiles
 from streamlog.partition.checkpoints import read_offsets, read_recovery_points
 from streamlog.partition.epochs import LeaderEpochCache
+from streamlog.partition.meta_properties import read_meta_properties
 from streamlog.partition.partition_metadata import PARTITION_METADATA, read_topic_id
 from streamlog.partition.producer_snapshot import MAX_SNAPSHOT_SIZE, decode_snapshot
 from streamlog.partition.topic_config import (
@@ -37,7 +38,7 @@ from streamlog.partition.topic_config import (
     readable_decompressed_bytes,
 )
 from streamlog.root.directories import Holding, holding_of
-from streamlog.root.roots import is_log_dir, is_our_root, read_meta_properties
+from streamlog.root.roots import is_log_dir, is_our_root
 from streamlog.root.topics import find_partitions
 from streamlog.segment.file_records import FileRecords
 from streamlog.segment.filenames import (

@@ -23,6 +23,7 @@ from streamlog.errors import InvalidRequestError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.partition.locks import Patience
+from streamlog.partition.meta_properties import read_meta_properties
 from streamlog.partition.reader import LogReader
 from streamlog.partition.root_marks import sync_names
 from streamlog.partition.topic_config import ConfigFiles, read_topic_properties
@@ -35,7 +36,6 @@ from streamlog.root.roots import (
     check_root,
     is_our_root,
     make_root,
-    read_meta_properties,
     refuse_live_broker,
     refuse_planted,
 )

@@ -1,4 +1,4 @@
-"""A log root: check one, make one, its `meta.properties`.
+"""A log root: check one, make one.
 
 `streamlog.fs.log_root` lists the files of a root. A root without `.streamlog` is a foreign one,
 such as a broker's log.dir: its directories are its topics, and reading it changes nothing there.
@@ -6,35 +6,21 @@ such as a broker's log.dir: its directories are its topics, and reading it chang
 A missing or empty directory can become a root. A directory with other contents needs `adopt`,
 unless it holds only logs and the caller has named one of them. Directories of the operating system
 are refused.
-
-`meta.properties` names the cluster and node of a root:
-
-    version=1                           a KRaft broker
-    cluster.id=MkU3OEVBNTcwNTJENDM2Qk
-    node.id=1
-    directory.id=LzI4Y0kwQjJTVkdoVVJ1ag     16 bytes as base64, optional
-
-Version 0 (ZooKeeper) has `broker.id` and `cluster.id`, both optional. A new root gets version 1
-with new ids; an existing file is kept.
 """
 
 import contextlib
 import logging
 import os
-import random as random_module
 import re
 import stat
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
-from streamlog.config.properties import format_properties, parse_properties
+from streamlog.config.properties import format_properties
 from streamlog.config.server_config import server_template
 from streamlog.errors import (
-    CorruptCheckpointError,
-    FileMissingError,
-    InvalidConfigError,
     InvalidRequestError,
     StorageError,
     UnavailableError,
@@ -45,7 +31,6 @@ from streamlog.fs.api import FileKind, FileStat, FileSystem
 from streamlog.fs.files import (
     acquire_lock,
     make_directories,
-    read_file,
     stat_directory,
     write_file_atomically,
 )
@@ -57,22 +42,19 @@ from streamlog.fs.log_root import (
     LogRoot,
 )
 from streamlog.fs.names import remove_stale_temporaries
-from streamlog.partition.partition_metadata import new_topic_id
+from streamlog.partition.meta_properties import MetaProperties, write_meta_properties
 from streamlog.root.directories import Holding, holding_of
 from streamlog.topic import TopicPartition, parse_partition_directory
 
 __all__ = [
-    "MetaProperties",
     "check_root",
     "is_log_dir",
     "is_our_root",
     "make_root",
-    "read_meta_properties",
     "refuse_live_broker",
     "refuse_planted",
     "registry_locked",
     "remove_leftovers",
-    "write_meta_properties",
     "write_topic_properties",
 ]
 
@@ -110,9 +92,6 @@ _OF_A_ROOT: Final = (
     META_PROPERTIES,
     *CHECKPOINTS,
 )
-_META_SIZE_MAX: Final = 64 << 10
-_MAX_NODE_ID: Final = 2**31 - 1
-_FIRST_NODE_ID: Final = 1
 
 _logger = logging.getLogger(__name__)
 
@@ -404,77 +383,3 @@ def refuse_planted(root: LogRoot, *names: str) -> None:
                 expected=f"owner {root.fs.user_id()}, root, or the directory owner {shared.owner}",
                 hint=f"use a directory of your own or of a group: chmod o-w {root.path}",
             )
-
-
-# ---- meta.properties --------------------------------------------------------------------------
-
-
-class MetaProperties(NamedTuple):
-    """The contents of a `meta.properties`; None for missing keys.
-
-    Source: org.apache.kafka.metadata.properties.MetaProperties.
-    """
-
-    version: int
-    cluster_id: str | None
-    node_id: int | None
-    directory_id: str | None
-
-    @classmethod
-    def fresh(cls, random: random_module.Random) -> "MetaProperties":
-        """Return new ids for a new root."""
-        return cls(1, new_topic_id(random), _FIRST_NODE_ID, new_topic_id(random))
-
-
-def read_meta_properties(fs: FileSystem, root: str) -> MetaProperties | None:
-    """Return the `meta.properties` of a directory, None if it has none.
-
-    Raises:
-        CorruptCheckpointError: The file is malformed.
-    """
-    path = f"{root}/{META_PROPERTIES}"
-    try:
-        text = read_file(fs, path, max_size=_META_SIZE_MAX).decode("utf-8", "backslashreplace")
-        values = parse_properties(text, path)
-    except FileMissingError:
-        return None
-    except InvalidConfigError as error:
-        raise CorruptCheckpointError(error.what, path=path, got=error.got) from error
-    version = _number(values, "version", path, limit=1)
-    if version is None:
-        raise _malformed(path, "version", values.get("version"), "0 or 1")
-    node_id = _number(values, "node.id" if version == 1 else "broker.id", path, limit=_MAX_NODE_ID)
-    cluster_id = values.get("cluster.id")
-    if version == 1 and (node_id is None or not cluster_id):
-        raise _malformed(path, "version 1", "no node.id or no cluster.id", "both")
-    return MetaProperties(version, cluster_id, node_id, values.get("directory.id"))
-
-
-def write_meta_properties(fs: FileSystem, root: str, properties: MetaProperties) -> None:
-    """Write the `meta.properties` of a directory, durably."""
-    values = {
-        "version": str(properties.version),
-        "cluster.id": properties.cluster_id,
-        "node.id" if properties.version == 1 else "broker.id": (
-            None if properties.node_id is None else str(properties.node_id)
-        ),
-        "directory.id": properties.directory_id,
-    }
-    text = format_properties({key: value for key, value in values.items() if value is not None})
-    write_file_atomically(fs, f"{root}/{META_PROPERTIES}", text.encode("ascii"))
-
-
-def _number(values: dict[str, str], key: str, path: str, *, limit: int) -> int | None:
-    text = values.get(key)
-    if text is None:
-        return None
-    word = text.strip()
-    if not (word.isascii() and word.isdigit() and len(word) <= 10 and int(word) <= limit):
-        raise _malformed(path, key, text[:40], f"0 to {limit}")
-    return int(word)
-
-
-def _malformed(path: str, key: str, got: str | None, expected: str) -> CorruptCheckpointError:
-    return CorruptCheckpointError(
-        f"malformed meta.properties: {key}", path=path, got=got, expected=expected
-    )

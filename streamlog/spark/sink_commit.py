@@ -28,10 +28,10 @@ from streamlog.errors import (
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LogRoot
+from streamlog.partition.meta_properties import read_meta_properties
 from streamlog.query.checkpoint import BatchSource, QueryCheckpoint
 from streamlog.query.checkpoint_note import CheckpointNote
 from streamlog.root.manager import LogManager
-from streamlog.root.roots import read_meta_properties
 from streamlog.spark.sink_options import SinkOptions
 
 if TYPE_CHECKING:

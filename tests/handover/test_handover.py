@@ -24,6 +24,7 @@ from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.handover.plan import StepKind
 from streamlog.handover.to_kafka import OLDEST_BROKER, ToKafka
+from streamlog.partition.meta_properties import read_meta_properties, write_meta_properties
 from streamlog.partition.partition_metadata import read_topic_id, write_topic_id
 from streamlog.protocol.metadata_records import (
     NO_LEADER,
@@ -41,7 +42,6 @@ from streamlog.protocol.metadata_records import (
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.record import Record
 from streamlog.root.manager import LogManager
-from streamlog.root.roots import read_meta_properties, write_meta_properties
 from tests.support.commits import LOG, NOW, ROOT, TOPIC, Scene, reach, rows_of, values_in
 from tests.support.golden import unpack
 from tests.support.handover import (

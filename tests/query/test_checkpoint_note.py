@@ -13,9 +13,9 @@ from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.faults import Fault, FaultyFileSystem
 from streamlog.fs.files import make_directories
 from streamlog.fs.memory import MemoryFileSystem
+from streamlog.partition.meta_properties import read_meta_properties
 from streamlog.query.checkpoint_note import CheckpointNote
 from streamlog.root.manager import LogManager
-from streamlog.root.roots import read_meta_properties
 from tests.support.commits import APP, ROOT, Scene
 
 CHECKPOINT = "/cp"

@@ -24,13 +24,9 @@ from streamlog.fs.files import make_directories, read_file
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
+from streamlog.partition.meta_properties import read_meta_properties
 from streamlog.partition.topic_config import read_server_config
-from streamlog.root.roots import (
-    check_root,
-    is_our_root,
-    make_root,
-    read_meta_properties,
-)
+from streamlog.root.roots import check_root, is_our_root, make_root
 from streamlog.root.topics import list_topics
 from tests.support.child import child_that_stays
 from tests.support.crash import every_crash_point

@@ -24,11 +24,11 @@ from streamlog.errors import StreamLogError
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition.checkpoints import read_offsets
 from streamlog.partition.epochs import LeaderEpochCache
+from streamlog.partition.meta_properties import read_meta_properties
 from streamlog.partition.partition_metadata import parse_partition_metadata
 from streamlog.partition.producer_snapshot import decode_snapshot, encode_snapshot
 from streamlog.partition.producer_state import ProducerState
 from streamlog.records.batch import scan_batches
-from streamlog.root.roots import read_meta_properties
 from streamlog.segment.segment import Segment
 from streamlog.segment.txn_index import AbortedTxn
 from tests.programs.reliability.kinds.damage import PARSERS, a_batch, mutate

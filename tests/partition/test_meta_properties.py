@@ -7,7 +7,7 @@ import pytest
 from streamlog.errors import CorruptCheckpointError
 from streamlog.fs.api import OpenMode
 from streamlog.fs.memory import MemoryFileSystem
-from streamlog.root.roots import (
+from streamlog.partition.meta_properties import (
     MetaProperties,
     read_meta_properties,
     write_meta_properties,
