@@ -43,6 +43,11 @@ class Readable(Protocol):
         ...
 
     @property
+    def log_end_offset(self) -> int:
+        """The offset after the last record; above the high watermark they cannot be read yet."""
+        ...
+
+    @property
     def high_watermark(self) -> int:
         """Where `read_uncommitted` ends."""
         ...
@@ -268,12 +273,12 @@ def _start(log: Readable, offset: int | None, time: int | datetime | None, end: 
         return end if found is None else found.offset
     if offset is None:
         return log.log_start_offset
-    if not log.log_start_offset <= offset <= log.high_watermark:
+    if not log.log_start_offset <= offset <= log.log_end_offset:
         raise OffsetOutOfRangeError(
             "offset is outside the log",
             path=log.path,
             got=offset,
-            expected=f"{log.log_start_offset} to {log.high_watermark}",
+            expected=f"{log.log_start_offset} to {log.log_end_offset}",
         )
     return offset
 

@@ -18,6 +18,7 @@ from streamlog.fs.log_root import LogRoot
 from streamlog.partition import leftovers, loader
 from streamlog.partition.append import check_follows
 from streamlog.partition.epochs import LeaderEpochCache
+from streamlog.partition.high_watermark import adopted_high_watermark
 from streamlog.partition.lock_states import CLEAN, DISTRUSTED
 from streamlog.partition.locks import SharedState
 from streamlog.partition.log_offsets import LogOffsets
@@ -177,7 +178,7 @@ class LocalLog:
         self.producers = None
         self.segments, self.epochs = loaded.segments, loaded.epochs
         self.offsets = loaded.offsets
-        self._load_high_watermark(mine, checkpointed_high_watermark)
+        self._load_high_watermark(state, checkpointed_high_watermark)
         self.last_flush_ms = now_ms if mine is None else mine.last_flush_ms
         self._draw_jitter()
         if not is_adopted:
@@ -193,17 +194,13 @@ class LocalLog:
         return is_adopted
 
     def _load_high_watermark(
-        self, mine: SharedState | None, checkpointed: Callable[[], int | None]
+        self, state: SharedState | None, checkpointed: Callable[[], int | None]
     ) -> None:
-        """Set the high watermark of a replica, as known in this boot or else at the checkpoint.
-
-        The state is right about it even where its writer died: what was committed stays committed.
-        """
         if self._fs.stat(self._root.partition_register(self._partition)) is not None:
             self._begin_replication()
         if self.is_replicated:
-            known = checkpointed() if mine is None else mine.offsets.high_watermark
-            self.offsets = self.offsets.with_high_watermark(known or 0)
+            known = adopted_high_watermark(state, self._fs.boot_id(), checkpointed)
+            self.offsets = self.offsets.with_high_watermark(known)
 
     def _after_recovery(self, mine: SharedState | None) -> None:
         self._remove_stale_snapshots()
@@ -499,10 +496,10 @@ class LocalLog:
                 segments=self.segments,
                 log_start_offset=self.offsets.start,
                 log_end_offset=self.offsets.end,
+                high_watermark=self.offsets.high_watermark,
                 now_ms=now_ms,
                 expiration_ms=self._producer_expiration_ms,
             )
-            producers.on_high_watermark(self.offsets.high_watermark)
             self.producers = producers
         return producers
 

@@ -22,10 +22,11 @@ processes. After it stands the *shared state*, 112 bytes, big-endian:
 Earlier versions wrote `SLS2`, without the last field: the high watermark was the log end. They take
 `SLS3` for an unknown state.
 
-The state is never synced, and ignored after a reboot (the boot id differs): it only saves the next
-writer of the same boot a scan. `lock_states` says what the flags mean and how they change. They
-stand first and outside the checksum, so that one small write both names the process that begins
-to change the log and marks the log dirty.
+The state is ignored after a reboot (the boot id differs): it only saves the next writer of the same
+boot a scan. So it is not synced, except for the high watermark of one of several replicas, which
+`high_watermark` compares with the checkpoint. `lock_states` says what the flags mean and how they
+change. They stand first and outside the checksum, so that one small write both names the process
+that begins to change the log and marks the log dirty.
 
 `WriterLock` is one handle's hold: nested, thread-safe, and refused after a fork. Taking it tells
 whether the state is the one that this handle left. Ctrl-C, like any signal whose handler raises,
@@ -51,8 +52,8 @@ from typing import Final, NamedTuple
 
 from streamlog.binary.crc import crc32c
 from streamlog.clock import Clock
-from streamlog.errors import InvalidRequestError, LockTimeoutError
-from streamlog.fs.api import FileLock, FileSystem
+from streamlog.errors import InvalidRequestError, LockTimeoutError, StorageError
+from streamlog.fs.api import FileLock, FileSystem, OpenMode
 from streamlog.fs.files import acquire_lock, write_lock_holder
 from streamlog.fs.log_root import LogRoot
 from streamlog.fs.open_files import open_files
@@ -69,6 +70,7 @@ __all__ = [
     "decode_state",
     "encode_state",
     "is_being_maintained",
+    "look_at_state",
     "read_state",
     "take_partition_lock",
     "try_maintenance_lock",
@@ -195,6 +197,15 @@ def decode_state(data: bytes) -> SharedState | None:
         last_flush_ms,
         flags & KNOWN_FLAGS,
     )
+
+
+def look_at_state(root: LogRoot, partition: TopicPartition) -> SharedState | None:
+    """Return the state without taking the lock; None if it cannot be read, or is being written."""
+    try:
+        with root.fs.open(root.partition_lock(partition), OpenMode.READ) as file:
+            return decode_state(file.pread(_STATE_SIZE, _STATE_OFFSET))
+    except StorageError:  # missing, or of another user
+        return None
 
 
 def encode_state(state: SharedState) -> bytes:
@@ -459,6 +470,12 @@ class WriterLock:
         )
         self._left, self.flags = encode_state(state), flags
         write_state(self._lock, self._left)
+
+    def sync(self) -> None:
+        """Make the state durable; only while the lock is held."""
+        if self._lock is None:
+            raise self._not_writing()
+        self._lock.file.sync()
 
     def _not_writing(self) -> InvalidRequestError:
         return InvalidRequestError(

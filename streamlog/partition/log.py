@@ -504,6 +504,11 @@ class Log(IterableLog):
         with self.locked():
             self._session.raise_high_watermark(offset)
 
+    def sync_high_watermark(self) -> int:
+        """Make a replica's high watermark durable, and return it to be written as a checkpoint."""
+        with self.locked():
+            return self._session.sync_high_watermark()
+
     def assign_leader_epoch(self, epoch: int) -> None:
         """Start a leader epoch at the log end, with or without records to follow; durable.
 
@@ -628,7 +633,7 @@ class Log(IterableLog):
         Source: UnifiedLog.fetchOffsetByTimestamp.
         """
         self._session.check_open()
-        return offset_for_timestamp(self._log.segments, timestamp, self.log_start_offset)
+        return offset_for_timestamp(self._log.segments, timestamp, self._log.offsets)
 
     # ---- roll, retain, compact, truncate -------------------------------------------------------
     def raise_log_start(self, offset: int) -> None:
@@ -784,7 +789,7 @@ def write_recovery_points(
                 else:
                     points[log.topic_partition] = log.recovery_point
                     if log.is_replicated:
-                        high_watermarks[log.topic_partition] = log.high_watermark
+                        high_watermarks[log.topic_partition] = log.sync_high_watermark()
             if points:
                 marks.write_recovery_points(points)
             marks.write_high_watermarks(high_watermarks)

@@ -274,6 +274,7 @@ class ProducerStateManager:
         segments: Iterable[ReplaySource],
         log_start_offset: int,
         log_end_offset: int,
+        high_watermark: int | None = None,
         now_ms: int,
         expiration_ms: int = DEFAULT_EXPIRATION_MS,
     ) -> "ProducerStateManager":
@@ -288,6 +289,8 @@ class ProducerStateManager:
             segments: Its segments, ascending.
             log_start_offset: Snapshots at or below it are of no use.
             log_end_offset: Replay goes up to here.
+            high_watermark: Transactions that end at or above it are not complete; None: the log
+                end.
             now_ms: Producers idle since longer ago are forgotten.
             expiration_ms: How long that is.
 
@@ -297,16 +300,17 @@ class ProducerStateManager:
 
         Source: ProducerStateManager.truncateAndReload, UnifiedLog.rebuildProducerState.
         """
+        committed = log_end_offset if high_watermark is None else high_watermark
         manager = cls.at_snapshot(
             fs,
             directory,
             log_start_offset=log_start_offset,
-            log_end_offset=log_end_offset,
+            end_offset=committed,  # a later one knows no transaction whose marker is not committed
             now_ms=now_ms,
             expiration_ms=expiration_ms,
         )
         manager.replay(segments, log_end_offset)
-        manager.on_high_watermark(log_end_offset)
+        manager.on_high_watermark(committed)
         return manager
 
     @classmethod
@@ -316,11 +320,11 @@ class ProducerStateManager:
         directory: str,
         *,
         log_start_offset: int,
-        log_end_offset: int,
+        end_offset: int,
         now_ms: int,
         expiration_ms: int = DEFAULT_EXPIRATION_MS,
     ) -> "ProducerStateManager":
-        """Return the state of the producers at the newest sound snapshot; see `load`.
+        """Return the state of the producers at the newest sound snapshot up to `end_offset`.
 
         Where there is none, that is the empty state at the log start.
 
@@ -329,7 +333,7 @@ class ProducerStateManager:
         """
         manager = cls(log_start_offset, expiration_ms=expiration_ms)
         for offset in reversed(list_snapshots(fs, directory)):
-            if not log_start_offset < offset <= log_end_offset:
+            if not log_start_offset < offset <= end_offset:
                 continue
             states = read_snapshot(fs, directory, offset)
             if states is not None:

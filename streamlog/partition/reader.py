@@ -4,6 +4,8 @@ A reader finds the end of the log by scanning whole batches with valid checksums
 position on; it never trusts the size of a file. Bytes after them are an append in progress or a
 torn tail, unless the recovery point says that records were synced there: then the log ends after
 those, and reading them is an error. `refresh` polls; without changes it takes five `stat` calls.
+
+Of a replica nothing at or above its high watermark is read: a position there has no data yet.
 """
 
 import functools
@@ -29,6 +31,7 @@ from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LOG_START_OFFSET_CHECKPOINT, LogRoot
 from streamlog.partition import checkpoints, partition_metadata
 from streamlog.partition.epochs import LeaderEpochCache
+from streamlog.partition.high_watermark import SeenHighWatermark
 from streamlog.partition.iteration import IterableLog
 from streamlog.partition.leftovers import LogFile, live_logs
 from streamlog.partition.log_offsets import LogOffsets
@@ -133,6 +136,7 @@ class LogReader(IterableLog):
         self._epochs_stamp: tuple[int, int, int] | None = None
         self._producers: ProducerStateManager | None = None
         self._unindexed: list[AbortedTxn] = []
+        self._committed = SeenHighWatermark.find(self._root, self.topic_partition)
         self.topic_id = self._read_topic_id()
         self.refresh()
 
@@ -180,6 +184,8 @@ class LogReader(IterableLog):
         first = self._segments[0].base_offset if len(self._segments) else 0
         start = max(self._checkpointed_start, first)
         end = max(self._sound_end_offset, self._synced_end_offset, start)
+        if self._committed is not None:
+            return LogOffsets(start, 0, end).with_high_watermark(self._committed.offset)
         return LogOffsets.of_one_replica(start, end)
 
     @property
@@ -315,6 +321,9 @@ class LogReader(IterableLog):
             self._directory_mtime_ns = (
                 directory.mtime_ns
             )  # from before the listing, so that later changes are seen
+        if self._committed is not None:
+            offsets = self.offsets
+            self._committed.refresh(offsets.start, offsets.end, lambda: self.leader_epochs)
 
     _learn = refresh  # called by an iteration before it continues
 
@@ -408,6 +417,12 @@ class LogReader(IterableLog):
             return None
 
     # ---- read --------------------------------------------------------------------------------
+    @property
+    def _known_end_offset(self) -> int:
+        """A read from here on looks for new records first."""
+        sound = self._sound_end_offset
+        return sound if self._committed is None else min(sound, self._committed.offset)
+
     @one_thread_at_a_time
     def read(
         self,
@@ -432,7 +447,7 @@ class LogReader(IterableLog):
                 last stable offset and without aborted transactions; a level or its name.
             end_offset: Records from it on are left out.
             end_is_stable: The caller knows that `end_offset` was not above the last stable
-                offset; saves this reader from determining that offset.
+                offset, maybe of another replica; saves this reader from determining that offset.
             unindexed_aborts: The value of `unindexed_aborts` when the caller read the last
                 stable offset; only with `end_is_stable`.
             into: Memory for the batches, used if it has `max_bytes` and `READ_BEYOND` more.
@@ -445,7 +460,7 @@ class LogReader(IterableLog):
             OffsetOutOfRangeError: Below the log start or above the log end.
             CorruptRecordError: A batch is damaged; names file, position and offset.
         """
-        if offset >= self._sound_end_offset:
+        if offset >= self._known_end_offset:
             self.refresh()
         if self._sound_end_offset <= offset < min(self._synced_end_offset, end_offset):
             raise self._lost(offset)
@@ -457,7 +472,7 @@ class LogReader(IterableLog):
             unindexed = unindexed_aborts if knows_stable else self.unindexed_aborts
             offsets = self.offsets
             if stable is None:
-                stable = offsets.high_watermark
+                stable = offsets.end if end_is_stable else offsets.high_watermark
             return fetch(
                 self._segments,
                 offset,
@@ -492,12 +507,12 @@ class LogReader(IterableLog):
             OffsetOutOfRangeError: Below the log start or above the log end.
             CorruptRecordError: Synced records are damaged there.
         """
-        if offset >= self._sound_end_offset:
+        if offset >= self._known_end_offset:
             self.refresh()
         if self._sound_end_offset <= offset < self._synced_end_offset:
             raise self._lost(offset)
         committed = IsolationLevel.of(isolation) is IsolationLevel.READ_COMMITTED
-        upper = self.last_stable_offset if committed else self._sound_end_offset
+        upper = self.last_stable_offset if committed else self.high_watermark
         return self._asked(
             lambda: locate(
                 self._segments,
@@ -524,15 +539,13 @@ class LogReader(IterableLog):
     def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:
         """Return the first record whose timestamp is at least `timestamp` (ms), or None."""
         self._allow_decompressing()
-        return self._asked(
-            lambda: offset_for_timestamp(self._segments, timestamp, self.log_start_offset)
-        )
+        return self._asked(lambda: offset_for_timestamp(self._segments, timestamp, self.offsets))
 
     @one_thread_at_a_time
     def max_timestamp(self) -> OffsetAndTimestamp | None:
         """Return the first record of the largest timestamp, or None."""
         self._allow_decompressing()
-        return self._asked(lambda: max_timestamp(self._segments, self.log_start_offset))
+        return self._asked(lambda: max_timestamp(self._segments, self.offsets))
 
     def _allow_decompressing(self) -> None:
         """Apply this reader's limit to the segments: a search by time decompresses in them."""
@@ -569,14 +582,14 @@ class LogReader(IterableLog):
                 self._fs,
                 self.path,
                 log_start_offset=self.log_start_offset,
-                log_end_offset=end,
+                end_offset=min(end, self.high_watermark),
                 now_ms=0,
             )
         if self._producers.map_end_offset < end:
             self._unindexed += self._producers.replay(self._segments, end)
         if self._unindexed:
             self._drop_indexed_aborts()
-        self._producers.on_high_watermark(end)
+        self._producers.on_high_watermark(self.offsets.high_watermark)
         return self._producers
 
     def _drop_indexed_aborts(self) -> None:

@@ -14,6 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from streamlog.partition.log_offsets import LogOffsets
 from streamlog.segment.segment import Segment
 
 __all__ = ["OffsetAndTimestamp", "Segments", "max_timestamp", "offset_for_timestamp"]
@@ -94,14 +95,14 @@ class Segments:
 
 
 def offset_for_timestamp(
-    segments: Segments, timestamp: int, log_start_offset: int
+    segments: Segments, timestamp: int, offsets: LogOffsets
 ) -> OffsetAndTimestamp | None:
-    """Return the first record at or above `log_start_offset` whose timestamp is large enough.
+    """Return the first committed record whose timestamp is large enough.
 
     Args:
         segments: The log's segments.
         timestamp: Milliseconds since 1970.
-        log_start_offset: Records below it do not count.
+        offsets: Records below the log start do not count, nor at or above the high watermark.
 
     Returns:
         Offset and timestamp of the record, None where there is none.
@@ -109,17 +110,18 @@ def offset_for_timestamp(
     Raises:
         CorruptRecordError: A batch that had to be looked at is damaged.
     """
-    for segment in segments.starting_at(log_start_offset):
+    for segment in segments.starting_at(offsets.start):
         if segment.is_empty or segment.max_timestamp < timestamp:
             continue
-        found = segment.offset_for_timestamp(timestamp, log_start_offset)
+        found = segment.offset_for_timestamp(timestamp, offsets.start)
         if found is not None:
-            return OffsetAndTimestamp(found.offset, found.timestamp)
+            is_committed = found.offset < offsets.high_watermark
+            return OffsetAndTimestamp(found.offset, found.timestamp) if is_committed else None
     return None
 
 
-def max_timestamp(segments: Segments, log_start_offset: int) -> OffsetAndTimestamp | None:
-    """Return the first of the youngest records at or above `log_start_offset`.
+def max_timestamp(segments: Segments, offsets: LogOffsets) -> OffsetAndTimestamp | None:
+    """Return the first of the youngest records from the log start up to the high watermark.
 
     Returns:
         Offset and timestamp of the record, None where no record has a timestamp.
@@ -129,12 +131,13 @@ def max_timestamp(segments: Segments, log_start_offset: int) -> OffsetAndTimesta
 
     Source: ListOffsetsRequest.MAX_TIMESTAMP.
     """
-    dated = [each for each in segments.starting_at(log_start_offset) if each.max_timestamp >= 0]
+    start, end = offsets.start, offsets.high_watermark
+    dated = [each for each in segments.starting_at(start) if each.max_timestamp >= 0]
     best: OffsetAndTimestamp | None = None
     for segment in sorted(dated, key=lambda each: -each.max_timestamp):
         if best is not None and segment.max_timestamp <= best.timestamp:
             break
-        found = segment.latest(log_start_offset)
+        found = segment.latest(start, end)
         if found is not None and (best is None or found.timestamp > best.timestamp):
             best = OffsetAndTimestamp(found.offset, found.timestamp)
     return best

@@ -413,6 +413,14 @@ class WriterSession:
         if self._log.raise_high_watermark(offset):
             self._publish(LockEvent.REPLICA_MOVES)
 
+    def sync_high_watermark(self) -> int:
+        """Make the high watermark durable in the lock file, and return it for the checkpoint.
+
+        After a reboot the lower of the two counts.
+        """
+        self._lock.sync()
+        return self._log.offsets.high_watermark
+
     def _publish(self, event: LockEvent) -> None:
         """Write the state, except within a change, or after one whose outcome is unknown.
 
@@ -502,8 +510,7 @@ class WriterSession:
         """Write the recovery point, and a replica's high watermark, to the root's checkpoints."""
         self.write_recovery_point(self._log.offsets.recovery_point)
         if self._log.is_replicated:
-            high_watermark = self._log.offsets.high_watermark
-            self._marks.write_high_watermarks({self._partition: high_watermark})
+            self._marks.write_high_watermarks({self._partition: self.sync_high_watermark()})
         self._last_checkpoint_ms = self._clock.now_ms()
 
     def write_recovery_point(self, offset: int) -> None:

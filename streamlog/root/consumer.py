@@ -305,12 +305,12 @@ class _Assigned:
 
     def _fill(self) -> None:
         reader = self.refreshed()
-        if not reader.log_start_offset <= self.position <= reader.high_watermark:
+        if not reader.log_start_offset <= self.position <= reader.log_end_offset:
             raise OffsetOutOfRangeError(
                 f"the position in {reader.topic_partition} is outside the log",
                 path=reader.path,
                 got=self.position,
-                expected=f"{reader.log_start_offset} to {reader.high_watermark}",
+                expected=f"{reader.log_start_offset} to {reader.log_end_offset}",
                 hint="set a new position: seek_to_beginning, seek_to_end, seek",
             )
         end = readable_end(reader, self._isolation)

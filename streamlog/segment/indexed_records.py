@@ -29,7 +29,7 @@ from streamlog.fs.api import Buffer, FileSystem
 from streamlog.records.batch import BatchTable, check_crc
 from streamlog.records.columns import RecordColumns
 from streamlog.records.decode import decode_columns
-from streamlog.records.layout import MAX_INT32, RECORD_BATCH_OVERHEAD
+from streamlog.records.layout import MAX_INT32, MAX_INT64, RECORD_BATCH_OVERHEAD
 from streamlog.records.plain_headers import max_timestamp_of
 from streamlog.records.record import NO_TIMESTAMP
 from streamlog.records.table import LAST_OFFSET, LEADER_EPOCH, POSITION, SIZE
@@ -246,19 +246,23 @@ class IndexedRecords:
             raise self.unsound(end)
         return None
 
-    def latest(self, start_offset: int) -> TimestampAndOffset | None:
-        """Find the first record with the largest timestamp from `start_offset` on.
+    def latest(self, start_offset: int, end_offset: int = MAX_INT64) -> TimestampAndOffset | None:
+        """Find the first record with the largest timestamp between two offsets.
 
         Raises:
             CorruptRecordError: A batch that had to be decoded is damaged.
         """
         found = self.offset_for_timestamp(self.at_end()[1].max_timestamp, start_offset)
-        begin = self.translate_offset(start_offset) if found is None else None
-        if begin is None:
+        if found is not None and found.offset < end_offset:
             return found
+        begin = self.translate_offset(start_offset)
+        if begin is None or start_offset >= end_offset:
+            return None
+        bound = self.translate_offset(end_offset)
+        end = self.size if bound is None else bound.position
         limit = self.config.readable_decompressed_bytes
         largest = largest_from(
-            self.records, begin.position, self.size, start_offset, max_decompressed=limit
+            self.records, begin.position, end, start_offset, max_decompressed=limit
         )
         return None if largest < 0 else self.offset_for_timestamp(largest, start_offset)
 

@@ -16,7 +16,12 @@ from streamlog.config.log_config import LogConfig
 from streamlog.errors import CorruptIndexError
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.records.batch import BatchTable
-from streamlog.records.layout import MAX_INT32, NO_PARTITION_LEADER_EPOCH, RECORD_BATCH_OVERHEAD
+from streamlog.records.layout import (
+    MAX_INT32,
+    MAX_INT64,
+    NO_PARTITION_LEADER_EPOCH,
+    RECORD_BATCH_OVERHEAD,
+)
 from streamlog.records.plain_headers import max_timestamp_of
 from streamlog.records.table import BatchOutline
 from streamlog.segment import recovery
@@ -420,9 +425,9 @@ class Segment:
         """
         return self._log.offset_for_timestamp(timestamp, start_offset)
 
-    def latest(self, start_offset: int) -> TimestampAndOffset | None:
-        """Find the first record with the largest timestamp from `start_offset` on."""
-        return self._log.latest(start_offset)
+    def latest(self, start_offset: int, end_offset: int = MAX_INT64) -> TimestampAndOffset | None:
+        """Find the first record with the largest timestamp between two offsets."""
+        return self._log.latest(start_offset, end_offset)
 
     def extend(self) -> bool:
         """Take in the sound batches that other writers appended; True if anything changed.
