@@ -124,6 +124,10 @@ class ReplicaRoots(Protocol):
         """
         ...
 
+    def is_online(self, node: int) -> bool:
+        """Return whether the root of a node can be reached, and is the one that was listed."""
+        ...
+
     def open_follower(self, node: int, partition: TopicPartition) -> Log:
         """Open the log of a node, not to lead.
 
@@ -198,7 +202,7 @@ class Replicas:
         """
         self._log = log
         leader = self._leader
-        state = self._register.read() if leader is None else self._own_state()
+        state = self._register.read() if leader is None else self._own_state(leader)
         if state.leader != self._node:
             self._leader = None
             raise self._not_leading(log, state)
@@ -208,11 +212,13 @@ class Replicas:
             leader.installed(state, self._clock.now_ms())
             self._choose_followers(state)
 
-    def _own_state(self) -> PartitionState:
+    def _own_state(self, leader: Leader) -> PartitionState:
+        """Return the state by the register in the own root, which may have missed a change."""
         accepted = self._files[self._node].read()
         if accepted is None or accepted.state is None:
             return self._register.read()  # deleted, or lost
-        return accepted.state
+        state = accepted.state
+        return state if state.partition_epoch > leader.state.partition_epoch else leader.state
 
     def _is_stale(self, log: Log) -> bool:
         """Whether another writer led meanwhile, or so much time passed that lag says nothing."""
@@ -227,6 +233,7 @@ class Replicas:
             self._examined = state.leader_epoch
         log.assign_leader_epoch(state.leader_epoch)
         self._start(log, state)
+        self._settle(log)
 
     def _start(self, log: Log, state: PartitionState) -> None:
         self._leader = Leader(
@@ -238,6 +245,15 @@ class Replicas:
             now_ms=self._clock.now_ms(),
         )
         self._left_at = log.log_end_offset, self._clock.monotonic_ms()
+
+    def _settle(self, log: Log) -> None:
+        """Have the followers fetch, so that the high watermark rises without an append."""
+        if log.high_watermark < log.log_end_offset:
+            try:
+                self._copy(log, None, _nothing)
+                self._commit(log)
+            except NoQuorumError as error:
+                _logger.warning("[%s] the high watermark stands: %s", self._partition, error)
 
     def _settings(self, log: Log) -> ReplicationSettings:
         return ReplicationSettings(
@@ -268,7 +284,7 @@ class Replicas:
                     others.append(self._followers[node].positions())
                 except StreamLogError as error:  # offline: it proves nothing
                     _logger.info("[%s] node %d is not examined: %s", self._partition, node, error)
-        proof = proof_of_loss(mine, others, state.leader_epoch)
+        proof = proof_of_loss(mine, others, state)
         if proof is not None:
             raise NotLeaderError(
                 "this replica lost records, so it must not lead",
@@ -301,6 +317,7 @@ class Replicas:
             lambda before: before.with_leader(self._node), state.partition_epoch
         )
         self._start(log, state)
+        self._settle(log)
         return state.leader_epoch
 
     # ---- append --------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import pytest
 
 from streamlog.errors import (
     NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
     NotLeaderError,
     UnknownOutcomeError,
 )
@@ -56,6 +57,34 @@ def test_a_follower_whose_disk_fails_leaves_the_isr_and_returns(operation: str |
         log.append(records("d"))
         assert process.state().isr == (1, 2, 3)
         assert log.high_watermark == 4
+    assert disks.log_bytes(1) == disks.log_bytes(2) == disks.log_bytes(3)
+
+
+def test_too_few_replicas_in_sync_refuse_an_append_before_or_after_it() -> None:
+    disks = Disks(**{"min.insync.replicas": "2"})
+    process = disks.writer()
+    with process.lead(1) as log:
+        log.append(records("a"))
+        process.fail(2, "pwrite", ".log")
+        process.fail(3, "pwrite", ".log")
+        with pytest.raises(NotEnoughReplicasAfterAppendError, match="too few replicas in sync"):
+            log.append(records("b"))
+        assert (log.log_end_offset, log.high_watermark) == (2, 1)
+        assert values_of(log) == ["a"]
+        state = process.state()
+        assert (state.isr, state.elr) == ((1,), (3,))
+        with pytest.raises(NotEnoughReplicasError, match=r"min\.insync\.replicas"):
+            log.append(records("c"))
+        assert log.log_end_offset == 2
+        log.append(records("d"), acks=1)
+        assert (log.log_end_offset, log.high_watermark) == (3, 1)
+        process.mend(2)
+        process.mend(3)
+        disks.clock.advance(5000)
+        log.append(records("e"))
+        assert values_of(log) == ["a", "b", "d", "e"]
+        log.append(records("f"))
+        assert process.state().isr == (1, 2, 3)
     assert disks.log_bytes(1) == disks.log_bytes(2) == disks.log_bytes(3)
 
 

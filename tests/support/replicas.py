@@ -6,7 +6,8 @@ from errno import EIO
 from random import Random
 
 from streamlog.clock import ManualClock
-from streamlog.errors import StorageError, StreamLogError
+from streamlog.config.log_config import LogConfig
+from streamlog.errors import NotLeaderError, StorageError, StreamLogError
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.faults import Fault, FaultyFileSystem, _Countdown
 from streamlog.fs.log_root import LogRoot
@@ -14,6 +15,8 @@ from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition.locks import take_partition_lock
 from streamlog.partition.log import Log
 from streamlog.records.record import Record
+from streamlog.replication.election import ElectionType
+from streamlog.replication.leadership import Leadership
 from streamlog.replication.partition_state import PartitionState
 from streamlog.replication.register import QuorumRegister, RegisterFile
 from streamlog.replication.replicas import OneByOne, Replicas
@@ -64,6 +67,10 @@ class Disks:
                 Random(node), power=True, loss="everything"
             )
 
+    def copy(self, node: int) -> MemoryFileSystem:
+        """Return a copy of a node's disk."""
+        return self.disks[node].crash_clone(Random(node), power=False)
+
     def log_bytes(self, node: int) -> bytes:
         """Return all log files of a replica, one after another."""
         fs, directory = self.disks[node], f"/r{node}/orders-0"
@@ -93,12 +100,28 @@ class Process:
             topic_id=self.topic_id,
         )
 
+    def leadership(self) -> Leadership:
+        return Leadership(PARTITION, topic_id=self.topic_id, roots=self, random=Random(5))
+
+    def open(self) -> PartitionLog:
+        """Open the partition through its leader, elected if necessary."""
+        config = LogConfig()
+        leadership = self.leadership()
+        state = leadership.leader(config)
+        try:
+            return self.lead(state.leader)
+        except NotLeaderError:
+            return self.lead(leadership.elect(ElectionType.ONLINE, config).leader)
+
     def state(self) -> PartitionState:
         return self.register().read()
 
     def _check(self, node: int) -> None:
         if node in self.offline:
             raise StorageError("log root is offline", path=self.roots[node].path)
+
+    def is_online(self, node: int) -> bool:
+        return node not in self.offline
 
     def register_files(self, partition: TopicPartition) -> Mapping[int, RegisterFile]:
         def checked(node: int) -> Callable[[], None]:
@@ -152,11 +175,11 @@ class Process:
         self.opened.append(log)
         return log
 
-    def fail(self, node: int, errno: int = EIO, operation: str | None = None) -> None:
+    def fail(self, node: int, operation: str | None = None, path_suffix: str = "") -> None:
         """Let each change of a node's disk fail from now on."""
         view = self.views[node]
         assert isinstance(view, FaultyFileSystem)
-        fault = Fault(errno=errno, is_lasting=True, operation=operation)
+        fault = Fault(errno=EIO, is_lasting=True, operation=operation, path_suffix=path_suffix)
         view._faults.append(_Countdown(fault))
 
     def mend(self, node: int) -> None:

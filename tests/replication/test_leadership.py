@@ -1,0 +1,174 @@
+"""Which replica leads: elections over directories, and replicas that lost records."""
+
+import pytest
+
+from streamlog.config.log_config import LogConfig
+from streamlog.errors import NoQuorumError, NoReplicaOnlineError
+from streamlog.replication.election import ElectionType
+from tests.support.replicas import Disks, records, values_of
+
+
+def same_bytes(disks: Disks, *nodes: int) -> bool:
+    return len({disks.log_bytes(node) for node in nodes}) == 1
+
+
+def test_the_partition_goes_on_when_the_root_of_its_leader_is_gone() -> None:
+    disks = Disks()
+    with disks.writer().open() as log:
+        log.append(records("a", "b"))
+    process = disks.writer()
+    process.offline.add(1)
+    with process.open() as log:
+        assert log.root == "/r2"
+        log.append(records("c"))
+        assert values_of(log) == ["a", "b", "c"]
+        state = process.state()
+        assert (state.leader, state.leader_epoch, state.isr) == (2, 1, (2, 3))
+        process.offline.clear()
+        disks.clock.advance(2000)
+        log.append(records("d"))
+        log.append(records("e"))
+        assert process.state().isr == (1, 2, 3)
+    assert same_bytes(disks, 1, 2, 3)
+
+
+def test_the_preferred_replica_leads_again() -> None:
+    disks = Disks()
+    process = disks.writer()
+    process.offline.add(1)
+    with process.open() as log:
+        log.append(records("a"))
+        process.offline.clear()
+        disks.clock.advance(2000)
+        log.append(records("b"))
+    state = process.leadership().elect(ElectionType.PREFERRED, LogConfig())
+    assert (state.leader, state.leader_epoch) == (1, 2)
+    with process.open() as log:
+        assert log.root == "/r1"
+        log.append(records("c"))
+        assert values_of(log) == ["a", "b", "c"]
+        assert [entry.epoch for entry in log.leader_epochs.entries] == [1, 2]
+
+
+@pytest.mark.parametrize("node", [1, 2])
+def test_an_older_copy_of_a_root_never_leads_and_is_caught_up(node: int) -> None:
+    disks = Disks()
+    with disks.writer().open() as log:
+        log.append(records("a"))
+    older = disks.copy(node)
+    with disks.writer().open() as log:
+        log.append(records("b"))
+        log.append(records("c"))
+    disks.disks[node] = older
+    process = disks.writer()
+    with process.open() as log:
+        assert log.root == ("/r2" if node == 1 else "/r1")
+        assert values_of(log) == ["a", "b", "c"]
+        log.append(records("d"))
+        log.append(records("e"))
+        assert process.state().isr == (1, 2, 3)
+    assert same_bytes(disks, 1, 2, 3)
+
+
+def test_a_leader_that_lost_its_tail_in_a_power_cut_follows_a_longer_replica() -> None:
+    disks = Disks(**{"flush.messages": "1000"})
+    with disks.writer().open() as log:
+        log.append(records("a"))
+    with disks.writer().open() as log:
+        log.append(records("b"))
+        disks.after_power_cut(1)
+        process = disks.writer()
+        with process.open() as again:
+            assert again.root == "/r2"
+            assert values_of(again) == ["a", "b"]
+            again.append(records("c"))
+            again.append(records("d"))
+            assert process.state().isr == (1, 2, 3)
+    assert same_bytes(disks, 1, 2, 3)
+
+
+def test_a_power_cut_of_all_replicas_starts_a_new_leader_epoch() -> None:
+    disks = Disks(**{"flush.messages": "1"})
+    with disks.writer().open() as log:
+        log.append(records("a"))
+        disks.after_power_cut(1, 2, 3)
+    process = disks.writer()
+    with process.open() as log:
+        assert values_of(log) == ["a"]
+        log.append(records("b"))
+        assert values_of(log) == ["a", "b"]
+        assert process.state().leader_epoch == 1
+        assert process.state().isr == (1, 2, 3)
+    assert same_bytes(disks, 1, 2, 3)
+
+
+def test_with_one_root_of_three_only_an_unclean_election_goes_on() -> None:
+    disks = Disks()
+    process = disks.writer()
+    with process.open() as log:
+        log.append(records("a"))
+        process.fail(2)
+        log.append(records("b"))
+        assert process.state().isr == (1, 3)
+    other = disks.writer()
+    other.offline = {1, 3}
+    with pytest.raises(NoQuorumError, match=r"node 1 .*; node 3 "):
+        other.open()
+    assert other.leadership().force(LogConfig()).leader == 2
+    with other.open() as log:
+        log.append(records("x"))
+        assert values_of(log) == ["a", "x"]
+    other.offline.clear()
+    disks.clock.advance(2000)
+    with other.open() as log:
+        log.append(records("y"))
+        log.append(records("z"))
+        assert values_of(log) == ["a", "x", "y", "z"]
+        assert other.state().isr == (1, 2, 3)
+    assert same_bytes(disks, 1, 2, 3)
+
+
+def test_an_incomplete_replica_leads_only_after_an_unclean_election() -> None:
+    disks = Disks()
+    process = disks.writer()
+    with process.open() as log:
+        log.append(records("a"))
+        process.fail(2)
+        log.append(records("b"))
+    other = disks.writer()
+    other.offline = {1}
+    other.fail(2, "pwrite", ".log")
+    with other.open() as log:
+        log.append(records("c"))
+        assert log.root == "/r3"
+        assert other.state().isr == (3,)
+    third = disks.writer()
+    third.offline = {3}
+    with pytest.raises(NoReplicaOnlineError, match=r"expected one of the ISR \[3\]"):
+        third.open()
+    state = third.leadership().elect(ElectionType.UNCLEAN, LogConfig())
+    assert (state.leader, state.isr) == (1, (1,))
+    with third.open() as log:
+        log.append(records("x"))
+        assert values_of(log) == ["a", "b", "x"]
+        third.offline.clear()
+        disks.clock.advance(2000)
+        log.append(records("y"))
+        log.append(records("z"))
+        assert third.state().isr == (1, 2, 3)
+    assert same_bytes(disks, 1, 2, 3)
+
+
+def test_two_elections_at_once_have_one_winner() -> None:
+    disks = Disks()
+    with disks.writer().open() as log:
+        log.append(records("a"))
+    one, two = disks.writer(), disks.writer()
+    one.offline.add(1)
+    two.offline.add(1)
+    with one.open() as log, two.open() as other:
+        assert log.root == other.root == "/r2"
+        log.append(records("b"))
+        other.append(records("c"))
+        assert one.state() == two.state()
+        assert one.state().leader_epoch == 1
