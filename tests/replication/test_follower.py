@@ -68,19 +68,66 @@ def test_it_asks_until_the_leader_knows_the_epoch():  # KIP-279
     assert log.log_end_offset == 10
 
 
+def followed(log, leader_log, *, epoch, rule=TruncationRule.KIP_320, high_watermark=0):
+    """Follow the leader until its log is truncated and nothing is left to fetch."""
+    leader = leading(leader_log, (0,), epoch=epoch, settings=ReplicationSettings(rule=rule))
+    follower = following(
+        log, epoch=epoch, rule=rule, high_watermark=high_watermark, is_truncated=False
+    )
+    for _ in range(20):
+        request = follower.request()
+        if isinstance(request, OffsetsForLeaderEpoch):
+            step = follower.epoch_answered(leader.offsets_for_leader_epoch(request))
+        elif (answered := leader.fetch(request, 0)) is not None:
+            step = follower.fetched(answered)
+        else:
+            return leader
+        log.carry_out(step, leader_log)
+    raise AssertionError("it asks for ever")
+
+
+@pytest.mark.parametrize(
+    ("rule", "equal"),
+    [
+        (TruncationRule.KIP_101, False),
+        (TruncationRule.KIP_279, True),
+        (TruncationRule.KIP_320, True),
+    ],
+)
+def test_a_fast_double_failover(rule, equal):  # S3, KAFKA-6361
+    leader_log = Log.ending_at(31, (1, 0), (3, 21))
+    log = Log.ending_at(16, (1, 0), (2, 11))
+    followed(log, leader_log, epoch=3, rule=rule, high_watermark=11)
+    assert (log.texts() == leader_log.texts()) == equal
+    assert log.log_end_offset == 31
+
+
+def test_a_follower_with_only_higher_epochs_keeps_nothing_of_them():
+    leader_log = Log.of("a@0", "c@2")
+    log = Log.of("b@1")
+    followed(log, leader_log, epoch=2)
+    assert log.texts() == leader_log.texts()
+
+
+def test_epoch_0_is_an_epoch():  # KAFKA-10432
+    log = Log.of("a@0", "b@0")
+    followed(log, Log.of("a@0", "b@0"), epoch=1, high_watermark=1)
+    assert log.texts() == ["a@0", "b@0"]
+    request = following(log, epoch=1, is_truncated=False).request()
+    assert isinstance(request, OffsetsForLeaderEpoch) and request.leader_epoch == 0
+
+
+def test_a_fetch_across_an_unknown_epoch_truncates_to_the_old_high_watermark():  # KAFKA-14704
+    unknown = answer(2, 2, high_watermark=2, epoch=2, diverging_epoch=EpochEndOffset(-1, -1))
+    follower = following(Log.of("a@0", "b@1"), epoch=2, high_watermark=1)
+    assert follower.fetched(unknown).truncate_to == 1
+
+
 def test_an_epoch_without_records_is_not_asked_for_again():  # KAFKA-10706
-    leader_log = Log.ending_at(10, (0, 0), (4, 5))
-    log = Log.ending_at(8, (0, 0), (2, 7), (3, 8))  # epoch 3 has no records
-    leader = leading(leader_log, epoch=5)
-    follower = following(log, epoch=5, is_truncated=False)
-    rounds = 0
-    while not follower.is_truncated:
-        log.carry_out(
-            follower.epoch_answered(leader.offsets_for_leader_epoch(follower.request())), log
-        )
-        rounds += 1
-        assert rounds < 5
-    assert log.log_end_offset == 5
+    leader_log = Log.ending_at(10, (0, 0), (2, 6))
+    log = Log.ending_at(8, (0, 0), (3, 8))  # epoch 3 has no records, the leader knows only 2
+    followed(log, leader_log, epoch=5)
+    assert log.texts() == leader_log.texts()
 
 
 @pytest.mark.parametrize(

@@ -33,15 +33,15 @@ def test_a_new_epoch_starts_at_the_log_end_even_without_records():  # KAFKA-7415
     assert leader.offsets_for_leader_epoch(asked).end == (1, 2)
 
 
-@pytest.mark.parametrize(
-    ("epoch", "error"),
-    [
-        (0, Errors.FENCED_LEADER_EPOCH),
-        (1, Errors.NONE),
-        (2, Errors.UNKNOWN_LEADER_EPOCH),
-        (-1, Errors.NONE),
-    ],
-)
+FENCED = [
+    (0, Errors.FENCED_LEADER_EPOCH),
+    (1, Errors.NONE),
+    (2, Errors.UNKNOWN_LEADER_EPOCH),
+    (-1, Errors.NONE),
+]
+
+
+@pytest.mark.parametrize(("epoch", "error"), FENCED)
 def test_requests_of_another_epoch_are_fenced(epoch, error):
     leader = leading(Log.of("a@0"), epoch=1)
     answer = leader.fetch(fetch(1, 0, epoch=epoch), 5)
