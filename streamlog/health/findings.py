@@ -2,8 +2,9 @@
 
 A finding is *repairable* if nothing is lost: opening the partition for writing, or
 `streamlog repair`, rebuilds the file from the log, or truncates an unacknowledged tail. All else is
-*damage*: records, or facts that are stored nowhere else, are lost or wrong. A *note* is neither: a
-running or killed broker leaves such things, and its next start handles them.
+*damage*: records, or facts that are stored nowhere else, are lost or wrong. A replicated partition
+is *degraded* if it has fewer copies than it should. A *note* is none of these: a running or killed
+broker leaves such things, and its next start handles them.
 """
 
 from collections.abc import Callable
@@ -60,6 +61,15 @@ class FindingKind(Enum):
     LOCK_STATE = "lock-state"
     IN_PROGRESS = "in-progress"
     REPLICA_DIVERGED = "replica-diverged"
+    ABANDONED_RECORDS = "abandoned-records"
+    REGISTER_BEHIND = "register-behind"
+    NO_QUORUM = "no-quorum"
+    ISR_BEHIND = "isr-behind"
+    OFFLINE_REPLICA = "offline-replica"
+    OFFLINE_PARTITION = "offline-partition"
+    UNDER_REPLICATED = "under-replicated"
+    AT_MIN_ISR = "at-min-isr"
+    UNDER_MIN_ISR = "under-min-isr"
 
 
 STATE_KINDS: Final = frozenset(
@@ -100,10 +110,26 @@ _REPAIRABLE: Final = frozenset(
 )
 
 
+_DEGRADED: Final = frozenset(
+    {
+        FindingKind.ABANDONED_RECORDS,
+        FindingKind.REGISTER_BEHIND,
+        FindingKind.NO_QUORUM,
+        FindingKind.ISR_BEHIND,
+        FindingKind.OFFLINE_REPLICA,
+        FindingKind.OFFLINE_PARTITION,
+        FindingKind.UNDER_REPLICATED,
+        FindingKind.AT_MIN_ISR,
+        FindingKind.UNDER_MIN_ISR,
+    }
+)
+
+
 class Severity(Enum):
     """How severe a finding is; the value is the name in the output."""
 
     NOTE = "note"
+    DEGRADED = "degraded"
     REPAIRABLE = "repairable"
     DAMAGE = "damage"
 
@@ -143,12 +169,15 @@ class Finding:
         """How severe it is."""
         if self.is_note:
             return Severity.NOTE
+        if self.kind in _DEGRADED:
+            return Severity.DEGRADED
         is_repairable = self.is_repairable or self.kind in _REPAIRABLE
         return Severity.REPAIRABLE if is_repairable else Severity.DAMAGE
 
 
 _CURES: Final = {
     Severity.NOTE: "nothing",
+    Severity.DEGRADED: "streamlog replicas status",
     Severity.REPAIRABLE: "streamlog repair DIRECTORY --dry-run",
     Severity.DAMAGE: "restore the file from a copy",
 }

@@ -1,8 +1,11 @@
 """Compares the logs of two replicas: below both high watermarks they hold the same batches.
 
-Replicas are equal byte for byte, offsets and leader epochs included. Only compaction may tell them
-apart, as each root compacts by itself: where the bytes differ in a compacted topic, the records are
-compared, and a record may be missing from one log if a later one has its key.
+Replicas are equal byte for byte, offsets and leader epochs included. Two things tell them apart:
+
+- Each root compacts by itself. Where the bytes differ in a compacted topic, the records are
+  compared, and a record may be missing from one log if a later one has its key.
+- A replica may hold records that the leader never had or has lost, above the end of their last
+  common epoch. It truncates them when it follows the leader. They are counted.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,11 +13,17 @@ from typing import Final
 
 from streamlog.errors import CorruptDataError, OffsetOutOfRangeError
 from streamlog.health.findings import Finding, FindingKind, Report, finding_of
-from streamlog.partition.epochs import EpochEntry
+from streamlog.partition.epochs import UNDEFINED_EPOCH, EpochEntry
 from streamlog.partition.read import FetchInfo
 from streamlog.partition.reader import LogReader
 from streamlog.records.batch import LegacyRecordBatch, RecordBatch
 from streamlog.records.record import IsolationLevel, Record
+from streamlog.replication.truncation import (
+    TruncationRule,
+    end_of_epoch,
+    epoch_to_ask,
+    truncation_for,
+)
 
 __all__ = ["compare_logs"]
 
@@ -69,12 +78,16 @@ class _Comparison:
     def __init__(self, leader: LogReader, other: LogReader, on_progress: OnProgress) -> None:
         self._leader, self._other, self._on_progress = leader, other, on_progress
         self._start = max(leader.log_start_offset, other.log_start_offset)
-        self._end = min(leader.high_watermark, other.high_watermark)
+        self._common_end = _common_end(leader, other)
+        self._end = min(leader.high_watermark, other.high_watermark, self._common_end)
 
     def run(self, *, is_compacted: bool) -> Iterator[Finding]:
+        if self._common_end < self._other.log_end_offset:
+            yield self._abandoned()
         if self._start >= self._end:
             return
-        yield from self._compare_epochs()
+        if not is_compacted:  # compaction may remove all records of an epoch
+            yield from self._compare_epochs()
         differing = self._first_difference()
         if differing is None:
             return
@@ -84,6 +97,19 @@ class _Comparison:
         else:
             theirs, ours = map(_batch_text, batches)
             yield self._finding("batches differ from the leader's", offset, ours, theirs)
+
+    def _abandoned(self) -> Finding:
+        start, end = self._common_end, self._other.log_end_offset
+        committed = max(0, min(self._other.high_watermark, end) - start)
+        return Finding(
+            kind=FindingKind.ABANDONED_RECORDS,
+            path=self._other.path,
+            what="records that the leader does not have; the replica truncates them",
+            offset=start,
+            last_offset=end - 1,
+            got=f"{end - start} offsets, {committed} of them were committed",
+            expected=f"none from offset {start} on ({self._leader.path})",
+        )
 
     # ---- leader epochs -----------------------------------------------------------------------
     def _compare_epochs(self) -> Iterator[Finding]:
@@ -155,6 +181,30 @@ class _Comparison:
             got=got,
             expected=f"{expected} ({self._leader.path})",
         )
+
+
+class _Positions:
+    """The positions of a replica's log, without the epochs that a truncation removes."""
+
+    def __init__(self, reader: LogReader) -> None:
+        self.log_start_offset, self.log_end_offset = reader.log_start_offset, reader.log_end_offset
+        self.epochs = reader.leader_epochs.copy()
+
+    def truncate_to(self, offset: int) -> None:
+        self.log_end_offset = min(self.log_end_offset, offset)
+        self.epochs.truncate_from_end(offset)
+
+
+def _common_end(leader: LogReader, other: LogReader) -> int:
+    """Return the offset that `other` would truncate to when it follows `leader`."""
+    positions, theirs = _Positions(other), _Positions(leader)
+    while (epoch := epoch_to_ask(TruncationRule.KIP_320, positions.epochs)) != UNDEFINED_EPOCH:
+        answer = end_of_epoch(TruncationRule.KIP_320, theirs, epoch)
+        found = truncation_for(answer, positions, other.high_watermark)
+        positions.truncate_to(found.offset)
+        if found.is_final:
+            break
+    return positions.log_end_offset
 
 
 _Batch = RecordBatch | LegacyRecordBatch

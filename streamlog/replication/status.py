@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from streamlog.config.log_config import LogConfig
 from streamlog.errors import StreamLogError, UnknownTopicError
 from streamlog.fs.log_root import LogRoot
 from streamlog.partition.log_offsets import LogOffsets
@@ -69,7 +70,7 @@ class PartitionStatus:
     Attributes:
         partition: The partition.
         state: The highest accepted state of the registers that can be reached.
-        min_isr: `min.insync.replicas`, at most the number of replicas.
+        config: The settings of its topic.
         replicas: Its replicas, in assignment order.
         has_quorum: Whether a majority of the registers can be reached; without one, the state may
             be stale and cannot change.
@@ -80,10 +81,15 @@ class PartitionStatus:
 
     partition: TopicPartition
     state: PartitionState
-    min_isr: int
+    config: LogConfig
     replicas: tuple[ReplicaStatus, ...]
     has_quorum: bool
     stale_registers: tuple[int, ...]
+
+    @property
+    def min_isr(self) -> int:
+        """`min.insync.replicas`, at most the number of replicas."""
+        return min(self.config.min_insync_replicas, len(self.state.replicas))
 
     @property
     def offline(self) -> tuple[int, ...]:
@@ -141,14 +147,14 @@ class PartitionStatus:
 
 
 def status_of(
-    partition: TopicPartition, nodes: Mapping[int, Node], *, min_isr: int
+    partition: TopicPartition, nodes: Mapping[int, Node], config: LogConfig
 ) -> PartitionStatus | None:
     """Return the status of a partition; None if it is not replicated.
 
     Args:
         partition: The partition.
         nodes: The log roots of the replica set by node.
-        min_isr: Its setting `min.insync.replicas`.
+        config: The settings of its topic.
     """
     acceptors = {node: _acceptor(each, partition) for node, each in nodes.items()}
     accepted = {
@@ -161,7 +167,7 @@ def status_of(
     return PartitionStatus(
         partition=partition,
         state=state,
-        min_isr=min(min_isr, len(state.replicas)),
+        config=config,
         replicas=tuple(_replica(nodes.get(node), node, partition) for node in state.replicas),
         has_quorum=value.is_held_by(_voters(acceptors)),
         stale_registers=tuple(

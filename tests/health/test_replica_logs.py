@@ -126,3 +126,15 @@ def test_of_compacted_logs_the_last_record_of_a_key_must_be_there(fs: MemoryFile
     with open_log(fs, "a") as leader:
         leader.append([Record(b"gone", b"2", (), 1)])  # above the common range
     assert compared(fs, is_compacted=True) == []
+
+
+def test_records_that_the_leader_does_not_have_are_counted(fs: MemoryFileSystem) -> None:
+    with open_log(fs, "a") as leader, open_log(fs, "b", 9000) as follower:
+        leader.truncate_to(100)
+        leader.assign_leader_epoch(3)
+        leader.append([Record(b"k", b"new leader", (), 1)] * 30)
+        assert follower.log_end_offset == 120
+    (finding,) = compared(fs)
+    assert finding.kind is FindingKind.ABANDONED_RECORDS
+    assert (finding.offset, finding.last_offset) == (100, 119)
+    assert finding.got == "20 offsets, 20 of them were committed"

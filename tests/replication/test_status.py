@@ -1,70 +1,22 @@
 """The status of replicas, from registers and logs of which some are missing, stale or short."""
 
-import contextlib
 from dataclasses import replace
-from random import Random
 
 import pytest
 
-from streamlog.clock import ManualClock
-from streamlog.errors import StorageError
-from streamlog.fs.log_root import LogRoot
-from streamlog.fs.memory import MemoryFileSystem
-from streamlog.records.record import Record
-from streamlog.replication.partition_state import PartitionState
-from streamlog.replication.register import QuorumRegister, RegisterFile
-from streamlog.replication.status import Node, PartitionStatus, metrics, status_of
-from streamlog.root.partition_log import PartitionLog
+from streamlog.config.log_config import LogConfig
+from streamlog.replication.register import RegisterFile
+from streamlog.replication.status import metrics, status_of
 from streamlog.topic import TopicPartition
-
-PARTITION = TopicPartition("orders", 0)
-NODES = (1, 2, 3)
-LENGTHS = {1: 7, 2: 7, 3: 4}
-
-
-class Roots:
-    """Three log roots with a replica of one partition in each."""
-
-    def __init__(self) -> None:
-        self.fs = MemoryFileSystem()
-        self.offline: set[int] = set()
-        self.roots = {node: LogRoot.at(f"/root-{node}", fs=self.fs) for node in NODES}
-        self.register = QuorumRegister(
-            {node: RegisterFile(root, str(PARTITION)) for node, root in self.roots.items()},
-            locker=lambda node: contextlib.nullcontext(),
-            random=Random(1),
-        )
-        for node, length in LENGTHS.items():
-            with self.log(node) as log:
-                log.append([Record(b"k", b"v", (), 0)] * length)
-        self.register.create(PartitionState.created("AAAAAAAAAAEAAAAAAAAAAg", NODES))
-
-    def log(self, node: int) -> PartitionLog:
-        path = self.roots[node].partition(PARTITION)
-        return PartitionLog.open(path, fs=self.fs, clock=ManualClock(0), random=Random(1))
-
-    def shrink(self, *isr: int) -> None:
-        """Replace the ISR."""
-        state = self.register.read()
-        self.register.change(lambda now: now.with_isr(isr, min_isr=2), state.partition_epoch)
-
-    def status(self, min_isr: int = 2) -> PartitionStatus:
-        gone = StorageError("log root is missing")
-        nodes = {
-            node: Node(node, root, gone if node in self.offline else None)
-            for node, root in self.roots.items()
-        }
-        found = status_of(PARTITION, nodes, min_isr=min_isr)
-        assert found is not None
-        return found
+from tests.support.replica_roots import NODES, PARTITION, ReplicaRoots
 
 
 @pytest.fixture
-def roots() -> Roots:
-    return Roots()
+def roots() -> ReplicaRoots:
+    return ReplicaRoots({1: 7, 2: 7, 3: 4})
 
 
-def test_all_replicas_are_described_in_assignment_order(roots: Roots) -> None:
+def test_all_replicas_are_described_in_assignment_order(roots: ReplicaRoots) -> None:
     status = roots.status()
     assert [each.node for each in status.replicas] == [1, 2, 3]
     assert [status.lag(each) for each in status.replicas] == [0, 0, 3]
@@ -75,14 +27,16 @@ def test_all_replicas_are_described_in_assignment_order(roots: Roots) -> None:
     assert not (status.is_at_min_isr or status.is_under_min_isr)
 
 
-def test_a_replica_outside_the_isr_leaves_the_partition_under_replicated(roots: Roots) -> None:
+def test_a_replica_outside_the_isr_leaves_the_partition_under_replicated(
+    roots: ReplicaRoots,
+) -> None:
     roots.shrink(1, 2)
     status = roots.status()
     assert (status.is_under_replicated, status.is_at_min_isr) == (True, True)
     assert not (status.is_under_min_isr or status.is_unavailable)
 
 
-def test_a_replica_that_is_being_added_does_not_count_yet(roots: Roots) -> None:
+def test_a_replica_that_is_being_added_does_not_count_yet(roots: ReplicaRoots) -> None:
     roots.shrink(1, 2)
     state = roots.register.read()
     roots.register.change(
@@ -97,7 +51,7 @@ def test_a_replica_that_is_being_added_does_not_count_yet(roots: Roots) -> None:
     [({3}, False, False, True), ({2, 3}, False, True, False), ({1}, True, False, True)],
 )
 def test_an_offline_root_counts_at_once(
-    roots: Roots, offline: set[int], unavailable: bool, under_min: bool, quorum: bool
+    roots: ReplicaRoots, offline: set[int], unavailable: bool, under_min: bool, quorum: bool
 ) -> None:
     roots.offline = offline
     status = roots.status()
@@ -110,7 +64,9 @@ def test_an_offline_root_counts_at_once(
     ]
 
 
-def test_a_root_without_the_partition_is_offline_and_its_register_stale(roots: Roots) -> None:
+def test_a_root_without_the_partition_is_offline_and_its_register_stale(
+    roots: ReplicaRoots,
+) -> None:
     roots.fs.remove(roots.roots[2].partition_register(PARTITION))
     for name in roots.fs.list(roots.roots[2].partition(PARTITION)):
         roots.fs.remove(f"{roots.roots[2].partition(PARTITION)}/{name}")
@@ -120,7 +76,7 @@ def test_a_root_without_the_partition_is_offline_and_its_register_stale(roots: R
     assert status.replicas[1].problem is not None
 
 
-def test_a_register_that_missed_a_change_is_stale(roots: Roots) -> None:
+def test_a_register_that_missed_a_change_is_stale(roots: ReplicaRoots) -> None:
     path = roots.roots[3].partition_register(PARTITION)
     old = RegisterFile(roots.roots[3], str(PARTITION)).acceptor()
     roots.shrink(1, 2)
@@ -132,11 +88,11 @@ def test_a_register_that_missed_a_change_is_stale(roots: Roots) -> None:
     assert (status.stale_registers, status.state.isr, status.has_quorum) == ((3,), (1, 2), True)
 
 
-def test_the_minimum_is_at_most_the_number_of_replicas(roots: Roots) -> None:
+def test_the_minimum_is_at_most_the_number_of_replicas(roots: ReplicaRoots) -> None:
     assert roots.status(min_isr=5).min_isr == 3
 
 
-def test_metrics_count_partitions(roots: Roots) -> None:
+def test_metrics_count_partitions(roots: ReplicaRoots) -> None:
     sound = roots.status(min_isr=1)
     roots.offline = {1, 3}
     found = metrics([sound, roots.status()])
@@ -151,6 +107,5 @@ def test_metrics_count_partitions(roots: Roots) -> None:
     }
 
 
-def test_a_partition_without_a_register_has_no_status(roots: Roots) -> None:
-    nodes = {node: Node(node, root) for node, root in roots.roots.items()}
-    assert status_of(TopicPartition("orders", 1), nodes, min_isr=1) is None
+def test_a_partition_without_a_register_has_no_status(roots: ReplicaRoots) -> None:
+    assert status_of(TopicPartition("orders", 1), roots.nodes, LogConfig()) is None
