@@ -30,7 +30,8 @@ from streamlog.errors import (
     StreamLogError,
     UnknownTopicError,
 )
-from streamlog.partition.log import Log, write_recovery_points
+from streamlog.partition.log import Log
+from streamlog.partition.recovery_points import write_recovery_points
 from streamlog.partition.root_marks import RootMarks
 from streamlog.topic import TopicPartition
 

@@ -16,18 +16,16 @@ import contextlib
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Final, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import (
     FileMissingError,
     NotLeaderError,
-    StreamLogError,
     UnknownTopicError,
 )
 from streamlog.fs.api import Buffer
 from streamlog.fs.log_root import LogRoot
-from streamlog.fs.open_files import open_files
 from streamlog.partition.append import AppendInfo, whole_batches
 from streamlog.partition.epochs import LeaderEpochCache
 from streamlog.partition.iteration import IterableLog
@@ -49,11 +47,9 @@ from streamlog.records.validate import AppendOrigin, validate_append
 from streamlog.segment.segment import Segment
 from streamlog.topic import TopicPartition, check_partition_directory
 
-__all__ = ["Decided", "Log", "write_recovery_points"]
+__all__ = ["Decided", "Log"]
 
 L = TypeVar("L", bound="Log")
-
-LOCKED_AT_ONCE: Final = 256  # partitions; each holds a file descriptor while it is locked
 
 
 class Decided(Protocol):
@@ -757,40 +753,3 @@ class Log(IterableLog):
         closed = " closed" if self._session.is_closed else ""
         name = type(self).__name__
         return f"<{name} {self.path} {self.log_start_offset}..{self.log_end_offset}{closed}>"
-
-
-def write_recovery_points(
-    logs: Iterable[Log], marks: RootMarks
-) -> dict[TopicPartition, StreamLogError]:
-    """Write the recovery points of partitions, and replicas' high watermarks, under their locks.
-
-    A few hundred at once.
-    Without the locks, a partition that is truncated or deleted meanwhile would get a mark above
-    its end, and records that were never acknowledged would be reported as lost.
-
-    Returns:
-        The partitions whose lock or files were not available; their marks are not written.
-
-    Raises:
-        StreamLogError: The checkpoint cannot be written.
-    """
-    ordered = sorted(logs, key=lambda log: log.topic_partition)
-    failed: dict[TopicPartition, StreamLogError] = {}
-    at_once = max(1, min(LOCKED_AT_ONCE, open_files.limit // 2))
-    for first in range(0, len(ordered), at_once):
-        with contextlib.ExitStack() as held:
-            points: dict[TopicPartition, int] = {}
-            high_watermarks: dict[TopicPartition, int] = {}
-            for log in ordered[first : first + at_once]:
-                try:
-                    held.enter_context(log.locked())
-                except StreamLogError as error:
-                    failed[log.topic_partition] = error
-                else:
-                    points[log.topic_partition] = log.recovery_point
-                    if log.is_replicated:
-                        high_watermarks[log.topic_partition] = log.sync_high_watermark()
-            if points:
-                marks.write_recovery_points(points)
-            marks.write_high_watermarks(high_watermarks)
-    return failed

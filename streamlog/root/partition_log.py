@@ -27,7 +27,8 @@ from streamlog.fs.api import FileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.partition.checkpoints import write_high_watermarks
 from streamlog.partition.locks import Patience
-from streamlog.partition.log import Log, write_recovery_points
+from streamlog.partition.log import Log
+from streamlog.partition.recovery_points import write_recovery_points
 from streamlog.partition.replicated import Replicated
 from streamlog.partition.root_marks import RootMarks
 from streamlog.partition.topic_config import ServerSettings, read_server_config
