@@ -26,7 +26,7 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import Buffer
 from streamlog.fs.log_root import LogRoot
-from streamlog.partition.append import AppendInfo, whole_batches
+from streamlog.partition.append import AppendInfo
 from streamlog.partition.epochs import LeaderEpochCache
 from streamlog.partition.iteration import IterableLog
 from streamlog.partition.local_log import LocalLog
@@ -34,6 +34,7 @@ from streamlog.partition.locks import Patience, WriterLock
 from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.producer_state import ProducerState
 from streamlog.partition.read import FetchInfo, Slice, fetch, locate
+from streamlog.partition.replica import Replica
 from streamlog.partition.replicated import Replicated
 from streamlog.partition.root_marks import RootMarks
 from streamlog.partition.segments import OffsetAndTimestamp, Segments, offset_for_timestamp
@@ -76,7 +77,7 @@ class Decided(Protocol):
         ...
 
 
-class Log(IterableLog):
+class Log(IterableLog, Replica):
     """A partition open for writing. Iterating yields its records.
 
     A partition is one of several replicas if it has a register (`LogRoot.partition_register`), or
@@ -392,23 +393,6 @@ class Log(IterableLog):
                 log_append_time=time_ms,
             )
 
-    def append_as_follower(self, batches: Buffer) -> AppendInfo:
-        """Append batches with the offsets and epochs they carry; gaps in offsets are fine.
-
-        Raises:
-            UnexpectedAppendOffsetError: They start below the log end, or go back.
-            InvalidRecordError: They are not whole batches, or a leader epoch goes back.
-            CorruptRecordError: A checksum is wrong.
-
-        Source: UnifiedLog.appendAsFollower.
-        """
-        table = whole_batches(batches)
-        with self._session.guard(), self._session.writing:
-            self._log.check_follows(table)
-            return self._append(
-                batches, table, origin=AppendOrigin.REPLICATION, now_ms=self._clock.now_ms()
-            )
-
     def append_decided(self, buffer: Buffer, table: BatchTable, *, acks: Acks = Acks.ALL) -> None:
         """Append batches of a decided commit, byte for byte; only within `writing`.
 
@@ -440,24 +424,6 @@ class Log(IterableLog):
         if self._log.is_replicated:
             self._lead().before_append(acks)
 
-    def append_copied(self, buffer: Buffer, table: BatchTable, *, sync: bool = False) -> None:
-        """Append batches of the leader's log, read and checked, byte for byte.
-
-        Only within `locked`. Without `sync` the caller syncs, once it has caught up; with it the
-        topic's settings decide.
-
-        Raises:
-            UnexpectedAppendOffsetError: They start below the log end.
-            InvalidRecordError: A leader epoch goes back.
-            UnknownOutcomeError: The disk failed during the write; some batches may be appended.
-        """
-        self._log.check_follows(table)
-        now_ms = self._clock.now_ms()
-        with self._session.changing:
-            self._log.append(buffer, table, table.outline(), now_ms=now_ms)
-            if sync:
-                self._session.sync_if_due(now_ms)
-
     def _append(
         self,
         buffer: Buffer,
@@ -488,36 +454,6 @@ class Log(IterableLog):
             sync = functools.partial(self._session.sync_if_due, now_ms)
             replicated.appended(self, buffer, table, acks, sync)
         return AppendInfo.of(outline, log_append_time=log_append_time)
-
-    # ---- one of several replicas ---------------------------------------------------------------
-    def raise_high_watermark(self, offset: int) -> None:
-        """Raise the high watermark, to the log end at most, and publish it to readers.
-
-        Ignored where it is above already, and without other replicas.
-
-        Source: UnifiedLog.maybeIncrementHighWatermark, updateHighWatermark.
-        """
-        with self.locked():
-            self._session.raise_high_watermark(offset)
-
-    def sync_high_watermark(self) -> int:
-        """Make a replica's high watermark durable, and return it to be written as a checkpoint."""
-        with self.locked():
-            return self._session.sync_high_watermark()
-
-    def assign_leader_epoch(self, epoch: int) -> None:
-        """Start a leader epoch at the log end, with or without records to follow; durable.
-
-        Decided commits that wait are applied first: their batches carry the epoch of their
-        decision. Ignored where the log is in this epoch already.
-
-        Raises:
-            InvalidRequestError: The log has records of a later epoch.
-
-        Source: UnifiedLog.assignEpochStartOffset, KAFKA-7415.
-        """
-        with self.locked():
-            self._session.assign_epoch(epoch)
 
     # ---- roll --------------------------------------------------------------------------------
     def roll(self) -> int:
@@ -660,25 +596,6 @@ class Log(IterableLog):
                 files.roll(files.offsets.end, now_ms)
             self._session.raise_log_start(end_offset)
             files.drop_below(end_offset, now_ms)
-
-    def skip_to(self, offset: int) -> None:
-        """Start a new segment at `offset`, above the log end: the leader has no record below it."""
-        with self._changing() as files:
-            files.skip_to(offset, self._clock.now_ms())
-
-    def restart_at(self, offset: int) -> None:
-        """Set all segments aside and begin again, empty, at `offset` above the log end; durable.
-
-        A follower does this if the leader has deleted the records after the follower's log end.
-
-        Raises:
-            StorageError: It failed; the next call, or the next opening, finishes it.
-
-        Source: UnifiedLog.truncateFullyAndStartAt.
-        """
-        with self._changing() as files:
-            self._session.write_log_start(offset)
-            files.restart_at(offset, self._clock.now_ms())
 
     def replace_segments(self, replaced: Sequence[Segment], by: Segment) -> None:
         """Replace one or more sealed segments by a cleaned one that is synced; durable.
