@@ -7,6 +7,7 @@ append, high watermark, log start.
 
 from dataclasses import dataclass
 
+from streamlog.errors import NotLeaderError
 from streamlog.partition.epochs import UNDEFINED_EPOCH
 from streamlog.replication.isr import ReplicationSettings
 from streamlog.replication.messages import (
@@ -78,6 +79,10 @@ class Follower:
         settings: The truncation rule comes from here.
         high_watermark: Its high watermark so far.
 
+    Raises:
+        NotLeaderError: The log has records of a later epoch, so the leader was replaced. To ask it
+            would truncate records that it does not know.
+
     Attributes:
         high_watermark: The highest high watermark that a leader reported, at most its log end.
         is_truncated: Whether its log matches the leader's, as far as it goes.
@@ -94,6 +99,13 @@ class Follower:
         *,
         high_watermark: int,
     ) -> None:
+        latest = log.epochs.latest_epoch
+        if RULES[settings.rule].fences and latest is not None and latest > state.leader_epoch:
+            raise NotLeaderError(
+                "the follower's log is of a later leader epoch",
+                got=f"leader {state.leader} in epoch {state.leader_epoch}",
+                expected=f"epoch {latest} or later",
+            )
         self._node = node
         self._log = log
         self._rule = settings.rule

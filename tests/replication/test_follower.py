@@ -2,6 +2,7 @@
 
 import pytest
 
+from streamlog.errors import NotLeaderError
 from streamlog.partition.epochs import EpochEndOffset
 from streamlog.replication.follower import Follower, FollowerStep, OutOfRange, out_of_range
 from streamlog.replication.isr import ReplicationSettings
@@ -66,6 +67,11 @@ def test_it_asks_until_the_leader_knows_the_epoch():  # KIP-279
     assert asked == [5]
     assert log.epoch_entries() == [(1, 0)]
     assert log.log_end_offset == 10
+
+
+def test_it_does_not_follow_a_leader_that_was_replaced():
+    with pytest.raises(NotLeaderError, match="later leader epoch"):
+        following(Log.of("a@0", "b@2"), epoch=1)
 
 
 def followed(log, leader_log, *, epoch, rule=TruncationRule.KIP_320, high_watermark=0):

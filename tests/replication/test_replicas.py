@@ -156,3 +156,20 @@ def test_an_append_of_a_leader_that_was_replaced_meanwhile_is_never_visible() ->
             disks.clock.advance(2000)
             leader.append(records("c"))
     assert disks.log_bytes(1) == disks.log_bytes(2) == disks.log_bytes(3)
+
+
+def test_a_replaced_leader_writes_nothing_where_the_new_one_has_begun() -> None:
+    disks = Disks(nodes=5)
+    with disks.writer().lead(1) as log:
+        log.append(records("a"))
+        new = disks.writer()
+        new.offline.update({1, 2})  # their registers miss the change
+        state = new.state()
+        new.register().change(lambda before: before.with_leader(2), state.partition_epoch)
+        new.offline.clear()
+        with new.lead(2) as leader:
+            before = disks.log_bytes(2)
+            with pytest.raises(UnknownOutcomeError, match="another replica was elected"):
+                log.append(records("zombie"))
+            assert disks.log_bytes(2) == before
+            assert values_of(leader) == ["a"]
