@@ -6,7 +6,7 @@ needs: which roots can be reached, and which replicas still hold what they held 
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from random import Random
 from typing import Final
@@ -56,11 +56,11 @@ class Leadership:
             topic_id=topic_id,
         )
 
-    def leader(self, config: LogConfig) -> PartitionState:
+    def leader(self, config: Callable[[], LogConfig]) -> PartitionState:
         """Return the state of the partition, after an election if the leader's root is offline.
 
         Args:
-            config: The topic's settings.
+            config: Returns the topic's settings.
 
         Raises:
             NoReplicaOnlineError: No replica that holds every committed record is online.
@@ -71,13 +71,20 @@ class Leadership:
             return state
         return self.elect(ElectionType.ONLINE, config)
 
-    def elect(self, kind: ElectionType, config: LogConfig) -> PartitionState:
+    def elect(
+        self,
+        kind: ElectionType,
+        config: Callable[[], LogConfig],
+        *,
+        failed: Collection[int] = (),
+    ) -> PartitionState:
         """Hold an election; the state stays as it is if the leader may go on leading.
 
         Args:
             kind: How far it may go; one for an online replica goes as far as an unclean one if the
                 topic's `unclean.leader.election.enable` says so.
-            config: The topic's settings.
+            config: Returns the topic's settings.
+            failed: Nodes that count as offline: their disks refused an append.
 
         Raises:
             NoReplicaOnlineError: No replica may lead.
@@ -85,7 +92,7 @@ class Leadership:
         """
         for _ in range(_ATTEMPTS):
             state = self.register.read()
-            outcome = self._outcome(state, kind, config)
+            outcome = self._outcome(state, kind, config(), failed)
             if outcome.state == state:
                 return state
             try:
@@ -96,7 +103,7 @@ class Leadership:
             return decided
         return self.register.read()
 
-    def force(self, config: LogConfig) -> PartitionState:
+    def force(self, config: Callable[[], LogConfig]) -> PartitionState:
         """Hold an unclean election without a majority of the registers.
 
         The roots that can be reached decide from now on; see `QuorumRegister.force`.
@@ -108,13 +115,19 @@ class Leadership:
 
         def elected(state: PartitionState) -> PartitionState:
             before.append(state)
-            outcome = self._outcome(state, ElectionType.UNCLEAN, config)
+            outcome = self._outcome(state, ElectionType.UNCLEAN, config())
             return outcome.state if outcome.state != state else state.with_leader(state.leader)
 
         return self.register.force(elected)
 
-    def _outcome(self, state: PartitionState, kind: ElectionType, config: LogConfig) -> Election:
-        online = self._online(state)
+    def _outcome(
+        self,
+        state: PartitionState,
+        kind: ElectionType,
+        config: LogConfig,
+        failed: Collection[int] = (),
+    ) -> Election:
+        online = self._online(state, failed)
         kinds = [kind]
         if kind is not ElectionType.UNCLEAN and config.unclean_leader_election_enable:
             kinds.append(ElectionType.UNCLEAN)
@@ -136,10 +149,14 @@ class Leadership:
             f"--unclean --topic {self._partition.topic} --partition {self._partition.partition}",
         )
 
-    def _online(self, state: PartitionState) -> dict[int, ReplicaPositions]:
+    def _online(
+        self, state: PartitionState, failed: Collection[int]
+    ) -> dict[int, ReplicaPositions]:
         """Return the positions of the replicas that can be reached."""
         online = {}
         for node in state.replicas:
+            if node in failed:
+                continue
             try:
                 with self._roots.open_follower(node, self._partition) as log:
                     online[node] = positions_of(node, log)

@@ -149,6 +149,9 @@ class Replicas:
         random: For the register's rounds.
         copies: How copies run.
         lag_time_max_ms: `replica.lag.time.max.ms`.
+
+    Attributes:
+        node: The node whose log asks.
     """
 
     def __init__(
@@ -163,7 +166,7 @@ class Replicas:
         copies: Copies,
         lag_time_max_ms: int,
     ) -> None:
-        self._node, self._partition, self._roots = node, partition, roots
+        self.node, self._partition, self._roots = node, partition, roots
         self._clock, self._copies = clock, copies
         self._lag_time_max_ms = lag_time_max_ms
         self._files = roots.register_files(partition)
@@ -177,7 +180,7 @@ class Replicas:
         self._examined = -1  # the leader epoch in which the log was found complete
 
     def _locked(self, node: int) -> AbstractContextManager[object]:
-        if node == self._node and self._log is not None and self._log.is_locked:
+        if node == self.node and self._log is not None and self._log.is_locked:
             return nullcontext()
         return self._roots.locked(node, self._partition)
 
@@ -189,7 +192,7 @@ class Replicas:
             NotLeaderError: This replica does not lead.
         """
         if self._leader is None:
-            raise NotLeaderError("this replica does not lead", got=f"node {self._node}")
+            raise NotLeaderError("this replica does not lead", got=f"node {self.node}")
         return self._leader
 
     # ---- may this replica lead? ----------------------------------------------------------------
@@ -203,7 +206,7 @@ class Replicas:
         self._log = log
         leader = self._leader
         state = self._register.read() if leader is None else self._own_state(leader)
-        if state.leader != self._node:
+        if state.leader != self.node:
             self._leader = None
             raise self._not_leading(log, state)
         if leader is None or state.leader_epoch != leader.leader_epoch or self._is_stale(log):
@@ -214,7 +217,7 @@ class Replicas:
 
     def _own_state(self, leader: Leader) -> PartitionState:
         """Return the state by the register in the own root, which may have missed a change."""
-        accepted = self._files[self._node].read()
+        accepted = self._files[self.node].read()
         if accepted is None or accepted.state is None:
             return self._register.read()  # deleted, or lost
         state = accepted.state
@@ -237,7 +240,7 @@ class Replicas:
 
     def _start(self, log: Log, state: PartitionState) -> None:
         self._leader = Leader(
-            self._node,
+            self.node,
             state,
             LogPositions(log),
             self._settings(log),
@@ -266,7 +269,7 @@ class Replicas:
         for node in [each for each in self._followers if each not in state.replicas]:
             self._followers.pop(node).close()
         for node in state.replicas:
-            if node != self._node and node not in self._followers:
+            if node != self.node and node not in self._followers:
                 opened = partial(self._roots.open_follower, node, self._partition)
                 self._followers[node] = FollowerLog(node, opened, self._clock)
 
@@ -276,10 +279,10 @@ class Replicas:
         Raises:
             NotLeaderError: It does.
         """
-        mine = positions_of(self._node, log)
+        mine = positions_of(self.node, log)
         others = []
         for node in state.isr:
-            if node != self._node:
+            if node != self.node:
                 try:
                     others.append(self._followers[node].positions())
                 except StreamLogError as error:  # offline: it proves nothing
@@ -299,7 +302,7 @@ class Replicas:
         return NotLeaderError(
             "another replica leads the partition",
             path=log.path,
-            got=f"node {self._node}",
+            got=f"node {self.node}",
             expected=f"node {state.leader}, which leads in epoch {state.leader_epoch}",
             hint="open the partition again",
         )
@@ -314,7 +317,7 @@ class Replicas:
         state = self.leader.state
         self._refuse_loss(log, state)
         state = self._register.change(
-            lambda before: before.with_leader(self._node), state.partition_epoch
+            lambda before: before.with_leader(self.node), state.partition_epoch
         )
         self._start(log, state)
         self._settle(log)
@@ -497,7 +500,7 @@ class Replicas:
         """
         state = self._register.read()
         leader = self.leader
-        if (state.leader, state.leader_epoch) != (self._node, leader.leader_epoch):
+        if (state.leader, state.leader_epoch) != (self.node, leader.leader_epoch):
             raise cause
         leader.installed(state, self._clock.now_ms())
 
@@ -543,7 +546,7 @@ class Replicas:
             return
         state = self._register.read()
         if state != leader.state:
-            if (state.leader, state.leader_epoch) != (self._node, leader.leader_epoch):
+            if (state.leader, state.leader_epoch) != (self.node, leader.leader_epoch):
                 raise self._not_leading(log, state)
             leader.installed(state, self._clock.now_ms())
         log.raise_high_watermark(leader.high_watermark)

@@ -1,8 +1,10 @@
 """A partition of a log root: a `Log` that knows topics, commits and recorded readers."""
 
 import contextlib
+import itertools
 import os
 import random as random_module
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -13,18 +15,22 @@ from streamlog.commits.pending import PendingDecisions
 from streamlog.commits.retirement import Chores, OpenLogs, at_once
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import (
+    CorruptDataError,
     FileMissingError,
     InvalidConfigError,
     InvalidRequestError,
     LockTimeoutError,
+    NotLeaderError,
     OffsetOutOfRangeError,
     PolicyViolationError,
+    StorageError,
     StreamLogError,
     UnknownTopicError,
     command_at,
 )
-from streamlog.fs.api import FileSystem
+from streamlog.fs.api import Buffer, FileSystem
 from streamlog.fs.log_root import LogRoot
+from streamlog.partition.append import AppendInfo
 from streamlog.partition.checkpoints import write_high_watermarks
 from streamlog.partition.locks import Patience
 from streamlog.partition.log import Log
@@ -32,16 +38,23 @@ from streamlog.partition.recovery_points import write_recovery_points
 from streamlog.partition.replicated import Replicated
 from streamlog.partition.root_marks import RootMarks
 from streamlog.partition.topic_config import ServerSettings, read_server_config
+from streamlog.records.acks import Acks
+from streamlog.records.validate import AppendOrigin
+from streamlog.replication.partition_state import NO_LEADER
 from streamlog.root import registry, topics
 from streamlog.root.open_writers import OpenWriter
+from streamlog.root.placement import Led, Placement
 from streamlog.root.readers import Holds
 from streamlog.root.roots import refuse_live_broker, refuse_planted
 from streamlog.topic import TopicPartition, check_partition_directory
 
-__all__ = ["OpenPartitions", "PartitionLog"]
+__all__ = ["LedPartitionLog", "OpenPartitions", "PartitionLog"]
 
 _HIGH_WATERMARK: Final = -1  # DeleteRecordsRequest.HIGH_WATERMARK
 _RETIRE_ATTEMPTS: Final = 3
+_LEADERS_TRIED: Final = 5
+# Another replica may lead; or the leader's disk fails, or is gone.
+_MOVES: Final = (NotLeaderError, StorageError, UnknownTopicError)
 
 
 class PartitionLog(Log):
@@ -101,6 +114,7 @@ class PartitionLog(Log):
         decisions: PendingDecisions | None = None,
         server: ServerSettings | None = None,
         replicated: Replicated[Log] | None = None,
+        placement: Placement | None = None,
     ) -> "PartitionLog":
         """Open a partition for writing; create its topic if that is missing.
 
@@ -118,6 +132,8 @@ class PartitionLog(Log):
             decisions: Those of the `LogManager`, so that each is parsed once for all partitions.
             server: The root's settings of the `LogManager`, parsed once for all partitions.
             replicated: The partition's other replicas, if this handle is to lead them.
+            placement: The roots of the replica set, if the partition is replicated: it is opened
+                through its leader, wherever that is.
 
         Returns:
             The open partition; close it, or use it as a context manager.
@@ -140,6 +156,9 @@ class PartitionLog(Log):
                 expected="a LogConfig",
             )
         path = os.path.abspath(path)
+        if placement is not None:
+            partition = check_partition_directory(path)
+            return LedPartitionLog(placement, partition, config=config, owns_placement=False)
         return cls(
             LogRoot.at(os.path.dirname(path), fs=fs, clock=clock, random=random),
             path,
@@ -269,6 +288,104 @@ class PartitionLog(Log):
         super()._leave(in_order=in_order)
         if self._writer is not None:
             self._writer.leave(in_order=in_order)
+
+
+class LedPartitionLog(PartitionLog):
+    """A replicated partition, open through its leader, wherever that is; see `PartitionLog.open`.
+
+    It moves to another log root when the leader does: `root` and `path` change then. An append that
+    was refused before anything was written is tried once more there. One whose outcome is unknown
+    is not: the records may be in the log.
+
+    Args:
+        placement: The roots of the replica set.
+        partition: The partition.
+        config: Settings to use instead of the topic's.
+        owns_placement: Whether to close `placement` with the log.
+    """
+
+    def __init__(
+        self,
+        placement: Placement,
+        partition: TopicPartition,
+        *,
+        config: LogConfig | None,
+        owns_placement: bool,
+    ) -> None:
+        self._placement, self._owns_placement = placement, owns_placement
+        self._fixed_config = config
+        self._writer = None
+        self._moving = threading.RLock()
+        self._node = NO_LEADER
+        self._left_in_order = False
+        self._open_at(placement.leader(partition), partition)
+
+    def _open_at(self, led: Led, partition: TopicPartition) -> None:
+        """Open the log at the leader's root; if that refuses or fails, at the next leader's."""
+        for attempt in itertools.count(1):
+            opened = led.opened
+            self._node = led.replicas.node
+            try:
+                opened.enter()
+                Log.__init__(
+                    self,
+                    opened.root,
+                    opened.root.partition(partition),
+                    topic_id=led.topic_id,
+                    config=self._fixed_config,
+                    server=opened.server,
+                    patience=opened.patience,
+                    marks=opened.marks,
+                    decided=DecidedRecords(opened.root, partition, led.topic_id, opened.decisions),
+                    replicated=led.replicas,
+                )
+            except (*_MOVES, CorruptDataError) as error:
+                if attempt == _LEADERS_TRIED:
+                    raise
+                led = self._placement.next_leader(partition, self._node, error)
+            else:
+                return
+
+    def append_as_leader(
+        self,
+        batches: Buffer,
+        *,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        acks: str | int | Acks = Acks.ALL,
+    ) -> AppendInfo:
+        """Append encoded batches; see `Log.append_as_leader`."""
+        before, node = self._log, self._node
+        end = before.offsets.end
+        try:
+            return super().append_as_leader(batches, origin=origin, acks=acks)
+        except _MOVES as error:
+            if not isinstance(error, NotLeaderError) and before.offsets.end != end:
+                raise  # appended, but not synced
+            self._move(node, error)
+        return super().append_as_leader(batches, origin=origin, acks=acks)
+
+    def _move(self, node: int, error: StreamLogError) -> None:
+        """Go on at the root of another leader, unless another thread has gone there already."""
+        with self._moving:
+            if self._node != node or self._session.is_closed:
+                return
+            partition = self.topic_partition
+            led = self._placement.next_leader(partition, node, error)
+            with contextlib.suppress(StreamLogError):
+                super().close()
+            self._open_at(led, partition)
+
+    def _leave(self, *, in_order: bool) -> None:
+        self._left_in_order = in_order
+        super()._leave(in_order=in_order)
+
+    def close(self) -> None:
+        """Close the log and, with it, the roots that only this handle uses."""
+        try:
+            super().close()
+        finally:
+            if self._owns_placement:
+                self._placement.close(in_order=self._left_in_order)
 
 
 class OpenPartitions:

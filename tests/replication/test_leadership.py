@@ -41,7 +41,7 @@ def test_the_preferred_replica_leads_again() -> None:
         process.offline.clear()
         disks.clock.advance(2000)
         log.append(records("b"))
-    state = process.leadership().elect(ElectionType.PREFERRED, LogConfig())
+    state = process.leadership().elect(ElectionType.PREFERRED, LogConfig)
     assert (state.leader, state.leader_epoch) == (1, 2)
     with process.open() as log:
         assert log.root == "/r1"
@@ -114,7 +114,7 @@ def test_with_one_root_of_three_only_an_unclean_election_goes_on() -> None:
     other.offline = {1, 3}
     with pytest.raises(NoQuorumError, match=r"node 1 .*; node 3 "):
         other.open()
-    assert other.leadership().force(LogConfig()).leader == 2
+    assert other.leadership().force(LogConfig).leader == 2
     with other.open() as log:
         log.append(records("x"))
         assert values_of(log) == ["a", "x"]
@@ -146,7 +146,7 @@ def test_an_incomplete_replica_leads_only_after_an_unclean_election() -> None:
     third.offline = {3}
     with pytest.raises(NoReplicaOnlineError, match=r"expected one of the ISR \[3\]"):
         third.open()
-    state = third.leadership().elect(ElectionType.UNCLEAN, LogConfig())
+    state = third.leadership().elect(ElectionType.UNCLEAN, LogConfig)
     assert (state.leader, state.isr) == (1, (1,))
     with third.open() as log:
         log.append(records("x"))

@@ -12,7 +12,7 @@ from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.faults import Fault, FaultyFileSystem, _Countdown
 from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
-from streamlog.partition.locks import take_partition_lock
+from streamlog.partition.locks import Patience, take_partition_lock
 from streamlog.partition.log import Log
 from streamlog.records.record import Record
 from streamlog.replication.election import ElectionType
@@ -22,6 +22,7 @@ from streamlog.replication.register import QuorumRegister, RegisterFile
 from streamlog.replication.replicas import OneByOne, Replicas
 from streamlog.root import registry
 from streamlog.root.partition_log import PartitionLog
+from streamlog.root.placement import Placement
 from streamlog.root.roots import make_root
 from streamlog.topic import TopicPartition
 
@@ -105,13 +106,12 @@ class Process:
 
     def open(self) -> PartitionLog:
         """Open the partition through its leader, elected if necessary."""
-        config = LogConfig()
         leadership = self.leadership()
-        state = leadership.leader(config)
+        state = leadership.leader(LogConfig)
         try:
             return self.lead(state.leader)
         except NotLeaderError:
-            return self.lead(leadership.elect(ElectionType.ONLINE, config).leader)
+            return self.lead(leadership.elect(ElectionType.ONLINE, LogConfig).leader)
 
     def state(self) -> PartitionState:
         return self.register().read()
@@ -119,6 +119,26 @@ class Process:
     def _check(self, node: int) -> None:
         if node in self.offline:
             raise StorageError("log root is offline", path=self.roots[node].path)
+
+    @property
+    def node_ids(self) -> tuple[int, ...]:
+        return tuple(self.roots)
+
+    def root(self, node: int) -> LogRoot:
+        return self.roots[node]
+
+    def check_online(self, node: int) -> None:
+        self._check(node)
+
+    def placement(self) -> Placement:
+        """Return the roots as the package opens them."""
+        return Placement(
+            self,
+            clock=self.clock,
+            random=Random(6),
+            patience=Patience(100),
+            copies=OneByOne(),
+        )
 
     def is_online(self, node: int) -> bool:
         return node not in self.offline
@@ -181,6 +201,7 @@ class Process:
         assert isinstance(view, FaultyFileSystem)
         fault = Fault(errno=EIO, is_lasting=True, operation=operation, path_suffix=path_suffix)
         view._faults.append(_Countdown(fault))
+        view._reads_may_fail = True
 
     def mend(self, node: int) -> None:
         """Let a node's disk work again."""

@@ -1,0 +1,286 @@
+"""Where a replicated partition is written: through the root of its leader.
+
+A process opens each root of the replica set once, whatever number of partitions it writes: what
+they share (recovery points, decisions, settings, the registration as a writer) is `OpenRoot`.
+"""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from random import Random
+from typing import NamedTuple, Protocol
+
+from streamlog.clock import Clock
+from streamlog.commits.apply import DecidedRecords
+from streamlog.commits.pending import PendingDecisions
+from streamlog.config.log_config import LogConfig
+from streamlog.errors import (
+    InconsistentTopicIdError,
+    NotLeaderError,
+    StreamLogError,
+    UnknownTopicError,
+)
+from streamlog.fs.log_root import LogRoot
+from streamlog.partition.locks import Patience
+from streamlog.partition.log import Log
+from streamlog.partition.partition_metadata import read_topic_id
+from streamlog.partition.root_marks import RootMarks
+from streamlog.partition.topic_config import ConfigFiles, ServerSettings
+from streamlog.replication.election import ElectionType
+from streamlog.replication.leadership import Leadership
+from streamlog.replication.partition_state import PartitionState
+from streamlog.replication.register import RegisterFile
+from streamlog.replication.replicas import Copies, InThreads, Replicas
+from streamlog.root.open_writers import OpenWriter
+from streamlog.root.roots import refuse_live_broker, refuse_planted
+from streamlog.topic import TopicPartition
+
+__all__ = ["Led", "Nodes", "OpenRoot", "Placement"]
+
+_logger = logging.getLogger(__name__)
+
+
+class Nodes(Protocol):
+    """The log roots of a replica set: `replication.root_set.RootSet`."""
+
+    @property
+    def node_ids(self) -> Sequence[int]:
+        """The listed nodes, in order."""
+        ...
+
+    def root(self, node: int) -> LogRoot:
+        """Return the root of a node."""
+        ...
+
+    def check_online(self, node: int) -> None:
+        """Raise `UnavailableError` if the root of a node is offline, or is another one."""
+        ...
+
+    def register_files(self, partition: TopicPartition) -> Mapping[int, RegisterFile]:
+        """Return the register of a partition in each listed root, by node."""
+        ...
+
+    def locked(self, node: int, partition: TopicPartition) -> AbstractContextManager[object]:
+        """Return the lock of a partition in the root of a node."""
+        ...
+
+
+class OpenRoot:
+    """One root of a replica set, as this process has it open for writing.
+
+    Attributes:
+        root: The log root.
+        patience: How long to wait for other writers.
+        marks: Its recovery points and log starts.
+        decisions: Its decisions that are not retired.
+        server: Its settings.
+    """
+
+    def __init__(self, root: LogRoot, patience: Patience) -> None:
+        self.root, self.patience = root, patience
+        self.marks = RootMarks(root)
+        self.decisions = PendingDecisions(root)
+        self.server = ServerSettings(root)
+        self._writer: OpenWriter | None = None
+
+    def enter(self) -> None:
+        """Register this process as a writer of the root, once."""
+        if self._writer is None:
+            refuse_live_broker(self.root)
+            refuse_planted(self.root)
+            self._writer = OpenWriter.enter(self.root)
+
+    def open_follower(self, partition: TopicPartition, topic_id: str) -> Log:
+        """Open a replica, not to lead.
+
+        Raises:
+            UnknownTopicError: The root has no such partition.
+            InconsistentTopicIdError: It belongs to another topic.
+            StreamLogError: It cannot be opened.
+        """
+        path = self.root.partition(partition)
+        if self.root.fs.stat(path) is None:
+            raise UnknownTopicError("the root has no directory of this replica", path=path)
+        found = read_topic_id(self.root.fs, path)
+        if found != topic_id:
+            raise InconsistentTopicIdError(
+                "the replica belongs to another topic of the same name",
+                path=path,
+                got=found,
+                expected=topic_id,
+            )
+        self.enter()
+        return Log(
+            self.root,
+            path,
+            topic_id=topic_id,
+            config=None,
+            server=self.server,
+            patience=self.patience,
+            marks=self.marks,
+            decided=DecidedRecords(self.root, partition, topic_id, self.decisions),
+        )
+
+    def leave(self, *, in_order: bool) -> None:
+        """Unregister the writer."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.leave(in_order=in_order)
+
+
+class Led(NamedTuple):
+    """The root that leads a partition, and the other replicas as its log needs them."""
+
+    opened: OpenRoot
+    replicas: Replicas
+    topic_id: str
+
+
+class Placement:
+    """The roots of a replica set, open to write replicated partitions.
+
+    Args:
+        nodes: The listed roots.
+        clock: The clock.
+        random: For the registers' rounds.
+        patience: How long to wait for other writers.
+        copies: How copies to followers run; in threads by default.
+    """
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        *,
+        clock: Clock,
+        random: Random,
+        patience: Patience,
+        copies: Copies | None = None,
+    ) -> None:
+        self._nodes, self._clock, self._random = nodes, clock, random
+        self._patience = patience
+        self._threads = InThreads()
+        self._copies = copies or self._threads
+        self._opened: dict[int, OpenRoot] = {}
+        self._topic_ids: dict[TopicPartition, str] = {}
+        self._guard = threading.RLock()
+
+    # ---- the roots -----------------------------------------------------------------------------
+    def root(self, node: int) -> OpenRoot:
+        """Return the open root of a node."""
+        with self._guard:
+            opened = self._opened.get(node)
+            if opened is None:
+                opened = OpenRoot(self._nodes.root(node), self._patience)
+                self._opened[node] = opened
+            return opened
+
+    def register_files(self, partition: TopicPartition) -> Mapping[int, RegisterFile]:
+        """Return the register of a partition in each listed root, by node."""
+        return self._nodes.register_files(partition)
+
+    def locked(self, node: int, partition: TopicPartition) -> AbstractContextManager[object]:
+        """Return the lock of a partition in the root of a node."""
+        return self._nodes.locked(node, partition)
+
+    def is_online(self, node: int) -> bool:
+        """Return whether the root of a node can be reached, and is the one that was listed."""
+        try:
+            self._nodes.check_online(node)
+        except StreamLogError as error:
+            _logger.info("node %d is offline: %s", node, error)
+            return False
+        return True
+
+    def open_follower(self, node: int, partition: TopicPartition) -> Log:
+        """Open the log of a node, not to lead."""
+        self._nodes.check_online(node)
+        return self.root(node).open_follower(partition, self._topic_id(partition))
+
+    def _topic_id(self, partition: TopicPartition) -> str:
+        topic_id = self._topic_ids.get(partition)
+        if topic_id is None:
+            topic_id = self.leadership(partition).register.read().topic_id
+            self._topic_ids[partition] = topic_id
+        return topic_id
+
+    # ---- leaders -------------------------------------------------------------------------------
+    def leadership(self, partition: TopicPartition) -> Leadership:
+        """Return who leads a partition, and the elections of it."""
+        return Leadership(
+            partition,
+            topic_id=self._topic_ids.get(partition),
+            roots=self,
+            random=self._random,
+        )
+
+    def leader(self, partition: TopicPartition) -> Led:
+        """Return the leader of a partition, elected if the root of the last one is offline.
+
+        Raises:
+            NoReplicaOnlineError: No replica that holds every committed record is online.
+            NoQuorumError: Too few roots can be reached.
+            UnknownTopicError: The topic was deleted.
+        """
+        state = self.leadership(partition).leader(partial(self.topic_config, partition.topic))
+        return self._led(partition, state)
+
+    def next_leader(self, partition: TopicPartition, node: int, error: StreamLogError) -> Led:
+        """Return the leader after a node refused to lead or failed, elected if necessary.
+
+        Args:
+            partition: The partition.
+            node: The node that was written through.
+            error: Why it could not be.
+        """
+        leadership = self.leadership(partition)
+        state = leadership.register.read()
+        if state.leader == node:
+            _logger.warning("[%s] node %d cannot lead: %s", partition, node, error)
+            failed = () if isinstance(error, NotLeaderError) else (node,)
+            config = partial(self.topic_config, partition.topic)
+            state = leadership.elect(ElectionType.ONLINE, config, failed=failed)
+        return self._led(partition, state)
+
+    def _led(self, partition: TopicPartition, state: PartitionState) -> Led:
+        self._topic_ids[partition] = state.topic_id
+        opened = self.root(state.leader)
+        replicas = Replicas(
+            state.leader,
+            partition,
+            topic_id=state.topic_id,
+            roots=self,
+            clock=self._clock,
+            random=self._random,
+            copies=self._copies,
+            lag_time_max_ms=opened.server.load().replica_lag_time_max_ms,
+        )
+        return Led(opened, replicas, state.topic_id)
+
+    def topic_config(self, topic: str) -> LogConfig:
+        """Return the settings of a topic, from the first root that has them.
+
+        Raises:
+            UnknownTopicError: No root that can be reached has the topic.
+        """
+        for node in self._nodes.node_ids:
+            root = self._nodes.root(node)
+            with contextlib.suppress(StreamLogError):
+                self._nodes.check_online(node)
+                if root.fs.stat(root.topic_properties(topic)) is not None:
+                    return ConfigFiles(root, topic, self.root(node).server).load()
+        raise UnknownTopicError(f"no log root that can be reached has topic {topic}")
+
+    def close(self, *, in_order: bool = True) -> None:
+        """Leave all roots; the logs are closed by now.
+
+        Raises:
+            StorageError: A root that was written cannot be left in order.
+        """
+        with contextlib.ExitStack() as closing:
+            closing.callback(self._threads.close)
+            for opened in self._opened.values():
+                closing.callback(opened.leave, in_order=in_order)
+            self._opened = {}
