@@ -151,6 +151,18 @@ class InvalidPartitionsError(InvalidRequestError):
     kafka_code = 37
 
 
+class InvalidReplicationFactorError(InvalidRequestError):
+    """A replication factor above the number of log roots that are online, or below one."""
+
+    kafka_code = 38
+
+
+class InvalidReplicaAssignmentError(InvalidRequestError):
+    """An assignment of replicas to nodes that are unknown, offline or repeated."""
+
+    kafka_code = 39
+
+
 class InvalidConfigError(InvalidRequestError):
     """An unknown config key, or a value outside its bounds."""
 

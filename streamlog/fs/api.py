@@ -43,6 +43,7 @@ class FileStat(NamedTuple):
     mode: int
     owner: int = 0
     group: int = 0
+    device: int = 0
 
     @property
     def access(self) -> tuple[int, int, int]:

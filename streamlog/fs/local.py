@@ -79,6 +79,7 @@ def _file_stat(found: os.stat_result) -> FileStat:
         stat.S_IMODE(found.st_mode),
         found.st_uid,
         found.st_gid,
+        found.st_dev,
     )
 
 

@@ -182,8 +182,8 @@ class LogRoot:
         """The directory of lock files while a broker has the root."""
         return f"{self.moved_state}/locks"
 
-    def partition_lock(self, partition: TopicPartition) -> str:
-        """Return the lock held for an append or a commit to a partition."""
+    def partition_lock(self, partition: TopicPartition | str) -> str:
+        """Return the lock held for an append or a commit to a partition, or of `commits`."""
         return f"{self.locks}/{fitting_name(str(partition))}"
 
     def maintenance_lock(self, partition: TopicPartition) -> str:

@@ -161,7 +161,9 @@ class SharedState(NamedTuple):
     flags: int
 
 
-def take_partition_lock(root: LogRoot, partition: TopicPartition, *, timeout_ms: float) -> FileLock:
+def take_partition_lock(
+    root: LogRoot, partition: TopicPartition | str, *, timeout_ms: float
+) -> FileLock:
     """Take the exclusive lock of a partition, waiting at most `timeout_ms`.
 
     Raises:

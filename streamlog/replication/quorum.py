@@ -234,8 +234,8 @@ def propose(
         change: Takes the value with the highest ballot and returns the next one, or the same one to
             settle it; the ballot is set afterwards. May replace, add or remove one voter. An
             exception ends the round without a proposal.
-        creates: The voters of a value that does not exist yet; nodes without a file take part. None
-            if the value must exist.
+        creates: The voters of a new value; nodes without a file take part, and what others hold is
+            replaced: the caller knows that it is garbage. None if the value must exist.
         is_forced: Whether the round does without a majority of the voters.
 
     Yields:
@@ -253,10 +253,10 @@ def propose(
         elif answer is not None:
             seen = _higher(seen, answer.promised)
     before = latest(promises.values())
-    if before is None:
-        if creates is None:
-            return Inconclusive(seen)
+    if creates is not None:
         before = Accepted(ballot, _voters(creates, promises), None)
+    if before is None:
+        return Inconclusive(seen)
     if not is_forced and not before.is_held_by(promises):
         return Inconclusive(seen)
     after = change(before)

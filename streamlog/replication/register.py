@@ -502,16 +502,28 @@ class QuorumRegister:
         return self._checked(value)
 
     def delete(self) -> None:
-        """Decide that the partition is gone; the files are removed if all voters agree.
+        """Decide that the partition is gone; the files stay, see `forget`.
 
         Raises:
             NoQuorumError: Less than a majority can be reached.
         """
-        value = self._decide(lambda before: replace(before, state=None))
-        held = {node for node, each in self._acceptors().items() if each.accepted == value}
-        if held >= {voter.node for voter in value.voters}:
-            for node, file in self.files.items():
-                self._attempt(node, file.remove)
+        self._decide(lambda before: replace(before, state=None))
+
+    def forget(self) -> bool:
+        """Remove the files of a deleted partition if all roots can be reached and agree.
+
+        Until then they remind a root that returns. The caller holds the lists of topics.
+
+        Returns:
+            Whether they were removed.
+        """
+        acceptors = self._acceptors().values()
+        offline = [each for each in self._failures.values() if each.what != _NO_REGISTER]
+        if offline or any(each.accepted and each.accepted.state for each in acceptors):
+            return False
+        for node, file in self.files.items():
+            self._attempt(node, file.remove)
+        return True
 
     # ---- the voters ---------------------------------------------------------------------------
     def reinitialise(self, node: int) -> None:

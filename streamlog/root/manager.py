@@ -9,8 +9,9 @@ import contextlib
 import os
 import random as random_module
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Final
 
@@ -19,7 +20,7 @@ from streamlog.commits.commit_log import CommitLog
 from streamlog.commits.retirement import Chores, at_once
 from streamlog.config.log_config import ConfigValue, LogConfig
 from streamlog.config.server_config import ConfigEntry, ServerConfig
-from streamlog.errors import InvalidRequestError
+from streamlog.errors import InvalidReplicationFactorError, InvalidRequestError, command_at
 from streamlog.fs.api import FileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.partition.locks import Patience
@@ -27,7 +28,8 @@ from streamlog.partition.meta_properties import read_meta_properties
 from streamlog.partition.reader import LogReader
 from streamlog.partition.root_marks import sync_names
 from streamlog.partition.topic_config import ConfigFiles, read_topic_properties
-from streamlog.root import registry, topics
+from streamlog.replication.root_set import RootSet
+from streamlog.root import registry, replicated_topics, topics
 from streamlog.root.deeds import Deed, read_deeds
 from streamlog.root.open_writers import OpenWriter
 from streamlog.root.partition_log import OpenPartitions, PartitionLog
@@ -253,6 +255,8 @@ class LogManager:
         configs: Mapping[str, ConfigValue] | None = None,
         *,
         if_not_exists: bool = False,
+        replication_factor: int | None = None,
+        replica_assignment: Sequence[Sequence[int]] | None = None,
     ) -> TopicDescription:
         """Create a topic; durable.
 
@@ -261,11 +265,17 @@ class LogManager:
             partitions: Its number of partitions; the root's `num.partitions` by default.
             configs: Its own settings, by Kafka's topic keys.
             if_not_exists: Leave an existing topic of this name as it is.
+            replication_factor: Its number of replicas, each in a log root of its own; the root's
+                `default.replication.factor` by default.
+            replica_assignment: The nodes with replicas, a row for each partition; replaces both
+                numbers.
 
         Raises:
             TopicExistsError: The topic exists.
             InvalidTopicError: The name is invalid, or collides with that of another topic.
             InvalidPartitionsError: The number of partitions is out of range.
+            InvalidReplicationFactorError: Fewer log roots are online.
+            InvalidReplicaAssignmentError: A node is unknown, offline or repeated.
             InvalidConfigError: Unknown key or invalid value.
             UnavailableError: A lock was held, a broker is running, or the disk failed.
         """
@@ -275,13 +285,36 @@ class LogManager:
             sync_names(self.log_root, [name])  # its creator may have died before it was durable
         else:
             self._enter()
-            registry.create_topic(
-                self.log_root,
-                name,
-                partitions=self.server_config.num_partitions if partitions is None else partitions,
-                configs=configs or {},
-            )
+            server = self.server_config
+            count = server.num_partitions if partitions is None else partitions
+            factor = replication_factor
+            if factor is None:
+                factor = server.default_replication_factor
+            if factor != 1 or replica_assignment is not None:
+                replicated_topics.create_replicated(
+                    self._root_set(factor),
+                    name,
+                    partitions=count,
+                    replication_factor=factor,
+                    configs=configs or {},
+                    assignment=replica_assignment,
+                )
+            else:
+                replicated_topics.forget_replicas(self.log_root, name)
+                registry.create_topic(self.log_root, name, partitions=count, configs=configs or {})
         return self.describe(name)
+
+    def _root_set(self, factor: int) -> RootSet:
+        roots = RootSet.load(self.log_root, patience=self.patience)
+        if roots is None:
+            raise InvalidReplicationFactorError(
+                "there is one log root: replicas need a root each",
+                path=self.root,
+                got=factor,
+                expected=1,
+                hint=f"add a log root: {command_at(self.root, 'replicas add ROOT')}",
+            )
+        return roots
 
     def alter_topic(
         self,
@@ -307,13 +340,11 @@ class LogManager:
         """
         self._check_exists(name)
         self._enter()
-        registry.alter_topic(
-            self.log_root,
-            name,
-            configs=configs or {},
-            delete_configs=delete_configs,
-            partitions=partitions,
-        )
+        alter: Callable[..., None] = partial(registry.alter_topic, self.log_root)
+        if replicated_topics.is_replicated(self.log_root, name):
+            roots = self._root_set(2)
+            alter = partial(replicated_topics.alter_replicated, roots)
+        alter(name, configs=configs or {}, delete_configs=delete_configs, partitions=partitions)
         return self.describe(name)
 
     def ensure_topic(self, name: str) -> None:
@@ -341,6 +372,8 @@ class LogManager:
             self._partitions.close_topic(name)
             for partition in [each for each in self._readers if each.topic == name]:
                 self._readers.pop(partition).close()
+            if replicated_topics.is_replicated(self.log_root, name):
+                return replicated_topics.delete_replicated(self._root_set(2), name)
             return registry.delete_topic(self.log_root, name)
 
     def delete_records(

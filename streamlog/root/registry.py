@@ -83,11 +83,18 @@ from streamlog.topic import (
 )
 
 __all__ = [
+    "STRAY_SUFFIX",
     "alter_topic",
+    "changed_configs",
+    "check_partition_count",
     "create_topic",
     "delete_topic",
     "ensure_partition",
     "finish_deletion",
+    "make_partition",
+    "refuse_taken_name",
+    "remove_half_made",
+    "set_aside",
 ]
 
 
@@ -95,6 +102,8 @@ MAX_PARTITIONS: Final = 100_000  # of one topic; a larger directory listing is i
 
 _AUTO_CREATE: Final = "auto.create.topics.enable"
 _LOCK_TIMEOUT_MS: Final = 30_000
+STRAY_SUFFIX: Final = "-stray"  # UnifiedLog.STRAY_DIR_SUFFIX
+_DELETE_SUFFIX: Final = "-delete"
 # LogFileUtils.DELETE_DIR_SUFFIX; with the topic id, where Kafka has a random one
 _DELETE_DIRECTORY: Final = re.compile(
     r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]*)\.[0-9a-f]{32}-delete", re.ASCII
@@ -128,7 +137,7 @@ def create_topic(
         UnavailableError: A lock was held, or the disk failed; the next call continues.
     """
     check_new_topic_name(topic)
-    _check_partitions(topic, partitions)
+    check_partition_count(topic, partitions)
     read_server_config(root).log_config(configs)
     refuse_live_broker(root)
     refuse_planted(root)
@@ -136,12 +145,12 @@ def create_topic(
         known = list_topics(root)
         if topic in known:  # its creator may have died before it was durable
             sync_names(root, [topic])
-        _refuse_taken_name(root.path, topic, known)
+        refuse_taken_name(root.path, topic, known)
         finish_deletion(root, topic)
-        _remove_half_made(root, topic)
+        remove_half_made(root, topic)
         topic_id = new_topic_id(root.random)
         for number in range(partitions):
-            _make_partition(root, TopicPartition(topic, number), topic_id)
+            make_partition(root, TopicPartition(topic, number), topic_id)
         root.fs.sync_directory(root.path)
         own = {key: text_of(value) for key, value in configs.items()}
         write_topic_properties(root, topic, own)
@@ -179,12 +188,12 @@ def ensure_partition(root: LogRoot, partition: TopicPartition) -> str:
         is_known = topic_exists(root, partition.topic)
         if not is_known:
             check_new_topic_name(partition.topic)
-            _refuse_taken_name(root.path, partition.topic, list_topics(root))
+            refuse_taken_name(root.path, partition.topic, list_topics(root))
             finish_deletion(root, partition.topic)
         numbers = _numbers_to_make(root, partition)
         topic_id = _topic_id(root, partition)
         for number in numbers:
-            _make_partition(root, TopicPartition(partition.topic, number), topic_id)
+            make_partition(root, TopicPartition(partition.topic, number), topic_id)
         root.fs.sync_directory(root.path)
         if not is_known:
             write_topic_properties(root, partition.topic, {})
@@ -279,7 +288,8 @@ def _topic_id(root: LogRoot, partition: TopicPartition) -> str:
     return new_topic_id(root.random)
 
 
-def _make_partition(root: LogRoot, partition: TopicPartition, topic_id: str) -> None:
+def make_partition(root: LogRoot, partition: TopicPartition, topic_id: str) -> None:
+    """Create the directory of a partition; its name is not durable yet."""
     path = root.partition(partition)
     root.fs.make_directory(path)
     refuse_planted(root, str(partition))  # again: it may have existed before
@@ -287,7 +297,12 @@ def _make_partition(root: LogRoot, partition: TopicPartition, topic_id: str) -> 
         write_topic_id(root.fs, path, topic_id)
 
 
-def _check_partitions(topic: str, partitions: int) -> None:
+def check_partition_count(topic: str, partitions: int) -> None:
+    """Check the number of partitions of a topic.
+
+    Raises:
+        InvalidPartitionsError: It is out of range.
+    """
     # The longest topic name, of 249 characters, leaves room for five digits in a file name.
     if not isinstance(partitions, int) or not 1 <= partitions <= MAX_PARTITIONS:
         raise InvalidPartitionsError(
@@ -297,7 +312,7 @@ def _check_partitions(topic: str, partitions: int) -> None:
         )
 
 
-def _refuse_taken_name(root: str, topic: str, known: list[str]) -> None:
+def refuse_taken_name(root: str, topic: str, known: list[str]) -> None:
     """Raise for the name of an existing topic, or one that differs only in '.' and '_'.
 
     Source: org.apache.kafka.common.internals.Topic.hasCollision; metrics do not tell the two apart.
@@ -318,7 +333,7 @@ def _refuse_taken_name(root: str, topic: str, known: list[str]) -> None:
             )
 
 
-def _remove_half_made(root: LogRoot, topic: str) -> None:
+def remove_half_made(root: LogRoot, topic: str) -> None:
     """Remove the empty directories of an unfinished creation."""
     leftovers = directories_named(root, topic)
     for path in leftovers.values():
@@ -381,7 +396,7 @@ def alter_topic(
         if not topic_exists(root, topic):
             raise unknown_topic_error(root.path, topic, list_topics(root))
         own = read_topic_properties(root, topic)
-        changed = _changed_configs(own, configs, delete_configs)
+        changed = changed_configs(own, configs, delete_configs)
         read_server_config(root).log_config(changed)
         added = _partitions_to_add(root, topic, partitions)
         for number in added:
@@ -389,16 +404,21 @@ def alter_topic(
         if added:
             topic_id = _topic_id(root, TopicPartition(topic, added[0]))
             for number in added:
-                _make_partition(root, TopicPartition(topic, number), topic_id)
+                make_partition(root, TopicPartition(topic, number), topic_id)
             root.fs.sync_directory(root.path)
         if changed != own:
             write_topic_properties(root, topic, changed)
     _logger.info("altered topic %s in %s", topic, root.path)
 
 
-def _changed_configs(
+def changed_configs(
     own: Mapping[str, str], configs: Mapping[str, ConfigValue], delete_configs: Collection[str]
 ) -> dict[str, str]:
+    """Return a topic's own settings after a change.
+
+    Raises:
+        InvalidConfigError: Unknown key, or a key to delete that the topic does not set.
+    """
     check_topic_keys([*configs, *delete_configs])
     for key in delete_configs:
         if key in configs:
@@ -417,7 +437,7 @@ def _partitions_to_add(root: LogRoot, topic: str, partitions: int | None) -> lis
     """Return the missing numbers below `partitions`; none for None."""
     if partitions is None:
         return []
-    _check_partitions(topic, partitions)
+    check_partition_count(topic, partitions)
     there = partition_directories(root, topic)
     missing = [number for number in range(partitions) if number not in there]
     if not missing or len(there) >= partitions:
@@ -487,7 +507,7 @@ def finish_deletion(root: LogRoot, topic: str) -> list[str]:
     root.fs.sync_directory(os.path.dirname(marker))  # the deleter may have died before its sync
     for number, path in directories_named(root, topic).items():
         if not _is_strangers(root.fs, path):
-            _set_aside(root, TopicPartition(topic, number), path)
+            set_aside(root, TopicPartition(topic, number), path)
     root.fs.sync_directory(root.path)
     left: list[str] = []
     for name in root.fs.list(root.path):
@@ -534,15 +554,27 @@ def _is_remains_of(topic: str, name: str) -> bool:
     return match["topic"] == topic or is_cut
 
 
-def _set_aside(root: LogRoot, partition: TopicPartition, path: str) -> None:
-    """Rename the directory of a partition, under the lock of its writer."""
+def set_aside(
+    root: LogRoot, partition: TopicPartition, path: str, *, ending: str = _DELETE_SUFFIX
+) -> str:
+    """Rename the directory of a partition, under the lock of its writer; return the new path.
+
+    Args:
+        root: The log root.
+        partition: The partition.
+        path: Its directory.
+        ending: The end of the new name.
+
+    Raises:
+        LockTimeoutError: A writer held the lock of the partition.
+    """
     lock = take_partition_lock(root, partition, timeout_ms=_LOCK_TIMEOUT_MS)
     try:
         topic_id = None
         with contextlib.suppress(CorruptDataError):  # the partition is being deleted anyway
             topic_id = read_topic_id(root.fs, path)
         unique = topic_id_hex(topic_id) if topic_id else "0" * 32
-        suffix = f"-{partition.partition}.{unique}-delete"
+        suffix = f"-{partition.partition}.{unique}{ending}"
         # UnifiedLog.logDeleteDirName cuts off long names too.
         name = partition.topic[: NAME_SIZE_MAX - len(suffix)] + suffix
         aside = f"{root.path}/{name}"
@@ -554,3 +586,4 @@ def _set_aside(root: LogRoot, partition: TopicPartition, path: str) -> None:
         root.fs.rename(path, aside)
     finally:
         lock.release()
+    return aside

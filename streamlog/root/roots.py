@@ -155,6 +155,7 @@ def make_root(
     *,
     adopt: bool = False,
     named: TopicPartition | None = None,
+    meta: MetaProperties | None = None,
 ) -> None:
     """Make a log root, or finish one after a crash; durable.
 
@@ -164,6 +165,7 @@ def make_root(
         root: The directory; missing parents are created too.
         adopt: Accept a directory with other contents.
         named: A partition that the caller has named: a directory of only logs is accepted too.
+        meta: The ids of the new root; fresh ones by default.
 
     Raises:
         InvalidRequestError: The path is not a directory, not empty, world-writable, part of the
@@ -191,7 +193,7 @@ def make_root(
     root.fs.sync_directory(root.state)
     with registry_locked(root):
         if not is_our_root(root):
-            _fill_root(root)
+            _fill_root(root, meta)
             _logger.info("made log root %s", root.path)
 
 
@@ -215,14 +217,14 @@ def registry_locked(root: LogRoot) -> Iterator[None]:
         lock.release()
 
 
-def _fill_root(root: LogRoot) -> None:
+def _fill_root(root: LogRoot, meta: MetaProperties | None) -> None:
     found = _logs_in(root)
     topics = {each.topic for each in found}
     for topic in sorted(topics):
         if root.fs.stat(root.topic_properties(topic)) is None:  # keep settings from an earlier try
             write_topic_properties(root, topic, {})
     if not root.fs.stat(root.meta_properties):
-        write_meta_properties(root.fs, root.path, MetaProperties.fresh(root.random))
+        write_meta_properties(root.fs, root.path, meta or MetaProperties.fresh(root.random))
     root.fs.sync_directory(root.path)  # an earlier process may have died right after the rename
     if not topics:  # nothing is known about how the writers of adopted logs ended
         write_file_atomically(root.fs, root.clean_shutdown, CLEAN_SHUTDOWN_CONTENT)

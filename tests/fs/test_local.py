@@ -366,3 +366,8 @@ def test_a_lock_file_that_is_replaced_between_many_locks_is_noticed(tmp_path: Pa
     lock.release()
     assert other.is_mine()
     other.release()
+
+
+def test_a_stat_names_the_device(tmp_path: Path) -> None:
+    found = LocalFileSystem().stat(str(tmp_path))
+    assert found is not None and found.device == os.stat(tmp_path).st_dev

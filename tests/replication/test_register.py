@@ -552,15 +552,27 @@ def test_a_deleted_partition_may_be_created_again(roots: Roots) -> None:
         roots.again().read()
     other = replace(first_state(), topic_id="BBBBBBBBBBEBBBBBBBBBBg")
     roots.again().create(other)
-    roots.bring_back()
-    roots.lose(1)  # the returning root still has the old topic
+    roots.bring_back()  # root 3 still has the old topic, and counts for nothing
+    assert roots.again(only=(3, 1, 2)).read() == other
+    assert roots.again().voters() == (1, 2)
+    roots.again().align((1, 2, 3))
+    roots.lose(1)
     assert roots.again().read() == other
     with pytest.raises(InconsistentTopicIdError):
         roots.again(topic_id=TOPIC_ID).change(lambda state: state.with_leader(2), 0)
 
 
+def test_a_deletion_is_remembered_while_a_root_is_away(roots: Roots) -> None:
+    roots.register.delete()
+    roots.lose(3)
+    assert not roots.again().forget()
+    roots.bring_back()
+    assert roots.again().forget()
+
+
 def test_a_deletion_that_all_roots_agree_on_leaves_no_file(roots: Roots) -> None:
     roots.register.delete()
+    assert roots.register.forget()
     for disk in roots.disks.values():
         assert disk.list("/root/.streamlog/replication") == []
     with pytest.raises(NoQuorumError):
