@@ -20,7 +20,12 @@ from streamlog.commits.history import Ledgers
 from streamlog.commits.identity import producer_id_for
 from streamlog.commits.pending import PendingDecisions
 from streamlog.commits.staging import StagingArea
-from streamlog.errors import CommitMismatchError, CorruptDataError, FileMissingError
+from streamlog.errors import (
+    CommitMismatchError,
+    CorruptDataError,
+    FileMissingError,
+    UnavailableError,
+)
 from streamlog.fs.log_root import LogRoot
 from streamlog.partition.log import Log
 from streamlog.records.builder import patch_batches
@@ -114,6 +119,36 @@ class DecidedRecords:
             CorruptCheckpointError: A decision or a ledger is damaged.
         """
         return max((part.last_offset + 1 for _, part in self._parts()), default=0)
+
+    def discard_above(self, offset: int) -> None:
+        """Discard, durably, the decisions that reach above an offset of this replica.
+
+        The replica follows another one, which does not have their records: they were never decided.
+
+        Raises:
+            UnavailableError: One names other partitions too; whether it was decided is a question
+                for all of them. Nothing was discarded.
+            CorruptCheckpointError: A decision or a ledger is damaged.
+        """
+        above = [decision for decision, part in self._parts() if part.last_offset >= offset]
+        for decision in above:
+            if len(decision.parts) > 1:
+                raise UnavailableError(
+                    "a decided commit reaches above the truncation of a replica",
+                    path=f"{self._pending.path}/{decision.name}",
+                    offset=offset,
+                    got=f"{len(decision.parts)} partitions in {decision.identity}",
+                    expected="a commit of this partition only, which can be discarded",
+                )
+        for decision in above:
+            _logger.warning(
+                "[%s] discarded %s: the leader does not have its records from offset %d on",
+                self._partition,
+                decision.identity,
+                offset,
+            )
+            self._pending.remove(decision.name)
+        self.sync()  # also of retired ones, whose removal may not be durable
 
     def sync(self) -> None:
         """Make the set of decisions durable; does nothing if the root never had one."""

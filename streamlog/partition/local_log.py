@@ -330,11 +330,15 @@ class LocalLog:
         self.roll(offset, now_ms)
         self.offsets = self._offsets_of(self.offsets.start, offset, offset)
 
-    def restart_at(self, offset: int, now_ms: int) -> None:
-        """Set all segments aside and begin at `offset`, which is durably the log start."""
-        self.producers = None
-        self.epochs.clear()  # first: later epochs than the leader's must not meet its batches
+    def clear_epochs(self) -> None:
+        """Remove all epochs, durably."""
+        self.epochs.clear()
         self.epochs.store(self._fs, self._path)
+
+    def restart_at(self, offset: int, now_ms: int) -> None:
+        """Set all segments aside, which have no record from `offset` on, and begin there."""
+        self.producers = None
+        self.clear_epochs()  # first: later epochs than the leader's must not meet its batches
         remove_snapshots_above(self._fs, self._path, -1)
         leftovers.set_aside(self._fs, self.segments, now_ms=now_ms)
         self._fs.sync_directory(self._path)
@@ -478,9 +482,11 @@ class LocalLog:
         self._remove_stale_snapshots()
         self._fs.sync_directory(directory)
 
-    def truncate_epochs(self) -> None:
-        """Remove the epochs that start at or above the log end."""
+    def truncate_epochs(self) -> bool:
+        """Remove the epochs that start at or above the log end; whether there were any."""
+        known = self.epochs.entries
         self._truncate_epochs(self.offsets.end)
+        return self.epochs.entries != known
 
     def _truncate_epochs(self, end_offset: int) -> None:
         self.epochs.truncate_from_end(end_offset)

@@ -59,7 +59,7 @@ class LockEvent(Enum):
     DECISION_COMES = "a commit that names the partition is about to be decided"
     DECISIONS_APPLIED = "no decision waits for the partition"
     EPOCH_RAISED = "a new leader epoch has started"
-    REPLICA_MOVES = "a replica's high watermark was raised, or a leader epoch assigned to it"
+    REPLICA_MOVES = "a replica's high watermark was raised, or its leader epochs changed"
 
 
 class Rule(NamedTuple):

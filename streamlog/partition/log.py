@@ -76,6 +76,14 @@ class Decided(Protocol):
         """Make durable which decisions there are."""
         ...
 
+    def discard_above(self, offset: int) -> None:
+        """Discard those that reach above `offset`, durably: the replica's leader lacks them.
+
+        Raises:
+            UnavailableError: What becomes of one cannot be decided for this partition alone.
+        """
+        ...
+
 
 class Log(IterableLog, Replica):
     """A partition open for writing. Iterating yields its records.
@@ -309,6 +317,9 @@ class Log(IterableLog, Replica):
     def _apply_decided(self) -> None:
         if self._decided.waits():
             self.apply_decided()
+
+    def _discard_decided_above(self, offset: int) -> None:
+        self._decided.discard_above(offset)
 
     # ---- append ------------------------------------------------------------------------------
     def append(

@@ -3,12 +3,17 @@
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+import numpy as np
+
+from streamlog.binary.arrays import as_source
 from streamlog.clock import Clock
 from streamlog.fs.api import Buffer
 from streamlog.partition.append import AppendInfo, whole_batches
 from streamlog.partition.local_log import LocalLog
 from streamlog.partition.session import WriterSession
 from streamlog.records.batch import BatchTable
+from streamlog.records.layout import MAX_INT32
+from streamlog.records.legacy_layout import MAGIC_V1
 from streamlog.records.validate import AppendOrigin
 
 __all__ = ["Replica"]
@@ -29,27 +34,72 @@ class _Log(Protocol):
         self, buffer: Buffer, table: BatchTable, *, origin: AppendOrigin, now_ms: int
     ) -> AppendInfo: ...
 
+    def _append_copies(self, batches: memoryview, table: BatchTable) -> AppendInfo: ...
+
+    def _discard_decided_above(self, offset: int) -> None: ...
+
 
 class Replica:
     """The part of `Log` that only one of several replicas needs."""
 
     # ---- append as a follower ------------------------------------------------------------------
-    def append_as_follower(self: _Log, batches: Buffer) -> AppendInfo:
+    def append_as_follower(
+        self: _Log, batches: Buffer, *, leader_epoch: int = MAX_INT32
+    ) -> AppendInfo | None:
         """Append batches with the offsets and epochs they carry; gaps in offsets are fine.
 
+        Args:
+            batches: Whole record batches; timestamps and all else stay as they are.
+            leader_epoch: The epoch of the leader they were fetched from; batches of a later one,
+                and all after them, are left for the next fetch.
+
+        Returns:
+            Their offsets, None where all were left.
+
         Raises:
-            UnexpectedAppendOffsetError: They start below the log end, or go back.
+            UnexpectedAppendOffsetError: They start below the log end, or go back. Into an empty
+                log, the first one may: the log start is within it.
             InvalidRecordError: They are not whole batches, or a leader epoch goes back.
             CorruptRecordError: A checksum is wrong.
 
-        Source: UnifiedLog.appendAsFollower.
+        Source: UnifiedLog.appendAsFollower, Partition.appendRecordsToFollowerOrFutureReplica;
+            KAFKA-18723.
         """
         table = whole_batches(batches)
+        later = table.leader_epoch > leader_epoch
+        if later.any():
+            table = table.slice(0, int(later.argmax()))
+        if len(table) == 0:
+            return None
         with self._session.guard(), self._session.writing:
-            self._log.check_follows(table)
-            return self._append(
-                batches, table, origin=AppendOrigin.REPLICATION, now_ms=self._clock.now_ms()
-            )
+            start, _, end, _ = self._log.offsets
+            first, last = int(table.base_offset[0]), int(table.last_offset[0])
+            source = memoryview(as_source(batches))
+            if start == end and first < start <= last:
+                with self._session.changing:  # one change: a lower log start is never published
+                    self._session.restart_at(first, keeps_start=True)
+                    info = self._append_copies(source, table)
+                    self._session.raise_log_start(start)
+                    return info
+            return self._append_copies(source, table)
+
+    def _append_copies(self: _Log, batches: memoryview, table: BatchTable) -> AppendInfo:
+        """Append a leader's batches; one of v0 or v1 clears the epochs before it (KAFKA-7897)."""
+        self._log.check_follows(table)
+        now_ms, origin = self._clock.now_ms(), AppendOrigin.REPLICATION
+        legacy = np.flatnonzero(table.magic <= MAGIC_V1)
+        if not len(legacy):
+            return self._append(batches[: table.end], table, origin=origin, now_ms=now_ms)
+        older = table.slice(0, int(legacy[-1]) + 1)
+        self._log.clear_epochs()
+        info = self._append(batches[: older.end], older, origin=origin, now_ms=now_ms)
+        self._log.clear_epochs()
+        newer = table.slice(len(older), len(table)).moved(-older.end)
+        if len(newer):
+            first = info.base_offset
+            info = self._append(batches[older.end :], newer, origin=origin, now_ms=now_ms)
+            info.base_offset = first
+        return info
 
     def append_copied(self: _Log, buffer: Buffer, table: BatchTable, *, sync: bool = False) -> None:
         """Append batches of the leader's log, read and checked, byte for byte.
@@ -106,7 +156,7 @@ class Replica:
             files.skip_to(offset, self._clock.now_ms())
 
     def restart_at(self: _Log, offset: int) -> None:
-        """Set all segments aside and begin again, empty, at `offset` above the log end; durable.
+        """Set all segments aside and begin again, empty, at `offset`; durable.
 
         A follower does this if the leader has deleted the records after the follower's log end.
 
@@ -115,6 +165,23 @@ class Replica:
 
         Source: UnifiedLog.truncateFullyAndStartAt.
         """
-        with self._changing() as files:
-            self._session.write_log_start(offset)
-            files.restart_at(offset, self._clock.now_ms())
+        with self.locked():
+            self._discard_decided_above(offset)
+            self._session.restart_at(offset)
+
+    def truncate_replica(self: _Log, offset: int) -> None:
+        """Truncate a follower to `offset`, where its log agrees with the leader's.
+
+        As `truncate_undecided`, but decided commits that reach above `offset` are discarded: the
+        leader does not have their records. Epochs from `offset` on go even where no record does
+        (KAFKA-10706), and the high watermark is not above the new log end (KAFKA-9491).
+
+        Raises:
+            UnavailableError: A decided commit cannot be discarded; nothing was changed.
+            PoisonedError: An fsync failed; the next opening finishes the truncation.
+
+        Source: UnifiedLog.truncateTo, ReplicaFetcherThread.truncate.
+        """
+        with self.locked():
+            self._discard_decided_above(offset)
+            self._session.truncate(offset)

@@ -362,7 +362,8 @@ class WriterSession:
         """Truncate the log to `offset`; only within `writing`. See `Log.truncate_undecided`."""
         log = self._log
         if offset >= log.offsets.end:
-            log.truncate_epochs()
+            if log.truncate_epochs():
+                self._publish(LockEvent.REPLICA_MOVES)
             return
         self.write_recovery_point(min(log.offsets.recovery_point, log.end_before(offset)))
         if log.is_replicated and (self._marks.high_watermark(self._partition) or 0) > offset:
@@ -374,6 +375,26 @@ class WriterSession:
             if log.offsets.start < start:  # later: what is deleted must not come back
                 self.write_log_start(log.offsets.start)
         self.lower_cleaner_offset(log.offsets.end)
+
+    def restart_at(self, offset: int, *, keeps_start: bool = False) -> None:
+        """Begin again, empty, at `offset`; only within `writing`. See `Log.restart_at`.
+
+        Args:
+            offset: Where the next batch goes.
+            keeps_start: The log start lies within that batch, and the checkpoint keeps it.
+        """
+        log = self._log
+        if offset < log.offsets.end:
+            self.truncate(log.offsets.start)  # durably: nothing from `offset` on may come back
+        self.write_recovery_point(0)  # no record is promised while the segments go one by one
+        self.lower_cleaner_offset(offset)
+        is_below = offset < log.offsets.start
+        with self.changing:
+            if not is_below:
+                self.write_log_start(offset)  # first: what is deleted must not come back
+            log.restart_at(offset, self._clock.now_ms())
+            if is_below and not keeps_start:
+                self.write_log_start(offset)
 
     def raise_log_start(self, offset: int) -> None:
         """Raise the log start to `offset`, durably; only within `changing`.

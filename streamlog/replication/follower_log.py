@@ -172,7 +172,7 @@ class FollowerLog:
                 offset,
                 log.high_watermark - 1,
             )
-        log.truncate_undecided(offset)
+        log.truncate_replica(offset)
         if offset < end:
             _logger.info("[%s] truncated %s to %d", log.topic_partition, log.path, offset)
 
