@@ -17,6 +17,7 @@ from typing import Final
 from streamlog.replication.isr import effective_min_isr
 from streamlog.replication.messages import AlterPartition, Errors
 from streamlog.replication.partition_state import NO_LEADER, LeaderRecovery, PartitionState
+from streamlog.replication.reassignment import complete_reassignment
 
 __all__ = [
     "PREFERENCE",
@@ -196,7 +197,9 @@ def alter_partition(
 ) -> PartitionState | Errors:
     """Return the partition state with the ISR that a leader proposes, or why it is refused.
 
-    A proposal is also the leader's word that it has recovered from an unclean election.
+    A proposal is also the leader's word that it has recovered from an unclean election. One that
+    brings the last added replica into the ISR completes a reassignment; where the leader leaves
+    with it, another leads in the returned state.
 
     Args:
         state: The current partition state.
@@ -219,4 +222,5 @@ def alter_partition(
         return Errors.INELIGIBLE_REPLICA
     min_isr = effective_min_isr(min_insync_replicas, len(state.replicas))
     changed = state.with_isr(request.isr, min_isr=min_isr)
-    return replace(changed, recovery=LeaderRecovery.RECOVERED)
+    recovered = replace(changed, recovery=LeaderRecovery.RECOVERED)
+    return complete_reassignment(recovered, min_insync_replicas=min_insync_replicas)
