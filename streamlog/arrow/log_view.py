@@ -53,7 +53,8 @@ class PartitionBounds(NamedTuple):
     Attributes:
         log_start_offset: Offset of the first record.
         end_offset: Where reading ends under the isolation level (exclusive).
-        log_end_offset: Offset after the last record.
+        log_end_offset: Offset after the last record. Of a replica set: 2^63 - 1 while no replica is
+            reachable that holds all committed records, so that no offset counts as lost.
     """
 
     log_start_offset: int

@@ -1,4 +1,4 @@
-"""The partitions that a query reads, open for reading.
+"""The partitions that a query reads, open for reading; of a replica set, from any of its roots.
 
 A streaming query polls up to eighty times a second. A `refresh` therefore costs a few `stat` calls
 per partition and lists no directory. While nothing is new, the interval between refreshes grows
@@ -10,18 +10,17 @@ directory of topic settings; these are checked five times a second.
 
 import os
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 from streamlog.arrow.log_view import OffsetRange, PartitionBounds, TopicChoice
 from streamlog.clock import Clock, SystemClock
 from streamlog.errors import UnknownTopicError
 from streamlog.fs.api import FileSystem
-from streamlog.fs.files import stat_directory
-from streamlog.fs.local import LocalFileSystem
-from streamlog.fs.log_root import LogRoot
 from streamlog.partition.reader import LogReader
 from streamlog.records.record import IsolationLevel
-from streamlog.root.topics import find_partitions, unknown_topic_error
+from streamlog.root.read_roots import ReadRoots, RootPaths
+from streamlog.root.replica_reader import ReplicaReader
+from streamlog.root.topics import unknown_topic_error
 from streamlog.segment.filenames import parse_log_file_name
 from streamlog.segment.txn_index import AbortedTxn
 from streamlog.topic import TopicPartition
@@ -35,12 +34,14 @@ IDLE_PART: Final = 20
 # A change within the same clock tick as the last look leaves the modification time unchanged.
 _SETTLED_AFTER_MS: Final = 2000
 
+_Reader: TypeAlias = LogReader | ReplicaReader
+
 
 class Subscription:
-    """The chosen partitions of a root, as the planner's `LogView`.
+    """The chosen partitions of a root or a replica set, as the planner's `LogView`.
 
     Args:
-        path: A log root, a partition's directory or a segment file.
+        path: A log root, a partition's directory or a segment file; or several log roots.
         choice: The topics and partitions.
         isolation: Determines the end of each partition.
         fs: The file system; the machine's own by default.
@@ -50,15 +51,15 @@ class Subscription:
     Attributes:
         bounds: The offsets of each partition; a new dictionary after every change.
         topic_ids: The ids of topics that have one.
-        directories: The directory of each partition.
 
     Raises:
         UnknownTopicError: There is no log at the path, or a topic given by name does not exist.
+        NoReplicaOnlineError: No root of a replica set is reachable.
     """
 
     def __init__(
         self,
-        path: str,
+        path: RootPaths,
         choice: TopicChoice,
         isolation: IsolationLevel,
         *,
@@ -66,22 +67,20 @@ class Subscription:
         clock: Clock | None = None,
         max_decompressed_bytes: int | None = None,
     ) -> None:
-        self._path = path
         self._max_decompressed_bytes = max_decompressed_bytes
         self._choice = choice
         self._isolation = isolation
-        self._fs = fs or LocalFileSystem()
         self._clock = clock or SystemClock()
-        self._readers: dict[TopicPartition, LogReader] = {}
-        self._inodes: dict[TopicPartition, int] = {}
+        self._roots = ReadRoots(path, fs=fs, clock=self._clock)
+        self._readers: dict[TopicPartition, _Reader] = {}
+        self._identities: dict[TopicPartition, object] = {}
         self._stamp: tuple[int, ...] = ()
         self._looked_ms = -float("inf")
         self._rests_until_ms = -float("inf")
-        self._segment = parse_log_file_name(os.path.basename(path))
+        self._segment = parse_log_file_name(os.path.basename(self._roots.paths[0]))
         self.bounds: Mapping[TopicPartition, PartitionBounds] = {}
         self.topic_ids: Mapping[str, str] = {}
-        self.directories: Mapping[TopicPartition, str] = {}
-        check_topics(path, choice, fs=self._fs)
+        check_topics(self._roots, choice)
         self._look()
         self._read_bounds()
 
@@ -94,6 +93,7 @@ class Subscription:
 
         Raises:
             UnknownTopicError: The root no longer exists.
+            NoReplicaOnlineError: A partition has no replica that can be read.
             CorruptDataError: A file that had to be read is damaged.
         """
         begin = self._clock.monotonic_ms()
@@ -122,40 +122,34 @@ class Subscription:
     # ---- the list of partitions --------------------------------------------------------------
     def _look_if_changed(self) -> None:
         self._looked_ms = self._clock.monotonic_ms()
-        stamp = self._changed_at()
+        stamp = self._roots.changed_at()
         settled = max(stamp) + _SETTLED_AFTER_MS * 1_000_000 < self._clock.now_ms() * 1_000_000
         if stamp != self._stamp or not settled:
             self._look()
 
-    def _changed_at(self) -> tuple[int, ...]:
-        names = (self._path, LogRoot.at(self._path, fs=self._fs).topics)
-        found = (stat_directory(self._fs, name) for name in names)
-        return tuple(0 if stat is None else stat.mtime_ns for stat in found)
-
     def _look(self) -> None:
         """Open new partitions, close deleted ones, reopen replaced ones."""
         self._looked_ms = self._clock.monotonic_ms()
-        self._stamp = self._changed_at()
-        directories = {
-            TopicPartition(topic, partition): self._directory_of(directory)
-            for topic, partitions in find_partitions(self._fs, self._path).items()
-            for partition, directory in partitions.items()
+        self._stamp = self._roots.changed_at()
+        found = {
+            TopicPartition(topic, partition): tuple(map(self._directory_of, directories))
+            for topic, partitions in self._roots.find().items()
+            for partition, directories in partitions.items()
             if self._choice.wants(topic, partition)
         }
-        readers: dict[TopicPartition, LogReader] = {}
-        for partition, directory in sorted(directories.items()):
-            stat = stat_directory(self._fs, directory)
+        readers: dict[TopicPartition, _Reader] = {}
+        for partition, directories in sorted(found.items()):
+            identity = self._roots.identity(partition.topic, directories)
             reader = self._readers.pop(partition, None)
-            if reader is None or stat is None or self._inodes.get(partition) != stat.inode:
+            if reader is None or identity is None or self._identities.get(partition) != identity:
                 if reader is not None:
                     reader.close()
-                reader = self._open(directory)
-            if reader is not None and stat is not None:
+                reader = self._open(partition, directories)
+            if reader is not None and identity is not None:
                 readers[partition] = reader
-                self._inodes[partition] = stat.inode
+                self._identities[partition] = identity
         self.close()  # the readers left over: their partitions were deleted
         self._readers = readers
-        self.directories = directories
         self.topic_ids = {
             partition.topic: reader.topic_id
             for partition, reader in reversed(readers.items())  # the lowest partition decides
@@ -165,16 +159,17 @@ class Subscription:
     def _directory_of(self, path: str) -> str:
         return os.path.dirname(path) if self._segment is not None else path
 
-    def _open(self, directory: str) -> LogReader | None:
+    def _open(self, partition: TopicPartition, directories: tuple[str, ...]) -> _Reader | None:
         try:
             limit = self._max_decompressed_bytes
-            return LogReader.open(directory, fs=self._fs, max_decompressed_bytes=limit)
+            return self._roots.open(partition, directories, max_decompressed_bytes=limit)
         except UnknownTopicError:
             return None  # deleted between listing and opening
 
-    def _check_identity(self, partition: TopicPartition, reader: LogReader) -> None:
-        stat = stat_directory(self._fs, reader.path)
-        if stat is None or stat.inode != self._inodes[partition]:
+    def _check_identity(self, partition: TopicPartition, reader: _Reader) -> None:
+        if isinstance(reader, ReplicaReader):
+            return  # it checks this itself, and reads another replica
+        if self._roots.identity(partition.topic, (reader.path,)) != self._identities[partition]:
             raise UnknownTopicError("the partition directory was replaced", path=reader.path)
 
     def _read_bounds(self) -> None:
@@ -182,7 +177,7 @@ class Subscription:
         if bounds != self.bounds:
             self.bounds = bounds
 
-    def _bounds_of(self, reader: LogReader) -> PartitionBounds:
+    def _bounds_of(self, reader: _Reader) -> PartitionBounds:
         return PartitionBounds(*reader.readable(self._isolation, self._segment))
 
     # ---- lookups for the planner --------------------------------------------------------------
@@ -217,6 +212,16 @@ class Subscription:
             for start, end in reader.split(part.start_offset, part.end_offset, parts)
         ] or [part]
 
+    def directories_of(self, partition: TopicPartition) -> tuple[str, ...]:
+        """Return the directories of a partition in the order in which to try them."""
+        reader = self._readers[partition]
+        return reader.directories if isinstance(reader, ReplicaReader) else (reader.path,)
+
+    def end_epoch_of(self, part: OffsetRange) -> int:
+        """Return the leader epoch of a range's last record, -1 if unknown or of no replica set."""
+        is_set = isinstance(self._readers[part.topic_partition], ReplicaReader)
+        return self.epoch_before(part.topic_partition, part.end_offset) if is_set else -1
+
     def unindexed_aborts(self, partition: TopicPartition) -> tuple[AbortedTxn, ...]:
         """Return the aborted transactions known only from their markers; see `LogReader`."""
         if self._isolation is not IsolationLevel.READ_COMMITTED:
@@ -226,31 +231,35 @@ class Subscription:
     def describe_held_back(self) -> str | None:
         """Return one line about records held back by open transactions; None if there are none."""
         held = {
-            partition: bounds.log_end_offset - bounds.end_offset
+            partition: committed - bounds.end_offset
             for partition, bounds in self.bounds.items()
-            if bounds.end_offset < bounds.log_end_offset
+            if bounds.end_offset < (committed := self._committed_end(partition, bounds))
         }
         if not held:
             return None
         each = ", ".join(f"{count} of {partition}" for partition, count in held.items())
         return f"open transactions hold back {sum(held.values())} offsets: {each}"
 
+    def _committed_end(self, partition: TopicPartition, bounds: PartitionBounds) -> int:
+        return min(self._readers[partition].high_watermark, bounds.log_end_offset)
 
-def check_topics(path: str, choice: TopicChoice, *, fs: FileSystem | None = None) -> None:
+
+def check_topics(roots: ReadRoots, choice: TopicChoice) -> None:
     """Check that all topics and partitions given by name exist.
 
     Raises:
         UnknownTopicError: No such path, topic or partition; says how to create a topic.
         InvalidRequestError: The path is a file that is not a segment.
+        NoReplicaOnlineError: No root of a replica set is reachable.
     """
-    found = find_partitions(fs or LocalFileSystem(), path)
+    found = roots.find()
     for topic in choice.required():
         if topic not in found:
-            raise unknown_topic_error(path, topic, sorted(found))
+            raise unknown_topic_error(roots.name, topic, sorted(found))
     for topic, partition in choice.partitions:
         if partition not in found[topic]:
             raise UnknownTopicError(
                 f"topic {topic} has no partition {partition}",
-                path=path,
+                path=roots.name,
                 expected=f"one of {', '.join(map(str, found[topic]))}",
             )

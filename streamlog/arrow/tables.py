@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from streamlog.arrow.decoder import ArrowDecoder
 from streamlog.arrow.log_view import EARLIEST, LATEST, OffsetRange, PartitionBounds, TopicChoice
-from streamlog.arrow.reading import PlannedRange, read_ranges
+from streamlog.arrow.reading import FETCH_BYTES, PlannedRange, read_ranges
 from streamlog.arrow.schema import choose_columns
 from streamlog.arrow.subscription import Subscription
 from streamlog.clock import epoch_ms
@@ -35,7 +35,7 @@ from streamlog.partition.reader import LogReader
 from streamlog.partition.topic_config import check_decompressed_bytes
 from streamlog.records.layout import MAX_INT32
 from streamlog.records.record import IsolationLevel
-from streamlog.root.topics import find_partitions
+from streamlog.root.read_roots import ReadRoots, RootPaths
 from streamlog.topic import TopicPartition, check_topic_name
 
 __all__ = ["read_arrow", "read_table"]
@@ -53,7 +53,7 @@ _BATCH_BYTES: Final = 1 << 20  # size of a large batch: a fetch may end inside o
 
 
 def read_table(
-    path: str | os.PathLike[str],
+    path: RootPaths,
     topic: str | None = None,
     *,
     partitions: Collection[int] | None = None,
@@ -99,7 +99,7 @@ def read_table(
 
 
 def read_arrow(
-    path: str | os.PathLike[str],
+    path: RootPaths,
     topic: str | None = None,
     *,
     partitions: Collection[int] | None = None,
@@ -116,7 +116,8 @@ def read_arrow(
     """Return records as a stream of Arrow record batches, up to the end of the log at this time.
 
     Args:
-        path: A log root, a partition's directory, or one segment file.
+        path: A log root, a partition's directory, or one segment file. Several log roots of a
+            replica set, as a list or separated by commas, are read as one: whichever is reachable.
         topic: The topic; by default all topics except Kafka's internal ones.
         partitions: Numbers of its partitions; all by default.
         columns: Names of columns; all by default.
@@ -188,7 +189,7 @@ class _Plan:
     @classmethod
     def of(
         cls,
-        path: str | os.PathLike[str],
+        path: RootPaths,
         topic: str | None,
         *,
         partitions: Collection[int] | None,
@@ -211,13 +212,11 @@ class _Plan:
             )
         if max_decompressed_bytes is not None:
             check_decompressed_bytes(max_decompressed_bytes)
-        if not os.fspath(path):
-            raise InvalidOptionError("path is empty", expected="a root, a partition or a log file")
         fs, level = LocalFileSystem(), IsolationLevel.of(isolation)
-        root = os.path.abspath(path)
-        unreadable = _Unreadable(root)
-        choice = _choose(fs, root, topic, partitions)
-        ranges = _plan_ranges(fs, root, choice, level, span, unreadable)
+        roots = ReadRoots(path, fs=fs)
+        unreadable = _Unreadable(roots.name)
+        choice = _choose(roots, topic, partitions)
+        ranges = _plan_ranges(roots, choice, level, span, unreadable)
         return cls(
             ranges=ranges,
             columns=chosen,
@@ -234,16 +233,24 @@ class _Plan:
 
     def cut(self, part: PlannedRange, most: int) -> list["_Piece"]:
         """Split a range into at most `most` pieces, each large enough for a thread."""
-        with LogReader.open(part.directory, fs=self.fs) as reader:
+        try:
+            reader = LogReader.open(part.directories[0], fs=self.fs)
+        except StreamLogError:
+            if len(part.directories) == 1:
+                raise
+            return [_Piece(part, FETCH_BYTES)]  # it is read from another replica
+        with reader:
             size = reader.size_between(part.start_offset, part.end_offset)
             count = max(1, min(most, size // _PIECE_BYTES))
             cuts = reader.split(part.start_offset, part.end_offset, count)
+            pieces = [self._piece(part, reader, *cut) for cut in cuts]
         fetches = max(1, size // count // _TABLE_FETCH_BYTES)
         fetch_bytes = size // count // fetches + _BATCH_BYTES
-        return [
-            _Piece(part._replace(start_offset=start, end_offset=end), fetch_bytes)
-            for start, end in cuts
-        ]
+        return [_Piece(piece, fetch_bytes) for piece in pieces]
+
+    def _piece(self, part: PlannedRange, reader: LogReader, start: int, end: int) -> PlannedRange:
+        epoch = part.end_epoch if part.end_epoch < 0 else reader.epoch_for_offset(end - 1)
+        return part._replace(start_offset=start, end_offset=end, end_epoch=epoch)
 
     def raise_if_unreadable(self) -> None:
         """Raise if a partition could not be read."""
@@ -284,8 +291,7 @@ class _Plan:
 
 
 def _plan_ranges(
-    fs: FileSystem,
-    root: str,
+    roots: ReadRoots,
     choice: TopicChoice,
     isolation: IsolationLevel,
     span: "_TableRange",
@@ -293,57 +299,55 @@ def _plan_ranges(
 ) -> list[PlannedRange]:
     """Return the ranges; if a partition cannot be opened, open the others one by one."""
     try:
-        return _ranges_of(fs, root, choice, isolation, span, is_all=True)
+        return _ranges_of(roots, choice, isolation, span, is_all=True)
     except InvalidRequestError:
         raise
     except StreamLogError:
         ranges: list[PlannedRange] = []
-        for topic, numbers in sorted(find_partitions(fs, root).items()):
+        for topic, numbers in sorted(roots.find().items()):
             for number in filter(partial(choice.wants, topic), numbers):
                 partition = TopicPartition(topic, number)
                 with unreadable.noting(partition):
                     one = TopicChoice(partitions=(partition,))
-                    ranges += _ranges_of(fs, root, one, isolation, span, is_all=False)
+                    ranges += _ranges_of(roots, one, isolation, span, is_all=False)
         return ranges
 
 
 def _ranges_of(
-    fs: FileSystem,
-    root: str,
+    roots: ReadRoots,
     choice: TopicChoice,
     isolation: IsolationLevel,
     span: "_TableRange",
     *,
     is_all: bool,
 ) -> list[PlannedRange]:
-    with contextlib.closing(Subscription(root, choice, isolation, fs=fs)) as view:
+    with contextlib.closing(Subscription(roots.paths, choice, isolation, fs=roots.fs)) as view:
         if is_all:
             span.check_names(view)
         return [
             PlannedRange(
-                view.directories[part.topic_partition],
+                view.directories_of(part.topic_partition),
                 view.topic_ids.get(part.topic, ""),
                 *part,
+                end_epoch=view.end_epoch_of(part),
                 unindexed_aborts=view.unindexed_aborts(part.topic_partition),
             )
             for part in span.ranges(view)
         ]
 
 
-def _choose(
-    fs: FileSystem, root: str, topic: str | None, partitions: Collection[int] | None
-) -> TopicChoice:
-    found = find_partitions(fs, root)
+def _choose(roots: ReadRoots, topic: str | None, partitions: Collection[int] | None) -> TopicChoice:
+    found = roots.find()
     if topic is None:
         # The path of a partition names its topic, even an internal one.
-        topic = next((each for each, paths in found.items() if root in paths.values()), None)
+        topic = next((each for each, there in found.items() if roots.paths in there.values()), None)
     if topic is None and partitions is None:
         return TopicChoice(pattern=".*")
     if topic is None:
         if len(found) != 1:
             raise UnknownTopicError(
                 "partitions are given without a topic",
-                path=root,
+                path=roots.name,
                 expected=f"topic=, one of {', '.join(found)}" if found else None,
             )
         topic = next(iter(found))

@@ -264,15 +264,14 @@ def _follow(
         for source, start in ends.items():
             try:
                 source.reader.refresh()
-                end = max(start, source.end_offset(reading.isolation))
-                for _, columns in read_columns(
+                end = source.end_offset(reading.isolation)
+                for info, columns in read_columns(
                     source.reader, start, end, isolation=reading.isolation, columns=writer.columns
                 ):
                     writer.write(left.take(columns), source.partition)
-                    has_written = True
+                    ends[source], has_written = info.next_offset, True
                     if left.is_nothing:
                         return writer.flush()
-                ends[source] = end
             except UnknownTopicError:  # deleted: `_drop_deleted` reports it within LOOK_MS
                 continue
         if has_written:

@@ -14,12 +14,11 @@ from streamlog.cli.verb import Settings, is_path
 from streamlog.clock import epoch_ms
 from streamlog.errors import InvalidOptionError, StorageError, StreamLogError, UnknownTopicError
 from streamlog.fs.api import FileKind, FileSystem
-from streamlog.fs.local import LocalFileSystem
 from streamlog.health.verify import size_of_logs
 from streamlog.partition.iteration import DirectoryWatch
-from streamlog.partition.reader import LogReader
 from streamlog.records.record import IsolationLevel
 from streamlog.root.directories import Holding, holding_of
+from streamlog.root.read_roots import Directories, ReadRoots
 from streamlog.root.topics import find_partitions, unknown_topic_error
 from streamlog.segment.filenames import parse_log_file_name
 from streamlog.topic import TopicPartition, check_topic_name, parse_partition_directory
@@ -35,31 +34,40 @@ __all__ = [
     "parse_offsets",
 ]
 
-Paths = list[tuple[TopicPartition, str]]
+Paths = list[tuple[TopicPartition, tuple[str, ...]]]
 
 
 class Source:
     """One partition open for reading, or the part of it in one `.log` file.
 
     Args:
+        roots: The log root, or those of a replica set.
         partition: Its topic and number.
-        path: The partition directory or the file.
+        paths: The partition's directory in each root, or the file.
         max_decompressed_bytes: Maximum decompressed size of a batch; None: the topic's setting.
     """
 
     def __init__(
-        self, partition: TopicPartition, path: str, max_decompressed_bytes: int | None
+        self,
+        roots: ReadRoots,
+        partition: TopicPartition,
+        paths: tuple[str, ...],
+        max_decompressed_bytes: int | None,
     ) -> None:
         self.partition = partition
-        self._base_offset = parse_log_file_name(os.path.basename(path))
-        directory = path if self._base_offset is None else os.path.dirname(path)
+        self._base_offset = parse_log_file_name(os.path.basename(paths[0]))
+        if self._base_offset is not None:
+            paths = (os.path.dirname(paths[0]),)
         limit = max_decompressed_bytes
-        self.reader = LogReader.open(directory, max_decompressed_bytes=limit)
-        self._standing = DirectoryWatch(LocalFileSystem(), directory)
+        self.reader = roots.open(partition, paths, max_decompressed_bytes=limit)
+        self._standing = None if roots.is_set else DirectoryWatch(roots.fs, paths[0])
 
     def check(self) -> None:
         """Raise UnknownTopicError if the partition was deleted, or deleted and recreated."""
-        self._standing.check()
+        if self._standing is None:
+            self.reader.refresh()
+        else:
+            self._standing.check()
 
     @property
     def start_offset(self) -> int:
@@ -75,6 +83,7 @@ class Sources:
     """Open partitions, closed together.
 
     Args:
+        roots: The log root, or those of a replica set.
         paths: The partitions and their paths.
         errors: Errors found before opening.
         find: Lists the partitions again, including new ones.
@@ -87,6 +96,7 @@ class Sources:
 
     def __init__(
         self,
+        roots: ReadRoots,
         paths: Paths,
         errors: Iterator[StreamLogError],
         find: Callable[[], Paths],
@@ -94,6 +104,7 @@ class Sources:
     ) -> None:
         self.opened: list[Source] = []
         self.errors = [*errors]
+        self._roots = roots
         self._find = find
         self._max_decompressed_bytes = max_decompressed_bytes
         self._known: set[TopicPartition] = set()
@@ -110,11 +121,12 @@ class Sources:
 
     def _open_new(self, paths: Paths, errors: list[StreamLogError]) -> list[Source]:
         opened = []
-        for partition, path in paths:
+        for partition, there in paths:
             if partition in self._known:
                 continue
             try:
-                opened.append(Source(partition, path, self._max_decompressed_bytes))
+                limit = self._max_decompressed_bytes
+                opened.append(Source(self._roots, partition, there, limit))
                 self._known.add(partition)
             except StreamLogError as error:
                 errors.append(error)
@@ -152,12 +164,12 @@ def find_sources(
     Returns:
         The partitions, sorted by topic and number.
     """
-    fs = LocalFileSystem()
     topic = None if argument is None or is_path(argument) else argument
     if topic is not None:
         check_topic_name(topic)
-    root = argument if argument is not None and topic is None else settings.root
-    find = functools.partial(_find, fs, root, topic, partitions)
+    path = argument if argument is not None and topic is None else settings.root
+    roots = ReadRoots(path)
+    find = functools.partial(_find, roots, topic, partitions)
     found, paths = find()
     there = {partition.partition for partition, _ in paths}
     missing = sorted(set(partitions) - there)
@@ -169,33 +181,37 @@ def find_sources(
             expected=f"one of {', '.join(map(str, known[:20]))}" if known else "a partition",
             hint="omit --partition to read all partitions",
         )
-    look_alikes = _look_alikes(fs, root, topic, partitions)
-    return Sources(paths, look_alikes, lambda: find()[1], max_decompressed_bytes)
+    look_alikes = _look_alikes(roots, topic, partitions)
+    return Sources(roots, paths, look_alikes, lambda: find()[1], max_decompressed_bytes)
 
 
 def _find(
-    fs: FileSystem, root: str, topic: str | None, partitions: Sequence[int]
-) -> tuple[dict[str, dict[int, str]], Paths]:
+    roots: ReadRoots, topic: str | None, partitions: Sequence[int]
+) -> tuple[Directories, Paths]:
     """Return all partitions at the path, and the paths of the selected ones."""
-    found = find_partitions(fs, root)
+    found = roots.find()
     if topic is not None:
         if topic not in found:
-            raise unknown_topic_error(root, topic, sorted(found))
+            raise unknown_topic_error(roots.name, topic, sorted(found))
         found = {topic: found[topic]}
     return found, [
-        (TopicPartition(name, number), path)
+        (TopicPartition(name, number), there)
         for name, numbers in found.items()
-        for number, path in numbers.items()
+        for number, there in numbers.items()
         if not partitions or number in partitions
     ]
 
 
 def _look_alikes(
-    fs: FileSystem, root: str, topic: str | None, partitions: Sequence[int]
+    roots: ReadRoots, topic: str | None, partitions: Sequence[int]
 ) -> Iterator[StreamLogError]:
-    """Yield an error for each file that is named like a selected partition."""
+    """Yield an error for each file that is named like a selected partition.
+
+    In a replica set it does not matter: another root has the partition, or reading it fails.
+    """
+    fs, root = roots.fs, roots.paths[0]
     is_directory = (found := fs.stat(root)) is None or found.kind is not FileKind.FILE
-    for name in fs.list(root) if is_directory else ():
+    for name in fs.list(root) if is_directory and not roots.is_set else ():
         named = parse_partition_directory(name)
         if named is None or topic not in (None, named.topic):
             continue

@@ -33,9 +33,12 @@ POLL_MS: Final = 100
 
 
 class Readable(Protocol):
-    """A partition that can be read: `PartitionLog`, `LogReader`."""
+    """A partition that can be read: `PartitionLog`, `LogReader`, `ReplicaReader`."""
 
-    path: str
+    @property
+    def path(self) -> str:
+        """The directory."""
+        ...
 
     @property
     def log_start_offset(self) -> int:
@@ -93,7 +96,8 @@ def read_columns(
 
     Yields:
         Each read, or a part of it whose decompressed size is bounded, with its records; these
-        may be none.
+        may be none. They end early if the log is read from another replica now, whose high
+        watermark is lower.
 
     Raises:
         OffsetOutOfRangeError: The log was truncated, or records that were not read yet were
@@ -114,6 +118,8 @@ def read_columns(
             size = 1  # batch by batch up to the damaged one, which may lie after the end
             continue
         if info.next_offset <= info.offset:
+            if log.high_watermark <= offset < log.log_end_offset:
+                return  # the high watermark of this replica is lower than that of the one before
             raise OffsetOutOfRangeError(
                 "the log was truncated while it was read",
                 path=log.path,
@@ -302,12 +308,11 @@ def _followed(
     """Yield records up to `last` as they are appended; see `IterableLog.records`."""
     idle_since = clock.monotonic_ms()
     while offset < last:
-        end = min(last, readable_end(log, isolation))
-        if offset < end:
-            for info, columns in read_columns(log, offset, end, isolation=isolation):
-                yield columns
-                offset = info.next_offset
-            offset = max(offset, end)
+        end, begin = min(last, readable_end(log, isolation)), offset
+        for info, columns in read_columns(log, offset, end, isolation=isolation):
+            yield columns
+            offset = info.next_offset
+        if offset > begin:
             idle_since = clock.monotonic_ms()
         else:
             idle_ms = clock.monotonic_ms() - idle_since

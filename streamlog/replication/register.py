@@ -351,6 +351,14 @@ class QuorumRegister:
         value = latest(each.accepted for each in self._acceptors().values())
         return None if value is None else value.state
 
+    def settled(self) -> PartitionState | None:
+        """Return the state that a majority of its voters holds now, None if that is uncertain.
+
+        Takes no locks and runs no rounds.
+        """
+        value = self._settled()
+        return None if value is None else value.state
+
     def read(self) -> PartitionState:
         """Return the state that a majority has accepted; runs a round if that is uncertain.
 

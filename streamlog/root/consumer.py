@@ -4,7 +4,6 @@ It only reads files, without locks or registration. There are no groups and no c
 each consumer reads all partitions assigned to it, and the program keeps its positions.
 """
 
-import os
 from collections import deque
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -14,12 +13,13 @@ from typing import Final
 from streamlog.clock import Clock, epoch_ms
 from streamlog.errors import InvalidRequestError, OffsetOutOfRangeError, UnknownTopicError
 from streamlog.fs.api import FileSystem
-from streamlog.fs.log_root import LogRoot
 from streamlog.partition.iteration import POLL_MS, DirectoryWatch, read_columns, readable_end
 from streamlog.partition.reader import LogReader
 from streamlog.partition.segments import OffsetAndTimestamp
 from streamlog.records.record import IsolationLevel, Record
-from streamlog.root.topics import find_partitions, unknown_topic_error
+from streamlog.root.read_roots import Directories, ReadRoots, RootPaths
+from streamlog.root.replica_reader import ReplicaReader
+from streamlog.root.topics import unknown_topic_error
 from streamlog.topic import TopicPartition
 
 __all__ = ["Consumer"]
@@ -34,7 +34,8 @@ class Consumer:
     partition is read from its beginning unless `seek` sets another position.
 
     Args:
-        root: The log root.
+        root: The log root; or several log roots of a replica set, as a list or separated by
+            commas: each partition is read from a root that is reachable.
         *topics: Topics to subscribe to.
         isolation: `read_committed` skips aborted and open transactions, `read_uncommitted` does
             not.
@@ -43,29 +44,30 @@ class Consumer:
 
     Raises:
         UnknownTopicError: There is no such root or topic.
+        NoReplicaOnlineError: No root of a replica set is reachable.
 
     Source: org.apache.kafka.clients.consumer.KafkaConsumer, without groups.
     """
 
     def __init__(
         self,
-        root: str | os.PathLike[str],
+        root: RootPaths,
         *topics: str,
         isolation: str | IsolationLevel = IsolationLevel.READ_COMMITTED,
         fs: FileSystem | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._root = LogRoot.at(root, fs=fs, clock=clock)
+        self._roots = ReadRoots(root, fs=fs, clock=clock)
         self._isolation = IsolationLevel.of(isolation)
         self._open: dict[TopicPartition, _Assigned] = {}
         self._order: deque[TopicPartition] = deque()
         self._topics: tuple[str, ...] = ()
-        self._looked_ms = self._root.clock.monotonic_ms()
+        self._looked_ms = self._roots.clock.monotonic_ms()
         self._is_closed = False
         if topics:
             self.subscribe(topics)
         else:
-            find_partitions(self._root.fs, self._root.path)
+            self._roots.find()
 
     # ---- assignment --------------------------------------------------------------------------
     def partitions_for_topic(self, topic: str) -> list[TopicPartition]:
@@ -74,9 +76,11 @@ class Consumer:
         Raises:
             UnknownTopicError: There is no such topic.
         """
-        found = find_partitions(self._root.fs, self._root.path)
+        return self._partitions_of(topic, self._roots.find())
+
+    def _partitions_of(self, topic: str, found: Directories) -> list[TopicPartition]:
         if topic not in found:
-            raise unknown_topic_error(self._root.path, topic, sorted(found), is_wanted=False)
+            raise unknown_topic_error(self._roots.name, topic, sorted(found), is_wanted=False)
         return [TopicPartition(topic, number) for number in found[topic]]
 
     def subscribe(self, topics: Iterable[str]) -> None:
@@ -185,19 +189,19 @@ class Consumer:
         if not self._open:
             raise InvalidRequestError(
                 "nothing is assigned to this consumer",
-                path=self._root.path,
+                path=self._roots.name,
                 expected="topics, or a call to assign",
             )
-        deadline_ms = self._root.clock.monotonic_ms() + timeout_ms
+        deadline_ms = self._roots.clock.monotonic_ms() + timeout_ms
         while True:
             found = self._take(max_records)
-            left_ms = deadline_ms - self._root.clock.monotonic_ms()
+            left_ms = deadline_ms - self._roots.clock.monotonic_ms()
             if found or left_ms <= 0:
                 return found
-            self._root.clock.sleep_ms(min(POLL_MS, left_ms))
+            self._roots.clock.sleep_ms(min(POLL_MS, left_ms))
 
     def _take(self, max_records: int) -> dict[TopicPartition, list[Record]]:
-        if self._topics and self._root.clock.monotonic_ms() - self._looked_ms >= _LOOK_MS:
+        if self._topics and self._roots.clock.monotonic_ms() - self._looked_ms >= _LOOK_MS:
             self._look()
         found: dict[TopicPartition, list[Record]] = {}
         left = max_records
@@ -214,30 +218,27 @@ class Consumer:
 
     def _look(self) -> None:
         """Discover partitions that were added to the topics."""
-        self._looked_ms = self._root.clock.monotonic_ms()
+        self._looked_ms = self._roots.clock.monotonic_ms()
         there = [each for name in self._topics for each in self.partitions_for_topic(name)]
         self._assign([*self._open, *(each for each in there if each not in self._open)])
 
     def _assign(self, wanted: list[TopicPartition]) -> None:
         self._check_open()
-        directories = find_partitions(self._root.fs, self._root.path)
+        directories = self._roots.find()
         for topic, number in wanted:
-            if topic not in directories:
-                raise unknown_topic_error(
-                    self._root.path, topic, sorted(directories), is_wanted=False
-                )
+            self._partitions_of(topic, directories)  # raises if there is no such topic
             if number not in directories[topic]:
                 raise UnknownTopicError(
                     f"topic {topic} has no partition {number}",
-                    path=self._root.path,
+                    path=self._roots.name,
                     expected=f"one of {', '.join(map(str, directories[topic]))}",
                 )
         for gone in self._open.keys() - set(wanted):
             self._open.pop(gone).close()
         for each in wanted:
             if each not in self._open:
-                path = directories[each.topic][each.partition]
-                self._open[each] = _Assigned(self._root.fs, path, self._isolation)
+                there = directories[each.topic][each.partition]
+                self._open[each] = _Assigned(self._roots, each, there, self._isolation)
         self._order = deque(dict.fromkeys(wanted))
 
     def _assigned(self, partition: TopicPartition | tuple[str, int]) -> "_Assigned":
@@ -246,7 +247,7 @@ class Consumer:
         if found is None:
             raise InvalidRequestError(
                 "this partition is not assigned to the consumer",
-                path=self._root.path,
+                path=self._roots.name,
                 got=str(TopicPartition(*partition)),
                 expected=f"one of {', '.join(map(str, self.assignment()))}",
             )
@@ -254,7 +255,7 @@ class Consumer:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise InvalidRequestError("the consumer has been closed", path=self._root.path)
+            raise InvalidRequestError("the consumer has been closed", path=self._roots.name)
 
     # ---- closing -----------------------------------------------------------------------------
     def close(self) -> None:
@@ -280,10 +281,18 @@ class _Assigned:
 
     __slots__ = ("_at", "_isolation", "_read_up_to", "_reader", "_ready", "_standing", "position")
 
-    def __init__(self, fs: FileSystem, path: str, isolation: IsolationLevel) -> None:
+    def __init__(
+        self,
+        roots: ReadRoots,
+        partition: TopicPartition,
+        directories: tuple[str, ...],
+        isolation: IsolationLevel,
+    ) -> None:
         self._isolation = isolation
-        self._reader = LogReader.open(path, fs=fs)
-        self._standing = DirectoryWatch(fs, path)
+        self._reader = roots.open(partition, directories)
+        self._standing = (  # a replica reader checks this itself
+            None if roots.is_set else DirectoryWatch(roots.fs, directories[0])
+        )
         self.seek(self._reader.log_start_offset)
 
     def seek(self, offset: int) -> None:
@@ -321,9 +330,10 @@ class _Assigned:
                 return
             self.position = info.next_offset  # only control records, or aborted ones
 
-    def refreshed(self) -> LogReader:
+    def refreshed(self) -> LogReader | ReplicaReader:
         """Return the partition's reader, caught up with writers."""
-        self._standing.check()
+        if self._standing is not None:
+            self._standing.check()
         self._reader.refresh()
         return self._reader
 

@@ -1,5 +1,8 @@
 """The recorded position of a query with `kafka.group.id`, for retention and lag.
 
+It is written to every reachable root of a replica set: each root may come to lead, and the leader's
+retention keeps what its own readers need. An older position in a root that returns keeps more.
+
 Spark does not pass the location of the checkpoint to a Python source, and calls `commit` only with
 the next batch. Two other calls reveal the content of the checkpoint:
 
@@ -17,10 +20,12 @@ that was stopped or started with `trigger(once=True)`.
 Source: org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution.constructNextBatch.
 """
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from streamlog.clock import Clock
+from streamlog.errors import InvalidOptionError, StreamLogError, UnavailableError
 from streamlog.fs.log_root import LogRoot
 from streamlog.root.readers import check_progress, write_progress
 from streamlog.topic import TopicPartition
@@ -30,27 +35,30 @@ __all__ = ["GroupProgress"]
 # An idle query must not expire: half of the minimum of offsets.retention.minutes.
 _REPEAT_AFTER_MS: Final = 30_000
 
+_log = logging.getLogger(__name__)
+
 
 class GroupProgress:
     """Records the position of one running query.
 
     Args:
-        root: The log root.
+        paths: The log root, or the log roots of a replica set.
         group: The name, `kafka.group.id`.
         clock: For the time of the record.
 
     Raises:
-        InvalidOptionError: The root is not a streamlog root; others are never written to.
-        StorageError: The directory of readers is not writable.
+        InvalidOptionError: No root is a streamlog root; others are never written to.
+        StorageError: No directory of readers is writable.
     """
 
-    def __init__(self, root: str, group: str, clock: Clock) -> None:
-        self._root = LogRoot.at(root, clock=clock)
+    def __init__(self, paths: Sequence[str], group: str, clock: Clock) -> None:
+        self._roots = [LogRoot.at(path, clock=clock) for path in paths]
+        self._failed: set[str] = set()
         self._group, self._clock = group, clock
         self._finished: Mapping[str, object] | None = None
         self._unread: Mapping[TopicPartition, int] = {}
         self._written_ms = 0.0
-        check_progress(self._root, group)
+        self._in_each_root(lambda root: check_progress(root, group))
 
     @property
     def is_recorded(self) -> bool:
@@ -86,5 +94,20 @@ class GroupProgress:
             known = document.get(topic)
             numbers = known if isinstance(known, Mapping) else {}
             document[topic] = {**numbers, str(partition): offset}
-        write_progress(self._root, self._group, document, now_ms=self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        self._in_each_root(lambda root: write_progress(root, self._group, document, now_ms=now_ms))
         self._written_ms = self._clock.monotonic_ms()
+
+    def _in_each_root(self, write: Callable[[LogRoot], None]) -> None:
+        """Write to all roots; raise the first failure if all fail, else log each root's once."""
+        failures: dict[str, StreamLogError] = {}
+        for root in self._roots:
+            try:
+                write(root)
+            except (InvalidOptionError, UnavailableError) as error:
+                failures[root.path] = error
+        if len(failures) == len(self._roots):
+            raise next(iter(failures.values()))
+        for path in failures.keys() - self._failed:
+            _log.warning("position of %s not recorded: %s", self._group, failures[path])
+        self._failed = set(failures)

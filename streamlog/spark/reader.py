@@ -86,7 +86,7 @@ class StreamLogReader(DataSourceReader):
 
         options = self._options
         view = Subscription(
-            options.path,
+            options.paths,
             options.choice,
             options.isolation,
             max_decompressed_bytes=options.max_decompressed_bytes,
@@ -372,9 +372,9 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if options.group_id is not None and self._progress is None:
                 from streamlog.spark.group_progress import GroupProgress
 
-                self._progress = GroupProgress(options.path, options.group_id, self._clock)
+                self._progress = GroupProgress(options.paths, options.group_id, self._clock)
             self._view = Subscription(
-                options.path,
+                options.paths,
                 options.choice,
                 options.isolation,
                 clock=self._clock,
@@ -405,9 +405,10 @@ def _pack_tasks(
         InputPartition(
             tuple(
                 (
-                    view.directories[part.topic_partition],
+                    view.directories_of(part.topic_partition),
                     view.topic_ids.get(part.topic, ""),
                     *part,
+                    view.end_epoch_of(part),
                     aborts[part.topic_partition],
                 )
                 for part in task

@@ -16,9 +16,11 @@ from streamlog.arrow.log_view import EARLIEST, LATEST, TopicChoice
 from streamlog.arrow.schema import choose_columns
 from streamlog.config.settings import MAX_INT
 from streamlog.errors import InvalidOptionError
+from streamlog.fs.local import LocalFileSystem
 from streamlog.query.checkpoint import local_path
 from streamlog.query.offsets import parse_partition_numbers
 from streamlog.records.record import IsolationLevel
+from streamlog.root.read_roots import parse_roots
 from streamlog.segment.filenames import parse_log_file_name
 from streamlog.spark.options import (
     Use,
@@ -86,6 +88,7 @@ class SourceOptions:
     """The options of one read; the attributes have their names.
 
     Attributes:
+        paths: The log root, or the log roots of a replica set.
         starting: Start of a new query.
         ending: End of a batch query.
         parallelism: Number of tasks into which large ranges are split.
@@ -93,7 +96,7 @@ class SourceOptions:
         group_id: Name under which finished offsets are recorded; None: they are not.
     """
 
-    path: str
+    paths: tuple[str, ...]
     choice: TopicChoice
     starting: OffsetRule
     ending: OffsetRule
@@ -122,8 +125,8 @@ class SourceOptions:
         given = check_options(options, use)
         starting = "latest" if use is Use.STREAM_READ else "earliest"
         parsed = cls(
-            path=_parse_path(given),
-            choice=_parse_choice_of_topics(given, _parse_path(given)),
+            paths=_parse_paths(given),
+            choice=_parse_choice_of_topics(given, _parse_paths(given)),
             starting=_parse_rule(given, "starting", default=starting),
             ending=_parse_rule(given, "ending", default="latest"),
             fail_on_data_loss=parse_boolean(given, "failOnDataLoss", default=True),
@@ -158,7 +161,7 @@ def _usable_cpus() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _parse_path(given: Mapping[str, str]) -> str:
+def _parse_paths(given: Mapping[str, str]) -> tuple[str, ...]:
     path = given.get("path", "").strip()
     if not path:
         raise InvalidOptionError(
@@ -166,6 +169,10 @@ def _parse_path(given: Mapping[str, str]) -> str:
             expected="the log root",
             hint='.option("path", "/data/log")',
         )
+    return parse_roots(path, LocalFileSystem(), resolve=_local)
+
+
+def _local(path: str) -> str:
     local = local_path(path)
     if local is None:
         raise InvalidOptionError(
@@ -176,9 +183,9 @@ def _parse_path(given: Mapping[str, str]) -> str:
     return local
 
 
-def _parse_choice_of_topics(given: Mapping[str, str], path: str) -> TopicChoice:
+def _parse_choice_of_topics(given: Mapping[str, str], paths: tuple[str, ...]) -> TopicChoice:
     named = [name for name in _STRATEGIES if name in given]
-    partition = _partition_at(path)
+    partition = _partition_at(paths[0]) if len(paths) == 1 else None
     if not named and partition is not None:
         return TopicChoice(partitions=(partition,))
     if not named:

@@ -27,7 +27,7 @@ def refused(text, use=Use.STREAM_READ, **options):
 
 def test_defaults_are_those_of_the_kafka_source_but_committed_reads():
     options = parse()
-    assert options.path == "/log"
+    assert options.paths == ("/log",)
     assert options.choice.topics == ("orders",)
     assert options.starting.everywhere == LATEST
     assert options.fail_on_data_loss
@@ -53,7 +53,7 @@ def test_path_is_needed():
 
 @pytest.mark.parametrize("path", ["file:/log", "file:///log", "/log/", "/x/../log"])
 def test_path_is_made_absolute_and_plain(path):
-    assert parse(path=path).path == "/log"
+    assert parse(path=path).paths == ("/log",)
 
 
 def test_remote_path_is_refused():

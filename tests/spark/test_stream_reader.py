@@ -289,14 +289,14 @@ def test_topic_that_appears_while_running_is_read_from_its_beginning(orders):
 
 
 def test_looking_for_partitions_is_left_out_while_the_root_is_unchanged(orders, monkeypatch):
-    from streamlog.arrow import subscription
+    from streamlog.root import read_roots
 
     clock = ManualClock()
     clock.set(2**42)  # long after the directories were made
     query = Query(orders, clock, startingoffsets="earliest")
     query.drain()
     looks = []
-    monkeypatch.setattr(subscription, "find_partitions", lambda fs, path: looks.append(path))
+    monkeypatch.setattr(read_roots, "find_partitions", lambda fs, path: looks.append(path))
     for _ in range(5):
         clock.advance(1000)
         assert query.trigger() is None

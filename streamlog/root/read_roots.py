@@ -1,0 +1,329 @@
+"""The log roots that a reader may read: one path, or all roots of a replica set.
+
+One path is any that `find_partitions` takes, and costs what it costs there. Of a set, a root is
+skipped while it is unreachable, and a topic is read from the roots that have it under the same id:
+a root that returns with an older copy may still have a deleted topic, or the former one of a name.
+"""
+
+import contextlib
+import errno
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NoReturn, TypeAlias
+
+from streamlog.clock import Clock, SystemClock
+from streamlog.errors import (
+    CorruptDataError,
+    FileMissingError,
+    InvalidOptionError,
+    NoReplicaOnlineError,
+    StorageError,
+)
+from streamlog.fs.api import FileSystem
+from streamlog.fs.files import stat_directory
+from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
+from streamlog.partition.meta_properties import read_meta_properties
+from streamlog.partition.partition_metadata import read_topic_id
+from streamlog.partition.reader import LogReader
+from streamlog.replication.register import QuorumRegister, RegisterFile
+from streamlog.root.replica_reader import REPLICA_FAILURES, LeaderAndIsr, ReplicaReader
+from streamlog.root.topics import find_partitions
+from streamlog.topic import TopicPartition
+
+__all__ = ["Directories", "ReadRoots", "RootPaths", "parse_roots"]
+
+RootPaths: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+Directories = dict[str, dict[int, tuple[str, ...]]]  # by topic and partition number
+
+
+_LOOK_EVERY_MS: Final = 200
+_SETTLED_AFTER_MS: Final = 2000
+
+
+class ReadRoots:
+    """One path or the roots of a replica set, for reading.
+
+    Args:
+        path: A log root, a partition's directory or a segment file; or several log roots, as a
+            list or separated by commas.
+        fs: The file system; the machine's own by default.
+        clock: The clock; the machine's own by default.
+
+    Attributes:
+        paths: The paths, absolute.
+    """
+
+    def __init__(
+        self, path: RootPaths, *, fs: FileSystem | None = None, clock: Clock | None = None
+    ) -> None:
+        self.fs = fs or LocalFileSystem()
+        self.clock = clock or SystemClock()
+        self.paths = parse_roots(path, self.fs)
+        self._node_ids: dict[str, int] = {}  # by root
+        self._registers: dict[TopicPartition, QuorumRegister] = {}
+        self._stamp: tuple[int, ...] = ()
+        self._changes = 0
+        self._looked_ms = -float("inf")
+        self._topic_ids: dict[str, str | None] = {}
+        self._found: Directories = {}
+        self._roots = [LogRoot.at(each, fs=self.fs, clock=self.clock) for each in self.paths]
+
+    @property
+    def name(self) -> str:
+        """The paths as text, for errors and commands."""
+        return ",".join(self.paths)
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there are several roots."""
+        return len(self.paths) > 1
+
+    # ---- the partitions ----------------------------------------------------------------------
+    def changed_at(self) -> tuple[int, ...]:
+        """Return times that change when a topic or partition is created or deleted."""
+        names = [name for root in self._roots for name in (root.path, root.topics)]
+        return tuple(map(self._changed_at, names))
+
+    def _changed_at(self, directory: str) -> int:
+        try:
+            found = stat_directory(self.fs, directory)
+        except StorageError:
+            if not self.is_set:
+                raise
+            return 0
+        return 0 if found is None else found.mtime_ns
+
+    def find(self) -> Directories:
+        """Return the directories of each partition, in the order of the roots.
+
+        Of a set, those in unreachable roots are included: they may be reachable elsewhere, or
+        later.
+
+        Raises:
+            UnknownTopicError: There is no log at the only path.
+            InvalidRequestError: The only path is a file that is not a segment.
+            NoReplicaOnlineError: No root of a set is reachable.
+        """
+        if not self.is_set:
+            found = find_partitions(self.fs, self.paths[0])
+            return {
+                topic: {number: (path,) for number, path in numbers.items()}
+                for topic, numbers in found.items()
+            }
+        by_root = self._by_root()
+        topics = {topic for found in by_root.values() for topic in found}.union(self._found)
+        kept = [topic for topic in sorted(topics) if not self._is_left_over(topic, by_root)]
+        self._topic_ids = {topic: self._topic_id(topic, by_root) for topic in kept}
+        self._found = {topic: self._directories_of(topic, by_root) for topic in kept}
+        return self._found
+
+    def _by_root(self) -> dict[str, dict[str, dict[int, str]]]:
+        """Return the partitions of each reachable root."""
+        found, errors = {}, []
+        for root in self._roots:
+            try:
+                self._check_online(root)
+                found[root.path] = find_partitions(self.fs, root.path)
+            except REPLICA_FAILURES as error:
+                errors.append(error)
+        if not found:
+            raise NoReplicaOnlineError(
+                "no log root of the replica set is reachable",
+                got="; ".join(error.sentence for error in errors),
+                expected=f"one of {self.name}",
+                hint="mount the disk of one of them",
+            )
+        return found
+
+    def _check_online(self, root: LogRoot) -> None:
+        """Raise if a root of a set is not there; an unmounted one leaves an empty directory."""
+        if self.fs.stat(root.meta_properties) is None:
+            raise FileMissingError(
+                "this log root is unreachable: it has no meta.properties",
+                errno=errno.ENOENT,
+                operation="stat",
+                path=root.path,
+            )
+
+    def _is_left_over(self, topic: str, by_root: Mapping[str, Mapping[str, object]]) -> bool:
+        """Return whether a majority of all roots is known not to have a topic."""
+        lacking = sum(topic not in found for found in by_root.values())
+        return lacking > len(self._roots) // 2
+
+    def _topic_id(
+        self, topic: str, by_root: Mapping[str, Mapping[str, Mapping[int, str]]]
+    ) -> str | None:
+        """Return the id that most reachable roots have for a topic; the first root decides ties.
+
+        One that was found before is replaced only if a majority of all roots has another one.
+        """
+        before = self._topic_ids.get(topic)
+        ids = Counter(
+            self._read_topic_id(found[topic][min(found[topic])])
+            for found in by_root.values()
+            if found.get(topic)
+        )
+        best, count = ids.most_common(1)[0] if ids else (before, 0)
+        return best if before is None or count > len(self._roots) // 2 else before
+
+    def _read_topic_id(self, directory: str) -> str | None:
+        try:
+            return read_topic_id(self.fs, directory)
+        except (StorageError, CorruptDataError):
+            return None
+
+    def _directories_of(
+        self, topic: str, by_root: Mapping[str, Mapping[str, Mapping[int, str]]]
+    ) -> dict[int, tuple[str, ...]]:
+        wanted = self._topic_ids[topic]
+        directories: dict[int, list[str]] = {
+            number: []
+            for number in sorted({n for found in by_root.values() for n in found.get(topic, ())})
+        }
+        for root in self._roots:
+            online = by_root.get(root.path)
+            for number, found in directories.items():
+                directory = root.partition(TopicPartition(topic, number))
+                if online is None or (
+                    number in online.get(topic, {}) and self._read_topic_id(directory) == wanted
+                ):
+                    found.append(directory)
+        reachable = {
+            number: tuple(found)
+            for number, found in directories.items()
+            if any(os.path.dirname(each) in by_root for each in found)
+        }
+        return reachable or self._found.get(topic, {})  # all its roots may be unreachable for now
+
+    def identity(self, topic: str, directories: Sequence[str]) -> object:
+        """Return a value that differs once the directories are those of another partition.
+
+        Args:
+            topic: Its topic.
+            directories: As returned by `find`.
+
+        Returns:
+            None if the only directory is gone.
+        """
+        if self.is_set:
+            return self._topic_ids.get(topic), tuple(directories)
+        found = stat_directory(self.fs, directories[0])
+        return None if found is None else found.inode
+
+    def open(
+        self,
+        partition: TopicPartition,
+        directories: Sequence[str],
+        *,
+        max_decompressed_bytes: int | None = None,
+    ) -> LogReader | ReplicaReader:
+        """Open a partition that `find` returned.
+
+        Raises:
+            UnknownTopicError: It was deleted in the meantime.
+            StorageError: It cannot be read.
+            NoReplicaOnlineError: No replica of it can be read.
+        """
+        if not self.is_set:
+            return LogReader.open(
+                directories[0], fs=self.fs, max_decompressed_bytes=max_decompressed_bytes
+            )
+        return ReplicaReader(
+            partition,
+            directories,
+            self,
+            fs=self.fs,
+            clock=self.clock,
+            topic_id=self._topic_ids.get(partition.topic),
+            max_decompressed_bytes=max_decompressed_bytes,
+        )
+
+    # ---- the leader --------------------------------------------------------------------------
+    def leader_and_isr(self, partition: TopicPartition, directories: Sequence[str]) -> LeaderAndIsr:
+        """Return which of a partition's directories leads and which are in sync.
+
+        Without registers, as in copies of one log, all are in sync if all roots are reachable.
+        """
+        register = self._register(partition)
+        state = None if register is None else register.peek()
+        if register is None or state is None:
+            is_complete = all(map(self._is_online, self._roots))
+            return LeaderAndIsr(None, frozenset(directories if is_complete else ()))
+        nodes = {self._node_ids.get(os.path.dirname(each)): each for each in directories}
+        in_sync = state.isr if register.settled() == state else ()
+        return LeaderAndIsr(
+            nodes.get(state.leader), frozenset(nodes[n] for n in in_sync if n in nodes)
+        )
+
+    def _register(self, partition: TopicPartition) -> QuorumRegister | None:
+        """Return the register of a partition in all roots whose node is known."""
+        for root in self._roots:
+            if root.path not in self._node_ids:
+                self._learn_node_id(root)
+        known = self._registers.get(partition)
+        if known is None or len(known.files) < len(self._node_ids):
+            files = {
+                self._node_ids[root.path]: RegisterFile(root, str(partition))
+                for root in self._roots
+                if root.path in self._node_ids
+            }
+            if not files:
+                return None
+            known = QuorumRegister(files, locker=_no_lock, random=self._roots[0].random)
+            self._registers[partition] = known
+        return known
+
+    def _learn_node_id(self, root: LogRoot) -> None:
+        with contextlib.suppress(StorageError, CorruptDataError):
+            found = read_meta_properties(self.fs, root.path)
+            if found is not None and found.node_id is not None:
+                self._node_ids[root.path] = found.node_id
+
+    def changes(self) -> int:
+        """Return a number that grows when a register of the set may have changed.
+
+        A change within the same clock tick as the last look leaves the time of the directory
+        unchanged, so for a moment after each change more are assumed.
+        """
+        now_ms = self.clock.monotonic_ms()
+        if now_ms - self._looked_ms >= _LOOK_EVERY_MS:
+            self._looked_ms = now_ms
+            stamp = tuple(self._changed_at(root.replication) for root in self._roots)
+            is_recent = max(stamp) > (self.clock.now_ms() - _SETTLED_AFTER_MS) * 1_000_000
+            if stamp != self._stamp or is_recent:
+                self._stamp = stamp
+                self._changes += 1
+        return self._changes
+
+    def is_reachable(self, directory: str) -> bool:
+        """Return whether the log root of a partition's directory is there."""
+        parent = os.path.dirname(directory)
+        return any(root.path == parent and self._is_online(root) for root in self._roots)
+
+    def _is_online(self, root: LogRoot) -> bool:
+        try:
+            self._check_online(root)
+        except StorageError:
+            return False
+        return True
+
+
+def _no_lock(node: int) -> NoReturn:
+    raise AssertionError(f"a reader asks for the lock of node {node}")
+
+
+def parse_roots(
+    path: RootPaths, fs: FileSystem, *, resolve: Callable[[str], str] = os.path.abspath
+) -> tuple[str, ...]:
+    """Return the paths that `path` names: itself if it exists, else its parts between commas."""
+    if isinstance(path, str | os.PathLike):
+        text = os.fspath(path)
+        is_one = "," not in text or fs.stat(resolve(text)) is not None
+        path = [text] if is_one else [each.strip() for each in text.split(",")]
+    paths = tuple(dict.fromkeys(resolve(os.fspath(each)) for each in path if os.fspath(each)))
+    if not paths:
+        raise InvalidOptionError("path is empty", expected="a root, a partition or a log file")
+    return paths
