@@ -95,6 +95,19 @@ def topics() -> None:
     metavar="KEY=VALUE",
     help="A topic setting, with Kafka's key; repeatable.",
 )
+@click.option(
+    "--replication-factor",
+    type=int,
+    metavar="N",
+    help="Number of replicas, each in another log root. Default: default.replication.factor of the"
+    " root.",
+)
+@click.option(
+    "--replica-assignment",
+    metavar="NODE:NODE,…",
+    help="Nodes of the replicas, partition by partition, the preferred leader first; replaces"
+    " --partitions and --replication-factor.",
+)
 @click.option("--if-not-exists", is_flag=True, help="Leave an existing topic unchanged.")
 @click.option(
     "--adopt",
@@ -109,9 +122,13 @@ def topics_create() -> None:
     except those of the operating system. Only subdirectories that contain a log become topics;
     everything else is left alone.
 
+    Replicas need log roots of their own: see `streamlog replicas add --help`.
+
     \b
     Examples:
       streamlog --path /tmp/log topics create orders --partitions 4
+      streamlog topics create payments --partitions 2 --replication-factor 3
+      streamlog topics create payments --replica-assignment 1:2:3,2:3:1
       streamlog topics create state --config cleanup.policy=compact --if-not-exists
     """
 
@@ -191,6 +208,69 @@ def topics_delete() -> None:
     Examples:
       streamlog --path /tmp/log topics delete orders
       streamlog --path /tmp/log topics delete orders --yes
+    """
+
+
+# ---- replicas -----------------------------------------------------------------------------------
+@streamlog.group(short_help="Manage the log roots that hold replicas.")
+@verb()
+def replicas() -> None:
+    """Manage the log roots that hold replicas: directories on other disks, mounts or hosts.
+
+    Every root keeps the list of all of them. A majority of the listed roots must be online to
+    create or change topics and to elect leaders, so use three roots to survive the loss of one.
+
+    \b
+    Example:
+      streamlog --path /disk1/log replicas add /disk2/log
+      streamlog --path /disk1/log replicas add /disk3/log
+      streamlog --path /disk1/log topics create orders --replication-factor 3
+    """
+
+
+@replicas.command("add", short_help="Add a log root.", epilog=JSON_SHAPES)
+@click.argument("new_root", metavar="ROOT", type=click.Path())
+@verb("replicas:add")
+def replicas_add() -> None:
+    """Add a log root to those that hold replicas, and print the list.
+
+    ROOT is a missing or empty directory, or a root of the set that has moved. It becomes a log
+    root with the next free node.id. Topics get replicas in it if they are created afterwards. A
+    root that is listed is restored: it takes the topics and settings that it missed.
+
+    \b
+    Examples:
+      streamlog --path /disk1/log replicas add /disk2/log
+      streamlog --path /disk1/log replicas add /disk3/log
+    """
+
+
+@replicas.command("remove", short_help="Remove a log root.")
+@click.argument("name", metavar="NODE|ROOT")
+@verb("replicas:remove")
+def replicas_remove() -> None:
+    """Remove a log root without replicas from the list. Its files stay.
+
+    It need not be online.
+
+    \b
+    Examples:
+      streamlog --path /disk1/log replicas remove 3
+      streamlog --path /disk1/log replicas remove /disk3/log
+    """
+
+
+@replicas.command("list", short_help="List the log roots.", epilog=JSON_SHAPES)
+@verb("replicas:list_")
+def replicas_list() -> None:
+    """List the log roots that hold replicas, and whether they are online.
+
+    A root is offline while its directory is missing or unreadable, holds another log root, or was
+    a mount point when it was added and is not one now.
+
+    \b
+    Example:
+      streamlog --path /disk1/log replicas list
     """
 
 

@@ -27,16 +27,32 @@ def create(
     name: str,
     partitions: int | None,
     configs: tuple[str, ...],
+    replication_factor: int | None,
+    replica_assignment: str | None,
     if_not_exists: bool,
     adopt: bool,
 ) -> None:
     """Create a topic and print its summary."""
     own = dict(map(_key_and_value, configs))
+    assignment = None
+    if replica_assignment is not None:
+        if partitions is not None or replication_factor is not None:
+            raise click.UsageError(
+                "--replica-assignment replaces --partitions and --replication-factor"
+            )
+        assignment = _assignment(replica_assignment)
 
     check_new_topic_name(name)
     LogConfig.from_properties(own)
     with LogManager.open(settings.root, create=True, adopt=adopt) as manager:
-        made = manager.create_topic(name, partitions, own, if_not_exists=if_not_exists)
+        made = manager.create_topic(
+            name,
+            partitions,
+            own,
+            if_not_exists=if_not_exists,
+            replication_factor=replication_factor,
+            replica_assignment=assignment,
+        )
         _print_summaries(settings, [made])
 
 
@@ -116,6 +132,16 @@ def _key_and_value(text: str) -> tuple[str, str]:
     if not key or not equals:
         raise click.BadParameter(f"expected KEY=VALUE, got {text!r}", param_hint="--config")
     return key.strip(), value.strip()
+
+
+def _assignment(text: str) -> list[tuple[int, ...]]:
+    """Return the nodes of each partition: `1:2,2:3`, as kafka-topics takes it."""
+    try:
+        return [tuple(map(int, row.split(":"))) for row in text.split(",")]
+    except ValueError:
+        raise click.BadParameter(
+            f"expected nodes as 1:2:3,2:3:1, got {text!r}", param_hint="--replica-assignment"
+        ) from None
 
 
 def _describe_each(

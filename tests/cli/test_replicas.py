@@ -1,0 +1,117 @@
+"""`streamlog replicas`, and topics with replicas."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli import ok, streamlog
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> list[Path]:
+    made = [tmp_path / name for name in "abc"]
+    for each in made[1:]:
+        ok("replicas", "add", each, "--path", made[0])
+    return made
+
+
+def test_add_makes_the_roots_and_prints_the_list(tmp_path: Path) -> None:
+    home, new = tmp_path / "home", tmp_path / "new"
+    ran = ok("replicas", "add", new, "--path", home)
+    assert ran.rows == [
+        {"node": 1, "root": str(home), "isOnline": True, "isMount": False, "problem": None},
+        {"node": 2, "root": str(new), "isOnline": True, "isMount": False, "problem": None},
+    ]
+    assert f"{new} is on the same disk as {home}" in ran.error
+    assert ok("replicas", "list", "--path", new).rows == ran.rows
+
+
+def test_list_says_which_root_is_offline_and_why(roots: list[Path]) -> None:
+    roots[1].rename(roots[1].with_name("elsewhere"))
+    rows = ok("replicas", "list", "--path", roots[2]).rows
+    assert [row["isOnline"] for row in rows] == [True, False, True]
+    assert rows[1]["problem"] == f"log root is missing in {roots[1]}"
+
+
+def test_list_of_a_single_root_is_empty(root: Path) -> None:
+    ran = ok("replicas", "list", "--path", root)
+    assert ran.out == b""
+    assert "replicas add --help" in ran.error
+
+
+def test_list_of_a_missing_root_is_an_error(tmp_path: Path) -> None:
+    assert streamlog("replicas", "list", "--path", tmp_path / "no").code == 2
+    assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.parametrize("by_path", [False, True])
+def test_remove_takes_a_node_or_a_path(roots: list[Path], by_path: bool) -> None:
+    ran = ok("replicas", "remove", roots[2] if by_path else 3, "--path", roots[0])
+    assert ran.error.strip() == f"removed node 3; its files stay in {roots[2]}"
+    assert [row["node"] for row in ok("replicas", "list", "--path", roots[1]).rows] == [1, 2]
+    assert (roots[2] / "meta.properties").exists()
+
+
+def test_remove_refuses_a_root_with_replicas(roots: list[Path]) -> None:
+    ok("topics", "create", "orders", "--replication-factor", 2, "--path", roots[0])
+    ran = streamlog("replicas", "remove", 2, "--path", roots[0])
+    assert ran.code == 2
+    assert "log root holds replicas" in ran.error and "orders-0" in ran.error
+
+
+def directories(roots: list[Path]) -> list[list[str]]:
+    return [sorted(each.name for each in root.glob("orders-*")) for root in roots]
+
+
+def test_a_topic_is_created_with_replicas(roots: list[Path]) -> None:
+    (row,) = ok(
+        "topics", "create", "orders", "--partitions", 2, "--replication-factor", 3,
+        "--config", "min.insync.replicas=2", "--path", roots[0],
+    ).rows  # fmt: skip
+    assert row["partitions"] == 2
+    assert directories(roots) == [["orders-0", "orders-1"]] * 3
+    for each in roots:
+        assert [row["topic"] for row in ok("topics", "list", "--path", each).rows] == ["orders"]
+
+
+def test_replicas_are_assigned_as_kafka_topics_takes_them(roots: list[Path]) -> None:
+    ok("topics", "create", "orders", "--replica-assignment", "1:2,3:1", "--path", roots[0])
+    assert directories(roots) == [["orders-0", "orders-1"], ["orders-0"], ["orders-1"]]
+    states = [
+        json.loads((roots[0] / ".streamlog/replication" / name).read_bytes().split(b"\n")[1])
+        for name in ("orders-0", "orders-1")
+    ]
+    assert [each["accepted"]["state"]["leader"] for each in states] == [1, 3]
+
+
+def test_more_replicas_than_roots_are_refused(roots: list[Path]) -> None:
+    ran = streamlog("topics", "create", "orders", "--replication-factor", 4, "--path", roots[0])
+    assert ran.code == 2
+    assert "got 4, expected 1 to 3" in ran.error
+    assert "replicas add ROOT" in ran.error
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--replica-assignment", "1:x"], "expected nodes as 1:2:3,2:3:1, got '1:x'"),
+        (["--replica-assignment", "1:9"], "nodes that are online: 1, 2, 3"),
+        (["--replica-assignment", "1", "--partitions", 1], "replaces --partitions"),
+    ],
+)
+def test_an_invalid_assignment_is_refused(
+    roots: list[Path], given: list[object], message: str
+) -> None:
+    ran = streamlog("topics", "create", "orders", *given, "--path", roots[0])
+    assert ran.code == 2
+    assert message in ran.error
+
+
+def test_a_replicated_topic_is_altered_and_deleted_everywhere(roots: list[Path]) -> None:
+    ok("topics", "create", "orders", "--replication-factor", 3, "--path", roots[0])
+    ok("topics", "alter", "orders", "--partitions", 2, "--path", roots[1])
+    assert directories(roots) == [["orders-0", "orders-1"]] * 3
+    ok("topics", "delete", "orders", "--yes", "--path", roots[2])
+    assert directories(roots) == [[], [], []]
+    assert ok("topics", "list", "--path", roots[0]).rows == []
