@@ -72,7 +72,7 @@ class LogCleaner:
         Raises:
             StreamLogError: The partition cannot be opened or read.
         """
-        log = self._manager.log(*partition)
+        log = self._manager.local_log(*partition)
         log.catch_up()
         return find_cleanable(
             log,
@@ -144,7 +144,7 @@ class LogCleaner:
         throttle = Throttle(self._clock, config.log_cleaner_io_max_bytes_per_second)
         return CleaningRound(
             self._manager.log_root,
-            self._manager.log(*partition),
+            self._manager.local_log(*partition),
             cleanable,
             offset_map=offset_map,
             throttle=throttle,

@@ -276,7 +276,7 @@ class ToKafka:
         for topic in list_topics(self._root):
             with self._opened() as manager:
                 for number in manager.partitions(topic):
-                    manager.log(topic, number)
+                    manager.local_log(topic, number)
 
     def _describe(self, meta: MetaProperties) -> None:
         fs, root = self._fs, self._root.path

@@ -348,6 +348,7 @@ class _Partition:
             clock=root.clock,
             random=root.random,
             lock_timeout_ms=_LOCK_TIMEOUT_MS,
+            local=True,
         ).close()
 
     def _distrust_state(self, root: LogRoot) -> None:

@@ -275,7 +275,7 @@ class Maintenance:
         )
         if reason is not None:
             gone = delete_old_segments(
-                self._open().log(*partition), self._clock, held_from=held_from(held)
+                self._open().local_log(*partition), self._clock, held_from=held_from(held)
             )
             report.deeds += _deeds(partition, gone, books.now_ms)
             watch.look(is_thorough=True)

@@ -386,6 +386,8 @@ class LogManager:
     def log(self, topic: str, partition: int) -> PartitionLog:
         """Return a partition open for writing; the same object on each call until `close`.
 
+        A replicated one is opened through its leader, wherever that is.
+
         Raises:
             UnknownTopicError: There is no such topic or partition.
             CorruptDataError: Acknowledged bytes are damaged.
@@ -401,6 +403,15 @@ class LogManager:
         with self._guard:
             self._check_open()
             return self._partitions.get(wanted)
+
+    def local_log(self, topic: str, partition: int) -> PartitionLog:
+        """Return a partition as this root has it, open to be maintained; see `log`.
+
+        A replica is appended to through its leader only, which `log` returns.
+        """
+        with self._guard:
+            self._check_open()
+            return self._partitions.get_local([TopicPartition(topic, partition)])[0]
 
     def reader(self, topic: str, partition: int) -> LogReader:
         """Return a partition open for reading; the same object on each call until `close`.

@@ -115,6 +115,7 @@ class PartitionLog(Log):
         server: ServerSettings | None = None,
         replicated: Replicated[Log] | None = None,
         placement: Placement | None = None,
+        local: bool = False,
     ) -> "PartitionLog":
         """Open a partition for writing; create its topic if that is missing.
 
@@ -132,8 +133,9 @@ class PartitionLog(Log):
             decisions: Those of the `LogManager`, so that each is parsed once for all partitions.
             server: The root's settings of the `LogManager`, parsed once for all partitions.
             replicated: The partition's other replicas, if this handle is to lead them.
-            placement: The roots of the replica set, if the partition is replicated: it is opened
-                through its leader, wherever that is.
+            placement: The roots of the replica set, if they are open already.
+            local: Open the replica in this root, to maintain its files and not to append; a
+                replicated partition is opened through its leader otherwise, wherever that is.
 
         Returns:
             The open partition; close it, or use it as a context manager.
@@ -156,11 +158,16 @@ class PartitionLog(Log):
                 expected="a LogConfig",
             )
         path = os.path.abspath(path)
-        if placement is not None:
+        root = LogRoot.at(os.path.dirname(path), fs=fs, clock=clock, random=random)
+        if replicated is None and not local:
             partition = check_partition_directory(path)
-            return LedPartitionLog(placement, partition, config=config, owns_placement=False)
+            opened = placement or Placement.of(root, partition, lock_timeout_ms=lock_timeout_ms)
+            if opened is not None:
+                return LedPartitionLog(
+                    opened, partition, config=config, owns_placement=placement is None
+                )
         return cls(
-            LogRoot.at(os.path.dirname(path), fs=fs, clock=clock, random=random),
+            root,
             path,
             config=config,
             lock_timeout_ms=lock_timeout_ms,
@@ -318,7 +325,12 @@ class LedPartitionLog(PartitionLog):
         self._moving = threading.RLock()
         self._node = NO_LEADER
         self._left_in_order = False
-        self._open_at(placement.leader(partition), partition)
+        try:
+            self._open_at(placement.leader(partition), partition)
+        except BaseException:  # the caller gets no handle to close
+            if owns_placement:
+                placement.close(in_order=False)
+            raise
 
     def _open_at(self, led: Led, partition: TopicPartition) -> None:
         """Open the log at the leader's root; if that refuses or fails, at the next leader's."""
@@ -416,18 +428,45 @@ class OpenPartitions:
         self.decisions = PendingDecisions(root)
         self.server = ServerSettings(root)
         self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._led: dict[TopicPartition, PartitionLog] = {}
+        self._placement: Placement | None = None
 
     def get(self, wanted: Sequence[TopicPartition]) -> list[PartitionLog]:
-        """Return partitions open for writing, in the order given.
+        """Return partitions open for writing, in the order given; replicated ones by their leaders.
 
         Raises:
             StreamLogError: One cannot be opened, or the marks not be written: then none of those
                 that were not open before stays open.
         """
+        local = self.get_local([each for each in wanted if not self._is_led(each)])
+        there = {log.topic_partition: log for log in local}
+        return [there.get(each) or self._led[each] for each in wanted]
+
+    def get_local(self, wanted: Sequence[TopicPartition]) -> list[PartitionLog]:
+        """Return partitions as this root has them, open to be maintained, in the order given.
+
+        Raises:
+            StreamLogError: As `get`.
+        """
         missing = [each for each in dict.fromkeys(wanted) if each not in self._logs]
         if missing:
             self._logs.update(self._open_together(missing))
         return [self._logs[each] for each in wanted]
+
+    def _is_led(self, partition: TopicPartition) -> bool:
+        """Whether a partition is replicated; it is open through its leader then."""
+        if partition in self._led:
+            return True
+        if self._root.fs.stat(self._root.partition_register(partition)) is None:
+            return False
+        if self._placement is None:
+            self._placement = Placement.of(self._root, partition, lock_timeout_ms=self._patience)
+        if self._placement is None:
+            return False
+        self._enter()
+        path = self._root.partition(partition)
+        self._led[partition] = PartitionLog.open(path, placement=self._placement)
+        return True
 
     def _open_together(
         self, wanted: Iterable[TopicPartition]
@@ -454,6 +493,7 @@ class OpenPartitions:
             marks=self.marks,
             decisions=self.decisions,
             server=self.server,
+            local=True,
         )
 
     def commit_log(self, *, open_logs: OpenLogs, chores: Chores) -> CommitLog:
@@ -474,8 +514,9 @@ class OpenPartitions:
 
     def close_topic(self, topic: str) -> None:
         """Close the partitions of a topic that is going to be deleted."""
-        for partition in [each for each in self._logs if each.topic == topic]:
-            self._logs.pop(partition).close()
+        for logs in (self._logs, self._led):
+            for partition in [each for each in logs if each.topic == topic]:
+                logs.pop(partition).close()
 
     def close(self) -> None:
         """Close all of them: seal each, then write their recovery points and high watermarks.
@@ -484,8 +525,12 @@ class OpenPartitions:
             StreamLogError: Something could not be made durable; all are closed nevertheless.
         """
         with contextlib.ExitStack() as closing:
+            if self._placement is not None:
+                closing.callback(self._placement.close)
             closing.callback(self._note_high_watermarks)
             closing.callback(self._close_together)
+            for log in self._led.values():
+                closing.callback(log.close)
 
     def _close_together(self) -> None:
         logs = list(self._logs.values())

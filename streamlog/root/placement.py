@@ -34,6 +34,7 @@ from streamlog.replication.leadership import Leadership
 from streamlog.replication.partition_state import PartitionState
 from streamlog.replication.register import RegisterFile
 from streamlog.replication.replicas import Copies, InThreads, Replicas
+from streamlog.replication.root_set import RootSet
 from streamlog.root.open_writers import OpenWriter
 from streamlog.root.roots import refuse_live_broker, refuse_planted
 from streamlog.topic import TopicPartition
@@ -166,6 +167,28 @@ class Placement:
         self._opened: dict[int, OpenRoot] = {}
         self._topic_ids: dict[TopicPartition, str] = {}
         self._guard = threading.RLock()
+
+    @classmethod
+    def of(
+        cls,
+        root: LogRoot,
+        partition: TopicPartition,
+        *,
+        lock_timeout_ms: float | Patience | None,
+    ) -> "Placement | None":
+        """Return the replica set of a root, None for a partition with one replica.
+
+        Raises:
+            StreamLogError: The list of log roots cannot be read.
+        """
+        if root.fs.stat(root.partition_register(partition)) is None:
+            return None
+        default_ms = ServerSettings(root).load().streamlog_lock_timeout_ms
+        patience = Patience.of(lock_timeout_ms, default_ms=default_ms)
+        nodes = RootSet.load(root, patience=patience)
+        if nodes is None:
+            return None
+        return cls(nodes, clock=root.clock, random=root.random, patience=patience)
 
     # ---- the roots -----------------------------------------------------------------------------
     def root(self, node: int) -> OpenRoot:
