@@ -482,6 +482,9 @@ class LogManager:
             default_ms = self.server_config.streamlog_lock_timeout_ms
             self.patience.timeout_ms = default_ms if timeout_ms is None else timeout_ms
             self._writer = OpenWriter.enter(self.log_root)
+            roots = RootSet.load(self.log_root, patience=self.patience)
+            if roots is not None:
+                replicated_topics.restore_if_due(roots)
 
     def _check_exists(self, name: str) -> None:
         self._check_open()

@@ -25,11 +25,14 @@ from streamlog.config.log_config import ConfigValue
 from streamlog.config.settings import text_of
 from streamlog.errors import (
     CorruptDataError,
+    FencedError,
+    FileMissingError,
     InvalidPartitionsError,
     InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,
     InvalidUpdateVersionError,
     NoQuorumError,
+    StorageError,
     TopicExistsError,
     UnavailableError,
     UnknownTopicError,
@@ -38,13 +41,15 @@ from streamlog.errors import (
 from streamlog.fs.api import FileKind
 from streamlog.fs.files import stat_directory
 from streamlog.fs.log_root import LogRoot
+from streamlog.fs.names import is_temporary
 from streamlog.partition import checkpoints
 from streamlog.partition.meta_properties import MetaProperties
 from streamlog.partition.partition_metadata import new_topic_id, read_topic_id
 from streamlog.partition.topic_config import read_server_config, read_topic_properties
 from streamlog.replication.partition_state import PartitionState
+from streamlog.replication.quorum import Voter, latest
 from streamlog.replication.register import RegisterFile
-from streamlog.replication.root_set import COMMITS, RootSet
+from streamlog.replication.root_set import COMMITS, RootSet, read_root_list
 from streamlog.root.registry import (
     STRAY_SUFFIX,
     changed_configs,
@@ -73,6 +78,7 @@ __all__ = [
     "is_replicated",
     "lists_locked",
     "restore",
+    "restore_if_due",
 ]
 
 MAX_REPLICATION_FACTOR: Final = 32_767  # int16 in Kafka's protocol
@@ -397,6 +403,55 @@ def restore(roots: RootSet) -> None:
                 _logger.warning("topic %s was not restored: %s", topic, error)
         if COMMITS in roots.register_names():
             _restore_register(roots, online, COMMITS)
+
+
+def restore_if_due(roots: RootSet) -> None:
+    """Restore the roots if one of them seems to have missed something; only logs a failure.
+
+    Compares the lists of roots, the names of the registers, and one register of each topic.
+    """
+    try:
+        if _is_restore_due(roots):
+            restore(roots)
+    except (UnavailableError, FencedError) as error:
+        _logger.info("the log roots were not restored: %s", error)
+
+
+def _is_restore_due(roots: RootSet) -> bool:
+    online = roots.online()
+    for node in roots.node_ids:
+        with contextlib.suppress(StorageError):
+            if node not in online and roots.is_emptied(node):
+                return True
+    try:
+        if any(read_root_list(root) != roots.list for root in online.values()):
+            return True
+        if len({tuple(_registers_in(root)) for root in online.values()}) > 1:
+            return True
+        topics = {each.topic for each in _registered(roots)}
+        return any(_has_missed(online, topic) for topic in topics)
+    except CorruptDataError:
+        return True
+
+
+def _registers_in(root: LogRoot) -> list[str]:
+    try:
+        return [name for name in root.fs.list(root.replication) if not is_temporary(name)]
+    except FileMissingError:
+        return []
+
+
+def _has_missed(online: Mapping[int, LogRoot], topic: str) -> bool:
+    """Return whether the roots disagree on a topic, or one does not vote on it."""
+    if len({topic_exists(root, topic) for root in online.values()}) > 1:
+        return True
+    name = str(TopicPartition(topic, 0))
+    files = {node: RegisterFile(root, name).acceptor() for node, root in online.items()}
+    value = latest(each.accepted for each in files.values() if each is not None)
+    return value is not None and any(
+        each is None or Voter(node, each.incarnation) not in value.voters
+        for node, each in files.items()
+    )
 
 
 def _refill(roots: RootSet, node: int) -> None:

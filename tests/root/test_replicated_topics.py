@@ -34,7 +34,7 @@ from streamlog.replication.root_set import RootSet, read_root_list
 from streamlog.root import replicated_topics
 from streamlog.root.manager import LogManager
 from streamlog.root.replica_roots import add_root, remove_root
-from streamlog.root.replicated_topics import restore
+from streamlog.root.replicated_topics import restore, restore_if_due
 from streamlog.root.roots import make_root
 from streamlog.root.topics import list_topics, topic_exists
 
@@ -475,6 +475,39 @@ def test_a_plain_topic_may_take_the_name_of_a_deleted_replicated_one(fs: Disks) 
     assert topic_exists(at(fs), "orders")
     assert fs.stat("/a/orders-0") is not None
     assert not replicated_topics.is_replicated(at(fs), "orders")
+
+
+def test_the_next_writer_restores_a_root_that_has_returned(fs: Disks) -> None:
+    lose(fs, "/b")
+    with manager(fs) as ours:
+        ours.create_topic("orders", replication_factor=2)
+    bring_back(fs, "/b")
+    with manager(fs) as ours:
+        ours.create_topic("plain")
+    assert topic_exists(at(fs, "/b"), "orders")
+    assert state(fs, path="/b").replicas == (1, 3)
+
+
+def test_the_next_writer_fills_an_emptied_root(fs: Disks) -> None:
+    with manager(fs) as ours:
+        ours.create_topic("orders", replication_factor=3)
+    remove_tree(fs, "/c")
+    fs.make_directory("/c")
+    with manager(fs) as ours:
+        ours.alter_topic("orders", configs={"retention.ms": 5})
+    assert set_of(fs).problem(3) is None
+    assert topic_exists(at(fs, "/c"), "orders")
+
+
+def test_roots_that_missed_nothing_are_not_written(fs: Disks) -> None:
+    with manager(fs) as ours:
+        ours.create_topic("orders", 3, replication_factor=2)
+        ours.create_topic("plain")
+        ours.create_topic("gone", replication_factor=2)
+        ours.delete_topic("gone")
+    watched = FaultyFileSystem(fs)
+    restore_if_due(set_of(watched))
+    assert watched.operations == []
 
 
 # ---- crashes ----------------------------------------------------------------------------------
