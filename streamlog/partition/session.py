@@ -160,7 +160,7 @@ class WriterSession:
         self._timer = FlushTimer(self._flush_by_timer)
         self._poison: StorageError | None = None
         self._is_closed = False
-        self._last_checkpoint_ms = root.clock.now_ms()
+        self._last_checkpoint_ms = self._last_high_watermark_ms = root.clock.now_ms()
         self._changes = 0
         self.is_leading = False
         self._named_until_ms = 0.0
@@ -426,13 +426,30 @@ class WriterSession:
                 "leader epoch goes back", path=self._path, got=epoch, expected=f"above {latest}"
             )
         self._log.start_epoch(epoch)
-        is_due = self._lock.flags & StateFlag.EPOCH_DUE
-        self._publish(LockEvent.EPOCH_RAISED if is_due else LockEvent.REPLICA_MOVES)
+        # An epoch that is due stays due: this one may be that of the lost records.
+        self._publish(LockEvent.REPLICA_MOVES)
 
     def raise_high_watermark(self, offset: int) -> None:
-        """Raise the high watermark; only within `writing`. See `Log.raise_high_watermark`."""
-        if self._log.raise_high_watermark(offset):
-            self._publish(LockEvent.REPLICA_MOVES)
+        """Raise the high watermark; only within `writing`. See `Log.raise_high_watermark`.
+
+        Once a minute it is written to the checkpoint, also where nothing is synced.
+        """
+        if not self._log.raise_high_watermark(offset):
+            return
+        self._publish(LockEvent.REPLICA_MOVES)
+        if self._clock.now_ms() - self._last_high_watermark_ms < _CHECKPOINT_INTERVAL_MS:
+            return
+        try:
+            self.checkpoint_high_watermark()
+        except UnavailableError as error:
+            _logger.warning(
+                "[%s] the high watermark is not written for now: %s", self._partition, error
+            )
+
+    def checkpoint_high_watermark(self) -> None:
+        """Write the high watermark to the root's checkpoint; due again a minute later."""
+        self._last_high_watermark_ms = self._clock.now_ms()
+        self._marks.write_high_watermarks({self._partition: self.sync_high_watermark()})
 
     def sync_high_watermark(self) -> int:
         """Make the high watermark durable in the lock file, and return it for the checkpoint.
@@ -531,7 +548,7 @@ class WriterSession:
         """Write the recovery point, and a replica's high watermark, to the root's checkpoints."""
         self.write_recovery_point(self._log.offsets.recovery_point)
         if self._log.is_replicated:
-            self._marks.write_high_watermarks({self._partition: self.sync_high_watermark()})
+            self.checkpoint_high_watermark()
         self._last_checkpoint_ms = self._clock.now_ms()
 
     def write_recovery_point(self, offset: int) -> None:

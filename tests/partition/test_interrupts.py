@@ -25,10 +25,11 @@ from streamlog.fs.log_root import LogRoot
 from streamlog.records.record import Record
 from streamlog.root.partition_log import PartitionLog
 from streamlog.topic import TopicPartition
+from tests.support.replicated_log import Copies, batch, make_replica, open_log
 
 NOW = 1_700_000_000_000
 PACKAGE = os.path.dirname(streamlog.__file__)
-LOCKING = ("log.py", "session.py", "locks.py", "local.py")
+LOCKING = ("log.py", "replica.py", "session.py", "locks.py", "local.py")
 
 
 class Interrupt:
@@ -159,6 +160,43 @@ def interrupted(
     assert keys[-2:] == [b"2", b"3"] and len(keys) <= 3, (where, keys)
     del kept
     return interrupt.has_struck
+
+
+def follow(log: PartitionLog) -> None:
+    with log.locked():
+        log.append_as_follower(batch(log.log_end_offset))
+        log.raise_high_watermark(log.log_end_offset)
+
+
+@pytest.mark.parametrize("call", [append, follow])
+def test_an_interrupted_replica_commits_what_it_did_or_nothing(
+    call: Callable[[PartitionLog], object], tmp_path: Path
+) -> None:
+    path, fs = str(tmp_path / "orders-0"), LocalFileSystem()
+    make_replica(fs, path)
+    with open_log(fs, Copies(), path=path) as log, open_log(fs, path=path) as other:
+        for number in range(1, 5_000):
+            call(log)
+            before = log.log_end_offset
+            kept = None
+            with Interrupt(number) as interrupt:
+                try:
+                    call(log)
+                except KeyboardInterrupt as error:
+                    kept = error
+            where = number, interrupt.where
+            if call is follow:
+                kept = None  # its own `with` lets go with its frames at the latest
+            assert not is_locked(tmp_path), where
+            other.catch_up()
+            assert before <= other.high_watermark <= other.log_end_offset <= before + 1, where
+            follow(other)
+            log.catch_up()
+            assert log.high_watermark == log.log_end_offset == other.log_end_offset, where
+            del kept
+            if not interrupt.has_struck:
+                break
+    assert number > 50
 
 
 def test_an_interrupted_opening_or_closing_leaves_no_lock_held(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from streamlog.binary.crc import crc32c
+from streamlog.clock import ManualClock
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import (
     InvalidOptionError,
@@ -21,9 +22,14 @@ from streamlog.fs.log_root import HIGH_WATERMARK_CHECKPOINT, LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition import checkpoints
 from streamlog.partition.locks import decode_state, encode_state
+from streamlog.partition.log import Log
 from streamlog.records.acks import Acks
+from streamlog.root.partition_log import PartitionLog
 from tests.support.crash import every_crash_point
 from tests.support.replicated_log import (
+    NOW,
+    PARTITION,
+    PATH,
     Copies,
     batch,
     make_replica,
@@ -332,11 +338,46 @@ def test_after_a_loss_the_leader_starts_the_epoch_that_it_is_given(fs: MemoryFil
         assert replicas.calls.count("epoch") == 1
 
 
-def test_the_epoch_of_an_election_serves_after_a_loss_too(fs: MemoryFileSystem) -> None:
+def test_an_epoch_that_is_assigned_after_a_loss_does_not_stand_for_the_one_that_is_due(
+    fs: MemoryFileSystem,
+) -> None:
     written(fs)
     rebooted = fs.crash_clone(Random(1), power=True, loss="nothing")
     with open_log(rebooted) as log:
         log.assign_leader_epoch(3)
     replicas = Copies()
     with open_log(rebooted, replicas) as log:
-        assert replicas.calls == ["begin"] and log.leader_epoch == 3
+        assert replicas.calls == ["begin", "epoch"] and log.leader_epoch == 3
+    with open_log(rebooted, replicas):
+        assert replicas.calls.count("epoch") == 1
+
+
+def test_the_lost_epoch_is_not_used_again_for_other_records(fs: MemoryFileSystem) -> None:
+    class Elected(Copies):
+        def begin(self, log: Log) -> None:
+            super().begin(log)
+            log.assign_leader_epoch(3)  # as the register still says
+
+    replicas = Elected()
+    with open_log(fs, replicas) as log:
+        log.append([record(0)])
+        log.flush()
+        log.append([record(1)])
+    with open_log(fs) as log:
+        log.append_as_follower(batch(2, 3))
+        lost = fs.crash_clone(Random(1), power=True, loss="everything")
+    replicas.epoch = 4
+    with open_log(lost, replicas) as log:
+        assert log.log_end_offset == 2
+        assert log.leader_epochs.entries == ((3, 0), (4, 2))
+
+
+def test_the_high_watermark_is_checkpointed_once_a_minute(fs: MemoryFileSystem) -> None:
+    root = LogRoot.at("/logs", fs=fs)
+    clock = ManualClock(NOW)
+    with PartitionLog.open(PATH, fs=fs, clock=clock, random=Random(1)) as log:
+        for offset, written in enumerate((None, None, 3, 3, 5)):
+            log.append_as_follower(batch(offset))
+            log.raise_high_watermark(offset + 1)
+            assert checkpoints.read_high_watermarks(root).get(PARTITION) == written
+            clock.sleep_ms(30_000)
