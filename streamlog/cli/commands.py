@@ -146,15 +146,35 @@ def topics_list() -> None:
 
 @topics.command("describe", short_help="Show partitions and settings.", epilog=JSON_SHAPES)
 @click.argument("name", required=False, shell_complete=complete_topics)
+@click.option(
+    "--under-replicated-partitions",
+    is_flag=True,
+    help="Only partitions with a replica not in sync.",
+)
+@click.option(
+    "--unavailable-partitions", is_flag=True, help="Only partitions without a leader online."
+)
+@click.option(
+    "--at-min-isr-partitions",
+    is_flag=True,
+    help="Only partitions with as many replicas in sync as min.insync.replicas.",
+)
+@click.option(
+    "--under-min-isr-partitions",
+    is_flag=True,
+    help="Only partitions with fewer replicas in sync than min.insync.replicas.",
+)
 @verb("topics:describe")
 def topics_describe() -> None:
-    """Show partitions with their offsets, and settings with their sources.
+    """Show partitions with their offsets and replicas, and settings with their sources.
 
-    Without a name, describes every topic. Tables omit settings at their defaults.
+    Without a name, describes every topic. Tables omit settings at their defaults. The filters are
+    those of kafka-topics; they select replicated partitions.
 
     \b
     Examples:
       streamlog --path /tmp/log topics describe orders
+      streamlog topics describe --under-replicated-partitions
       streamlog topics describe --format ndjson | jq .configs
     """
 
@@ -271,6 +291,21 @@ def replicas_list() -> None:
     \b
     Example:
       streamlog --path /disk1/log replicas list
+    """
+
+
+@replicas.command("status", short_help="Print metrics of replication.", epilog=JSON_SHAPES)
+@verb("replica_status:status")
+def replicas_status() -> None:
+    """Print Kafka's metrics of replication over all partitions.
+
+    Exits with 1 if a partition is under-replicated or has no leader online. A replica counts as in
+    sync only if its log root is online, even before the next append shrinks the ISR.
+
+    \b
+    Examples:
+      streamlog --path /disk1/log replicas status
+      streamlog replicas status --format ndjson | jq .UnderReplicatedPartitions
     """
 
 
@@ -525,6 +560,9 @@ def dump() -> None:
 @streamlog.command(short_help="Check logs for damage.", epilog=JSON_SHAPES)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
 @click.option("--deep", is_flag=True, help="Decode every record as well.")
+@click.option(
+    "--replicas", is_flag=True, help="Compare the replicas of the replica set of PATH as well."
+)
 @decompression_option
 @verb("verify:verify")
 def verify() -> None:
@@ -538,9 +576,13 @@ def verify() -> None:
     Prints the findings and exits with 1 if there are any; 0 means that the log is sound. Notes
     that are not damage (files waiting for removal, work in progress) go to stderr.
 
+    With --replicas, also compares the replicas of each partition, below the high watermark, and
+    reports partitions that are under-replicated or offline. PATH is one of the log roots.
+
     \b
     Examples:
       streamlog verify /var/lib/kafka
+      streamlog verify /disk-1/log --replicas
       streamlog verify /tmp/log/orders-0 --deep
       streamlog verify /tmp/log/orders-0/00000000000000000000.index --format json
     """

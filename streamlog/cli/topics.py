@@ -1,7 +1,7 @@
 """`streamlog topics`: creates, lists, describes, alters and deletes topics."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -9,12 +9,22 @@ import click
 
 from streamlog.cli.output import EXIT_FINDING, Column, Findings, Kind, Output, human_size, remark
 from streamlog.cli.readers import held_lines
+from streamlog.cli.replica_status import (
+    FILTERS,
+    partition_row,
+    print_replicas,
+    replica_columns,
+    replica_facts,
+    with_node_lists,
+)
 from streamlog.cli.verb import Settings
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import InvalidRequestError, StreamLogError
 from streamlog.fs.log_root import LogRoot
+from streamlog.replication.status import PartitionStatus
 from streamlog.root.deeds import Deed
 from streamlog.root.manager import LogManager, TopicDescription
+from streamlog.root.replica_status import partition_statuses, root_set_at
 from streamlog.root.topics import list_topics
 from streamlog.topic import check_new_topic_name
 
@@ -65,18 +75,28 @@ def list_(settings: Settings) -> None:
         raise Findings(errors)
 
 
-def describe(settings: Settings, *, name: str | None) -> None:
-    """Print partitions and settings."""
+def describe(settings: Settings, *, name: str | None, **filters: bool) -> None:
+    """Print partitions, replicas and settings."""
     output = Output(settings)
-    with LogManager.open(settings.root) as manager:
+    roots = root_set_at(settings.root)
+    with LogManager.open(settings.root if roots is None else roots.home.path) as manager:
         names = manager.topics() if name is None else [name]
         described, errors = _describe_each(manager, names)
+    nodes = {} if roots is None else roots.nodes()
+    wanted = [FILTERS[name] for name, is_given in filters.items() if is_given]
+    replicated = {each.name: [*partition_statuses(nodes, each.name)] for each in described}
+    rows = [_described_row(each, replicated[each.name], wanted) for each in described]
     if output.format != "table":
-        output.rows(map(_description, described), ())
+        output.rows((row for row in rows if row["partitions"] or not wanted), ())
     else:
-        for i, each in enumerate(described):
+        shown = [
+            pair
+            for pair in zip(described, rows, strict=True)
+            if pair[1]["partitions"] or not wanted
+        ]
+        for i, (topic, row) in enumerate(shown):
             output.write(b"\n" if i else b"")
-            _print_description(output, each)
+            _print_description(output, topic, row, replicated[topic.name])
         output.flush()
     if errors:
         raise Findings(errors)
@@ -214,11 +234,39 @@ def _description(topic: TopicDescription) -> dict[str, Any]:
     }
 
 
-def _print_description(output: Output, topic: TopicDescription) -> None:
+def _described_row(
+    topic: TopicDescription,
+    statuses: list[PartitionStatus],
+    wanted: list[Callable[[PartitionStatus], bool]],
+) -> dict[str, Any]:
+    """Return a topic as a row, with the replicas of its partitions.
+
+    A replicated partition is described by its leader; so is one that this root has no replica of.
+
+    Args:
+        topic: The topic.
+        statuses: Its replicated partitions.
+        wanted: Only partitions that one of these lets through; empty: all.
+    """
     row = _description(topic)
+    known = {each["partition"]: each for each in row["partitions"]}
+    by_number = {each.partition.partition: each for each in statuses}
+    for number, status in by_number.items():
+        known[number] = partition_row(status)
+    row["partitions"] = [
+        partition | replica_facts(by_number.get(number), partition["leader"])
+        for number, partition in sorted(known.items())
+        if not wanted or (number in by_number and any(fits(by_number[number]) for fits in wanted))
+    ]
+    return row
+
+
+def _print_description(
+    output: Output, topic: TopicDescription, row: dict[str, Any], statuses: list[PartitionStatus]
+) -> None:
     output.write(f"Topic {topic.name}, id {topic.topic_id or 'unknown'}\n".encode())
     output.table(
-        row["partitions"],
+        [*map(with_node_lists, row["partitions"])],
         (
             Column("partition", "PART", Kind.NUMBER),  # short titles, to fit 80 columns
             Column("leader", "LEADER", Kind.NUMBER),
@@ -228,8 +276,10 @@ def _print_description(output: Output, topic: TopicDescription) -> None:
             Column("logEndOffset", "END", Kind.NUMBER),
             Column("segments", "SEGS", Kind.NUMBER),
             Column("bytes", "SIZE", Kind.SIZE),
+            *replica_columns(statuses),
         ),
     )
+    print_replicas(output, row["partitions"])
     columns = (Column("name", "CONFIG"), Column("value", "VALUE"), Column("source", "SOURCE"))
     shown = [each for each in row["configs"] if each["source"] != "default"]
     output.table(shown or [{"name": "(all at default)"}], columns)

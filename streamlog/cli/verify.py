@@ -15,6 +15,7 @@ from streamlog.cli.output import (
     Kind,
     Output,
     Progress,
+    counted,
     remark,
 )
 from streamlog.cli.sources import contents_of
@@ -25,8 +26,10 @@ from streamlog.fs.local import LocalFileSystem
 from streamlog.health.findings import LOG_DAMAGE, Finding, Severity, as_error
 from streamlog.health.repair import RepairStep
 from streamlog.health.repair import repair as repair_logs
+from streamlog.health.replicas import verify_replicas
 from streamlog.health.verify import size_of_logs
 from streamlog.health.verify import verify as look
+from streamlog.root.replica_status import replica_set_at
 from streamlog.segment.walk import how_to_go_on
 from streamlog.topic import TopicPartition
 
@@ -34,7 +37,12 @@ __all__ = ["repair", "verify"]
 
 
 def verify(
-    settings: Settings, *, paths: tuple[str, ...], deep: bool, max_decompressed_bytes: int | None
+    settings: Settings,
+    *,
+    paths: tuple[str, ...],
+    deep: bool,
+    replicas: bool,
+    max_decompressed_bytes: int | None,
 ) -> None:
     """Print findings, and notes and summaries on stderr."""
     fs = LocalFileSystem()
@@ -58,6 +66,8 @@ def verify(
         else:
             if all(each.severity is Severity.NOTE for each in findings[before:]):
                 summaries.append(f"{path}: sound; checked {contents_of(fs, path)}")
+    if replicas:
+        _verify_replicas(settings, paths, findings, errors, summaries)
     wrong = [each for each in findings if each.severity is not Severity.NOTE]
     for note in findings:
         if note.severity is Severity.NOTE:
@@ -73,11 +83,40 @@ def verify(
         raise click.exceptions.Exit(EXIT_FINDING)
 
 
+def _verify_replicas(
+    settings: Settings,
+    paths: tuple[str, ...],
+    findings: list[Finding],
+    errors: list[StreamLogError],
+    summaries: list[str],
+) -> None:
+    """Compare the replicas of the replica sets that paths belong to, each set once."""
+    known: set[frozenset[str]] = set()
+    for path in paths:
+        before = len(findings)
+        try:
+            nodes = replica_set_at(path).nodes()
+            roots = frozenset(each.root.path for each in nodes.values())
+            if roots in known:
+                continue
+            known.add(roots)
+            with Progress(settings, "comparing replicas", None) as progress:
+                count = verify_replicas(nodes, findings.append, on_progress=progress.advance)
+        except StreamLogError as error:
+            errors.append(error)
+        else:
+            if all(each.severity is Severity.NOTE for each in findings[before:]):
+                compared = f"compared {counted(count, 'partition')} on {len(roots)} log roots"
+                summaries.append(f"{path}: replicas are equal; {compared}")
+
+
 def _remark_next_step(settings: Settings, wrong: list[Finding]) -> None:
     """Print the next step for each damaged partition, or that the next writer repairs it."""
     damaged = {os.path.dirname(each.path): each.path for each in wrong if each.kind in LOG_DAMAGE}
     for path in damaged.values():
         remark(settings, how_to_go_on(path))
+    if any(each.severity is Severity.DEGRADED for each in wrong):
+        remark(settings, "bring replicas up to date: streamlog replicate --once")
     repairable = [each for each in wrong if each.severity is Severity.REPAIRABLE]
     if repairable and not damaged:
         where = shlex.quote(os.path.dirname(repairable[0].path))

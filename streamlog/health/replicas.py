@@ -17,7 +17,7 @@ from streamlog.health.findings import Finding, FindingKind, Report
 from streamlog.health.repeated import Repeated
 from streamlog.health.replica_logs import compare_logs
 from streamlog.partition.reader import LogReader
-from streamlog.replication.status import Node, PartitionStatus, ReplicaStatus, status_of
+from streamlog.replication.status import Node, PartitionStatus, status_of
 from streamlog.root.replica_status import partition_statuses
 
 __all__ = ["verify_replicas"]
@@ -47,7 +47,7 @@ def verify_replicas(
     for status in partition_statuses(nodes):
         count += 1
         look = _PartitionLook(status, nodes, on_progress)
-        first = _reference(status)
+        first = status.reference
         if first is None:  # all replicas are offline: nothing is being written
             for finding in look():
                 report(finding)
@@ -75,14 +75,6 @@ class _PartitionLook:
         found = [*_registers(status, self._nodes), *_availability(status), *_isr(status)]
         _compare(status, self._nodes, found.append, on_progress)
         return found
-
-
-def _reference(status: PartitionStatus) -> ReplicaStatus | None:
-    """Return the leader; while it is offline, the replica with the last records."""
-    if status.leader is not None:
-        return status.leader
-    online = [each for each in status.replicas if each.offsets is not None]
-    return max(online, key=lambda each: (each.leader_epoch, each.offsets), default=None)
 
 
 def _registers(status: PartitionStatus, nodes: Mapping[int, Node]) -> Iterator[Finding]:
@@ -149,7 +141,7 @@ def _compare(
     on_progress: OnProgress,
 ) -> None:
     """Compare all online logs with the leader's, which is looked at last: it is never shorter."""
-    first = _reference(status)
+    first = status.reference
     with contextlib.ExitStack() as stack:
         others = [
             stack.enter_context(LogReader.open(each.path, fs=nodes[each.node].root.fs))
@@ -171,5 +163,5 @@ def _finding(
     got: object = None,
     expected: object = None,
 ) -> Finding:
-    place = _reference(status) or status.replicas[0]
+    place = status.reference or status.replicas[0]
     return Finding(kind=kind, path=place.path, what=what, got=got, expected=expected)

@@ -108,6 +108,14 @@ class PartitionStatus:
         return next((each for each in found if each.is_online), None)
 
     @property
+    def reference(self) -> ReplicaStatus | None:
+        """The leader; while it is offline, the replica with the last records."""
+        if self.leader is not None:
+            return self.leader
+        online = [each for each in self.replicas if each.offsets is not None]
+        return max(online, key=lambda each: (each.leader_epoch, each.offsets), default=None)
+
+    @property
     def is_under_replicated(self) -> bool:
         """Whether fewer replicas are in sync than are assigned; those being added do not count."""
         return len(self.in_sync) < len(self.state.replicas) - len(self.state.adding)
@@ -129,9 +137,9 @@ class PartitionStatus:
 
     @property
     def end_offset(self) -> int | None:
-        """The log end offset of the leader; without it, the largest that is known."""
-        there = [self.leader] if self.leader is not None else self.replicas
-        return max((each.offsets.end for each in there if each.offsets is not None), default=None)
+        """The log end offset of `reference`."""
+        known = self.reference
+        return None if known is None or known.offsets is None else known.offsets.end
 
     @property
     def high_watermark(self) -> int | None:

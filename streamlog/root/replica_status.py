@@ -7,13 +7,48 @@ those of all roots, and the registers decide which of them exist.
 from collections.abc import Iterator, Mapping
 
 from streamlog.config.log_config import LogConfig
-from streamlog.errors import InvalidConfigError, StorageError
+from streamlog.errors import InvalidConfigError, InvalidRequestError, StorageError, command_at
+from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.partition.topic_config import ConfigFiles
+from streamlog.replication.root_set import RootSet
 from streamlog.replication.status import Node, PartitionStatus, status_of
+from streamlog.root.read_roots import RootPaths, parse_roots
 from streamlog.root.topics import list_topics, partition_directories
 from streamlog.topic import TopicPartition
 
-__all__ = ["partition_statuses"]
+__all__ = ["partition_statuses", "replica_set_at", "root_set_at"]
+
+
+def root_set_at(path: RootPaths) -> RootSet | None:
+    """Return the replica set that a log root belongs to, or several; None if it belongs to none.
+
+    Raises:
+        InvalidRequestError: One of several roots does not belong to the set of the others.
+        UnavailableError: No root can be read.
+        CorruptCheckpointError: The list of log roots is damaged.
+    """
+    paths = parse_roots(path, LocalFileSystem())
+    return RootSet.open([LogRoot.at(each) for each in paths])
+
+
+def replica_set_at(path: RootPaths) -> RootSet:
+    """Return the replica set that a log root belongs to, or several.
+
+    Raises:
+        InvalidRequestError: It belongs to none.
+        UnavailableError: No root can be read.
+        CorruptCheckpointError: The list of log roots is damaged.
+    """
+    roots = root_set_at(path)
+    if roots is None:
+        first = parse_roots(path, LocalFileSystem())[0]
+        raise InvalidRequestError(
+            "log root belongs to no replica set",
+            path=first,
+            hint=f"add a second log root: {command_at(first, 'replicas add ROOT')}",
+        )
+    return roots
 
 
 def partition_statuses(

@@ -115,3 +115,132 @@ def test_a_replicated_topic_is_altered_and_deleted_everywhere(roots: list[Path])
     ok("topics", "delete", "orders", "--yes", "--path", roots[2])
     assert directories(roots) == [[], [], []]
     assert ok("topics", "list", "--path", roots[0]).rows == []
+
+
+# ---- status -------------------------------------------------------------------------------------
+@pytest.fixture
+def topic(roots: list[Path]) -> Path:
+    """A root of a set with a topic on all three roots and one on this root only."""
+    settings = ("--config", "min.insync.replicas=2")
+    ok("topics", "create", "orders", "--replication-factor", 3, *settings, "--path", roots[0])
+    ok("topics", "create", "single", "--path", roots[0])
+    return roots[0]
+
+
+def lose(root: Path) -> None:
+    root.rename(root.with_name(f"{root.name}-lost"))
+
+
+def test_describe_shows_the_replicas(topic: Path, roots: list[Path]) -> None:
+    replicated, single = ok("topics", "describe", "--path", topic).rows
+    (partition,) = replicated["partitions"]
+    assert list(partition)[:8] == [
+        "partition",
+        "leader",
+        "leaderEpoch",
+        "logStartOffset",
+        "highWatermark",
+        "logEndOffset",
+        "segments",
+        "bytes",
+    ]
+    assert (partition["replicas"], partition["isr"], partition["elr"]) == ([1, 2, 3], [1, 2, 3], [])
+    assert [log["path"] for log in partition["logs"]] == [f"{root}/orders-0" for root in roots]
+    assert [log["role"] for log in partition["logs"]] == ["leader", "in sync", "in sync"]
+    assert single["partitions"][0]["replicas"] == single["partitions"][0]["isr"] == [1]
+    assert single["partitions"][0]["logs"] == []
+
+
+def test_describe_as_a_table_shows_replicas_and_what_is_offline(
+    topic: Path, roots: list[Path]
+) -> None:
+    lose(roots[1])
+    text = ok("topics", "describe", "orders", "--path", topic, "--format", "table").out.decode()
+    assert "1,2,3     1,2,3" in text
+    assert f"log root is missing in {roots[1]}" in text
+    plain = ok("topics", "describe", "single", "--path", topic, "--format", "table").out.decode()
+    assert "ISR" not in plain
+
+
+@pytest.mark.parametrize("home", [0, 1])
+def test_describe_works_from_any_root_and_from_several(roots: list[Path], home: int) -> None:
+    ok("topics", "create", "orders", "--replication-factor", 2, "--path", roots[0])
+    one = ok("topics", "describe", "orders", "--path", roots[home + 1]).rows
+    assert one[0]["partitions"][0]["replicas"] == [1, 2]
+    lose(roots[0])
+    (row,) = ok("topics", "describe", "orders", "--path", f"{roots[0]},{roots[2]}").rows
+    assert row["partitions"][0]["offlineReplicas"] == [1]
+
+
+@pytest.mark.parametrize(
+    ("lost", "found"),
+    [
+        ((), []),
+        ((1,), ["under-replicated", "at-min-isr"]),
+        ((1, 2), ["under-replicated", "under-min-isr"]),
+    ],
+)
+def test_filters_select_partitions_as_kafka_topics_does(
+    topic: Path, roots: list[Path], lost: tuple[int, ...], found: list[str]
+) -> None:
+    for number in lost:
+        lose(roots[number])
+    filters = ("under-replicated", "unavailable", "at-min-isr", "under-min-isr")
+    shown = [
+        name
+        for name in filters
+        if ok("topics", "describe", f"--{name}-partitions", "--path", topic).rows
+    ]
+    assert shown == found
+
+
+def test_a_partition_whose_leader_is_offline_is_unavailable(topic: Path, roots: list[Path]) -> None:
+    lose(topic)
+    ran = ok("topics", "describe", "--unavailable-partitions", "--path", roots[1])
+    assert [row["topic"] for row in ran.rows] == ["orders"]
+
+
+def test_status_prints_kafkas_metrics(topic: Path, roots: list[Path]) -> None:
+    (row,) = ok("replicas", "status", "--path", topic).rows
+    assert row == {
+        "PartitionCount": 1,
+        "UnderReplicatedPartitions": 0,
+        "OfflinePartitionsCount": 0,
+        "AtMinIsrPartitionCount": 0,
+        "UnderMinIsrPartitionCount": 0,
+        "OfflineReplicaCount": 0,
+        "MaxLag": 0,
+    }
+    lose(roots[2])
+    ran = streamlog("replicas", "status", "--path", topic)
+    assert ran.code == 1
+    assert ran.rows[0]["UnderReplicatedPartitions"] == 1
+    assert "--under-replicated-partitions" in ran.error
+
+
+def test_status_of_a_single_root_is_refused(root: Path) -> None:
+    ran = streamlog("replicas", "status", "--path", root)
+    assert ran.code == 2
+    assert "belongs to no replica set" in ran.error
+
+
+def test_verify_compares_replicas_if_asked(topic: Path, roots: list[Path]) -> None:
+    ran = ok("verify", *roots, "--replicas")
+    assert ran.out == b""
+    assert ran.error.count("compared 1 partition on 3 log roots") == 1
+    lose(roots[2])
+    ran = streamlog("verify", topic, "--replicas")
+    assert ran.code == 1
+    assert {row["kind"] for row in ran.rows} == {
+        "offline-replica",
+        "under-replicated",
+        "at-min-isr",
+    }
+    assert {row["severity"] for row in ran.rows} == {"degraded"}
+    assert ok("verify", topic).rows == []
+
+
+def test_verify_of_replicas_needs_a_replica_set(root: Path) -> None:
+    ran = streamlog("verify", root, "--replicas")
+    assert ran.code == 2
+    assert "belongs to no replica set" in ran.error

@@ -62,6 +62,7 @@ def test_describe_prints_partitions_and_sources_of_settings(root: Path) -> None:
     assert list(partition) == [
         *("partition", "leader", "leaderEpoch", "logStartOffset"),
         *("highWatermark", "logEndOffset", "segments", "bytes"),
+        *("partitionEpoch", "replicas", "isr", "elr", "offlineReplicas", "logs"),
     ]
     assert (partition["logEndOffset"], partition["segments"]) == (2, 1)
     assert partition["bytes"] > 0
