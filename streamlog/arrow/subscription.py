@@ -59,7 +59,7 @@ class Subscription:
 
     def __init__(
         self,
-        path: RootPaths,
+        path: RootPaths | ReadRoots,
         choice: TopicChoice,
         isolation: IsolationLevel,
         *,
@@ -71,7 +71,9 @@ class Subscription:
         self._choice = choice
         self._isolation = isolation
         self._clock = clock or SystemClock()
-        self._roots = ReadRoots(path, fs=fs, clock=self._clock)
+        self._roots = (
+            path if isinstance(path, ReadRoots) else ReadRoots(path, fs=fs, clock=self._clock)
+        )
         self._readers: dict[TopicPartition, _Reader] = {}
         self._identities: dict[TopicPartition, object] = {}
         self._stamp: tuple[int, ...] = ()

@@ -321,7 +321,7 @@ def _ranges_of(
     *,
     is_all: bool,
 ) -> list[PlannedRange]:
-    with contextlib.closing(Subscription(roots.paths, choice, isolation, fs=roots.fs)) as view:
+    with contextlib.closing(Subscription(roots, choice, isolation)) as view:
         if is_all:
             span.check_names(view)
         return [

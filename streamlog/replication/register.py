@@ -359,6 +359,11 @@ class QuorumRegister:
         value = self._settled()
         return None if value is None else value.state
 
+    def is_deleted(self) -> bool:
+        """Return whether a majority of its voters holds now that the partition was deleted."""
+        value = self._settled()
+        return value is not None and value.state is None
+
     def read(self) -> PartitionState:
         """Return the state that a majority has accepted; runs a round if that is uncertain.
 

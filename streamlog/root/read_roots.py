@@ -1,16 +1,17 @@
 """The log roots that a reader may read: one path, or all roots of a replica set.
 
 One path is any that `find_partitions` takes, and costs what it costs there. Of a set, a root is
-skipped while it is unreachable, and a topic is read from the roots that have it under the same id:
-a root that returns with an older copy may still have a deleted topic, or the former one of a name.
+skipped while it is offline, and a topic is read from the roots that have it under the id of its
+register: a root that returns with an older copy may still have a deleted topic, or the former one
+of a name. Roots without a list, such as the directories of several brokers or copies of one root,
+are read as copies: the id that most of them have counts.
 """
 
 import contextlib
-import errno
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NoReturn, TypeAlias
+from typing import Final, TypeAlias
 
 from streamlog.clock import Clock, SystemClock
 from streamlog.errors import (
@@ -19,17 +20,21 @@ from streamlog.errors import (
     InvalidOptionError,
     NoReplicaOnlineError,
     StorageError,
+    UnavailableError,
 )
 from streamlog.fs.api import FileSystem
 from streamlog.fs.files import stat_directory
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LogRoot
-from streamlog.partition.meta_properties import read_meta_properties
 from streamlog.partition.partition_metadata import read_topic_id
 from streamlog.partition.reader import LogReader
-from streamlog.replication.register import QuorumRegister, RegisterFile
+from streamlog.replication.partition_state import NO_LEADER
+from streamlog.replication.register import QuorumRegister
+from streamlog.replication.root_set import RootSet
 from streamlog.root.replica_reader import REPLICA_FAILURES, LeaderAndIsr, ReplicaReader
+from streamlog.root.replicated_topics import is_replicated
 from streamlog.root.topics import find_partitions
+from streamlog.segment.filenames import parse_log_file_name
 from streamlog.topic import TopicPartition
 
 __all__ = ["Directories", "ReadRoots", "RootPaths", "parse_roots"]
@@ -38,6 +43,8 @@ RootPaths: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 Directories = dict[str, dict[int, tuple[str, ...]]]  # by topic and partition number
 
+
+_ByRoot: TypeAlias = Mapping[str, Mapping[str, Mapping[int, str]]]
 
 _LOOK_EVERY_MS: Final = 200
 _SETTLED_AFTER_MS: Final = 2000
@@ -48,12 +55,12 @@ class ReadRoots:
 
     Args:
         path: A log root, a partition's directory or a segment file; or several log roots, as a
-            list or separated by commas.
+            list or separated by commas. One root of a set names the others.
         fs: The file system; the machine's own by default.
         clock: The clock; the machine's own by default.
 
     Attributes:
-        paths: The paths, absolute.
+        paths: The paths as given, absolute.
     """
 
     def __init__(
@@ -62,29 +69,54 @@ class ReadRoots:
         self.fs = fs or LocalFileSystem()
         self.clock = clock or SystemClock()
         self.paths = parse_roots(path, self.fs)
-        self._node_ids: dict[str, int] = {}  # by root
+        self._roots: list[LogRoot] = []
+        self._set: RootSet | None = None
         self._registers: dict[TopicPartition, QuorumRegister] = {}
+        self._load_list()
         self._stamp: tuple[int, ...] = ()
         self._changes = 0
         self._looked_ms = -float("inf")
         self._topic_ids: dict[str, str | None] = {}
         self._found: Directories = {}
-        self._roots = [LogRoot.at(each, fs=self.fs, clock=self.clock) for each in self.paths]
+
+    def _load_list(self) -> None:
+        """Learn of all roots of the set, now; an unreachable list changes nothing.
+
+        Raises:
+            InvalidRequestError: One of several paths does not belong to the set of the others.
+            CorruptCheckpointError: No list is readable, and one is damaged.
+        """
+        named = [LogRoot.at(each, fs=self.fs, clock=self.clock) for each in self.paths]
+        self._roots = self._roots or named
+        if parse_log_file_name(os.path.basename(self.paths[0])) is not None:
+            return
+        with contextlib.suppress(UnavailableError):
+            found = RootSet.open(named)
+            if found is not None and (self._set is None or found.list != self._set.list):
+                self._set, self._registers = found, {}
+                self._roots = [found.root(node) for node in found.node_ids]
+
+    @property
+    def roots(self) -> tuple[LogRoot, ...]:
+        """The log root, or all roots of the set, reachable or not."""
+        return tuple(self._roots)
 
     @property
     def name(self) -> str:
         """The paths as text, for errors and commands."""
-        return ",".join(self.paths)
+        return ",".join(root.path for root in self._roots) if self.is_set else self.paths[0]
 
     @property
     def is_set(self) -> bool:
         """Whether there are several roots."""
-        return len(self.paths) > 1
+        return len(self._roots) > 1
 
     # ---- the partitions ----------------------------------------------------------------------
     def changed_at(self) -> tuple[int, ...]:
         """Return times that change when a topic or partition is created or deleted."""
         names = [name for root in self._roots for name in (root.path, root.topics)]
+        if self.is_set:
+            names += [root.replica_roots for root in self._roots]
         return tuple(map(self._changed_at, names))
 
     def _changed_at(self, directory: str) -> int:
@@ -93,7 +125,7 @@ class ReadRoots:
         except StorageError:
             if not self.is_set:
                 raise
-            return 0
+            return -1
         return 0 if found is None else found.mtime_ns
 
     def find(self) -> Directories:
@@ -113,6 +145,7 @@ class ReadRoots:
                 topic: {number: (path,) for number, path in numbers.items()}
                 for topic, numbers in found.items()
             }
+        self._load_list()
         by_root = self._by_root()
         topics = {topic for found in by_root.values() for topic in found}.union(self._found)
         kept = [topic for topic in sorted(topics) if not self._is_left_over(topic, by_root)]
@@ -125,9 +158,9 @@ class ReadRoots:
         found, errors = {}, []
         for root in self._roots:
             try:
-                self._check_online(root)
+                self.check_online(root)
                 found[root.path] = find_partitions(self.fs, root.path)
-            except REPLICA_FAILURES as error:
+            except (*REPLICA_FAILURES, UnavailableError) as error:
                 errors.append(error)
         if not found:
             raise NoReplicaOnlineError(
@@ -138,28 +171,54 @@ class ReadRoots:
             )
         return found
 
-    def _check_online(self, root: LogRoot) -> None:
-        """Raise if a root of a set is not there; an unmounted one leaves an empty directory."""
-        if self.fs.stat(root.meta_properties) is None:
+    def check_online(self, root: LogRoot) -> None:
+        """Check that a root of a set is there; an unmounted one leaves an empty directory.
+
+        Raises:
+            UnavailableError: It is missing, cannot be read, or another root is in its place.
+        """
+        if not self.is_set:
+            return
+        if self._set is not None:
+            self._set.check_online(self._node_of(root.path))
+        elif self.fs.stat(root.meta_properties) is None:
             raise FileMissingError(
-                "this log root is unreachable: it has no meta.properties",
-                errno=errno.ENOENT,
-                operation="stat",
-                path=root.path,
+                "log root is unreachable: it has no meta.properties", path=root.path
             )
 
-    def _is_left_over(self, topic: str, by_root: Mapping[str, Mapping[str, object]]) -> bool:
-        """Return whether a majority of all roots is known not to have a topic."""
-        lacking = sum(topic not in found for found in by_root.values())
-        return lacking > len(self._roots) // 2
+    def _node_of(self, path: str) -> int:
+        listed = () if self._set is None else self._set.list.roots
+        return next((each.node for each in listed if each.path == path), NO_LEADER)
 
-    def _topic_id(
-        self, topic: str, by_root: Mapping[str, Mapping[str, Mapping[int, str]]]
-    ) -> str | None:
-        """Return the id that most reachable roots have for a topic; the first root decides ties.
+    def _is_left_over(self, topic: str, by_root: _ByRoot) -> bool:
+        """Return whether a topic was deleted while a root that still has it was away.
 
-        One that was found before is replaced only if a majority of all roots has another one.
+        If its register is unknown, a majority of the roots must be known not to have it.
         """
+        if not self._is_replicated(topic, by_root):
+            return False
+        register = self._register(TopicPartition(topic, 0))
+        if register is not None and register.is_deleted():
+            return True
+        lacking = sum(topic not in found for found in by_root.values())
+        return lacking > len(self._roots) // 2 and (register is None or not register.settled())
+
+    def _is_replicated(self, topic: str, by_root: _ByRoot) -> bool:
+        """Return whether a topic has registers; without a list of roots all count as copies."""
+        if self._set is None:
+            return True
+        return any(root.path in by_root and is_replicated(root, topic) for root in self._roots)
+
+    def _topic_id(self, topic: str, by_root: _ByRoot) -> str | None:
+        """Return the id of a topic: that of its register, else the one that most roots have.
+
+        The first root decides ties. Without a register, an id that was found before is replaced
+        only if a majority of all roots has another one.
+        """
+        register = self._register(TopicPartition(topic, 0))
+        state = None if register is None else register.settled()
+        if state is not None:
+            return state.topic_id
         before = self._topic_ids.get(topic)
         ids = Counter(
             self._read_topic_id(found[topic][min(found[topic])])
@@ -175,10 +234,8 @@ class ReadRoots:
         except (StorageError, CorruptDataError):
             return None
 
-    def _directories_of(
-        self, topic: str, by_root: Mapping[str, Mapping[str, Mapping[int, str]]]
-    ) -> dict[int, tuple[str, ...]]:
-        wanted = self._topic_ids[topic]
+    def _directories_of(self, topic: str, by_root: _ByRoot) -> dict[int, tuple[str, ...]]:
+        wanted, is_replicated = self._topic_ids[topic], self._is_replicated(topic, by_root)
         directories: dict[int, list[str]] = {
             number: []
             for number in sorted({n for found in by_root.values() for n in found.get(topic, ())})
@@ -187,9 +244,9 @@ class ReadRoots:
             online = by_root.get(root.path)
             for number, found in directories.items():
                 directory = root.partition(TopicPartition(topic, number))
-                if online is None or (
-                    number in online.get(topic, {}) and self._read_topic_id(directory) == wanted
-                ):
+                if online is None:
+                    found += [directory] * is_replicated
+                elif number in online.get(topic, {}) and self._read_topic_id(directory) == wanted:
                     found.append(directory)
         reachable = {
             number: tuple(found)
@@ -245,42 +302,23 @@ class ReadRoots:
     def leader_and_isr(self, partition: TopicPartition, directories: Sequence[str]) -> LeaderAndIsr:
         """Return which of a partition's directories leads and which are in sync.
 
-        Without registers, as in copies of one log, all are in sync if all roots are reachable.
+        Without a register all are in sync; of mere copies of a log, if all roots are reachable.
         """
         register = self._register(partition)
         state = None if register is None else register.peek()
         if register is None or state is None:
-            is_complete = all(map(self._is_online, self._roots))
+            is_complete = self._set is not None or all(map(self._is_online, self._roots))
             return LeaderAndIsr(None, frozenset(directories if is_complete else ()))
-        nodes = {self._node_ids.get(os.path.dirname(each)): each for each in directories}
+        nodes = {self._node_of(os.path.dirname(each)): each for each in directories}
         in_sync = state.isr if register.settled() == state else ()
         return LeaderAndIsr(
             nodes.get(state.leader), frozenset(nodes[n] for n in in_sync if n in nodes)
         )
 
     def _register(self, partition: TopicPartition) -> QuorumRegister | None:
-        """Return the register of a partition in all roots whose node is known."""
-        for root in self._roots:
-            if root.path not in self._node_ids:
-                self._learn_node_id(root)
-        known = self._registers.get(partition)
-        if known is None or len(known.files) < len(self._node_ids):
-            files = {
-                self._node_ids[root.path]: RegisterFile(root, str(partition))
-                for root in self._roots
-                if root.path in self._node_ids
-            }
-            if not files:
-                return None
-            known = QuorumRegister(files, locker=_no_lock, random=self._roots[0].random)
-            self._registers[partition] = known
-        return known
-
-    def _learn_node_id(self, root: LogRoot) -> None:
-        with contextlib.suppress(StorageError, CorruptDataError):
-            found = read_meta_properties(self.fs, root.path)
-            if found is not None and found.node_id is not None:
-                self._node_ids[root.path] = found.node_id
+        if self._set is not None and partition not in self._registers:
+            self._registers[partition] = self._set.register(partition)
+        return self._registers.get(partition)
 
     def changes(self) -> int:
         """Return a number that grows when a register of the set may have changed.
@@ -305,14 +343,10 @@ class ReadRoots:
 
     def _is_online(self, root: LogRoot) -> bool:
         try:
-            self._check_online(root)
-        except StorageError:
+            self.check_online(root)
+        except UnavailableError:
             return False
         return True
-
-
-def _no_lock(node: int) -> NoReturn:
-    raise AssertionError(f"a reader asks for the lock of node {node}")
 
 
 def parse_roots(

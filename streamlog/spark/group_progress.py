@@ -21,12 +21,13 @@ Source: org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution.con
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from streamlog.clock import Clock
 from streamlog.errors import InvalidOptionError, StreamLogError, UnavailableError
 from streamlog.fs.log_root import LogRoot
+from streamlog.root.read_roots import ReadRoots
 from streamlog.root.readers import check_progress, write_progress
 from streamlog.topic import TopicPartition
 
@@ -42,7 +43,7 @@ class GroupProgress:
     """Records the position of one running query.
 
     Args:
-        paths: The log root, or the log roots of a replica set.
+        roots: The log root, or the log roots of a replica set.
         group: The name, `kafka.group.id`.
         clock: For the time of the record.
 
@@ -51,8 +52,8 @@ class GroupProgress:
         StorageError: No directory of readers is writable.
     """
 
-    def __init__(self, paths: Sequence[str], group: str, clock: Clock) -> None:
-        self._roots = [LogRoot.at(path, clock=clock) for path in paths]
+    def __init__(self, roots: ReadRoots, group: str, clock: Clock) -> None:
+        self._roots = roots
         self._failed: set[str] = set()
         self._group, self._clock = group, clock
         self._finished: Mapping[str, object] | None = None
@@ -101,12 +102,13 @@ class GroupProgress:
     def _in_each_root(self, write: Callable[[LogRoot], None]) -> None:
         """Write to all roots; raise the first failure if all fail, else log each root's once."""
         failures: dict[str, StreamLogError] = {}
-        for root in self._roots:
+        for root in self._roots.roots:
             try:
+                self._roots.check_online(root)
                 write(root)
             except (InvalidOptionError, UnavailableError) as error:
                 failures[root.path] = error
-        if len(failures) == len(self._roots):
+        if len(failures) == len(self._roots.roots):
             raise next(iter(failures.values()))
         for path in failures.keys() - self._failed:
             _log.warning("position of %s not recorded: %s", self._group, failures[path])

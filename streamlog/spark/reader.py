@@ -367,14 +367,16 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _open(self) -> "Subscription":
         if self._view is None:
             from streamlog.arrow.subscription import Subscription
+            from streamlog.root.read_roots import ReadRoots
 
             options = self._options
+            roots = ReadRoots(options.paths, clock=self._clock)
             if options.group_id is not None and self._progress is None:
                 from streamlog.spark.group_progress import GroupProgress
 
-                self._progress = GroupProgress(options.paths, options.group_id, self._clock)
+                self._progress = GroupProgress(roots, options.group_id, self._clock)
             self._view = Subscription(
-                options.paths,
+                roots,
                 options.choice,
                 options.isolation,
                 clock=self._clock,

@@ -12,10 +12,16 @@ __all__ = ["Query", "as_json"]
 
 
 class Query:
-    """What Spark does with a reader; `restart` keeps the checkpoint and nothing else."""
+    """What Spark does with a reader; `restart` keeps the checkpoint and nothing else.
+
+    Args:
+        root: The root to read; None: see the option `path`.
+        clock: The reader's clock.
+        **options: Options of the source, in lower case.
+    """
 
     def __init__(self, root, clock=None, **options):
-        self.options = {"path": root.path, **options}
+        self.options = options if root is None else {"path": root.path, **options}
         if not {"subscribepattern", "assign"} & options.keys():
             self.options.setdefault("subscribe", "orders")
         self.clock = clock or ManualClock()
