@@ -7,8 +7,8 @@ processes. After it stands the *shared state*, 112 bytes, big-endian:
     | off | size | field          |                                                            |
     |-----|------|----------------|------------------------------------------------------------|
     |   0 |    4 | flags          | 1 dirty, 2 pending, 4 distrusted, 8 epoch due              |
-    |   4 |    4 | mark           | `SLS3`                                                     |
-    |   8 |    4 | crc            | CRC-32C over the bytes from 12 on                          |
+    |   4 |    4 | mark           | `SLS2`; `SLS3` with a high watermark below the log end     |
+    |   8 |    4 | crc            | CRC-32C over the bytes from 12 on; of `SLS2` up to 104     |
     |  12 |   36 | boot id        | of the machine that wrote it                               |
     |  48 |    8 | generation     | incremented with every change                              |
     |  56 |    8 | log start      | log start offset                                           |
@@ -19,8 +19,8 @@ processes. After it stands the *shared state*, 112 bytes, big-endian:
     |  96 |    8 | last flush     | in milliseconds since 1970                                 |
     | 104 |    8 | high watermark | records below it are committed                             |
 
-Earlier versions wrote `SLS2`, without the last field: the high watermark was the log end. They take
-`SLS3` for an unknown state.
+With `SLS2` the high watermark is the log end, as always with one replica. So versions without
+replicas read that state, and leave it; they take `SLS3` for an unknown one.
 
 The state is ignored after a reboot (the boot id differs): it only saves the next writer of the same
 boot a scan. So it is not synced, except for the high watermark of one of several replicas, which
@@ -139,13 +139,13 @@ def wait_for_lock(
 
 
 _STATE_OFFSET: Final = 256
-_MARK: Final = b"SLS3"
-_OLD_MARK: Final = b"SLS2"
+_MARK: Final = b"SLS2"
+_REPLICA_MARK: Final = b"SLS3"
 _FLAGS: Final = struct.Struct(">I")
 _PREFIX: Final = struct.Struct(">I4sI")
 _BODY: Final = struct.Struct(">36sqqqqqqqq")
 _STATE_SIZE: Final = _PREFIX.size + _BODY.size
-_OLD_SIZE: Final = _STATE_SIZE - 8
+_HIGH_WATERMARK: Final = _BODY.size - 8  # where it begins in the body
 assert _STATE_SIZE == 112
 
 
@@ -180,20 +180,22 @@ def read_state(lock: FileLock) -> bytes:
 
 def decode_state(data: bytes) -> SharedState | None:
     """Return the state in `data`, None if it is incomplete or fails its checksum."""
-    is_old = data[4:8] == _OLD_MARK
-    sized = data[:_OLD_SIZE] if is_old else data  # the old state may stand in a newer one
-    if len(sized) != (_OLD_SIZE if is_old else _STATE_SIZE):
+    if len(data) < _PREFIX.size + _HIGH_WATERMARK:
         return None
-    flags, mark, crc = _PREFIX.unpack_from(sized)
-    if mark not in (_MARK, _OLD_MARK) or crc != crc32c(sized[_PREFIX.size :]):
+    flags, mark, crc = _PREFIX.unpack_from(data)
+    body = data[_PREFIX.size :].ljust(_BODY.size, b"\0")  # earlier versions wrote eight bytes less
+    is_committed = mark == _MARK
+    if not is_committed and mark != _REPLICA_MARK:
+        return None
+    if crc != crc32c(body[:_HIGH_WATERMARK] if is_committed else body):
         return None
     boot_id, generation, start, end, base, size, recovery_point, last_flush_ms, high_watermark = (
-        _BODY.unpack(sized[_PREFIX.size :].ljust(_BODY.size, b"\0"))
+        _BODY.unpack(body)
     )
     return SharedState(
         boot_id.decode("latin-1").rstrip("\0"),
         generation,
-        LogOffsets(start, end if is_old else high_watermark, end, recovery_point),
+        LogOffsets(start, end if is_committed else high_watermark, end, recovery_point),
         base,
         size,
         last_flush_ms,
@@ -225,7 +227,9 @@ def encode_state(state: SharedState) -> bytes:
         last_flush_ms,
         high_watermark,
     )
-    return _PREFIX.pack(state.flags, _MARK, crc32c(body)) + body
+    if high_watermark == end:
+        return _PREFIX.pack(state.flags, _MARK, crc32c(body[:_HIGH_WATERMARK])) + body
+    return _PREFIX.pack(state.flags, _REPLICA_MARK, crc32c(body)) + body
 
 
 def write_state(lock: FileLock, state: bytes) -> None:

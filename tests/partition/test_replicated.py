@@ -302,6 +302,19 @@ def test_the_state_of_an_earlier_version_is_read(fs: MemoryFileSystem) -> None:
             assert decode_state(old[:at]) is None
 
 
+def test_an_earlier_version_reads_the_state_of_one_replica() -> None:
+    fs = MemoryFileSystem()
+    with open_log(fs) as log:
+        log.append([record(0)])
+        stands = state_of(fs)
+    old = stands[:104]  # as much as it reads and writes
+    body = old[12:]
+    assert old[4:12] == b"SLS2" + struct.pack(">I", crc32c(body))
+    fields = struct.unpack(">36sqqqqqqq", body)
+    assert fields[2:4] == (0, 1)  # log start and log end
+    assert decode_state(old) == decode_state(stands)
+
+
 # ---- leader epochs ----------------------------------------------------------------------------
 def test_a_leader_epoch_begins_without_records_and_stays(fs: MemoryFileSystem) -> None:
     with open_log(fs) as log, open_log(fs) as other:
