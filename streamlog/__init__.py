@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from streamlog.root.manager import LogManager, PartitionDescription, TopicDescription
     from streamlog.root.partition_log import PartitionLog
     from streamlog.root.producer import Producer
+    from streamlog.root.replica_set import ReplicaSet
     from streamlog.topic import TopicPartition
 
 __version__ = "0.1.0"
@@ -49,6 +50,7 @@ _HOME = {
     "LogManager": "root.manager",
     "TopicDescription": "root.manager",
     "PartitionDescription": "root.manager",
+    "ReplicaSet": "root.replica_set",
     "CommitLog": "commits.commit_log",
     "LogCleaner": "cleaner.cleaner",
     "Producer": "root.producer",
@@ -85,6 +87,7 @@ __all__ = [
     "LogManager",
     "TopicDescription",
     "PartitionDescription",
+    "ReplicaSet",
     "CommitLog",
     "LogCleaner",
     "Producer",

@@ -15,6 +15,7 @@ from streamlog.errors import StreamLogError
 from streamlog.fs.api import Buffer
 from streamlog.partition.epochs import LeaderEpochCache
 from streamlog.partition.log import Log
+from streamlog.partition.reader import LogReader
 from streamlog.records.batch import BatchTable
 from streamlog.replication.completeness import ReplicaPositions, positions_of
 from streamlog.replication.copying import copy_to_follower
@@ -36,7 +37,7 @@ class LogPositions:
 
     __slots__ = ("_log",)
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log | LogReader) -> None:
         self._log = log
 
     @property
@@ -137,6 +138,24 @@ class FollowerLog:
                 copy_to_follower(source, log, refresh=_nothing, check=_nothing, max_bytes=max_bytes)
             log.raise_high_watermark(leader.high_watermark)
             return log.log_end_offset
+
+    def catch_up(
+        self,
+        leader: Leader,
+        source: LogReader,
+        *,
+        settings: ReplicationSettings,
+        check: Callable[[], None],
+    ) -> None:
+        """Copy what the log lacks, without the leader's lock; the follower's is held per piece.
+
+        Raises: As `append`.
+        """
+        log = self._opened()
+        with log.locked():
+            check()
+            self._truncate(log, leader, settings)
+        copy_to_follower(source, log, refresh=source.refresh, check=check)
 
     def _opened(self) -> Log:
         if self._log is None:

@@ -36,7 +36,7 @@ from streamlog.partition.log import Log
 from streamlog.records.acks import Acks
 from streamlog.records.batch import BatchTable
 from streamlog.replication.completeness import positions_of, proof_of_loss
-from streamlog.replication.election import alter_partition
+from streamlog.replication.election import ElectionType, alter_partition, elect
 from streamlog.replication.follower_log import FollowerLog, LogPositions
 from streamlog.replication.isr import ReplicationSettings
 from streamlog.replication.leader import Leader
@@ -45,7 +45,7 @@ from streamlog.replication.partition_state import PartitionState
 from streamlog.replication.register import QuorumRegister, RegisterFile
 from streamlog.topic import TopicPartition
 
-__all__ = ["Copies", "InThreads", "OneByOne", "ReplicaRoots", "Replicas"]
+__all__ = ["Copies", "InThreads", "OneByOne", "ReplicaRoots", "Replicas", "check_epoch"]
 
 CATCH_UP_BYTES: Final = 32 << 20  # per append, so that one that returns does not stop the writer
 RETRY_MS: Final = 5
@@ -194,6 +194,15 @@ class Replicas:
         if self._leader is None:
             raise NotLeaderError("this replica does not lead", got=f"node {self.node}")
         return self._leader
+
+    @property
+    def state(self) -> PartitionState:
+        """The partition's state, as last known here; only within `writing`.
+
+        Raises:
+            NotLeaderError: This replica does not lead.
+        """
+        return self.leader.state
 
     # ---- may this replica lead? ----------------------------------------------------------------
     def begin(self, log: Log) -> None:
@@ -419,6 +428,7 @@ class Replicas:
         log: Log,
         batches: tuple[Buffer, BatchTable] | None,
         sync: Callable[[], None],
+        max_bytes: int | None = CATCH_UP_BYTES,
     ) -> None:
         """Bring the followers up to the leader's log end, and the ISR up to date.
 
@@ -428,7 +438,7 @@ class Replicas:
         """
         due = [each for each in self._followers.values() if each.is_due]
         reached = self._copies.run(
-            [partial(self._copy_to, each, log, batches) for each in due], sync
+            [partial(self._copy_to, each, log, batches, max_bytes) for each in due], sync
         )
         leader, now_ms = self.leader, self._clock.now_ms()
         fenced: StreamLogError | None = None
@@ -451,7 +461,11 @@ class Replicas:
         self._change_isr(log)
 
     def _copy_to(
-        self, follower: FollowerLog, log: Log, batches: tuple[Buffer, BatchTable] | None
+        self,
+        follower: FollowerLog,
+        log: Log,
+        batches: tuple[Buffer, BatchTable] | None,
+        max_bytes: int | None,
     ) -> Reached:
         leader = self.leader
         try:
@@ -460,36 +474,67 @@ class Replicas:
                 log,
                 batches,
                 settings=self._settings(log),
-                check=partial(self._check_epoch, follower.node, leader.leader_epoch),
-                max_bytes=CATCH_UP_BYTES,
+                check=partial(check_epoch, self._files[follower.node], leader.leader_epoch),
+                max_bytes=max_bytes,
             )
         except StreamLogError as error:
             return Reached(follower, -1, error)
         return Reached(follower, end_offset, None)
 
-    def _check_epoch(self, node: int, leader_epoch: int) -> None:
-        """Check the register in the root of a follower; its lock is held.
+    # ---- without an append -----------------------------------------------------------------------
+    def catch_up(self, log: Log) -> None:
+        """Copy to all replicas that can be reached whatever they lack; those in step join the ISR.
+
+        Only within `writing`.
 
         Raises:
-            NotLeaderError: Another leader epoch was accepted there.
-            UnavailableError: The root has lost its register.
+            NotLeaderError: Another leader was elected.
+            NoQuorumError: Too few registers can be reached.
         """
-        accepted = self._files[node].read()
-        if accepted is None:
-            raise UnavailableError(
-                "the log root has lost the state of the partition",
-                path=self._files[node].path,
-                hint="refill it: streamlog replicate --once",
-            )
-        if accepted.state is None or accepted.state.leader_epoch > leader_epoch:
-            raise NotLeaderError(
-                "another leader was elected",
-                path=self._files[node].path,
-                got=f"leader epoch {leader_epoch}",
-                expected="the topic was deleted"
-                if accepted.state is None
-                else f"leader epoch {accepted.state.leader_epoch}",
-            )
+        for follower in self._followers.values():
+            follower.succeeded()  # tried now, however long it was to wait
+        for _ in self._followers:  # one at a time joins
+            self._copy(log, None, _nothing, max_bytes=None)
+            self._commit(log)
+            if set(self.leader.isr.committed) == set(self.leader.state.replicas):
+                break
+
+    def elect(self, log: Log, kind: ElectionType) -> PartitionState:
+        """Hold an election while no writer appends, so that no record is lost; within `writing`.
+
+        Raises:
+            NoQuorumError: Too few registers can be reached.
+        """
+        self.catch_up(log)
+        state = self.leader.state
+        ends = {node: each.log_end_offset for node, each in self.leader.followers.items()}
+        in_step = {node for node, end in ends.items() if end == log.log_end_offset}
+        outcome = elect(
+            state,
+            kind,
+            online={self.node, *in_step},
+            min_insync_replicas=log.config.min_insync_replicas,
+        )
+        if outcome.state == state:
+            return state
+        decided = self._register.change(lambda _: outcome.state, state.partition_epoch)
+        self._leader = None
+        return decided
+
+    def change_state(self, fn: Callable[[PartitionState], PartitionState]) -> PartitionState:
+        """Replace the partition's state; only within `writing`.
+
+        Raises:
+            InvalidUpdateVersionError: Another process changed it.
+            NoQuorumError: Too few registers can be reached.
+        """
+        state = self._register.change(fn, self.leader.state.partition_epoch)
+        if (state.leader, state.leader_epoch) == (self.node, self.leader.leader_epoch):
+            self.leader.installed(state, self._clock.now_ms())
+            self._choose_followers(state)
+        else:
+            self._leader = None
+        return state
 
     # ---- the register --------------------------------------------------------------------------
     def _follow_register(self, cause: StreamLogError) -> None:
@@ -561,3 +606,28 @@ class Replicas:
 
 def _nothing() -> None:
     pass
+
+
+def check_epoch(file: RegisterFile, leader_epoch: int) -> None:
+    """Check the register in the root of a follower, whose lock is held.
+
+    Raises:
+        NotLeaderError: A later leader epoch was accepted there.
+        UnavailableError: The root has lost its register.
+    """
+    accepted = file.read()
+    if accepted is None:
+        raise UnavailableError(
+            "the log root has lost the state of the partition",
+            path=file.path,
+            hint="refill it: streamlog replicate --once",
+        )
+    if accepted.state is None or accepted.state.leader_epoch > leader_epoch:
+        raise NotLeaderError(
+            "another leader was elected",
+            path=file.path,
+            got=f"leader epoch {leader_epoch}",
+            expected="the topic was deleted"
+            if accepted.state is None
+            else f"leader epoch {accepted.state.leader_epoch}",
+        )

@@ -5,7 +5,7 @@ import itertools
 import os
 import random as random_module
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from streamlog.clock import Clock
@@ -40,7 +40,8 @@ from streamlog.partition.root_marks import RootMarks
 from streamlog.partition.topic_config import ServerSettings, read_server_config
 from streamlog.records.acks import Acks
 from streamlog.records.validate import AppendOrigin
-from streamlog.replication.partition_state import NO_LEADER
+from streamlog.replication.election import ElectionType
+from streamlog.replication.partition_state import NO_LEADER, PartitionState
 from streamlog.root import registry, topics
 from streamlog.root.open_writers import OpenWriter
 from streamlog.root.placement import Led, Placement
@@ -336,7 +337,7 @@ class LedPartitionLog(PartitionLog):
         """Open the log at the leader's root; if that refuses or fails, at the next leader's."""
         for attempt in itertools.count(1):
             opened = led.opened
-            self._node = led.replicas.node
+            self._node, self._replicas = led.replicas.node, led.replicas
             try:
                 opened.enter()
                 Log.__init__(
@@ -357,6 +358,62 @@ class LedPartitionLog(PartitionLog):
                 led = self._placement.next_leader(partition, self._node, error)
             else:
                 return
+
+    @property
+    def partition_state(self) -> PartitionState:
+        """The state of the partition, as known when this handle last led."""
+        return self._replicas.state
+
+    def catch_up_replicas(self) -> PartitionState:
+        """Copy to all replicas that can be reached what they lack; return the state afterwards.
+
+        A replica far behind is copied to without the leader's lock, except for the last records.
+
+        Raises:
+            StreamLogError: The leader cannot be written, or too few registers can be reached.
+        """
+        with self._led_writing():
+            state = self._replicas.state
+        self._placement.copy_ahead(self.topic_partition, state)
+        with self._led_writing():
+            self._replicas.catch_up(self)
+            return self._replicas.state
+
+    def elect(self, kind: ElectionType) -> PartitionState:
+        """Hold an election while no record is appended, so that none is lost.
+
+        Raises:
+            StreamLogError: The leader cannot be written, or too few registers can be reached.
+        """
+        with self._led_writing():
+            return self._replicas.elect(self, kind)
+
+    def change_state(self, fn: Callable[[PartitionState], PartitionState]) -> PartitionState:
+        """Replace the partition's state, as a reassignment does, between two appends.
+
+        All replicas that can be reached have caught up by then.
+
+        Args:
+            fn: Takes the present state and returns the next one, or raises.
+
+        Raises:
+            StreamLogError: The leader cannot be written, or too few registers can be reached.
+        """
+        with self._led_writing():
+            self._replicas.catch_up(self)
+            return self._replicas.change_state(fn)
+
+    @contextlib.contextmanager
+    def _led_writing(self) -> Iterator[None]:
+        """Hold the leader's lock; moves to another leader's root first, if need be."""
+        node = self._node
+        try:
+            with self.writing():
+                pass
+        except _MOVES as error:
+            self._move(node, error)
+        with self.writing():
+            yield
 
     def append_as_leader(
         self,

@@ -21,19 +21,26 @@ from streamlog.errors import (
     InconsistentTopicIdError,
     NotLeaderError,
     StreamLogError,
+    UnavailableError,
     UnknownTopicError,
 )
 from streamlog.fs.log_root import LogRoot
+from streamlog.partition.epochs import LeaderEpochCache
 from streamlog.partition.locks import Patience
 from streamlog.partition.log import Log
 from streamlog.partition.partition_metadata import read_topic_id
+from streamlog.partition.reader import LogReader
 from streamlog.partition.root_marks import RootMarks
 from streamlog.partition.topic_config import ConfigFiles, ServerSettings
+from streamlog.replication.completeness import positions_of, proof_of_loss
 from streamlog.replication.election import ElectionType
+from streamlog.replication.follower_log import FollowerLog, LogPositions
+from streamlog.replication.isr import ReplicationSettings
+from streamlog.replication.leader import Leader
 from streamlog.replication.leadership import Leadership
 from streamlog.replication.partition_state import PartitionState
 from streamlog.replication.register import RegisterFile
-from streamlog.replication.replicas import Copies, InThreads, Replicas
+from streamlog.replication.replicas import Copies, InThreads, Replicas, check_epoch
 from streamlog.replication.root_set import RootSet
 from streamlog.root.open_writers import OpenWriter
 from streamlog.root.roots import refuse_live_broker, refuse_planted
@@ -132,6 +139,19 @@ class OpenRoot:
             writer.leave(in_order=in_order)
 
 
+class _Positions(LogPositions):
+    """The positions of a leader's log that is only read: its epochs are a copy."""
+
+    def __init__(self, reader: LogReader) -> None:
+        super().__init__(reader)
+        self._epochs = reader.leader_epochs.copy()
+
+    @property
+    def epochs(self) -> LeaderEpochCache:
+        """The leader epochs."""
+        return self._epochs
+
+
 class Led(NamedTuple):
     """The root that leads a partition, and the other replicas as its log needs them."""
 
@@ -225,8 +245,11 @@ class Placement:
     def _topic_id(self, partition: TopicPartition) -> str:
         topic_id = self._topic_ids.get(partition)
         if topic_id is None:
-            topic_id = self.leadership(partition).register.read().topic_id
-            self._topic_ids[partition] = topic_id
+            # No majority is asked: an unclean election must find the replicas without one.
+            state = self.leadership(partition).register.peek()
+            if state is None:
+                raise UnknownTopicError(f"partition {partition} has no state in any log root")
+            topic_id = self._topic_ids[partition] = state.topic_id
         return topic_id
 
     # ---- leaders -------------------------------------------------------------------------------
@@ -247,6 +270,7 @@ class Placement:
             NoQuorumError: Too few roots can be reached.
             UnknownTopicError: The topic was deleted.
         """
+        self._topic_ids.pop(partition, None)  # the topic may have been created again
         state = self.leadership(partition).leader(partial(self.topic_config, partition.topic))
         return self._led(partition, state)
 
@@ -282,6 +306,56 @@ class Placement:
         )
         return Led(opened, replicas, state.topic_id)
 
+    def copy_ahead(self, partition: TopicPartition, state: PartitionState) -> None:
+        """Copy to the followers what they lack, without the leader's lock.
+
+        So writers go on while a replica far behind catches up; the rest is copied under the lock.
+
+        Args:
+            partition: The partition.
+            state: Its state; the leader has begun to lead, so its log is known to be complete.
+
+        Raises:
+            StreamLogError: The leader cannot be read; a follower that fails is logged.
+        """
+        root = self._nodes.root(state.leader)
+        with LogReader.open(root.partition(partition), fs=root.fs) as reader:
+            leader = Leader(
+                state.leader,
+                state,
+                _Positions(reader),
+                ReplicationSettings(),
+                high_watermark=reader.high_watermark,
+                now_ms=self._clock.now_ms(),
+            )
+            for node in leader.followers:
+                opened = partial(self.open_follower, node, partition)
+                follower = FollowerLog(node, opened, self._clock)
+                try:
+                    self._copy_to(follower, partition, leader, reader)
+                except StreamLogError as error:
+                    _logger.warning("[%s] node %d lags: %s", partition, node, error)
+                finally:
+                    follower.close()
+
+    def _copy_to(
+        self, follower: FollowerLog, partition: TopicPartition, leader: Leader, reader: LogReader
+    ) -> None:
+        positions = follower.positions()
+        if positions.offsets.end >= reader.log_end_offset:
+            return
+        mine = positions_of(leader.state.leader, reader)
+        if proof_of_loss(mine, [positions], leader.state) is not None:
+            _logger.warning("[%s] the leader lost records: %s, %s", partition, mine, positions)
+            return
+        file = self.register_files(partition)[follower.node]
+        follower.catch_up(
+            leader,
+            reader,
+            settings=ReplicationSettings(),
+            check=partial(check_epoch, file, leader.leader_epoch),
+        )
+
     def topic_config(self, topic: str) -> LogConfig:
         """Return the settings of a topic, from the first root that has them.
 
@@ -297,13 +371,11 @@ class Placement:
         raise UnknownTopicError(f"no log root that can be reached has topic {topic}")
 
     def close(self, *, in_order: bool = True) -> None:
-        """Leave all roots; the logs are closed by now.
-
-        Raises:
-            StorageError: A root that was written cannot be left in order.
-        """
-        with contextlib.ExitStack() as closing:
-            closing.callback(self._threads.close)
-            for opened in self._opened.values():
-                closing.callback(opened.leave, in_order=in_order)
-            self._opened = {}
+        """Leave all roots; the logs are closed by now. A root that is gone is left as it is."""
+        self._threads.close()
+        opened, self._opened = self._opened, {}
+        for node, each in opened.items():
+            try:
+                each.leave(in_order=in_order)
+            except UnavailableError as error:
+                _logger.warning("node %d is not left in order: %s", node, error)

@@ -1,0 +1,302 @@
+"""`ReplicaSet`: the log roots of a replica set, opened together to write and to administer."""
+
+import contextlib
+import logging
+import random as random_module
+import threading
+from collections.abc import Collection, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Final
+
+from streamlog.clock import Clock
+from streamlog.config.log_config import LogConfig
+from streamlog.errors import (
+    InvalidReplicaAssignmentError,
+    InvalidRequestError,
+    NoQuorumError,
+    NotLeaderError,
+    StreamLogError,
+    UnavailableError,
+)
+from streamlog.fs.api import FileSystem
+from streamlog.fs.files import stat_directory
+from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
+from streamlog.partition.locks import Patience
+from streamlog.partition.topic_config import ServerSettings
+from streamlog.replication.election import ElectionType
+from streamlog.replication.partition_state import PartitionState
+from streamlog.replication.reassignment import begin_reassignment, complete_reassignment
+from streamlog.replication.root_set import RootSet
+from streamlog.replication.status import PartitionStatus, status_of
+from streamlog.root import registry, replicated_topics
+from streamlog.root.partition_log import LedPartitionLog
+from streamlog.root.placement import Placement
+from streamlog.root.read_roots import RootPaths, parse_roots
+from streamlog.topic import TopicPartition, parse_partition_directory
+
+__all__ = ["ReplicaSet"]
+
+FOLLOW_EVERY_MS: Final = 1_000
+
+_logger = logging.getLogger(__name__)
+
+
+class ReplicaSet:
+    """The log roots of a replica set; see `ReplicaSet.open`.
+
+    Attributes:
+        roots: The list of the roots, and which of them are online.
+    """
+
+    def __init__(self, roots: RootSet, patience: Patience) -> None:
+        self.roots = roots
+        self._placement = Placement(
+            roots, clock=roots.home.clock, random=roots.home.random, patience=patience
+        )
+        self._logs: dict[TopicPartition, LedPartitionLog] = {}
+        self._guard = threading.RLock()
+
+    @classmethod
+    def open(
+        cls,
+        roots: RootPaths,
+        *,
+        fs: FileSystem | None = None,
+        clock: Clock | None = None,
+        random: random_module.Random | None = None,
+        lock_timeout_ms: float | None = None,
+    ) -> "ReplicaSet":
+        """Open a replica set by one or several of its roots.
+
+        Args:
+            roots: Their directories, as a list or separated by commas; one that can be reached is
+                enough, since each root lists the others.
+            fs: The file system; the machine's own by default.
+            clock: The clock; the machine's own by default.
+            random: For the rounds of registers.
+            lock_timeout_ms: Time limit for locks of other writers; the root's setting by default.
+
+        Returns:
+            The open set; close it, or use it as a context manager.
+
+        Raises:
+            InvalidRequestError: A root does not belong to the set, or to none.
+            UnavailableError: None of the roots can be read.
+        """
+        fs = fs or LocalFileSystem()
+        found = [
+            LogRoot.at(path, fs=fs, clock=clock, random=random) for path in parse_roots(roots, fs)
+        ]
+        listed = RootSet.open(found)
+        if listed is None:
+            raise InvalidRequestError(
+                "log root belongs to no replica set",
+                path=found[0].path,
+                hint="add log roots: streamlog replicas add ROOT",
+            )
+        default_ms = ServerSettings(listed.home).load().streamlog_lock_timeout_ms
+        patience = Patience.of(lock_timeout_ms, default_ms=default_ms)
+        return cls(RootSet(listed.home, listed.list, patience=patience), patience)
+
+    # ---- partitions ----------------------------------------------------------------------------
+    def partitions(self, topic: str | None = None) -> list[TopicPartition]:
+        """Return the replicated partitions, sorted; those of one topic if it is given."""
+        named = (parse_partition_directory(name) for name in self.roots.register_names())
+        found = {each for each in named if each is not None and topic in (None, each.topic)}
+        return sorted(each for each in found if self._state_of(each) is not None)
+
+    def _state_of(self, partition: TopicPartition) -> PartitionState | None:
+        return self.roots.register(partition).peek()
+
+    def log(self, topic: str, partition: int) -> LedPartitionLog:
+        """Return a partition open through its leader; the same object on each call until `close`.
+
+        Raises:
+            UnknownTopicError: There is no such replicated partition.
+            NoReplicaOnlineError: No replica that holds every committed record is online.
+            NoQuorumError: Too few roots can be reached.
+        """
+        wanted = TopicPartition(topic, partition)
+        with self._guard:
+            log = self._logs.get(wanted)
+            if log is None:
+                log = self._logs[wanted] = LedPartitionLog(
+                    self._placement, wanted, config=None, owns_placement=False
+                )
+            return log
+
+    def describe(self, topic: str | None = None) -> list[PartitionStatus]:
+        """Return the status of the replicated partitions, without locks and changes."""
+        nodes = self.roots.nodes()
+        found = []
+        for each in self.partitions(topic):
+            status = status_of(each, nodes, self._placement.topic_config(each.topic))
+            if status is not None:
+                found.append(status)
+        return found
+
+    # ---- leaders -------------------------------------------------------------------------------
+    def elect(self, topic: str, partition: int, kind: ElectionType) -> PartitionState:
+        """Hold an election.
+
+        The preferred replica is caught up first, under the leader's lock: no record is lost. An
+        unclean election may lose committed records; with less than a majority of the roots it
+        also decides that the others do not count until they return.
+
+        Raises:
+            NoReplicaOnlineError: No replica may lead.
+            NoQuorumError: Too few roots can be reached, and the election is not unclean.
+        """
+        wanted = TopicPartition(topic, partition)
+        if kind is ElectionType.PREFERRED:
+            return self.log(topic, partition).elect(kind)
+        leadership = self._placement.leadership(wanted)
+        config = partial(self._placement.topic_config, topic)
+        try:
+            return leadership.elect(kind, config)
+        except NoQuorumError:
+            if kind is not ElectionType.UNCLEAN:
+                raise
+            return leadership.force(config)
+
+    # ---- replicas ------------------------------------------------------------------------------
+    def reassign(self, topic: str, partition: int, replicas: Sequence[int]) -> PartitionState:
+        """Move a partition to other nodes: catch up the new replicas, then drop the old ones.
+
+        The directory of a replica that is dropped is set aside as NAME.ID-stray. If a new replica
+        cannot be caught up, the reassignment stays unfinished and the next call continues it.
+
+        Args:
+            topic: The topic.
+            partition: The number of the partition.
+            replicas: Its nodes afterwards; the first is the preferred leader.
+
+        Returns:
+            The state of the partition afterwards.
+
+        Raises:
+            InvalidReplicaAssignmentError: A node is unknown or repeated.
+            UnavailableError: A new replica cannot be caught up, or too few roots can be reached.
+        """
+        wanted, target = TopicPartition(topic, partition), tuple(replicas)
+        self._check_assignment(target)
+        register = self.roots.register(wanted)
+        for node in target:
+            self._make_replica(node, wanted, register.read().topic_id)
+        log = self.log(topic, partition)
+        log.change_state(partial(_begun, target, self._placement.topic_config(topic)))
+        with contextlib.suppress(NotLeaderError):  # the leader was one of those that left
+            log.catch_up_replicas()
+        state = register.read()
+        if state.replicas != target:
+            raise UnavailableError(
+                f"new replicas of {wanted} are not in sync yet",
+                got=f"ISR {list(state.isr)}",
+                expected=f"nodes {list(target)}",
+                hint="bring their log roots back, then repeat the command",
+            )
+        for node in self.roots.node_ids:
+            if node not in target:
+                self._drop_replica(node, wanted)
+        return state
+
+    def _check_assignment(self, target: Collection[int]) -> None:
+        unknown = [node for node in target if node not in self.roots.node_ids]
+        if unknown or not target or len({*target}) < len(target):
+            raise InvalidReplicaAssignmentError(
+                "invalid nodes for a partition",
+                got=list(target),
+                expected=f"different ones of {list(self.roots.node_ids)}",
+            )
+
+    def _make_replica(self, node: int, partition: TopicPartition, topic_id: str) -> None:
+        self.roots.check_online(node)
+        root = self.roots.root(node)
+        registry.make_partition(root, partition, topic_id)
+        root.fs.sync_directory(root.path)
+
+    def _drop_replica(self, node: int, partition: TopicPartition) -> None:
+        root = self.roots.root(node)
+        path = root.partition(partition)
+        try:
+            self.roots.check_online(node)
+            if stat_directory(root.fs, path) is not None:
+                aside = registry.set_aside(root, partition, path, ending=registry.STRAY_SUFFIX)
+                root.fs.sync_directory(root.path)
+                _logger.info("[%s] set aside the former replica as %s", partition, aside)
+        except UnavailableError as error:
+            _logger.warning("[%s] the former replica of node %d stays: %s", partition, node, error)
+
+    # ---- replication as a process of its own ---------------------------------------------------
+    def replicate_once(self) -> dict[TopicPartition, StreamLogError]:
+        """Bring all replicas up to date: roots that return, elections that are due, catch-up.
+
+        Returns:
+            The partitions that could not be, with the reason.
+        """
+        failed: dict[TopicPartition, StreamLogError] = {}
+        try:
+            replicated_topics.restore(self.roots)
+        except UnavailableError as error:
+            _logger.warning("log roots that returned are not restored: %s", error)
+        for partition in self.partitions():
+            try:
+                self.log(*partition).catch_up_replicas()
+            except StreamLogError as error:
+                _logger.warning("[%s] not replicated: %s", partition, error)
+                failed[partition] = error
+                self._drop_handle(partition)
+        return failed
+
+    def follow(self, stop: threading.Event, *, every_ms: int = FOLLOW_EVERY_MS) -> None:
+        """Keep the replicas up to date until `stop` is set.
+
+        Writers go on to copy what they append: with acks=all they need the copies anyway. This
+        takes from them what is far behind, and elects leaders for partitions that nothing writes.
+        """
+        while not stop.is_set():
+            self.replicate_once()
+            stop.wait(every_ms / 1000)
+
+    def _drop_handle(self, partition: TopicPartition) -> None:
+        with self._guard:
+            log = self._logs.pop(partition, None)
+        if log is not None:
+            with contextlib.suppress(StreamLogError):
+                log.close()
+
+    # ---- closing -------------------------------------------------------------------------------
+    def close(self) -> None:
+        """Close all partitions and leave the roots; idempotent.
+
+        Raises:
+            StorageError: Something could not be made durable; everything is closed all the same.
+        """
+        with self._guard, contextlib.ExitStack() as closing:
+            closing.callback(self._placement.close)
+            for log in self._logs.values():
+                closing.callback(log.close)
+            self._logs = {}
+
+    def __enter__(self) -> "ReplicaSet":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        paths = ",".join(each.path for each in self.roots.list.roots)
+        return f"<ReplicaSet {paths}>"
+
+
+def _begun(target: tuple[int, ...], config: LogConfig, state: PartitionState) -> PartitionState:
+    """Return the state of a reassignment that begins, and ends if it adds no replica."""
+    begun = begin_reassignment(state, target)
+    return complete_reassignment(begun, min_insync_replicas=config.min_insync_replicas)
