@@ -5,6 +5,7 @@ they are compared with are read, the reverse of the order of writers, and delete
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from streamlog.binary.sealed import MAX_SEALED_SIZE, mended, unseal
@@ -28,7 +29,10 @@ from streamlog.fs.log_root import LogRoot
 from streamlog.fs.names import is_temporary
 from streamlog.health.findings import Finding, FindingKind, Report, finding_of
 from streamlog.partition import locks
+from streamlog.partition.meta_properties import read_meta_properties
 from streamlog.partition.topic_config import read_server_config, read_topic_properties
+from streamlog.replication.register import RegisterFile
+from streamlog.replication.root_set import read_root_list
 from streamlog.root.deeds import unreadable_lines
 from streamlog.root.readers import reader_names, recorded_reader
 from streamlog.root.topics import list_topics, partition_directories
@@ -72,6 +76,7 @@ class StateFiles:
         self._check_readers()
         self._check_book()
         self._check_locks()
+        self._check_replication()
 
     # ---- settings ----------------------------------------------------------------------------
     def _check_settings(self) -> None:
@@ -87,7 +92,11 @@ class StateFiles:
                 server.log_config(own, path=path)
             except (InvalidConfigError, CorruptDataError, StorageError) as error:
                 self._add(error, FindingKind.SETTINGS, path)
-            if not partition_directories(self._root, topic) and self._is_there(path):
+            if (
+                not partition_directories(self._root, topic)
+                and self._is_there(path)
+                and not self._is_elsewhere(topic)
+            ):
                 self._report(
                     Finding(
                         kind=FindingKind.METADATA,
@@ -96,6 +105,16 @@ class StateFiles:
                         expected=f"{self._root.path}/{topic}-0",
                     )
                 )
+
+    def _is_elsewhere(self, topic: str) -> bool:
+        """Return whether other log roots hold all replicas of a topic."""
+        try:
+            meta = read_meta_properties(self._fs, self._root.path)
+            value = RegisterFile(self._root, f"{topic}-0").read()
+        except (CorruptDataError, StorageError):
+            return False
+        state = None if value is None else value.state
+        return state is not None and meta is not None and meta.node_id not in state.replicas
 
     def _is_there(self, path: str) -> bool:
         return self._fs.stat(path) is not None
@@ -251,6 +270,27 @@ class StateFiles:
                         path=path,
                         what="the last writer's state is damaged: the next writer reads the log",
                         is_note=True,
+                    )
+                )
+
+    def _check_replication(self) -> None:
+        """Report damaged registers, which other roots replace, and a damaged list of roots."""
+        try:
+            read_root_list(self._root)
+        except (CorruptDataError, StorageError) as error:
+            self._add(error, FindingKind.METADATA, self._root.replica_roots)
+        for name in self._names(self._root.replication):
+            file = RegisterFile(self._root, name)
+            found = self._fs.stat(file.path)
+            if found is None or found.kind is not FileKind.FILE:
+                continue
+            try:
+                file.acceptor()
+            except (CorruptDataError, StorageError) as error:
+                self._report(
+                    replace(
+                        finding_of(error, FindingKind.REGISTER_BEHIND, file.path),
+                        what=f"{error.what}: the next writer takes it from the other log roots",
                     )
                 )
 

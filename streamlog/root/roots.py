@@ -255,6 +255,7 @@ def remove_leftovers(root: LogRoot, *, now_ms: int) -> int:
         root.readers,
         root.pending_decisions,
         root.ledgers,
+        root.replication,
     )
     return sum(remove_stale_temporaries(root.fs, each, now_ms=now_ms) for each in directories)
 

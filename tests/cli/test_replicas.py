@@ -244,3 +244,24 @@ def test_verify_of_replicas_needs_a_replica_set(root: Path) -> None:
     ran = streamlog("verify", root, "--replicas")
     assert ran.code == 2
     assert "belongs to no replica set" in ran.error
+
+
+def test_verify_accepts_a_root_without_a_replica_of_a_topic(roots: list[Path]) -> None:
+    ok("topics", "create", "orders", "--replication-factor", 2, "--path", roots[0])
+    for each in roots:
+        ok("verify", each)
+
+
+def test_verify_names_a_damaged_register_and_list(roots: list[Path]) -> None:
+    ok("topics", "create", "orders", "--replication-factor", 2, "--path", roots[0])
+    register = roots[1] / ".streamlog/replication/orders-0"
+    listed = roots[2] / ".streamlog/replicas.json"
+    for path in (register, listed):
+        path.write_bytes(b"x" * 100)
+    (found,) = streamlog("verify", roots[1], "--format", "ndjson").rows
+    assert found["file"] == str(register)
+    assert found["what"].endswith("the next writer takes it from the other log roots")
+    ran = streamlog("verify", roots[2], "--format", "ndjson")
+    assert (ran.code, ran.rows[0]["file"]) == (1, str(listed))
+    ok("topics", "create", "plain", "--path", roots[0])
+    assert ok("verify", roots[1]).rows == []
