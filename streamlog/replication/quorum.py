@@ -245,29 +245,27 @@ def propose(
         `Chosen`, or `Inconclusive`.
     """
     promises: dict[Voter, Accepted | None] = {}
-    seen: Ballot | None = None
     for node in nodes:
         answer = yield Prepare(node, ballot, creates is not None)
         if isinstance(answer, Promise):
             promises[Voter(node, answer.incarnation)] = answer.accepted
-        elif answer is not None:
-            seen = _higher(seen, answer.promised)
+        elif answer is not None and answer.promised is not None:
+            return Inconclusive(answer.promised)  # another round is ahead: do not disturb it
     before = latest(promises.values())
     if creates is not None:
         before = Accepted(ballot, _voters(creates, promises), None)
-    if before is None:
-        return Inconclusive(seen)
-    if not is_forced and not before.is_held_by(promises):
-        return Inconclusive(seen)
+    if before is None or not (is_forced or before.is_held_by(promises)):
+        return Inconclusive(None)
     after = change(before)
     value = replace(after, ballot=ballot, voters=tuple(promises) if is_forced else after.voters)
-    holders = []
+    holders: list[Voter] = []
+    seen: Ballot | None = None
     for voter in promises:
         answer = yield Accept(voter.node, value)
         if isinstance(answer, Promise):
             holders.append(Voter(voter.node, answer.incarnation))
-        elif answer is not None:
-            seen = _higher(seen, answer.promised)
+        elif answer is not None and answer.promised is not None:
+            seen = max(seen or ballot, answer.promised)
     if value.is_held_by(holders) and (is_forced or before.is_held_by(holders)):
         return Chosen(value)
     return Inconclusive(seen, value)
@@ -276,7 +274,3 @@ def propose(
 def _voters(nodes: Iterable[int], there: Iterable[Voter]) -> tuple[Voter, ...]:
     incarnations = {voter.node: voter.incarnation for voter in there}
     return tuple(Voter(node, incarnations.get(node, 0)) for node in nodes)
-
-
-def _higher(seen: Ballot | None, promised: Ballot | None) -> Ballot | None:
-    return max((each for each in (seen, promised) if each is not None), default=None)

@@ -58,8 +58,10 @@ _KIND: Final = "replication"
 _SIZES: Final = 61  # a file's size differs from those of its last 60 versions
 _NO_REGISTER: Final = "no register"
 _ATTEMPTS: Final = 12
-_FIRST_WAIT_MS: Final = 1.0
-_LONGEST_WAIT_MS: Final = 50.0
+_SHORTEST_ROUND_MS: Final = 1.0
+_LONGEST_WAIT_MS: Final = 1_000.0
+_LOOKS: Final = 3  # before a read settles a value that another process may be settling
+_LOOK_MS: Final = 10.0
 _NUMBER_BITS: Final = 63
 _T = TypeVar("_T")
 
@@ -372,8 +374,12 @@ class QuorumRegister:
             UnknownTopicError: The partition was deleted.
             InconsistentTopicIdError: The topic was deleted and created again.
         """
-        value = self._settled()
-        return self._checked(self._decide(_unchanged) if value is None else value)
+        for _ in range(_LOOKS):
+            value = self._settled()
+            if value is not None:
+                return self._checked(value)
+            self._clock.sleep_ms(self._random.uniform(0, _LOOK_MS))
+        return self._checked(self._decide(_unchanged))
 
     def voters(self) -> tuple[int, ...]:
         """Return the nodes whose files count, by the highest accepted value that can be reached.
@@ -590,9 +596,9 @@ class QuorumRegister:
     ) -> Accepted:
         asked = tuple(self.files if nodes is None else nodes)
         seen = max((each.promised for each in self._acceptors().values()), default=Ballot())
-        wait_ms = _FIRST_WAIT_MS
-        for _ in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
             number = self._random.getrandbits(_NUMBER_BITS)
+            begun_ms = self._clock.monotonic_ms()
             ballot = seen.forced(number) if is_forced else seen.above(number)
             self._failures.clear()
             outcome = self._run(
@@ -603,8 +609,10 @@ class QuorumRegister:
             if outcome.seen is None:
                 break
             seen = max(ballot, outcome.seen)
-            self._clock.sleep_ms(self._random.uniform(0, wait_ms))
-            wait_ms = min(2 * wait_ms, _LONGEST_WAIT_MS)
+            # As long as a round of another process takes, then of more and more of them.
+            round_ms = max(_SHORTEST_ROUND_MS, self._clock.monotonic_ms() - begun_ms)
+            wait_ms = min(round_ms * 2**attempt, _LONGEST_WAIT_MS)
+            self._clock.sleep_ms(self._random.uniform(0.5, 1.5) * wait_ms)
         raise self._no_quorum(asked)
 
     def _run(self, proposal: Proposal) -> Chosen | Inconclusive:

@@ -367,7 +367,7 @@ def _finds(seeds: int = SEEDS) -> bool:
     for seed in range(seeds):
         try:
             Simulation(seed).run()
-        except (AssertionError, NoQuorumError, UnknownTopicError):
+        except (AssertionError, NoQuorumError, UnknownTopicError, CorruptCheckpointError):
             return True
     return False
 

@@ -1,6 +1,7 @@
 """Replica sets: their roots, and topics in all of them; crashes at every step, lost roots."""
 
 import itertools
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -617,3 +618,39 @@ def test_a_crash_while_the_first_root_is_added_is_finished_by_the_next_addition(
         assert set_of(after, "/b").node_ids == (1, 2)
 
     crashes(fs, lambda fs: add_root(at(fs), "/b"), check)
+
+
+# ---- several writers --------------------------------------------------------------------------
+def test_writers_on_a_real_disk_change_a_state_one_after_the_other(tmp_path: Path) -> None:
+    home = LogRoot.at(tmp_path / "a")
+    make_root(home)
+    for name in "bc":
+        add_root(home, tmp_path / name)
+    with LogManager.open(home.path) as ours:
+        ours.create_topic("orders", replication_factor=3)
+    changed: list[int] = []
+
+    def write() -> None:
+        roots = RootSet.load(LogRoot.at(home.path))
+        assert roots is not None
+        register = roots.register("orders-0")
+        for _ in range(10):
+            before = register.read()
+            try:
+                after = register.change(
+                    lambda now: now.with_leader(now.leader % 3 + 1), before.partition_epoch
+                )
+            except (InvalidUpdateVersionError, NoQuorumError):
+                continue
+            assert after == before.with_leader(before.leader % 3 + 1)
+            changed.append(after.partition_epoch)
+
+    threads = [threading.Thread(target=write) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    final = RootSet.load(home).register("orders-0").read()  # type: ignore[union-attr]
+    assert len(changed) > 5
+    assert final.leader == final.leader_epoch % 3 + 1
+    assert final.partition_epoch == final.leader_epoch >= max(changed)
