@@ -1,6 +1,6 @@
 """`streamlog readers` and `streamlog lag`: recorded readers, their positions and their lag."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -17,10 +17,11 @@ from streamlog.cli.output import (
 )
 from streamlog.cli.verb import Settings
 from streamlog.clock import SystemClock
+from streamlog.errors import StreamLogError, UnavailableError
 from streamlog.fs.local import LocalFileSystem
-from streamlog.fs.log_root import LogRoot
 from streamlog.root.manager import LogManager
-from streamlog.root.readers import Held, Reader, add_reader, forget_reader, list_readers, reader_at
+from streamlog.root.read_roots import Directories, ReadRoots
+from streamlog.root.readers import Held, Reader, add_reader, forget_reader, reader_at
 from streamlog.topic import TopicPartition
 
 __all__ = ["add", "forget", "held_lines", "lag", "list_"]
@@ -29,8 +30,9 @@ __all__ = ["add", "forget", "held_lines", "lag", "list_"]
 def list_(settings: Settings) -> None:
     """Print the recorded readers with the bytes kept for them."""
     fs, clock = LocalFileSystem(), SystemClock()
-    with LogManager.open(settings.root) as manager:
-        known = list_readers(LogRoot.at(manager.root, fs=fs))
+    roots = ReadRoots(settings.root, fs=fs)
+    known = roots.recorded_readers()
+    with LogManager.open(roots.first_online.path) as manager:
         minutes = manager.server_config.offsets_retention_minutes
         held = {
             (each.reader, each.partition): each.bytes
@@ -54,15 +56,25 @@ def list_(settings: Settings) -> None:
 def add(settings: Settings, *, name: str, checkpoint: str) -> None:
     """Record a query and print its position."""
     now_ms = SystemClock().now_ms()
-    added = add_reader(LogRoot.at(settings.root), name, checkpoint, now_ms=now_ms)
+    roots = ReadRoots(settings.root)
+    failures = roots.in_each(lambda root: add_reader(root, name, checkpoint, now_ms=now_ms))
+    _remark_offline(settings, failures)
+    (added,) = [each for each in roots.recorded_readers() if each.name == name]
     offsets = sorted(added.position.offsets.items())
     _print(settings, [_row(added, *partition, offset) for partition, offset in offsets])
 
 
 def forget(settings: Settings, *, name: str) -> None:
     """Remove a reader."""
-    forget_reader(LogRoot.at(settings.root), name)
+    failures = ReadRoots(settings.root).in_each(lambda root: forget_reader(root, name))
+    _remark_offline(settings, failures)
     remark(settings, f"removed reader {name}")
+
+
+def _remark_offline(settings: Settings, failures: Mapping[str, StreamLogError]) -> None:
+    for error in failures.values():
+        if isinstance(error, UnavailableError):
+            remark(settings, f"unchanged in an unreachable log root: {error.sentence}")
 
 
 def _row(reader: Reader, topic: str, partition: int, offset: int) -> dict[str, Any]:
@@ -93,10 +105,11 @@ def _print(settings: Settings, rows: list[dict[str, Any]]) -> None:
 def lag(settings: Settings, *, checkpoints: tuple[str, ...], over: int | None) -> None:
     """Print the lag of readers; exit with 1 if one exceeds `over`."""
     fs = LocalFileSystem()
-    with LogManager.open(settings.root) as manager:
-        found = [reader_at(fs, each, each, now_ms=0) for each in checkpoints]
-        readers = found or list_readers(LogRoot.at(manager.root, fs=fs))
-        rows = [row for reader in readers for row in _rows(manager, reader)]
+    roots = ReadRoots(settings.root, fs=fs)
+    partitions = roots.find()
+    found = [reader_at(fs, each, each, now_ms=0) for each in checkpoints]
+    readers = found or roots.recorded_readers()
+    rows = [row for reader in readers for row in _rows(roots, partitions, reader)]
     columns = (
         Column("group", "GROUP"),
         *PARTITION_COLUMNS,
@@ -114,23 +127,24 @@ def lag(settings: Settings, *, checkpoints: tuple[str, ...], over: int | None) -
         raise click.exceptions.Exit(EXIT_FINDING)
 
 
-def _rows(manager: LogManager, reader: Reader) -> Iterator[dict[str, Any]]:
+def _rows(roots: ReadRoots, found: Directories, reader: Reader) -> Iterator[dict[str, Any]]:
     """Yield a row per partition of the reader's topics, including those it has not started."""
     read = {partition.topic for partition in reader.position.offsets}
-    for topic in sorted(read.intersection(manager.topics())):
-        for number in manager.partitions(topic):
-            partition, log = TopicPartition(topic, number), manager.reader(topic, number)
-            first = reader.goes_on_from(partition, log.topic_id)
-            if first is None:
-                continue
-            yield {
-                "group": reader.name,
-                "topic": topic,
-                "partition": number,
-                "currentOffset": reader.stands_at(partition, log.topic_id),
-                "logEndOffset": log.high_watermark,
-                "lag": max(0, log.high_watermark - max(first, log.log_start_offset)),
-            }
+    for topic in sorted(read.intersection(found)):
+        for number, directories in found[topic].items():
+            partition = TopicPartition(topic, number)
+            with roots.open(partition, directories) as log:
+                first = reader.goes_on_from(partition, log.topic_id)
+                if first is None:
+                    continue
+                yield {
+                    "group": reader.name,
+                    "topic": topic,
+                    "partition": number,
+                    "currentOffset": reader.stands_at(partition, log.topic_id),
+                    "logEndOffset": log.high_watermark,
+                    "lag": max(0, log.high_watermark - max(first, log.log_start_offset)),
+                }
 
 
 def held_lines(held: Sequence[Held]) -> list[str]:

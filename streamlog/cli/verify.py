@@ -29,6 +29,7 @@ from streamlog.health.repair import repair as repair_logs
 from streamlog.health.replicas import verify_replicas
 from streamlog.health.verify import size_of_logs
 from streamlog.health.verify import verify as look
+from streamlog.root.read_roots import parse_roots
 from streamlog.root.replica_status import replica_set_at
 from streamlog.segment.walk import how_to_go_on
 from streamlog.topic import TopicPartition
@@ -49,6 +50,7 @@ def verify(
     findings: list[Finding] = []
     errors: list[StreamLogError] = []
     summaries: list[str] = []
+    paths = tuple(each for path in paths for each in _split(path))
     for path in paths:
         before = len(findings)
         try:
@@ -81,6 +83,10 @@ def verify(
         raise Findings(errors)
     if wrong:
         raise click.exceptions.Exit(EXIT_FINDING)
+
+
+def _split(path: str) -> tuple[str, ...]:
+    return parse_roots(path, LocalFileSystem()) if "," in path else (path,)
 
 
 def _verify_replicas(

@@ -18,8 +18,10 @@ from streamlog.errors import (
     CorruptDataError,
     FileMissingError,
     InvalidOptionError,
+    InvalidRequestError,
     NoReplicaOnlineError,
     StorageError,
+    StreamLogError,
     UnavailableError,
 )
 from streamlog.fs.api import FileSystem
@@ -31,6 +33,7 @@ from streamlog.partition.reader import LogReader
 from streamlog.replication.partition_state import NO_LEADER
 from streamlog.replication.register import QuorumRegister
 from streamlog.replication.root_set import RootSet
+from streamlog.root.readers import Reader, list_readers
 from streamlog.root.replica_reader import REPLICA_FAILURES, LeaderAndIsr, ReplicaReader
 from streamlog.root.replicated_topics import is_replicated
 from streamlog.root.topics import find_partitions
@@ -111,6 +114,16 @@ class ReadRoots:
         """Whether there are several roots."""
         return len(self._roots) > 1
 
+    @property
+    def first_online(self) -> LogRoot:
+        """The only root, or the first one of the set that is reachable.
+
+        Raises:
+            UnavailableError: There is none.
+        """
+        self.in_each(self.check_online)
+        return next(root for root in self._roots if not self.is_set or self._is_online(root))
+
     # ---- the partitions ----------------------------------------------------------------------
     def changed_at(self) -> tuple[int, ...]:
         """Return times that change when a topic or partition is created or deleted."""
@@ -185,6 +198,38 @@ class ReadRoots:
             raise FileMissingError(
                 "log root is unreachable: it has no meta.properties", path=root.path
             )
+
+    def in_each(self, write: Callable[[LogRoot], object]) -> dict[str, StreamLogError]:
+        """Write to each root that is reachable; returns the failures of the others by path.
+
+        Raises:
+            StreamLogError: The first failure, if there are only failures.
+        """
+        failures: dict[str, StreamLogError] = {}
+        for root in self._roots:
+            try:
+                self.check_online(root)
+                write(root)
+            except (InvalidRequestError, UnavailableError) as error:
+                failures[root.path] = error
+        if len(failures) == len(self._roots):
+            raise next(iter(failures.values()))
+        return failures
+
+    def recorded_readers(self) -> list[Reader]:
+        """Return the recorded readers by name, each with its latest position in any root.
+
+        Raises:
+            CorruptCheckpointError: A file is malformed, so it is unknown what its reader needs.
+        """
+        latest: dict[str, Reader] = {}
+        for root in self._roots:
+            if self.is_set and not self._is_online(root):
+                continue
+            for each in list_readers(root):
+                if each.name not in latest or each.committed_ms > latest[each.name].committed_ms:
+                    latest[each.name] = each
+        return [latest[name] for name in sorted(latest)]
 
     def _node_of(self, path: str) -> int:
         listed = () if self._set is None else self._set.list.roots

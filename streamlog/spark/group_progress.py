@@ -25,7 +25,6 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from streamlog.clock import Clock
-from streamlog.errors import InvalidOptionError, StreamLogError, UnavailableError
 from streamlog.fs.log_root import LogRoot
 from streamlog.root.read_roots import ReadRoots
 from streamlog.root.readers import check_progress, write_progress
@@ -100,16 +99,8 @@ class GroupProgress:
         self._written_ms = self._clock.monotonic_ms()
 
     def _in_each_root(self, write: Callable[[LogRoot], None]) -> None:
-        """Write to all roots; raise the first failure if all fail, else log each root's once."""
-        failures: dict[str, StreamLogError] = {}
-        for root in self._roots.roots:
-            try:
-                self._roots.check_online(root)
-                write(root)
-            except (InvalidOptionError, UnavailableError) as error:
-                failures[root.path] = error
-        if len(failures) == len(self._roots.roots):
-            raise next(iter(failures.values()))
+        """Write to all roots that are reachable; log the failure of each of the others once."""
+        failures = self._roots.in_each(write)
         for path in failures.keys() - self._failed:
             _log.warning("position of %s not recorded: %s", self._group, failures[path])
         self._failed = set(failures)
