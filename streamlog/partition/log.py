@@ -484,11 +484,17 @@ class Log(IterableLog, Replica):
         with self._session.guard(), self._session.writing:
             self._session.sync(self._clock.now_ms())
             self._session.checkpoint()
+            self._share_high_watermark()
 
     def sync(self) -> None:
         """Flush, but let the caller write the recovery points of many partitions at once."""
         with self._session.guard(), self._session.writing:
             self._session.sync_records(self._clock.now_ms())
+            self._share_high_watermark()
+
+    def _share_high_watermark(self) -> None:
+        if self._replicated is not None:
+            self._replicated.share_high_watermark(self)
 
     # ---- read --------------------------------------------------------------------------------
     def read(
@@ -670,6 +676,7 @@ class Log(IterableLog, Replica):
         with contextlib.suppress(*gone), self._session.guard(), self._session.writing:
             self.seal()
             self._session.checkpoint()
+            self._share_high_watermark()
 
     def __enter__(self: L) -> L:
         return self

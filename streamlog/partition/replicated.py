@@ -72,6 +72,13 @@ class Replicated(Protocol[LogT]):
         """
         ...
 
+    def share_high_watermark(self, log: LogT) -> None:
+        """Let followers in sync learn the high watermark, as their next fetch would; never raises.
+
+        Called where no append may follow soon: a follower learns it with the next append otherwise.
+        """
+        ...
+
     def epoch_due(self, log: LogT) -> int | None:
         """Return a new leader epoch, because offsets of this log may be lost; None: none is needed.
 

@@ -66,12 +66,14 @@ class FollowerLog:
 
     Attributes:
         node: Its node.
+        high_watermark: The one it was last given, -1 if none since it was opened.
     """
 
     def __init__(self, node: int, open_log: Callable[[], Log], clock: Clock) -> None:
         self.node = node
         self._open_log, self._clock = open_log, clock
         self._log: Log | None = None
+        self.high_watermark = -1
         self._matches: int | None = None  # the leader epoch in which its log was truncated to match
         self._retry_at_ms = 0.0
         self._wait_ms = 0.0
@@ -136,7 +138,10 @@ class FollowerLog:
                 log.append_copied(*batches, sync=True)
             elif log.log_end_offset != source.log_end_offset:
                 copy_to_follower(source, log, refresh=_nothing, check=_nothing, max_bytes=max_bytes)
+            if log.log_start_offset < source.log_start_offset <= log.log_end_offset:
+                log.raise_log_start(source.log_start_offset)
             log.raise_high_watermark(leader.high_watermark)
+            self.high_watermark = leader.high_watermark
             return log.log_end_offset
 
     def catch_up(
@@ -160,7 +165,7 @@ class FollowerLog:
     def _opened(self) -> Log:
         if self._log is None:
             self._log = self._open_log()
-            self._matches = None
+            self._matches, self.high_watermark = None, -1
         return self._log
 
     def _truncate(self, log: Log, leader: Leader, settings: ReplicationSettings) -> None:

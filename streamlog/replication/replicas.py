@@ -8,10 +8,12 @@ no rule of its own: `Leader` decides, the register remembers, `FollowerLog` copi
                    → each log end is reported to `Leader` → ISR changes → register
                    → high watermark → do most registers still show this epoch? → acknowledged
 
-A follower learns the high watermark with the next append, as in Kafka with the next fetch.
+A follower learns the high watermark with the next append, as in Kafka with the next fetch; once
+none follows (flush, close, an idle handle) `share_high_watermark` stands for that fetch.
 """
 
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -49,6 +51,7 @@ __all__ = ["Copies", "InThreads", "OneByOne", "ReplicaRoots", "Replicas", "check
 
 CATCH_UP_BYTES: Final = 32 << 20  # per append, so that one that returns does not stop the writer
 RETRY_MS: Final = 5
+IDLE_MS: Final = 500  # a parked fetch of a follower is answered after it: replica.fetch.wait.max.ms
 
 _logger = logging.getLogger(__name__)
 
@@ -74,6 +77,10 @@ class Copies(Protocol):
         """
         ...
 
+    def when_idle(self, action: Callable[[], bool]) -> None:
+        """Call `action` after a while, and again until it returns True; once for many calls."""
+        ...
+
 
 class OneByOne:
     """The sync, then copy after copy, in this thread: the same run each time."""
@@ -83,6 +90,9 @@ class OneByOne:
         sync()
         return [copy() for copy in copies]
 
+    def when_idle(self, action: Callable[[], bool]) -> None:
+        """Do nothing: there is no other thread."""
+
 
 class InThreads:
     """Each copy in a thread; one pool serves all partitions of a process."""
@@ -90,6 +100,9 @@ class InThreads:
     def __init__(self, most: int = 8) -> None:
         self._most = most
         self._pool: ThreadPoolExecutor | None = None
+        self._when_idle: set[Callable[[], bool]] = set()
+        self._timer: threading.Timer | None = None
+        self._is_closed = False
 
     def run(self, copies: Sequence[Copy], sync: Callable[[], None]) -> list[Reached]:
         """Return the results of the copies."""
@@ -102,8 +115,34 @@ class InThreads:
             reached = [each.result() for each in started]
         return reached
 
+    def when_idle(self, action: Callable[[], bool]) -> None:
+        """Call `action` in the thread of a timer."""
+        self._when_idle.add(action)
+        if self._timer is None and not self._is_closed:
+            self._timer = timer = threading.Timer(IDLE_MS / 1000, self._do_idle)
+            timer.daemon = True
+            try:
+                timer.start()
+            except RuntimeError as error:  # the append itself succeeded
+                self._timer = None
+                _logger.warning("cannot start a thread to share high watermarks: %s", error)
+
+    def _do_idle(self) -> None:
+        self._timer = None
+        busy = []
+        while self._when_idle:  # other threads add to it meanwhile
+            action = self._when_idle.pop()
+            if not action():
+                busy.append(action)
+        for action in busy:
+            self.when_idle(action)
+
     def close(self) -> None:
         """End the threads."""
+        self._is_closed = True
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown()
@@ -394,6 +433,7 @@ class Replicas:
         except (NotLeaderError, NoQuorumError) as error:
             failure = error
         self._left_at = log.log_end_offset, self._clock.monotonic_ms()
+        self._copies.when_idle(self._share_when_idle)
         self._acknowledge(log, end_offset, acks, failure)
 
     def _acknowledge(
@@ -595,6 +635,41 @@ class Replicas:
                 raise self._not_leading(log, state)
             leader.installed(state, self._clock.now_ms())
         log.raise_high_watermark(leader.high_watermark)
+
+    # ---- without an append ---------------------------------------------------------------------
+    def share_high_watermark(self, log: Log) -> None:
+        """Let followers in sync learn the high watermark; one that fails learns it later."""
+        leader = self._leader
+        if leader is None:
+            return
+        for node in leader.isr.committed:
+            follower = self._followers.get(node)
+            if follower is None or not follower.is_due:
+                continue
+            if follower.high_watermark < leader.high_watermark:
+                error = self._copy_to(follower, log, None, CATCH_UP_BYTES).error
+                if error is not None:
+                    _logger.info(
+                        "[%s] node %d learns the high watermark later: %s",
+                        self._partition,
+                        node,
+                        error,
+                    )
+
+    def _share_when_idle(self) -> bool:
+        """Share the high watermark of an idle handle; False while it appends."""
+        log, (end, at_ms) = self._log, self._left_at
+        if log is None:
+            return True
+        if self._clock.monotonic_ms() - at_ms < IDLE_MS:
+            return False
+        try:
+            with log.locked():
+                if log.log_end_offset == end:
+                    self.share_high_watermark(log)
+        except StreamLogError as error:
+            _logger.info("[%s] the high watermark is not shared: %s", self._partition, error)
+        return True
 
     def close(self) -> None:
         """Release the followers' logs."""

@@ -1,5 +1,8 @@
 """Appends on a replicated partition: what is acknowledged is on all replicas in sync."""
 
+from collections.abc import Callable
+from threading import Event
+
 import pytest
 
 from streamlog.errors import (
@@ -8,6 +11,7 @@ from streamlog.errors import (
     NotLeaderError,
     UnknownOutcomeError,
 )
+from streamlog.replication.replicas import IDLE_MS, InThreads
 from tests.support.replicas import Disks, records, values_of
 
 
@@ -32,6 +36,82 @@ def test_a_follower_learns_the_high_watermark_one_append_later() -> None:
         log.append(records("b"))
         with disks.writer().open_follower(2, log.topic_partition) as follower:
             assert (follower.high_watermark, follower.log_end_offset) == (1, 2)
+
+
+@pytest.mark.parametrize("how", ["flush", "sync", "close"])
+def test_flush_and_close_let_the_followers_learn_the_high_watermark(how: str) -> None:
+    disks = Disks()
+    log = disks.writer().lead(1)
+    log.append(records("a"))
+    log.append(records("b"))
+    getattr(log, how)()
+    for node in (2, 3):
+        with disks.writer().open_follower(node, log.topic_partition) as follower:
+            assert (follower.high_watermark, follower.log_end_offset) == (2, 2)
+    log.close()
+
+
+def test_a_high_watermark_is_shared_once_and_not_with_each_append() -> None:
+    disks = Disks()
+    process = disks.writer()
+    with process.lead(1) as log:
+        log.append(records("a"))
+        before = [process.writes(node) for node in (2, 3)]
+        log.append(records("b"))
+        per_append = [process.writes(node) - was for node, was in zip((2, 3), before, strict=True)]
+        before = [process.writes(node) for node in (2, 3)]
+        log.append(records("c"))
+        assert [process.writes(node) for node in (2, 3)] == [
+            was + each for was, each in zip(before, per_append, strict=True)
+        ]
+        log.flush()
+        before = [process.writes(node) for node in (2, 3)]
+        log.flush()
+        log.sync()
+        assert [process.writes(node) for node in (2, 3)] == before
+
+
+def test_a_follower_whose_lock_is_held_does_not_fail_the_flush_and_learns_it_later() -> None:
+    disks = Disks()
+    process, other = disks.writer(), disks.writer()
+    with process.lead(1) as log:
+        log.append(records("a"))
+        with other.open_follower(3, log.topic_partition) as follower, follower.locked():
+            log.flush()
+        assert process.state().isr == (1, 2, 3)
+    for node in (2, 3):
+        with disks.writer().open_follower(node, log.topic_partition) as follower:
+            assert follower.high_watermark == 1
+
+
+def test_an_idle_handle_lets_the_followers_learn_the_high_watermark() -> None:
+    disks = Disks()
+    idle: list[Callable[[], bool]] = []
+    process = disks.writer()
+    process.copies.when_idle = idle.append  # type: ignore[method-assign]
+    with process.lead(1) as log:
+        log.append(records("a"))
+        assert not idle[0]()  # the append was just now
+        disks.clock.advance(IDLE_MS)
+        assert idle[0]()
+        with disks.writer().open_follower(2, log.topic_partition) as follower:
+            assert follower.high_watermark == 1
+
+
+def test_a_timer_asks_until_the_handle_is_idle() -> None:
+    copies, asked = InThreads(), Event()
+    answers = iter([False, True])
+
+    def is_idle() -> bool:
+        answer = next(answers)
+        if answer:
+            asked.set()
+        return answer
+
+    copies.when_idle(is_idle)
+    copies.when_idle(is_idle)
+    assert asked.wait(10)
+    copies.close()
 
 
 def test_only_the_leader_appends() -> None:

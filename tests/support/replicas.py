@@ -92,6 +92,7 @@ class Process:
         self.clock, self.topic_id = disks.clock, disks.topic_id
         self.offline: set[int] = set()
         self.opened: list[Log] = []
+        self.copies = OneByOne()
 
     def register(self) -> QuorumRegister:
         return QuorumRegister(
@@ -177,7 +178,7 @@ class Process:
             roots=self,
             clock=self.clock,
             random=Random(4),
-            copies=OneByOne(),
+            copies=self.copies,
             lag_time_max_ms=LAG_MS,
         )
         return self._open(node, replicas)
@@ -202,6 +203,12 @@ class Process:
         fault = Fault(errno=EIO, is_lasting=True, operation=operation, path_suffix=path_suffix)
         view._faults.append(_Countdown(fault))
         view._reads_may_fail = True
+
+    def writes(self, node: int) -> int:
+        """Return how many operations changed a node's disk so far."""
+        view = self.views[node]
+        assert isinstance(view, FaultyFileSystem)
+        return len(view.operations)
 
     def mend(self, node: int) -> None:
         """Let a node's disk work again."""

@@ -108,6 +108,9 @@ class Copies:
         self.calls.append(f"repeated {acks.name}")
         self._acknowledge(log, end_offset, acks)
 
+    def share_high_watermark(self, log: Log) -> None:
+        self.calls.append("share")
+
     def _acknowledge(self, log: Log, end_offset: int, acks: Acks) -> None:
         if self.holds:
             log.raise_high_watermark(end_offset)
