@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from streamlog.clock import Clock
-from streamlog.errors import StreamLogError
+from streamlog.errors import NotLeaderError, StreamLogError
 from streamlog.fs.api import Buffer
 from streamlog.partition.epochs import LeaderEpochCache
 from streamlog.partition.log import Log
@@ -75,6 +75,7 @@ class FollowerLog:
         self._log: Log | None = None
         self.high_watermark = -1
         self._matches: int | None = None  # the leader epoch in which its log was truncated to match
+        self._later_epoch = self._overruled_epoch = -1
         self._retry_at_ms = 0.0
         self._wait_ms = 0.0
 
@@ -92,6 +93,14 @@ class FollowerLog:
     def succeeded(self) -> None:
         """Take note that it answers."""
         self._wait_ms = 0.0
+
+    def overrule(self) -> None:
+        """Take note that the later leader epoch in its log, or register, is not the decided one.
+
+        So it is after an unclean election by less than a majority of the roots: the others may have
+        elected another leader, whose records are truncated now.
+        """
+        self._overruled_epoch = self._later_epoch
 
     def positions(self) -> ReplicaPositions:
         """Return the positions of the log, opened if it is not.
@@ -131,6 +140,7 @@ class FollowerLog:
         log = self._opened()
         with log.locked():
             check()
+            self._check_not_later(log, leader.leader_epoch)
             if self._matches != leader.leader_epoch:
                 self._truncate(log, leader, settings)
                 self._matches = leader.leader_epoch
@@ -159,8 +169,26 @@ class FollowerLog:
         log = self._opened()
         with log.locked():
             check()
+            self._check_not_later(log, leader.leader_epoch)
             self._truncate(log, leader, settings)
         copy_to_follower(source, log, refresh=source.refresh, check=check)
+
+    def _check_not_later(self, log: Log, leader_epoch: int) -> None:
+        """Refuse the writer of a former leader, whose election the root's register has missed.
+
+        Raises:
+            NotLeaderError: The log has a later leader epoch.
+        """
+        latest = log.leader_epochs.latest_epoch
+        if latest is None or latest <= leader_epoch or latest == self._overruled_epoch:
+            return
+        self._later_epoch = latest
+        raise NotLeaderError(
+            "another leader was elected, and has written to the follower",
+            path=log.path,
+            got=f"leader epoch {leader_epoch}",
+            expected=f"leader epoch {latest}",
+        )
 
     def _opened(self) -> Log:
         if self._log is None:

@@ -498,6 +498,9 @@ class Replicas:
                 )
         if fenced is not None:
             self._follow_register(fenced)
+            for follower, _, error in reached:
+                if isinstance(error, NotLeaderError):
+                    follower.overrule()
         self._change_isr(log)
 
     def _copy_to(

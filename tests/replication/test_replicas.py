@@ -5,12 +5,14 @@ from threading import Event
 
 import pytest
 
+from streamlog.config.log_config import LogConfig
 from streamlog.errors import (
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     NotLeaderError,
     UnknownOutcomeError,
 )
+from streamlog.replication.election import ElectionType
 from streamlog.replication.replicas import IDLE_MS, InThreads
 from tests.support.replicas import Disks, records, values_of
 
@@ -112,6 +114,24 @@ def test_a_timer_asks_until_the_handle_is_idle() -> None:
     copies.when_idle(is_idle)
     assert asked.wait(10)
     copies.close()
+
+
+def test_a_former_leader_meets_a_follower_whose_root_missed_the_election() -> None:
+    disks = Disks(nodes=5)
+    old = disks.writer()
+    with old.lead(1) as log:
+        log.append(records("a"))
+        process = disks.writer()
+        process.offline = {1, 3}  # their registers miss the election
+        assert process.leadership().elect(ElectionType.ONLINE, LogConfig).leader == 2
+        process.offline = {1}
+        with process.open() as new:
+            new.append(records("b", "c"))
+        before = {node: disks.log_bytes(node) for node in (2, 3)}
+        with pytest.raises(UnknownOutcomeError, match="another replica was elected"):
+            log.append(records("x"))
+        assert {node: disks.log_bytes(node) for node in (2, 3)} == before
+        assert process.state().isr == (2, 3, 4, 5)
 
 
 def test_only_the_leader_appends() -> None:
