@@ -44,7 +44,7 @@ def main() -> int:
     if arguments.bug:
         print(json.dumps(look_for(_named(arguments.bug), arguments.seconds)._asdict()))
         return 0
-    wanted = [each for each in BUGS if not arguments.only or each.name[:2] in arguments.only]
+    wanted = [each for each in BUGS if not arguments.only or each.name.split()[0] in arguments.only]
     if arguments.json:
         print(json.dumps(machine.facts()), flush=True)
     names = [NO_BUG, FAKE.name, *(each.name for each in wanted)]

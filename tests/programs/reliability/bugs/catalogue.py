@@ -409,6 +409,79 @@ BUGS: Final = (
         Edit(f"{COMMITS}.admission",
              "        _check_decompressed(buffer, table, rules, where)\n", ""),
     ), "pytest", ("tests/commits/test_admission.py",)),
+    Bug("19 the high watermark of a replica is its log end", (
+        Edit(LOCAL_LOG,
+             "        self._offsets_of = self._offsets_of_replica\n", "        pass\n"),
+    ), "pytest", ("tests/partition/test_replicated.py",)),
+    Bug("20 a high watermark above the log end is loaded", (
+        Edit(LOCAL_LOG,
+             "            self.offsets = self.offsets.with_high_watermark(known)\n",
+             "            self.offsets = self.offsets._replace(high_watermark=known)\n"),
+    ), "pytest", ("tests/partition/test_replicated.py",)),
+    Bug("96 a reader returns records above the high watermark", (
+        Edit("streamlog.partition.reader",
+             "            return LogOffsets(start, 0, end).with_high_watermark("
+             "self._committed.offset)\n",
+             "            return LogOffsets.of_one_replica(start, end)\n"),
+    ), "pytest", ("tests/partition/test_high_watermark.py",)),
+    Bug("97 a reader goes back to an older high watermark", (
+        Edit("streamlog.partition.high_watermark",
+             "            if now == self._epoch:\n", "            if False:\n"),
+    ), "pytest", ("tests/partition/test_high_watermark.py",)),
+    Bug("98 a reader keeps the high watermark of records that were replaced", (
+        Edit("streamlog.partition.high_watermark",
+             "            if now == self._epoch:\n", "            if True:\n"),
+    ), "pytest", ("tests/partition/test_high_watermark.py",)),
+    Bug("99 a digit of a checkpoint commits records", (
+        Edit("streamlog.partition.high_watermark",
+             "    return known if state is None else min(known, state.offsets.high_watermark)\n",
+             "    return known\n"),
+    ), "pytest", ("tests/partition/test_high_watermark.py",)),
+    Bug("100 a truncation leaves a high watermark above it in the checkpoint", (
+        Edit("streamlog.partition.session",
+             "            self._marks.write_high_watermarks("
+             "{self._partition: log.end_before(offset)})\n",
+             "            pass\n"),
+    ), "pytest", ("tests/partition/test_follower_truncation.py",)),
+    Bug("101 the epoch of lost records is used again", (
+        Edit("streamlog.partition.session",
+             "        self._publish(LockEvent.REPLICA_MOVES)\n\n    def raise_high_watermark",
+             "        is_due = self._lock.flags & StateFlag.EPOCH_DUE\n"
+             "        self._publish(\n"
+             "            LockEvent.EPOCH_RAISED if is_due else LockEvent.REPLICA_MOVES\n"
+             "        )\n\n    def raise_high_watermark"),
+    ), "pytest", ("tests/partition/test_replicated.py",)),
+    Bug("102 a transaction is stable before its marker is committed", (
+        Edit("streamlog.partition.producers",
+             "            end_offset=committed,  # a later",
+             "            end_offset=log_end_offset,  # a later"),
+    ), "pytest", ("tests/partition/test_high_watermark.py",)),
+    Bug("103 a follower applies decided commits", (
+        Edit("streamlog.partition.session",
+             "        if not self._log.is_replicated:\n            self.take_stock()\n",
+             "        if True:\n            self.take_stock()\n"),
+    ), "pytest", ("tests/commits/test_replica_decisions.py",)),
+    Bug("104 a truncated replica keeps decided commits that its leader lacks", (
+        Edit("streamlog.partition.replica",
+             "            self._discard_decided_above(offset)\n"
+             "            self._session.truncate(offset)\n",
+             "            self._session.truncate(offset)\n"),
+    ), "pytest", ("tests/commits/test_replica_decisions.py",)),
+    Bug("105 segments that a restart deletes one by one look damaged", (
+        Edit("streamlog.partition.session",
+             "        self.write_recovery_point(0)  # no record", "        # no record"),
+    ), "pytest", ("tests/partition/test_follower_truncation.py",)),
+    Bug("106 epochs of a later format stand for records of an older one", (
+        Edit("streamlog.partition.replica",
+             "        self._log.clear_epochs()\n        newer", "        newer"),
+        Edit("streamlog.partition.replica",
+             "        self._log.clear_epochs()\n        info", "        info"),
+    ), "pytest", ("tests/partition/test_follower_truncation.py",)),
+    Bug("107 a repeated batch is acknowledged that too few replicas hold", (
+        Edit("streamlog.partition.log",
+             "                    replicated.repeated(self, repeated.last_offset + 1, acks)\n",
+             "                    pass\n"),
+    ), "pytest", ("tests/partition/test_replicated.py",)),
     Bug("62 opened objects stay open", (
         Edit("streamlog.fs.open_files",
              "                    is_kept = not keeper.release_file()\n",
@@ -417,8 +490,6 @@ BUGS: Final = (
 )
 
 WITHOUT_A_BUG: Final = {  # all concern replication between roots, which does not exist
-    "19": "the high watermark of an unreplicated log is its end",
-    "20": "no high watermark is loaded that could lie above the end",
     "21": "no log follows another one or is truncated to match it",
     "23": "there are no replicas to elect a leader from",
 }
