@@ -269,7 +269,7 @@ def replicas_add() -> None:
 @click.argument("name", metavar="NODE|ROOT")
 @verb("replicas:remove")
 def replicas_remove() -> None:
-    """Remove a log root without replicas from the list. Its files stay.
+    """Remove a log root without replicas from the list. Its own topics stay.
 
     It need not be online.
 

@@ -43,7 +43,7 @@ from streamlog.partition.locks import DEFAULT_LOCK_TIMEOUT_MS, Patience, take_pa
 from streamlog.partition.meta_properties import read_meta_properties
 from streamlog.replication.register import QuorumRegister, RegisterFile
 from streamlog.replication.status import Node
-from streamlog.topic import TopicPartition
+from streamlog.topic import TopicPartition, parse_partition_directory
 
 __all__ = [
     "COMMITS",
@@ -360,13 +360,13 @@ class RootSet:
         )
 
     def register_names(self) -> list[str]:
-        """Return the names of all registers in the roots that are online, sorted."""
+        """Return the names of all registers in the roots that are online, by topic and number."""
         names: set[str] = set()
         for root in self.online().values():
             with contextlib.suppress(FileMissingError):
                 listed = root.fs.list(root.replication)
                 names |= {each for each in listed if _is_file(root, f"{root.replication}/{each}")}
-        return sorted(names)
+        return sorted(names, key=lambda name: parse_partition_directory(name) or (name, -1))
 
     # ---- changing the list --------------------------------------------------------------------
     def check_majority(self, nodes: Collection[int], *, what: str) -> None:

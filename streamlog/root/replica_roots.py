@@ -5,17 +5,20 @@ the next free `node.id` and a `directory.id` of its own. After each change every
 listed roots, one by one.
 """
 
+import contextlib
 import logging
 import os
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
-from streamlog.errors import InvalidRequestError, StreamLogError, command_at
+from streamlog.errors import FileMissingError, InvalidRequestError, StreamLogError, command_at
 from streamlog.fs.files import stat_directory
 from streamlog.fs.log_root import LogRoot
 from streamlog.partition.meta_properties import MetaProperties, read_meta_properties
 from streamlog.partition.partition_metadata import new_topic_id, read_topic_id
 from streamlog.replication.partition_state import PartitionState
+from streamlog.replication.register import RegisterFile
 from streamlog.replication.root_set import (
     COMMITS,
     ListedRoot,
@@ -28,6 +31,7 @@ from streamlog.replication.root_set import (
 from streamlog.root.replicated_topics import lists_locked, restore
 from streamlog.root.roots import check_root, is_our_root, make_root, registry_locked
 from streamlog.root.topics import list_topics, partition_directories
+from streamlog.topic import parse_partition_directory
 
 __all__ = ["AddedRoot", "add_root", "remove_root"]
 
@@ -199,7 +203,7 @@ def _sharing(roots: RootSet, new: LogRoot) -> tuple[str, ...]:
 
 # ---- removing ---------------------------------------------------------------------------------
 def remove_root(home: LogRoot, name: str) -> ListedRoot:
-    """Remove a log root without replicas from the replica set; its files stay.
+    """Remove a log root without replicas from the replica set; its own topics stay.
 
     Args:
         home: Another root of the set.
@@ -238,10 +242,20 @@ def remove_root(home: LogRoot, name: str) -> ListedRoot:
             voters = [node for node in register.voters() if node != removed.node]
             roots.register(each).align(voters)
         if removed.node in online:
-            root = roots.root(removed.node)
-            root.fs.remove(root.replica_roots)
+            _leave(online[removed.node], names)
     _logger.info("removed log root %s, node %d", removed.path, removed.node)
     return removed
+
+
+def _leave(root: LogRoot, registers: Collection[str]) -> None:
+    """Remove what a removed root keeps for the set, so that it is a single log root again."""
+    for topic in {each.topic for each in map(parse_partition_directory, registers) if each}:
+        with contextlib.suppress(FileMissingError):
+            root.fs.remove(root.topic_properties(topic))
+    for each in registers:
+        RegisterFile(root, each).remove()
+    root.fs.remove(root.replica_roots)
+    root.fs.sync_directory(root.state)
 
 
 def _named(roots: RootSet, name: str) -> ListedRoot:

@@ -428,8 +428,8 @@ def _is_restore_due(roots: RootSet) -> bool:
             return True
         if len({tuple(_registers_in(root)) for root in online.values()}) > 1:
             return True
-        topics = {each.topic for each in _registered(roots)}
-        return any(_has_missed(online, topic) for topic in topics)
+        last = {each.topic: each for each in _registered(roots)}  # registers change in this order
+        return any(_has_missed(roots, online, each) for each in last.values())
     except CorruptDataError:
         return True
 
@@ -441,17 +441,19 @@ def _registers_in(root: LogRoot) -> list[str]:
         return []
 
 
-def _has_missed(online: Mapping[int, LogRoot], topic: str) -> bool:
-    """Return whether the roots disagree on a topic, or one does not vote on it."""
-    if len({topic_exists(root, topic) for root in online.values()}) > 1:
+def _has_missed(roots: RootSet, online: Mapping[int, LogRoot], partition: TopicPartition) -> bool:
+    """Return whether the roots disagree on a topic, or others than the listed ones vote on it."""
+    if len({topic_exists(root, partition.topic) for root in online.values()}) > 1:
         return True
-    name = str(TopicPartition(topic, 0))
+    name = str(partition)
     files = {node: RegisterFile(root, name).acceptor() for node, root in online.items()}
     value = latest(each.accepted for each in files.values() if each is not None)
-    return value is not None and any(
-        each is None or Voter(node, each.incarnation) not in value.voters
-        for node, each in files.items()
-    )
+    if value is None:
+        return False
+    present = {Voter(node, each.incarnation) for node, each in files.items() if each is not None}
+    return not present <= {*value.voters} or not {*roots.node_ids} >= {
+        voter.node for voter in value.voters
+    }
 
 
 def _refill(roots: RootSet, node: int) -> None:

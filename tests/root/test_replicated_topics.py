@@ -195,11 +195,15 @@ def test_a_returning_root_with_other_topics_of_the_same_name_is_refused(fs: Disk
         add_root(at(fs), "/c")
 
 
-def test_a_removed_root_keeps_its_files_and_votes_no_more(fs: Disks) -> None:
+def test_a_removed_root_keeps_its_own_topics_and_votes_no_more(fs: Disks) -> None:
+    with manager(fs, "/c") as other:
+        other.create_topic("own")
     with manager(fs) as ours:
         ours.create_topic("orders", 1, replication_factor=2)
     assert remove_root(at(fs), "/c").node == 3
     assert RootSet.load(at(fs, "/c")) is None
+    assert list_topics(at(fs, "/c")) == ["own"]
+    assert not replicated_topics.is_replicated(at(fs, "/c"), "orders")
     assert set_of(fs).node_ids == (1, 2)
     assert set(set_of(fs).register("orders-0").voters()) == {1, 2}
     added = add_root(at(fs), "/d")
@@ -618,6 +622,26 @@ def test_a_crash_while_the_first_root_is_added_is_finished_by_the_next_addition(
         assert set_of(after, "/b").node_ids == (1, 2)
 
     crashes(fs, lambda fs: add_root(at(fs), "/b"), check)
+
+
+def test_a_crash_while_a_root_is_removed_is_finished_by_the_next_writer(fs: Disks) -> None:
+    with manager(fs) as ours:
+        ours.create_topic("orders", 2, replication_factor=2)
+    found = set()
+
+    def check(after: MemoryFileSystem) -> None:
+        with manager(after) as ours:
+            ours.create_topic("plain")
+        nodes = set_of(after).node_ids
+        found.add(nodes)
+        for number in range(2):
+            assert set(set_of(after).register(f"orders-{number}").voters()) == {*nodes}
+        if len(nodes) == 3:
+            remove_root(at(after), "3")
+        assert state(after).replicas == (1, 2)
+
+    crashes(fs, lambda fs: remove_root(at(fs), "3"), check)
+    assert found == {(1, 2), (1, 2, 3)}
 
 
 # ---- several writers --------------------------------------------------------------------------
