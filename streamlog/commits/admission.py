@@ -441,19 +441,23 @@ def sync_paths(fs: FileSystem, paths: Iterable[str]) -> None:
                 file.sync()
 
 
-def make_ground_sure(log: Log, standing: Standing, pending: PendingDecisions) -> None:
+def make_ground_sure(log: Log, standing: Standing, pending: PendingDecisions) -> bool:
     """Sync a log unless its end is already synced or decided.
 
     Args:
         log: The partition, within `writing`.
         standing: The standing of the app that is about to decide.
         pending: The unretired decisions of the root; another app's may end at the log end.
+
+    Returns:
+        Whether the log end is synced; otherwise it is decided.
     """
-    if log.recovery_point >= log.log_end_offset:  # everything is synced
-        return
+    if log.recovery_point >= log.log_end_offset:
+        return True
     ground = log.topic_partition, log.topic_id, log.log_end_offset
     if standing.has_decided_up_to(*ground):
-        return
+        return False
     if any(decision.standing.has_decided_up_to(*ground) for decision in pending.newest()):
-        return
+        return False
     log.flush()
+    return True

@@ -18,16 +18,19 @@ from streamlog.commits.decisions import DecidedPart, Decision
 from streamlog.commits.extents import ExtentReader
 from streamlog.commits.history import Ledgers
 from streamlog.commits.identity import producer_id_for
+from streamlog.commits.mirror import Mirror
 from streamlog.commits.pending import PendingDecisions
 from streamlog.commits.staging import StagingArea
 from streamlog.errors import (
     CommitMismatchError,
     CorruptDataError,
     FileMissingError,
+    NotEnoughReplicasAfterAppendError,
     UnavailableError,
 )
 from streamlog.fs.log_root import LogRoot
 from streamlog.partition.log import Log
+from streamlog.records.acks import Acks
 from streamlog.records.builder import patch_batches
 from streamlog.records.layout import MAX_INT32
 from streamlog.records.table import BatchTable
@@ -50,6 +53,7 @@ class DecidedRecords:
         partition: The partition.
         topic_id: The id of its topic.
         pending: The unretired decisions of the root.
+        mirror: Their copies on other roots; None: the partition has one replica.
     """
 
     def __init__(
@@ -58,15 +62,16 @@ class DecidedRecords:
         partition: TopicPartition,
         topic_id: str,
         pending: PendingDecisions,
+        mirror: Mirror | None = None,
     ) -> None:
         self._partition, self._topic_id = partition, topic_id
-        self._pending = pending
+        self._pending, self._mirror = pending, mirror
         self._ledgers = Ledgers(root)
         self._area = StagingArea(root)
 
     def waits(self) -> bool:
-        """Whether the root has any decision; lists one directory."""
-        return self._pending.any()
+        """Whether the root may have a decision; lists one directory."""
+        return self._mirror is not None or self._pending.any()
 
     def apply(self, log: Log) -> None:
         """Apply the partition's decisions in the order of their offsets.
@@ -74,6 +79,8 @@ class DecidedRecords:
         Args:
             log: The partition, within `writing`.
         """
+        if self._mirror is not None and not self._mirror.may_apply(log):
+            return
         waiting: list[tuple[Decision, DecidedPart]] = []
         for decision, part in self._pending.naming(self._partition):
             if part.topic_id != self._topic_id:
@@ -171,7 +178,14 @@ class _Placed(NamedTuple):
     table: BatchTable
 
 
-def apply_part(log: Log, decision: Decision, part: DecidedPart, reader: ExtentReader) -> int:
+def apply_part(
+    log: Log,
+    decision: Decision,
+    part: DecidedPart,
+    reader: ExtentReader,
+    *,
+    acks: Acks = Acks.LEADER,
+) -> int:
     """Append the batches of a decision that a partition lacks; only within `writing`.
 
     Args:
@@ -179,6 +193,7 @@ def apply_part(log: Log, decision: Decision, part: DecidedPart, reader: ExtentRe
         decision: The decision.
         part: Its part for this partition.
         reader: Reads the decision's staged files.
+        acks: Whether to wait until all replicas in sync hold them.
 
     Returns:
         The number of bytes appended; 0 if everything was applied before.
@@ -188,6 +203,7 @@ def apply_part(log: Log, decision: Decision, part: DecidedPart, reader: ExtentRe
             damaged.
         CommitMismatchError: The log contains other bytes in place of the decision's.
         UnavailableError: The disk refuses; some whole batches may be appended.
+            NotEnoughReplicasAfterAppendError: all are, but too few replicas hold them.
     """
     start = log.log_end_offset
     if start > part.last_offset:
@@ -202,10 +218,14 @@ def apply_part(log: Log, decision: Decision, part: DecidedPart, reader: ExtentRe
             hint="restore the partition from a copy; nothing was changed",
         )
     appended = 0
+    unheld: NotEnoughReplicasAfterAppendError | None = None
     for placed in _place(decision, part, reader):
         missing = _drop_applied(log, decision, placed)
         for buffer, table in _cut(missing, log.config.effective_segment_bytes):
-            log.append_decided(buffer, table)
+            try:
+                log.append_decided(buffer, table, acks=acks)
+            except NotEnoughReplicasAfterAppendError as error:
+                unheld = error  # the rest is decided, too
             appended += buffer.size
     if start > part.base_offset:
         _logger.info(
@@ -214,6 +234,8 @@ def apply_part(log: Log, decision: Decision, part: DecidedPart, reader: ExtentRe
             decision.identity,
             start,
         )
+    if unheld is not None:
+        raise unheld
     return appended
 
 

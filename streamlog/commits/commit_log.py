@@ -5,6 +5,9 @@
     lock the app → judge by its history → check → lock the partitions → assign offsets → sync the
     log ends → decide (the commit point) → apply → unlock → retire if due
 
+With replicas in other roots, the staged files are copied there before the check, and the decision
+is prepared there before it is made (`mirror.py`).
+
 One committer at a time holds an app's lock, `.streamlog/locks/apps/<app>`; apps do not wait for
 each other. The lock file exists only while the lock is held. The holder removes it before the
 release, and a process that locked an unlinked file locks the name again. Apps that commit once
@@ -14,7 +17,7 @@ therefore leave no files; the next commit or `clean` removes files left by a cra
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,12 +31,13 @@ from streamlog.commits.admission import (
     sync_paths,
 )
 from streamlog.commits.apply import apply_part
-from streamlog.commits.decisions import Decision, Standing
+from streamlog.commits.decisions import DecidedPart, Decision, Standing
 from streamlog.commits.extents import ExtentReader
 from streamlog.commits.fingerprint import Fingerprint
 from streamlog.commits.history import CommittedRange, History, Ledgers, PastCommit, ranges_of
 from streamlog.commits.identity import CommitIdentity, app_key, check_identity
 from streamlog.commits.inheritance import Inheritance, inheritance_of, past_of
+from streamlog.commits.mirror import Mirror, Term
 from streamlog.commits.pending import PendingDecisions
 from streamlog.commits.replay import OnMismatch, ReplayRule, Verdict, judge_commit
 from streamlog.commits.retirement import (
@@ -53,6 +57,7 @@ from streamlog.errors import (
     FileMissingError,
     InvalidRequestError,
     LockTimeoutError,
+    NotEnoughReplicasAfterAppendError,
     StorageError,
     StreamLogError,
     UnknownOutcomeError,
@@ -66,6 +71,7 @@ from streamlog.partition.partition_metadata import read_topic_id
 from streamlog.partition.root_marks import RootMarks
 from streamlog.query.checkpoint import BatchSource
 from streamlog.query.checkpoint_note import CheckpointNote
+from streamlog.records.acks import Acks
 from streamlog.topic import TopicPartition
 
 __all__ = [
@@ -119,6 +125,7 @@ class _Request:
     sync_paths: Sequence[str]
     flush_messages: int | None
     flush_ms: int | None
+    acks: Acks
     inheritance: Inheritance | None
     note: CheckpointNote | None
 
@@ -134,6 +141,7 @@ class CommitLog:
         decisions: The unretired decisions of the root, shared with them as well.
         lock_timeout_ms: How long to wait for another committer of the same app.
         chores: Runs the retirement that a commit leaves due.
+        mirror: The copies of the commit files on other roots; None: there are none.
     """
 
     def __init__(
@@ -145,11 +153,12 @@ class CommitLog:
         decisions: PendingDecisions | None = None,
         lock_timeout_ms: float | Patience | None = None,
         chores: Chores = at_once,
+        mirror: Mirror | None = None,
     ) -> None:
         self._root, self._clock = root, root.clock
         self._open_logs = open_logs or _cannot_open
         self._patience = Patience.of(lock_timeout_ms, default_ms=DEFAULT_LOCK_TIMEOUT_MS)
-        self._chores = chores
+        self._chores, self._mirror = chores, mirror
         self._turn = threading.Lock()
         self._pending = decisions or PendingDecisions(root)
         self._ledgers = Ledgers(root)
@@ -161,6 +170,7 @@ class CommitLog:
             marks=marks or RootMarks(root),
             find_topic_id=lambda partition: read_topic_id(root.fs, root.partition(partition)),
             open_logs=self._open_logs,
+            mirror=mirror,
         )
 
     # ---- commit ------------------------------------------------------------------------------
@@ -176,6 +186,7 @@ class CommitLog:
         sync_paths: Sequence[str] = (),
         flush_messages: int | None = None,
         flush_ms: int | None = None,
+        acks: Acks = Acks.ALL,
     ) -> CommitOutcome:
         """Commit staged files atomically and exactly once. Durable on return.
 
@@ -190,6 +201,8 @@ class CommitLog:
                 checkpoint.
             flush_messages: Like the topic's `flush.messages`, for this committer.
             flush_ms: Like the topic's `flush.ms`, for this committer.
+            acks: Whether to wait until all replicas in sync hold the rows. With any value, the
+                commit itself is durable on all roots in sync before it is decided.
 
         Returns:
             The offsets of the rows.
@@ -202,6 +215,8 @@ class CommitLog:
             CommitMismatchError: The version is known with another fingerprint, does not follow the
                 last one, is forgotten, or the log lacks versions that `note` contains.
             LockTimeoutError: Another committer or writer held a lock; nothing was decided.
+            NotLeaderError: Another root leads the commits or a partition; commit there.
+            NotEnoughReplicasError: Too few replicas are in sync; nothing was decided.
             UnknownOutcomeError: The commit may or may not be decided: commit again to find out.
             StreamLogError: The commit is decided but not fully applied. It is logged, and the next
                 writer of the partition applies the rest.
@@ -218,11 +233,13 @@ class CommitLog:
             sync_paths=sync_paths,
             flush_messages=flush_messages,
             flush_ms=flush_ms,
+            acks=acks,
             inheritance=inheritance_of(identity, self._pending, self._ledgers, self._app_lock),
             note=note,
         )
-        with self._app_lock(identity.app):
-            outcome, standing = self._commit(request)
+        partitions = [part.topic_partition for part in commit.parts]
+        with self._app_lock(identity.app), self._leading(partitions) as term:
+            outcome, standing = self._commit(request, term)
         if self._must_retire(request, standing):
             # An anonymous app never commits again, so nothing would retry a dropped chore.
             chores = at_once if identity.is_anonymous else self._chores
@@ -240,9 +257,12 @@ class CommitLog:
             CorruptCheckpointError: The app's history is damaged; nothing was removed.
         """
         with self._app_lock(identity.app):
-            self._drop_files(History.load(identity.app, self._pending, self._ledgers), staged)
+            partitions = {extent.topic_partition for file in staged for extent in file.extents}
+            with self._leading(partitions) as term:
+                history = History.load(identity.app, self._pending, self._ledgers)
+                self._drop_files(history, staged, term)
 
-    def _commit(self, request: _Request) -> tuple[CommitOutcome, Standing]:
+    def _commit(self, request: _Request, term: Term | None) -> tuple[CommitOutcome, Standing]:
         """Judge and commit; again if another committer was faster despite the lock."""
         for attempt in range(1, _ATTEMPTS + 1):
             history = History.load(request.identity.app, self._pending, self._ledgers)
@@ -257,17 +277,22 @@ class CommitLog:
                 on_mismatch=request.on_mismatch,
             )
             if verdict in (Verdict.REPLAY, Verdict.SKIP):
-                return self._settle(request, history, past[index], verdict), history.standing
+                return self._settle(request, history, past[index], verdict, term), history.standing
             revision = past[-1].revision + 1 if past else 0
             try:
-                return self._decide_and_apply(request, history, revision, verdict)
+                return self._decide_and_apply(request, history, revision, verdict, term)
             except FileExistsAlreadyError:
                 if attempt == _ATTEMPTS:
                     raise
         raise AssertionError("unreachable")
 
     def _settle(
-        self, request: _Request, history: History, past: PastCommit, verdict: Verdict
+        self,
+        request: _Request,
+        history: History,
+        past: PastCommit,
+        verdict: Verdict,
+        term: Term | None,
     ) -> CommitOutcome:
         """Make an earlier commit durable and applied, and remove the new files."""
         log = _logger.warning if verdict is Verdict.SKIP else _logger.info
@@ -275,6 +300,8 @@ class CommitLog:
         dropped: list[DroppedPart] = []
         if past.decision is not None:
             self._pending.sync()  # the process that decided may have died before its sync
+            if term is not None:
+                term.lead([part.topic_partition for part in past.decision.parts])
             for part in past.decision.parts:
                 target = find_target(self._open_logs, part.topic_partition, part.topic_id)
                 if isinstance(target, DroppedPart):
@@ -284,7 +311,11 @@ class CommitLog:
                 with target.writing():
                     if target.log_end_offset <= part.last_offset:
                         target.apply_decided()
-        self._drop_files(history, request.staged)
+                    if term is not None and target.high_watermark <= part.last_offset:
+                        term.secure(target)
+                if term is not None:
+                    term.check_committed(target, part.last_offset, request.acks)
+        self._drop_files(history, request.staged, term)
         gone = {part.topic_partition for part in dropped}
         return CommitOutcome(
             identity=request.identity,
@@ -295,21 +326,31 @@ class CommitLog:
             rows=past.fingerprint.rows,
         )
 
-    def _drop_files(self, history: History, staged: Sequence[StagedFile]) -> None:
+    def _drop_files(
+        self, history: History, staged: Sequence[StagedFile], term: Term | None
+    ) -> None:
         named = history.named_files()
-        names = (file.name for file in staged if file.name and file.name not in named)
+        names = [file.name for file in staged if file.name and file.name not in named]
         self._area.remove(history.app, names)
+        if term is not None and names:
+            term.remove_staged(history.app, names)
 
     # ---- decide and apply --------------------------------------------------------------------
     def _decide_and_apply(
-        self, request: _Request, history: History, revision: int, verdict: Verdict
+        self,
+        request: _Request,
+        history: History,
+        revision: int,
+        verdict: Verdict,
+        term: Term | None,
     ) -> tuple[CommitOutcome, Standing]:
         identity, commit = request.identity, request.commit
-        logs = self._open_logs([part.topic_partition for part in commit.parts])
+        partitions = [part.topic_partition for part in commit.parts]
+        if term is not None:
+            term.lead(partitions)
+        logs = self._open_logs(partitions)
         reader = ExtentReader(self._area, identity.app, commit.files)
-        if commit.files:  # the decision will name them, so their names must be durable first
-            self._area.sync(identity.app)
-        sync_paths(self._root.fs, request.sync_paths)
+        self._make_sources_durable(request, term)
         with held_when_checked(logs, commit.parts, reader, self._clock) as held:
             now_ms = self._clock.now_ms()
             parts = [
@@ -328,8 +369,11 @@ class CommitLog:
                 ),
             )
             for log in logs:
-                make_ground_sure(log, history.standing, self._pending)
-            self._decide(decision, logs)
+                if term is not None:
+                    term.admit(log, request.acks)
+                if make_ground_sure(log, history.standing, self._pending) and term is not None:
+                    term.secure(log)
+            self._decide(decision, logs, term)
             self._apply(decision, logs, reader, request, held)
         outcome = CommitOutcome(
             identity=identity,
@@ -340,15 +384,30 @@ class CommitLog:
         )
         return outcome, decision.standing
 
-    def _decide(self, decision: Decision, logs: Sequence[Log]) -> None:
+    def _make_sources_durable(self, request: _Request, term: Term | None) -> None:
+        """Make everything durable, on all roots in sync, that the decision will rely on."""
+        app, commit = request.identity.app, request.commit
+        if term is not None:
+            term.collect(app, commit.files)
+        if commit.files:  # the decision will name them, so their names must be durable first
+            self._area.sync(app)
+            if term is not None:
+                term.copy_staged(app, commit.files)
+        sync_paths(self._root.fs, request.sync_paths)
+
+    def _decide(self, decision: Decision, logs: Sequence[Log], term: Term | None) -> None:
         for log in logs:  # before the decision: the next holder of the lock must look for it
             log.set_pending(True)
         try:
+            if term is not None:
+                term.prepare(decision)
             self._pending.create(decision)
         except FileExistsAlreadyError:
             raise
         except StreamLogError as error:
             if not self._pending.stands(decision):  # nothing was decided: undo the flags
+                if term is not None:
+                    term.withdraw(decision)  # if that fails, the flags make the next holder do it
                 for log in logs:
                     log.set_pending(False)
                 raise
@@ -371,7 +430,8 @@ class CommitLog:
         first_error: StreamLogError | None = None
         for log, part in zip(logs, decision.parts, strict=True):
             try:
-                apply_part(log, decision, part, reader)
+                unheld = _apply_whole(log, decision, part, reader, request.acks)
+                first_error = first_error or unheld
                 log.set_pending(False)
                 unflushed = log.log_end_offset - log.recovery_point
                 if request.flush_messages is not None and unflushed >= request.flush_messages:
@@ -448,10 +508,12 @@ class CommitLog:
 
     def _retire_app(self, app: str, *, timeout_ms: float | None = None) -> RetireReport:
         settled = self._retirement.settle(app)
-        with self._app_lock(app, timeout_ms=timeout_ms):
-            history = History.load(app, self._pending, self._ledgers)
-            retired = self._retirement.retire(history, settled)
-        return self._retirement.clear(retired)
+        with contextlib.ExitStack() as held:
+            with self._app_lock(app, timeout_ms=timeout_ms):
+                history = History.load(app, self._pending, self._ledgers)
+                term = held.enter_context(self._leading(settled.partitions))
+                retired = self._retirement.retire(history, settled, term)
+            return self._retirement.clear(retired, term)
 
     # ---- decisions and versions ------------------------------------------------------------------
     def pending(self, partition: TopicPartition | None = None) -> list[Decision]:
@@ -476,12 +538,33 @@ class CommitLog:
         return None if standing.number == 0 else standing.last_version
 
     @contextlib.contextmanager
+    def _leading(self, partitions: Iterable[TopicPartition]) -> Iterator[Term | None]:
+        """Lead the commits of the replica set if one of the partitions has several replicas."""
+        if self._mirror is None or not self._mirror.replicated(partitions):
+            yield None
+        else:
+            self._mirror.take_over(self._open_logs)
+            with self._mirror.leading() as term:
+                yield term
+
+    @contextlib.contextmanager
     def _app_lock(self, app: str, *, timeout_ms: float | None = None) -> Iterator[None]:
         """Hold an app's lock; a query and its own chores take turns without a timeout."""
         timeout_ms = self._patience.timeout_ms if timeout_ms is None else timeout_ms
         lock = locked_app(self._root, app, timeout_ms=timeout_ms)
         with self._turn, lock:
             yield
+
+
+def _apply_whole(
+    log: Log, decision: Decision, part: DecidedPart, reader: ExtentReader, acks: Acks
+) -> StreamLogError | None:
+    """Apply a part; return the error if too few replicas hold it, which leaves nothing to apply."""
+    try:
+        apply_part(log, decision, part, reader, acks=acks)
+    except NotEnoughReplicasAfterAppendError as error:
+        return error
+    return None
 
 
 def _cannot_open(partitions: Sequence[TopicPartition]) -> Sequence[Log]:

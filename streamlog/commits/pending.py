@@ -37,7 +37,12 @@ from streamlog.errors import (
     UnavailableError,
 )
 from streamlog.fs.api import FileSystem
-from streamlog.fs.files import create_file_atomically, make_directories, read_file
+from streamlog.fs.files import (
+    create_file_atomically,
+    make_directories,
+    read_file,
+    write_file_atomically,
+)
 from streamlog.fs.log_root import LogRoot
 from streamlog.fs.names import is_temporary
 from streamlog.topic import TopicPartition
@@ -121,13 +126,14 @@ class PendingDecisions:
 
     Args:
         root: The log root.
+        path: Another directory of decisions: those prepared for another root.
     """
 
     __slots__ = ("_fs", "_kept", "_root", "path")
 
-    def __init__(self, root: LogRoot) -> None:
+    def __init__(self, root: LogRoot, path: str | None = None) -> None:
         self._root, self._fs = root, root.fs
-        self.path = root.pending_decisions
+        self.path = root.pending_decisions if path is None else path
         self._kept = _Kept()
 
     def names(self) -> list[str]:
@@ -254,6 +260,26 @@ class PendingDecisions:
             make_directories(self._fs, self.path)
         create_file_atomically(self._fs, path, content)
         self._kept.add(_Parsed.of(decision, len(content)))
+
+    def content(self, name: str) -> bytes | None:
+        """Return a decision as it is stored, None if there is none."""
+        try:
+            return read_file(self._fs, f"{self.path}/{name}", max_size=MAX_SEALED_SIZE)
+        except FileMissingError:
+            return None
+
+    def store(self, name: str, content: bytes) -> None:
+        """Store or replace a decision; durable on return."""
+        self._kept.drop(name)
+        try:
+            write_file_atomically(self._fs, f"{self.path}/{name}", content)
+        except FileMissingError:
+            make_directories(self._fs, self.path)
+            write_file_atomically(self._fs, f"{self.path}/{name}", content)
+
+    def forget(self) -> None:
+        """Drop the cache: another root led meanwhile and may have used the same names."""
+        self._kept.drop_all_but(())
 
     def stands(self, decision: Decision) -> bool:
         """Return whether a decision's file exists; True if the disk does not answer."""

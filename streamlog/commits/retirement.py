@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 
 from streamlog.commits.decisions import Decision, Standing
 from streamlog.commits.history import History, Ledgers
+from streamlog.commits.mirror import Mirror, Term
 from streamlog.commits.pending import PendingDecisions, decision_key
 from streamlog.commits.staging import StagingArea, staged_version
 from streamlog.errors import (
@@ -93,11 +94,13 @@ class Settled:
         names: The decisions.
         dropped: Their parts for partitions that no longer exist.
         failed: Errors of partitions that could not be applied or synced.
+        partitions: All partitions that the decisions name.
     """
 
     names: frozenset[str]
     dropped: tuple[DroppedPart, ...]
     failed: Mapping[_Part, StreamLogError]
+    partitions: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +161,7 @@ class Retirement:
         marks: The recovery points of the root.
         find_topic_id: Returns the topic id of a partition, None if there is no such partition.
         open_logs: Opens partitions for writing; raises `UnknownTopicError` if one no longer exists.
+        mirror: The copies of the commit files on other roots; None: there are none.
     """
 
     def __init__(
@@ -169,8 +173,10 @@ class Retirement:
         marks: RootMarks,
         find_topic_id: Callable[[TopicPartition], str | None],
         open_logs: OpenLogs,
+        mirror: Mirror | None = None,
     ) -> None:
         self._pending, self._ledgers, self._area = pending, ledgers, area
+        self._mirror = mirror
         self._marks, self._open_logs = marks, open_logs
         self._find_topic_id = find_topic_id
 
@@ -181,20 +187,24 @@ class Retirement:
             CorruptCheckpointError: A decision or the ledger is damaged.
         """
         found = (self._pending.load(name) for name in self._pending.of_app(app))
-        decisions = [each for each in found if each and not self._ledgers.has_retired(each)]
+        decisions = [each for each in found if each]
+        partitions = frozenset(part.topic_partition for d in decisions for part in d.parts)
+        decisions = [each for each in decisions if not self._ledgers.has_retired(each)]
         dropped, failed = self._settle_partitions(decisions)
         return Settled(
             names=frozenset(decision.name for decision in decisions),
             dropped=tuple(dropped),
             failed=failed,
+            partitions=partitions,
         )
 
-    def retire(self, history: History, settled: Settled) -> Retired:
+    def retire(self, history: History, settled: Settled, term: Term | None = None) -> Retired:
         """Retire settled decisions, oldest first; `clear` removes their files.
 
         Args:
             history: The app's history; its lock is held, no partition's lock is.
             settled: The result of `settle`; later decisions wait for the next retirement.
+            term: Copies the ledger to other roots; None: there are none.
 
         Raises:
             StreamLogError: The ledger cannot be written, or an orphan cannot be removed.
@@ -209,10 +219,14 @@ class Retirement:
             self._ledgers.store(history.ledger.with_decisions(done, gone))
         elif history.stale:
             self._ledgers.sync()  # the process that stored it may have died before its sync
+        if term is not None and not is_anonymous:
+            term.copy_ledger(history.app)
         names = (*history.stale, *(decision.name for decision in done))
         # Remove orphans under the app's lock: a commit of their version may be in flight.
         orphans = self._orphans(history.app, standing, decisions) if names else []
         self._area.remove(history.app, orphans)
+        if term is not None and orphans:
+            term.remove_staged(history.app, orphans)
         return Retired(
             app=history.app,
             is_anonymous=is_anonymous,
@@ -224,13 +238,19 @@ class Retirement:
             error=next(iter(settled.failed.values()), None),
         )
 
-    def clear(self, retired: Retired) -> RetireReport:
+    def clear(self, retired: Retired, term: Term | None = None) -> RetireReport:
         """Remove the files of retired decisions; no lock is needed.
+
+        Args:
+            retired: The result of `retire`.
+            term: Removes them from other roots first; None: there are none.
 
         Raises:
             StreamLogError: A partition could not be applied or synced, so its decisions and later
                 ones stay; or a file cannot be removed.
         """
+        if term is not None:
+            term.clear(retired.app, retired.decisions, retired.files)
         for name in retired.decisions:
             self._pending.remove(name)
         self._area.remove(retired.app, retired.files)
@@ -317,6 +337,8 @@ class Retirement:
                 log.apply_decided()
             if log.recovery_point < end:
                 log.sync()
+            if self._mirror is not None and log.is_replicated:
+                self._mirror.replicas.secure(log)
 
     def _of_deleted_topics(self, standing: Standing) -> set[TopicPartition]:
         """Return the partitions of deleted topics, which can never be written again.

@@ -16,6 +16,8 @@
     readers/NAME.json                recorded readers
     replicas.json                    the log roots of the replica set
     replication/TOPIC-PARTITION      the state that the replicas of a partition agree on
+    replication/prepared/            decisions that another root has made, or may have made
+    replication/prepared/epoch       the leader epoch of commits that these files belong to
     kafka/                           the metadata of the last broker, kept after a handover
     damaged/                         files that `repair` moved out of the way
     maintenance.jsonl                what maintenance did
@@ -275,6 +277,21 @@ class LogRoot:
         The pseudo-partition `commits` has one as well.
         """
         return f"{self.replication}/{fitting_name(str(partition))}"
+
+    @property
+    def prepared_decisions(self) -> str:
+        """The directory of decisions that the leader of commits has made or may make."""
+        return f"{self.replication}/prepared"
+
+    @property
+    def commits_epoch(self) -> str:
+        """The file with the leader epoch of commits that this root's commit files belong to."""
+        return f"{self.prepared_decisions}/epoch"
+
+    @property
+    def commit_files_lock(self) -> str:
+        """The lock held while commit files are copied; shared by the leader's committers."""
+        return f"{self.locks}/commit-files"
 
     # ---- all else --------------------------------------------------------------------------------
     @property

@@ -417,14 +417,18 @@ class WriterSession:
     # ---- one of several replicas -------------------------------------------------------------
     def assign_epoch(self, epoch: int) -> None:
         """Start a leader epoch; only within `writing`. See `Log.assign_leader_epoch`."""
-        self._apply_pending()
         latest = self._log.epochs.latest_epoch
         if latest is not None and epoch <= latest:
             if epoch == latest:
+                self._apply_pending()
                 return
             raise InvalidRequestError(
                 "leader epoch goes back", path=self._path, got=epoch, expected=f"above {latest}"
             )
+        # A new leader knows of no flag: the old one set it in its own root.
+        self._apply_decided()
+        if self._lock.flags & StateFlag.PENDING:
+            self.set_pending(False)
         self._log.start_epoch(epoch)
         # An epoch that is due stays due: this one may be that of the lost records.
         self._publish(LockEvent.REPLICA_MOVES)

@@ -282,6 +282,7 @@ class Replicas:
         if self._examined != state.leader_epoch:
             self._refuse_loss(log, state)
             self._examined = state.leader_epoch
+        self._leader = None
         log.assign_leader_epoch(state.leader_epoch)
         self._start(log, state)
         self._settle(log)
@@ -405,6 +406,9 @@ class Replicas:
             NotEnoughReplicasAfterAppendError: Too few replicas hold them, and `acks` is all.
             UnknownOutcomeError: Another leader was elected meanwhile, or the sync failed.
         """
+        if self._leader is None:  # a decided commit, applied before the epoch begins: copied later
+            sync()
+            return
         self.leader.appended(self._clock.now_ms())
         self._replicate(log, (buffer, table), log.log_end_offset, acks, sync)
 

@@ -17,6 +17,7 @@ from typing import Final
 
 from streamlog.clock import Clock
 from streamlog.commits.commit_log import CommitLog
+from streamlog.commits.mirror import Mirror
 from streamlog.commits.retirement import Chores, at_once
 from streamlog.config.log_config import ConfigValue, LogConfig
 from streamlog.config.server_config import ConfigEntry, ServerConfig
@@ -32,7 +33,7 @@ from streamlog.replication.root_set import RootSet
 from streamlog.root import registry, replicated_topics, topics
 from streamlog.root.deeds import Deed, read_deeds
 from streamlog.root.open_writers import OpenWriter
-from streamlog.root.partition_log import OpenPartitions, PartitionLog
+from streamlog.root.partition_log import FindReplicas, OpenPartitions, PartitionLog
 from streamlog.root.readers import Held, Holds
 from streamlog.root.roots import (
     check_root,
@@ -133,13 +134,21 @@ class LogManager:
         *,
         chores: Chores,
         lock_timeout_ms: float | None,
+        replicated: FindReplicas | None = None,
+        mirror: Mirror | None = None,
     ) -> None:
         self.log_root, self._chores = log_root, chores
         self.root, self.fs, self.clock = log_root.path, log_root.fs, log_root.clock
         self.patience = Patience()
-        self._lock_timeout_ms = lock_timeout_ms
+        self._lock_timeout_ms, self._mirror = lock_timeout_ms, mirror
         self._guard = threading.RLock()
-        self._partitions = OpenPartitions(log_root, patience=self.patience, enter=self._enter)
+        self._partitions = OpenPartitions(
+            log_root,
+            patience=self.patience,
+            enter=self._enter,
+            replicated=replicated,
+            mirror=mirror,
+        )
         self.marks = self._partitions.marks
         self._readers: dict[TopicPartition, LogReader] = {}
         self._commits: CommitLog | None = None
@@ -158,6 +167,8 @@ class LogManager:
         random: random_module.Random | None = None,
         chores: Chores = at_once,
         lock_timeout_ms: float | None = None,
+        replicated: FindReplicas | None = None,
+        mirror: Mirror | None = None,
     ) -> "LogManager":
         """Open a log root.
 
@@ -172,6 +183,9 @@ class LogManager:
             chores: Runs the work that commits leave behind; immediately by default.
             lock_timeout_ms: Time limit for locks of other writers; the root's
                 `streamlog.lock.timeout.ms` by default.
+            replicated: Returns the other replicas of a partition that is to be led through this
+                root, and no other.
+            mirror: The copies of its commits on other roots, if it is part of a replica set.
 
         Returns:
             The open root; close it, or use it as a context manager.
@@ -185,7 +199,13 @@ class LogManager:
         if create:
             make_root(log_root, adopt=adopt)
         check_root(log_root)
-        return cls(log_root, chores=chores, lock_timeout_ms=lock_timeout_ms)
+        return cls(
+            log_root,
+            chores=chores,
+            lock_timeout_ms=lock_timeout_ms,
+            replicated=replicated,
+            mirror=mirror,
+        )
 
     # ---- topics ------------------------------------------------------------------------------
     @property
@@ -402,6 +422,8 @@ class LogManager:
         """
         with self._guard:
             self._check_open()
+            if self._mirror is not None:
+                self._enter()  # taking over opens partitions too
             return self._partitions.get(wanted)
 
     def local_log(self, topic: str, partition: int) -> PartitionLog:
@@ -485,6 +507,8 @@ class LogManager:
             roots = RootSet.load(self.log_root, patience=self.patience)
             if roots is not None:
                 replicated_topics.restore_if_due(roots)
+            if self._mirror is not None:
+                self._mirror.enter(self._partitions.get)
 
     def _check_exists(self, name: str) -> None:
         self._check_open()

@@ -11,6 +11,7 @@ from typing import Final
 from streamlog.clock import Clock
 from streamlog.commits.apply import DecidedRecords
 from streamlog.commits.commit_log import CommitLog
+from streamlog.commits.mirror import Mirror
 from streamlog.commits.pending import PendingDecisions
 from streamlog.commits.retirement import Chores, OpenLogs, at_once
 from streamlog.config.log_config import LogConfig
@@ -49,13 +50,15 @@ from streamlog.root.readers import Holds
 from streamlog.root.roots import refuse_live_broker, refuse_planted
 from streamlog.topic import TopicPartition, check_partition_directory
 
-__all__ = ["LedPartitionLog", "OpenPartitions", "PartitionLog"]
+__all__ = ["FindReplicas", "LedPartitionLog", "OpenPartitions", "PartitionLog"]
 
 _HIGH_WATERMARK: Final = -1  # DeleteRecordsRequest.HIGH_WATERMARK
 _RETIRE_ATTEMPTS: Final = 3
 _LEADERS_TRIED: Final = 5
 # Another replica may lead; or the leader's disk fails, or is gone.
 _MOVES: Final = (NotLeaderError, StorageError, UnknownTopicError)
+
+FindReplicas = Callable[[TopicPartition], Replicated[Log] | None]
 
 
 class PartitionLog(Log):
@@ -79,6 +82,7 @@ class PartitionLog(Log):
         decisions: PendingDecisions | None,
         server: ServerSettings | None,
         replicated: Replicated[Log] | None,
+        mirror: Mirror | None,
     ) -> None:
         partition = check_partition_directory(path)
         refuse_live_broker(root)
@@ -97,7 +101,7 @@ class PartitionLog(Log):
                 lock_timeout_ms, default_ms=server.load().streamlog_lock_timeout_ms
             ),
             marks=marks or RootMarks(root),
-            decided=DecidedRecords(root, partition, topic_id, decisions),
+            decided=DecidedRecords(root, partition, topic_id, decisions, mirror),
             replicated=replicated,
         )
 
@@ -117,6 +121,7 @@ class PartitionLog(Log):
         replicated: Replicated[Log] | None = None,
         placement: Placement | None = None,
         local: bool = False,
+        mirror: Mirror | None = None,
     ) -> "PartitionLog":
         """Open a partition for writing; create its topic if that is missing.
 
@@ -137,6 +142,7 @@ class PartitionLog(Log):
             placement: The roots of the replica set, if they are open already.
             local: Open the replica in this root, to maintain its files and not to append; a
                 replicated partition is opened through its leader otherwise, wherever that is.
+            mirror: The copies of its commits on other roots, if it is replicated.
 
         Returns:
             The open partition; close it, or use it as a context manager.
@@ -176,6 +182,7 @@ class PartitionLog(Log):
             decisions=decisions,
             server=server,
             replicated=replicated,
+            mirror=mirror,
         )
 
     # ---- delete records ------------------------------------------------------------------------
@@ -466,6 +473,9 @@ class OpenPartitions:
         root: The log root.
         patience: How long to wait for other writers.
         enter: Makes this process a writer of the root; called before a partition is opened.
+        replicated: Returns the other replicas of a partition that is to be led through this root,
+            and no other.
+        mirror: The copies of its commits on other roots, if it is part of a replica set.
 
     Attributes:
         marks: The recovery points and log starts of the root.
@@ -479,10 +489,13 @@ class OpenPartitions:
         *,
         patience: Patience,
         enter: Callable[[], None],
+        replicated: FindReplicas | None = None,
+        mirror: Mirror | None = None,
     ) -> None:
         self._root, self._patience, self._enter = root, patience, enter
+        self._replicated, self._mirror = replicated, mirror
         self.marks = RootMarks(root)
-        self.decisions = PendingDecisions(root)
+        self.decisions = PendingDecisions(root) if mirror is None else mirror.own.pending
         self.server = ServerSettings(root)
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._led: dict[TopicPartition, PartitionLog] = {}
@@ -495,6 +508,8 @@ class OpenPartitions:
             StreamLogError: One cannot be opened, or the marks not be written: then none of those
                 that were not open before stays open.
         """
+        if self._replicated is not None:
+            return self.get_local(wanted)
         local = self.get_local([each for each in wanted if not self._is_led(each)])
         there = {log.topic_partition: log for log in local}
         return [there.get(each) or self._led[each] for each in wanted]
@@ -551,7 +566,13 @@ class OpenPartitions:
             decisions=self.decisions,
             server=self.server,
             local=True,
+            replicated=None if self._replicated is None else self._replicated(partition),
+            mirror=self._mirror_of(partition),
         )
+
+    def _mirror_of(self, partition: TopicPartition) -> Mirror | None:
+        mirror = self._mirror
+        return mirror if mirror is not None and mirror.replicated([partition]) else None
 
     def commit_log(self, *, open_logs: OpenLogs, chores: Chores) -> CommitLog:
         """Return the commits of the root, which share the marks and decisions.
@@ -567,6 +588,7 @@ class OpenPartitions:
             decisions=self.decisions,
             lock_timeout_ms=self._patience,
             chores=chores,
+            mirror=self._mirror,
         )
 
     def close_topic(self, topic: str) -> None:

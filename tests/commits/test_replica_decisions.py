@@ -56,7 +56,7 @@ def test_decided_commits_wait_for_a_leader() -> None:
     replicas = Copies()
     with open_log(fs, replicas) as log:
         assert log.log_end_offset == end + len(rows_of(1, 0)) == log.high_watermark
-        assert replicas.calls[0] == "begin" and "appended ALL" in replicas.calls
+        assert replicas.calls[0] == "begin" and "appended LEADER" in replicas.calls
 
 
 def test_a_new_leader_epoch_starts_after_the_decided_commits() -> None:

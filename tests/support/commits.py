@@ -10,6 +10,7 @@ from typing import Any
 from streamlog.clock import Clock, ManualClock
 from streamlog.commits.commit_log import CommitLog, CommitOutcome
 from streamlog.commits.identity import CommitIdentity
+from streamlog.commits.mirror import Mirror
 from streamlog.commits.staging import StagedFile, Stager, is_staged_name
 from streamlog.fs.api import FileSystem
 from streamlog.fs.faults import Fault, FaultyFileSystem, Moment, SimulatedCrash
@@ -20,6 +21,7 @@ from streamlog.query.checkpoint import BatchSource, Naming
 from streamlog.records.builder import EncodedBatches, InputColumns, encode_columns
 from streamlog.records.record import CompressionType, Record
 from streamlog.root.manager import LogManager
+from streamlog.root.partition_log import FindReplicas
 from streamlog.topic import TopicPartition
 
 __all__ = [
@@ -74,18 +76,28 @@ class Scene:
     clock: Clock = field(default_factory=lambda: ManualClock(NOW))
     root: str = ROOT
     random: Random = field(default_factory=lambda: Random(next(_seeds)))
+    replicated: FindReplicas | None = None
+    mirror: Mirror | None = None
     manager: LogManager = field(init=False)
     commits: CommitLog = field(init=False)
 
     def __post_init__(self) -> None:
         self.manager = LogManager.open(
-            self.root, create=True, fs=self.fs, clock=self.clock, random=self.random
+            self.root,
+            create=True,
+            fs=self.fs,
+            clock=self.clock,
+            random=self.random,
+            replicated=self.replicated,
+            mirror=self.mirror,
         )
         self.manager.create_topic(TOPIC, PARTITIONS, self.configs, if_not_exists=True)
         self.commits = CommitLog(
             self.log_root,
             open_logs=self.manager.logs,
+            decisions=None if self.mirror is None else self.mirror.own.pending,
             lock_timeout_ms=10,
+            mirror=self.mirror,
         )
 
     @property

@@ -163,10 +163,10 @@ BUGS: Final = (
     ), "clocks", ("append", "roll", "append", "reopen", "retain")),
     Bug("29 a commit is applied before it is decided", (
         Edit(f"{COMMITS}.commit_log",
-             "            self._decide(decision, logs)\n"
+             "            self._decide(decision, logs, term)\n"
              "            self._apply(decision, logs, reader, request, held)\n",
              "            self._apply(decision, logs, reader, request, held)\n"
-             "            self._decide(decision, logs)\n"),
+             "            self._decide(decision, logs, term)\n"),
         Edit(f"{COMMITS}.commit_log", "            held.let_go(log)\n", ""),
     ), "crashes", ("append", TROUBLE, "commit")),
     Bug("30 a committed version counts as a replay whatever its rows", (
@@ -334,9 +334,11 @@ BUGS: Final = (
     Bug("57 a retirement syncs an app's logs under its lock", (
         Edit(f"{COMMITS}.commit_log",
              "        settled = self._retirement.settle(app)\n"
-             "        with self._app_lock(app, timeout_ms=timeout_ms):\n",
-             "        with self._app_lock(app, timeout_ms=timeout_ms):\n"
-             "            settled = self._retirement.settle(app)\n"),
+             "        with contextlib.ExitStack() as held:\n"
+             "            with self._app_lock(app, timeout_ms=timeout_ms):\n",
+             "        with contextlib.ExitStack() as held:\n"
+             "            with self._app_lock(app, timeout_ms=timeout_ms):\n"
+             "                settled = self._retirement.settle(app)\n"),
     ), "pytest", ("tests/commits/test_commit_cost.py",)),
     Bug("90 an iteration over records ends with the first read", (
         Edit("streamlog.partition.iteration",

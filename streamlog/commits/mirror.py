@@ -1,0 +1,584 @@
+"""Mirror: the commit files of a replica set's leader, kept on the roots in sync with it.
+
+One root leads the commits of a set: K, the leader of the register `commits`. The other roots in its
+ISR are its followers. They hold everything that it takes to continue without K's disk:
+
+    staged files   copied before the decision, by the task or by the driver
+    decisions      *prepared* on each follower before K decides by linking its own
+    ledgers        copied before prepared decisions are removed
+
+A follower never applies a prepared decision: its records arrive by replication. Only a root that
+starts to lead judges them (`takeover.py`). A follower that fails leaves the ISR of `commits` before
+the next decision, and returns by `Mirror.resync`. `COMMITS.md`, "Several roots", has the table of
+states.
+"""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final, Protocol
+
+from streamlog.commits.commit_files import NO_EPOCH, CommitFiles, SourceFailedError
+from streamlog.commits.decisions import DecidedFile, Decision, format_decision, parse_decision
+from streamlog.commits.identity import app_key
+from streamlog.commits.takeover import Fate, LocalLogs, judge_prepared
+from streamlog.errors import (
+    CorruptCheckpointError,
+    FencedError,
+    FileExistsAlreadyError,
+    LockTimeoutError,
+    NotEnoughReplicasAfterAppendError,
+    NotLeaderError,
+    StorageError,
+    StreamLogError,
+    UnavailableError,
+)
+from streamlog.fs.files import make_directories
+from streamlog.fs.log_root import LogRoot
+from streamlog.partition.log import Log
+from streamlog.records.acks import Acks
+from streamlog.replication.partition_state import PartitionState
+from streamlog.topic import TopicPartition
+
+__all__ = ["CommitState", "Mirror", "PartitionReplicas", "Term", "elected"]
+
+OpenLogs = Callable[[Sequence[TopicPartition]], Sequence[Log]]
+
+LOCK_TIMEOUT_MS: Final = 30_000.0
+_ATTEMPTS: Final = 10
+
+_logger = logging.getLogger(__name__)
+
+
+class CommitState(Protocol):
+    """The register `commits`: which root leads the commits of a set, which are in sync with it."""
+
+    def read(self) -> PartitionState:
+        """Return the state that a majority of the set's roots holds.
+
+        Raises:
+            UnavailableError: There is no majority.
+        """
+        ...
+
+    def change(
+        self, fn: Callable[[PartitionState], PartitionState], expected_partition_epoch: int
+    ) -> PartitionState:
+        """Replace the state of a given partition epoch on a majority of the set's roots.
+
+        Raises:
+            FencedError: It is of another partition epoch.
+            UnavailableError: There is no majority.
+        """
+        ...
+
+
+class PartitionReplicas(Protocol):
+    """The replicas of the partitions that commits write, seen from one root."""
+
+    def catch_up(self, partitions: Sequence[TopicPartition]) -> None:
+        """Copy to this root what the leaders of the partitions have; no lock is held.
+
+        Nothing is copied of a partition whose ISR contains this root.
+
+        Raises:
+            UnavailableError: This root cannot get in sync with one of them.
+        """
+        ...
+
+    def lead(self, partitions: Sequence[TopicPartition]) -> None:
+        """Make this root the leader of the partitions; no lock is held.
+
+        Raises:
+            UnavailableError: It is not in sync with the leader of one of them.
+        """
+        ...
+
+    def restrict(self, log: Log, members: Sequence[int]) -> None:
+        """Reduce a partition's ISR to nodes among `members`; within `writing`.
+
+        A root that may lead the partition must hold the decisions that name it.
+        """
+        ...
+
+    def secure(self, log: Log) -> None:
+        """Copy and sync everything up to the log end on all replicas in sync; within `writing`.
+
+        Raises:
+            UnavailableError: A replica failed and could not be removed from the ISR.
+        """
+        ...
+
+
+class Mirror:
+    """The commit files of one root of a replica set, and their copies on the other roots.
+
+    Args:
+        node: The root's `node.id`.
+        roots: The reachable roots of the set by their `node.id`, this one included.
+        state: The register `commits`.
+        replicas: The replicas of the partitions.
+        lock_timeout_ms: How long to wait for another process that copies to the same root.
+    """
+
+    def __init__(
+        self,
+        node: int,
+        roots: Mapping[int, LogRoot],
+        state: CommitState,
+        replicas: PartitionReplicas,
+        *,
+        lock_timeout_ms: float = LOCK_TIMEOUT_MS,
+    ) -> None:
+        self.node, self.state, self.replicas = node, state, replicas
+        self._roots, self._timeout_ms = roots, lock_timeout_ms
+        self.own = self.files(node)
+        self._known_epoch = NO_EPOCH
+        self._is_taking_over = False
+
+    def files(self, node: int) -> CommitFiles:
+        """Return the commit files of a root.
+
+        Raises:
+            StorageError: The root is not reachable.
+        """
+        root = self._roots.get(node)
+        if root is None:
+            raise StorageError("log root of the replica set is not reachable", got=f"node {node}")
+        return CommitFiles(root, self._timeout_ms)
+
+    def replicated(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether one of the partitions has replicas in other roots."""
+        return any(map(self.is_replicated, partitions))
+
+    def is_replicated(self, partition: TopicPartition) -> bool:
+        """Whether the partition has replicas in other roots."""
+        root = self.own.root
+        return root.fs.stat(root.partition_register(partition)) is not None
+
+    # ---- leading -------------------------------------------------------------------------------
+    @contextlib.contextmanager
+    def leading(self) -> Iterator["Term"]:
+        """Hold this root's commit files while it leads the commits.
+
+        Within, no root joins the followers. Take the lock of an app before, those of partitions
+        after.
+
+        Raises:
+            NotLeaderError: Another root leads the commits.
+            UnavailableError: It has not taken over yet, or there is no majority of roots.
+        """
+        with self.own.locked(shared=True):
+            state = self._led()
+            self._check_taken_over(state)
+            yield Term(self, state)
+
+    def enter(self, open_logs: OpenLogs) -> None:
+        """Take over if this root leads and has not yet; call it before partitions are opened."""
+        if self.state.read().leader == self.node:
+            self.take_over(open_logs)
+
+    def take_over(self, open_logs: OpenLogs) -> None:
+        """Finish the election of this root: judge the prepared decisions, bring followers in line.
+
+        Does nothing if that is done. No partition may be written through this root before, and no
+        lock of a partition is held.
+
+        Args:
+            open_logs: Opens partitions for writing.
+
+        Raises:
+            NotLeaderError: Another root leads the commits.
+            CorruptDataError: A prepared decision is damaged.
+            UnavailableError: There is no majority of roots, this root cannot lead a partition with
+                prepared decisions, or a disk failed.
+        """
+        if self._is_taking_over or self.own.epoch() >= self._led().leader_epoch:
+            return
+        with self.own.locked():
+            state = self._led()
+            if self.own.epoch() >= state.leader_epoch:
+                return
+            _logger.info(
+                "node %d takes over the commits in epoch %d", self.node, state.leader_epoch
+            )
+            self._is_taking_over = True
+            try:
+                self._finish_election(state, open_logs)
+            finally:
+                self._is_taking_over = False
+
+    def _finish_election(self, state: PartitionState, open_logs: OpenLogs) -> None:
+        make_directories(self.own.root.fs, self.own.pending.path)
+        prepared = self.own.prepared
+        decisions = [each for each in map(prepared.load, prepared.names()) if each is not None]
+        self._decide_prepared(
+            [each for each in decisions if not self.own.ledgers.has_retired(each)], state
+        )
+        Term(self, state).each(
+            lambda files: self._bring_in_line(files, state.leader_epoch), is_joining=True
+        )
+        self._apply_pending(open_logs)
+        self.own.set_epoch(state.leader_epoch)
+        self.own.discard(prepared, [decision.name for decision in decisions])
+
+    def _apply_pending(self, open_logs: OpenLogs) -> None:
+        """Lead the partitions of this root's decisions, and apply what their logs lack.
+
+        A partition that fails does not stop the others: the next writer applies the rest.
+        """
+        pending = self.own.pending
+        decisions = [each for each in map(pending.load, pending.names()) if each is not None]
+        partitions = LocalLogs(self.own.root).existing(decisions)
+        self.replicas.lead([each for each in partitions if self.is_replicated(each)])
+        for partition in partitions:
+            try:
+                (log,) = open_logs([partition])
+                with log.writing():
+                    log.set_pending(True)
+                    log.apply_decided()
+                    log.set_pending(False)
+            except StreamLogError as error:
+                _logger.error("[%s] decided commits are not applied yet: %s", partition, error)
+
+    def _led(self) -> PartitionState:
+        state = self.state.read()
+        if state.leader != self.node:
+            raise NotLeaderError(
+                "this root does not lead the commits of its replica set",
+                path=self.own.root.path,
+                got=f"node {self.node}",
+                expected=f"node {state.leader}, in epoch {state.leader_epoch}",
+            )
+        if state.leader_epoch != self._known_epoch:
+            self.own.pending.forget()
+            self._known_epoch = state.leader_epoch
+        return state
+
+    def _check_taken_over(self, state: PartitionState) -> None:
+        if self.own.check_epoch(state.leader_epoch) < state.leader_epoch:
+            raise UnavailableError(
+                "this root was elected to lead the commits and has not taken over",
+                path=self.own.root.path,
+                expected=f"leader epoch {state.leader_epoch}",
+            )
+
+    def _decide_prepared(self, decisions: Sequence[Decision], state: PartitionState) -> None:
+        local = LocalLogs(self.own.root)
+        existing = local.existing(decisions)
+        self.replicas.catch_up([each for each in existing if self.is_replicated(each)])
+        logs = local.read(existing)
+        try:
+            fates = judge_prepared(decisions, logs)
+        finally:
+            local.close(logs)
+        for decision in decisions:
+            if fates[decision.name] is Fate.DISCARD:
+                _logger.warning("%s was prepared and is discarded", decision.identity)
+                continue
+            _logger.info("%s was prepared and is decided now", decision.identity)
+            self.collect(decision.identity.app, decision.files, state.isr)
+            self.own.pending.store(decision.name, format_decision(decision))
+
+    def collect(self, app: str, files: Iterable[DecidedFile], nodes: Iterable[int]) -> None:
+        """Copy the staged files that this root lacks from the others, as far as they have them."""
+        for node in nodes:
+            lacking = self.own.lacking(app, files)
+            if not lacking:
+                break
+            if node == self.node:
+                continue
+            with contextlib.suppress(SourceFailedError):
+                source = self.files(node)
+                for name, size in lacking:
+                    self.own.copy_staged(source, app, name, size)
+        if files:
+            self.own.area.sync(app)
+
+    # ---- one follower ----------------------------------------------------------------------------
+    def _bring_in_line(self, files: CommitFiles, epoch: int) -> None:
+        """Make a follower's commit files a copy of this root's; its lock is held."""
+        if files.epoch() != epoch:
+            files.set_epoch(epoch)  # first: from now on an older leader changes nothing here
+        prepared = files.prepared
+        names = self.own.pending.names()
+        content = {name: self.own.pending.content(name) for name in names}
+        found = {name: prepared.content(name) for name in prepared.names()}
+        files.discard(prepared, [name for name in found if found[name] != content.get(name)])
+        # Of a leader that returns: the decisions that this root knows are prepared again.
+        former = files.pending
+        foreign = [name for name in former.names() if self._concerns(former.load(name))]
+        files.discard(former, foreign)
+        for key in self.own.ledger_keys():
+            ledger = self.own.ledger(key)
+            if ledger is not None:
+                files.store_ledger(key, ledger)
+        for name, sealed in content.items():
+            if sealed is not None and found.get(name) != sealed:
+                decision = parse_decision(sealed, f"{self.own.pending.path}/{name}")
+                if self._concerns(decision):
+                    self.copy_staged(files, decision.identity.app, decision.files)
+                    prepared.store(name, sealed)
+
+    def _concerns(self, decision: Decision | None) -> bool:
+        """Whether a decision belongs to the set; one of unreplicated partitions to its root."""
+        if decision is None:
+            return False
+        return self.replicated(part.topic_partition for part in decision.parts)
+
+    def copy_staged(self, files: CommitFiles, app: str, staged: Iterable[DecidedFile]) -> None:
+        """Copy staged files that a follower lacks; their names are durable on return."""
+        for name, size in files.lacking(app, staged):
+            files.copy_staged(self.own, app, name, size)
+        if staged:
+            files.area.sync(app)
+
+    def resync(self, node: int) -> None:
+        """Let a root that was away join the followers again.
+
+        Call it before the root's partitions are caught up: decisions that it made as a leader and
+        that this root does not know are removed, and their records are truncated by epoch then.
+
+        Raises:
+            NotLeaderError: This root does not lead the commits.
+            UnavailableError: It has not taken over yet, a lock was held, a disk failed, or there is
+                no majority of roots.
+        """
+        with self.own.locked():
+            state = self._led()
+            self._check_taken_over(state)
+            if node in state.isr:
+                return
+            files = self.files(node)
+            with files.locked():
+                files.check_epoch(state.leader_epoch)
+                self._bring_in_line(files, state.leader_epoch)
+            isr = (*state.isr, node)
+            self.state.change(lambda old: old.with_isr(isr), state.partition_epoch)
+            _logger.info("node %d follows the commits again", node)
+
+    # ---- partitions ------------------------------------------------------------------------------
+    def may_apply(self, log: Log) -> bool:
+        """Whether this root applies decided commits to a partition that it leads; within `writing`.
+
+        The leader of the commits does, after discarding on all followers the decisions for this
+        partition that it prepared and never made: whatever is written now takes their offsets.
+
+        Raises:
+            UnavailableError: A root that was elected has not taken over yet, or there is no
+                majority of roots.
+        """
+        partition = log.topic_partition
+        if self._is_taking_over:
+            return True
+        state = self.state.read()
+        if state.leader != self.node:
+            self._check_in_sync(log, state)
+            self._check_nothing_waits(log, state)
+            return False
+        self._check_taken_over(state)
+        known = set(self.own.pending.names())
+        Term(self, state).each(lambda files: self._discard_undecided(files, partition, known))
+        return True
+
+    def _check_in_sync(self, log: Log, state: PartitionState) -> None:
+        """Raise if this root may lack decisions that name a partition which it is to lead."""
+        if self.node not in state.isr:
+            raise UnavailableError(
+                "this root lacks decided commits, so it must not lead the partition yet",
+                path=log.path,
+                got=f"node {self.node}",
+                expected=f"one of nodes {list(state.isr)}",
+                hint="bring its commit files in sync: streamlog replicate --once",
+            )
+
+    def _check_nothing_waits(self, log: Log, state: PartitionState) -> None:
+        """Raise if the records of a prepared decision would stand where this root appends next."""
+        for decision, part in self.own.prepared.naming(log.topic_partition):
+            if part.topic_id == log.topic_id and part.last_offset >= log.log_end_offset:
+                raise UnavailableError(
+                    f"{decision.identity} may be decided, and another root leads the commits",
+                    path=log.path,
+                    offset=part.base_offset,
+                    got=f"node {self.node}",
+                    expected=f"node {state.leader} to lead the partition",
+                    hint="commit again, or elect another leader of the partition",
+                )
+
+    def _discard_undecided(
+        self, files: CommitFiles, partition: TopicPartition, known: set[str]
+    ) -> None:
+        prepared = files.prepared
+        undecided = []
+        for name in prepared.names():
+            sealed = prepared.content(name)
+            if name in known and sealed == self.own.pending.content(name):
+                continue
+            decision = None if sealed is None else parse_decision(sealed, f"{prepared.path}/{name}")
+            if decision and any(part.topic_partition == partition for part in decision.parts):
+                _logger.info("[%s] discarded %s, never decided", partition, decision.identity)
+                undecided.append(name)
+        files.discard(prepared, undecided)
+
+
+class Term:
+    """The leadership of a set's commits, as of one moment.
+
+    Args:
+        mirror: The leader's mirror.
+        state: The state that says so.
+    """
+
+    def __init__(self, mirror: Mirror, state: PartitionState) -> None:
+        self._mirror, self._state = mirror, state
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The leader and the followers in sync."""
+        return self._state.isr
+
+    def each(self, work: Callable[[CommitFiles], None], *, is_joining: bool = False) -> None:
+        """Do something to the commit files of each follower, under its lock.
+
+        A follower that fails leaves the ISR of `commits`.
+
+        Args:
+            work: What to do.
+            is_joining: Whether the files may still belong to an earlier leader.
+
+        Raises:
+            NotLeaderError: Another root was elected meanwhile.
+            UnavailableError: A follower failed, and there is no majority of roots to remove it.
+        """
+        for node in self._state.isr:
+            if node == self._mirror.node:
+                continue
+            try:
+                files = self._mirror.files(node)
+                with files.locked() if is_joining else files.followed(self._state.leader_epoch):
+                    files.check_epoch(self._state.leader_epoch)
+                    work(files)
+            except SourceFailedError as failed:  # the leader's own disk
+                raise failed.error from failed
+            except (StorageError, LockTimeoutError, CorruptCheckpointError) as error:
+                self._drop(node, error)
+
+    def _drop(self, node: int, error: Exception) -> None:
+        _logger.warning("node %d does not follow the commits any more: %s", node, error)
+        state = self._mirror.state
+        for _ in range(_ATTEMPTS):
+            current = state.read()
+            if current.leader_epoch != self._state.leader_epoch:
+                raise NotLeaderError(
+                    "another root was elected to lead the commits",
+                    got=f"leader epoch {self._state.leader_epoch}",
+                    expected=current.leader_epoch,
+                )
+            try:
+                self._state = state.change(partial(_without, node), current.partition_epoch)
+            except FencedError:
+                continue  # another process removed a follower too
+            return
+        raise UnavailableError("the state of the commits keeps changing", got=f"node {node}")
+
+    # ---- a commit ------------------------------------------------------------------------------
+    def collect(self, app: str, files: Sequence[DecidedFile]) -> None:
+        """Copy to this root what tasks staged on other roots only."""
+        if self._mirror.own.lacking(app, files):
+            self._mirror.collect(app, files, self.members)
+
+    def copy_staged(self, app: str, files: Sequence[DecidedFile]) -> None:
+        """Make the staged files of a commit durable on all followers."""
+        self.each(lambda each: self._mirror.copy_staged(each, app, files))
+
+    def lead(self, partitions: Sequence[TopicPartition]) -> None:
+        """Make this root the leader of the replicated partitions of a commit."""
+        mirror = self._mirror  # a topic that was deleted has no register any more
+        mirror.replicas.lead([each for each in partitions if mirror.is_replicated(each)])
+
+    def admit(self, log: Log, acks: Acks) -> None:
+        """Check that enough replicas are in sync, with the partition and with the commits.
+
+        Raises:
+            NotEnoughReplicasError: Fewer than `min.insync.replicas`, and `acks` is all.
+        """
+        if log.is_replicated:
+            self._mirror.replicas.restrict(log, self.members)
+            log.check_replicas(acks)
+
+    def secure(self, log: Log) -> None:
+        """Copy and sync everything up to a log's end on all replicas in sync."""
+        if log.is_replicated:
+            self._mirror.replicas.secure(log)
+
+    def prepare(self, decision: Decision) -> None:
+        """Prepare a decision on all followers, durably; the locks of its partitions are held."""
+        if self._mirror.own.pending.stands(decision):
+            raise FileExistsAlreadyError("decision exists", path=decision.name)
+        content = format_decision(decision)
+        self.each(lambda files: files.prepared.store(decision.name, content))
+
+    def withdraw(self, decision: Decision) -> None:
+        """Discard a prepared decision that was not made."""
+        self.each(lambda files: files.discard(files.prepared, [decision.name]))
+
+    def check_committed(self, log: Log, last_offset: int, acks: Acks) -> None:
+        """Check that all replicas in sync hold the records of a commit.
+
+        Raises:
+            NotEnoughReplicasAfterAppendError: They do not yet; the commit is decided.
+        """
+        if acks is Acks.ALL and log.is_replicated and log.high_watermark <= last_offset:
+            raise NotEnoughReplicasAfterAppendError(
+                "commit is decided, but too few replicas hold its records",
+                path=log.path,
+                offset=last_offset,
+                got=f"high watermark {log.high_watermark}",
+                hint="commit the same version again to wait for them",
+            )
+
+    # ---- a retirement --------------------------------------------------------------------------
+    def copy_ledger(self, app: str) -> None:
+        """Copy an app's ledger to all followers, durably."""
+        key = app_key(app)
+        ledger = self._mirror.own.ledger(key)
+        if ledger is not None:
+            self.each(lambda files: files.store_ledger(key, ledger))
+
+    def clear(self, app: str, decisions: Sequence[str], staged: Sequence[str]) -> None:
+        """Remove retired decisions and their staged files from the followers."""
+
+        def remove(files: CommitFiles) -> None:
+            prepared = files.prepared
+            for name in decisions:
+                prepared.remove(name)
+            files.area.remove(app, staged)
+
+        self.each(remove)
+
+    def remove_staged(self, app: str, names: Sequence[str]) -> None:
+        """Remove staged files that no decision names from the followers."""
+        self.each(lambda files: files.remove_unnamed(app, names))
+
+
+def _without(node: int, state: PartitionState) -> PartitionState:
+    if node not in state.isr:
+        return state
+    return state.with_isr(tuple(each for each in state.isr if each != node))
+
+
+def elected(state: PartitionState, online: Iterable[int]) -> PartitionState | None:
+    """Return the state of `commits` after a clean election, None if no follower is online.
+
+    The followers in sync are equals, so the first one that is online leads.
+
+    Args:
+        state: The current state.
+        online: The nodes whose roots can be read and written.
+    """
+    online = set(online)
+    isr = tuple(node for node in state.isr if node in online)
+    leader = next(iter(isr), None)
+    return None if leader is None else replace(state.with_leader(leader), isr=isr)
