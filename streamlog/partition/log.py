@@ -16,7 +16,7 @@ import contextlib
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import (
@@ -51,6 +51,8 @@ from streamlog.topic import TopicPartition, check_partition_directory
 __all__ = ["Decided", "Log"]
 
 L = TypeVar("L", bound="Log")
+
+_ALL: Final = Acks.ALL  # an enum takes 0.3 µs to look up a member
 
 
 class Decided(Protocol):
@@ -380,7 +382,7 @@ class Log(IterableLog, Replica):
 
         Source: UnifiedLog.appendAsLeader, Partition.appendRecordsToLeader.
         """
-        if acks is not Acks.ALL:
+        if acks is not _ALL:
             acks = Acks.of(acks)
         with self._session.guard(), self._session.writing:
             if self._log.is_replicated:
