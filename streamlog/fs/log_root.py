@@ -19,6 +19,7 @@
     replication/prepared/            decisions that another root has made, or may have made
     replication/prepared/epoch       the leader epoch of commits that these files belong to
     kafka/                           the metadata of the last broker, kept after a handover
+    abandoned/                       records that replicas gave up after elections
     damaged/                         files that `repair` moved out of the way
     maintenance.jsonl                what maintenance did
 <root>.streamlog/                    the same `.streamlog` while a broker has the root
@@ -292,6 +293,19 @@ class LogRoot:
     def commit_files_lock(self) -> str:
         """The lock held while commit files are copied; shared by the leader's committers."""
         return f"{self.locks}/commit-files"
+
+    @property
+    def abandoned(self) -> str:
+        """The directory of records that replicas truncated to follow their leaders."""
+        return f"{self.state}/abandoned"
+
+    def abandoned_book(self, partition: TopicPartition) -> str:
+        """Return the file of all truncations of a replica."""
+        return f"{self.abandoned}/{fitting_name(str(partition), '.jsonl')}"
+
+    def abandoned_records(self, partition: TopicPartition, offsets: str) -> str:
+        """Return the file of the records of one truncation."""
+        return f"{self.abandoned}/{fitting_name(str(partition), f'.{offsets}.log')}"
 
     # ---- all else --------------------------------------------------------------------------------
     @property

@@ -168,6 +168,11 @@ class Log(IterableLog, Replica):
 
     # ---- what it knows, as of its last look; nothing is locked ---------------------------------
     @property
+    def log_root(self) -> LogRoot:
+        """The log root, with its file system and clock."""
+        return self._log_root
+
+    @property
     def config(self) -> LogConfig:
         """The settings in force."""
         return self._log.config

@@ -17,6 +17,7 @@ from streamlog.partition.epochs import LeaderEpochCache
 from streamlog.partition.log import Log
 from streamlog.partition.reader import LogReader
 from streamlog.records.batch import BatchTable
+from streamlog.replication.abandoned import note_abandoned
 from streamlog.replication.completeness import ReplicaPositions, positions_of
 from streamlog.replication.copying import copy_to_follower
 from streamlog.replication.follower import Follower
@@ -211,9 +212,9 @@ class FollowerLog:
             step = follower.epoch_answered(leader.offsets_for_leader_epoch(request))
             if step.truncate_to is None:
                 break
-            self._truncate_to(log, step.truncate_to)
+            self._truncate_to(log, step.truncate_to, leader.leader_epoch)
 
-    def _truncate_to(self, log: Log, offset: int) -> None:
+    def _truncate_to(self, log: Log, offset: int, leader_epoch: int) -> None:
         end = log.log_end_offset
         if offset < log.high_watermark:
             _logger.warning(
@@ -224,6 +225,8 @@ class FollowerLog:
                 offset,
                 log.high_watermark - 1,
             )
+        if offset < end:
+            note_abandoned(log.log_root, log, offset, leader_epoch=leader_epoch)
         log.truncate_replica(offset)
         if offset < end:
             _logger.info("[%s] truncated %s to %d", log.topic_partition, log.path, offset)

@@ -25,6 +25,7 @@ from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.partition.locks import Patience
 from streamlog.partition.topic_config import ServerSettings
+from streamlog.replication.abandoned import Abandoned, read_abandoned
 from streamlog.replication.election import ElectionType
 from streamlog.replication.partition_state import PartitionState
 from streamlog.replication.reassignment import begin_reassignment, complete_reassignment
@@ -135,6 +136,18 @@ class ReplicaSet:
             status = status_of(each, nodes, self._placement.topic_config(each.topic))
             if status is not None:
                 found.append(status)
+        return found
+
+    def abandoned(self, topic: str, partition: int) -> dict[int, list[Abandoned]]:
+        """Return the records that each replica gave up after elections, oldest first, by node.
+
+        Those with `lost` above 0 were committed: an unclean election lost them.
+        """
+        found = {}
+        for node, root in self.roots.online().items():
+            noted = read_abandoned(root, TopicPartition(topic, partition))
+            if noted:
+                found[node] = noted
         return found
 
     # ---- leaders -------------------------------------------------------------------------------

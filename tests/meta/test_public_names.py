@@ -50,7 +50,7 @@ def test_every_public_name_is_documented() -> None:
 
 
 # Parts of an open log that the rest of the package works on.
-PARTS_OF_A_LOG = {"segments", "leader_epochs", "producers"}
+PARTS_OF_A_LOG = {"log_root", "segments", "leader_epochs", "producers"}
 
 
 @pytest.mark.parametrize("name", ["LogManager", "PartitionLog", "Consumer", "Producer"])

@@ -4,6 +4,9 @@ import pytest
 
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import NoQuorumError, NoReplicaOnlineError
+from streamlog.fs.api import OpenMode
+from streamlog.records.batch import read_batches
+from streamlog.replication.abandoned import read_abandoned
 from streamlog.replication.election import ElectionType
 from tests.support.replicas import Disks, records, values_of
 
@@ -156,6 +159,12 @@ def test_an_incomplete_replica_leads_only_after_an_unclean_election() -> None:
         log.append(records("y"))
         log.append(records("z"))
         assert third.state().isr == (1, 2, 3)
+        (noted,) = read_abandoned(third.roots[3], log.topic_partition)
+        assert (noted.start_offset, noted.end_offset, noted.lost) == (2, 3, 1)
+        kept = third.roots[3].abandoned_records(log.topic_partition, "2-3")
+        with third.views[3].open(kept, OpenMode.READ) as file:
+            batch = next(read_batches(file.pread(1 << 20, 0)))
+        assert [record.value for record in batch.records()] == [b"c"]
     assert same_bytes(disks, 1, 2, 3)
 
 
