@@ -26,6 +26,7 @@ from streamlog.errors import (
     PolicyViolationError,
     StorageError,
     StreamLogError,
+    UnknownOutcomeError,
     UnknownTopicError,
     command_at,
 )
@@ -430,15 +431,35 @@ class LedPartitionLog(PartitionLog):
         acks: str | int | Acks = Acks.ALL,
     ) -> AppendInfo:
         """Append encoded batches; see `Log.append_as_leader`."""
-        before, node = self._log, self._node
-        end = before.offsets.end
+        node = self._node
+        try:
+            return self._append_here(batches, origin, acks)
+        except _MOVES as error:
+            self._move(node, error)
+        return self._append_here(batches, origin, acks)
+
+    def _append_here(
+        self, batches: Buffer, origin: AppendOrigin, acks: str | int | Acks
+    ) -> AppendInfo:
+        """Append through the present leader; an error of `_MOVES` means that nothing is appended.
+
+        Raises:
+            UnknownOutcomeError: The leader's disk failed later; followers may have the batches.
+        """
+        log = self._log
+        end = log.offsets.end
         try:
             return super().append_as_leader(batches, origin=origin, acks=acks)
-        except _MOVES as error:
-            if not isinstance(error, NotLeaderError) and before.offsets.end != end:
-                raise  # appended, but not synced
-            self._move(node, error)
-        return super().append_as_leader(batches, origin=origin, acks=acks)
+        except StorageError as error:
+            if log.offsets.end == end:
+                raise
+            raise UnknownOutcomeError(
+                "records were appended, but the leader's disk failed to sync them",
+                path=self.path,
+                offset=end,
+                got=str(error),
+                hint="look whether the records are there; do not append them again",
+            ) from error
 
     def _move(self, node: int, error: StreamLogError) -> None:
         """Go on at the root of another leader, unless another thread has gone there already."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamlog.errors import NotEnoughReplicasError, PoisonedError, UnknownOutcomeError
+from streamlog.errors import NotEnoughReplicasError, UnknownOutcomeError
 from streamlog.root.partition_log import PartitionLog
 from streamlog.root.placement import Placement
 from tests.support.replicas import Disks, Process, records, values_of
@@ -51,7 +51,7 @@ def test_a_handle_goes_on_when_the_disk_of_its_leader_fails(
             try:
                 log.append(records("b"))
                 break
-            except (UnknownOutcomeError, PoisonedError):
+            except UnknownOutcomeError:
                 assert attempt == 0
         assert log.root == "/r2"
         assert values_of(log)[:1] == ["a"]
@@ -88,3 +88,12 @@ def test_too_few_replicas_do_not_move_the_leader(placement: Placement, process: 
         with pytest.raises(NotEnoughReplicasError):
             log.append(records("c"))
         assert log.root == "/r1"
+
+
+def test_roots_that_are_offline_by_now_are_not_left_in_order(process: Process) -> None:
+    placement = process.placement()
+    with open_log(placement, process) as log:
+        log.append(records("a"))
+    process.fail(2)
+    process.offline.add(2)
+    placement.close()
