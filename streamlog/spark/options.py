@@ -64,7 +64,8 @@ OPTIONS: Final = (
         "path",
         Use.ANY,
         None,
-        "Log root. A reader also accepts a partition directory or a single file.",
+        "Log root. A reader also accepts a partition directory or a single file, or several log "
+        "roots of a replica set, separated by commas.",
     ),
     # ---- which topics to read -----------------------------------------------------------------
     Option("subscribe", Use.READ, None, "Topics to read, separated by commas."),

@@ -16,7 +16,7 @@ def replicas(tmp_path):
     """Three roots, six records in two appends: a follower's high watermark is 3."""
     made = ReplicaSet(tmp_path)
     made.append("abc")
-    made.append("def")
+    made.append("def", closes=False)
     return made
 
 

@@ -16,6 +16,7 @@ class ReplicaSet:
 
     def __init__(self, home, partitions=1):
         self.home = str(home)
+        self._open = []
         self.paths = [f"{home}/{name}" for name in "abc"]
         LogManager.open(self.paths[0], create=True).close()
         for path in self.paths[1:]:
@@ -28,18 +29,23 @@ class ReplicaSet:
         """The paths as an option: separated by commas."""
         return ",".join(self.paths)
 
-    def append(self, values, *, by=None, partition=0):
+    def append(self, values, *, partition=0, closes=True):
         """Append one batch; acknowledged by all replicas in sync.
 
         Args:
             values: The values, text.
-            by: The number of the root to open; the first one that is there by default.
             partition: The partition.
+            closes: Close the log, which gives the followers the high watermark; otherwise theirs
+                is one append late.
         """
-        there = [path for path in self.paths if os.path.exists(f"{path}/meta.properties")]
-        with LogManager.open(there[0] if by is None else self.paths[by]) as manager:
-            records = [Record(None, value.encode(), (), 1_700_000_000_000) for value in values]
-            return manager.log("orders", partition).append(records)
+        there = next(path for path in self.paths if os.path.exists(f"{path}/meta.properties"))
+        manager = LogManager.open(there)
+        records = [Record(None, value.encode(), (), 1_700_000_000_000) for value in values]
+        manager.log("orders", partition).append(records)
+        if closes:
+            manager.close()
+        else:
+            self._open.append(manager)
 
     def lose(self, number):
         """Rename a root away."""
