@@ -235,7 +235,7 @@ class LogManager:
             UnknownTopicError: There is no such topic.
         """
         self._check_exists(name)
-        return list(topics.partition_directories(self.log_root, name))
+        return replicated_topics.partition_numbers(self.log_root, name)
 
     def describe(self, name: str) -> TopicDescription:
         """Return the facts about a topic, its partitions and settings; takes no lock.

@@ -67,7 +67,12 @@ from streamlog.root.roots import (
     registry_locked,
     write_topic_properties,
 )
-from streamlog.root.topics import list_topics, topic_exists, unknown_topic_error
+from streamlog.root.topics import (
+    list_topics,
+    partition_directories,
+    topic_exists,
+    unknown_topic_error,
+)
 from streamlog.topic import TopicPartition, check_new_topic_name, parse_partition_directory
 
 __all__ = [
@@ -77,6 +82,7 @@ __all__ = [
     "forget_replicas",
     "is_replicated",
     "lists_locked",
+    "partition_numbers",
     "restore",
     "restore_if_due",
 ]
@@ -84,6 +90,14 @@ __all__ = [
 MAX_REPLICATION_FACTOR: Final = 32_767  # int16 in Kafka's protocol
 
 _logger = logging.getLogger(__name__)
+
+
+def partition_numbers(root: LogRoot, topic: str) -> list[int]:
+    """Return the numbers of a topic's partitions, ascending, wherever their replicas are."""
+    if not is_replicated(root, topic):
+        return list(partition_directories(root, topic))
+    named = map(parse_partition_directory, root.fs.list(root.replication))
+    return sorted(each.partition for each in named if each is not None and each.topic == topic)
 
 
 def is_replicated(root: LogRoot, topic: str) -> bool:
@@ -299,7 +313,7 @@ def _add_partitions(
     roots: RootSet, online: Mapping[int, LogRoot], topic: str, partitions: int
 ) -> None:
     check_partition_count(topic, partitions)
-    states = _states(roots, topic)
+    states = _states(roots, online, topic)
     if partitions <= len(states):
         raise InvalidPartitionsError(
             f"topic {topic} has {len(states)} partitions: their number can only grow",
@@ -324,14 +338,24 @@ def _check_exists(roots: RootSet, online: Mapping[int, LogRoot], topic: str) -> 
         raise unknown_topic_error(roots.home.path, topic, list_topics(roots.home))
 
 
-def _states(roots: RootSet, topic: str) -> dict[int, PartitionState]:
+def _states(roots: RootSet, online: Mapping[int, LogRoot], topic: str) -> dict[int, PartitionState]:
     """Return the states of the partitions that exist, by number."""
     states = {}
     for partition in _registered(roots):
         if partition.topic == topic:
-            with contextlib.suppress(UnknownTopicError):
+            with contextlib.suppress(UnknownTopicError), _unless_unfinished(online, partition):
                 states[partition.partition] = roots.register(partition).read()
     return dict(sorted(states.items()))
+
+
+@contextlib.contextmanager
+def _unless_unfinished(online: Mapping[int, LogRoot], partition: TopicPartition) -> Iterator[None]:
+    """Ignore a register without a majority if its creation has not ended: no root has a replica."""
+    try:
+        yield
+    except NoQuorumError:
+        if any(root.fs.stat(root.partition(partition)) is not None for root in online.values()):
+            raise
 
 
 def _registered(roots: RootSet) -> list[TopicPartition]:
@@ -475,7 +499,11 @@ def _restore_topic(roots: RootSet, online: Mapping[int, LogRoot], topic: str) ->
     partitions = [each for each in _registered(roots) if each.topic == topic]
     states: dict[TopicPartition, PartitionState | None] = {}
     for partition in partitions:
-        states[partition] = _restore_register(roots, online, str(partition))
+        if partition.partition == 0 and holders:
+            states[partition] = _restore_register(roots, online, str(partition))
+            continue
+        with _unless_unfinished(online, partition):
+            states[partition] = _restore_register(roots, online, str(partition))
     first = states.get(TopicPartition(topic, 0))
     if first is None:
         for root in holders:

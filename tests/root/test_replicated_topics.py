@@ -414,6 +414,39 @@ def test_nothing_is_created_without_a_majority(fs: Disks) -> None:
     assert list_topics(at(fs)) == []
 
 
+def test_partitions_are_listed_by_a_root_without_replicas(fs: Disks) -> None:
+    with manager(fs) as ours:
+        ours.create_topic("orders", 2, replication_factor=2)
+    with manager(fs, "/c") as ours:
+        assert ours.partitions("orders") == [0, 1]
+
+
+def test_a_topic_is_not_deleted_because_two_disks_were_replaced(fs: Disks) -> None:
+    with manager(fs) as ours:
+        ours.create_topic("orders", replication_factor=3)
+    for path in ("/b", "/c"):
+        remove_tree(fs, path)
+        fs.make_directory(path)
+    restore_if_due(set_of(fs))
+    restore_if_due(set_of(fs))
+    assert topic_exists(at(fs), "orders")
+    assert fs.stat("/a/orders-0/partition.metadata") is not None
+
+
+def test_a_topic_is_not_deleted_while_its_replicas_are_away(fs: Disks) -> None:
+    with manager(fs) as ours:
+        ours.create_topic("orders", replica_assignment=[(2, 3)])
+    for lost in (".streamlog/replication", "orders-0"):
+        remove_tree(fs, f"/b/{lost}")
+    lose(fs, "/c")
+    restore(set_of(fs))
+    assert topic_exists(at(fs), "orders")
+    bring_back(fs, "/c")
+    restore(set_of(fs))
+    assert state(fs).replicas == (2, 3)
+    assert topic_exists(at(fs, "/b"), "orders")
+
+
 # ---- roots that return ------------------------------------------------------------------------
 def test_a_returning_root_takes_missing_topics_and_settings(fs: Disks) -> None:
     lose(fs, "/b")
@@ -583,6 +616,10 @@ def test_a_crash_in_a_deletion_is_finished(fs: Disks) -> None:
     assert found == {False, True}
 
 
+def fs_partitions(fs: MemoryFileSystem) -> int:
+    return sum(1 for name in fs.list(HOME) if name.startswith("orders-"))
+
+
 def test_a_crash_in_an_alteration_leaves_the_old_settings_or_the_new_ones(fs: Disks) -> None:
     create(fs)
     found = set()
@@ -595,6 +632,10 @@ def test_a_crash_in_an_alteration_leaves_the_old_settings_or_the_new_ones(fs: Di
     def check(after: MemoryFileSystem) -> None:
         assert agreed(after)
         found.add(read_topic_properties(at(after), "orders")["retention.ms"])
+        if fs_partitions(after) < 3:
+            alter(after)
+        for path in PATHS:
+            assert read_topic_id(after, f"{path}/orders-2") == state(after, "orders-2").topic_id
 
     crashes(fs, alter, check)
     assert found == {"5", "6"}
