@@ -88,7 +88,7 @@ def test_an_append_is_copied_and_moves_the_high_watermark(
             log.append([record(2)], acks=0)
         expected = ["begin", "before LEADER", "appended LEADER", "before NONE", "appended NONE"]
         assert replicas.calls == expected
-    assert replicas.calls == [*expected, "close"]
+    assert replicas.calls == [*expected, "share", "close"]
 
 
 def test_the_leader_syncs_as_its_topic_says(fs: MemoryFileSystem, replicas: Copies) -> None:
