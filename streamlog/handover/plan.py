@@ -56,6 +56,7 @@ class Direction(Enum):
 class StepKind(Enum):
     """A kind of step; the value describes it."""
 
+    LEAVE_SET = "remove the list of log roots and the state of replicas from this copy of a root"
     SETTLE = "apply and retire all decided commits, sync and close every partition"
     DESCRIBE = "write topics, partitions and epochs for the broker's first start"
     FORGET_RECOVERY_POINTS = "remove recovery points, so that the broker checks every segment"

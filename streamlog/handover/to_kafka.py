@@ -57,6 +57,7 @@ from streamlog.handover.plan import (
     move_state,
     remove_file,
 )
+from streamlog.handover.replica_copy import check_copy, is_copy, leave_set
 from streamlog.health.findings import Finding, Severity
 from streamlog.health.verify import verify
 from streamlog.partition.meta_properties import MetaProperties, write_meta_properties
@@ -116,6 +117,9 @@ class ToKafka:
         if is_handed_over(self._root):
             return self._plan(())
         self._refuse_others()
+        is_replica = is_copy(self._root)
+        if is_replica:
+            check_copy(self._root)
         with alone(fs, self._root.state):
             pass
         partitions = tuple(self._partitions())
@@ -130,7 +134,8 @@ class ToKafka:
             if each is not None
         ]
         notes += self._undecided()
-        return self._plan(_STEPS, partitions, (*notes, *self._expiring()))
+        steps = (_LEAVE_SET, *_STEPS) if is_replica else _STEPS
+        return self._plan(steps, partitions, (*notes, *self._expiring()))
 
     def _plan(
         self,
@@ -255,6 +260,8 @@ class ToKafka:
         """
         if not plan.steps:
             return
+        if is_copy(self._root):
+            leave_set(self._root)
         self._settle()
         with alone(self._fs, self._root.state):
             if PendingDecisions(self._root).names():
@@ -317,6 +324,7 @@ class ToKafka:
         return LogManager.open(root.path, fs=root.fs, clock=root.clock, random=root.random)
 
 
+_LEAVE_SET: Final = (StepKind.LEAVE_SET, STATE_DIRECTORY)
 _STEPS: Final = (
     (StepKind.SETTLE, ""),
     (StepKind.DESCRIBE, BOOTSTRAP_CHECKPOINT),
