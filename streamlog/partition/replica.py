@@ -113,9 +113,12 @@ class Replica:
             UnknownOutcomeError: The disk failed during the write; some batches may be appended.
         """
         self._log.check_follows(table)
-        now_ms = self._clock.now_ms()
+        now_ms, outline = self._clock.now_ms(), table.outline()
+        if outline.has_producer and table.is_control.any():
+            # Loaded now: without it the transaction index would lack what the marker aborts.
+            self._log.producer_state(now_ms)
         with self._session.changing:
-            self._log.append(buffer, table, table.outline(), now_ms=now_ms)
+            self._log.append(buffer, table, outline, now_ms=now_ms)
             if sync:
                 self._session.sync_if_due(now_ms)
 

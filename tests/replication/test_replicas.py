@@ -14,7 +14,7 @@ from streamlog.errors import (
 )
 from streamlog.replication.election import ElectionType
 from streamlog.replication.replicas import IDLE_MS, InThreads
-from tests.support.replicas import Disks, records, values_of
+from tests.support.replicas import Disks, abort_transaction, records, values_of
 
 
 def test_an_append_is_on_all_replicas_and_committed_when_it_returns() -> None:
@@ -221,6 +221,22 @@ def test_a_follower_whose_lock_is_held_leaves_after_the_lag_time() -> None:
         log.append(records("c"))
         assert process.state().isr == (1, 2, 3)
     assert disks.log_bytes(1) == disks.log_bytes(2) == disks.log_bytes(3)
+
+
+@pytest.mark.parametrize("lags", [False, True])
+def test_an_aborted_transaction_is_in_the_index_of_each_replica(lags: bool) -> None:
+    disks = Disks()
+    process = disks.writer()
+    with process.lead(1) as log:
+        if lags:
+            process.fail(3, "pwrite", ".log")
+        abort_transaction(log)
+        if lags:
+            process.mend(3)
+            disks.clock.advance(2000)
+        log.append(records("a"))
+    indexes = [disks.log_bytes(node, ".txnindex") for node in (1, 2, 3)]
+    assert indexes[0] == indexes[1] == indexes[2] != b""
 
 
 def test_two_writers_take_turns_through_the_same_leader() -> None:

@@ -14,7 +14,10 @@ from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition.locks import Patience, take_partition_lock
 from streamlog.partition.log import Log
+from streamlog.records.builder import BatchBuilder
+from streamlog.records.control import ControlRecordType, EndTransactionMarker, build_marker
 from streamlog.records.record import Record
+from streamlog.records.validate import AppendOrigin
 from streamlog.replication.election import ElectionType
 from streamlog.replication.leadership import Leadership
 from streamlog.replication.partition_state import PartitionState
@@ -72,12 +75,12 @@ class Disks:
         """Return a copy of a node's disk."""
         return self.disks[node].crash_clone(Random(node), power=False)
 
-    def log_bytes(self, node: int) -> bytes:
-        """Return all log files of a replica, one after another."""
+    def log_bytes(self, node: int, suffix: str = ".log") -> bytes:
+        """Return all log files of a replica, or others of its segments, one after another."""
         fs, directory = self.disks[node], f"/r{node}/orders-0"
         data = b""
         for name in fs.list(directory):
-            if name.endswith(".log"):
+            if name.endswith(suffix):
                 with fs.open(f"{directory}/{name}", OpenMode.READ) as file:
                     data += file.pread(file.stat().size, 0)
         return data
@@ -224,6 +227,23 @@ def records(*values: str) -> list[Record]:
 def values_of(log: Log) -> list[str]:
     """Return the values of all committed records."""
     return [(record.value or b"").decode() for record in log.records()]
+
+
+def abort_transaction(log: Log, *, producer_id: int = 7) -> None:
+    """Append a transaction of two records and its abort marker."""
+    builder = BatchBuilder(
+        producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True
+    )
+    for record in records("x", "y"):
+        builder.append(record)
+    log.append_as_leader(builder.build())
+    marker = build_marker(
+        EndTransactionMarker(ControlRecordType.ABORT, 0),
+        producer_id=producer_id,
+        producer_epoch=0,
+        timestamp=1,
+    )
+    log.append_as_leader(marker, origin=AppendOrigin.COORDINATOR)
 
 
 def try_close(log: Log) -> None:
