@@ -64,6 +64,7 @@ class Broker:
         settings: Mapping[str, object] = MappingProxyType({}),
         *,
         version: str = VERSION,
+        node_id: int = NODE_ID,
     ) -> "Broker":
         """Start a broker and wait until it accepts requests.
 
@@ -72,6 +73,7 @@ class Broker:
             scratch: A directory for its settings and its output.
             settings: Additional settings.
             version: The release, 4.0 or later.
+            node_id: As in the `meta.properties` of the log.dir.
 
         Raises:
             RuntimeError: It did not start.
@@ -80,7 +82,7 @@ class Broker:
         port, controller = _free_ports()
         properties = scratch / "server.properties"
         more = "".join(f"{key}={value}\n" for key, value in settings.items())
-        properties.write_text(_settings(log_dir, port, controller) + more)
+        properties.write_text(_settings(log_dir, port, controller, node_id) + more)
         with (scratch / "stdout.log").open("wb") as output:
             process = subprocess.Popen(
                 [
@@ -152,8 +154,8 @@ def format_log_dir(log_dir: Path, scratch: Path, *, version: str = VERSION) -> N
         raise RuntimeError(f"the log.dir could not be formatted: {done.stdout}{done.stderr}")
 
 
-def _settings(log_dir: Path, port: int, controller: int) -> str:
-    return SETTINGS.format(port=port, controller=controller, log_dir=log_dir, node_id=NODE_ID)
+def _settings(log_dir: Path, port: int, controller: int, node_id: int = NODE_ID) -> str:
+    return SETTINGS.format(port=port, controller=controller, log_dir=log_dir, node_id=node_id)
 
 
 def _free_ports() -> tuple[int, int]:
