@@ -73,7 +73,9 @@ class Replicated(Protocol[LogT]):
         ...
 
     def share_high_watermark(self, log: LogT) -> None:
-        """Let followers in sync learn the high watermark, as their next fetch would; never raises.
+        """Let followers in sync learn high watermark and log start, as their next fetch would.
+
+        Never raises: a follower that fails learns them later.
 
         Called where no append may follow soon: a follower learns it with the next append otherwise.
         """

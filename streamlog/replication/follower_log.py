@@ -68,13 +68,14 @@ class FollowerLog:
     Attributes:
         node: Its node.
         high_watermark: The one it was last given, -1 if none since it was opened.
+        log_start_offset: Its log start then.
     """
 
     def __init__(self, node: int, open_log: Callable[[], Log], clock: Clock) -> None:
         self.node = node
         self._open_log, self._clock = open_log, clock
         self._log: Log | None = None
-        self.high_watermark = -1
+        self.high_watermark = self.log_start_offset = -1
         self._matches: int | None = None  # the leader epoch in which its log was truncated to match
         self._later_epoch = self._overruled_epoch = -1
         self._retry_at_ms = 0.0
@@ -153,6 +154,7 @@ class FollowerLog:
                 log.raise_log_start(source.log_start_offset)
             log.raise_high_watermark(leader.high_watermark)
             self.high_watermark = leader.high_watermark
+            self.log_start_offset = log.log_start_offset
             return log.log_end_offset
 
     def catch_up(
@@ -194,7 +196,8 @@ class FollowerLog:
     def _opened(self) -> Log:
         if self._log is None:
             self._log = self._open_log()
-            self._matches, self.high_watermark = None, -1
+            self._matches = None
+            self.high_watermark = self.log_start_offset = -1
         return self._log
 
     def _truncate(self, log: Log, leader: Leader, settings: ReplicationSettings) -> None:

@@ -645,7 +645,7 @@ class Replicas:
 
     # ---- without an append ---------------------------------------------------------------------
     def share_high_watermark(self, log: Log) -> None:
-        """Let followers in sync learn the high watermark; one that fails learns it later."""
+        """Let followers in sync learn the high watermark and the log start, or do so later."""
         leader = self._leader
         if leader is None:
             return
@@ -653,7 +653,10 @@ class Replicas:
             follower = self._followers.get(node)
             if follower is None or not follower.is_due:
                 continue
-            if follower.high_watermark < leader.high_watermark:
+            if (
+                follower.high_watermark < leader.high_watermark
+                or follower.log_start_offset < log.log_start_offset
+            ):
                 error = self._copy_to(follower, log, None, CATCH_UP_BYTES).error
                 if error is not None:
                     _logger.info(

@@ -231,6 +231,7 @@ class PartitionLog(Log):
             if start > self.log_start_offset:
                 _ = self.producers  # loaded first: a later load cannot look below the start
                 self.raise_log_start(start)
+                self._share_high_watermark()
             return self.log_start_offset
 
     def _refuse_unfinished(self, start: int) -> None:

@@ -53,6 +53,21 @@ def test_flush_and_close_let_the_followers_learn_the_high_watermark(how: str) ->
     log.close()
 
 
+def test_records_are_deleted_through_the_leader_on_each_replica() -> None:
+    disks = Disks()
+    process = disks.writer()
+    with process.lead(1) as log:
+        log.append(records("a"))
+        log.append(records("b"))
+        log.flush()
+        assert log.delete_records(1) == 1
+        for node in (2, 3):
+            with disks.writer().open_follower(node, log.topic_partition) as follower:
+                assert follower.log_start_offset == 1
+                with pytest.raises(NotLeaderError, match="append through the partition's leader"):
+                    follower.delete_records(2)
+
+
 def test_a_high_watermark_is_shared_once_and_not_with_each_append() -> None:
     disks = Disks()
     process = disks.writer()
