@@ -174,11 +174,13 @@ def unclean_shutdown(
     """Return the state without nodes that may have lost records: out of ISR and ELR.
 
     A leader among them leads no longer. While others are left in either set, one of them may be
-    elected; the last known leader is kept in mind otherwise.
+    elected; the last known leader is kept in mind otherwise. The partition epoch rises in any case:
+    a leader's proposal to let such a node join, still in flight, counts on records that it may have
+    lost (KAFKA-14139, by broker epochs there).
 
     Source: org.apache.kafka.controller.ReplicationControlManager.handleUncleanBrokerShutdown.
     """
-    if not {*state.isr, *state.elr}.intersection(nodes):
+    if not set(state.replicas).intersection(nodes):
         return state
     isr = tuple(node for node in state.isr if node not in nodes)
     min_isr = effective_min_isr(min_insync_replicas, len(state.replicas))

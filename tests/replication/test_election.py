@@ -117,6 +117,20 @@ def test_an_accepted_proposal_ends_the_recovery_of_an_uncleanly_elected_leader()
     assert altered(state, (0, 1)).recovery is LeaderRecovery.RECOVERED
 
 
+def test_an_unclean_shutdown_ends_proposals_in_flight():
+    state = state_of((0, 1))
+    after = unclean_shutdown(state, (2,), min_insync_replicas=2)
+    assert after == replace(state, partition_epoch=state.partition_epoch + 1)
+    stale = AlterPartition(
+        leader=0,
+        leader_epoch=state.leader_epoch,
+        partition_epoch=state.partition_epoch,
+        isr=(0, 1, 2),
+    )
+    found = alter_partition(after, stale, min_insync_replicas=2)
+    assert found is Errors.INVALID_UPDATE_VERSION
+
+
 @pytest.mark.parametrize(
     ("isr", "elr", "nodes", "expected"),
     [  # expected: leader, isr, elr, last known leader, leader epoch
