@@ -155,9 +155,9 @@ def test_a_partition_is_free_as_soon_as_its_part_is_applied(
     seen = []
     append = PartitionLog.append_decided
 
-    def look(log: PartitionLog, *batches: object) -> None:
+    def look(log: PartitionLog, *batches: object, **how: object) -> None:
         seen.append((log.topic_partition, is_free(scene, T0), is_free(scene, T1)))
-        append(log, *batches)  # type: ignore[arg-type]
+        append(log, *batches, **how)  # type: ignore[arg-type]
 
     monkeypatch.setattr(PartitionLog, "append_decided", look)
     scene.commit(1)
