@@ -24,6 +24,7 @@ from streamlog.errors import InvalidOptionError, InvalidRequestError, StreamLogE
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LogRoot
+from streamlog.records.acks import Acks
 from streamlog.records.record import CompressionType
 from streamlog.root.manager import LogManager
 from streamlog.topic import check_topic_name
@@ -47,6 +48,7 @@ def write_table(
     txn_app_id: str | None = None,
     txn_version: int | None = None,
     on_replay_mismatch: str = "fail",
+    acks: str | int | Acks = Acks.ALL,
     fs: FileSystem | None = None,
     clock: Clock | None = None,
 ) -> CommitOutcome:
@@ -71,6 +73,8 @@ def write_table(
         txn_version: Number of the write, higher than that of the writer's last one.
         on_replay_mismatch: Handling of a known version with different rows: `fail`, `skip` or
             `append`.
+        acks: Whether to wait until all replicas in sync hold the rows (`all`) or not (0, 1). The
+            commit is durable on the roots in sync in either case.
         fs: The file system; the machine's own by default.
         clock: Gives the timestamp; the machine's own by default.
 
@@ -88,7 +92,7 @@ def write_table(
 
     Source: `KafkaWriter` of Spark for the columns; the protocol is COMMITS.md.
     """
-    fs, clock = fs or LocalFileSystem(), clock or SystemClock()
+    fs, clock, level = fs or LocalFileSystem(), clock or SystemClock(), Acks.of(acks)
     path = os.path.abspath(root)
     if topic is not None:
         check_topic_name(topic)
@@ -113,6 +117,7 @@ def write_table(
                 [staged],
                 replay_rule=ReplayRule.GREATER,
                 on_mismatch=on_replay_mismatch,
+                acks=level,
             )
         except StreamLogError:
             _discard(manager, identity, staged)

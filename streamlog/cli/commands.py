@@ -390,7 +390,7 @@ def replicas_status() -> None:
     type=click.Choice(("0", "1", "all", "-1")),
     default="all",
     show_default=True,
-    help="Accepted for compatibility with Kafka; records are always durable before the report.",
+    help="How many replicas must hold a record; records are synced before the report.",
 )
 @verb("produce:produce", is_formatted=False)
 def produce() -> None:

@@ -25,6 +25,7 @@ from streamlog.clock import SystemClock
 from streamlog.commits.identity import CommitIdentity
 from streamlog.commits.staging import Stager
 from streamlog.errors import InvalidRecordError, MessageTooLargeError
+from streamlog.records.acks import Acks
 from streamlog.records.builder import EncodedBatches, InputColumns
 from streamlog.records.columns import BinaryColumn, HeaderColumn
 from streamlog.records.layout import MAX_INT64
@@ -62,7 +63,7 @@ def produce(
     with LogManager.open(settings.root) as manager:
         kind = AtomicAppender if atomic else TopicAppender
         codec = CompressionType.of(compression_type)
-        appender = kind(manager, topic, partition=partition, compression=codec)
+        appender = kind(manager, topic, partition=partition, compression=codec, acks=Acks.of(acks))
         try:
             _append_all(settings, appender, parser, file, ignore_partition=ignore_partition)
         finally:
@@ -523,8 +524,9 @@ class AtomicAppender(TopicAppender):
         *,
         partition: int | None = None,
         compression: CompressionType = CompressionType.NONE,
+        acks: Acks = Acks.ALL,
     ) -> None:
-        super().__init__(manager, topic, partition=partition, compression=compression)
+        super().__init__(manager, topic, partition=partition, compression=compression, acks=acks)
         self._identity = CommitIdentity.anonymous(random.SystemRandom())
         self._stager = Stager(manager.log_root, self._identity.app, 0, 0)
         self._counts: dict[int, int] = {}
@@ -537,7 +539,7 @@ class AtomicAppender(TopicAppender):
         """Commit all staged records."""
         with self._stager as stager:
             staged = stager.finish(rows=sum(self._counts.values()), checksum=0)
-        outcome = self._manager.commits.commit(self._identity, [staged])
+        outcome = self._manager.commits.commit(self._identity, [staged], acks=self._acks)
         for partition, base_offset, last_offset in outcome.parts:
             number = partition.partition
             self.appended[number] = Appended(base_offset, last_offset, self._counts[number])

@@ -193,6 +193,17 @@ class FollowerLog:
             expected=f"leader epoch {latest}",
         )
 
+    def sync(self) -> None:
+        """Sync the log, unless that is done.
+
+        Raises:
+            StreamLogError: It cannot be locked or synced.
+        """
+        log = self._opened()
+        with log.locked():
+            if log.recovery_point < log.log_end_offset:
+                log.sync()
+
     def _opened(self) -> Log:
         if self._log is None:
             self._log = self._open_log()

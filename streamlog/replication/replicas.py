@@ -14,7 +14,7 @@ none follows (flush, close, an idle handle) `share_high_watermark` stands for th
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -680,6 +680,42 @@ class Replicas:
         except StreamLogError as error:
             _logger.info("[%s] the high watermark is not shared: %s", self._partition, error)
         return True
+
+    # ---- for commits ---------------------------------------------------------------------------
+    def restrict(self, members: Collection[int]) -> None:
+        """Reduce the ISR to nodes among `members`; only within `writing`.
+
+        Raises:
+            InvalidUpdateVersionError: Another process changed the state.
+            NoQuorumError: Too few registers can be reached.
+        """
+        leader = self.leader
+        isr = tuple(node for node in leader.state.isr if node in members)
+        if isr != leader.state.isr:
+            state = self._register.change(
+                lambda before: before.with_isr(isr), leader.state.partition_epoch
+            )
+            leader.installed(state, self._clock.now_ms())
+
+    def secure(self, log: Log) -> None:
+        """Copy everything to all replicas in sync, and sync it there; only within `writing`.
+
+        A replica that fails leaves the ISR.
+
+        Raises:
+            NoQuorumError: The ISR must change, and too few registers can be reached.
+        """
+        self.repeated(log, log.log_end_offset, Acks.LEADER)
+        leader = self.leader
+        for node in leader.state.isr:
+            if node != self.node:
+                try:
+                    self._followers[node].sync()
+                except StreamLogError as error:
+                    _logger.warning("[%s] node %d is offline: %s", self._partition, node, error)
+                    self._followers[node].failed()
+                    leader.follower_failed(node)
+        self._change_isr(log)
 
     def close(self) -> None:
         """Release the followers' logs."""

@@ -31,6 +31,7 @@ from streamlog.errors import (
     UnknownTopicError,
 )
 from streamlog.fs.api import FileSystem
+from streamlog.records.acks import Acks
 from streamlog.records.builder import (
     DEFAULT_BATCH_SIZE,
     EncodedBatches,
@@ -95,6 +96,7 @@ class TopicAppender:
         topic: The topic.
         partition: The partition of all records; None: chosen for each record.
         compression: The codec, if the topic's `compression.type` is `producer`.
+        acks: How many replicas must hold a batch before the next one is appended.
         batch_size: Maximum bytes of a batch; the topic may lower it.
         random: Spreads records without a key.
 
@@ -115,6 +117,7 @@ class TopicAppender:
         *,
         partition: int | None = None,
         compression: CompressionType = CompressionType.NONE,
+        acks: Acks = Acks.ALL,
         batch_size: int = DEFAULT_BATCH_SIZE,
         random: random_module.Random | None = None,
     ) -> None:
@@ -122,6 +125,7 @@ class TopicAppender:
         self.topic = topic
         self.appended: dict[int, Appended] = {}
         self._manager, self._partition, self._compression = manager, partition, compression
+        self._acks = acks
         self._numbers = manager.partitions(topic)
         self.partitions = len(self._numbers)
         if partition is not None:
@@ -196,7 +200,7 @@ class TopicAppender:
                 batch = buffer[position : position + size].copy()
                 batch[BASE_OFFSET_OFFSET:LENGTH_OFFSET] = 0
                 with lines.naming(first, count):
-                    info = log.append_as_leader(batch)
+                    info = log.append_as_leader(batch, acks=self._acks)
                 self._note(number, info.base_offset, info.last_offset, count)
                 first += count
 
@@ -275,6 +279,8 @@ class Producer:
         root: The log root. Topics must exist unless its `auto.create.topics.enable` is true.
         compression_type: `none`, `gzip`, `snappy`, `lz4` or `zstd`, used if the `compression.type`
             of the topic is `producer`.
+        acks: How many replicas must hold a record before its append returns: 0, 1 or all. All the
+            same for a topic with one replica.
         batch_size: Maximum bytes of a batch; the records of a topic are appended once there are
             this many bytes for each of its partitions.
         linger_ms: A `send` this long after the first waiting record appends all of its topic. 0
@@ -296,6 +302,7 @@ class Producer:
         root: str | os.PathLike[str],
         *,
         compression_type: str | CompressionType = CompressionType.NONE,
+        acks: str | int | Acks = Acks.ALL,
         batch_size: int = DEFAULT_BATCH_SIZE,
         linger_ms: float = 5,
         fs: FileSystem | None = None,
@@ -308,7 +315,7 @@ class Producer:
                 got=f"batch_size={batch_size}, linger_ms={linger_ms}",
                 expected="batch_size of 1 or more bytes, linger_ms of 0 or more",
             )
-        self._compression = CompressionType.of(compression_type)
+        self._compression, self._acks = CompressionType.of(compression_type), Acks.of(acks)
         self._batch_size, self._linger_ms = batch_size, linger_ms
         self._clock = clock or SystemClock()
         self._random = random or random_module.Random()
@@ -437,6 +444,7 @@ class Producer:
             self._manager,
             topic,
             compression=self._compression,
+            acks=self._acks,
             batch_size=self._batch_size,
             random=self._random,
         )

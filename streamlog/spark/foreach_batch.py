@@ -48,6 +48,7 @@ def append_batch(
     *,
     txn_app_id: str | None = None,
     compression_type: str | None = None,
+    acks: str | int | None = None,
     flush_messages: int | None = None,
     flush_ms: int | None = None,
     lock_timeout_ms: int | None = None,
@@ -66,6 +67,7 @@ def append_batch(
         txn_app_id: Name of the writer; None: the query's id. If a function appends several
             DataFrames of one batch to one topic, each needs a name of its own.
         compression_type: none (default), gzip, snappy, lz4 or zstd.
+        acks: Whether to wait until all replicas in sync hold the rows: all (default), 1 or 0.
         flush_messages: Overrides the topic's `flush.messages`.
         flush_ms: Overrides the topic's `flush.ms`.
         lock_timeout_ms: Maximum wait for other writers; 10 minutes by default.
@@ -83,6 +85,7 @@ def append_batch(
         "checkpointLocation": None if checkpoint is None else str(checkpoint),
         "txnAppId": txn_app_id,
         "kafka.compression.type": compression_type,
+        "kafka.acks": str(acks) if isinstance(acks, int) else acks,
         "flush.messages": flush_messages,
         "flush.ms": flush_ms,
         "lock.timeout.ms": lock_timeout_ms,

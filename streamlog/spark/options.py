@@ -201,7 +201,12 @@ OPTIONS: Final = (
     ),
     Option("kafka.compression.type", Use.WRITE, "none", "none, gzip, snappy, lz4 or zstd."),
     Option(
-        "kafka.acks", Use.WRITE, "all", "0, 1 or all. all means 1 while a topic has one replica."
+        "kafka.acks",
+        Use.WRITE,
+        "all",
+        "Replicas that must hold the rows before a commit returns: 0, 1 or all. The commit itself"
+        " is durable on all roots in sync with any value. all means 1 while a topic has one"
+        " replica.",
     ),
     Option("flush.messages", Use.WRITE, "the topic's", "Overrides the topic's flush.messages."),
     Option("flush.ms", Use.WRITE, "the topic's", "Overrides the topic's flush.ms."),

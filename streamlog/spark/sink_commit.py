@@ -174,6 +174,7 @@ class _OpenRoot:
                 sync_paths=sync_paths,
                 flush_messages=options.flush_messages,
                 flush_ms=options.flush_ms,
+                acks=options.acks,
             )
         except BaseException as error:
             self.close()

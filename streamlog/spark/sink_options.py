@@ -7,6 +7,7 @@ from typing import Final
 from streamlog.commits.identity import CommitIdentity
 from streamlog.errors import InvalidOptionError, UnsupportedCompressionError
 from streamlog.query.checkpoint import local_path
+from streamlog.records.acks import Acks
 from streamlog.records.record import CompressionType
 from streamlog.spark.options import Use, check_options, parse_choice, parse_integer
 from streamlog.topic import check_topic_name
@@ -15,6 +16,7 @@ __all__ = ["LOCK_TIMEOUT_MS", "SinkOptions"]
 
 LOCK_TIMEOUT_MS: Final = 600_000  # better late than failed; a log line names the holder
 _MAX_VERSION: Final = 2**63 - 1
+_ACKS: Final = ("0", "1", "all", "-1")
 _MISMATCH_RULES: Final = ("fail", "skip", "append")
 
 
@@ -26,6 +28,7 @@ class SinkOptions:
         root: The log root's directory.
         topic: The topic of all rows; None: the column `topic`.
         compression: The codec for topics whose `compression.type` is `producer`.
+        acks: Whether a commit waits until all replicas in sync hold its rows.
         flush_messages: Overrides the topic's `flush.messages`.
         flush_ms: Overrides the topic's `flush.ms`.
         lock_timeout_ms: Maximum wait for other writers.
@@ -40,6 +43,7 @@ class SinkOptions:
     root: str
     topic: str | None = None
     compression: CompressionType = CompressionType.NONE
+    acks: Acks = Acks.ALL
     flush_messages: int | None = None
     flush_ms: int | None = None
     lock_timeout_ms: int = LOCK_TIMEOUT_MS
@@ -68,6 +72,7 @@ class SinkOptions:
             root=_root(checked),
             topic=None if topic is None else check_topic_name(topic),
             compression=_compression(checked),
+            acks=Acks.of(parse_choice(checked, "kafka.acks", _ACKS, default="all")),
             flush_messages=parse_integer(checked, "flush.messages"),
             flush_ms=parse_integer(checked, "flush.ms", minimum=0),
             lock_timeout_ms=_lock_timeout_ms(checked),
@@ -117,7 +122,6 @@ def _lock_timeout_ms(options: Mapping[str, str]) -> int:
 
 
 def _compression(options: Mapping[str, str]) -> CompressionType:
-    parse_choice(options, "kafka.acks", ("0", "1", "all", "-1"), default="all")
     try:
         return CompressionType.of(options.get("kafka.compression.type"))
     except UnsupportedCompressionError as error:

@@ -1,6 +1,7 @@
 import pytest
 
 from streamlog.errors import InvalidOptionError, InvalidRequestError, InvalidTopicError
+from streamlog.records.acks import Acks
 from streamlog.records.record import CompressionType
 from streamlog.spark.options import Use
 from streamlog.spark.sink_options import SinkOptions
@@ -40,6 +41,7 @@ def test_options_come_with_names_in_lower_case_as_spark_sends_them():
         root="/data/log",
         topic="orders",
         compression=CompressionType.ZSTD,
+        acks=Acks.LEADER,
         flush_messages=10,
         app_id="daily",
         on_mismatch="skip",

@@ -14,7 +14,7 @@ from typing import Any
 
 from streamlog.clock import ManualClock
 from streamlog.commits.mirror import Mirror, elected
-from streamlog.errors import StorageError, UnavailableError
+from streamlog.errors import UnavailableError
 from streamlog.fs.api import FileLock, FileSystem
 from streamlog.fs.failure import storage_failure
 from streamlog.fs.faults import FaultyFileSystem, Operation
@@ -25,7 +25,6 @@ from streamlog.partition.log import Log
 from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.read import fetch
 from streamlog.partition.reader import LogReader
-from streamlog.records.acks import Acks
 from streamlog.replication.partition_state import PartitionState
 from streamlog.replication.register import QuorumRegister, RegisterFile
 from streamlog.replication.replicas import OneByOne, Replicas
@@ -244,39 +243,10 @@ class Process:
             self.secure(log)
 
     def restrict(self, log: Log, members: Sequence[int]) -> None:
-        register = self.world.register(str(log.topic_partition))
-        state = register.read()
-        isr = tuple(each for each in state.isr if each in members)
-        if isr != state.isr:
-            held = QuorumRegister(
-                self.world.files(str(log.topic_partition)),
-                locker=lambda node: self._locked_unless_own(node, str(log.topic_partition)),
-                random=Random(3),
-            )
-            held.change(lambda old: old.with_isr(isr), state.partition_epoch)
-
-    @contextmanager
-    def _locked_unless_own(self, node: int, name: str) -> Iterator[None]:
-        if node == self.node:
-            yield
-        else:
-            with self.world.locked(node, name):
-                yield
+        self._replicas[log.topic_partition].restrict(members)
 
     def secure(self, log: Log) -> None:
-        replicas = self._replicas[log.topic_partition]
-        replicas.repeated(log, log.log_end_offset, Acks.LEADER)
-        for node in replicas.leader.state.isr:
-            if node != self.node:
-                try:
-                    self._sync(node, log.topic_partition)
-                except StorageError:
-                    self.restrict(log, [each for each in NODES if each != node])
-
-    def _sync(self, node: int, partition: TopicPartition) -> None:
-        with self.open_follower(node, partition) as follower, follower.locked():
-            if follower.recovery_point < follower.log_end_offset:
-                follower.sync()
+        self._replicas[log.topic_partition].secure(log)
 
     def rejoin(self, node: int) -> None:
         """Bring a root back: its commit files first, then its logs with the next append."""
@@ -288,9 +258,9 @@ class Process:
             self.scene.append(partition, b"plain 1 at the return")
 
 
-def replicated_world() -> World:
+def replicated_world(configs: Mapping[str, str] | None = None) -> World:
     """Return three roots with topic `t` of two partitions; node 1 leads everything."""
-    first = Scene()
+    first = Scene(configs=configs or {})
     topic_id = first.manager.log(TOPIC, 0).topic_id
     first.manager.close()
     world = World({node: first.memory.crash_clone(Random(0), power=False) for node in NODES})
