@@ -6,11 +6,18 @@ the work; its module is imported when the verb runs.
 
 import click
 
-from streamlog.cli.verb import FORMATS, VERB, Settings, complete_topics, load, verb
+from streamlog.cli.replica_commands import REPLICA_COMMANDS
+from streamlog.cli.verb import (
+    FORMATS,
+    JSON_SHAPES,
+    VERB,
+    Settings,
+    complete_topics,
+    load,
+    verb,
+)
 
 __all__ = ["streamlog"]
-
-JSON_SHAPES = "JSON shapes: streamlog/cli/JSON.md."  # below the help of a verb that prints rows
 
 partitions_option = click.option(
     "-p",
@@ -231,82 +238,8 @@ def topics_delete() -> None:
     """
 
 
-# ---- replicas -----------------------------------------------------------------------------------
-@streamlog.group(short_help="Manage the log roots that hold replicas.")
-@verb()
-def replicas() -> None:
-    """Manage the log roots that hold replicas: directories on other disks, mounts or hosts.
-
-    Every root keeps the list of all of them. A majority of the listed roots must be online to
-    create or change topics and to elect leaders, so use three roots to survive the loss of one.
-
-    \b
-    Example:
-      streamlog --path /disk1/log replicas add /disk2/log
-      streamlog --path /disk1/log replicas add /disk3/log
-      streamlog --path /disk1/log topics create orders --replication-factor 3
-    """
-
-
-@replicas.command("add", short_help="Add a log root.", epilog=JSON_SHAPES)
-@click.argument("new_root", metavar="ROOT", type=click.Path())
-@verb("replicas:add")
-def replicas_add() -> None:
-    """Add a log root to those that hold replicas, and print the list.
-
-    ROOT is a missing or empty directory, or a root of the set that has moved. It becomes a log
-    root with the next free node.id. Topics get replicas in it if they are created afterwards. A
-    root that is listed is restored: it takes the topics and settings that it missed.
-
-    \b
-    Examples:
-      streamlog --path /disk1/log replicas add /disk2/log
-      streamlog --path /disk1/log replicas add /disk3/log
-    """
-
-
-@replicas.command("remove", short_help="Remove a log root.")
-@click.argument("name", metavar="NODE|ROOT")
-@verb("replicas:remove")
-def replicas_remove() -> None:
-    """Remove a log root without replicas from the list. Its own topics stay.
-
-    It need not be online.
-
-    \b
-    Examples:
-      streamlog --path /disk1/log replicas remove 3
-      streamlog --path /disk1/log replicas remove /disk3/log
-    """
-
-
-@replicas.command("list", short_help="List the log roots.", epilog=JSON_SHAPES)
-@verb("replicas:list_")
-def replicas_list() -> None:
-    """List the log roots that hold replicas, and whether they are online.
-
-    A root is offline while its directory is missing or unreadable, holds another log root, or was
-    a mount point when it was added and is not one now.
-
-    \b
-    Example:
-      streamlog --path /disk1/log replicas list
-    """
-
-
-@replicas.command("status", short_help="Print metrics of replication.", epilog=JSON_SHAPES)
-@verb("replica_status:status")
-def replicas_status() -> None:
-    """Print Kafka's metrics of replication over all partitions.
-
-    Exits with 1 if a partition is under-replicated or has no leader online. A replica counts as in
-    sync only if its log root is online, even before the next append shrinks the ISR.
-
-    \b
-    Examples:
-      streamlog --path /disk1/log replicas status
-      streamlog replicas status --format ndjson | jq .UnderReplicatedPartitions
-    """
+for _command in REPLICA_COMMANDS:
+    streamlog.add_command(_command)
 
 
 # ---- records ------------------------------------------------------------------------------------
@@ -625,6 +558,8 @@ def repair() -> None:
 @verb("maintain:maintain")
 def maintain() -> None:
     """Run retention and compaction according to the topic settings. Prints each action.
+
+    In a replica set, brings the replicas up to date first, as `streamlog replicate` does.
 
     Records that a recorded reader has not finished are kept; see `streamlog readers`.
 

@@ -10,8 +10,18 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-__all__ = ["FORMATS", "VERB", "Settings", "complete_topics", "is_path", "load", "verb"]
+__all__ = [
+    "FORMATS",
+    "JSON_SHAPES",
+    "VERB",
+    "Settings",
+    "complete_topics",
+    "is_path",
+    "load",
+    "verb",
+]
 
+JSON_SHAPES = "JSON shapes: streamlog/cli/JSON.md."  # below the help of a verb that prints rows
 FORMATS = ("table", "json", "ndjson")
 VERB = "streamlog.verb"  # key in context.meta: the command path of the last verb entered
 

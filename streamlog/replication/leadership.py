@@ -146,7 +146,7 @@ class Leadership:
             got=f"nodes {sorted(online)} online",
             expected=f"one of the ISR {list(state.isr)}, of ELR {list(state.elr)}",
             hint="bring one of these log roots back, or accept to lose records: streamlog elect "
-            f"--unclean --topic {self._partition.topic} --partition {self._partition.partition}",
+            f"--unclean {self._partition.topic}:{self._partition.partition}",
         )
 
     def _online(

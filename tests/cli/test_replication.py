@@ -1,0 +1,111 @@
+"""`streamlog elect`, `reassign` and `replicate`, and writing while roots are lost."""
+
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cli import ok, start, streamlog
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> list[Path]:
+    """Three roots of a set with a topic on all of them and two records in it."""
+    made = [tmp_path / name for name in "abc"]
+    for each in made[1:]:
+        ok("replicas", "add", each, "--path", made[0])
+    settings = ("--config", "min.insync.replicas=2")
+    ok("topics", "create", "orders", "--replication-factor", 3, *settings, "--path", made[0])
+    ok("produce", "orders", "--path", made[0], stdin=b"1\n2\n")
+    return made
+
+
+def lose(root: Path) -> None:
+    root.rename(root.with_name(f"{root.name}-lost"))
+
+
+def give_back(root: Path) -> None:
+    root.with_name(f"{root.name}-lost").rename(root)
+
+
+def described(root: Path) -> dict[str, Any]:
+    (topic,) = ok("topics", "describe", "orders", "--path", root).rows
+    partition: dict[str, Any] = topic["partitions"][0]
+    return partition
+
+
+def test_a_leader_that_was_lost_leads_again_once_it_is_preferred(roots: list[Path]) -> None:
+    lose(roots[0])
+    ok("produce", "orders", "--path", roots[1], stdin=b"3\n")
+    assert described(roots[1])["leader"] == 2
+    give_back(roots[0])
+    (row,) = ok("elect", "--preferred", "orders", "--path", roots[1]).rows
+    assert (row["leader"], row["isr"]) == (1, [1, 2, 3])
+    ok("produce", "orders", "--path", roots[0], stdin=b"4\n")
+    assert ok("verify", roots[0], "--replicas").rows == []
+
+
+def test_an_unclean_election_goes_on_with_the_last_root(roots: list[Path]) -> None:
+    lose(roots[0])
+    lose(roots[1])
+    refused = streamlog("produce", "orders", "--path", roots[2], stdin=b"3\n")
+    assert refused.code == 1
+    (row,) = ok("elect", "--unclean", "orders:0", "--path", roots[2]).rows
+    assert row["leader"] == 3
+    values = [row["value"] for row in ok("cat", "orders", "--path", roots[2]).rows]
+    assert values == ["1", "2"][: len(values)]
+
+
+def test_an_unclean_election_needs_a_name(roots: list[Path]) -> None:
+    for wrong in (("--unclean",), (), ("--preferred", "--unclean", "orders")):
+        assert streamlog("elect", *wrong, "--path", roots[0]).code == 2
+    ran = streamlog("elect", "--unclean", "clicks", "--path", roots[0])
+    assert ran.code == 2
+    assert "there is no replicated partition clicks" in ran.error
+
+
+def test_reassign_moves_a_replica_to_another_root(roots: list[Path], tmp_path: Path) -> None:
+    new = tmp_path / "d"
+    ok("replicas", "add", new, "--path", roots[0])
+    (row,) = ok("reassign", "orders:0", "--replicas", "1,3,4", "--path", roots[0]).rows
+    assert (row["replicas"], sorted(row["isr"])) == ([1, 3, 4], [1, 3, 4])
+    assert (new / "orders-0").is_dir()
+    assert not (roots[1] / "orders-0").exists()
+    assert ok("verify", roots[0], "--replicas").rows == []
+
+
+@pytest.mark.parametrize("wrong", [("orders", "1,2"), ("orders:0", "1,x"), ("orders:x", "1")])
+def test_reassign_refuses_what_it_does_not_understand(
+    roots: list[Path], wrong: tuple[str, str]
+) -> None:
+    partition, nodes = wrong
+    assert streamlog("reassign", partition, "--replicas", nodes, "--path", roots[0]).code == 2
+
+
+@pytest.mark.parametrize("command", [("replicate", "--once"), ("replicate",), ("maintain",)])
+def test_a_replaced_disk_is_filled(roots: list[Path], command: tuple[str, ...]) -> None:
+    lose(roots[1])
+    ok("produce", "orders", "--path", roots[0], stdin=b"3\n")
+    roots[1].mkdir()
+    assert streamlog("replicas", "status", "--path", roots[0]).code == 1
+    ok(*command, "--path", roots[0])
+    ok("replicas", "status", "--path", roots[0])
+    assert described(roots[0])["isr"] == [1, 2, 3]
+    assert ok("verify", *roots, "--replicas").rows == []
+
+
+def test_replicate_follows_until_it_is_terminated(roots: list[Path]) -> None:
+    lose(roots[2])
+    ok("produce", "orders", "--path", roots[0], stdin=b"3\n")
+    process = start("replicate", "--follow", "--path", roots[0])
+    give_back(roots[2])
+    deadline = time.monotonic() + 60
+    while streamlog("replicas", "status", "--path", roots[0]).code:
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=60)
+    assert (process.returncode, error.decode().strip()) == (0, "stopped")
