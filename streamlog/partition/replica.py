@@ -101,11 +101,22 @@ class Replica:
             info.base_offset = first
         return info
 
-    def append_copied(self: _Log, buffer: Buffer, table: BatchTable, *, sync: bool = False) -> None:
-        """Append batches of the leader's log, read and checked, byte for byte.
+    def append_copied(
+        self: _Log,
+        buffer: Buffer,
+        table: BatchTable,
+        *,
+        sync: bool = False,
+        high_watermark: int = 0,
+    ) -> None:
+        """Append batches of the leader's log, read and checked, byte for byte; only in `locked`.
 
-        Only within `locked`. Without `sync` the caller syncs, once it has caught up; with it the
-        topic's settings decide.
+        Args:
+            buffer: The batches.
+            table: Their headers.
+            sync: Whether to sync if the topic's settings say so; otherwise the caller syncs, once
+                it has caught up.
+            high_watermark: The leader's, published with the new log end.
 
         Raises:
             UnexpectedAppendOffsetError: They start below the log end.
@@ -121,6 +132,7 @@ class Replica:
             self._log.append(buffer, table, outline, now_ms=now_ms)
             if sync:
                 self._session.sync_if_due(now_ms)
+            self._session.raise_high_watermark(high_watermark)
 
     # ---- high watermark and leader epochs ------------------------------------------------------
     def raise_high_watermark(self: _Log, offset: int) -> None:

@@ -146,14 +146,16 @@ class FollowerLog:
             if self._matches != leader.leader_epoch:
                 self._truncate(log, leader, settings)
                 self._matches = leader.leader_epoch
+            high_watermark = source.high_watermark
             if batches is not None and log.log_end_offset == int(batches[1].base_offset[0]):
-                log.append_copied(*batches, sync=True)
+                log.append_copied(*batches, sync=True, high_watermark=high_watermark)
             elif log.log_end_offset != source.log_end_offset:
                 copy_to_follower(source, log, refresh=_nothing, check=_nothing, max_bytes=max_bytes)
             if log.log_start_offset < source.log_start_offset <= log.log_end_offset:
                 log.raise_log_start(source.log_start_offset)
-            log.raise_high_watermark(leader.high_watermark)
-            self.high_watermark = leader.high_watermark
+            if log.high_watermark < high_watermark:
+                log.raise_high_watermark(high_watermark)
+            self.high_watermark = high_watermark
             self.log_start_offset = log.log_start_offset
             return log.log_end_offset
 
