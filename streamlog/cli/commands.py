@@ -54,7 +54,12 @@ def print_versions(context: click.Context, parameter: click.Parameter, wanted: b
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 success, 1 a finding, 2 incorrect usage or bad input, 130 interrupted.",
 )
-@click.option("--path", metavar="ROOT", envvar="STREAMLOG_PATH", help="Log root.")
+@click.option(
+    "--path",
+    metavar="ROOT",
+    envvar="STREAMLOG_PATH",
+    help="Log root; to read a replica set, one of its roots or several: A,B,C.",
+)
 @click.option("--format", type=click.Choice(FORMATS), help="Output format.")
 @click.option("--quiet", is_flag=True, help="Suppress progress and remarks.")
 @click.option(

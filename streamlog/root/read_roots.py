@@ -24,11 +24,11 @@ from streamlog.errors import (
     StreamLogError,
     UnavailableError,
 )
-from streamlog.fs.api import FileSystem
+from streamlog.fs.api import FileStat, FileSystem
 from streamlog.fs.files import stat_directory
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LogRoot
-from streamlog.partition.partition_metadata import read_topic_id
+from streamlog.partition.partition_metadata import PARTITION_METADATA, read_topic_id
 from streamlog.partition.reader import LogReader
 from streamlog.replication.partition_state import NO_LEADER
 from streamlog.replication.register import QuorumRegister
@@ -80,6 +80,7 @@ class ReadRoots:
         self._changes = 0
         self._looked_ms = -float("inf")
         self._topic_ids: dict[str, str | None] = {}
+        self._ids: dict[str, tuple[FileStat, str]] = {}  # file and topic id by directory
         self._found: Directories = {}
 
     def _load_list(self) -> None:
@@ -274,10 +275,18 @@ class ReadRoots:
         return best if before is None or count > len(self._roots) // 2 else before
 
     def _read_topic_id(self, directory: str) -> str | None:
+        """Return the topic id in a directory; one `stat` while its file is the same."""
         try:
-            return read_topic_id(self.fs, directory)
+            found = self.fs.stat(f"{directory}/{PARTITION_METADATA}")
+            known = self._ids.get(directory)
+            if known is not None and known[0] == found:
+                return known[1]
+            topic_id = read_topic_id(self.fs, directory)
         except (StorageError, CorruptDataError):
             return None
+        if found is not None and topic_id is not None:
+            self._ids[directory] = found, topic_id
+        return topic_id
 
     def _directories_of(self, topic: str, by_root: _ByRoot) -> dict[int, tuple[str, ...]]:
         wanted, is_replicated = self._topic_ids[topic], self._is_replicated(topic, by_root)
