@@ -1,11 +1,12 @@
 """Commands that read a replica set: any root names it, and one may be lost."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.root.test_readers import checkpoint
-from tests.support.cli import ok, streamlog
+from tests.support.cli import ok, start, streamlog
 from tests.support.replica_set import ReplicaSet
 
 
@@ -82,3 +83,24 @@ def test_root_of_another_set_is_refused(replicas, tmp_path):
     ran = streamlog("cat", "orders", "--path", f"{replicas.paths[0]},{tmp_path}/elsewhere")
     assert ran.code == 2
     assert "log root does not belong to the replica set" in ran.error
+
+
+def test_following_continues_on_another_root(replicas):
+    process = start("cat", "orders", "--follow", "--format", "ndjson", "--path", replicas.text)
+    try:
+        assert followed(process, 9) == "abcdefghi"
+        leader = next(n for n in range(3) if n != 0)  # elected while the first root was away
+        replicas.lose(leader)
+        replicas.append("jk")
+        assert followed(process, 2) == "jk"
+        replicas.bring_back(leader)
+        replicas.lose(0)
+        replicas.append("l")
+        assert followed(process, 1) == "l"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def followed(process, count):
+    return "".join(json.loads(process.stdout.readline())["value"] for _ in range(count))

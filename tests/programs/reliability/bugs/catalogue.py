@@ -484,6 +484,24 @@ BUGS: Final = (
              "                    replicated.repeated(self, repeated.last_offset + 1, acks)\n",
              "                    pass\n"),
     ), "pytest", ("tests/partition/test_replicated.py",)),
+    Bug("121 a task reads the tail that a former leader left", (
+        Edit("streamlog.arrow.reading",
+             "and part.end_epoch in (-1, reader.epoch_for_offset(part.end_offset - 1))",
+             "and True"),
+    ), "pytest", ("tests/arrow/test_replica_ranges.py",)),
+    Bug("122 a replica out of sync shows a loss", (
+        Edit("streamlog.root.replica_reader",
+             "        return path == self._leader_and_isr.leader"
+             " or path in self._leader_and_isr.in_sync\n",
+             "        return path in self._directories\n"),
+    ), "pytest", ("tests/root/test_replica_roots.py",)),
+    Bug("123 a former topic of the name is read", (
+        Edit("streamlog.root.read_roots",
+             "in online.get(topic, {}) and self._read_topic_id(directory) == wanted:",
+             "in online.get(topic, {}):"),
+        Edit("streamlog.root.replica_reader",
+             "        if reader.topic_id != self.topic_id:\n", "        if False:\n"),
+    ), "pytest", ("tests/spark/test_replica_roots.py",)),
     Bug("62 opened objects stay open", (
         Edit("streamlog.fs.open_files",
              "                    is_kept = not keeper.release_file()\n",
