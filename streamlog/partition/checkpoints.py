@@ -54,6 +54,7 @@ __all__ = [
     "read_log_start_offsets",
     "read_offsets",
     "read_recovery_points",
+    "remove_partition",
     "remove_topic",
     "root_locked",
     "update_offsets",
@@ -311,9 +312,20 @@ def remove_topic(root: LogRoot, topic: str) -> None:
         LockTimeoutError: Another process kept the lock.
         StorageError: It failed; some files may have been changed.
     """
+    _remove(root, lambda each: each.topic == topic)
 
+
+def remove_partition(root: LogRoot, partition: TopicPartition) -> None:
+    """Remove the rows of one partition, whose records are not in the root any more.
+
+    Raises: As `remove_topic`.
+    """
+    _remove(root, lambda each: each == partition)
+
+
+def _remove(root: LogRoot, is_gone: Callable[[TopicPartition], bool]) -> None:
     def others(known: Offsets) -> Offsets:
-        return {each: known[each] for each in known if each.topic != topic}
+        return {each: known[each] for each in known if not is_gone(each)}
 
     with root_locked(root):
         for name in CHECKPOINTS:

@@ -23,6 +23,7 @@ from streamlog.fs.api import FileSystem
 from streamlog.fs.files import stat_directory
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LogRoot
+from streamlog.partition import checkpoints
 from streamlog.partition.locks import Patience
 from streamlog.partition.topic_config import ServerSettings
 from streamlog.replication.abandoned import Abandoned, read_abandoned
@@ -196,8 +197,9 @@ class ReplicaSet:
         wanted, target = TopicPartition(topic, partition), tuple(replicas)
         self._check_assignment(target)
         register = self.roots.register(wanted)
+        state = register.read()
         for node in target:
-            self._make_replica(node, wanted, register.read().topic_id)
+            self._make_replica(node, wanted, state)
         log = self.log(topic, partition)
         log.change_state(partial(_begun, target, self._placement.topic_config(topic)))
         with contextlib.suppress(NotLeaderError):  # the leader was one of those that left
@@ -224,10 +226,14 @@ class ReplicaSet:
                 expected=f"different ones of {list(self.roots.node_ids)}",
             )
 
-    def _make_replica(self, node: int, partition: TopicPartition, topic_id: str) -> None:
+    def _make_replica(self, node: int, partition: TopicPartition, state: PartitionState) -> None:
         self.roots.check_online(node)
         root = self.roots.root(node)
-        registry.make_partition(root, partition, topic_id)
+        is_missing = stat_directory(root.fs, root.partition(partition)) is None
+        if is_missing and node not in state.replicas:
+            # A former replica was dropped: without its records, its recovery point means a loss.
+            checkpoints.remove_partition(root, partition)
+        registry.make_partition(root, partition, state.topic_id)
         root.fs.sync_directory(root.path)
 
     def _drop_replica(self, node: int, partition: TopicPartition) -> None:

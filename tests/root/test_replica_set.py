@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,12 +10,17 @@ import pytest
 
 from streamlog.errors import StreamLogError, UnavailableError
 from streamlog.fs.log_root import LogRoot
+from streamlog.partition.reader import LogReader
+from streamlog.records.builder import BatchBuilder
+from streamlog.records.control import ControlRecordType, EndTransactionMarker, build_marker
 from streamlog.records.record import Record
+from streamlog.records.validate import AppendOrigin
 from streamlog.replication.election import ElectionType
 from streamlog.root.manager import LogManager
 from streamlog.root.partition_log import PartitionLog
 from streamlog.root.replica_roots import add_root
 from streamlog.root.replica_set import ReplicaSet
+from tests.support.cli import ok
 
 
 def records(*values: str) -> list[Record]:
@@ -42,6 +48,39 @@ def roots(tmp_path: Path) -> list[Path]:
 def replicas(roots: list[Path]) -> Iterator[ReplicaSet]:
     with ReplicaSet.open(roots[0]) as opened:
         yield opened
+
+
+def flip(path: Path) -> None:
+    """Damage a batch."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x55
+    path.write_bytes(data)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def produced(
+    producer_id: int, epoch: int, sequence: int, values: list[str], *, transaction: bool = False
+) -> bytes:
+    """Encode a batch of an idempotent producer; with the time, since old producers expire."""
+    builder = BatchBuilder(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        is_transactional=transaction,
+    )
+    for value in values:
+        builder.append(Record(None, value.encode(), (), now_ms()))
+    return builder.build()
+
+
+def write_segments(log: PartitionLog) -> None:
+    """Append 6 batches of 50 records, each in a segment of its own."""
+    ok("topics", "alter", "orders", "--config", "internal.segment.bytes=700", "--path", log.root)
+    for turn in range(6):
+        log.append(records(*[f"{turn} {number}" for number in range(50)]))
 
 
 def log_files(root: Path) -> dict[str, bytes]:
@@ -123,6 +162,80 @@ def test_a_partition_moves_to_another_root(replicas: ReplicaSet, roots: list[Pat
     with LogManager.open(roots[0]) as manager:
         manager.log("orders", 0).append(records("d"))
         assert values_of(manager.log("orders", 0)) == ["a", "b", "c", "d"]
+
+
+def test_a_damaged_replica_is_refilled_by_a_reassignment_and_back(
+    replicas: ReplicaSet, roots: list[Path]
+) -> None:
+    """The leader and a follower are damaged at different places; the third replica is sound."""
+    log = replicas.log("orders", 0)
+    write_segments(log)
+    expected = values_of(log)
+    sound = log_files(roots[2])
+    flip(roots[0] / "orders-0" / f"{100:020}.log")
+    flip(roots[1] / "orders-0" / f"{200:020}.log")
+    for node, rest in ((1, [3, 2]), (2, [3, 1])):
+        replicas.reassign("orders", 0, rest)
+        state = replicas.reassign("orders", 0, [3, 1, 2])
+        assert (state.leader, state.isr) == (3, (3, 1, 2))
+        assert list(roots[node - 1].glob("orders-0.*-stray"))  # what was damaged is kept
+    assert log_files(roots[0]) == log_files(roots[1]) == log_files(roots[2]) == sound
+    assert values_of(replicas.log("orders", 0)) == expected
+
+
+def test_producers_and_open_transactions_survive_a_change_of_leader(
+    replicas: ReplicaSet, roots: list[Path]
+) -> None:
+    log = replicas.log("orders", 0)
+    first = log.append_as_leader(produced(7, 0, 0, ["a", "b"]))
+    opened = log.append_as_leader(produced(8, 0, 0, ["x"], transaction=True))
+    log.append(records("c"))
+    away = roots[0].rename(roots[0].with_name("away"))
+    again = log.append_as_leader(produced(7, 0, 0, ["a", "b"]))
+    assert log.root == str(roots[1])
+    assert again.duplicate
+    assert (again.base_offset, again.last_offset) == (first.base_offset, first.last_offset)
+    assert log.last_stable_offset == opened.base_offset
+    marker = EndTransactionMarker(ControlRecordType.ABORT, 0)
+    log.append_as_leader(
+        build_marker(marker, producer_id=8, producer_epoch=0, timestamp=now_ms()),
+        origin=AppendOrigin.COORDINATOR,
+    )
+    assert log.append_as_leader(produced(7, 0, 2, ["d"])).base_offset == log.log_end_offset - 1
+    assert log.last_stable_offset == log.log_end_offset
+    away.rename(roots[0])
+    assert replicas.replicate_once() == {}
+    replicas.close()
+    for root in roots[:3]:
+        with LogReader.open(root / "orders-0") as reader:
+            assert reader.last_stable_offset == reader.log_end_offset == log.log_end_offset
+            [aborted] = [each for seg in reader.segments for each in seg.txn_index.entries]
+            assert (aborted.producer_id, aborted.first_offset) == (8, opened.base_offset)
+
+
+def test_retention_runs_on_each_replica_and_does_not_disturb_copying(
+    replicas: ReplicaSet, roots: list[Path]
+) -> None:
+    log = replicas.log("orders", 0)
+    write_segments(log)
+    replicas.close()
+    settings = ("--config", "retention.bytes=1500", "--config", "retention.ms=-1")
+    ok("topics", "alter", "orders", *settings, "--path", roots[0])
+    ok("maintain", "--path", roots[2])  # a follower begins above the leader
+    with LogReader.open(roots[2] / "orders-0") as reader:
+        start = reader.log_start_offset
+    assert 0 < start < 300
+    with ReplicaSet.open(roots[0]) as opened:
+        log = opened.log("orders", 0)
+        assert log.log_start_offset == 0
+        log.append(records("a"))
+        assert set(opened.describe("orders")[0].state.isr) == {1, 2, 3}
+    for root in roots[:2]:
+        ok("maintain", "--path", root)
+    ok("delete-records", "orders:0:300", "--path", roots[2])
+    for root in roots[:3]:
+        with LogReader.open(root / "orders-0") as reader:
+            assert (reader.log_start_offset, reader.high_watermark) == (300, 301)
 
 
 def test_a_reassignment_that_cannot_catch_up_continues_later(
