@@ -45,7 +45,12 @@ from streamlog.fs.names import is_temporary
 from streamlog.partition import checkpoints
 from streamlog.partition.meta_properties import MetaProperties
 from streamlog.partition.partition_metadata import new_topic_id, read_topic_id
-from streamlog.partition.topic_config import read_server_config, read_topic_properties
+from streamlog.partition.topic_config import (
+    ConfigFiles,
+    read_server_config,
+    read_topic_properties,
+)
+from streamlog.replication.election import unclean_shutdown
 from streamlog.replication.partition_state import PartitionState
 from streamlog.replication.quorum import Voter, latest
 from streamlog.replication.register import RegisterFile
@@ -501,9 +506,12 @@ def _restore_topic(roots: RootSet, online: Mapping[int, LogRoot], topic: str) ->
     for partition in partitions:
         if partition.partition == 0 and holders:
             states[partition] = _restore_register(roots, online, str(partition))
-            continue
-        with _unless_unfinished(online, partition):
-            states[partition] = _restore_register(roots, online, str(partition))
+        else:
+            with _unless_unfinished(online, partition):
+                states[partition] = _restore_register(roots, online, str(partition))
+        state = states.get(partition)
+        if state is not None and holders:
+            states[partition] = _without_lost_logs(roots, online, holders[0], partition, state)
     first = states.get(TopicPartition(topic, 0))
     if first is None:
         for root in holders:
@@ -545,6 +553,39 @@ def _restore_register(
     if {*wanted} != {*voters}:
         register.align(wanted)
     return state
+
+
+def _without_lost_logs(
+    roots: RootSet,
+    online: Mapping[int, LogRoot],
+    holder: LogRoot,
+    partition: TopicPartition,
+    state: PartitionState,
+) -> PartitionState:
+    """Remove from the ISR the replicas whose directories are gone; return the state.
+
+    Once their directories are made again, empty, they would pass for replicas in sync.
+    """
+    gone = [
+        node
+        for node, root in online.items()
+        if node in {*state.isr, *state.elr} and root.fs.stat(root.partition(partition)) is None
+    ]
+    if not gone:
+        return state
+    config = ConfigFiles(holder, partition.topic).load()
+    min_isr = config.min_insync_replicas
+    try:
+        after = roots.register(partition).change(
+            lambda before: unclean_shutdown(before, gone, min_insync_replicas=min_isr),
+            state.partition_epoch,
+        )
+    except InvalidUpdateVersionError as error:  # a writer was faster: the next restore looks again
+        raise UnavailableError(
+            f"the state of partition {partition} changes", got=str(error)
+        ) from error
+    _logger.warning("[%s] nodes %s lost their logs: ISR %s", partition, gone, list(after.isr))
+    return after
 
 
 def _set_strays_aside(

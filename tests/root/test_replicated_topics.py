@@ -462,6 +462,21 @@ def test_a_returning_root_takes_missing_topics_and_settings(fs: Disks) -> None:
     assert state(fs, "other-0").replicas == (3, 1)
 
 
+@pytest.mark.parametrize("path", PATHS)
+def test_a_root_that_lost_its_logs_is_no_longer_in_sync(fs: Disks, path: str) -> None:
+    """Its directory is made again, empty: counted as in sync, it could be elected."""
+    with manager(fs) as ours:
+        ours.create_topic("orders", replication_factor=3)
+    node = 1 + PATHS.index(path)
+    remove_tree(fs, path)
+    fs.make_directory(path)
+    restore(set_of(fs, next(each for each in PATHS if each != path)))
+    after = state(fs, path=path)
+    assert fs.stat(f"{path}/orders-0") is not None
+    assert set(after.isr) == {1, 2, 3} - {node}
+    assert after.leader == (-1 if node == 1 else 1)
+
+
 def test_the_settings_of_a_majority_win(fs: Disks) -> None:
     with manager(fs) as ours:
         ours.create_topic("orders", replication_factor=3)
