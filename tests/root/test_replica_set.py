@@ -238,6 +238,46 @@ def test_retention_runs_on_each_replica_and_does_not_disturb_copying(
             assert (reader.log_start_offset, reader.high_watermark) == (300, 301)
 
 
+def test_each_replica_is_compacted_by_itself_and_copied_to_in_any_state(
+    roots: list[Path],
+) -> None:
+    settings = ("cleanup.policy=compact", "min.cleanable.dirty.ratio=0.01")
+    configs = [f"--config={each}" for each in (*settings, "internal.segment.bytes=700")]
+    ok("topics", "create", "keys", "--replication-factor", 3, *configs, "--path", roots[0])
+
+    def write(first: int) -> None:
+        with ReplicaSet.open(roots[0]) as opened:
+            for turn in range(first, first + 4):
+                values = [Record(b"%d" % (n % 7), b"%d" % turn, (), now_ms()) for n in range(50)]
+                opened.log("keys", 0).append(values)
+
+    def replicate() -> None:
+        with ReplicaSet.open(roots[0]) as opened:
+            assert opened.replicate_once() == {}
+            assert set(opened.describe("keys")[0].state.isr) == {1, 2, 3}
+
+    def latest(root: Path) -> dict[bytes | None, bytes | None]:
+        with LogReader.open(root / "keys-0") as reader:
+            assert reader.high_watermark == reader.log_end_offset
+            return {each.key: each.value for each in reader.records()}
+
+    write(0)
+    ok("maintain", "--path", roots[2])  # a follower, before the leader
+    write(4)
+    away = roots[1].rename(roots[1].with_name("away"))
+    write(8)
+    ok("maintain", "--path", roots[0])  # the leader, before a follower that lags has its records
+    away.rename(roots[1])
+    replicate()
+    expected = {b"%d" % key: b"11" for key in range(7)}
+    assert [latest(root) for root in roots[:3]] == [expected] * 3
+    assert ok("verify", "--replicas", roots[0]).code == 0
+    for root in roots[1:3]:
+        ok("maintain", "--path", root)
+    assert [latest(root) for root in roots[:3]] == [expected] * 3
+    assert ok("verify", "--replicas", roots[0]).code == 0
+
+
 def test_a_reassignment_that_cannot_catch_up_continues_later(
     replicas: ReplicaSet, roots: list[Path]
 ) -> None:
