@@ -29,7 +29,7 @@ from streamlog.partition.meta_properties import read_meta_properties
 from streamlog.partition.reader import LogReader
 from streamlog.partition.root_marks import sync_names
 from streamlog.partition.topic_config import ConfigFiles, read_topic_properties
-from streamlog.replication.root_set import RootSet
+from streamlog.replication.root_set import COMMITS, RootSet
 from streamlog.root import registry, replicated_topics, topics
 from streamlog.root.deeds import Deed, read_deeds
 from streamlog.root.open_writers import OpenWriter
@@ -42,6 +42,7 @@ from streamlog.root.roots import (
     refuse_live_broker,
     refuse_planted,
 )
+from streamlog.root.set_commits import SetCommits
 from streamlog.topic import TopicPartition, check_topic_name
 
 __all__ = [
@@ -151,7 +152,7 @@ class LogManager:
         )
         self.marks = self._partitions.marks
         self._readers: dict[TopicPartition, LogReader] = {}
-        self._commits: CommitLog | None = None
+        self._commits: CommitLog | SetCommits | None = None
         self._writer: OpenWriter | None = None
         self._closed = False
 
@@ -452,15 +453,19 @@ class LogManager:
             return found
 
     @property
-    def commits(self) -> CommitLog:
-        """The root's transactional commits."""
+    def commits(self) -> CommitLog | SetCommits:
+        """The transactional commits of the root, or of its replica set."""
         with self._guard:
             self._check_open()
             if self._commits is None:
                 self._enter()
-                self._commits = self._partitions.commit_log(
-                    open_logs=self.logs, chores=self._chores
-                )
+                roots = RootSet.load(self.log_root, patience=self.patience)
+                if roots is None or roots.register(COMMITS).peek() is None:
+                    self._commits = self._partitions.commit_log(
+                        open_logs=self.logs, chores=self._chores
+                    )
+                else:
+                    self._commits = SetCommits(roots, patience=self.patience, chores=self._chores)
             return self._commits
 
     # ---- closing -----------------------------------------------------------------------------
@@ -480,6 +485,8 @@ class LogManager:
                 for reader in self._readers.values():
                     stack.callback(reader.close)
                 stack.callback(self._partitions.close)
+                if isinstance(self._commits, SetCommits):
+                    stack.callback(self._commits.close)
 
     def _leave(
         self,

@@ -183,7 +183,7 @@ class Placement:
         self._nodes, self._clock, self._random = nodes, clock, random
         self._patience = patience
         self._threads = InThreads()
-        self._copies = copies or self._threads
+        self.copies: Copies = copies or self._threads
         self._opened: dict[int, OpenRoot] = {}
         self._topic_ids: dict[TopicPartition, str] = {}
         self._guard = threading.RLock()
@@ -301,7 +301,7 @@ class Placement:
             roots=self,
             clock=self._clock,
             random=self._random,
-            copies=self._copies,
+            copies=self.copies,
             lag_time_max_ms=opened.server.load().replica_lag_time_max_ms,
         )
         return Led(opened, replicas, state.topic_id)

@@ -189,6 +189,7 @@ def create_replicated(
         for root in online.values():
             finish_deletion(root, topic)
             remove_half_made(root, topic)
+        _create_commits(roots, online)
         topic_id = new_topic_id(roots.home.random)
         for number, nodes in enumerate(assignment):
             state = PartitionState.created(topic_id, tuple(nodes))
@@ -199,6 +200,14 @@ def create_replicated(
             write_topic_properties(root, topic, own)
     _logger.info("created topic %s (%s) on nodes %s", topic, topic_id, assignment)
     return topic_id
+
+
+def _create_commits(roots: RootSet, online: Mapping[int, LogRoot]) -> None:
+    """Create the register of the roots that keep commits, with the first replicated topic."""
+    if roots.register(COMMITS).peek() is None:
+        nodes = tuple(node for node in roots.node_ids if node in online)
+        state = PartitionState.created(new_topic_id(roots.home.random), nodes)
+        roots.register(COMMITS).create(state)
 
 
 def _refuse_existing(roots: RootSet, online: Mapping[int, LogRoot], topic: str) -> None:
@@ -431,7 +440,10 @@ def restore(roots: RootSet) -> None:
             except NoQuorumError as error:
                 _logger.warning("topic %s was not restored: %s", topic, error)
         if COMMITS in roots.register_names():
-            _restore_register(roots, online, COMMITS)
+            try:
+                _restore_register(roots, online, COMMITS)
+            except NoQuorumError as error:
+                _logger.warning("the register of commits was not restored: %s", error)
 
 
 def restore_if_due(roots: RootSet) -> None:

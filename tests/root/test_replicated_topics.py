@@ -403,7 +403,7 @@ def test_a_deleted_topic_is_gone_from_all_roots(fs: Disks) -> None:
     for path in PATHS:
         assert list_topics(at(fs, path)) == []
         assert not [name for name in fs.list(path) if name.startswith("orders")]
-        assert fs.list(f"{path}/.streamlog/replication") == []
+        assert fs.list(f"{path}/.streamlog/replication") == ["commits"]
 
 
 def test_nothing_is_created_without_a_majority(fs: Disks) -> None:
@@ -498,7 +498,7 @@ def test_a_topic_deleted_meanwhile_is_set_aside(fs: Disks) -> None:
     assert not topic_exists(at(fs, "/b"), "orders")
     strays = [name for name in fs.list("/b") if name.startswith("orders")]
     assert len(strays) == 2 and all(name.endswith("-stray") for name in strays)
-    assert all(fs.list(f"{path}/.streamlog/replication") == [] for path in PATHS)
+    assert all(fs.list(f"{path}/.streamlog/replication") == ["commits"] for path in PATHS)
 
 
 def test_a_topic_created_again_meanwhile_replaces_the_old_one(fs: Disks) -> None:
