@@ -6,7 +6,6 @@ unregisters it.
 """
 
 import contextlib
-import os
 import random as random_module
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,6 +22,7 @@ from streamlog.config.log_config import ConfigValue, LogConfig
 from streamlog.config.server_config import ConfigEntry, ServerConfig
 from streamlog.errors import InvalidReplicationFactorError, InvalidRequestError, command_at
 from streamlog.fs.api import FileSystem
+from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.partition.locks import Patience
 from streamlog.partition.meta_properties import read_meta_properties
@@ -34,6 +34,7 @@ from streamlog.root import registry, replicated_topics, topics
 from streamlog.root.deeds import Deed, read_deeds
 from streamlog.root.open_writers import OpenWriter
 from streamlog.root.partition_log import FindReplicas, OpenPartitions, PartitionLog
+from streamlog.root.read_roots import RootPaths, parse_roots
 from streamlog.root.readers import Held, Holds
 from streamlog.root.roots import (
     check_root,
@@ -112,6 +113,22 @@ def describe_partition(
     )
 
 
+def _home(root: RootPaths, fs: FileSystem | None) -> str:
+    """Return the log root to open: of several, the first that can be read."""
+    fs = fs or LocalFileSystem()
+    paths = parse_roots(root, fs)
+    if len(paths) == 1:
+        return paths[0]
+    roots = RootSet.open([LogRoot.at(path, fs=fs) for path in paths])
+    if roots is None:
+        raise InvalidRequestError(
+            "log roots belong to no replica set",
+            path=paths[0],
+            hint=command_at(paths[0], f"replicas add {paths[1]}"),
+        )
+    return roots.home.path
+
+
 _DEEDS_SHOWN: Final = 5
 
 
@@ -159,7 +176,7 @@ class LogManager:
     @classmethod
     def open(
         cls,
-        root: str | os.PathLike[str],
+        root: RootPaths,
         *,
         create: bool = False,
         adopt: bool = False,
@@ -174,7 +191,8 @@ class LogManager:
         """Open a log root.
 
         Args:
-            root: The directory; also a broker's log.dir, read-only.
+            root: The directory; also a broker's log.dir, read-only. Or several roots of a replica
+                set, as a list or separated by commas: the first that can be read is opened.
             create: Make the root if the directory is missing or empty.
             adopt: With `create`, also accept a directory with other contents: logs in it become
                 topics, other files stay as they are.
@@ -196,7 +214,7 @@ class LogManager:
             InvalidRequestError: It is not a directory, or cannot become a root.
             StorageError: It is not readable.
         """
-        log_root = LogRoot.at(root, fs=fs, clock=clock, random=random)
+        log_root = LogRoot.at(_home(root, fs), fs=fs, clock=clock, random=random)
         if create:
             make_root(log_root, adopt=adopt)
         check_root(log_root)

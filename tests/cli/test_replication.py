@@ -109,3 +109,22 @@ def test_replicate_follows_until_it_is_terminated(roots: list[Path]) -> None:
     process.send_signal(signal.SIGTERM)
     _, error = process.communicate(timeout=60)
     assert (process.returncode, error.decode().strip()) == (0, "stopped")
+
+
+def test_several_roots_are_written_and_listed_by_the_first_that_is_there(
+    roots: list[Path],
+) -> None:
+    lose(roots[0])
+    path = ",".join(map(str, roots))
+    ok("produce", "orders", "--path", path, stdin=b"3\n")
+    assert [row["topic"] for row in ok("topics", "list", "--path", path).rows] == ["orders"]
+    values = [row["value"] for row in ok("cat", "orders", "--path", path).rows]
+    assert values == ["1", "2", "3"]
+
+
+def test_several_roots_must_belong_to_a_replica_set(tmp_path: Path) -> None:
+    for name in "xy":
+        ok("topics", "create", "t", "--path", tmp_path / name)
+    ran = streamlog("topics", "list", "--path", f"{tmp_path}/x,{tmp_path}/y")
+    assert ran.code == 2
+    assert "log roots belong to no replica set" in ran.error
