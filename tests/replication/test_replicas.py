@@ -13,7 +13,7 @@ from streamlog.errors import (
     UnknownOutcomeError,
 )
 from streamlog.replication.election import ElectionType
-from streamlog.replication.replicas import IDLE_MS, InThreads
+from streamlog.replication.replicas import IDLE_MS, InThreads, OneByOne
 from tests.support.replicas import Disks, abort_transaction, records, values_of
 
 
@@ -101,16 +101,25 @@ def test_a_follower_whose_lock_is_held_does_not_fail_the_flush_and_learns_it_lat
             assert follower.high_watermark == 1
 
 
+class Idle(OneByOne):
+    """Keeps what a timer would call."""
+
+    def __init__(self) -> None:
+        self.actions: list[Callable[[], bool]] = []
+
+    def when_idle(self, action: Callable[[], bool]) -> None:
+        self.actions.append(action)
+
+
 def test_an_idle_handle_lets_the_followers_learn_the_high_watermark() -> None:
     disks = Disks()
-    idle: list[Callable[[], bool]] = []
     process = disks.writer()
-    process.copies.when_idle = idle.append  # type: ignore[method-assign]
+    process.copies = copies = Idle()
     with process.lead(1) as log:
         log.append(records("a"))
-        assert not idle[0]()  # the append was just now
+        assert not copies.actions[0]()  # the append was just now
         disks.clock.advance(IDLE_MS)
-        assert idle[0]()
+        assert copies.actions[0]()
         with disks.writer().open_follower(2, log.topic_partition) as follower:
             assert follower.high_watermark == 1
 
