@@ -310,6 +310,12 @@ BUGS: Final = (
         is_rare=True,
     ),
     Bug(
+        "believes-own-register",
+        "found here",
+        "a leader takes the ISR in its own register file for decided",
+        ((World, "believes_own_register", True),),
+    ),
+    Bug(
         "hw-is-leo",
         "reliability 19",
         "the high watermark is the log end",

@@ -95,6 +95,7 @@ class Replica(RegisterNode):
         self._history = world.history
         self.is_alive = True
         self.is_old_copy = False
+        self.end_before_restore = 0
         self.value: Accepted | None = None
         self.leader: Leader | None = None
         self.follower: Follower | None = None
@@ -208,6 +209,8 @@ class Replica(RegisterNode):
         world = self._world
         world.after(world.profile.tick + world.pick(4), self.tick, incarnation)
         if self.leader is not None:
+            if self._world.believes_own_register:
+                self._believe_own_register(self.leader)
             self.leader.check_lag(self.now)
             self._after_leader()
         if self._round is None:
@@ -232,6 +235,12 @@ class Replica(RegisterNode):
             self.hold_election(ElectionType.ONLINE)
         elif self._world.pick(8) == 0:
             self.learn()
+
+    def _believe_own_register(self, leader: Leader) -> None:
+        accepted = self.accepted
+        state = None if accepted is None else accepted.state
+        if state is not None and state.leader_epoch == leader.leader_epoch:
+            leader.installed(state, self.now)
 
     def _is_outdated(self) -> bool:
         """Whether the register file knows a later epoch than the one it lives in."""
@@ -677,8 +686,8 @@ class Replica(RegisterNode):
             disk.raise_log_start(min(step.log_start_offset, step.high_watermark))
         self._raise_high_watermark(step.high_watermark)
         self._history.check_bounds(self)
-        if self.is_old_copy and self._history.holds_committed(self):
-            self.is_old_copy = False  # it has everything again
+        if self.is_old_copy and disk.log_end_offset >= self.end_before_restore:
+            self.is_old_copy = not self._history.holds_committed(self)
         world.after(1 + world.pick(2), self._ask_again, self.incarnation)
 
     def _truncate(self, to: int) -> None:

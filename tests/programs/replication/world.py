@@ -35,6 +35,7 @@ class World:
     fences_only_at_open = False  # switches of `bugs`
     resumes_with_stale_high_watermark = False
     resumes_without_settling = False
+    believes_own_register = False
 
     def __init__(self, profile: Profile, random: Random, trace: list[str] | None = None) -> None:
         self.profile = profile
@@ -312,6 +313,7 @@ class World:
         if backup is None or not is_quiet or not self._must_survive(replica):
             return
         self.note(replica.node, "is restored from a copy that ends at", backup.log_end_offset)
+        replica.end_before_restore = replica.disk.log_end_offset
         replica.disk = backup.copy()
         replica.disk.load(is_epoch_file_lost=False)
         is_leader = self.history.decided is None or self.history.decided.leader == replica.node
