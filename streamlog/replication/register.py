@@ -381,6 +381,25 @@ class QuorumRegister:
             self._clock.sleep_ms(self._random.uniform(0, _LOOK_MS))
         return self._checked(self._decide(_unchanged))
 
+    def confirm(self) -> PartitionState:
+        """Return the decided state, and make sure that no other one of before can be decided.
+
+        A round that died may have left a state in a root that cannot be reached now. A later round
+        would adopt it, although a majority holds another state. Runs a round unless every voter
+        holds the same value.
+
+        Raises: As `read`.
+        """
+        acceptors = self._acceptors()
+        value = latest(each.accepted for each in acceptors.values())
+        if value is not None:
+            holders = {
+                _voter(at, acceptors) for at, it in acceptors.items() if it.accepted == value
+            }
+            if holders >= {*value.voters}:
+                return self._checked(value)
+        return self._checked(self._decide(_unchanged))
+
     def voters(self) -> tuple[int, ...]:
         """Return the nodes whose files count, by the highest accepted value that can be reached.
 

@@ -257,7 +257,8 @@ class Replicas:
         """
         self._log = log
         leader = self._leader
-        state = self._register.read() if leader is None else self._own_state(leader)
+        # Another process may have led in this epoch, and died while it changed the ISR.
+        state = self._register.confirm() if leader is None else self._own_state(leader)
         if state.leader != self.node:
             self._leader = None
             raise self._not_leading(log, state)
@@ -268,12 +269,16 @@ class Replicas:
             self._choose_followers(state)
 
     def _own_state(self, leader: Leader) -> PartitionState:
-        """Return the state by the register in the own root, which may have missed a change."""
+        """Return the state by the register in the own root, which may have missed a change.
+
+        The own root alone does not show that a change was decided.
+        """
         accepted = self._files[self.node].read()
         if accepted is None or accepted.state is None:
             return self._register.read()  # deleted, or lost
-        state = accepted.state
-        return state if state.partition_epoch > leader.state.partition_epoch else leader.state
+        if accepted.state.partition_epoch > leader.state.partition_epoch:
+            return self._register.confirm()
+        return leader.state
 
     def _is_stale(self, log: Log) -> bool:
         """Whether another writer led meanwhile, or so much time passed that lag says nothing."""

@@ -1,6 +1,7 @@
 """Appends on a replicated partition: what is acknowledged is on all replicas in sync."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from threading import Event
 
 import pytest
@@ -13,8 +14,16 @@ from streamlog.errors import (
     UnknownOutcomeError,
 )
 from streamlog.replication.election import ElectionType
+from streamlog.replication.partition_state import PartitionState
 from streamlog.replication.replicas import IDLE_MS, InThreads, OneByOne
-from tests.support.replicas import Disks, abort_transaction, records, values_of
+from tests.support.replicas import (
+    PARTITION,
+    Disks,
+    Process,
+    abort_transaction,
+    records,
+    values_of,
+)
 
 
 def test_an_append_is_on_all_replicas_and_committed_when_it_returns() -> None:
@@ -156,6 +165,49 @@ def test_a_former_leader_meets_a_follower_whose_root_missed_the_election() -> No
             log.append(records("x"))
         assert {node: disks.log_bytes(node) for node in (2, 3)} == before
         assert process.state().isr == (2, 3, 4, 5)
+
+
+def propose_at(process: Process, state: PartitionState, *, promised: set[int], accepted: set[int]):
+    """Leave a round that died: some roots promised its ballot, fewer accepted its state."""
+    files = process.register_files(PARTITION)
+    ballot = max(each.acceptor().promised for each in files.values()).above(7)
+    for node in promised:
+        files[node].prepare(ballot)
+    for node in accepted:
+        files[node].accept(replace(files[node].read(), ballot=ballot, state=state))
+
+
+def test_an_isr_that_an_unreachable_root_alone_accepted_never_counts_later() -> None:
+    disks = Disks()
+    first = disks.writer()
+    first.lead(1).close()
+    first.fail(3)
+    with first.lead(1) as log:
+        log.append(records("a"))
+    shrunk = first.state()
+    assert shrunk.isr == (1, 2)
+    # A writer wanted node 3 back in the ISR, and died when only node 3 had accepted that.
+    propose_at(disks.writer(), shrunk.with_isr((1, 2, 3)), promised={1, 2, 3}, accepted={3})
+    second = disks.writer()
+    second.offline = {3}
+    with second.lead(1) as log:
+        log.append(records("b"))  # committed by nodes 1 and 2
+    third = disks.writer()
+    third.offline = {2}
+    assert third.state().isr == (1, 2)
+
+
+def test_an_isr_that_only_the_own_root_shows_is_decided_before_it_counts() -> None:
+    disks = Disks()
+    process = disks.writer()
+    with process.lead(1) as log:
+        log.append(records("a"))
+        before = process.state()
+        propose_at(disks.writer(), before.with_isr((1,)), promised={1, 2}, accepted={1})
+        log.append(records("b"))
+        files = process.register_files(PARTITION)
+        assert len({files[node].read() for node in (1, 2, 3)}) == 1
+        assert process.state().partition_epoch > before.partition_epoch
 
 
 def test_only_the_leader_appends() -> None:
@@ -306,7 +358,7 @@ def test_a_replaced_leader_writes_nothing_where_the_new_one_has_begun() -> None:
         new.offline.update({1, 2})  # their registers miss the change
         state = new.state()
         new.register().change(lambda before: before.with_leader(2), state.partition_epoch)
-        new.offline.clear()
+        new.offline = {1}
         with new.lead(2) as leader:
             before = disks.log_bytes(2)
             with pytest.raises(UnknownOutcomeError, match="another replica was elected"):
