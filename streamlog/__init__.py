@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from streamlog.root.partition_log import PartitionLog
     from streamlog.root.producer import Producer
     from streamlog.root.replica_set import ReplicaSet
+    from streamlog.root.set_commits import SetCommits
     from streamlog.topic import TopicPartition
 
 __version__ = "0.1.0"
@@ -52,6 +53,7 @@ _HOME = {
     "PartitionDescription": "root.manager",
     "ReplicaSet": "root.replica_set",
     "CommitLog": "commits.commit_log",
+    "SetCommits": "root.set_commits",
     "LogCleaner": "cleaner.cleaner",
     "Producer": "root.producer",
     "Consumer": "root.consumer",
@@ -89,6 +91,7 @@ __all__ = [
     "PartitionDescription",
     "ReplicaSet",
     "CommitLog",
+    "SetCommits",
     "LogCleaner",
     "Producer",
     "Consumer",
