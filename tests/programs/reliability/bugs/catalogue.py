@@ -509,9 +509,11 @@ BUGS: Final = (
     ), "pytest", ("tests/partition/test_open_files.py",)),
 )
 
-WITHOUT_A_BUG: Final = {  # all concern replication between roots, which does not exist
-    "21": "no log follows another one or is truncated to match it",
-    "23": "there are no replicas to elect a leader from",
+WITHOUT_A_BUG: Final = {  # of the protocol; its simulation seeds them
+    "21": "truncation by high watermark: `python -m tests.programs.replication.simulation "
+    "--bug truncate-by-hw`",
+    "23": "election of an empty replica: `python -m tests.programs.replication.simulation "
+    "--bug empty-replica-elected`",
 }
 NO_BUG: Final = "no bug"
 FAKE: Final = Bug("00 an append writes nothing", (
