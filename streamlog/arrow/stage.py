@@ -4,8 +4,10 @@ All sinks use this: tasks of `writeStream` and `write`, tasks of `foreachBatch` 
 `mapInArrow`, the driver for a small batch, and `write_table`.
 """
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 
@@ -14,13 +16,27 @@ from streamlog.arrow.schema import SinkSchema
 from streamlog.arrow.sink_columns import SinkColumns
 from streamlog.arrow.sink_topics import SinkTopics
 from streamlog.clock import Clock
+from streamlog.commits.commit_files import CommitFiles, SourceFailedError
 from streamlog.commits.fingerprint import checksum_sum
+from streamlog.commits.mirror import LOCK_TIMEOUT_MS
 from streamlog.commits.staging import StagedFile, Stager
+from streamlog.errors import (
+    InvalidRequestError,
+    StorageError,
+    StreamLogError,
+    UnavailableError,
+)
 from streamlog.fs.api import FileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.records.record import CompressionType
+from streamlog.replication.root_set import COMMITS, RootSet
 
 __all__ = ["StagePlan", "stage_rows"]
+
+# Of a task's rows, held to be staged again if its root fails; Spark runs a larger task again.
+_KEPT_BYTES: Final = 32 << 20
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,14 +44,14 @@ class StagePlan:
     """The arguments of every task of a batch; small and picklable.
 
     Attributes:
-        root: The log root.
+        roots: The log root, or those of a replica set in the order to try them.
         schema: Positions of the sink's columns.
         topic: The topic of all rows; None: the column `topic`.
         compression: The codec for topics whose `compression.type` is `producer`.
         has_checksum: Whether to compute a checksum; False for a commit that is never repeated.
     """
 
-    root: str
+    roots: tuple[str, ...]
     schema: SinkSchema
     topic: str | None
     compression: CompressionType
@@ -54,6 +70,9 @@ def stage_rows(
 ) -> StagedFile:
     """Encode the rows of one task into a durable staged file.
 
+    In a replica set the first reachable root takes it, and the roots in sync with the commits get
+    copies. If that root fails, the rows are staged again in the next one.
+
     Args:
         fs: The file system of the root.
         clock: Gives the timestamp of rows without one; read once per task.
@@ -69,9 +88,45 @@ def stage_rows(
     Raises:
         InvalidRequestError: A row or column that the topic or the sink does not accept.
         StorageError: The file cannot be written.
+        UnavailableError: The root failed after more rows than are kept to be staged again: run the
+            task again.
     """
+    where = [LogRoot.at(path, fs=fs, clock=clock) for path in plan.roots]
+    if len(where) == 1:
+        return _stage(where[0], plan, batches, app, version, task)
+    roots = RootSet.open(where)
+    if roots is None:
+        raise InvalidRequestError("log roots belong to no replica set", path=where[0].path)
+    nodes = {roots.root(node).path: node for node in roots.node_ids}
+    rows = _Rows(batches)
+    failure: StreamLogError | None = None
+    for root in where:
+        node = nodes[root.path]
+        try:
+            roots.check_online(node)
+            staged = _stage(root, plan, rows, app, version, task)
+        except StreamLogError as error:
+            if not isinstance(error, StorageError) and roots.problem(node) is None:
+                raise
+            _logger.warning("task %d cannot stage in node %d: %s", task, node, error)
+            failure = failure or error
+            rows.check_repeatable(root, error)
+        else:
+            _copy(roots, node, staged)
+            return staged
+    assert failure is not None
+    raise failure
+
+
+def _stage(
+    root: LogRoot,
+    plan: StagePlan,
+    batches: Iterable[pa.RecordBatch],
+    app: str,
+    version: int,
+    task: int,
+) -> StagedFile:
     checksum = _Checksum() if plan.has_checksum else None
-    root = LogRoot.at(plan.root, fs=fs, clock=clock)
     with Stager(root, app, version, task) as stager:
         encoder = RowEncoder(
             stager,
@@ -80,13 +135,60 @@ def stage_rows(
             find_topic=SinkTopics(root).find,
             compression=plan.compression,
             start=version + task,
-            now_ms=clock.now_ms(),
+            now_ms=root.clock.now_ms(),
             watch=checksum.add if checksum is not None else None,
         )
         for batch in batches:
             encoder.append(batch)
         encoder.flush()
         return stager.finish(rows=encoder.rows, checksum=checksum.total if checksum else None)
+
+
+def _copy(roots: RootSet, node: int, staged: StagedFile) -> None:
+    """Copy a staged file to the roots in sync with the commits; the driver copies what fails."""
+    state = roots.register(COMMITS).peek()
+    if state is None or not staged.name:
+        return
+    source = CommitFiles(roots.root(node), LOCK_TIMEOUT_MS)
+    for other in state.isr:
+        if other == node or other not in roots.node_ids:
+            continue
+        try:
+            roots.check_online(other)
+            copy = CommitFiles(roots.root(other), LOCK_TIMEOUT_MS)
+            copy.copy_staged(source, staged.app, staged.name, staged.size)
+        except (UnavailableError, SourceFailedError) as error:
+            _logger.warning("node %d lacks staged file %s: %s", other, staged.name, error)
+
+
+class _Rows:
+    """The rows of a task; they can be iterated again until more than `_KEPT_BYTES` were taken."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._rest = iter(batches)
+        self._taken: list[pa.RecordBatch] = []
+        self._size = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        yield from tuple(self._taken)
+        for batch in self._rest:
+            self._size += batch.nbytes
+            if self._size <= _KEPT_BYTES:
+                self._taken.append(batch)
+            else:
+                self._taken.clear()
+            yield batch
+
+    def check_repeatable(self, root: LogRoot, error: StreamLogError) -> None:
+        """Raise if the rows cannot be staged again after a root failed."""
+        if self._size > _KEPT_BYTES:
+            raise UnavailableError(
+                "log root failed during a task with too many rows to stage them again",
+                path=root.path,
+                got=f"{self._size} bytes taken; {error.sentence}",
+                expected=f"at most {_KEPT_BYTES} bytes",
+                hint="run the task again: another root will take its rows",
+            ) from error
 
 
 class _Checksum:

@@ -4,7 +4,6 @@ Accepts tables and record batches of pyarrow and everything that exports an Arro
 Polars, DuckDB). The rows are encoded, staged and committed like those of a batch `write` of Spark.
 """
 
-import os
 import random as random_module
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
@@ -27,6 +26,8 @@ from streamlog.fs.log_root import LogRoot
 from streamlog.records.acks import Acks
 from streamlog.records.record import CompressionType
 from streamlog.root.manager import LogManager
+from streamlog.root.read_roots import RootPaths, parse_roots
+from streamlog.root.set_commits import staging_roots
 from streamlog.topic import check_topic_name
 
 __all__ = ["write_table"]
@@ -41,7 +42,7 @@ _READ_ONLY: Final = frozenset({"offset", "timestampType"})  # of `read_table`; i
 
 def write_table(
     data: Any,
-    root: str | os.PathLike[str],
+    root: RootPaths,
     topic: str | None = None,
     *,
     compression_type: str | CompressionType = CompressionType.NONE,
@@ -64,7 +65,7 @@ def write_table(
     Args:
         data: A pyarrow Table, RecordBatch or RecordBatchReader, an iterable of record batches, or
             any object with `__arrow_c_stream__`. It may be larger than memory.
-        root: The log root.
+        root: The log root; or roots of a replica set, as a list or separated by commas.
         topic: The topic of all rows; None: the column `topic`.
         compression_type: `none`, `gzip`, `snappy`, `lz4` or `zstd`, if the topic's
             `compression.type` is `producer`.
@@ -93,16 +94,16 @@ def write_table(
     Source: `KafkaWriter` of Spark for the columns; the protocol is COMMITS.md.
     """
     fs, clock, level = fs or LocalFileSystem(), clock or SystemClock(), Acks.of(acks)
-    path = os.path.abspath(root)
+    paths = staging_roots(parse_roots(root, fs), fs=fs, clock=clock)
     if topic is not None:
         check_topic_name(topic)
         # Fail before the first row is read.
-        SinkTopics(LogRoot.at(path, fs=fs, clock=clock)).find(topic)
+        SinkTopics(LogRoot.at(paths[0], fs=fs, clock=clock)).find(topic)
     identity = _identity(txn_app_id, txn_version, topic)
     batches, schema = _stream(data)
     columns = _schema_of(schema, topic)
     plan = StagePlan(
-        root=path,
+        roots=paths,
         schema=columns,
         topic=topic,
         compression=CompressionType.of(compression_type),
@@ -110,7 +111,7 @@ def write_table(
     )
     pieces = (piece for batch in batches for piece in _pieces(_as_sink_takes(batch)))
     staged = stage_rows(fs, clock, plan, pieces, app=identity.app, version=identity.version, task=0)
-    with LogManager.open(path, fs=fs, clock=clock) as manager:
+    with LogManager.open(paths, fs=fs, clock=clock) as manager:
         try:
             return manager.commits.commit(
                 identity,

@@ -42,7 +42,7 @@ from streamlog.records.acks import Acks
 from streamlog.replication.partition_state import PartitionState
 from streamlog.topic import TopicPartition
 
-__all__ = ["CommitState", "Mirror", "PartitionReplicas", "Term", "elected"]
+__all__ = ["LOCK_TIMEOUT_MS", "CommitState", "Mirror", "PartitionReplicas", "Term", "elected"]
 
 OpenLogs = Callable[[Sequence[TopicPartition]], Sequence[Log]]
 
@@ -283,15 +283,16 @@ class Mirror:
             self.own.pending.store(decision.name, format_decision(decision))
 
     def collect(self, app: str, files: Iterable[DecidedFile], nodes: Iterable[int]) -> None:
-        """Copy the staged files that this root lacks from the others, as far as they have them."""
-        for node in nodes:
+        """Copy the staged files that this root lacks from the others, first from `nodes`."""
+        for node in dict.fromkeys((*nodes, *self._roots)):  # a task may use any root of the set
             lacking = self.own.lacking(app, files)
             if not lacking:
                 break
-            if node == self.node:
+            root = self._roots.get(node)
+            if node == self.node or root is None:
                 continue
+            source = CommitFiles(root, self._timeout_ms)
             with contextlib.suppress(SourceFailedError):
-                source = self.files(node)
                 for name, size in lacking:
                     self.own.copy_staged(source, app, name, size)
         if files:

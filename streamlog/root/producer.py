@@ -11,7 +11,6 @@ A record goes to
 """
 
 import contextlib
-import os
 import random as random_module
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -42,6 +41,7 @@ from streamlog.records.layout import BASE_OFFSET_OFFSET, LENGTH_OFFSET, MAX_INT6
 from streamlog.records.partitioner import NO_PARTITION, StickyPartitioner, partition_for_keys
 from streamlog.records.record import NO_TIMESTAMP, CompressionType, Header, Record, checked_record
 from streamlog.root.manager import LogManager
+from streamlog.root.read_roots import RootPaths
 
 __all__ = [
     "Appended",
@@ -276,7 +276,8 @@ class Producer:
     does not.
 
     Args:
-        root: The log root. Topics must exist unless its `auto.create.topics.enable` is true.
+        root: The log root, or roots of a replica set. Topics must exist unless its
+            `auto.create.topics.enable` is true.
         compression_type: `none`, `gzip`, `snappy`, `lz4` or `zstd`, used if the `compression.type`
             of the topic is `producer`.
         acks: How many replicas must hold a record before its append returns: 0, 1 or all. All the
@@ -299,7 +300,7 @@ class Producer:
 
     def __init__(
         self,
-        root: str | os.PathLike[str],
+        root: RootPaths,
         *,
         compression_type: str | CompressionType = CompressionType.NONE,
         acks: str | int | Acks = Acks.ALL,

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from streamlog.clock import Clock
 from streamlog.commits.commit_log import CommitLog, CommitOutcome
 from streamlog.commits.decisions import Decision
 from streamlog.commits.identity import CommitIdentity
@@ -27,7 +28,7 @@ from streamlog.errors import (
     UnavailableError,
     UnknownOutcomeError,
 )
-from streamlog.fs.api import OpenMode
+from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.log_root import LogRoot
 from streamlog.partition.locks import Patience
 from streamlog.partition.log import Log
@@ -38,7 +39,7 @@ from streamlog.root.partition_log import OpenPartitions
 from streamlog.root.placement import Placement
 from streamlog.topic import TopicPartition
 
-__all__ = ["SetCommits"]
+__all__ = ["SetCommits", "staging_roots"]
 
 _MOVES = (NotLeaderError, StorageError, UnknownOutcomeError)
 _RETURN_INTERVAL_MS: Final = 60_000.0
@@ -260,6 +261,41 @@ class _Leading:
         with contextlib.ExitStack() as closing:
             closing.callback(self._placement.close)
             closing.callback(self._partitions.close)
+
+
+def staging_roots(
+    paths: Sequence[str], *, fs: FileSystem | None = None, clock: Clock | None = None
+) -> tuple[str, ...]:
+    """Return the roots in which the tasks of a commit stage, in the order to try them.
+
+    Args:
+        paths: The log root, or roots of a replica set; one of them names the others.
+        fs: Their file system; the machine's own by default.
+        clock: The clock; the machine's own by default.
+
+    Returns:
+        All roots of the set: reachable ones first, of these the one that leads the commits, then
+        those in sync with it. The paths as given if they belong to no set.
+
+    Raises:
+        InvalidRequestError: One of several paths does not belong to the set of the others.
+        UnavailableError: None of several roots can be read.
+    """
+    try:
+        roots = RootSet.open([LogRoot.at(path, fs=fs, clock=clock) for path in paths])
+    except UnavailableError:
+        if len(paths) > 1:
+            raise
+        roots = None
+    if roots is None:
+        return tuple(paths)
+    state, online = roots.register(COMMITS).peek(), roots.online()
+
+    def order(node: int) -> tuple[bool, bool, bool]:
+        leads, follows = state and state.leader == node, state and node in state.isr
+        return node not in online, not leads, not follows
+
+    return tuple(roots.root(node).path for node in sorted(roots.node_ids, key=order))
 
 
 def _replaced(after: PartitionState, _: PartitionState) -> PartitionState:

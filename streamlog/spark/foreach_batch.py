@@ -10,7 +10,7 @@ which may be a backlog, always runs in tasks.
 import json
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
@@ -23,6 +23,7 @@ from streamlog.errors import InvalidOptionError, InvalidRequestError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.query.checkpoint import QueryCheckpoint
+from streamlog.root.read_roots import RootPaths
 from streamlog.spark.options import Use
 from streamlog.spark.sink_commit import commit_staged, discard_staged
 from streamlog.spark.sink_options import SinkOptions
@@ -42,7 +43,7 @@ _WHOLE_NUMBERS: Final = frozenset({"flush.messages", "flush.ms", "lock.timeout.m
 
 
 def append_batch(
-    root: str,
+    root: RootPaths,
     topic: str | None = None,
     checkpoint: str | None = None,
     *,
@@ -61,7 +62,7 @@ def append_batch(
     it from another function with a DataFrame and the id of the batch.
 
     Args:
-        root: The log root.
+        root: The log root; or roots of a replica set, as a list or separated by commas.
         topic: The topic of all rows; None: the column `topic`.
         checkpoint: The query's checkpointLocation; None: that of the running query.
         txn_app_id: Name of the writer; None: the query's id. If a function appends several
@@ -80,7 +81,7 @@ def append_batch(
         InvalidTopicError: Not a valid topic name.
     """
     given = {
-        "path": str(root),
+        "path": str(root) if isinstance(root, str | os.PathLike) else ",".join(map(str, root)),
         "topic": topic,
         "checkpointLocation": None if checkpoint is None else str(checkpoint),
         "txnAppId": txn_app_id,
@@ -142,19 +143,20 @@ class BatchAppender:
         if self._options.app_id is None:
             query.require_id()
         identity = self._options.identity(query.query_id, batch_id)
-        _appends.refuse_second(self._options.root, identity, query.run_id)
+        options = self._options.placed()
+        _appends.refuse_second(options.roots, identity, query.run_id)
         checkpoint = QueryCheckpoint.find(
             LocalFileSystem(), self._options.checkpoint_location or query.checkpoint_location
         )
         plan = stage_plan(
-            self._options,
+            options,
             sink_schema_of(df.schema, topic=self._options.topic),
             has_checksum=True,
         )
         staged = self._stage(df, plan, identity)
         try:
             commit_staged(
-                self._options,
+                options,
                 identity,
                 staged,
                 rule=ReplayRule.GREATER,
@@ -163,9 +165,9 @@ class BatchAppender:
                 fs=self.fs,
             )
         except BaseException:
-            discard_staged(self._options, identity, staged, fs=self.fs)
+            discard_staged(options, identity, staged, fs=self.fs)
             raise
-        _appends.add(self._options.root, identity, query.run_id)
+        _appends.add(options.roots, identity, query.run_id)
         rows, size = sum(file.rows for file in staged), sum(file.size for file in staged)
         self._is_small = rows <= MAX_ROWS and size <= MAX_BYTES
 
@@ -290,12 +292,14 @@ class _Appends:
     """
 
     def __init__(self) -> None:
-        self._last: dict[tuple[str, str], tuple[str, int]] = {}
+        self._last: dict[tuple[frozenset[str], str], tuple[str, int]] = {}
         self._lock = threading.Lock()
 
-    def refuse_second(self, root: str, identity: CommitIdentity, run_id: str | None) -> None:
+    def refuse_second(
+        self, roots: Sequence[str], identity: CommitIdentity, run_id: str | None
+    ) -> None:
         """Raise if the app has already appended to this root in this batch of this run."""
-        key = (os.path.realpath(root), identity.app)
+        key = (frozenset(map(os.path.realpath, roots)), identity.app)
         with self._lock:
             is_second = run_id is not None and self._last.get(key) == (run_id, identity.version)
         if is_second:
@@ -305,11 +309,11 @@ class _Appends:
                 hint="pass a different txn_app_id to each append_batch of the function",
             )
 
-    def add(self, root: str, identity: CommitIdentity, run_id: str | None) -> None:
+    def add(self, roots: Sequence[str], identity: CommitIdentity, run_id: str | None) -> None:
         """Record an append."""
         if run_id is not None:
             with self._lock:
-                key = (os.path.realpath(root), identity.app)
+                key = (frozenset(map(os.path.realpath, roots)), identity.app)
                 self._last[key] = (run_id, identity.version)
 
 

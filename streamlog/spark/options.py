@@ -64,8 +64,8 @@ OPTIONS: Final = (
         "path",
         Use.ANY,
         None,
-        "Log root. A reader also accepts a partition directory or a single file, or several log "
-        "roots of a replica set, separated by commas.",
+        "Log root, or several log roots of a replica set, separated by commas: any of them may be "
+        "unreachable. A reader also accepts a partition directory or a single file.",
     ),
     # ---- which topics to read -----------------------------------------------------------------
     Option("subscribe", Use.READ, None, "Topics to read, separated by commas."),

@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from streamlog.commits.commit_log import CommitOutcome
@@ -31,6 +32,7 @@ from streamlog.fs.log_root import LogRoot
 from streamlog.partition.meta_properties import read_meta_properties
 from streamlog.query.checkpoint import BatchSource, QueryCheckpoint
 from streamlog.query.checkpoint_note import CheckpointNote
+from streamlog.replication.root_set import RootSet
 from streamlog.root.manager import LogManager
 from streamlog.spark.sink_options import SinkOptions
 
@@ -85,8 +87,8 @@ def commit_staged(
     if checkpoint is not None:
         source = _source_of(checkpoint, identity.version)
         paths = checkpoint.paths_to_sync(identity.version)
-        note = _note_of(checkpoint, fs or LocalFileSystem(), options.root, identity.app)
-    with _opened(options.root, fs) as root:
+        note = _note_of(checkpoint, fs or LocalFileSystem(), options.roots, identity.app)
+    with _opened(options.roots, fs) as root:
         outcome = root.commit(
             identity, staged, options, rule=rule, source=source, note=note, sync_paths=paths
         )
@@ -115,7 +117,7 @@ def discard_staged(
     if not any(file.name for file in staged):
         return
     try:
-        with _opened(options.root, fs) as root:
+        with _opened(options.roots, fs) as root:
             root.abort(identity, staged, options)
     except StreamLogError as error:  # staged files expire
         _logger.warning("staged files of %s remain until they expire: %s", identity, error)
@@ -133,17 +135,26 @@ def _source_of(checkpoint: QueryCheckpoint, batch_id: int) -> BatchSource:
     return source
 
 
-def _note_of(checkpoint: QueryCheckpoint, fs: FileSystem, root: str, app: str) -> CheckpointNote:
-    meta = read_meta_properties(fs, root)
-    directory_id = None if meta is None else meta.directory_id
+def _note_of(
+    checkpoint: QueryCheckpoint, fs: FileSystem, roots: Sequence[str], app: str
+) -> CheckpointNote:
+    """Return the note for a root, or for a replica set whichever of its roots are reachable."""
+    root = roots[0]
+    found = RootSet.open([LogRoot.at(path, fs=fs) for path in roots]) if len(roots) > 1 else None
+    if found is not None:
+        directory_id: str | None = found.list.cluster_id
+        root = found.list.roots[0].path  # its note from before it had replicas is found too
+    else:
+        meta = read_meta_properties(fs, root)
+        directory_id = None if meta is None else meta.directory_id
     return checkpoint.note(app_key(app), directory_id=directory_id, place=fs.resolve(root))
 
 
 class _OpenRoot:
-    """A root that stays open between commits."""
+    """A root, or a replica set, that stays open between commits."""
 
-    def __init__(self, root: LogRoot) -> None:
-        self._root = root
+    def __init__(self, fs: FileSystem | None) -> None:
+        self._fs = fs
         self._manager: LogManager | None = None
         self._chores = BackgroundChores()
         self._maintenance_chores = BackgroundChores()
@@ -192,13 +203,14 @@ class _OpenRoot:
 
     def maintain(self) -> None:
         """Start due maintenance in the background, unless it is running."""
-        self._maintenance_chores(self._do_due)
+        if self._manager is not None:
+            self._maintenance_chores(partial(self._do_due, self._manager.root))
 
-    def _do_due(self) -> None:
+    def _do_due(self, path: str) -> None:
         from streamlog.maintenance.runner import Maintenance  # most sinks never need it
 
         if self._maintenance is None:
-            self._maintenance = Maintenance(self._root.path, fs=self._root.fs)
+            self._maintenance = Maintenance(path, fs=self._fs)
         self._maintenance.run_due(budget_ms=_MAINTENANCE_BUDGET_MS)
 
     def close(self) -> None:
@@ -208,6 +220,7 @@ class _OpenRoot:
         self._maintenance_chores.wait()
         if self._maintenance is not None:
             self._maintenance.close()
+            self._maintenance = None  # of a replica set, the next one may maintain another root
         if manager is not None:
             with contextlib.suppress(StreamLogError):  # of a sync: decisions are durable
                 manager.close()
@@ -215,10 +228,8 @@ class _OpenRoot:
     def _open(self, options: SinkOptions) -> LogManager:
         if self._manager is None:
             self._manager = LogManager.open(
-                self._root.path,
-                fs=self._root.fs,
-                clock=self._root.clock,
-                random=self._root.random,
+                options.roots,
+                fs=self._fs,
                 chores=self._chores,
                 lock_timeout_ms=options.lock_timeout_ms,
             )
@@ -232,15 +243,15 @@ class _OpenRoots:
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._roots: dict[str, _OpenRoot] = {}
+        self._roots: dict[frozenset[str], _OpenRoot] = {}
 
     @contextlib.contextmanager
-    def root(self, path: str) -> Iterator[_OpenRoot]:
+    def root(self, paths: Sequence[str]) -> Iterator[_OpenRoot]:
         """Yield a root to one thread at a time."""
         with self._lock:
             if self._pid != os.getpid():
                 self._pid, self._roots = os.getpid(), {}
-            found = self._roots.setdefault(path, _OpenRoot(LogRoot.at(path)))
+            found = self._roots.setdefault(frozenset(paths), _OpenRoot(None))
         with found.lock:
             yield found
 
@@ -255,12 +266,12 @@ _open_roots: Final = _OpenRoots()
 
 
 @contextlib.contextmanager
-def _opened(path: str, fs: FileSystem | None) -> Iterator[_OpenRoot]:
+def _opened(paths: Sequence[str], fs: FileSystem | None) -> Iterator[_OpenRoot]:
     if fs is None:
-        with _open_roots.root(path) as root:
+        with _open_roots.root(paths) as root:
             yield root
     else:
-        with contextlib.closing(_OpenRoot(LogRoot.at(path, fs=fs))) as root:
+        with contextlib.closing(_OpenRoot(fs)) as root:
             yield root
 
 

@@ -1,14 +1,17 @@
 """The options of a sink as parsed values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from streamlog.commits.identity import CommitIdentity
 from streamlog.errors import InvalidOptionError, UnsupportedCompressionError
+from streamlog.fs.local import LocalFileSystem
 from streamlog.query.checkpoint import local_path
 from streamlog.records.acks import Acks
 from streamlog.records.record import CompressionType
+from streamlog.root.read_roots import parse_roots
+from streamlog.root.set_commits import staging_roots
 from streamlog.spark.options import Use, check_options, parse_choice, parse_integer
 from streamlog.topic import check_topic_name
 
@@ -25,7 +28,7 @@ class SinkOptions:
     """The options of all three sinks.
 
     Attributes:
-        root: The log root's directory.
+        roots: The log root's directory, or those of a replica set in the order to try them.
         topic: The topic of all rows; None: the column `topic`.
         compression: The codec for topics whose `compression.type` is `producer`.
         acks: Whether a commit waits until all replicas in sync hold its rows.
@@ -40,7 +43,7 @@ class SinkOptions:
         maintains: Whether to maintain the root in the background after commits.
     """
 
-    root: str
+    roots: tuple[str, ...]
     topic: str | None = None
     compression: CompressionType = CompressionType.NONE
     acks: Acks = Acks.ALL
@@ -69,7 +72,7 @@ class SinkOptions:
         checked = check_options(options, use)
         topic = checked.get("topic")
         return cls(
-            root=_root(checked),
+            roots=_roots(checked),
             topic=None if topic is None else check_topic_name(topic),
             compression=_compression(checked),
             acks=Acks.of(parse_choice(checked, "kafka.acks", _ACKS, default="all")),
@@ -84,6 +87,15 @@ class SinkOptions:
             maintains=parse_choice(checked, "maintenance", ("off", "auto"), default="off")
             == "auto",
         )
+
+    def placed(self) -> "SinkOptions":
+        """Return the options with all roots of the replica set, as it is now.
+
+        Raises:
+            InvalidRequestError: One of several roots does not belong to the set of the others.
+            UnavailableError: None of several roots can be read.
+        """
+        return replace(self, roots=staging_roots(self.roots))
 
     def identity(self, query_id: str | None, version: int) -> CommitIdentity:
         """Return the identity of a commit of this sink.
@@ -100,12 +112,16 @@ class SinkOptions:
         )
 
 
-def _root(options: Mapping[str, str]) -> str:
+def _roots(options: Mapping[str, str]) -> tuple[str, ...]:
     path = options.get("path")
     if not path:
         raise InvalidOptionError(
             "option path is missing", expected="the log root", hint='.option("path", "/data/log")'
         )
+    return parse_roots(path, LocalFileSystem(), resolve=_local)
+
+
+def _local(path: str) -> str:
     root = local_path(path)
     if root is None:
         raise InvalidOptionError(

@@ -59,7 +59,7 @@ def stage_plan(options: "SinkOptions", schema: "SinkSchema", *, has_checksum: bo
     from streamlog.arrow.stage import StagePlan
 
     return StagePlan(
-        root=options.root,
+        roots=options.roots,
         schema=schema,
         topic=options.topic,
         compression=options.compression,

@@ -81,7 +81,7 @@ def stream_writer(
         StorageError: The root cannot be read.
     """
     del overwrite
-    writer = StreamWriter(SinkOptions.of(options, Use.STREAM_WRITE), schema)
+    writer = StreamWriter(SinkOptions.of(options, Use.STREAM_WRITE).placed(), schema)
     settle(os.getpid())
     return writer
 
@@ -106,7 +106,7 @@ def batch_writer(
             expected="append",
             hint='df.write.format("streamlog").mode("append")',
         )
-    return BatchWriter(SinkOptions.of(options, Use.BATCH_WRITE), schema)
+    return BatchWriter(SinkOptions.of(options, Use.BATCH_WRITE).placed(), schema)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -201,7 +201,7 @@ class BatchWriter(DataSourceArrowWriter):
 def _check_topic(options: SinkOptions) -> None:
     """Raise now if the topic does not exist, not when a task encodes its first row."""
     if options.topic is not None:
-        SinkTopics(LogRoot.at(options.root)).find(options.topic)
+        SinkTopics(LogRoot.at(options.roots[0])).find(options.topic)
 
 
 def _find_checkpoint(

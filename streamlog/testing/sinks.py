@@ -92,7 +92,7 @@ def _start_changed(
         """The format with the change; a local class, so that Spark pickles the change with it."""
 
         def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: FBT001 - Spark's
-            root = SinkOptions.of(self.options, Use.STREAM_WRITE).root
+            root = SinkOptions.of(self.options, Use.STREAM_WRITE).roots[0]
             real = stream_writer(self.options, schema, overwrite=overwrite)
             return change.change_writer(real, root)
 

@@ -1,20 +1,28 @@
 """Commits to a replica set on real directories, over the loss of the root that leads them."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from streamlog.arrow.schema import SinkSchema
+from streamlog.arrow.stage import StagePlan, stage_rows
 from streamlog.arrow.table_writer import write_table
 from streamlog.arrow.tables import read_table
+from streamlog.clock import SystemClock
 from streamlog.commits.identity import CommitIdentity
-from streamlog.commits.staging import Stager
+from streamlog.commits.staging import StagedFile, Stager
+from streamlog.errors import UnavailableError
+from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LogRoot
+from streamlog.records.record import CompressionType
 from streamlog.replication.partition_state import PartitionState
 from streamlog.replication.root_set import COMMITS, RootSet
 from streamlog.root.manager import LogManager
 from streamlog.root.replica_roots import add_root
 from streamlog.root.roots import make_root
+from streamlog.root.set_commits import staging_roots
 from streamlog.topic import TopicPartition
 from tests.support.commits import batches_of
 
@@ -109,3 +117,77 @@ def test_a_root_that_returns_follows_the_commits_again(roots: list[Path], tmp_pa
     write(roots[0], 3)
     for root in roots:
         assert values(root) == expected(0, 1, 2, 3)
+
+
+def test_a_table_is_written_without_the_first_of_several_roots(
+    roots: list[Path], tmp_path: Path
+) -> None:
+    write(roots[0], 0)
+    roots[0].rename(tmp_path / "gone")
+    for text in (roots, ",".join(map(str, roots))):
+        write_table(pa.table({"value": [b"more"], "partition": [0]}), text, "t")
+    for root in roots[1:]:
+        assert values(root) == [*expected(0), "more", "more"]
+
+
+def rows_losing(root: Path, *, size: int) -> Iterator[pa.RecordBatch]:
+    """Yield three batches; a root disappears after the second."""
+    for number in range(3):
+        yield pa.record_batch({"value": [b"%d" % number * size]})
+        if number == 1:
+            root.rename(f"{root}-gone")
+
+
+def stage(roots: list[Path], batches: Iterator[pa.RecordBatch]) -> StagedFile:
+    plan = StagePlan(
+        roots=staging_roots([str(roots[0])]),
+        schema=SinkSchema(
+            value=0, key=None, headers=None, topic=None, partition=None, timestamp=None
+        ),
+        topic="t",
+        compression=CompressionType.NONE,
+        has_checksum=False,
+    )
+    fs, clock = LocalFileSystem(), SystemClock()
+    return stage_rows(fs, clock, plan, batches, app="app/t", version=0, task=0)
+
+
+def test_a_task_whose_root_disappears_stages_its_rows_in_the_next_one(roots: list[Path]) -> None:
+    staged = stage(roots, rows_losing(roots[0], size=1))
+    with LogManager.open(roots) as manager:
+        manager.commits.commit(CommitIdentity("app/t", 0), [staged])
+    for root in roots[1:]:
+        assert values(root) == ["0", "1", "2"]
+
+
+def test_a_task_with_too_many_rows_to_keep_fails_to_be_run_again(
+    roots: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamlog.arrow.stage._KEPT_BYTES", 1000)
+    with pytest.raises(UnavailableError, match="too many rows"):
+        stage(roots, rows_losing(roots[0], size=600))
+    assert stage(roots[1:], iter([pa.record_batch({"value": [b"again"]})])).rows == 1
+
+
+def test_staged_files_outlive_the_root_of_their_task(roots: list[Path], tmp_path: Path) -> None:
+    staged = stage(roots, iter([pa.record_batch({"value": [b"kept"]})]))
+    roots[0].rename(tmp_path / "gone")
+    with LogManager.open(roots) as manager:
+        manager.commits.commit(CommitIdentity("app/t", 0), [staged])
+    assert values(roots[2]) == ["kept"]
+
+
+def test_a_commit_finds_files_staged_outside_of_its_isr(roots: list[Path], tmp_path: Path) -> None:
+    write(roots[0], 0)
+    roots[2].rename(tmp_path / "away")
+    write(roots[0], 1)
+    with Stager(LogRoot.at(tmp_path / "away"), "app/t", 2, 0) as stager:
+        stager.append(TopicPartition("t", 0), batches_of([b"late"]))
+        staged = stager.finish(rows=1, checksum=0)
+    with LogManager.open(roots) as manager:
+        commits = manager.commits
+        assert commits.last_version("app/t") == 1
+        (tmp_path / "away").rename(roots[2])
+        assert state(roots[0]).isr == (1, 2)
+        commits.commit(CommitIdentity("app/t", 2), [staged])
+    assert values(roots[0]) == [*expected(0, 1), "late"]

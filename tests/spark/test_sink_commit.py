@@ -37,7 +37,7 @@ class Sink:
     """Stages and commits values for one topic."""
 
     def __init__(self, root, app="app", topic="orders"):
-        self.options = SinkOptions(root=root, topic=topic)
+        self.options = SinkOptions(roots=(root,), topic=topic)
         self.app = app
 
     def stage(self, version, *values, task=0):
@@ -89,7 +89,7 @@ def test_one_version_of_one_writer_goes_to_two_topics(root):
     """Delta's idempotent pattern: one DataFrame, two targets, one `txnAppId`."""
     for topic in ("a", "b"):
         root.create(topic)
-        options = SinkOptions(root=root.path, topic=topic, app_id="etl")
+        options = SinkOptions(roots=(root.path,), topic=topic, app_id="etl")
         sink = Sink(root.path, app=options.identity(None, 5).app, topic=topic)
         for _ in range(2):
             staged = sink.stage(5, b"row")
@@ -261,7 +261,7 @@ def test_the_writer_finds_the_checkpoint_below_the_sessions_location(
     other = tmp_path / "other"
     other.mkdir()
     (other / "metadata").write_text(json.dumps({"id": "query-2"}))
-    options = SinkOptions(root=root.path, topic="orders", query_name=query_name)
+    options = SinkOptions(roots=(root.path,), topic="orders", query_name=query_name)
     writer = StreamWriter(options, StructType([StructField("value", BinaryType())]))
     for value in (b"a", b"b"):
         staged = Sink(root.path, app="query-1/orders").stage(0, value)
@@ -312,7 +312,7 @@ def test_discarding_after_a_commit_that_stands_removes_nothing(root, sink):
 
 def test_discarding_never_raises(tmp_path, sink, caplog):
     staged = sink.stage(0, b"a")
-    nowhere = SinkOptions(root=str(tmp_path / "nowhere"))
+    nowhere = SinkOptions(roots=(str(tmp_path / "nowhere"),))
 
     discard_staged(nowhere, CommitIdentity("app", 0), [staged])
 

@@ -22,7 +22,7 @@ def batch(**options):
 
 
 def test_without_options_kafkas_defaults_hold():
-    assert stream() == SinkOptions(root="/data/log")
+    assert stream() == SinkOptions(roots=("/data/log",))
 
 
 def test_options_come_with_names_in_lower_case_as_spark_sends_them():
@@ -38,7 +38,7 @@ def test_options_come_with_names_in_lower_case_as_spark_sends_them():
     )
 
     assert options == SinkOptions(
-        root="/data/log",
+        roots=("/data/log",),
         topic="orders",
         compression=CompressionType.ZSTD,
         acks=Acks.LEADER,
@@ -51,7 +51,7 @@ def test_options_come_with_names_in_lower_case_as_spark_sends_them():
 
 
 def test_a_file_uri_names_the_root():
-    assert SinkOptions.of({"path": "file:///data/log/"}, Use.BATCH_WRITE).root == "/data/log"
+    assert SinkOptions.of({"path": "file:///data/log/"}, Use.BATCH_WRITE).roots == ("/data/log",)
 
 
 @pytest.mark.parametrize(
