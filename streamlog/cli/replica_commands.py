@@ -100,7 +100,7 @@ def replicas_status() -> None:
 def elect() -> None:
     """Elect the leaders of partitions; without an argument, of all partitions.
 
-    A leader that is lost is replaced by the next writer without this command. --unclean is for a
+    The next writer replaces a lost leader without this command. --unclean is for a
     partition of which no replica in sync is left. It also goes on without a majority of the log
     roots: those that can be reached decide from then on.
 

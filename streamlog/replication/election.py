@@ -174,7 +174,7 @@ def unclean_shutdown(
     """Return the state without nodes that may have lost records: out of ISR and ELR.
 
     A leader among them leads no longer. While others are left in either set, one of them may be
-    elected; the last known leader is kept in mind otherwise. The partition epoch rises in any case:
+    elected; otherwise the last-known leader is remembered. The partition epoch rises in any case:
     a leader's proposal to let such a node join, still in flight, counts on records that it may have
     lost (KAFKA-14139, by broker epochs there).
 
@@ -199,9 +199,9 @@ def alter_partition(
 ) -> PartitionState | Errors:
     """Return the partition state with the ISR that a leader proposes, or why it is refused.
 
-    A proposal is also the leader's word that it has recovered from an unclean election. One that
-    brings the last added replica into the ISR completes a reassignment; where the leader leaves
-    with it, another leads in the returned state.
+    A proposal also states that the leader has recovered from an unclean election. If it brings the
+    last added replica into the ISR, it completes a reassignment; if the leader leaves with it, the
+    returned state has another leader.
 
     Args:
         state: The current partition state.

@@ -87,19 +87,19 @@ class FollowerLog:
         return self._wait_ms == 0.0 or self._clock.monotonic_ms() >= self._retry_at_ms
 
     def failed(self) -> None:
-        """Take note of a failure: release the handle and wait, each time twice as long."""
+        """Record a failure: release the handle, and double the wait before the next try."""
         self._wait_ms = min(LONGEST_RETRY_MS, max(FIRST_RETRY_MS, 2 * self._wait_ms))
         self._retry_at_ms = self._clock.monotonic_ms() + self._wait_ms
         self.close()
 
     def succeeded(self) -> None:
-        """Take note that it answers."""
+        """Record that the follower answers."""
         self._wait_ms = 0.0
 
     def overrule(self) -> None:
-        """Take note that the later leader epoch in its log, or register, is not the decided one.
+        """Record that the later leader epoch in its log or register is not the decided one.
 
-        So it is after an unclean election by less than a majority of the roots: the others may have
+        This happens after an unclean election by a minority of the roots: the others may have
         elected another leader, whose records are truncated now.
         """
         self._overruled_epoch = self._later_epoch

@@ -129,7 +129,7 @@ class Leader:
         return Errors.NONE
 
     def appended(self, now_ms: int) -> None:
-        """Take note that the log has grown; parked fetches have answers now (`released`)."""
+        """Record that the log has grown; parked fetches have answers now (`released`)."""
         self._raise_high_watermark(now_ms)
 
     def outcome(self, required_offset: int, acks: Acks) -> Errors | None:
@@ -155,7 +155,7 @@ class Leader:
 
     # ---- the followers' side -----------------------------------------------------------------
     def fetch(self, request: Fetch, now_ms: int) -> FetchResponse | None:
-        """Take note of a follower's log end, and answer with what comes after it.
+        """Record a follower's log end, and answer with the records after it.
 
         Returns:
             The answer, None if there is nothing to send yet: the fetch is parked until `released`
@@ -211,7 +211,7 @@ class Leader:
         )
 
     def follower_at(self, node: int, end_offset: int, now_ms: int) -> None:
-        """Take note that a follower in this epoch, its log truncated to match, ends here.
+        """Record the log end of a follower that was truncated to match in this epoch.
 
         The same as its next fetch, for a writer that copies to the follower by itself.
         """
@@ -221,7 +221,7 @@ class Leader:
         )
 
     def follower_failed(self, node: int) -> None:
-        """Take note that a follower's disk failed: it leaves the ISR without waiting for its lag.
+        """Record that a follower's disk failed: it leaves the ISR without waiting for its lag.
 
         It counts again from its next fetch on. Source: an offline log.dir in Kafka.
         """

@@ -1,8 +1,8 @@
 """Elections over directories: which replica leads, decided in the register.
 
 No scheduler watches the leader. A writer that finds the leader's root offline, or its log
-incomplete, holds an election by itself. `election.elect` is the table; here stand the facts that it
-needs: which roots can be reached, and which replicas still hold what they held (`completeness`).
+incomplete, holds an election by itself. `election.elect` is the table; this module gathers its
+facts: which roots can be reached, and which replicas still hold what they held (`completeness`).
 """
 
 import logging
@@ -81,8 +81,8 @@ class Leadership:
         """Hold an election; the state stays as it is if the leader may go on leading.
 
         Args:
-            kind: How far it may go; one for an online replica goes as far as an unclean one if the
-                topic's `unclean.leader.election.enable` says so.
+            kind: How far it may go; `ONLINE` and `PREFERRED` go as far as `UNCLEAN` if the
+                topic sets `unclean.leader.election.enable`.
             config: Returns the topic's settings.
             failed: Nodes that count as offline: their disks refused an append.
 

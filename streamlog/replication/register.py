@@ -382,7 +382,7 @@ class QuorumRegister:
         return self._checked(self._decide(_unchanged))
 
     def confirm(self) -> PartitionState:
-        """Return the decided state, and make sure that no other one of before can be decided.
+        """Return the decided state, and rule out every other state proposed before.
 
         A round that died may have left a state in a root that cannot be reached now. A later round
         would adopt it, although a majority holds another state. Runs a round unless every voter

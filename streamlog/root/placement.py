@@ -254,7 +254,7 @@ class Placement:
 
     # ---- leaders -------------------------------------------------------------------------------
     def leadership(self, partition: TopicPartition) -> Leadership:
-        """Return who leads a partition, and the elections of it."""
+        """Return the leadership of a partition: its register and its elections."""
         return Leadership(
             partition,
             topic_id=self._topic_ids.get(partition),
@@ -309,7 +309,7 @@ class Placement:
     def copy_ahead(self, partition: TopicPartition, state: PartitionState) -> None:
         """Copy to the followers what they lack, without the leader's lock.
 
-        So writers go on while a replica far behind catches up; the rest is copied under the lock.
+        Writers continue while a replica far behind catches up; the rest is copied under the lock.
 
         Args:
             partition: The partition.

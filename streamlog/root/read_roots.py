@@ -84,7 +84,7 @@ class ReadRoots:
         self._found: Directories = {}
 
     def _load_list(self) -> None:
-        """Learn of all roots of the set, now; an unreachable list changes nothing.
+        """Load the list of all roots of the set; an unreachable list changes nothing.
 
         Raises:
             InvalidRequestError: One of several paths does not belong to the set of the others.

@@ -272,8 +272,8 @@ class ReplicaSet:
     def follow(self, stop: threading.Event, *, every_ms: int = FOLLOW_EVERY_MS) -> None:
         """Keep the replicas up to date until `stop` is set.
 
-        Writers go on to copy what they append: with acks=all they need the copies anyway. This
-        takes from them what is far behind, and elects leaders for partitions that nothing writes.
+        Writers still copy what they append, since acks=all needs the copies. This copies to
+        replicas that are far behind, and elects leaders for partitions that nothing writes.
         """
         while not stop.is_set():
             self.replicate_once()
