@@ -110,7 +110,7 @@ def every(judge: Callable[[Point], None], *, step: int = STEP) -> None:
 
 
 def test_there_are_many_points() -> None:
-    assert len(points()) > 250
+    assert len(points()) > 200
     assert {point.node for point in points()} == {0, *NODES}
 
 
