@@ -6,6 +6,7 @@ unregisters it.
 """
 
 import contextlib
+import logging
 import random as random_module
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,7 +21,12 @@ from streamlog.commits.mirror import Mirror
 from streamlog.commits.retirement import Chores, at_once
 from streamlog.config.log_config import ConfigValue, LogConfig
 from streamlog.config.server_config import ConfigEntry, ServerConfig
-from streamlog.errors import InvalidReplicationFactorError, InvalidRequestError, command_at
+from streamlog.errors import (
+    FileMissingError,
+    InvalidReplicationFactorError,
+    InvalidRequestError,
+    command_at,
+)
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LogRoot
@@ -52,6 +58,8 @@ __all__ = [
     "TopicDescription",
     "describe_partition",
 ]
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -513,7 +521,13 @@ class LogManager:
         trace: TracebackType | None,
     ) -> None:
         assert self._writer is not None
-        self._writer.leave(in_order=error is None)
+        try:
+            self._writer.leave(in_order=error is None)
+        except FileMissingError as missing:
+            if not self._partitions.are_all_led:
+                raise
+            # The root is gone with its disk; what was acknowledged is on the other replicas.
+            _logger.warning("log root %s is not left in order: %s", self.root, missing)
 
     def _enter(self) -> None:
         """Register this process as a writer of the root, once."""

@@ -613,6 +613,11 @@ class OpenPartitions:
             mirror=self._mirror,
         )
 
+    @property
+    def are_all_led(self) -> bool:
+        """Whether all open partitions are replicated: none needs this root to be durable."""
+        return bool(self._led) and not self._logs
+
     def close_topic(self, topic: str) -> None:
         """Close the partitions of a topic that is going to be deleted."""
         for logs in (self._logs, self._led):

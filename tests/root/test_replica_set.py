@@ -134,6 +134,14 @@ def test_a_root_removed_under_load_and_returned(replicas: ReplicaSet, roots: lis
     assert log_files(roots[0]) == log_files(roots[1]) == log_files(roots[2])
 
 
+def test_a_manager_closes_after_its_own_root_is_gone(roots: list[Path]) -> None:
+    with LogManager.open(roots[0]) as manager:
+        manager.log("orders", 0).append(records("a"))
+        roots[0].rename(roots[0].with_suffix(".away"))
+    with LogManager.open(roots[1]) as manager:
+        assert values_of(manager.log("orders", 0)) == ["a"]
+
+
 def test_an_emptied_root_refills(replicas: ReplicaSet, roots: list[Path]) -> None:
     log = replicas.log("orders", 0)
     for number in range(20):
