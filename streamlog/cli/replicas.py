@@ -6,6 +6,8 @@ from streamlog.cli.output import Column, Kind, Output, remark
 from streamlog.cli.verb import Settings
 from streamlog.fs.log_root import LogRoot
 from streamlog.replication.root_set import RootSet
+from streamlog.root.manager import LogManager
+from streamlog.root.read_roots import parse_roots
 from streamlog.root.replica_roots import add_root, remove_root
 from streamlog.root.roots import check_root, make_root
 
@@ -14,7 +16,7 @@ __all__ = ["add", "list_", "remove"]
 
 def add(settings: Settings, *, new_root: str) -> None:
     """Add a root to the replica set and print the list; the first root is made if it is missing."""
-    home = LogRoot.at(settings.root)
+    home = _home(settings)
     make_root(home)
     added = add_root(home, new_root)
     _print(settings, home)
@@ -25,16 +27,25 @@ def add(settings: Settings, *, new_root: str) -> None:
 
 def remove(settings: Settings, *, name: str) -> None:
     """Remove a root from the replica set."""
-    removed = remove_root(LogRoot.at(settings.root), name)
+    removed = remove_root(_home(settings), name)
     remark(settings, f"removed node {removed.node}; its files stay in {removed.path}")
 
 
 def list_(settings: Settings) -> None:
     """Print the roots of the replica set."""
-    home = LogRoot.at(settings.root)
+    home = _home(settings)
     check_root(home)
     if not _print(settings, home):
         remark(settings, "one log root, no replicas; see: streamlog replicas add --help")
+
+
+def _home(settings: Settings) -> LogRoot:
+    """Return the root given; of several, the first readable root of their set."""
+    home = LogRoot.at(settings.root)
+    if len(parse_roots(settings.root, home.fs)) == 1:
+        return home
+    with LogManager.open(settings.root) as manager:
+        return manager.log_root
 
 
 def _print(settings: Settings, home: LogRoot) -> bool:

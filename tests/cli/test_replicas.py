@@ -34,6 +34,20 @@ def test_list_says_which_root_is_offline_and_why(roots: list[Path]) -> None:
     assert rows[1]["problem"] == f"log root is missing in {roots[1]}"
 
 
+def test_several_roots_may_be_given(roots: list[Path], tmp_path: Path) -> None:
+    given = ",".join(map(str, roots))
+    roots[0].rename(roots[0].with_name("elsewhere"))
+    assert [row["isOnline"] for row in ok("replicas", "list", "--path", given).rows] == [
+        False,
+        True,
+        True,
+    ]
+    ok("replicas", "add", tmp_path / "d", "--path", given)
+    assert len(ok("replicas", "list", "--path", roots[1]).rows) == 4
+    assert not [each for each in tmp_path.rglob("*") if "," in each.name]
+    assert not [each for each in Path.cwd().iterdir() if "," in each.name]
+
+
 def test_list_of_a_single_root_is_empty(root: Path) -> None:
     ran = ok("replicas", "list", "--path", root)
     assert ran.out == b""
