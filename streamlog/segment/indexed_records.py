@@ -12,7 +12,7 @@ and rebuilt by a scan.
 
 import contextlib
 import logging
-from threading import Lock
+from threading import RLock
 from typing import Final
 
 import numpy as np
@@ -110,7 +110,7 @@ class IndexedRecords:
         self._directory = directory
         self._end: tuple[Place, IndexState] | None = None
         self._indexes: SegmentIndexes | None = None
-        self._loading = Lock()
+        self._loading = RLock()
         self._searched = (-1, -1)
         self._stored = -1  # position that the index files cover, if they have an entry
         self._suffix = suffix
@@ -281,13 +281,17 @@ class IndexedRecords:
         Raises:
             CorruptRecordError: The bytes after the last index entry are not sound.
         """
-        found = self._end
-        if found is None:
-            found = self._find_end(self.size)
-            if found[0].position < self.size:
-                raise self.unsound(found[0].position)
-            self._end = found
-        return found
+        return self._end or self._look_for_end()
+
+    def _look_for_end(self) -> tuple[Place, IndexState]:
+        with self._loading:  # two threads that copy to replicas would add each index entry twice
+            found = self._end
+            if found is None:
+                found = self._find_end(self.size)
+                if found[0].position < self.size:
+                    raise self.unsound(found[0].position)
+                self._end = found
+            return found
 
     def append(self, buffer: Buffer, table: BatchTable) -> None:
         """Write whole batches after the last one; see `Segment.append`."""

@@ -3,6 +3,11 @@
 Cases 109 to 111 are in test_recovery.py. Case 105 uses v2 batches here.
 """
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Barrier, BrokenBarrierError
+from typing import Any
+
 import pytest
 
 from streamlog.errors import (
@@ -12,6 +17,7 @@ from streamlog.fs.api import OpenMode
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.record import Record
 from streamlog.segment.filenames import SegmentSuffix
+from streamlog.segment.indexed_records import IndexedRecords
 from streamlog.segment.segment import RollReason, Segment
 from streamlog.segment.txn_index import AbortedTxn
 from tests.support.segments import (
@@ -169,6 +175,32 @@ def test_106_next_offset_is_found_again_after_opening() -> None:
         assert segment.next_offset() == 160
         assert segment.max_timestamp == NOW_MS + 59
         assert segment.offset_of_max_timestamp == 159
+
+
+def test_threads_that_look_for_the_end_at_once_add_each_index_entry_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Copies to several replicas read one segment of the leader."""
+    fs = memory_fs()
+    dense_segment(fs).close()
+    for index, size in (("index", 8), ("timeindex", 12)):  # entries that were not stored yet
+        with fs.open(f"{DIRECTORY}/{40:020}.{index}", OpenMode.WRITE) as file:
+            file.truncate(size)
+    both = Barrier(2)
+    find_end = IndexedRecords._find_end
+
+    def slowly(records: IndexedRecords, size: int) -> Any:
+        with suppress(BrokenBarrierError):
+            both.wait(0.2)  # breaks where the other thread waits for this one
+        return find_end(records, size)
+
+    monkeypatch.setattr(IndexedRecords, "_find_end", slowly)
+    segment = open_segment(fs, 40, writable=True, index_interval_bytes=300)
+    with ThreadPoolExecutor(2) as pool:
+        assert [*pool.map(lambda _: segment.next_offset(), range(2))] == [160, 160]
+    offsets = [segment.offset_index[at].offset for at in range(len(segment.offset_index))]
+    assert len(offsets) > 1
+    assert offsets == sorted(set(offsets))
 
 
 def test_107_changing_the_suffix_renames_all_files_and_reading_continues() -> None:
