@@ -149,7 +149,7 @@ class Disk:
 
     def replace(self) -> None:
         self.inner = MemoryFileSystem(clock=self._clock)
-        self.inner.make_directory("/root")
+        self.inner.make_directory("/logs")
         self.inner.sync_directory("/")
 
 
@@ -298,7 +298,7 @@ class Simulation:
     ) -> QuorumRegister:
         files = {}
         for node, disk in disks.items():
-            root = LogRoot("/root", disk, self.clock, random)
+            root = LogRoot("/logs", disk, self.clock, random)
             files[node] = WatchedFile(root, node, self.history)
         return QuorumRegister(files, locker=locker, random=random)
 
@@ -423,7 +423,7 @@ class Roots:
         for node, disk in self.disks.items():
             if not only or node in only:
                 fs: Any = disk
-                files[node] = RegisterFile(LogRoot("/root", fs, ManualClock(), Random(node)), NAME)
+                files[node] = RegisterFile(LogRoot("/logs", fs, ManualClock(), Random(node)), NAME)
         return QuorumRegister(files, locker=self.locked, random=Random(7), topic_id=topic_id)
 
     @contextmanager
@@ -458,7 +458,7 @@ def test_a_created_state_is_read_from_any_majority(roots: Roots) -> None:
 
 def test_without_a_majority_the_error_names_the_missing_roots(roots: Roots) -> None:
     roots.lose(1, 3)
-    with pytest.raises(NoQuorumError, match=r"node 1 \(/root\).*node 3 \(/root\)") as caught:
+    with pytest.raises(NoQuorumError, match=r"node 1 \(/logs\).*node 3 \(/logs\)") as caught:
         roots.again().read()
     assert "node 2" not in str(caught.value)
     with pytest.raises(NoQuorumError):
@@ -574,6 +574,6 @@ def test_a_deletion_that_all_roots_agree_on_leaves_no_file(roots: Roots) -> None
     roots.register.delete()
     assert roots.register.forget()
     for disk in roots.disks.values():
-        assert disk.list("/root/.streamlog/replication") == []
+        assert disk.list("/logs/.streamlog/replication") == []
     with pytest.raises(NoQuorumError):
         roots.again().change(lambda state: state.with_leader(2), 0)
