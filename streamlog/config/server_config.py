@@ -141,6 +141,16 @@ class ServerConfig:
         "How long a follower whose copy has failed is left alone.",
         default=1000, unit="ms",
     )
+    socket_request_max_bytes: int = setting(
+        "socket.request.max.bytes", INT, at_least(1),
+        "Maximum size of a request to `streamlog serve`.",
+        default=100 << 20, unit="bytes",
+    )
+    queued_max_request_bytes: int = setting(
+        "queued.max.request.bytes", LONG, at_least(1),
+        "Maximum bytes of requests that `streamlog serve` holds (Kafka's default: no limit).",
+        default=256 << 20, unit="bytes",
+    )
     streamlog_lock_timeout_ms: int = setting(
         "streamlog.lock.timeout.ms", LONG, at_least(0),
         "How long a writer waits for a lock that another writer holds, of a partition or of an "

@@ -35,7 +35,14 @@ from typing import Any, Final, NamedTuple
 
 from streamlog.errors import CorruptRecordError, InvalidRequestError
 
-__all__ = ["Decoded", "Field", "Message", "read_unsigned_varint", "write_unsigned_varint"]
+__all__ = [
+    "Decoded",
+    "Deferred",
+    "Field",
+    "Message",
+    "read_unsigned_varint",
+    "write_unsigned_varint",
+]
 
 _NUMBERS: Final = {
     "bool": "?",
@@ -85,12 +92,27 @@ class Decoded(NamedTuple):
 
     Attributes:
         values: Values by field name, in the order of the fields. Fields that the version does not
-            have are missing, and so are tagged fields that were not encoded.
+            have are missing, and so are tagged fields that were not encoded, unless the message
+            fills defaults.
         end: The position after the message.
     """
 
     values: dict[str, Any]
     end: int
+
+
+class Deferred:
+    """Bytes that are sent from elsewhere: only their length is encoded, and their place noted.
+
+    Attributes:
+        size: How many bytes there are.
+        position: Where they belong in the encoded message; set by `Message.encode`.
+    """
+
+    __slots__ = ("position", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size, self.position = size, -1
 
 
 class Message:
@@ -102,9 +124,19 @@ class Message:
         versions: The versions that are declared.
         flexible: Those with varint lengths and tagged fields.
         text_errors: How UTF-8 is decoded: `strict`, or `replace` as Kafka's own decoder does.
+        fills_defaults: Whether a decoded value has all fields: defaults for those that its version
+            lacks, or that were not encoded.
     """
 
-    __slots__ = ("_codecs", "_flexible", "_text_errors", "_versions", "fields", "name")
+    __slots__ = (
+        "_codecs",
+        "_fills_defaults",
+        "_flexible",
+        "_text_errors",
+        "_versions",
+        "fields",
+        "name",
+    )
 
     def __init__(
         self,
@@ -113,15 +145,25 @@ class Message:
         versions: str = "0",
         flexible: str = "none",
         text_errors: str = "strict",
+        fills_defaults: bool = False,
     ) -> None:
         self.name, self.fields = name, fields
         self._versions, self._flexible = _range_of(versions), _range_of(flexible)
-        self._text_errors = text_errors
+        self._text_errors, self._fills_defaults = text_errors, fills_defaults
         self._codecs: dict[int, _Codec] = {}
 
     def has_version(self, version: int) -> bool:
         """Return whether this version is declared."""
         return version in self._versions
+
+    def is_flexible(self, version: int) -> bool:
+        """Return whether a version has varint lengths and tagged fields."""
+        return version in self._flexible
+
+    @property
+    def versions(self) -> range:
+        """The declared versions."""
+        return self._versions
 
     def decode(self, data: bytes, version: int, at: int = 0) -> Decoded:
         """Decode the message that starts at `at`; bytes after it are left to the caller.
@@ -153,7 +195,12 @@ class Message:
     def _codec(self, version: int) -> "_Codec":
         known = self._codecs.get(version)
         if known is None:
-            rules = _Rules(version, self._text_errors, is_flexible=version in self._flexible)
+            rules = _Rules(
+                version,
+                self._text_errors,
+                fills_defaults=self._fills_defaults,
+                is_flexible=version in self._flexible,
+            )
             known = self._codecs[version] = _struct(self.name, self.fields, rules)
         return known
 
@@ -188,6 +235,7 @@ class _Rules(NamedTuple):
 
     version: int
     text_errors: str
+    fills_defaults: bool
     is_flexible: bool
 
     def of(self, field: Field) -> "_Rules":
@@ -235,6 +283,10 @@ def _single(path: str, field: Field, rules: _Rules, *, is_nullable: bool = False
     return _bytes(path, rules, is_nullable=is_nullable)
 
 
+_Plain = tuple[str, "_Codec", Any]  # a field without a tag: name, codec, default
+_Tagged = Mapping[int, _Plain]
+
+
 def _struct(path: str, fields: Sequence[Field], rules: _Rules) -> _Codec:
     present = [field for field in fields if rules.version in _range_of(field.versions)]
     plain = [
@@ -244,38 +296,76 @@ def _struct(path: str, fields: Sequence[Field], rules: _Rules) -> _Codec:
     ]
     tagged = {
         field.tag: (field.name, _field(path, field, rules), field.default)
-        for field in present
+        for field in sorted(present, key=lambda each: each.tag or 0)
         if field.tag is not None
     }
-    is_flexible, runs = rules.is_flexible, _runs(plain)
-    assert is_flexible or not tagged, f"{path}: tagged fields need a flexible version"
+    assert rules.is_flexible or not tagged, f"{path}: tagged fields need a flexible version"
+    names = {name for name, _, _ in plain}
+    absent = {each.name: each.default for each in fields if each.name not in names}
+    return _Codec(
+        sum(codec.least for _, codec, _ in plain) + rules.is_flexible,
+        _struct_reader(path, plain, tagged, rules, absent if rules.fills_defaults else {}),
+        _struct_writer(path, plain, tagged, rules),
+    )
+
+
+def _struct_reader(
+    path: str, plain: Sequence[_Plain], tagged: _Tagged, rules: _Rules, absent: dict[str, Any]
+) -> Callable[[bytes, int, int], tuple[dict[str, Any], int]]:
+    runs, is_flexible = _runs(plain), rules.is_flexible
 
     def read(data: bytes, at: int, end: int) -> tuple[dict[str, Any], int]:
-        values: dict[str, Any] = {}
+        values = absent.copy()
         for names, form, read_one in runs:
             if form is None:
                 values[names[0]], at = read_one(data, at, end)
             else:
-                stop = _end(f"{path}.{names[0]}", at, form.size, end)
+                stop = at + form.size
+                if stop > end:
+                    _end(f"{path}.{names[0]}", at, form.size, end)  # which raises
                 values.update(zip(names, form.unpack_from(data, at), strict=True))
                 at = stop
         if is_flexible:
             at = _read_tagged(path, tagged, values, data, at, end)
         return values, at
 
+    return read
+
+
+def _struct_writer(
+    path: str, plain: Sequence[_Plain], tagged: _Tagged, rules: _Rules
+) -> Callable[[bytearray, Mapping[str, Any]], None]:
+    by_name = {each[0]: each for each in plain}
+    runs = [_written(run, [by_name[name] for name in run.names]) for run in _runs(plain)]
+    is_flexible = rules.is_flexible
+
     def write(out: bytearray, values: Mapping[str, Any]) -> None:
-        for name, codec, default in plain:
-            value = values.get(name, default)
-            if value is _ABSENT:
-                raise InvalidRequestError(f"{path}.{name}: value is missing")
-            codec.write(out, value)
+        get = values.get
+        for form, run in runs:
+            if form is not None:
+                try:
+                    out += form.pack(*[get(name, default) for name, _, default in run])
+                    continue
+                except struct.error:
+                    pass  # the loop below says which value is wrong
+            for name, codec, default in run:
+                value = get(name, default)
+                if value is _ABSENT:
+                    raise InvalidRequestError(f"{path}.{name}: value is missing")
+                codec.write(out, value)
         if is_flexible:
             _write_tagged(tagged, values, out)
 
-    return _Codec(sum(codec.least for _, codec, _ in plain) + is_flexible, read, write)
+    return write
 
 
-def _runs(plain: Sequence[tuple[str, _Codec, Any]]) -> list[_Run]:
+def _written(run: _Run, fields: list[_Plain]) -> tuple[struct.Struct | None, list[_Plain]]:
+    """Return the format that writes a run at once; None where fields are written one by one."""
+    is_told = all(codec.code != "?" or default is not _ABSENT for _, codec, default in fields)
+    return (run.form if is_told else None), fields  # any object packs as a bool, also _ABSENT
+
+
+def _runs(plain: Sequence[_Plain]) -> list[_Run]:
     """Join neighbouring numbers, so that one call of `struct` reads them all."""
     runs: list[_Run] = []
     for is_number, group in itertools.groupby(plain, key=lambda each: each[1].code != ""):
@@ -315,7 +405,7 @@ def _write_tagged(
     tagged: Mapping[int, tuple[str, _Codec, Any]], values: Mapping[str, Any], out: bytearray
 ) -> None:
     given = []
-    for tag, (name, codec, default) in sorted(tagged.items()):
+    for tag, (name, codec, default) in tagged.items():
         value = values.get(name, default)
         # A default is what a reader assumes without the field; Kafka never writes it.
         if value is not _ABSENT and value != default:
@@ -420,9 +510,13 @@ def _bytes(path: str, rules: _Rules, *, is_nullable: bool) -> _Codec:
         stop = _end(path, at, length, end)
         return data[at:stop], stop
 
-    def write(out: bytearray, value: bytes | None) -> None:
+    def write(out: bytearray, value: bytes | Deferred | None) -> None:
         if value is None:
             size.write(out, -1)
+            return
+        if isinstance(value, Deferred):
+            size.write(out, value.size)
+            value.position = len(out)
             return
         if not isinstance(value, (bytes, bytearray, memoryview)):
             raise InvalidRequestError(f"{path}: must be bytes", got=type(value).__name__)

@@ -42,6 +42,7 @@ def test_wheel_holds_the_modules_and_few_files_more(wheel: zipfile.ZipFile) -> N
         path.relative_to(ROOT).as_posix() for path in modules() if "_autoload" not in path.parts
     }
     extra = {"pyspark_streamlog.py", "streamlog/py.typed", "streamlog/server.properties"}
+    extra.add("streamlog/protocol/apis.json")
     assert members(wheel) == expected | extra | DOCUMENTS
 
 

@@ -176,6 +176,15 @@ def broker_classpath(version: str = VERSION) -> str:
     return f"{_jars(version, f'kafka_{scala}')}/*"
 
 
+def client_jar() -> Path:
+    """Return the jar of the current release's client library.
+
+    Raises:
+        KafkaUnavailableError: The jars cannot be fetched.
+    """
+    return _jars(VERSION, "kafka_2.13") / f"kafka-clients-{VERSION}.jar"
+
+
 def dump(version: str, files: Iterable[Path]) -> str:
     """Return the output of a release's dump tool for log files, all records included.
 

@@ -1,0 +1,96 @@
+"""What the handlers of requests share: the root, its partitions, threads, and the coordinators."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, ParamSpec, TypeVar
+
+from streamlog.clock import Clock
+from streamlog.config.server_config import ServerConfig
+from streamlog.gateway.catalog import Catalog
+from streamlog.gateway.parked import ParkedRequests
+from streamlog.gateway.partitions import ServedPartitions
+from streamlog.gateway.settings import Address, GatewaySettings
+from streamlog.partition.meta_properties import read_meta_properties
+from streamlog.root.manager import LogManager
+from streamlog.topic import TopicPartition
+
+__all__ = ["Broker"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_NODE_ID: Final = 0  # of a root without meta.properties
+
+
+class Broker:
+    """A log root as one broker of Kafka's protocol.
+
+    Args:
+        manager: The open root.
+        settings: How the gateway listens.
+        loop: The event loop that handlers run in.
+
+    Attributes:
+        manager: The open root.
+        settings: How the gateway listens.
+        node_id: The id of this broker.
+        cluster_id: The id of the cluster it belongs to.
+        address: Where clients are told to connect.
+        catalog: The topics.
+        partitions: The partitions.
+        parked: The requests that wait for partitions.
+        clock: The root's clock.
+    """
+
+    def __init__(
+        self, manager: LogManager, settings: GatewaySettings, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.manager, self.settings, self._loop = manager, settings, loop
+        meta = read_meta_properties(manager.fs, manager.root)
+        self.node_id = _NODE_ID if meta is None or meta.node_id is None else meta.node_id
+        self.cluster_id = None if meta is None else meta.cluster_id
+        self.address = settings.advertise or settings.listen
+        self.clock: Clock = manager.clock
+        self.catalog = Catalog(manager.log_root)
+        self.parked = ParkedRequests()
+        self.partitions = ServedPartitions(manager, self._wake)
+        self._threads = ThreadPoolExecutor(settings.threads, "streamlog-gateway")
+        self.is_stopping = False
+
+    @property
+    def config(self) -> ServerConfig:
+        """The root's settings as of now."""
+        return self.manager.server_config
+
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        """Return the leader epoch for clients, -1 where the partition is not open yet."""
+        served = self.partitions.known(topic, partition)
+        return -1 if served is None else served.reader.leader_epoch
+
+    async def run(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run blocking work in a thread: files opened, appended to or synced."""
+        if kwargs:
+            return await self._loop.run_in_executor(self._threads, lambda: work(*args, **kwargs))
+        return await self._loop.run_in_executor(self._threads, work, *args)
+
+    def _wake(self, partition: TopicPartition) -> None:
+        """Wake what waits for a partition; called in any thread."""
+        self._loop.call_soon_threadsafe(self.parked.wake, partition)
+
+    def begin_to_stop(self) -> None:
+        """Let parked requests answer now."""
+        self.is_stopping = True
+        self.parked.wake_all()
+
+    def close(self) -> None:
+        """Wait for work in threads and close the root: everything acknowledged is then durable."""
+        self._threads.shutdown()
+        self.manager.close()
+
+
+def advertised(settings: GatewaySettings, bound: Address) -> Address:
+    """Return the address that clients are given, once the port is known."""
+    if settings.advertise is None:
+        return bound
+    return settings.advertise._replace(port=settings.advertise.port or bound.port)

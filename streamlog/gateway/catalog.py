@@ -1,0 +1,88 @@
+"""The topics of a root by name and by id, known again after each change of the root's directory."""
+
+import threading
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from streamlog.errors import StreamLogError
+from streamlog.fs.log_root import LogRoot
+from streamlog.partition.partition_metadata import read_topic_id
+from streamlog.protocol.apis import ZERO_UUID
+from streamlog.root import topics
+
+__all__ = ["INTERNAL_TOPICS", "Catalog", "CatalogEntry"]
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+
+
+class CatalogEntry(NamedTuple):
+    """A topic.
+
+    Attributes:
+        name: Its name.
+        topic_id: Its id; all zero on the disk of a broker before 2.8, which kept none.
+        partitions: The numbers of its partitions, ascending.
+    """
+
+    name: str
+    topic_id: str
+    partitions: tuple[int, ...]
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether coordinators keep their state in it."""
+        return self.name in INTERNAL_TOPICS
+
+
+class Catalog:
+    """The topics of a root; cheap to ask for each request, from any thread.
+
+    Other processes create and delete topics too. Each creates or removes a directory in the root,
+    so one `stat` of the root shows whether the topics are still those that were listed.
+    """
+
+    def __init__(self, root: LogRoot) -> None:
+        self._root = root
+        self._guard = threading.Lock()
+        self._stamp = -1
+        self._by_name: dict[str, CatalogEntry] = {}
+        self._by_id: dict[str, CatalogEntry] = {}
+
+    def topics(self) -> Mapping[str, CatalogEntry]:
+        """Return the topics by name, in order."""
+        self._refresh()
+        return self._by_name
+
+    def topic(self, name: str) -> CatalogEntry | None:
+        """Return the topic of a name."""
+        self._refresh()
+        return self._by_name.get(name)
+
+    def topic_of_id(self, topic_id: str) -> CatalogEntry | None:
+        """Return the topic of an id."""
+        self._refresh()
+        return self._by_id.get(topic_id)
+
+    def _refresh(self) -> None:
+        found = self._root.fs.stat(self._root.path)
+        stamp = -1 if found is None else found.mtime_ns
+        if stamp == self._stamp and stamp != -1:
+            return
+        with self._guard:
+            entries = {name: self._entry(name) for name in topics.list_topics(self._root)}
+            self._by_name = entries
+            self._by_id = {
+                each.topic_id: each for each in entries.values() if each.topic_id != ZERO_UUID
+            }
+            self._stamp = stamp
+
+    def _entry(self, name: str) -> CatalogEntry:
+        directories = topics.partition_directories(self._root, name)
+        topic_id = None
+        for path in directories.values():
+            try:
+                topic_id = read_topic_id(self._root.fs, path)
+            except StreamLogError:  # reported by the requests that need the partition
+                continue
+            break
+        return CatalogEntry(name, topic_id or ZERO_UUID, tuple(directories))

@@ -1,0 +1,120 @@
+"""One client's connection: requests in, responses out, in order.
+
+    request   int32 size, then the request     one at a time, as Kafka's brokers process them
+    response  int32 size, then the response    records go from the segment's file to the socket
+
+Source: kafka.network.Processor.
+"""
+
+import asyncio
+import logging
+import ssl
+from typing import IO, Final, cast
+
+from streamlog.errors import CorruptRecordError
+from streamlog.gateway.broker import Broker
+from streamlog.gateway.dispatch import Answer, serve_request
+from streamlog.gateway.request import Peer
+
+__all__ = ["Connection", "MemoryBudget"]
+
+_logger: Final = logging.getLogger(__name__)
+
+_SIZE: Final = 4
+
+
+class MemoryBudget:
+    """Bounds the bytes of requests in memory; a connection waits for its share before it reads.
+
+    Args:
+        limit: Bytes of all requests together; a larger one is taken alone.
+
+    Source: `queued.max.request.bytes`, org.apache.kafka.common.memory.MemoryPool.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._used = limit, 0
+        self._changed = asyncio.Condition()
+
+    async def take(self, size: int) -> None:
+        """Wait until `size` bytes fit."""
+        async with self._changed:
+            await self._changed.wait_for(
+                lambda: self._used == 0 or self._used + size <= self._limit
+            )
+            self._used += size
+
+    async def give_back(self, size: int) -> None:
+        """Free bytes that were taken."""
+        async with self._changed:
+            self._used -= size
+            self._changed.notify_all()
+
+
+class Connection:
+    """A connected client; `serve` runs until it leaves."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        budget: MemoryBudget,
+    ) -> None:
+        self._broker, self._reader, self._writer, self._budget = broker, reader, writer, budget
+        host, *_ = writer.get_extra_info("peername") or ("unknown",)
+        listener = writer.get_extra_info("sockname") or ("unknown", 0)
+        self.peer = Peer(f"/{host}", (listener[0], listener[1]))
+        self.is_busy = False
+
+    async def serve(self) -> None:
+        """Serve requests until the client disconnects, sends nonsense, or the gateway stops."""
+        try:
+            while not self._broker.is_stopping and await self._serve_one():
+                pass
+        except (asyncio.IncompleteReadError, ConnectionError, TimeoutError, ssl.SSLError):
+            pass  # the client is gone
+        except CorruptRecordError as error:
+            _logger.warning("closing the connection of %s: %s", self.peer.host, error)
+        finally:
+            self._writer.close()
+
+    async def _serve_one(self) -> bool:
+        """Serve one request; return whether the connection can be used further."""
+        size = int.from_bytes(await self._reader.readexactly(_SIZE), "big", signed=True)
+        limit = self._broker.config.socket_request_max_bytes
+        if not 0 <= size <= limit:
+            raise CorruptRecordError("request size", got=size, expected=f"0 to {limit}")
+        self.is_busy = True
+        await self._budget.take(size)
+        try:
+            answer = await serve_request(
+                self._broker, self.peer, await self._reader.readexactly(size)
+            )
+        finally:
+            await self._budget.give_back(size)
+        try:
+            return answer is None or await self._send(answer)
+        finally:
+            self.is_busy = False
+
+    async def _send(self, answer: Answer) -> bool:
+        size = len(answer.data) + sum(region.size for region in answer.regions)
+        self._writer.write(size.to_bytes(_SIZE, "big"))
+        loop, sent, data = asyncio.get_running_loop(), 0, memoryview(answer.data)
+        try:
+            for region in answer.regions:
+                self._writer.write(data[sent : region.position])
+                sent = region.position
+                await self._writer.drain()
+                count = await loop.sendfile(
+                    self._writer.transport, cast(IO[bytes], region), region.offset, region.size
+                )
+                if count != region.size:  # the frame cannot be completed
+                    raise ConnectionAbortedError(f"sent {count} of {region.size} bytes")
+        finally:
+            for region in answer.regions:
+                region.close()
+        self._writer.write(data[sent:])
+        await self._writer.drain()
+        return not answer.is_last

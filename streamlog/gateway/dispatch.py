@@ -1,0 +1,141 @@
+"""Which requests are served, in which versions, by which handler; and the answers to all others.
+
+A handler takes the broker and a request and returns the response's fields, or None where the client
+expects no response. It answers errors itself, in the fields that its response has for them; an
+exception that it lets through is answered by `refusal`.
+
+Source: kafka.server.KafkaApis.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from streamlog.errors import StreamLogError
+from streamlog.gateway.broker import Broker
+from streamlog.gateway.error_codes import ErrorCode, code_of
+from streamlog.gateway.handlers import cluster
+from streamlog.gateway.request import FileRegion, Peer, Request
+from streamlog.protocol.apis import Api, RequestHeader, apis_by_key, decode_header
+
+__all__ = ["Answer", "Handler", "serve_request"]
+
+_logger: Final = logging.getLogger(__name__)
+
+Handler = Callable[[Broker, Request], Awaitable[dict[str, Any] | None]]
+
+_TABLES: Final[tuple[Mapping[str, Handler], ...]] = (cluster.HANDLERS,)
+
+API_VERSIONS: Final = "ApiVersions"
+_NO_FEATURES: Final[dict[str, Any]] = {"supportedFeatures": [], "finalizedFeatures": []}
+
+
+class Answer(NamedTuple):
+    """An encoded response.
+
+    Attributes:
+        data: Its bytes, header included, without the size in front.
+        regions: The parts of files that belong into it, by `position`.
+        is_last: Whether the connection is to be closed after it.
+    """
+
+    data: bytes
+    regions: list[FileRegion]
+    is_last: bool = False
+
+
+@cache
+def _handlers() -> dict[str, Handler]:
+    return {name: handler for table in _TABLES for name, handler in table.items()}
+
+
+async def serve_request(broker: Broker, peer: Peer, data: bytes) -> Answer | None:
+    """Serve one request; return the response to send, or None where none is expected.
+
+    Raises:
+        CorruptRecordError: The bytes are not a request; the connection cannot be used further.
+    """
+    header = decode_header(data)
+    api = apis_by_key().get(header.key)
+    if api is None:
+        return _unknown(header)
+    if api.name == API_VERSIONS:
+        return _api_versions(api, header, data, peer)
+    handler = _handlers().get(api.name)
+    if handler is None or header.version not in api.versions:
+        return _unsupported(api, header)
+    values = api.request.decode(data, header.version, header.end).values
+    request = Request(api.name, header.version, header.client_id or "", values, peer, [])
+    try:
+        response = await handler(broker, request)
+    except StreamLogError as error:
+        _logger.warning("%s v%d: %s", api.name, header.version, error)
+        response = refusal(code_of(error))
+    except Exception:
+        _logger.exception("%s v%d failed", api.name, header.version)
+        response = refusal(ErrorCode.UNKNOWN_SERVER_ERROR)
+    if response is None:
+        return None
+    return _encoded(api, header, response, request.regions)
+
+
+def refusal(code: ErrorCode) -> dict[str, Any]:
+    """Return the fields of a response that says nothing but an error."""
+    return {"errorCode": int(code)}
+
+
+def _encoded(
+    api: Api, header: RequestHeader, values: dict[str, Any], regions: list[FileRegion]
+) -> Answer:
+    prefix = api.response_header(header.correlation_id, header.version)
+    message = api.response.encode(values, header.version)
+    for region in regions:
+        region.position += len(prefix)
+    return Answer(prefix + message, regions)
+
+
+def _unknown(header: RequestHeader) -> Answer:
+    """Answer an API that Kafka does not have, or that only controllers serve, and close."""
+    _logger.warning("unknown API key %d v%d", header.key, header.version)
+    code = int(ErrorCode.UNSUPPORTED_VERSION)
+    prefix = header.correlation_id.to_bytes(4, "big", signed=True)
+    return Answer(prefix + code.to_bytes(2, "big"), [], is_last=True)
+
+
+def _unsupported(api: Api, header: RequestHeader) -> Answer:
+    """Answer a version that is not served: in the nearest one that Kafka declares."""
+    _logger.warning("%s v%d is not served", api.name, header.version)
+    declared = api.response.versions
+    version = min(max(header.version, declared[0]), declared[-1])
+    prefix = api.response_header(header.correlation_id, version)
+    return Answer(
+        prefix + api.response.encode(refusal(ErrorCode.UNSUPPORTED_VERSION), version),
+        [],
+        is_last=header.version not in declared,
+    )
+
+
+# ---- the versions that are served -------------------------------------------------------------
+def _api_versions(api: Api, header: RequestHeader, data: bytes, peer: Peer) -> Answer:
+    """Answer which APIs are served; an unknown version is answered as version 0 (KIP-511)."""
+    version, code = header.version, ErrorCode.NONE
+    if version not in api.versions:
+        version, code = 0, ErrorCode.UNSUPPORTED_VERSION
+    else:
+        values = api.request.decode(data, version, header.end).values
+        peer.software = f"{values['clientSoftwareName']} {values['clientSoftwareVersion']}".strip()
+    response = {"errorCode": int(code), "apiKeys": _served(), **_NO_FEATURES}
+    prefix = api.response_header(header.correlation_id, version)
+    return Answer(prefix + api.response.encode(response, version), [])
+
+
+@cache
+def _served() -> list[dict[str, int]]:
+    served = []
+    for api in apis_by_key().values():
+        if api.name in _handlers() or api.name == API_VERSIONS:
+            # Without Produce v0 librdkafka compresses nothing (KAFKA-18659).
+            first = 0 if api.name == "Produce" else api.versions[0]
+            served.append({"apiKey": api.key, "minVersion": first, "maxVersion": api.versions[-1]})
+    return served

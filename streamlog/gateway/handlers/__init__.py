@@ -1,0 +1,1 @@
+"""The handlers of requests, a module for each area; `dispatch` collects their tables."""

@@ -1,0 +1,70 @@
+"""A request in progress, and the bytes of a response that come from a file."""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from streamlog.protocol.messages import Deferred
+
+__all__ = ["FileRegion", "Peer", "Request"]
+
+
+class FileRegion(Deferred):
+    """Part of a file in a response; sent without passing through Python.
+
+    Attributes:
+        descriptor: The open file; the sender closes it with `close`.
+        offset: Where the region begins in the file.
+    """
+
+    __slots__ = ("_file", "descriptor", "offset")
+
+    def __init__(self, file: Any, descriptor: int, offset: int, size: int) -> None:
+        super().__init__(size)
+        self._file, self.descriptor, self.offset = file, descriptor, offset
+
+    def fileno(self) -> int:
+        """Return the descriptor: `loop.sendfile` asks for it."""
+        return self.descriptor
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file = None
+
+
+@dataclass(slots=True)
+class Peer:
+    """The client at the other end of a connection.
+
+    Attributes:
+        host: Its address, as Kafka prints it in group descriptions: `/127.0.0.1`.
+        listener: The address that it connected to.
+        principal: Its user; `ANONYMOUS` without authentication.
+        software: Its name and version, from ApiVersions.
+        state: What handlers keep for the connection, such as an authentication in progress.
+    """
+
+    host: str
+    listener: tuple[str, int]
+    principal: str = "ANONYMOUS"
+    software: str = ""
+    state: dict[str, Any] = field(default_factory=dict)
+
+
+class Request(NamedTuple):
+    """A decoded request.
+
+    Attributes:
+        api: The name of its API, as Kafka spells it.
+        version: The version of its message.
+        client_id: The client's name for itself.
+        values: Its fields, by Kafka's names; defaults for those that its version lacks.
+        peer: The connection that it came from.
+        regions: The parts of files that its response contains; handlers add to it.
+    """
+
+    api: str
+    version: int
+    client_id: str
+    values: dict[str, Any]
+    peer: Peer
+    regions: list[FileRegion]

@@ -1,0 +1,166 @@
+"""`serve`: Kafka's protocol on an address, for one log root, until it is stopped.
+
+One process, one event loop; work that blocks runs in threads. A stop is graceful: requests in
+progress are answered, parked ones at once, then everything is synced and the root is closed.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from streamlog.gateway.broker import Broker, advertised
+from streamlog.gateway.connection import Connection, MemoryBudget
+from streamlog.gateway.settings import Address, GatewaySettings
+from streamlog.root.manager import LogManager
+
+__all__ = ["Gateway", "serve"]
+
+_logger: Final = logging.getLogger(__name__)
+
+_READ_AHEAD: Final = 1 << 20
+
+
+class Gateway:
+    """A log root served to Kafka clients; `run` is the server, `serve` runs it beside a program.
+
+    Args:
+        root: The log root's directory.
+        settings: How it listens.
+
+    Attributes:
+        address: Where it listens, once it does.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], settings: GatewaySettings) -> None:
+        self._root, self._settings = os.fspath(root), settings
+        self.address = settings.listen
+        self._stop: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._connections: dict[Connection, asyncio.Task[None]] = {}
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The address for a client's `bootstrap.servers`."""
+        return str(advertised(self._settings, self.address))
+
+    async def run(self, on_ready: Callable[[], None]) -> None:
+        """Serve until `stop`.
+
+        Args:
+            on_ready: Called once clients can connect.
+
+        Raises:
+            UnknownTopicError: There is no such root.
+            UnavailableError: The address is taken, or the root cannot be opened.
+        """
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        manager = await self._loop.run_in_executor(None, self._open)
+        broker = Broker(manager, self._settings, self._loop)
+        try:
+            budget = MemoryBudget(broker.config.queued_max_request_bytes)
+            server = await asyncio.start_server(
+                lambda reader, writer: self._connected(broker, budget, reader, writer),
+                *self._settings.listen,
+                limit=_READ_AHEAD,
+                backlog=1024,
+            )
+            async with server:
+                bound = server.sockets[0].getsockname()
+                self.address = Address(bound[0], bound[1])
+                broker.address = advertised(self._settings, self.address)
+                on_ready()
+                await self._stop.wait()
+                server.close()
+                broker.begin_to_stop()
+                await self._let_finish()
+        finally:
+            await self._loop.run_in_executor(None, broker.close)
+
+    def stop(self) -> None:
+        """Begin to stop; from any thread or a signal handler."""
+        loop, stop = self._loop, self._stop
+        if loop is not None and stop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended already
+                loop.call_soon_threadsafe(stop.set)
+
+    def _open(self) -> LogManager:
+        return LogManager.open(self._root, create=not self._settings.is_read_only)
+
+    async def _connected(
+        self,
+        broker: Broker,
+        budget: MemoryBudget,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        connection = Connection(broker, reader, writer, budget)
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections[connection] = task
+        try:
+            await connection.serve()
+        except asyncio.CancelledError:
+            pass  # the gateway stops
+        finally:
+            del self._connections[connection]
+
+    async def _let_finish(self) -> None:
+        """Wait for the requests in progress; connections without one are closed at once."""
+        for connection, task in self._connections.items():
+            if not connection.is_busy:
+                task.cancel()
+        tasks = list(self._connections.values())
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=self._settings.stop_timeout_s)
+            for task in late:
+                task.cancel()
+            if late:
+                _logger.warning("%d requests were cut off by the stop", len(late))
+                await asyncio.wait(late)
+
+
+@contextlib.contextmanager
+def serve(
+    root: str | os.PathLike[str], settings: GatewaySettings | None = None
+) -> Iterator[Gateway]:
+    """Serve a log root beside the calling program: for tests and notebooks.
+
+        with serve("/tmp/log") as gateway:
+            producer = Producer({"bootstrap.servers": gateway.bootstrap_servers})
+
+    Args:
+        root: The directory; created if it is missing.
+        settings: How it listens; a free port on 127.0.0.1 by default.
+
+    Yields:
+        The running gateway.
+
+    Raises:
+        StreamLogError: It cannot start.
+    """
+    gateway = Gateway(root, settings or GatewaySettings())
+    ready, failed = threading.Event(), []
+
+    def work() -> None:
+        try:
+            asyncio.run(gateway.run(ready.set))
+        except BaseException as error:  # noqa: BLE001 - raised in the caller's thread
+            failed.append(error)
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=work, name="streamlog-gateway", daemon=True)
+    thread.start()
+    ready.wait()
+    try:
+        if not failed:
+            yield gateway
+    finally:
+        gateway.stop()
+        thread.join()
+    if failed:
+        raise failed[0]

@@ -1,0 +1,1 @@
+"""Programs about Kafka's protocol: message schemas, traces, suites of Kafka clients."""
