@@ -33,6 +33,7 @@ from streamlog.partition.reader import LogReader
 from streamlog.partition.root_marks import RootMarks
 from streamlog.partition.topic_config import ConfigFiles, ServerSettings
 from streamlog.replication.completeness import positions_of, proof_of_loss
+from streamlog.replication.copies import Copies, InThreads
 from streamlog.replication.election import ElectionType
 from streamlog.replication.follower_log import FollowerLog, LogPositions
 from streamlog.replication.isr import ReplicationSettings
@@ -40,7 +41,7 @@ from streamlog.replication.leader import Leader
 from streamlog.replication.leadership import Leadership
 from streamlog.replication.partition_state import PartitionState
 from streamlog.replication.register import RegisterFile
-from streamlog.replication.replicas import Copies, InThreads, Replicas, check_epoch
+from streamlog.replication.replicas import Replicas, check_epoch
 from streamlog.replication.root_set import RootSet
 from streamlog.root.open_writers import OpenWriter
 from streamlog.root.roots import refuse_live_broker, refuse_planted

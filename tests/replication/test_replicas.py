@@ -13,9 +13,9 @@ from streamlog.errors import (
     NotLeaderError,
     UnknownOutcomeError,
 )
+from streamlog.replication.copies import IDLE_MS, InThreads, OneByOne
 from streamlog.replication.election import ElectionType
 from streamlog.replication.partition_state import PartitionState
-from streamlog.replication.replicas import IDLE_MS, InThreads, OneByOne
 from tests.support.replicas import (
     PARTITION,
     Disks,

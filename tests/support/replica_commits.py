@@ -25,9 +25,10 @@ from streamlog.partition.log import Log
 from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.read import fetch
 from streamlog.partition.reader import LogReader
+from streamlog.replication.copies import OneByOne
 from streamlog.replication.partition_state import PartitionState
 from streamlog.replication.register import QuorumRegister, RegisterFile
-from streamlog.replication.replicas import OneByOne, Replicas
+from streamlog.replication.replicas import Replicas
 from streamlog.root.partition_log import PartitionLog
 from streamlog.topic import TopicPartition
 from tests.support.commits import NOW, PARTITIONS, ROOT, TOPIC, Scene

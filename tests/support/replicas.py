@@ -18,11 +18,12 @@ from streamlog.records.builder import BatchBuilder
 from streamlog.records.control import ControlRecordType, EndTransactionMarker, build_marker
 from streamlog.records.record import Record
 from streamlog.records.validate import AppendOrigin
+from streamlog.replication.copies import OneByOne
 from streamlog.replication.election import ElectionType
 from streamlog.replication.leadership import Leadership
 from streamlog.replication.partition_state import PartitionState
 from streamlog.replication.register import QuorumRegister, RegisterFile
-from streamlog.replication.replicas import OneByOne, Replicas
+from streamlog.replication.replicas import Replicas
 from streamlog.root import registry
 from streamlog.root.partition_log import PartitionLog
 from streamlog.root.placement import Placement
