@@ -141,7 +141,8 @@ def replicate() -> None:
     """Bring all replicas up to date, and fill replaced disks.
 
     Writers copy what they append. This command does the rest: a log root that returned or was
-    emptied, and elections for partitions that nothing writes.
+    emptied, and elections for partitions that nothing writes. While --follow runs, writers leave it
+    the copies of appends with acks=0 and acks=1.
 
     \b
     Examples:

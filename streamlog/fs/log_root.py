@@ -224,6 +224,11 @@ class LogRoot:
         return f"{self.locks}/maintenance"
 
     @property
+    def replica_fetcher_lock(self) -> str:
+        """The lock of the one process that copies to replicas for all writers of the root."""
+        return f"{self.locks}/replica-fetcher"
+
+    @property
     def app_locks(self) -> str:
         """The directory of the locks of apps."""
         return f"{self.locks}/apps"

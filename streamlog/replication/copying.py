@@ -67,8 +67,9 @@ def copy_to_follower(
     refresh: Callable[[], None],
     check: Callable[[], None],
     max_bytes: int | None = None,
+    is_durable: bool = True,
 ) -> Copied:
-    """Copy what the follower's log lacks; durable afterwards if anything was copied.
+    """Copy what the follower's log lacks.
 
     The follower's log must already be a prefix of the leader's, or end below the leader's log
     start: truncation by epoch comes first.
@@ -80,13 +81,14 @@ def copy_to_follower(
         check: Called under the follower's lock before each change; raises if another leader was
             elected meanwhile.
         max_bytes: Stop after about so many bytes; None: copy everything.
+        is_durable: Sync what was copied; otherwise as the topic's flush settings say.
 
     Raises:
         CorruptRecordError: The leader's log is damaged.
         UnknownOutcomeError: The follower's disk failed; some whole batches may stand.
         StorageError: A file cannot be read or written.
     """
-    copying = _Copying(leader, follower, refresh, check)
+    copying = _Copying(leader, follower, refresh, check, is_durable=is_durable)
     while copying.copy_piece():
         if max_bytes is not None and copying.size >= max_bytes:
             break
@@ -102,8 +104,11 @@ class _Copying:
         follower: Log,
         refresh: Callable[[], None],
         check: Callable[[], None],
+        *,
+        is_durable: bool,
     ) -> None:
         self._leader, self._follower = leader, follower
+        self._is_durable = is_durable
         self._refresh, self._check = refresh, check
         self._memory: NDArray[np.uint8] | None = None
         self.size = 0
@@ -138,7 +143,7 @@ class _Copying:
             return True
         if found.position == 0 and not follower.segments.active.is_empty:
             follower.roll()
-        follower.append_copied(found.buffer, found.table)
+        follower.append_copied(found.buffer, found.table, sync=not self._is_durable)
         self.size += len(found.buffer)
         return True
 
@@ -159,7 +164,7 @@ class _Copying:
         """Sync, take over the leader's log start; return whether the follower has caught up."""
         with self._follower.locked():
             self._check()
-            if self.size:
+            if self.size and self._is_durable:
                 self._follower.sync()
             end = self._follower.log_end_offset
             if self._follower.log_start_offset < self._leader.offsets.start <= end:

@@ -166,6 +166,7 @@ class FollowerLog:
         *,
         settings: ReplicationSettings,
         check: Callable[[], None],
+        is_durable: bool,
     ) -> None:
         """Copy what the log lacks, without the leader's lock; the follower's is held per piece.
 
@@ -175,8 +176,10 @@ class FollowerLog:
         with log.locked():
             check()
             self._check_not_later(log, leader.leader_epoch)
-            self._truncate(log, leader, settings)
-        copy_to_follower(source, log, refresh=source.refresh, check=check)
+            if self._matches != leader.leader_epoch:
+                self._truncate(log, leader, settings)
+                self._matches = leader.leader_epoch
+        copy_to_follower(source, log, refresh=source.refresh, check=check, is_durable=is_durable)
 
     def _check_not_later(self, log: Log, leader_epoch: int) -> None:
         """Refuse the writer of a former leader, whose election the root's register has missed.

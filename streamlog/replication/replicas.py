@@ -7,6 +7,7 @@ no rule of its own: `Leader` decides, the register remembers, `FollowerLog` copi
     appended       leader's sync ‖ each follower: lock, register, append, sync, high watermark
                    → each log end is reported to `Leader` → ISR changes → register
                    → high watermark → do most registers still show this epoch? → acknowledged
+                   with acks=0 and 1 a replica fetcher does this, if one lives: `fetcher_lock`
 
 A follower learns the high watermark with the next append, as in Kafka with the next fetch; once
 none follows (flush, close, an idle handle) `share_high_watermark` stands for that fetch.
@@ -39,6 +40,7 @@ from streamlog.records.batch import BatchTable
 from streamlog.replication.completeness import positions_of, proof_of_loss
 from streamlog.replication.copies import IDLE_MS, Copies, Reached
 from streamlog.replication.election import ElectionType, alter_partition, elect
+from streamlog.replication.fetcher_lock import FetcherWatch
 from streamlog.replication.follower_log import FollowerLog, LogPositions
 from streamlog.replication.isr import ReplicationSettings
 from streamlog.replication.leader import Leader
@@ -73,6 +75,10 @@ class ReplicaRoots(Protocol):
 
     def is_online(self, node: int) -> bool:
         """Return whether the root of a node can be reached, and is the one that was listed."""
+        ...
+
+    def has_replica_fetcher(self, node: int) -> bool:
+        """Return whether a process of its own copies what the root of a node appends."""
         ...
 
     def open_follower(self, node: int, partition: TopicPartition) -> Log:
@@ -124,6 +130,8 @@ class Replicas:
         self._log: Log | None = None
         self._followers: dict[int, FollowerLog] = {}
         self._left_at: tuple[int, float] = (-1, 0.0)  # log end and time when this let go
+        self._copied_at_ms = 0.0
+        self._fetcher = FetcherWatch(partial(roots.has_replica_fetcher, node), clock)
         # The state that all registers showed last, and what was in them.
         self._shown: tuple[PartitionState | None, dict[int, Accepted | None]] = (None, {})
         self._examined = -1  # the leader epoch in which the log was found complete
@@ -211,7 +219,8 @@ class Replicas:
             high_watermark=log.high_watermark,
             now_ms=self._clock.now_ms(),
         )
-        self._left_at = log.log_end_offset, self._clock.monotonic_ms()
+        self._copied_at_ms = self._clock.monotonic_ms()
+        self._left_at = log.log_end_offset, self._copied_at_ms
 
     def _settle(self, log: Log) -> None:
         """Have the followers fetch, so that the high watermark rises without an append."""
@@ -325,12 +334,29 @@ class Replicas:
             sync()
             return
         self.leader.appended(self._clock.now_ms())
-        self._replicate(log, (buffer, table), log.log_end_offset, acks, sync)
+        if self._may_leave_copies(log, acks):
+            sync()
+            self._leave_copies(log)
+        else:
+            self._replicate(log, (buffer, table), log.log_end_offset, acks, sync)
 
     def repeated(self, log: Log, end_offset: int, acks: Acks) -> None:
         """Acknowledge batches that an idempotent producer repeats, as `appended` does."""
-        if log.high_watermark < end_offset:
+        if log.high_watermark < end_offset and not self._may_leave_copies(log, acks):
             self._replicate(log, None, end_offset, acks, _nothing)
+
+    def _may_leave_copies(self, log: Log, acks: Acks) -> bool:
+        """Whether the replica fetcher makes the copies, which nothing waits for."""
+        return (
+            acks is not Acks.ALL
+            and bool(self._followers)
+            and self._fetcher.copies(log.high_watermark)
+        )
+
+    def _leave_copies(self, log: Log) -> None:
+        self._left_at = log.log_end_offset, self._clock.monotonic_ms()
+        self._fetcher.left(log.log_end_offset)
+        self._copies.when_idle(self._share_when_idle)
 
     def _replicate(
         self,
@@ -395,6 +421,8 @@ class Replicas:
             NotLeaderError: Another leader was elected.
             NoQuorumError: The ISR must change, and too few registers can be reached.
         """
+        if self._clock.monotonic_ms() - self._copied_at_ms > self._lag_time_max_ms / 2:
+            self._start(log, self.leader.state)  # the fetcher copied: lag known here says nothing
         due = [each for each in self._followers.values() if each.is_due]
         reached = self._copies.run(
             [partial(self._copy_to, each, log, batches, max_bytes) for each in due], sync
@@ -420,6 +448,7 @@ class Replicas:
             for follower, _, error in reached:
                 if isinstance(error, NotLeaderError):
                     follower.overrule()
+        self._copied_at_ms = self._clock.monotonic_ms()
         self._change_isr(log)
 
     def _copy_to(
@@ -460,6 +489,7 @@ class Replicas:
             self._commit(log)
             if set(self.leader.isr.committed) == set(self.leader.state.replicas):
                 break
+        self.share_high_watermark(log)
 
     def elect(self, log: Log, kind: ElectionType) -> PartitionState:
         """Hold an election while no writer appends, so that no record is lost; within `writing`.
@@ -583,10 +613,13 @@ class Replicas:
 
     # ---- without an append ---------------------------------------------------------------------
     def share_high_watermark(self, log: Log) -> None:
-        """Let followers in sync learn the high watermark and the log start, or do so later."""
-        leader = self._leader
-        if leader is None:
+        """Let followers in sync learn the high watermark and the log start, or do so later.
+
+        Makes the copies that were left to a replica fetcher which is gone.
+        """
+        if self._leader is None or not self._take_copies_back(log):
             return
+        leader = self.leader
         for node in leader.isr.committed:
             follower = self._followers.get(node)
             if follower is None or not follower.is_due:
@@ -604,6 +637,19 @@ class Replicas:
                         error,
                     )
 
+    def _take_copies_back(self, log: Log) -> bool:
+        """Make the copies that were left to the fetcher if it is gone; False: they are not made."""
+        if not self._fetcher.is_behind(log.high_watermark):
+            return True
+        if self._fetcher.copies(log.high_watermark, looks_again=True):
+            return False
+        self._fetcher.left(-1)
+        try:
+            self._settle(log)
+        except StreamLogError as failure:
+            _logger.warning("[%s] not copied: %s", self._partition, failure)
+        return self._leader is not None
+
     def _share_when_idle(self) -> bool:
         """Share the high watermark of an idle handle; False while it appends."""
         log, (end, at_ms) = self._log, self._left_at
@@ -615,6 +661,7 @@ class Replicas:
             with log.locked():
                 if log.log_end_offset == end:
                     self.share_high_watermark(log)
+                    return not self._fetcher.is_behind(log.high_watermark)
         except StreamLogError as error:
             _logger.info("[%s] the high watermark is not shared: %s", self._partition, error)
         return True
@@ -643,7 +690,8 @@ class Replicas:
         Raises:
             NoQuorumError: The ISR must change, and too few registers can be reached.
         """
-        self.repeated(log, log.log_end_offset, Acks.LEADER)
+        if log.high_watermark < log.log_end_offset:
+            self._replicate(log, None, log.log_end_offset, Acks.LEADER, _nothing)
         leader = self.leader
         for node in leader.state.isr:
             if node != self.node:

@@ -44,6 +44,7 @@ from streamlog.records.acks import Acks
 from streamlog.records.validate import AppendOrigin
 from streamlog.replication.election import ElectionType
 from streamlog.replication.partition_state import NO_LEADER, PartitionState
+from streamlog.replication.replica_fetcher import ReplicaFetcher
 from streamlog.root import registry, topics
 from streamlog.root.open_writers import OpenWriter
 from streamlog.root.placement import Led, Placement
@@ -383,10 +384,27 @@ class LedPartitionLog(PartitionLog):
         """
         with self._led_writing():
             state = self._replicas.state
-        self._placement.copy_ahead(self.topic_partition, state)
+        with self._placement.fetcher(self.topic_partition) as fetcher:
+            fetcher.fetch(state)
         with self._led_writing():
             self._replicas.catch_up(self)
             return self._replicas.state
+
+    def fetcher(self) -> ReplicaFetcher:
+        """Return what copies appends of other processes to the followers; for `copy_appended`."""
+        return self._placement.fetcher(self.topic_partition, is_durable=False)
+
+    def copy_appended(self, fetcher: ReplicaFetcher) -> None:
+        """Copy to all replicas what writers appended since `catch_up_replicas`; commit it.
+
+        The leader's lock is held for the last records only.
+
+        Raises:
+            StreamLogError: The leader cannot be read or written, or another one was elected.
+        """
+        fetcher.fetch(self.partition_state)
+        with self.writing():
+            self._replicas.catch_up(self)
 
     def elect(self, kind: ElectionType) -> PartitionState:
         """Hold an election while no record is appended, so that none is lost.

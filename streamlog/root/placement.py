@@ -25,23 +25,19 @@ from streamlog.errors import (
     UnknownTopicError,
 )
 from streamlog.fs.log_root import LogRoot
-from streamlog.partition.epochs import LeaderEpochCache
 from streamlog.partition.locks import Patience
 from streamlog.partition.log import Log
 from streamlog.partition.partition_metadata import read_topic_id
-from streamlog.partition.reader import LogReader
 from streamlog.partition.root_marks import RootMarks
 from streamlog.partition.topic_config import ConfigFiles, ServerSettings
-from streamlog.replication.completeness import positions_of, proof_of_loss
 from streamlog.replication.copies import Copies, InThreads
 from streamlog.replication.election import ElectionType
-from streamlog.replication.follower_log import FollowerLog, LogPositions
-from streamlog.replication.isr import ReplicationSettings
-from streamlog.replication.leader import Leader
+from streamlog.replication.fetcher_lock import has_replica_fetcher
 from streamlog.replication.leadership import Leadership
 from streamlog.replication.partition_state import PartitionState
 from streamlog.replication.register import RegisterFile
-from streamlog.replication.replicas import Replicas, check_epoch
+from streamlog.replication.replica_fetcher import ReplicaFetcher
+from streamlog.replication.replicas import Replicas
 from streamlog.replication.root_set import RootSet
 from streamlog.root.open_writers import OpenWriter
 from streamlog.root.roots import refuse_live_broker, refuse_planted
@@ -140,19 +136,6 @@ class OpenRoot:
             writer.leave(in_order=in_order)
 
 
-class _Positions(LogPositions):
-    """The positions of a leader's log that is only read: its epochs are a copy."""
-
-    def __init__(self, reader: LogReader) -> None:
-        super().__init__(reader)
-        self._epochs = reader.leader_epochs.copy()
-
-    @property
-    def epochs(self) -> LeaderEpochCache:
-        """The leader epochs."""
-        return self._epochs
-
-
 class Led(NamedTuple):
     """The root that leads a partition, and the other replicas as its log needs them."""
 
@@ -238,6 +221,10 @@ class Placement:
             return False
         return True
 
+    def has_replica_fetcher(self, node: int) -> bool:
+        """Return whether a process of its own copies what the root of a node appends."""
+        return has_replica_fetcher(self._nodes.root(node))
+
     def open_follower(self, node: int, partition: TopicPartition) -> Log:
         """Open the log of a node, not to lead."""
         self._nodes.check_online(node)
@@ -307,55 +294,13 @@ class Placement:
         )
         return Led(opened, replicas, state.topic_id)
 
-    def copy_ahead(self, partition: TopicPartition, state: PartitionState) -> None:
-        """Copy to the followers what they lack, without the leader's lock.
+    def fetcher(self, partition: TopicPartition, *, is_durable: bool = True) -> ReplicaFetcher:
+        """Return what copies from the leader's files to the followers of a partition."""
+        return ReplicaFetcher(partition, self, clock=self._clock, is_durable=is_durable)
 
-        Writers continue while a replica far behind catches up; the rest is copied under the lock.
-
-        Args:
-            partition: The partition.
-            state: Its state; the leader has begun to lead, so its log is known to be complete.
-
-        Raises:
-            StreamLogError: The leader cannot be read; a follower that fails is logged.
-        """
-        root = self._nodes.root(state.leader)
-        with LogReader.open(root.partition(partition), fs=root.fs) as reader:
-            leader = Leader(
-                state.leader,
-                state,
-                _Positions(reader),
-                ReplicationSettings(),
-                high_watermark=reader.high_watermark,
-                now_ms=self._clock.now_ms(),
-            )
-            for node in leader.followers:
-                opened = partial(self.open_follower, node, partition)
-                follower = FollowerLog(node, opened, self._clock)
-                try:
-                    self._copy_to(follower, partition, leader, reader)
-                except StreamLogError as error:
-                    _logger.warning("[%s] node %d lags: %s", partition, node, error)
-                finally:
-                    follower.close()
-
-    def _copy_to(
-        self, follower: FollowerLog, partition: TopicPartition, leader: Leader, reader: LogReader
-    ) -> None:
-        positions = follower.positions()
-        if positions.offsets.end >= reader.log_end_offset:
-            return
-        mine = positions_of(leader.state.leader, reader)
-        if proof_of_loss(mine, [positions], leader.state) is not None:
-            _logger.warning("[%s] the leader lost records: %s, %s", partition, mine, positions)
-            return
-        file = self.register_files(partition)[follower.node]
-        follower.catch_up(
-            leader,
-            reader,
-            settings=ReplicationSettings(),
-            check=partial(check_epoch, file, leader.leader_epoch),
-        )
+    def log_root(self, node: int) -> LogRoot:
+        """Return the root of a node, online or not."""
+        return self._nodes.root(node)
 
     def topic_config(self, topic: str) -> LogConfig:
         """Return the settings of a topic, from the first root that has them.

@@ -24,12 +24,14 @@ from streamlog.fs.files import stat_directory
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.partition import checkpoints
-from streamlog.partition.locks import Patience
+from streamlog.partition.locks import Patience, look_at_state
 from streamlog.partition.topic_config import ServerSettings
 from streamlog.replication.abandoned import Abandoned, read_abandoned
 from streamlog.replication.election import ElectionType
+from streamlog.replication.fetcher_lock import FetcherLocks
 from streamlog.replication.partition_state import PartitionState
 from streamlog.replication.reassignment import begin_reassignment, complete_reassignment
+from streamlog.replication.replica_fetcher import ReplicaFetcher
 from streamlog.replication.root_set import RootSet
 from streamlog.replication.status import PartitionStatus, status_of
 from streamlog.root import registry, replicated_topics
@@ -41,6 +43,7 @@ from streamlog.topic import TopicPartition, parse_partition_directory
 __all__ = ["ReplicaSet"]
 
 FOLLOW_EVERY_MS: Final = 1_000
+FETCH_EVERY_MS: Final = 10
 
 _logger = logging.getLogger(__name__)
 
@@ -59,6 +62,8 @@ class ReplicaSet:
         )
         self._logs: dict[TopicPartition, LedPartitionLog] = {}
         self._guard = threading.RLock()
+        self._fetchers: dict[TopicPartition, ReplicaFetcher] = {}
+        self._seen_ends: dict[TopicPartition, int] = {}  # by `_fetch`
 
     @classmethod
     def open(
@@ -272,16 +277,57 @@ class ReplicaSet:
     def follow(self, stop: threading.Event, *, every_ms: int = FOLLOW_EVERY_MS) -> None:
         """Keep the replicas up to date until `stop` is set.
 
-        Writers still copy what they append, since acks=all needs the copies. This copies to
-        replicas that are far behind, and elects leaders for partitions that nothing writes.
+        Meanwhile writers leave the copies of appends with acks=0 and acks=1 to this process, the
+        replica fetcher of the set (`replication.fetcher_lock`). Of two, the second one waits for
+        the end of the first.
+
+        Args:
+            stop: Ends it after the current copy.
+            every_ms: How often roots that return, elections and the ISR are looked after.
         """
-        while not stop.is_set():
-            self.replicate_once()
-            stop.wait(every_ms / 1000)
+        clock = self.roots.home.clock
+        locks = FetcherLocks()
+        try:
+            while not stop.is_set():
+                self.replicate_once()
+                locks.hold(self.roots.online().values())
+                until_ms = clock.monotonic_ms() + every_ms
+                while not stop.is_set() and clock.monotonic_ms() < until_ms:
+                    self._fetch()
+                    stop.wait(FETCH_EVERY_MS / 1000)
+        finally:
+            locks.release()
+        for _ in range(2):
+            self._fetch()  # appended before the locks were released
+
+    def _fetch(self) -> None:
+        """Copy what was appended to partitions before the last call and is not committed yet.
+
+        An append with acks=all commits by itself before the next call.
+        """
+        for partition, log in list(self._logs.items()):
+            state = look_at_state(log.log_root, partition)
+            if state is None:
+                continue
+            before = self._seen_ends.get(partition, -1)
+            self._seen_ends[partition] = state.offsets.end
+            if state.offsets.high_watermark >= before:
+                continue
+            try:
+                fetcher = self._fetchers.get(partition)
+                if fetcher is None:
+                    fetcher = self._fetchers[partition] = log.fetcher()
+                log.copy_appended(fetcher)
+            except StreamLogError as error:
+                _logger.warning("[%s] not copied: %s", partition, error)
+                self._drop_handle(partition)  # until the next `replicate_once`
 
     def _drop_handle(self, partition: TopicPartition) -> None:
         with self._guard:
             log = self._logs.pop(partition, None)
+            fetcher = self._fetchers.pop(partition, None)
+        if fetcher is not None:
+            fetcher.close()
         if log is not None:
             with contextlib.suppress(StreamLogError):
                 log.close()
@@ -297,7 +343,9 @@ class ReplicaSet:
             closing.callback(self._placement.close)
             for log in self._logs.values():
                 closing.callback(log.close)
-            self._logs = {}
+            for fetcher in self._fetchers.values():
+                closing.callback(fetcher.close)
+            self._logs, self._fetchers = {}, {}
 
     def __enter__(self) -> "ReplicaSet":
         return self

@@ -7,18 +7,22 @@ once, in order for each writer, and the replicas hold the same bytes.
 
 import os
 import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from streamlog.errors import StreamLogError
 from streamlog.fs.log_root import LogRoot
+from streamlog.partition.locks import look_at_state
 from streamlog.records.record import Record
+from streamlog.replication.fetcher_lock import has_replica_fetcher
 from streamlog.root.manager import LogManager
 from streamlog.root.replica_roots import add_root
 from streamlog.root.replica_set import ReplicaSet
+from streamlog.topic import TopicPartition
 
 LOCK_TIMEOUT_MS = 500
 
@@ -38,13 +42,15 @@ def roots(tmp_path: Path) -> list[Path]:
 class Child:
     """A process that appends values `NAME-0`, `NAME-1` … and notes the acknowledged ones."""
 
-    def __init__(self, roots: list[Path], notes: Path, name: str) -> None:
+    def __init__(
+        self, roots: list[Path], notes: Path, name: str, *, acks: Sequence[str] = ("all",)
+    ) -> None:
         self.name, self.notes = name, notes
         notes.touch()
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                _write(roots, notes, name)
+                _write(roots, notes, name, acks)
             finally:
                 os._exit(1)
 
@@ -72,7 +78,7 @@ def _wait(condition: Callable[[], bool], seconds: float) -> None:
         time.sleep(0.002)
 
 
-def _write(roots: list[Path], notes: Path, name: str) -> None:
+def _write(roots: list[Path], notes: Path, name: str, acks: Sequence[str]) -> None:
     """Append for ever; a value whose outcome is unknown is not appended again."""
     with notes.open("a", buffering=1) as file:
         number = 0
@@ -83,7 +89,9 @@ def _write(roots: list[Path], notes: Path, name: str) -> None:
                     while True:
                         value = f"{name}-{number}"
                         number += 1
-                        log.append([Record(None, value.encode(), (), 1)])
+                        log.append(
+                            [Record(None, value.encode(), (), 1)], acks=acks[number % len(acks)]
+                        )
                         file.write(f"{value}\n")
             except StreamLogError:
                 time.sleep(0.005)
@@ -149,3 +157,84 @@ def test_a_writer_that_slept_through_an_election_writes_nothing_to_the_old_leade
         child.kill()
         other.kill()
     check(final_values(roots), child, other)
+
+
+class Fetcher:
+    """A process of `streamlog replicate --follow`."""
+
+    def __init__(self, roots: list[Path]) -> None:
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                with ReplicaSet.open(roots, lock_timeout_ms=LOCK_TIMEOUT_MS) as replicas:
+                    replicas.follow(threading.Event())
+            finally:
+                os._exit(1)
+
+    def wait_until_it_copies(self, root: Path) -> None:
+        _wait(lambda: has_replica_fetcher(LogRoot.at(root)), 30)
+
+    def signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+
+def high_watermark_and_end(root: Path) -> tuple[int, int]:
+    state = look_at_state(LogRoot.at(root), TopicPartition("orders", 0))
+    assert state is not None
+    return state.offsets.high_watermark, state.offsets.end
+
+
+def wait_until_committed(root: Path) -> None:
+    """Wait until what is in the leader's log now is committed."""
+    _, end = high_watermark_and_end(root)
+    _wait(lambda: high_watermark_and_end(root)[0] >= end, 30)
+
+
+def test_a_fetcher_copies_for_a_writer_that_does_not_wait(
+    roots: list[Path], tmp_path: Path
+) -> None:
+    fetcher = Fetcher(roots)
+    try:
+        fetcher.wait_until_it_copies(roots[0])
+        child = Child(roots, tmp_path / "notes", "c", acks=("1",))
+        try:
+            child.wait_for(20)
+            fetcher.signal(signal.SIGSTOP)
+            time.sleep(0.05)
+            before, _ = high_watermark_and_end(roots[0])
+            child.wait_for(len(child.acknowledged()) + 20)  # it goes on, and copies nothing
+            assert high_watermark_and_end(roots[0])[0] == before
+            wait_until_committed(roots[0])  # but not for ever: it copies by itself
+            fetcher.signal(signal.SIGCONT)
+            child.stop()
+            wait_until_committed(roots[0])
+            child.go_on()
+        finally:
+            child.kill()
+    finally:
+        fetcher.signal(signal.SIGCONT)
+        fetcher.kill()
+    check(final_values(roots), child)
+
+
+def test_fetchers_and_writers_killed_at_any_moment_lose_nothing(
+    roots: list[Path], tmp_path: Path
+) -> None:
+    children = [Child(roots, tmp_path / "notes", "c", acks=("all", "1", "1", "0"))]
+    for number in range(10):
+        fetcher = Fetcher(roots)
+        fetcher.wait_until_it_copies(roots[0])
+        children[-1].wait_for(len(children[-1].acknowledged()) + 5 * number)
+        time.sleep(0.003 * number)
+        if number % 3 == 2:
+            children[-1].kill()
+            name = f"c{number}"
+            children.append(Child(roots, tmp_path / f"notes-{name}", name, acks=("1", "all")))
+        fetcher.kill()
+        wait_until_committed(roots[0])  # the writer copies again
+    children[-1].kill()
+    check(final_values(roots), *children)

@@ -26,6 +26,7 @@ from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.read import fetch
 from streamlog.partition.reader import LogReader
 from streamlog.replication.copies import OneByOne
+from streamlog.replication.fetcher_lock import has_replica_fetcher
 from streamlog.replication.partition_state import PartitionState
 from streamlog.replication.register import QuorumRegister, RegisterFile
 from streamlog.replication.replicas import Replicas
@@ -199,6 +200,9 @@ class Process:
     # ---- what replicas ask -----------------------------------------------------------------------
     def register_files(self, partition: TopicPartition) -> Mapping[int, RegisterFile]:
         return self.world.files(str(partition))
+
+    def has_replica_fetcher(self, node: int) -> bool:
+        return has_replica_fetcher(self.world.root(node))
 
     def locked(self, node: int, partition: TopicPartition) -> AbstractContextManager[object]:
         return self.world.locked(node, str(partition))

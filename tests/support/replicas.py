@@ -20,6 +20,7 @@ from streamlog.records.record import Record
 from streamlog.records.validate import AppendOrigin
 from streamlog.replication.copies import OneByOne
 from streamlog.replication.election import ElectionType
+from streamlog.replication.fetcher_lock import has_replica_fetcher
 from streamlog.replication.leadership import Leadership
 from streamlog.replication.partition_state import PartitionState
 from streamlog.replication.register import QuorumRegister, RegisterFile
@@ -147,6 +148,9 @@ class Process:
 
     def is_online(self, node: int) -> bool:
         return node not in self.offline
+
+    def has_replica_fetcher(self, node: int) -> bool:
+        return has_replica_fetcher(self.roots[node])
 
     def register_files(self, partition: TopicPartition) -> Mapping[int, RegisterFile]:
         def checked(node: int) -> Callable[[], None]:
