@@ -5,7 +5,7 @@ All sinks use this: tasks of `writeStream` and `write`, tasks of `foreachBatch` 
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -93,7 +93,7 @@ def stage_rows(
     """
     where = [LogRoot.at(path, fs=fs, clock=clock) for path in plan.roots]
     if len(where) == 1:
-        return _stage(where[0], plan, batches, app, version, task)
+        return _stage(where, plan, batches, app, version, task)
     roots = RootSet.open(where)
     if roots is None:
         raise InvalidRequestError("log roots belong to no replica set", path=where[0].path)
@@ -104,7 +104,8 @@ def stage_rows(
         node = nodes[root.path]
         try:
             roots.check_online(node)
-            staged = _stage(root, plan, rows, app, version, task)
+            others = [each for each in where if each is not root]
+            staged = _stage([root, *others], plan, rows, app, version, task)
         except StreamLogError as error:
             if not isinstance(error, StorageError) and roots.problem(node) is None:
                 raise
@@ -119,20 +120,23 @@ def stage_rows(
 
 
 def _stage(
-    root: LogRoot,
+    roots: Sequence[LogRoot],
     plan: StagePlan,
     batches: Iterable[pa.RecordBatch],
     app: str,
     version: int,
     task: int,
 ) -> StagedFile:
+    """Stage in the first of the roots; a topic may be in another one only."""
+    root, topics = roots[0], SinkTopics(*roots)
+    find_topic_id = topics.topic_id if len(roots) > 1 else None
     checksum = _Checksum() if plan.has_checksum else None
-    with Stager(root, app, version, task) as stager:
+    with Stager(root, app, version, task, find_topic_id=find_topic_id) as stager:
         encoder = RowEncoder(
             stager,
             plan.schema,
             topic=plan.topic,
-            find_topic=SinkTopics(root).find,
+            find_topic=topics.find,
             compression=plan.compression,
             start=version + task,
             now_ms=root.clock.now_ms(),

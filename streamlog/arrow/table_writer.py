@@ -94,11 +94,12 @@ def write_table(
     Source: `KafkaWriter` of Spark for the columns; the protocol is COMMITS.md.
     """
     fs, clock, level = fs or LocalFileSystem(), clock or SystemClock(), Acks.of(acks)
-    paths = staging_roots(parse_roots(root, fs), fs=fs, clock=clock)
     if topic is not None:
         check_topic_name(topic)
+    paths = staging_roots(parse_roots(root, fs), topic=topic, fs=fs, clock=clock)
+    if topic is not None:
         # Fail before the first row is read.
-        SinkTopics(LogRoot.at(paths[0], fs=fs, clock=clock)).find(topic)
+        SinkTopics(*(LogRoot.at(path, fs=fs, clock=clock) for path in paths)).find(topic)
     identity = _identity(txn_app_id, txn_version, topic)
     batches, schema = _stream(data)
     columns = _schema_of(schema, topic)

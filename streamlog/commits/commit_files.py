@@ -11,7 +11,9 @@ from collections.abc import Generator, Iterable, Iterator
 from typing import Final
 
 from streamlog.binary.sealed import MAX_SEALED_SIZE, seal, unseal
-from streamlog.commits.history import Ledgers
+from streamlog.commits.decisions import DecidedPart
+from streamlog.commits.history import Ledgers, owner_of
+from streamlog.commits.identity import topic_of
 from streamlog.commits.pending import PendingDecisions
 from streamlog.commits.staging import StagingArea
 from streamlog.errors import FileMissingError, NotLeaderError, StorageError
@@ -23,6 +25,8 @@ from streamlog.fs.files import (
     write_file_atomically,
 )
 from streamlog.fs.log_root import LogRoot
+from streamlog.partition.partition_metadata import read_topic_id
+from streamlog.topic import TopicPartition
 
 __all__ = ["NO_EPOCH", "CommitFiles", "SourceFailedError"]
 
@@ -70,6 +74,28 @@ class CommitFiles:
     def prepared(self) -> PendingDecisions:
         """The prepared decisions; not cached, since a leader may use a name again."""
         return PendingDecisions(self.root, self.root.prepared_decisions)
+
+    # ---- what belongs to this root alone ---------------------------------------------------------
+    def is_replicated(self, partition: TopicPartition) -> bool:
+        """Whether a partition has replicas in several roots, by the register here."""
+        return self._fs.stat(self.root.partition_register(partition)) is not None
+
+    def holds_alone(self, part: DecidedPart) -> bool:
+        """Whether this root has the partition of a part, which has no other replica."""
+        partition = part.topic_partition
+        if self.is_replicated(partition):
+            return False
+        return read_topic_id(self._fs, self.root.partition(partition)) == part.topic_id
+
+    def owns(self, app: str) -> bool:
+        """Whether an app writes a topic of this root that has no other replica.
+
+        Its history stays here: wherever else the app may be known, this root knows better.
+        """
+        topic = topic_of(app)
+        if topic is None or self.is_replicated(TopicPartition(topic, 0)):
+            return False
+        return self._fs.stat(self.root.topic_properties(topic)) is not None
 
     # ---- the epoch -----------------------------------------------------------------------------
     @contextlib.contextmanager
@@ -151,7 +177,7 @@ class CommitFiles:
         """Store a copy of the leader's ledger unless it is here already; durable on return."""
         if self.ledger(key) == content:
             self.ledgers.sync()  # the process that stored it may have died before its sync
-        else:
+        elif not self.owns(owner_of(content, self.root.ledger(key))):
             self._replace(self.root.ledgers, self.root.ledger(key), content)
 
     def ledger_keys(self) -> list[str]:

@@ -17,7 +17,7 @@ therefore leave no files; the next commit or `clean` removes files left by a cra
 import contextlib
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -142,6 +142,7 @@ class CommitLog:
         lock_timeout_ms: How long to wait for another committer of the same app.
         chores: Runs the retirement that a commit leaves due.
         mirror: The copies of the commit files on other roots; None: there are none.
+        is_own: Returns whether a decision in the root is its own to retire; all are by default.
     """
 
     def __init__(
@@ -154,8 +155,9 @@ class CommitLog:
         lock_timeout_ms: float | Patience | None = None,
         chores: Chores = at_once,
         mirror: Mirror | None = None,
+        is_own: Callable[[Decision], bool] | None = None,
     ) -> None:
-        self._root, self._clock = root, root.clock
+        self._root, self._clock, self._is_own = root, root.clock, is_own
         self._open_logs = open_logs or _cannot_open
         self._patience = Patience.of(lock_timeout_ms, default_ms=DEFAULT_LOCK_TIMEOUT_MS)
         self._chores, self._mirror = chores, mirror
@@ -238,7 +240,7 @@ class CommitLog:
             note=note,
         )
         partitions = [part.topic_partition for part in commit.parts]
-        with self._app_lock(identity.app), self._leading(partitions) as term:
+        with self._app_lock(identity.app), self._leading(identity.app, partitions) as term:
             outcome, standing = self._commit(request, term)
         if self._must_retire(request, standing):
             # An anonymous app never commits again, so nothing would retry a dropped chore.
@@ -258,7 +260,7 @@ class CommitLog:
         """
         with self._app_lock(identity.app):
             partitions = {extent.topic_partition for file in staged for extent in file.extents}
-            with self._leading(partitions) as term:
+            with self._leading(identity.app, partitions) as term:
                 history = History.load(identity.app, self._pending, self._ledgers)
                 self._drop_files(history, staged, term)
 
@@ -459,7 +461,7 @@ class CommitLog:
             StreamLogError: A partition or an app's history is damaged or unavailable; the apps
                 before it are done.
         """
-        reports = [self._retire_app(decision.identity.app) for decision in self._pending.newest()]
+        reports = [self._retire_app(decision.identity.app) for decision in self._newest()]
         return RetireReport(
             retired=sum(report.retired for report in reports),
             dropped=tuple(part for report in reports for part in report.dropped),
@@ -495,7 +497,7 @@ class CommitLog:
             CorruptCheckpointError: A decision is damaged.
         """
         now_ms = self._clock.now_ms()
-        for decision in self._pending.newest():
+        for decision in self._newest():
             app = decision.identity.app
             if now_ms - decision.decided_ms < RETIRE_AFTER_MS:
                 continue
@@ -506,12 +508,16 @@ class CommitLog:
             except StreamLogError as error:
                 _logger.warning("cannot retire the decisions of %s: %s", app, error)
 
+    def _newest(self) -> list[Decision]:
+        is_own = self._is_own
+        return [each for each in self._pending.newest() if is_own is None or is_own(each)]
+
     def _retire_app(self, app: str, *, timeout_ms: float | None = None) -> RetireReport:
         settled = self._retirement.settle(app)
         with contextlib.ExitStack() as held:
             with self._app_lock(app, timeout_ms=timeout_ms):
                 history = History.load(app, self._pending, self._ledgers)
-                term = held.enter_context(self._leading(settled.partitions))
+                term = held.enter_context(self._leading(app, settled.partitions))
                 retired = self._retirement.retire(history, settled, term)
             return self._retirement.clear(retired, term)
 
@@ -522,6 +528,7 @@ class CommitLog:
         Raises:
             CorruptCheckpointError: A decision is damaged.
         """
+        self._take_over()
         if partition is not None:
             return [decision for decision, _ in self._pending.naming(partition)]
         decisions = (self._pending.load(name) for name in self._pending.names())
@@ -533,17 +540,23 @@ class CommitLog:
         Raises:
             CorruptCheckpointError: The app's history is damaged.
         """
+        self._take_over()
         with self._app_lock(app):
             standing = History.load(app, self._pending, self._ledgers).standing
         return None if standing.number == 0 else standing.last_version
 
+    def _take_over(self) -> None:
+        """Learn what another root decided before this one was elected to lead the commits."""
+        if self._mirror is not None:
+            self._mirror.take_over(self._open_logs)
+
     @contextlib.contextmanager
-    def _leading(self, partitions: Iterable[TopicPartition]) -> Iterator[Term | None]:
-        """Lead the commits of the replica set if one of the partitions has several replicas."""
-        if self._mirror is None or not self._mirror.replicated(partitions):
+    def _leading(self, app: str, partitions: Iterable[TopicPartition]) -> Iterator[Term | None]:
+        """Lead the commits of the replica set if a commit concerns more than this root."""
+        if self._mirror is None or not self._mirror.concerns(app, partitions):
             yield None
         else:
-            self._mirror.take_over(self._open_logs)
+            self._take_over()
             with self._mirror.leading() as term:
                 yield term
 

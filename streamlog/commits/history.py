@@ -42,6 +42,7 @@ __all__ = [
     "LedgerEntry",
     "Ledgers",
     "PastCommit",
+    "owner_of",
 ]
 
 KEPT_FINGERPRINTS: Final = 100  # as many batches as Spark keeps (minBatchesToRetain)
@@ -175,6 +176,15 @@ class Ledgers:
         return self._root.ledger(app_key(app))
 
 
+def owner_of(content: bytes, path: str) -> str:
+    """Return the app of a ledger file.
+
+    Raises:
+        CorruptCheckpointError: The content is damaged.
+    """
+    return unseal(_KIND, content, path).text("app")
+
+
 def _is_leftover(content: bytes, path: str, app: str) -> bool:
     """Return whether a file is the temporary file of another app's ledger.
 
@@ -182,7 +192,7 @@ def _is_leftover(content: bytes, path: str, app: str) -> bool:
     """
     if not path.endswith(TEMPORARY_SUFFIX):
         return False
-    owner = unseal(_KIND, content, path).text("app")
+    owner = owner_of(content, path)
     return owner != app and f"{app_key(owner)}{TEMPORARY_SUFFIX}" == app_key(app)
 
 

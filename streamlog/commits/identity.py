@@ -14,6 +14,7 @@ __all__ = [
     "app_key",
     "check_identity",
     "producer_id_for",
+    "topic_of",
 ]
 
 MAX_VERSION: Final = 2**63 - 1  # a Spark batch id is a long
@@ -113,6 +114,15 @@ def check_identity(identity: CommitIdentity) -> None:
             got=repr(version),
             expected=f"0 to {MAX_VERSION}",
         )
+
+
+def topic_of(app: str) -> str | None:
+    """Return the topic of all rows of an app; None if its rows name their topics.
+
+    An app that is used once has a topic that does not exist.
+    """
+    writer, _, target = app.rpartition("/")
+    return target if writer and target and target != _ROWS_NAME_TOPICS else None
 
 
 def app_key(app: str) -> str:

@@ -15,14 +15,16 @@ states.
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
 
 from streamlog.commits.commit_files import NO_EPOCH, CommitFiles, SourceFailedError
 from streamlog.commits.decisions import DecidedFile, Decision, format_decision, parse_decision
-from streamlog.commits.identity import app_key
+from streamlog.commits.history import owner_of
+from streamlog.commits.identity import app_key, topic_of
+from streamlog.commits.pending import PendingDecisions
 from streamlog.commits.takeover import Fate, LocalLogs, judge_prepared
 from streamlog.errors import (
     CorruptCheckpointError,
@@ -103,6 +105,14 @@ class PartitionReplicas(Protocol):
         """
         ...
 
+    def settle(self, root: LogRoot, partitions: Sequence[TopicPartition]) -> None:
+        """Apply and sync, in another root, its decisions for partitions that only it has.
+
+        Raises:
+            UnavailableError: One of them cannot be applied there.
+        """
+        ...
+
     def secure(self, log: Log) -> None:
         """Copy and sync everything up to the log end on all replicas in sync; within `writing`.
 
@@ -155,8 +165,14 @@ class Mirror:
 
     def is_replicated(self, partition: TopicPartition) -> bool:
         """Whether the partition has replicas in other roots."""
-        root = self.own.root
-        return root.fs.stat(root.partition_register(partition)) is not None
+        return self.own.is_replicated(partition)
+
+    def concerns(self, app: str, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether a commit concerns the whole set, not just the root of an unreplicated topic.
+
+        The history of an app whose rows name their topics does, whatever its last rows named.
+        """
+        return self.replicated(partitions) or topic_of(app) is None
 
     # ---- leading -------------------------------------------------------------------------------
     @contextlib.contextmanager
@@ -308,13 +324,10 @@ class Mirror:
         content = {name: self.own.pending.content(name) for name in names}
         found = {name: prepared.content(name) for name in prepared.names()}
         files.discard(prepared, [name for name in found if found[name] != content.get(name)])
-        # Of a leader that returns: the decisions that this root knows are prepared again.
-        former = files.pending
-        foreign = [name for name in former.names() if self._concerns(former.load(name))]
-        files.discard(former, foreign)
+        self._end_leadership(files)
         for key in self.own.ledger_keys():
             ledger = self.own.ledger(key)
-            if ledger is not None:
+            if ledger is not None and not self.own.owns(owner_of(ledger, key)):
                 files.store_ledger(key, ledger)
         for name, sealed in content.items():
             if sealed is not None and found.get(name) != sealed:
@@ -323,11 +336,64 @@ class Mirror:
                     self.copy_staged(files, decision.identity.app, decision.files)
                     prepared.store(name, sealed)
 
-    def _concerns(self, decision: Decision | None) -> bool:
-        """Whether a decision belongs to the set; one of unreplicated partitions to its root."""
-        if decision is None:
-            return False
-        return self.replicated(part.topic_partition for part in decision.parts)
+    def _end_leadership(self, files: CommitFiles) -> None:
+        """Remove the decisions that a root made as a leader; those known here are prepared again.
+
+        Partitions that only that root has get their records first.
+        """
+        former = files.pending
+        found = self._of_set(former)
+        unknown = [each.name for each in found if not self._knows(former, each)]
+        files.discard(former, unknown)
+        self._hand_in(files, {each.name for each in found}.difference(unknown))
+        known = self._of_set(former)
+        parts = [part for each in known for part in each.parts if files.holds_alone(part)]
+        if parts:
+            partitions = sorted({part.topic_partition for part in parts})
+            self.replicas.settle(files.root, partitions)
+        files.discard(former, [each.name for each in known])
+
+    def _of_set(self, decisions: PendingDecisions) -> list[Decision]:
+        """Return the decisions that belong to the set; others belong to their root."""
+        loaded = map(decisions.load, decisions.names())
+        return [each for each in loaded if each is not None and self._concerns(each)]
+
+    def _concerns(self, decision: Decision) -> bool:
+        partitions = (part.topic_partition for part in decision.parts)
+        return self.concerns(decision.identity.app, partitions)
+
+    def _knows(self, former: PendingDecisions, decision: Decision) -> bool:
+        """Whether this root made a former leader's decision too, or the app has no history."""
+        return (
+            self.own.pending.content(decision.name) == former.content(decision.name)
+            or decision.identity.is_anonymous
+            or self.own.ledgers.has_retired(decision)
+        )
+
+    def _hand_in(self, files: CommitFiles, known: Collection[str]) -> None:
+        """Give a former leader the decisions that it had prepared and this root made.
+
+        Only those with records for partitions that only that root has.
+        """
+        decisions: dict[str, Decision] = {}
+        for decision in self._of_set(self.own.pending):
+            alone = tuple(filter(files.holds_alone, decision.parts))
+            if alone and decision.name not in known:
+                decisions[decision.name] = replace(decision, parts=alone)
+        local = LocalLogs(files.root)
+        logs = local.read(local.existing(decisions.values()))
+        try:
+            fates = judge_prepared(decisions.values(), logs)
+        finally:
+            local.close(logs)
+        for name, decision in decisions.items():
+            sealed = self.own.pending.content(name)
+            if fates[name] is Fate.DISCARD or sealed is None:
+                partitions = ", ".join(str(part.topic_partition) for part in decision.parts)
+                _logger.error("[%s] lost records of %s", partitions, decision.identity)
+            else:
+                self.copy_staged(files, decision.identity.app, decision.files)
+                files.pending.store(name, sealed)
 
     def copy_staged(self, files: CommitFiles, app: str, staged: Iterable[DecidedFile]) -> None:
         """Copy staged files that a follower lacks; their names are durable on return."""
@@ -408,9 +474,35 @@ class Mirror:
                     hint="commit again, or elect another leader of the partition",
                 )
 
+    def hand_over(self, node: int) -> None:
+        """Let a follower lead the commits, while none is under way.
+
+        What was prepared and not decided is discarded first: the next leader might decide it.
+
+        Raises:
+            NotLeaderError: Another root leads the commits.
+            UnavailableError: It has not taken over yet, `node` does not follow it, or there is no
+                majority of roots.
+        """
+        with self.own.locked():
+            state = self._led()
+            self._check_taken_over(state)
+            known, term = set(self.own.pending.names()), Term(self, state)
+            term.each(lambda files: self._discard_undecided(files, None, known))
+            if node not in term.members:
+                raise UnavailableError(
+                    "the log root does not follow the commits",
+                    got=f"node {node}",
+                    expected=f"one of nodes {list(term.members)}",
+                )
+            state = self.state.read()
+            self.state.change(lambda old: old.with_leader(node), state.partition_epoch)
+            _logger.info("node %d leads the commits after node %d", node, self.node)
+
     def _discard_undecided(
-        self, files: CommitFiles, partition: TopicPartition, known: set[str]
+        self, files: CommitFiles, partition: TopicPartition | None, known: set[str]
     ) -> None:
+        """Discard what was prepared for a partition, or any, and never decided."""
         prepared = files.prepared
         undecided = []
         for name in prepared.names():
@@ -418,8 +510,8 @@ class Mirror:
             if name in known and sealed == self.own.pending.content(name):
                 continue
             decision = None if sealed is None else parse_decision(sealed, f"{prepared.path}/{name}")
-            if decision and any(part.topic_partition == partition for part in decision.parts):
-                _logger.info("[%s] discarded %s, never decided", partition, decision.identity)
+            if decision and partition in (None, *(part.topic_partition for part in decision.parts)):
+                _logger.info("discarded %s, never decided", decision.identity)
                 undecided.append(name)
         files.discard(prepared, undecided)
 

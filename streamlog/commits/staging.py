@@ -146,6 +146,8 @@ class Stager:
         task: Index of the task, at least 0.
         random: Makes the file name unique. `SystemRandom` by default, because forked workers would
             share the state of any other generator.
+        find_topic_id: Returns the topic id of a partition, None if it does not exist; looks in the
+            root by default.
 
     Raises:
         InvalidRequestError: The app, version or task is invalid.
@@ -159,13 +161,14 @@ class Stager:
         task: int,
         *,
         random: random_module.Random | None = None,
+        find_topic_id: Callable[[TopicPartition], str | None] | None = None,
     ) -> None:
         check_identity(CommitIdentity(app, version))
         if not 0 <= task <= MAX_TASK:
             raise InvalidRequestError(
                 "invalid task index", got=str(task), expected=f"0 to {MAX_TASK}"
             )
-        self._root = root
+        self._root, self._look_up = root, find_topic_id or self._topic_id_here
         self._app, self._version, self._task = app, version, task
         self._random = random or random_module.SystemRandom()
         self._area = StagingArea(root)
@@ -274,8 +277,11 @@ class Stager:
         if self._is_finished:
             raise InvalidRequestError("staged file is already finished")
 
+    def _topic_id_here(self, partition: TopicPartition) -> str | None:
+        return read_topic_id(self._root.fs, self._root.partition(partition))
+
     def _find_topic_id(self, partition: TopicPartition) -> str:
-        topic_id = read_topic_id(self._root.fs, self._root.partition(partition))
+        topic_id = self._look_up(partition)
         if topic_id is None:
             raise UnknownTopicError(
                 "no such partition",

@@ -11,6 +11,7 @@ from typing import Final
 from streamlog.clock import Clock
 from streamlog.commits.apply import DecidedRecords
 from streamlog.commits.commit_log import CommitLog
+from streamlog.commits.decisions import Decision
 from streamlog.commits.mirror import Mirror
 from streamlog.commits.pending import PendingDecisions
 from streamlog.commits.retirement import Chores, OpenLogs, at_once
@@ -614,12 +615,19 @@ class OpenPartitions:
         mirror = self._mirror
         return mirror if mirror is not None and mirror.replicated([partition]) else None
 
-    def commit_log(self, *, open_logs: OpenLogs, chores: Chores) -> CommitLog:
+    def commit_log(
+        self,
+        *,
+        open_logs: OpenLogs,
+        chores: Chores,
+        is_own: Callable[[Decision], bool] | None = None,
+    ) -> CommitLog:
         """Return the commits of the root, which share the marks and decisions.
 
         Args:
             open_logs: `get`, with whatever guards it.
             chores: Does what a commit leaves to be done.
+            is_own: Returns whether a decision in the root is its own to retire.
         """
         return CommitLog(
             self._root,
@@ -629,6 +637,7 @@ class OpenPartitions:
             lock_timeout_ms=self._patience,
             chores=chores,
             mirror=self._mirror,
+            is_own=is_own,
         )
 
     @property

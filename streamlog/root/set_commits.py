@@ -2,6 +2,10 @@
 
 A commit whose leader's root fails goes on at once through the next one: the new leader judges what
 was prepared, so that the commit is found decided there, or is made there.
+
+The leader must hold all partitions of a commit. If it does not, the commits move to a root that
+does. An app that writes a topic without replicas concerns only the root of that topic: its commits
+and its history are there, as without a replica set.
 """
 
 import contextlib
@@ -12,15 +16,18 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from streamlog.clock import Clock
+from streamlog.commits.commit_files import CommitFiles, SourceFailedError
 from streamlog.commits.commit_log import CommitLog, CommitOutcome
 from streamlog.commits.decisions import Decision
-from streamlog.commits.identity import CommitIdentity
+from streamlog.commits.identity import CommitIdentity, topic_of
 from streamlog.commits.mirror import Mirror, elected
-from streamlog.commits.retirement import Chores, RetireReport
+from streamlog.commits.retirement import Chores, RetireReport, at_once
 from streamlog.commits.staging import StagedFile
 from streamlog.errors import (
+    CorruptDataError,
     FencedError,
     FileMissingError,
+    InvalidRequestError,
     NoReplicaOnlineError,
     NotLeaderError,
     StorageError,
@@ -36,7 +43,8 @@ from streamlog.replication.partition_state import PartitionState
 from streamlog.replication.replicas import Replicas
 from streamlog.replication.root_set import COMMITS, RootSet
 from streamlog.root.partition_log import OpenPartitions
-from streamlog.root.placement import Placement
+from streamlog.root.placement import OpenRoot, Placement
+from streamlog.root.topic_places import PlacedPartition, TopicPlaces
 from streamlog.topic import TopicPartition
 
 __all__ = ["SetCommits", "staging_roots"]
@@ -60,28 +68,48 @@ class SetCommits:
     def __init__(self, roots: RootSet, *, patience: Patience, chores: Chores) -> None:
         self._roots, self._patience, self._chores = roots, patience, chores
         self._register = roots.register(COMMITS)
+        self._places = TopicPlaces(roots)
         self._leading: _Leading | None = None
+        self._alone: dict[int, _Alone] = {}
         self._failed: set[int] = set()
 
     def commit(
         self, identity: CommitIdentity, staged: Sequence[StagedFile], **how: Any
     ) -> CommitOutcome:
         """Commit staged files; see `CommitLog.commit`."""
-        outcome = self._through_leader(lambda commits: commits.commit(identity, staged, **how))
+        partitions = _partitions_of(staged)
+
+        def work(commits: CommitLog) -> CommitOutcome:
+            return commits.commit(identity, staged, **how)
+
+        node = self._node_of(identity, partitions)
+        if node is not None:
+            self._collect(node, identity.app, staged)
+            outcome = self._in_root(node, work)
+            self._drop_copies(node, identity.app, staged)
+            return outcome
+        outcome = self._through_leader(work, partitions)
         if self._leading is not None:
             self._leading.bring_back_if_due()
         return outcome
 
     def abort(self, identity: CommitIdentity, staged: Sequence[StagedFile]) -> None:
         """Remove staged files, except those that a decision names."""
-        self._through_leader(lambda commits: commits.abort(identity, staged))
+        node = self._node_of(identity, _partitions_of(staged))
+        if node is not None:
+            self._in_root(node, lambda commits: commits.abort(identity, staged))
+            self._drop_copies(node, identity.app, staged)
+        else:
+            self._through_leader(lambda commits: commits.abort(identity, staged))
 
     def retire(self) -> RetireReport:
         """Retire all decisions."""
+        self._in_home(lambda commits: commits.retire())
         return self._through_leader(lambda commits: commits.retire())
 
     def retire_idle(self) -> None:
         """Retire the decisions of apps that have not committed for a minute."""
+        self._in_home(lambda commits: commits.retire_idle())
         self._through_leader(lambda commits: commits.retire_idle())
 
     def clean(self) -> int:
@@ -94,18 +122,75 @@ class SetCommits:
 
     def last_version(self, app: str) -> int | None:
         """Return the highest version that an app committed."""
+        node = self._node_of(CommitIdentity(app, 0), ())
+        if node is not None:
+            return self._in_root(node, lambda commits: commits.last_version(app))
         return self._through_leader(lambda commits: commits.last_version(app))
 
     def close(self) -> None:
         """Close the leader's partitions."""
         leading, self._leading = self._leading, None
-        if leading is not None:
-            leading.close()
+        alone, self._alone = self._alone, {}
+        with contextlib.ExitStack() as closing:
+            for each in alone.values():
+                closing.callback(each.close)
+            if leading is not None:
+                closing.callback(leading.close)
+
+    # ---- topics without replicas ---------------------------------------------------------------
+    def _node_of(
+        self, identity: CommitIdentity, partitions: Sequence[PlacedPartition]
+    ) -> int | None:
+        """Return the root that a commit concerns alone, None if it concerns the whole set."""
+        topic = topic_of(identity.app)
+        if partitions and (identity.is_anonymous or topic is not None):
+            return self._places.alone(partitions)
+        return None if topic is None or identity.is_anonymous else self._places.owner(topic)
+
+    def _in_root(self, node: int, work: Callable[[CommitLog], _T]) -> _T:
+        alone = self._alone.get(node)
+        if alone is None:
+            alone = self._alone[node] = _Alone(self._roots.root(node), self._patience, self._chores)
+        try:
+            return work(alone.commits)
+        except StorageError:  # its handles may not be usable any more
+            del self._alone[node]
+            with contextlib.suppress(StreamLogError):
+                alone.close()
+            raise
+
+    def _files(self, node: int) -> CommitFiles:
+        return CommitFiles(self._roots.root(node), self._patience.timeout_ms)
+
+    def _collect(self, node: int, app: str, staged: Sequence[StagedFile]) -> None:
+        """Copy to a root what tasks staged in others: rows that name their topics."""
+        own, files = self._files(node), [(each.name, each.size) for each in staged if each.name]
+        for other in self._roots.online():
+            for name, size in own.lacking(app, files) if other != node else ():
+                with contextlib.suppress(SourceFailedError):
+                    own.copy_staged(self._files(other), app, name, size)
+
+    def _drop_copies(self, node: int, app: str, staged: Sequence[StagedFile]) -> None:
+        """Remove the staged files of a commit that concerned one root from the others."""
+        for other in self._roots.online():
+            if other != node:
+                with contextlib.suppress(UnavailableError):
+                    self._files(other).area.remove(app, [each.name for each in staged if each.name])
+
+    def _in_home(self, work: Callable[[CommitLog], object]) -> None:
+        """Do something to the decisions of the own root's unreplicated topics."""
+        node = self._roots.home_node
+        if node != self._leader().node and self._roots.problem(node) is None:
+            self._in_root(node, work)
 
     # ---- the leader ----------------------------------------------------------------------------
-    def _through_leader(self, work: Callable[[CommitLog], _T]) -> _T:
+    def _through_leader(
+        self, work: Callable[[CommitLog], _T], partitions: Sequence[PlacedPartition] = ()
+    ) -> _T:
         for _ in self._roots.node_ids:
             leading = self._leader()
+            if not leading.holds(partitions):
+                leading = self._move(leading, partitions)
             try:
                 return work(leading.commits)
             except _MOVES as error:
@@ -131,6 +216,23 @@ class SetCommits:
             self._leading = _Leading(self._roots, state, self._patience, self._chores)
             self._leading.bring_back()
         return self._leading
+
+    def _move(self, leading: "_Leading", partitions: Sequence[PlacedPartition]) -> "_Leading":
+        """Move the commits to a root that holds all partitions of one."""
+        holders = self._places.common(partitions)
+        if leading.node in holders:
+            return leading  # what is missing does not exist any more, as the commit will report
+        followers = self._register.read().isr
+        to = next((node for node in holders if node in followers), None)
+        if to is None:
+            raise UnavailableError(
+                "no log root that holds all partitions of the commit follows the commits",
+                got=f"nodes {holders} hold them, nodes {list(followers)} follow the commits",
+                hint="bring them in sync: streamlog replicate --once",
+            )
+        leading.hand_over(to)
+        self.close()
+        return self._leader()
 
     def _elected(self) -> PartitionState:
         """Return the state of the commits, after an election if the leader's root is offline."""
@@ -165,11 +267,14 @@ class _Leading:
         self, roots: RootSet, state: PartitionState, patience: Patience, chores: Chores
     ) -> None:
         self.node, self.epoch, self._roots = state.leader, state.leader_epoch, roots
+        self._patience = patience
         home = roots.home
         self._placement = Placement(roots, clock=home.clock, random=home.random, patience=patience)
         self._opened = self._placement.root(self.node)
         self._replicas: dict[TopicPartition, Replicas] = {}
         self._tried_at_ms = 0.0
+        self._places = TopicPlaces(roots)
+        self._held: set[PlacedPartition] = set()
         self._mirror = mirror = Mirror(self.node, _Online(roots), roots.register(COMMITS), self)
         self._partitions = OpenPartitions(
             self._opened.root,
@@ -197,6 +302,20 @@ class _Leading:
         )
         self._replicas[partition] = replicas
         return replicas
+
+    def holds(self, partitions: Sequence[PlacedPartition]) -> bool:
+        """Return whether this root holds partitions; looks up each one once."""
+        for each in partitions:
+            if each not in self._held:
+                if not self._places.holds(self.node, each):
+                    return False
+                self._held.add(each)
+        return True
+
+    def hand_over(self, node: int) -> None:
+        """Let another root lead the commits."""
+        self._mirror.take_over(self._partitions.get)
+        self._mirror.hand_over(node)
 
     def bring_back_if_due(self) -> None:
         """Let roots that are back follow the commits again, at most once a minute."""
@@ -252,6 +371,24 @@ class _Leading:
         """Reduce a partition's ISR to roots that follow the commits."""
         self._replicas[log.topic_partition].restrict(members)
 
+    def settle(self, root: LogRoot, partitions: Sequence[TopicPartition]) -> None:
+        """Apply and sync, in another root, its decisions for partitions that only it has."""
+        alone = _Alone(root, self._patience, at_once)
+        try:
+            for log in alone.open_logs(partitions):
+                with log.writing():
+                    log.apply_decided()
+                    log.sync()
+        except (CorruptDataError, FencedError, InvalidRequestError) as error:
+            raise UnavailableError(
+                "decided records cannot be applied in a root that led the commits",
+                path=root.path,
+                got=str(error),
+                hint=f"find the damage: streamlog verify {root.path}",
+            ) from error
+        finally:
+            alone.close()
+
     def secure(self, log: Log) -> None:
         """Copy and sync everything on all replicas in sync."""
         self._replicas[log.topic_partition].secure(log)
@@ -263,22 +400,59 @@ class _Leading:
             closing.callback(self._partitions.close)
 
 
+class _Alone:
+    """One root of the set, open to commit to its topics without replicas."""
+
+    def __init__(self, root: LogRoot, patience: Patience, chores: Chores) -> None:
+        self._opened = opened = OpenRoot(root, patience)
+        self._files = CommitFiles(root, patience.timeout_ms)
+        self._partitions = OpenPartitions(root, patience=patience, enter=opened.enter)
+        self.open_logs = self._partitions.get_local
+        self.commits = self._partitions.commit_log(
+            open_logs=self.open_logs, chores=chores, is_own=self._is_own
+        )
+
+    def _is_own(self, decision: Decision) -> bool:
+        """Whether a decision is one of this root, not left from when it led the set's commits."""
+        is_named = topic_of(decision.identity.app) is not None
+        partitions = (part.topic_partition for part in decision.parts)
+        return is_named and not any(map(self._files.is_replicated, partitions))
+
+    def close(self) -> None:
+        """Close the partitions."""
+        with contextlib.ExitStack() as closing:
+            closing.callback(self._opened.leave, in_order=True)
+            closing.callback(self._partitions.close)
+
+
+def _partitions_of(staged: Sequence[StagedFile]) -> list[PlacedPartition]:
+    extents = (each for file in staged for each in file.extents)
+    return list({(each.topic_partition, each.topic_id): None for each in extents})
+
+
 def staging_roots(
-    paths: Sequence[str], *, fs: FileSystem | None = None, clock: Clock | None = None
+    paths: Sequence[str],
+    *,
+    topic: str | None = None,
+    fs: FileSystem | None = None,
+    clock: Clock | None = None,
 ) -> tuple[str, ...]:
     """Return the roots in which the tasks of a commit stage, in the order to try them.
 
     Args:
         paths: The log root, or roots of a replica set; one of them names the others.
+        topic: The topic of all rows, if it is known.
         fs: Their file system; the machine's own by default.
         clock: The clock; the machine's own by default.
 
     Returns:
         All roots of the set: reachable ones first, of these the one that leads the commits, then
-        those in sync with it. The paths as given if they belong to no set.
+        those in sync with it. The paths as given if they belong to no set. Only its own root for a
+        topic without replicas.
 
     Raises:
-        InvalidRequestError: One of several paths does not belong to the set of the others.
+        InvalidRequestError: One of several paths does not belong to the set of the others, or
+            several roots have topics of this name.
         UnavailableError: None of several roots can be read.
     """
     try:
@@ -291,8 +465,14 @@ def staging_roots(
         return tuple(paths)
     state, online = roots.register(COMMITS).peek(), roots.online()
 
+    if state is None:
+        return tuple(paths)  # the set has no topic with replicas yet
+    owner = None if topic is None else TopicPlaces(roots).owner(topic)
+    if owner is not None:
+        return (roots.root(owner).path,)
+
     def order(node: int) -> tuple[bool, bool, bool]:
-        leads, follows = state and state.leader == node, state and node in state.isr
+        leads, follows = state.leader == node, node in state.isr
         return node not in online, not leads, not follows
 
     return tuple(roots.root(node).path for node in sorted(roots.node_ids, key=order))

@@ -95,7 +95,7 @@ class SinkOptions:
             InvalidRequestError: One of several roots does not belong to the set of the others.
             UnavailableError: None of several roots can be read.
         """
-        return replace(self, roots=staging_roots(self.roots))
+        return replace(self, roots=staging_roots(self.roots, topic=self.topic))
 
     def identity(self, query_id: str | None, version: int) -> CommitIdentity:
         """Return the identity of a commit of this sink.

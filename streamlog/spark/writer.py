@@ -201,7 +201,7 @@ class BatchWriter(DataSourceArrowWriter):
 def _check_topic(options: SinkOptions) -> None:
     """Raise now if the topic does not exist, not when a task encodes its first row."""
     if options.topic is not None:
-        SinkTopics(LogRoot.at(options.roots[0])).find(options.topic)
+        SinkTopics(*map(LogRoot.at, options.roots)).find(options.topic)
 
 
 def _find_checkpoint(

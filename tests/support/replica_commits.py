@@ -231,7 +231,7 @@ class Process:
             assert self.node in state.isr
             if self.world.is_online(state.leader):
                 with contextlib.suppress(UnavailableError):  # its commit files are not in sync
-                    Process(self.world, state.leader, None).settle(partition)
+                    Process(self.world, state.leader, None).copy(partition)
                 state = register.read()
                 isr = state.isr
             else:
@@ -241,7 +241,7 @@ class Process:
                 state.partition_epoch,
             )
 
-    def settle(self, partition: TopicPartition) -> None:
+    def copy(self, partition: TopicPartition) -> None:
         """Copy everything that this process's root has to the others."""
         (log,) = self.scene.manager.logs([partition])
         with log.writing():
@@ -249,6 +249,9 @@ class Process:
 
     def restrict(self, log: Log, members: Sequence[int]) -> None:
         self._replicas[log.topic_partition].restrict(members)
+
+    def settle(self, root: LogRoot, partitions: Sequence[TopicPartition]) -> None:
+        raise AssertionError(f"every partition has a replica in every root: {partitions}")
 
     def secure(self, log: Log) -> None:
         self._replicas[log.topic_partition].secure(log)
