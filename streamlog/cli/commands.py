@@ -575,6 +575,46 @@ def maintain() -> None:
     """
 
 
+@streamlog.command(short_help="Serve Kafka clients.")
+@click.option(
+    "--listen",
+    default="127.0.0.1:9092",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Address to listen on; port 0 takes a free one.",
+)
+@click.option(
+    "--advertise",
+    metavar="HOST:PORT",
+    help="Address that clients are given. Default: the one to listen on.",
+)
+@click.option(
+    "--read-only",
+    metavar="DIR",
+    help="Serve this directory without writing to it: a broker's log.dir, or a copy of one.",
+)
+@click.option("--tls-cert", metavar="FILE", help="PEM file with the certificate chain: use TLS.")
+@click.option("--tls-key", metavar="FILE", help="PEM file with the private key.")
+@click.option(
+    "--sasl-users",
+    metavar="FILE",
+    help="File with a line USER:PASSWORD for each user that may connect.",
+)
+@verb("serve:serve", is_formatted=False)
+def serve() -> None:
+    """Serve the log root to Kafka clients and tools, until Ctrl-C or SIGTERM.
+
+    Programs that use the files directly may go on reading and writing beside it. Retention and
+    compaction run in the server. A stop lets requests in progress finish and syncs everything.
+
+    \b
+    Examples:
+      streamlog --path /tmp/log serve
+      kcat -b localhost:9092 -L
+      streamlog serve --read-only /var/lib/kafka/data --listen 127.0.0.1:9192
+    """
+
+
 @streamlog.group(short_help="Manage recorded readers.")
 @verb()
 def readers() -> None:

@@ -224,6 +224,11 @@ class LogRoot:
         return f"{self.locks}/maintenance"
 
     @property
+    def gateway_lock(self) -> str:
+        """The lock of the one process that serves the root to Kafka clients."""
+        return f"{self.locks}/gateway"
+
+    @property
     def replica_fetcher_lock(self) -> str:
         """The lock of the one process that copies to replicas for all writers of the root."""
         return f"{self.locks}/replica-fetcher"

@@ -10,6 +10,7 @@ from streamlog.config.server_config import ServerConfig
 from streamlog.gateway.catalog import Catalog
 from streamlog.gateway.parked import ParkedRequests
 from streamlog.gateway.partitions import ServedPartitions
+from streamlog.gateway.security import Users
 from streamlog.gateway.settings import Address, GatewaySettings
 from streamlog.partition.meta_properties import read_meta_properties
 from streamlog.root.manager import LogManager
@@ -41,6 +42,8 @@ class Broker:
         partitions: The partitions.
         parked: The requests that wait for partitions.
         clock: The root's clock.
+        users: The users that may connect; None: no authentication.
+        is_stopping: Whether requests that wait should answer now.
     """
 
     def __init__(
@@ -57,6 +60,8 @@ class Broker:
         self.partitions = ServedPartitions(manager, self._wake)
         self._threads = ThreadPoolExecutor(settings.threads, "streamlog-gateway")
         self.is_stopping = False
+        path = settings.sasl_users
+        self.users = None if path is None else Users.load(manager.fs, path)
 
     @property
     def config(self) -> ServerConfig:

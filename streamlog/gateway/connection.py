@@ -14,13 +14,14 @@ from typing import IO, Final, cast
 from streamlog.errors import CorruptRecordError
 from streamlog.gateway.broker import Broker
 from streamlog.gateway.dispatch import Answer, serve_request
-from streamlog.gateway.request import Peer
+from streamlog.gateway.request import FileRegion, Peer
 
 __all__ = ["Connection", "MemoryBudget"]
 
 _logger: Final = logging.getLogger(__name__)
 
 _SIZE: Final = 4
+_PIECE: Final = 256 << 10
 
 
 class MemoryBudget:
@@ -64,7 +65,9 @@ class Connection:
         self._broker, self._reader, self._writer, self._budget = broker, reader, writer, budget
         host, *_ = writer.get_extra_info("peername") or ("unknown",)
         listener = writer.get_extra_info("sockname") or ("unknown", 0)
-        self.peer = Peer(f"/{host}", (listener[0], listener[1]))
+        principal = "ANONYMOUS" if broker.users is None else None
+        self.peer = Peer(f"/{host}", (listener[0], listener[1]), principal)
+        self._is_encrypted = writer.get_extra_info("ssl_object") is not None
         self.is_busy = False
 
     async def serve(self) -> None:
@@ -107,9 +110,12 @@ class Connection:
                 self._writer.write(data[sent : region.position])
                 sent = region.position
                 await self._writer.drain()
-                count = await loop.sendfile(
-                    self._writer.transport, cast(IO[bytes], region), region.offset, region.size
-                )
+                if self._is_encrypted:
+                    count = await self._encrypt(region)
+                else:
+                    count = await loop.sendfile(
+                        self._writer.transport, cast(IO[bytes], region), region.offset, region.size
+                    )
                 if count != region.size:  # the frame cannot be completed
                     raise ConnectionAbortedError(f"sent {count} of {region.size} bytes")
         finally:
@@ -118,3 +124,15 @@ class Connection:
         self._writer.write(data[sent:])
         await self._writer.drain()
         return not answer.is_last
+
+    async def _encrypt(self, region: FileRegion) -> int:
+        """Send a region over TLS, which the kernel cannot; return the bytes sent."""
+        sent = 0
+        while sent < region.size:
+            piece = await self._broker.run(region.read, min(_PIECE, region.size - sent), sent)
+            if not piece:
+                break
+            self._writer.write(piece)
+            sent += len(piece)
+            await self._writer.drain()
+        return sent

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from streamlog.errors import StreamLogError
 from streamlog.gateway.broker import Broker
 from streamlog.gateway.error_codes import ErrorCode, code_of
-from streamlog.gateway.handlers import cluster
+from streamlog.gateway.handlers import cluster, security
 from streamlog.gateway.request import FileRegion, Peer, Request
 from streamlog.protocol.apis import Api, RequestHeader, apis_by_key, decode_header
 
@@ -25,7 +25,10 @@ _logger: Final = logging.getLogger(__name__)
 
 Handler = Callable[[Broker, Request], Awaitable[dict[str, Any] | None]]
 
-_TABLES: Final[tuple[Mapping[str, Handler], ...]] = (cluster.HANDLERS,)
+_TABLES: Final[tuple[Mapping[str, Handler], ...]] = (
+    cluster.HANDLERS,
+    security.HANDLERS,
+)
 
 API_VERSIONS: Final = "ApiVersions"
 _NO_FEATURES: Final[dict[str, Any]] = {"supportedFeatures": [], "finalizedFeatures": []}
@@ -62,9 +65,13 @@ async def serve_request(broker: Broker, peer: Peer, data: bytes) -> Answer | Non
         return _unknown(header)
     if api.name == API_VERSIONS:
         return _api_versions(api, header, data, peer)
+    if peer.principal is None and api.name not in security.HANDLERS:
+        _logger.warning("%s sent %s before it authenticated", peer.host, api.name)
+        return _unsupported(api, header, ErrorCode.ILLEGAL_SASL_STATE)._replace(is_last=True)
     handler = _handlers().get(api.name)
     if handler is None or header.version not in api.versions:
-        return _unsupported(api, header)
+        _logger.warning("%s v%d is not served", api.name, header.version)
+        return _unsupported(api, header, ErrorCode.UNSUPPORTED_VERSION)
     values = api.request.decode(data, header.version, header.end).values
     request = Request(api.name, header.version, header.client_id or "", values, peer, [])
     try:
@@ -77,7 +84,7 @@ async def serve_request(broker: Broker, peer: Peer, data: bytes) -> Answer | Non
         response = refusal(ErrorCode.UNKNOWN_SERVER_ERROR)
     if response is None:
         return None
-    return _encoded(api, header, response, request.regions)
+    return _encoded(api, header, response, request)
 
 
 def refusal(code: ErrorCode) -> dict[str, Any]:
@@ -85,14 +92,13 @@ def refusal(code: ErrorCode) -> dict[str, Any]:
     return {"errorCode": int(code)}
 
 
-def _encoded(
-    api: Api, header: RequestHeader, values: dict[str, Any], regions: list[FileRegion]
-) -> Answer:
+def _encoded(api: Api, header: RequestHeader, values: dict[str, Any], request: Request) -> Answer:
+    regions = request.regions
     prefix = api.response_header(header.correlation_id, header.version)
     message = api.response.encode(values, header.version)
     for region in regions:
         region.position += len(prefix)
-    return Answer(prefix + message, regions)
+    return Answer(prefix + message, regions, is_last=request.peer.is_leaving)
 
 
 def _unknown(header: RequestHeader) -> Answer:
@@ -103,14 +109,13 @@ def _unknown(header: RequestHeader) -> Answer:
     return Answer(prefix + code.to_bytes(2, "big"), [], is_last=True)
 
 
-def _unsupported(api: Api, header: RequestHeader) -> Answer:
-    """Answer a version that is not served: in the nearest one that Kafka declares."""
-    _logger.warning("%s v%d is not served", api.name, header.version)
+def _unsupported(api: Api, header: RequestHeader, code: ErrorCode) -> Answer:
+    """Answer a request that is not served, in the nearest version that Kafka declares."""
     declared = api.response.versions
     version = min(max(header.version, declared[0]), declared[-1])
     prefix = api.response_header(header.correlation_id, version)
     return Answer(
-        prefix + api.response.encode(refusal(ErrorCode.UNSUPPORTED_VERSION), version),
+        prefix + api.response.encode(refusal(code), version),
         [],
         is_last=header.version not in declared,
     )
@@ -135,7 +140,8 @@ def _served() -> list[dict[str, int]]:
     served = []
     for api in apis_by_key().values():
         if api.name in _handlers() or api.name == API_VERSIONS:
-            # Without Produce v0 librdkafka compresses nothing (KAFKA-18659).
-            first = 0 if api.name == "Produce" else api.versions[0]
+            # Without Produce v0 librdkafka compresses nothing (KAFKA-18659). After SaslHandshake v0
+            # the exchange would follow without requests around it.
+            first = {"Produce": 0, "SaslHandshake": 1}.get(api.name, api.versions[0])
             served.append({"apiKey": api.key, "minVersion": first, "maxVersion": api.versions[-1]})
     return served

@@ -26,6 +26,10 @@ class FileRegion(Deferred):
         """Return the descriptor: `loop.sendfile` asks for it."""
         return self.descriptor
 
+    def read(self, size: int, position: int) -> bytes:
+        """Return bytes of the region, for a connection that encrypts them."""
+        return bytes(self._file.pread(size, self.offset + position))
+
     def close(self) -> None:
         """Let go of the file."""
         self._file = None
@@ -38,15 +42,17 @@ class Peer:
     Attributes:
         host: Its address, as Kafka prints it in group descriptions: `/127.0.0.1`.
         listener: The address that it connected to.
-        principal: Its user; `ANONYMOUS` without authentication.
+        principal: Its user; None before it is authenticated.
         software: Its name and version, from ApiVersions.
+        is_leaving: Whether the connection is to be closed after the current response.
         state: What handlers keep for the connection, such as an authentication in progress.
     """
 
     host: str
     listener: tuple[str, int]
-    principal: str = "ANONYMOUS"
+    principal: str | None
     software: str = ""
+    is_leaving: bool = False
     state: dict[str, Any] = field(default_factory=dict)
 
 

@@ -12,9 +12,14 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from streamlog.errors import InvalidOptionError, LockTimeoutError, StreamLogError
+from streamlog.fs.api import FileLock
+from streamlog.fs.files import read_lock_holder, write_lock_holder
 from streamlog.gateway.broker import Broker, advertised
 from streamlog.gateway.connection import Connection, MemoryBudget
+from streamlog.gateway.security import tls_context
 from streamlog.gateway.settings import Address, GatewaySettings
+from streamlog.maintenance.runner import Maintenance
 from streamlog.root.manager import LogManager
 
 __all__ = ["Gateway", "serve"]
@@ -22,6 +27,9 @@ __all__ = ["Gateway", "serve"]
 _logger: Final = logging.getLogger(__name__)
 
 _READ_AHEAD: Final = 1 << 20
+_BACKLOG: Final = 1024  # clients that connect at once
+_TICK_S: Final = 1.0  # between looks at what maintenance is due; each takes microseconds
+_TICK_BUDGET_MS: Final = 500
 
 
 class Gateway:
@@ -55,20 +63,17 @@ class Gateway:
 
         Raises:
             UnknownTopicError: There is no such root.
-            UnavailableError: The address is taken, or the root cannot be opened.
+            InvalidOptionError: The address is taken, or a file of the settings is wrong.
+            LockTimeoutError: The root has a server already.
+            UnavailableError: The root cannot be opened.
         """
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        manager = await self._loop.run_in_executor(None, self._open)
+        manager, lock = await self._loop.run_in_executor(None, self._open)
         broker = Broker(manager, self._settings, self._loop)
+        upkeep = None if lock is None else asyncio.create_task(_maintain(broker))
         try:
             budget = MemoryBudget(broker.config.queued_max_request_bytes)
-            server = await asyncio.start_server(
-                lambda reader, writer: self._connected(broker, budget, reader, writer),
-                *self._settings.listen,
-                limit=_READ_AHEAD,
-                backlog=1024,
-            )
-            async with server:
+            async with await self._listen(broker, budget) as server:
                 bound = server.sockets[0].getsockname()
                 self.address = Address(bound[0], bound[1])
                 broker.address = advertised(self._settings, self.address)
@@ -78,7 +83,12 @@ class Gateway:
                 broker.begin_to_stop()
                 await self._let_finish()
         finally:
+            if upkeep is not None:
+                upkeep.cancel()
+                await asyncio.wait([upkeep])
             await self._loop.run_in_executor(None, broker.close)
+            if lock is not None:
+                lock.release()
 
     def stop(self) -> None:
         """Begin to stop; from any thread or a signal handler."""
@@ -87,8 +97,32 @@ class Gateway:
             with contextlib.suppress(RuntimeError):  # the loop has ended already
                 loop.call_soon_threadsafe(stop.set)
 
-    def _open(self) -> LogManager:
-        return LogManager.open(self._root, create=not self._settings.is_read_only)
+    def _open(self) -> tuple[LogManager, FileLock | None]:
+        """Open the root; unless it is read only, as its one server."""
+        if self._settings.is_read_only:
+            return LogManager.open(self._root), None
+        manager = LogManager.open(self._root, create=True)
+        try:
+            return manager, _only_server(manager)
+        except BaseException:
+            manager.close()
+            raise
+
+    async def _listen(self, broker: Broker, budget: MemoryBudget) -> asyncio.Server:
+        settings = self._settings
+        tls = tls_context(settings.tls_cert, settings.tls_key)
+        try:
+            return await asyncio.start_server(
+                lambda reader, writer: self._connected(broker, budget, reader, writer),
+                *settings.listen,
+                limit=_READ_AHEAD,
+                ssl=tls,
+                backlog=_BACKLOG,
+            )
+        except OSError as error:
+            raise InvalidOptionError(
+                f"cannot listen on {settings.listen}", got=error.strerror
+            ) from error
 
     async def _connected(
         self,
@@ -121,6 +155,39 @@ class Gateway:
             if late:
                 _logger.warning("%d requests were cut off by the stop", len(late))
                 await asyncio.wait(late)
+
+
+def _only_server(manager: LogManager) -> FileLock:
+    """Take the lock of the root's server; raise LockTimeoutError if there is one."""
+    path = manager.log_root.gateway_lock
+    lock = manager.fs.try_lock(path, shared=False)
+    if lock is None:
+        holder = read_lock_holder(manager.fs, path)
+        raise LockTimeoutError(
+            "log root has a server already",
+            path=manager.root,
+            got="another process" if holder is None else f"process {holder.pid}",
+            hint=f"streamlog serve --read-only {manager.root} serves it beside the other",
+        )
+    write_lock_holder(lock, now_ms=manager.clock.now_ms(), what="serve")
+    return lock
+
+
+async def _maintain(broker: Broker) -> None:
+    """Run due retention and compaction, in slices, beside the requests."""
+    maintenance = await broker.run(Maintenance, broker.manager.root)
+    try:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            try:
+                report = await broker.run(maintenance.run_due, budget_ms=_TICK_BUDGET_MS)
+            except StreamLogError as error:
+                _logger.warning("maintenance: %s", error)
+                continue
+            for each in report.errors:
+                _logger.warning("maintenance: %s", each)
+    finally:
+        maintenance.close()
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
     streamlog_root     a directory for a log root, one per test
     streamlog_topic    creates topics there: `orders = streamlog_topic("orders", ["first"])`
+    streamlog_broker   `streamlog_root` served to Kafka clients, at its `bootstrap_servers`
     checkpoint         a `Checkpoint` for the query of the test
     crash              `crash_after` for that checkpoint: `with crash(batch=1, at="applied"): …`
     streamlog_spark    a session with two cores for the whole run, for projects without one
@@ -21,10 +22,18 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from streamlog.gateway import Gateway
     from streamlog.testing.checkpoint import Checkpoint
     from streamlog.testing.topic import Topic
 
-__all__ = ["checkpoint", "crash", "streamlog_root", "streamlog_spark", "streamlog_topic"]
+__all__ = [
+    "checkpoint",
+    "crash",
+    "streamlog_broker",
+    "streamlog_root",
+    "streamlog_spark",
+    "streamlog_topic",
+]
 
 
 @pytest.fixture
@@ -50,6 +59,19 @@ def streamlog_topic(streamlog_root: str) -> "Callable[..., Topic]":
         return Topic(streamlog_root, name, *arguments, **settings)
 
     return make
+
+
+@pytest.fixture
+def streamlog_broker(streamlog_root: str) -> "Iterator[Gateway]":
+    """`streamlog_root` served to Kafka clients, without Docker or Java.
+
+    def test_it(streamlog_broker):
+        producer = Producer({"bootstrap.servers": streamlog_broker.bootstrap_servers})
+    """
+    from streamlog.gateway import serve
+
+    with serve(streamlog_root) as gateway:
+        yield gateway
 
 
 @pytest.fixture
