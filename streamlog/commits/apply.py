@@ -146,6 +146,8 @@ class DecidedRecords:
                     offset=offset,
                     got=f"{len(decision.parts)} partitions in {decision.identity}",
                     expected="a commit of this partition only, which can be discarded",
+                    hint="copy the commits of the replica set to this root: "
+                    "streamlog replicate --once",
                 )
         for decision in above:
             _logger.warning(

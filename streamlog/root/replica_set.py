@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Final
 
 from streamlog.clock import Clock
+from streamlog.commits.retirement import at_once
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import (
     InvalidReplicaAssignmentError,
@@ -32,12 +33,13 @@ from streamlog.replication.fetcher_lock import FetcherLocks
 from streamlog.replication.partition_state import PartitionState
 from streamlog.replication.reassignment import begin_reassignment, complete_reassignment
 from streamlog.replication.replica_fetcher import ReplicaFetcher
-from streamlog.replication.root_set import RootSet
+from streamlog.replication.root_set import COMMITS, RootSet
 from streamlog.replication.status import PartitionStatus, status_of
 from streamlog.root import registry, replicated_topics
 from streamlog.root.partition_log import LedPartitionLog
 from streamlog.root.placement import Placement
 from streamlog.root.read_roots import RootPaths, parse_roots
+from streamlog.root.set_commits import SetCommits
 from streamlog.topic import TopicPartition, parse_partition_directory
 
 __all__ = ["ReplicaSet"]
@@ -56,7 +58,7 @@ class ReplicaSet:
     """
 
     def __init__(self, roots: RootSet, patience: Patience) -> None:
-        self.roots = roots
+        self.roots, self._patience = roots, patience
         self._placement = Placement(
             roots, clock=roots.home.clock, random=roots.home.random, patience=patience
         )
@@ -265,6 +267,7 @@ class ReplicaSet:
             replicated_topics.restore(self.roots)
         except UnavailableError as error:
             _logger.warning("log roots that returned are not restored: %s", error)
+        self._bring_commits_back()
         for partition in self.partitions():
             try:
                 self.log(*partition).catch_up_replicas()
@@ -273,6 +276,21 @@ class ReplicaSet:
                 failed[partition] = error
                 self._drop_handle(partition)
         return failed
+
+    def _bring_commits_back(self) -> None:
+        """Copy the commit files of the set to roots that returned.
+
+        Before that, the decisions that such a root made as a leader keep its partitions from being
+        truncated.
+        """
+        if self.roots.register(COMMITS).peek() is None:
+            return
+        commits = SetCommits(self.roots, patience=self._patience, chores=at_once)
+        try:
+            with contextlib.closing(commits):
+                commits.bring_back()
+        except StreamLogError as error:
+            _logger.warning("the commits of the replica set are not brought back: %s", error)
 
     def follow(self, stop: threading.Event, *, every_ms: int = FOLLOW_EVERY_MS) -> None:
         """Keep the replicas up to date until `stop` is set.

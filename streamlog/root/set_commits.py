@@ -127,6 +127,19 @@ class SetCommits:
             return self._in_root(node, lambda commits: commits.last_version(app))
         return self._through_leader(lambda commits: commits.last_version(app))
 
+    def bring_back(self) -> None:
+        """Let roots that are back follow the commits; elect a leader if its root is offline.
+
+        Call it before their partitions are caught up. A root that fails is logged.
+
+        Raises:
+            NoReplicaOnlineError: No root that holds every decided commit is online.
+            NoQuorumError: Too few roots can be reached.
+        """
+        state, online = self._register.read(), self._roots.online()
+        if state.leader not in online or not {*online} <= {*state.isr}:
+            self._leader()
+
     def close(self) -> None:
         """Close the leader's partitions."""
         leading, self._leading = self._leading, None
@@ -324,13 +337,12 @@ class _Leading:
             self.bring_back()
 
     def bring_back(self) -> None:
-        """Let roots that are back, or new, follow the commits; a failure is logged."""
+        """Take over, let roots that are back, or new, follow the commits; a failure is logged."""
         self._tried_at_ms = self._opened.root.clock.monotonic_ms()
         try:
             isr = self._roots.register(COMMITS).read().isr
             away = [node for node in self._roots.online() if node not in isr]
-            if away:
-                self._mirror.take_over(self._partitions.get)
+            self._mirror.take_over(self._partitions.get)
             for node in away:
                 self._mirror.resync(node)
         except StreamLogError as error:

@@ -1,5 +1,6 @@
 """Commits to a replica set on real directories, over the loss of the root that leads them."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from streamlog.arrow.stage import StagePlan, stage_rows
 from streamlog.arrow.table_writer import write_table
 from streamlog.arrow.tables import read_table
 from streamlog.clock import SystemClock
+from streamlog.commits.commit_log import CommitOutcome
 from streamlog.commits.identity import CommitIdentity
 from streamlog.commits.staging import StagedFile, Stager
 from streamlog.errors import UnavailableError
@@ -21,6 +23,7 @@ from streamlog.replication.partition_state import PartitionState
 from streamlog.replication.root_set import COMMITS, RootSet
 from streamlog.root.manager import LogManager
 from streamlog.root.replica_roots import add_root
+from streamlog.root.replica_set import ReplicaSet
 from streamlog.root.roots import make_root
 from streamlog.root.set_commits import staging_roots
 from streamlog.topic import TopicPartition
@@ -48,6 +51,15 @@ def write(root: Path, version: int) -> bool:
         }
     )
     return write_table(rows, root, "t", txn_app_id="app", txn_version=version).is_replay
+
+
+def commit(manager: LogManager, version: int) -> CommitOutcome:
+    with Stager(manager.log_root, "app/t", version, 0) as stager:
+        for partition in (0, 1):
+            rows = [f"{version}-{2 * row + partition}".encode() for row in range(2)]
+            stager.append(TopicPartition("t", partition), batches_of(rows))
+        staged = stager.finish(rows=4, checksum=0)
+    return manager.commits.commit(CommitIdentity("app/t", version), [staged])
 
 
 def values(root: Path) -> list[str]:
@@ -91,16 +103,10 @@ def test_a_running_writer_goes_on_when_the_leaders_root_disappears(
     roots: list[Path], tmp_path: Path
 ) -> None:
     with LogManager.open(roots[1]) as manager:
-        commits = manager.commits
         for version in range(4):
             if version == 2:
                 roots[0].rename(tmp_path / "gone")
-            with Stager(manager.log_root, "app/t", version, 0) as stager:
-                for partition in (0, 1):
-                    rows = [f"{version}-{2 * row + partition}".encode() for row in range(2)]
-                    stager.append(TopicPartition("t", partition), batches_of(rows))
-                staged = stager.finish(rows=4, checksum=0)
-            outcome = commits.commit(CommitIdentity("app/t", version), [staged])
+            outcome = commit(manager, version)
             assert not outcome.is_replay
     for root in roots[1:]:
         assert values(root) == expected(0, 1, 2, 3)
@@ -117,6 +123,36 @@ def test_a_root_that_returns_follows_the_commits_again(roots: list[Path], tmp_pa
     write(roots[0], 3)
     for root in roots:
         assert values(root) == expected(0, 1, 2, 3)
+
+
+def test_a_former_leader_is_brought_back_without_a_commit(
+    roots: list[Path], tmp_path: Path
+) -> None:
+    with LogManager.open(roots[0]) as manager:
+        commit(manager, 0)
+        shutil.copytree(roots[0], tmp_path / "after a power cut")
+    roots[0].rename(tmp_path / "gone")
+    write(roots[1], 1)
+    (tmp_path / "after a power cut").rename(roots[0])
+    for log in roots[0].glob("t-*/*.log"):  # decisions are synced, logs are not
+        log.write_bytes(b"")
+    for state_file in roots[0].glob(".streamlog/locks/t-*"):
+        state_file.unlink()
+    with ReplicaSet.open(roots[1]) as replica_set:
+        assert replica_set.replicate_once() == {}
+    assert state(roots[1]).isr == (2, 3, 1)
+    for root in roots:
+        assert values(root) == expected(0, 1)
+    assert not [*(roots[0] / ".streamlog/commits/pending").iterdir()], "prepared instead"
+
+
+def test_a_set_without_writers_elects_a_leader_of_its_commits(roots: list[Path]) -> None:
+    write(roots[0], 0)
+    roots[0].rename(roots[0].with_name("away"))
+    with ReplicaSet.open(roots[1]) as replica_set:
+        assert replica_set.replicate_once() == {}
+    assert (state(roots[1]).leader, state(roots[1]).isr) == (2, (2, 3))
+    assert [*(roots[1] / ".streamlog/commits/pending").iterdir()], "decided there"
 
 
 def test_a_table_is_written_without_the_first_of_several_roots(
