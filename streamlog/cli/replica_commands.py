@@ -79,6 +79,8 @@ def replicas_status() -> None:
     Exits with 1 if a partition is under-replicated or has no leader online. A replica counts as in
     sync only if its log root is online, even before the next append shrinks the ISR.
 
+    IsrShrinks, IsrExpands and UncleanLeaderElections count since the partitions were created.
+
     \b
     Examples:
       streamlog --path /disk1/log replicas status

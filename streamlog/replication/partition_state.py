@@ -5,11 +5,11 @@ a node: replicas are named by the `node.id` of their roots.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
-__all__ = ["NO_LEADER", "LeaderRecovery", "PartitionState"]
+__all__ = ["NO_LEADER", "LeaderRecovery", "PartitionState", "ReplicationEvents"]
 
 NO_LEADER: Final = -1  # LeaderConstants.NO_LEADER
 
@@ -19,6 +19,26 @@ class LeaderRecovery(Enum):
 
     RECOVERED = 0
     RECOVERING = 1  # after an unclean election, until the leader has taken stock of its log
+
+
+class ReplicationEvents(NamedTuple):
+    """Changes of a partition's state since its creation.
+
+    Attributes:
+        isr_shrinks: Changes by which a replica left the ISR.
+        isr_expands: Changes by which a replica joined the ISR.
+        unclean_leader_elections: Elections of a leader that may lack committed records.
+
+    Source: kafka.server.ReplicaManager, org.apache.kafka.controller.metrics.
+    """
+
+    isr_shrinks: int = 0
+    isr_expands: int = 0
+    unclean_leader_elections: int = 0
+
+    def plus(self, other: "ReplicationEvents") -> "ReplicationEvents":
+        """Return the sums."""
+        return ReplicationEvents(*map(sum, zip(self, other, strict=True)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +58,7 @@ class PartitionState:
         recovery: Whether the leader was elected cleanly.
         adding: Replicas that a reassignment adds.
         removing: Replicas that a reassignment removes.
+        events: Counts of earlier changes; two states that differ in them only are equal.
 
     Source: org.apache.kafka.metadata.PartitionRegistration, KIP-966.
     """
@@ -53,6 +74,7 @@ class PartitionState:
     recovery: LeaderRecovery = LeaderRecovery.RECOVERED
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
+    events: ReplicationEvents = field(default=ReplicationEvents(), compare=False)
 
     @classmethod
     def created(cls, topic_id: str, replicas: tuple[int, ...]) -> "PartitionState":
@@ -102,3 +124,20 @@ class PartitionState:
             leader_epoch=self.leader_epoch + 1,
             partition_epoch=self.partition_epoch + 1,
         )
+
+    def counted(self, before: "PartitionState", *, is_forced: bool = False) -> "PartitionState":
+        """Return this state, which follows `before`, with the events between the two counted.
+
+        A replica that a reassignment removes does not shrink the ISR.
+
+        Args:
+            before: The state that this one replaces.
+            is_forced: No majority of the roots was asked: an unclean election in any case.
+        """
+        left = {*before.isr}.intersection(self.replicas).difference(self.isr)
+        is_recovering = self.recovery is LeaderRecovery.RECOVERING
+        had_recovered = before.recovery is LeaderRecovery.RECOVERED
+        is_unclean = is_recovering and (had_recovered or self.leader != before.leader)
+        is_unclean |= is_forced
+        now = ReplicationEvents(bool(left), not {*self.isr} <= {*before.isr}, is_unclean)
+        return replace(self, events=before.events.plus(now))

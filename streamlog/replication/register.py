@@ -31,7 +31,12 @@ from streamlog.errors import (
 from streamlog.fs.api import FileStat, OpenMode
 from streamlog.fs.files import make_directories, write_file_atomically
 from streamlog.fs.log_root import LogRoot
-from streamlog.replication.partition_state import NO_LEADER, LeaderRecovery, PartitionState
+from streamlog.replication.partition_state import (
+    NO_LEADER,
+    LeaderRecovery,
+    PartitionState,
+    ReplicationEvents,
+)
 from streamlog.replication.quorum import (
     FORCED_EPOCHS,
     Accept,
@@ -277,6 +282,7 @@ def _state_values(state: PartitionState) -> dict[str, object]:
         "recovery": state.recovery.value,
         "adding": _rows(state.adding),
         "removing": _rows(state.removing),
+        "events": [list(state.events)],
     }
 
 
@@ -293,7 +299,17 @@ def _state(values: SealedValues) -> PartitionState:
         recovery=LeaderRecovery(values.integer("recovery", 0, LeaderRecovery.RECOVERING.value)),
         adding=_nodes(values, "adding"),
         removing=_nodes(values, "removing"),
+        events=_events(values),
     )
+
+
+def _events(values: SealedValues) -> ReplicationEvents:
+    if values.is_null("events"):  # written before events were counted
+        return ReplicationEvents()
+    rows = values.integers("events", 3)
+    if len(rows) != 1:
+        raise values.malformed("events", rows, "one row")
+    return ReplicationEvents(*rows[0])
 
 
 def _ballot_row(ballot: Ballot) -> list[list[int]]:
@@ -500,7 +516,7 @@ class QuorumRegister:
                     got=f"partition epoch {state.partition_epoch}",
                     expected=expected_partition_epoch,
                 )
-            after = fn(state)
+            after = fn(state).counted(state)
             if after != state:
                 if after.partition_epoch != expected_partition_epoch + 1:
                     raise AssertionError("a change raises the partition epoch by one")
@@ -521,9 +537,10 @@ class QuorumRegister:
         """
 
         def step(before: Accepted) -> Accepted:
-            after = fn(self._checked(before))
+            present = self._checked(before)
+            after = fn(present)
             state = replace(
-                after,
+                after.counted(present, is_forced=True),
                 leader_epoch=after.leader_epoch + FORCED_EPOCHS,
                 partition_epoch=after.partition_epoch + FORCED_EPOCHS,
             )

@@ -6,6 +6,7 @@ counts a replica as in sync only if the state says so and its log root is online
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple
 
 from streamlog.config.log_config import LogConfig
@@ -13,7 +14,7 @@ from streamlog.errors import StreamLogError, UnknownTopicError
 from streamlog.fs.log_root import LogRoot
 from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.reader import LogReader
-from streamlog.replication.partition_state import PartitionState
+from streamlog.replication.partition_state import PartitionState, ReplicationEvents
 from streamlog.replication.quorum import Accepted, Acceptor, Voter, latest
 from streamlog.replication.register import RegisterFile
 from streamlog.topic import TopicPartition
@@ -228,7 +229,7 @@ def _replica(node: Node | None, number: int, partition: TopicPartition) -> Repli
 
 # ---- metrics ------------------------------------------------------------------------------------
 class ReplicationMetrics(NamedTuple):
-    """Gauges over all partitions, named as Kafka names them (`kafka.server:type=ReplicaManager`).
+    """Gauges and counts over all partitions, named as Kafka names them.
 
     Attributes:
         partition_count: `PartitionCount`, of replicated partitions.
@@ -238,6 +239,12 @@ class ReplicationMetrics(NamedTuple):
         under_min_isr_partition_count: `UnderMinIsrPartitionCount`.
         offline_replica_count: `OfflineReplicaCount`.
         max_lag: `MaxLag`, the largest lag of a replica that is online.
+        isr_shrinks: `IsrShrinks`, since the partitions were created; with those below, the
+            counts of Kafka's `IsrShrinksPerSec` and so on.
+        isr_expands: `IsrExpands`.
+        unclean_leader_elections: `UncleanLeaderElections`.
+
+    Source: `kafka.server:type=ReplicaManager`, `kafka.controller:type=ControllerStats`.
     """
 
     partition_count: int
@@ -247,11 +254,15 @@ class ReplicationMetrics(NamedTuple):
     under_min_isr_partition_count: int
     offline_replica_count: int
     max_lag: int
+    isr_shrinks: int
+    isr_expands: int
+    unclean_leader_elections: int
 
 
 def metrics(statuses: Iterable[PartitionStatus]) -> ReplicationMetrics:
     """Return the metrics of partitions."""
     all_ = list(statuses)
+    counts = (each.state.events for each in all_)
     lags = (each.lag(replica) or 0 for each in all_ for replica in each.replicas)
     return ReplicationMetrics(
         partition_count=len(all_),
@@ -261,4 +272,5 @@ def metrics(statuses: Iterable[PartitionStatus]) -> ReplicationMetrics:
         under_min_isr_partition_count=sum(each.is_under_min_isr for each in all_),
         offline_replica_count=sum(len(each.offline) for each in all_),
         max_lag=max(lags, default=0),
+        **reduce(ReplicationEvents.plus, counts, ReplicationEvents())._asdict(),
     )

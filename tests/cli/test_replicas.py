@@ -224,6 +224,9 @@ def test_status_prints_kafkas_metrics(topic: Path, roots: list[Path]) -> None:
         "UnderMinIsrPartitionCount": 0,
         "OfflineReplicaCount": 0,
         "MaxLag": 0,
+        "IsrShrinks": 0,
+        "IsrExpands": 0,
+        "UncleanLeaderElections": 0,
     }
     lose(roots[2])
     ran = streamlog("replicas", "status", "--path", topic)

@@ -96,6 +96,20 @@ def test_a_replaced_disk_is_filled(roots: list[Path], command: tuple[str, ...]) 
     assert ok("verify", *roots, "--replicas").rows == []
 
 
+def test_events_are_counted_whatever_process_they_happen_in(roots: list[Path]) -> None:
+    lose(roots[1])
+    ok("produce", "orders", "--path", roots[0], stdin=b"3\n")
+    give_back(roots[1])
+    ok("replicate", "--path", roots[0])
+    (row,) = ok("replicas", "status", "--path", roots[0]).rows
+    assert (row["IsrShrinks"], row["IsrExpands"], row["UncleanLeaderElections"]) == (1, 1, 0)
+    lose(roots[0])
+    lose(roots[2])
+    ok("elect", "--unclean", "orders", "--path", roots[1])  # without a majority of the roots
+    (row,) = streamlog("replicas", "status", "--path", roots[1]).rows
+    assert row["UncleanLeaderElections"] == 1
+
+
 def test_replicate_follows_until_it_is_terminated(roots: list[Path]) -> None:
     lose(roots[2])
     ok("produce", "orders", "--path", roots[0], stdin=b"3\n")

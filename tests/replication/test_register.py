@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +27,11 @@ from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.replication import quorum, register
-from streamlog.replication.partition_state import LeaderRecovery, PartitionState
+from streamlog.replication.partition_state import (
+    LeaderRecovery,
+    PartitionState,
+    ReplicationEvents,
+)
 from streamlog.replication.quorum import Accepted, Acceptor, Answer, Ballot, Promise, Voter
 from streamlog.replication.register import (
     QuorumRegister,
@@ -71,6 +76,23 @@ FULL_STATE = PartitionState(
 def test_a_file_holds_what_was_written(acceptor: Acceptor) -> None:
     content = encode_acceptor(acceptor, version=70)
     assert decode_acceptor(content, "/r") == (acceptor, 70)
+
+
+def test_a_file_holds_the_counts_of_events_and_one_from_before_has_none() -> None:
+    counted = replace(FULL_STATE, events=ReplicationEvents(3, 2, 1))
+    acceptor = Acceptor(Ballot(0, 2, 3), 4, Accepted(Ballot(0, 1, 9), VOTERS, counted))
+    content = encode_acceptor(acceptor, version=1)
+    assert events_in(content) == (3, 2, 1)
+    values = json.loads(content.splitlines()[1])
+    del values["accepted"]["state"]["events"]
+    assert events_in(register.seal("replication", values)) == (0, 0, 0)
+
+
+def events_in(content: bytes) -> ReplicationEvents:
+    accepted = decode_acceptor(content, "/r")[0].accepted
+    assert accepted is not None
+    assert accepted.state is not None
+    return accepted.state.events
 
 
 @pytest.mark.parametrize("change", [("promised", []), ("version", -1), ("accepted", {"voters": 1})])

@@ -104,7 +104,17 @@ def test_metrics_count_partitions(roots: ReplicaRoots) -> None:
         "under_min_isr_partition_count": 1,
         "offline_replica_count": 2,
         "max_lag": 3,
+        "isr_shrinks": 0,
+        "isr_expands": 0,
+        "unclean_leader_elections": 0,
     }
+
+
+def test_metrics_add_the_events_of_partitions(roots: ReplicaRoots) -> None:
+    roots.shrink(1, 2)
+    roots.shrink(1)
+    found = metrics([roots.status(), roots.status()])
+    assert (found.isr_shrinks, found.isr_expands, found.unclean_leader_elections) == (4, 0, 0)
 
 
 def test_a_partition_without_a_register_has_no_status(roots: ReplicaRoots) -> None:
