@@ -127,7 +127,7 @@ class Leadership:
         config: LogConfig,
         failed: Collection[int] = (),
     ) -> Election:
-        online = self._online(state, failed)
+        online, offline = self._positions(state, failed)
         kinds = [kind]
         if kind is not ElectionType.UNCLEAN and config.unclean_leader_election_enable:
             kinds.append(ElectionType.UNCLEAN)
@@ -141,6 +141,8 @@ class Leadership:
             )
             if outcome.leader != NO_LEADER:
                 return outcome
+        if not online:
+            raise self._none_online(offline)
         raise NoReplicaOnlineError(
             f"no replica of {self._partition} that holds every committed record is online",
             got=f"nodes {sorted(online)} online",
@@ -149,20 +151,38 @@ class Leadership:
             f"--unclean {self._partition.topic}:{self._partition.partition}",
         )
 
-    def _online(
+    def _none_online(self, offline: Mapping[int, str]) -> NoReplicaOnlineError:
+        """Return the error for a partition of which not even an unclean election finds a replica.
+
+        Args:
+            offline: Why each replica is offline, by node.
+        """
+        files = self._roots.register_files(self._partition)
+        paths = {node: files[node].root.path if node in files else "not listed" for node in offline}
+        return NoReplicaOnlineError(
+            f"no replica of {self._partition} is online",
+            got="; ".join(f"node {node} ({paths[node]}): {why}" for node, why in offline.items()),
+            expected="one of these log roots",
+            hint="bring one of these log roots back: mount or repair its disk; if all of them are "
+            f"lost for good, delete the topic: streamlog topics delete {self._partition.topic}",
+        )
+
+    def _positions(
         self, state: PartitionState, failed: Collection[int]
-    ) -> dict[int, ReplicaPositions]:
-        """Return the positions of the replicas that can be reached."""
-        online = {}
+    ) -> tuple[dict[int, ReplicaPositions], dict[int, str]]:
+        """Return the positions of the replicas that can be reached, and why others cannot."""
+        online, offline = {}, {}
         for node in state.replicas:
             if node in failed:
+                offline[node] = "its disk refused an append"
                 continue
             try:
                 with self._roots.open_follower(node, self._partition) as log:
                     online[node] = positions_of(node, log)
             except StreamLogError as error:
+                offline[node] = error.what
                 _logger.info("[%s] node %d is offline: %s", self._partition, node, error)
-        return online
+        return online, offline
 
     def _is_complete(
         self, online: Mapping[int, ReplicaPositions], node: int, state: PartitionState

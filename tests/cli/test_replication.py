@@ -58,6 +58,24 @@ def test_an_unclean_election_goes_on_with_the_last_root(roots: list[Path]) -> No
     assert values == ["1", "2"][: len(values)]
 
 
+def test_an_unclean_election_without_any_replica_names_the_missing_roots(
+    roots: list[Path],
+) -> None:
+    where = ("--replica-assignment", "2:3", "--path", roots[0])
+    ok("topics", "create", "two", *where)
+    for each in roots[1:]:
+        lose(each)
+    ran = streamlog("elect", "--unclean", "two", "--path", roots[0])
+    assert ran.code == 1
+    assert "no replica of two-0 is online" in ran.error
+    for number in (1, 2):
+        assert f"node {number + 1} ({roots[number]}): log root is missing" in ran.error
+    assert "bring one of these log roots back" in ran.error
+    assert "streamlog elect" not in ran.error
+    give_back(roots[2])
+    ok("elect", "--unclean", "two", "--path", roots[0])
+
+
 def test_an_unclean_election_needs_a_name(roots: list[Path]) -> None:
     for wrong in (("--unclean",), (), ("--preferred", "--unclean", "orders")):
         assert streamlog("elect", *wrong, "--path", roots[0]).code == 2
