@@ -125,9 +125,9 @@ def elect() -> None:
 def reassign() -> None:
     """Move the replicas of a partition to other log roots, or change their number.
 
-    New replicas are copied and join the ISR before old ones are dropped. The directory of a
-    replica that is dropped is set aside, not removed. Repeat the command to continue an
-    interrupted one.
+    New replicas are copied, with a progress bar on a terminal, and join the ISR before old ones are
+    dropped. The directory of a replica that is dropped is set aside, not removed. Repeat the
+    command to continue an interrupted one: it copies only what is missing.
 
     \b
     Examples:

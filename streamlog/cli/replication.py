@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from streamlog.cli.output import PARTITION_COLUMNS, Column, Findings, Kind, Output, remark
+from streamlog.cli.output import PARTITION_COLUMNS, Column, Findings, Kind, Output, Progress, remark
 from streamlog.cli.replica_status import with_node_lists
 from streamlog.cli.verb import Settings
 from streamlog.errors import StreamLogError, UnknownTopicError
@@ -53,8 +53,9 @@ def reassign(settings: Settings, *, partition: str, replicas: str) -> None:
         ) from None
     with ReplicaSet.open(settings.root) as replica_set:
         (wanted,) = _selected(replica_set, (partition,))
-        remark(settings, f"copying {wanted} to nodes {replicas}")
-        state = replica_set.reassign(topic, number, nodes)
+        size = replica_set.bytes_to_copy(topic, number, nodes)
+        with Progress(settings, f"copying {wanted}", size) as progress:
+            state = replica_set.reassign(topic, number, nodes, on_progress=progress.advance)
     _print_states(settings, [(wanted, state)])
 
 

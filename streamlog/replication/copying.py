@@ -68,6 +68,7 @@ def copy_to_follower(
     check: Callable[[], None],
     max_bytes: int | None = None,
     is_durable: bool = True,
+    on_progress: Callable[[int], None] = lambda size: None,
 ) -> Copied:
     """Copy what the follower's log lacks.
 
@@ -82,6 +83,7 @@ def copy_to_follower(
             elected meanwhile.
         max_bytes: Stop after about so many bytes; None: copy everything.
         is_durable: Sync what was copied; otherwise as the topic's flush settings say.
+        on_progress: Called with the bytes of each piece.
 
     Raises:
         CorruptRecordError: The leader's log is damaged.
@@ -89,7 +91,10 @@ def copy_to_follower(
         StorageError: A file cannot be read or written.
     """
     copying = _Copying(leader, follower, refresh, check, is_durable=is_durable)
+    before = 0
     while copying.copy_piece():
+        on_progress(copying.size - before)
+        before = copying.size
         if max_bytes is not None and copying.size >= max_bytes:
             break
     return Copied(copying.size, copying.finish())

@@ -167,6 +167,7 @@ class FollowerLog:
         settings: ReplicationSettings,
         check: Callable[[], None],
         is_durable: bool,
+        on_progress: Callable[[int], None] = lambda size: None,
     ) -> None:
         """Copy what the log lacks, without the leader's lock; the follower's is held per piece.
 
@@ -179,7 +180,14 @@ class FollowerLog:
             if self._matches != leader.leader_epoch:
                 self._truncate(log, leader, settings)
                 self._matches = leader.leader_epoch
-        copy_to_follower(source, log, refresh=source.refresh, check=check, is_durable=is_durable)
+        copy_to_follower(
+            source,
+            log,
+            refresh=source.refresh,
+            check=check,
+            is_durable=is_durable,
+            on_progress=on_progress,
+        )
 
     def _check_not_later(self, log: Log, leader_epoch: int) -> None:
         """Refuse the writer of a former leader, whose election the root's register has missed.

@@ -9,6 +9,7 @@ Source: ReplicaFetcherThread.
 """
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
@@ -59,6 +60,7 @@ class ReplicaFetcher:
         roots: Where the replicas are.
         clock: Measures how long a follower that failed is left out.
         is_durable: Sync what was copied; otherwise as the topic's flush settings say.
+        on_progress: Called with the number of bytes that were copied.
     """
 
     def __init__(
@@ -68,9 +70,10 @@ class ReplicaFetcher:
         *,
         clock: Clock,
         is_durable: bool = True,
+        on_progress: Callable[[int], None] = lambda size: None,
     ) -> None:
         self._partition, self._roots, self._clock = partition, roots, clock
-        self._is_durable = is_durable
+        self._is_durable, self._on_progress = is_durable, on_progress
         self._leader: tuple[int, int] | None = None  # node and epoch of what is open
         self._reader: LogReader | None = None
         self._followers: dict[int, FollowerLog] = {}
@@ -130,6 +133,7 @@ class ReplicaFetcher:
                     settings=ReplicationSettings(),
                     check=partial(check_epoch, file, leader.leader_epoch),
                     is_durable=self._is_durable,
+                    on_progress=self._on_progress,
                 )
             follower.succeeded()
         except StreamLogError as error:

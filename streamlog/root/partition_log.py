@@ -375,17 +375,22 @@ class LedPartitionLog(PartitionLog):
         """The state of the partition, as known when this handle last led."""
         return self._replicas.state
 
-    def catch_up_replicas(self) -> PartitionState:
+    def catch_up_replicas(
+        self, on_progress: Callable[[int], None] = lambda size: None
+    ) -> PartitionState:
         """Copy to all replicas that can be reached what they lack; return the state afterwards.
 
         A replica far behind is copied to without the leader's lock, except for the last records.
+
+        Args:
+            on_progress: Called with the number of bytes that were copied.
 
         Raises:
             StreamLogError: The leader cannot be written, or too few registers can be reached.
         """
         with self._led_writing():
             state = self._replicas.state
-        with self._placement.fetcher(self.topic_partition) as fetcher:
+        with self._placement.fetcher(self.topic_partition, on_progress=on_progress) as fetcher:
             fetcher.fetch(state)
         with self._led_writing():
             self._replicas.catch_up(self)

@@ -7,7 +7,7 @@ they share (recovery points, decisions, settings, the registration as a writer) 
 import contextlib
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from random import Random
@@ -294,9 +294,17 @@ class Placement:
         )
         return Led(opened, replicas, state.topic_id)
 
-    def fetcher(self, partition: TopicPartition, *, is_durable: bool = True) -> ReplicaFetcher:
+    def fetcher(
+        self,
+        partition: TopicPartition,
+        *,
+        is_durable: bool = True,
+        on_progress: Callable[[int], None] = lambda size: None,
+    ) -> ReplicaFetcher:
         """Return what copies from the leader's files to the followers of a partition."""
-        return ReplicaFetcher(partition, self, clock=self._clock, is_durable=is_durable)
+        return ReplicaFetcher(
+            partition, self, clock=self._clock, is_durable=is_durable, on_progress=on_progress
+        )
 
     def log_root(self, node: int) -> LogRoot:
         """Return the root of a node, online or not."""

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import random as random_module
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Final
@@ -183,7 +183,28 @@ class ReplicaSet:
             return leadership.force(config)
 
     # ---- replicas ------------------------------------------------------------------------------
-    def reassign(self, topic: str, partition: int, replicas: Sequence[int]) -> PartitionState:
+    def bytes_to_copy(self, topic: str, partition: int, replicas: Sequence[int]) -> int:
+        """Return about how many bytes `reassign` would copy now; read-only.
+
+        Raises:
+            InvalidReplicaAssignmentError: A node is unknown or repeated.
+        """
+        self._check_assignment(replicas)
+        for status in self.describe(topic):
+            if status.partition.partition == partition and status.reference is not None:
+                there = {each.node: each.size_bytes for each in status.replicas}
+                size = status.reference.size_bytes
+                return sum(max(0, size - there.get(node, 0)) for node in replicas)
+        return 0
+
+    def reassign(
+        self,
+        topic: str,
+        partition: int,
+        replicas: Sequence[int],
+        *,
+        on_progress: Callable[[int], None] = lambda size: None,
+    ) -> PartitionState:
         """Move a partition to other nodes: catch up the new replicas, then drop the old ones.
 
         The directory of a replica that is dropped is set aside as NAME.ID-stray. If a new replica
@@ -193,6 +214,7 @@ class ReplicaSet:
             topic: The topic.
             partition: The number of the partition.
             replicas: Its nodes afterwards; the first is the preferred leader.
+            on_progress: Called with the number of bytes that were copied.
 
         Returns:
             The state of the partition afterwards.
@@ -208,9 +230,10 @@ class ReplicaSet:
         for node in target:
             self._make_replica(node, wanted, state)
         log = self.log(topic, partition)
+        # The first call continues an interrupted reassignment, mostly without the leader's lock.
+        self._catch_up(log, on_progress)
         log.change_state(partial(_begun, target, self._placement.topic_config(topic)))
-        with contextlib.suppress(NotLeaderError):  # the leader was one of those that left
-            log.catch_up_replicas()
+        self._catch_up(log, on_progress)
         state = register.read()
         if state.replicas != target:
             raise UnavailableError(
@@ -223,6 +246,10 @@ class ReplicaSet:
             if node not in target:
                 self._drop_replica(node, wanted)
         return state
+
+    def _catch_up(self, log: LedPartitionLog, on_progress: Callable[[int], None]) -> None:
+        with contextlib.suppress(NotLeaderError):  # the leader was one of those that left
+            log.catch_up_replicas(on_progress)
 
     def _check_assignment(self, target: Collection[int]) -> None:
         unknown = [node for node in target if node not in self.roots.node_ids]

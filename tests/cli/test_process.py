@@ -126,6 +126,22 @@ def test_on_a_terminal_data_is_a_table(root: Path) -> None:
     assert "{" not in shown
 
 
+def test_on_a_terminal_reassign_shows_what_it_copies(tmp_path: Path) -> None:
+    first = tmp_path / "a"
+    for name in "bc":
+        ok("replicas", "add", tmp_path / name, "--path", first)
+    ok("topics", "create", "copied", "--replication-factor", 2, "--path", first)
+    ok("produce", "copied", "--path", first, stdin=b"x\n" * 1000)
+    code, shown = on_terminal("reassign", "copied:0", "--replicas", "1,9", "--path", first)
+    assert code == 2
+    assert "copying" not in shown
+    code, shown = on_terminal("reassign", "copied:0", "--replicas", "1,3", "--path", first)
+    assert code == 0
+    assert "copying copied-0" in shown
+    ran = ok("reassign", "copied:0", "--replicas", "1,2", "--path", first)
+    assert ran.error == ""
+
+
 def test_on_a_terminal_long_values_are_shortened(root: Path) -> None:
     code, shown = on_terminal("cat", "many", "-c", "1", "--path", root)
     assert code == 0

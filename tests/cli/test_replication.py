@@ -94,6 +94,15 @@ def test_reassign_moves_a_replica_to_another_root(roots: list[Path], tmp_path: P
     assert ok("verify", roots[0], "--replicas").rows == []
 
 
+def test_reassign_refuses_an_unknown_node_before_it_does_anything(roots: list[Path]) -> None:
+    before = described(roots[0])
+    ran = streamlog("reassign", "orders:0", "--replicas", "1,9", "--path", roots[0])
+    assert ran.code == 2
+    assert "invalid nodes for a partition: got [1, 9]" in ran.error
+    assert len(ran.error.splitlines()) == 2
+    assert described(roots[0]) == before
+
+
 @pytest.mark.parametrize("wrong", [("orders", "1,2"), ("orders:0", "1,x"), ("orders:x", "1")])
 def test_reassign_refuses_what_it_does_not_understand(
     roots: list[Path], wrong: tuple[str, str]

@@ -15,6 +15,7 @@ from streamlog.records.builder import BatchBuilder
 from streamlog.records.control import ControlRecordType, EndTransactionMarker, build_marker
 from streamlog.records.record import Record
 from streamlog.records.validate import AppendOrigin
+from streamlog.replication import copying
 from streamlog.replication.election import ElectionType
 from streamlog.root.manager import LogManager
 from streamlog.root.partition_log import PartitionLog
@@ -96,6 +97,34 @@ def test_any_root_of_the_set_writes_through_the_leader(roots: list[Path]) -> Non
             log.append(records(f"p{number}"))
             assert values_of(log)[-2:] == [f"m{number}", f"p{number}"]
     assert log_files(roots[0]) == log_files(roots[1]) == log_files(roots[2])
+
+
+def test_an_interrupted_reassignment_continues_where_it_was(
+    replicas: ReplicaSet, roots: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = replicas.log("orders", 0)
+    for number in range(20):
+        log.append(records(f"{number}".zfill(1000)))
+    monkeypatch.setattr(copying, "COPY_BYTES", 3000)
+    size = replicas.bytes_to_copy("orders", 0, (1, 2, 4))
+    assert size == log.size
+    copied: list[int] = []
+
+    def interrupt(piece: int) -> None:
+        copied.append(piece)
+        if len(copied) == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        replicas.reassign("orders", 0, (1, 2, 4), on_progress=interrupt)
+    assert 0 < sum(copied) < size
+    assert replicas.bytes_to_copy("orders", 0, (1, 2, 4)) == size - sum(copied)
+    with ReplicaSet.open(roots[0]) as again:
+        before, copied = copied, []
+        again.reassign("orders", 0, (1, 2, 4), on_progress=copied.append)
+        assert sum(before) + sum(copied) == size
+        assert again.describe("orders")[0].state.isr == (1, 2, 4)
+    assert log_files(roots[0]) == log_files(roots[3])
 
 
 def test_describe_shows_each_replica(replicas: ReplicaSet, roots: list[Path]) -> None:
