@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast
 
 from streamlog.clock import Clock
 from streamlog.config.server_config import ServerConfig
@@ -16,10 +16,21 @@ from streamlog.partition.meta_properties import read_meta_properties
 from streamlog.root.manager import LogManager
 from streamlog.topic import TopicPartition
 
-__all__ = ["Broker"]
+__all__ = ["Broker", "Coordinator"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class Coordinator(Protocol):
+    """What keeps state for clients: of groups, of transactions."""
+
+    def begin_to_stop(self) -> None:
+        """Let requests that wait answer now, and end timers."""
+        ...
+
+
+C = TypeVar("C", bound=Coordinator)
 
 _NODE_ID: Final = 0  # of a root without meta.properties
 
@@ -59,6 +70,7 @@ class Broker:
         self.parked = ParkedRequests()
         self.partitions = ServedPartitions(manager, self._wake)
         self._threads = ThreadPoolExecutor(settings.threads, "streamlog-gateway")
+        self._coordinators: dict[Any, Coordinator] = {}
         self.is_stopping = False
         path = settings.sasl_users
         self.users = None if path is None else Users.load(manager.fs, path)
@@ -67,6 +79,13 @@ class Broker:
     def config(self) -> ServerConfig:
         """The root's settings as of now."""
         return self.manager.server_config
+
+    def coordinator(self, kind: Callable[["Broker"], C]) -> C:
+        """Return the coordinator of a class, made when it is first asked for; in the event loop."""
+        found = self._coordinators.get(kind)
+        if found is None:
+            found = self._coordinators[kind] = kind(self)
+        return cast(C, found)
 
     def leader_epoch(self, topic: str, partition: int) -> int:
         """Return the leader epoch for clients, -1 where the partition is not open yet."""
@@ -87,6 +106,8 @@ class Broker:
         """Let parked requests answer now."""
         self.is_stopping = True
         self.parked.wake_all()
+        for coordinator in self._coordinators.values():
+            coordinator.begin_to_stop()
 
     def close(self) -> None:
         """Wait for work in threads and close the root: everything acknowledged is then durable."""

@@ -10,14 +10,22 @@ Source: the message definitions of Kafka's group coordinator and transaction coo
 
 import base64
 import struct
-from enum import Enum
+from collections.abc import Mapping
+from enum import Enum, IntEnum
 from typing import Any, Final, NamedTuple
 
 from streamlog.errors import CorruptRecordError
 from streamlog.protocol.messages import Field, Message
 from streamlog.records.record import Record
 
-__all__ = ["Decoder", "decode_internal"]
+__all__ = [
+    "Decoder",
+    "InternalRecord",
+    "OffsetsKey",
+    "decode_internal",
+    "encode_internal",
+    "parse_internal",
+]
 
 
 class Decoder(Enum):
@@ -25,6 +33,23 @@ class Decoder(Enum):
 
     OFFSETS = "__consumer_offsets"
     TRANSACTIONS = "__transaction_state"
+
+
+class OffsetsKey(IntEnum):
+    """The type of a record of `__consumer_offsets`: the number that its key begins with.
+
+    Source: org.apache.kafka.coordinator.group.generated.CoordinatorRecordType.
+    """
+
+    OFFSET_COMMIT = 1
+    CLASSIC_GROUP = 2
+    CONSUMER_GROUP = 3
+    CONSUMER_GROUP_PARTITIONS = 4
+    CONSUMER_GROUP_MEMBER = 5
+    CONSUMER_GROUP_TARGET = 6
+    CONSUMER_GROUP_TARGET_MEMBER = 7
+    CONSUMER_GROUP_CURRENT_MEMBER = 8
+    CONSUMER_GROUP_REGEX = 16
 
 
 def _message(name: str, *fields: Field, versions: str = "0", flexible: str = "none") -> Message:
@@ -184,6 +209,9 @@ _TRANSACTION: Final = _message(
 )
 
 
+_NUMBER: Final = struct.Struct(">h")
+
+
 class _Type(NamedTuple):
     """A type of record: its key and its value."""
 
@@ -208,7 +236,75 @@ _TYPES: Final = {
 }
 
 
+# ---- encoding -----------------------------------------------------------------------------------
+def encode_internal(
+    decoder: Decoder,
+    kind: int,
+    key: Mapping[str, Any],
+    value: Mapping[str, Any] | None = None,
+    *,
+    version: int = 0,
+) -> tuple[bytes, bytes | None]:
+    """Return the key and the value of a record, the value None for a removal.
+
+    Args:
+        decoder: The topic.
+        kind: The type of the record, such as an `OffsetsKey`; 0 for a transaction.
+        key: The fields of its key.
+        value: The fields of its value.
+        version: The version that the value is written in.
+
+    Raises:
+        InvalidRequestError: A field is missing or outside its type.
+    """
+    found = _TYPES[decoder][kind]
+    encoded = _NUMBER.pack(kind) + found.key.encode(key, 0)
+    if value is None:
+        return encoded, None
+    return encoded, _NUMBER.pack(version) + found.value.encode(value, version)
+
+
 # ---- decoding -----------------------------------------------------------------------------------
+class InternalRecord(NamedTuple):
+    """A decoded record.
+
+    Attributes:
+        kind: The type of its key.
+        key: The fields of its key.
+        version: The version of its value; -1 for a removal.
+        value: The fields of its value; None for a removal.
+    """
+
+    kind: int
+    key: dict[str, Any]
+    version: int
+    value: dict[str, Any] | None
+
+
+def parse_internal(
+    decoder: Decoder, key: bytes | None, value: bytes | None
+) -> InternalRecord | None:
+    """Decode key and value of a record.
+
+    Returns:
+        The record; None where type or version are unknown, or the bytes are malformed.
+    """
+    if key is None:
+        return None
+    try:
+        kind = _number_of(key)
+        found = _TYPES[decoder].get(kind)
+        if found is None:
+            return None
+        fields = found.key.decode(key, 0, 2).values
+        if value is None:
+            return InternalRecord(kind, fields, -1, None)
+        version = _number_of(value)
+        return InternalRecord(kind, fields, version, found.value.decode(value, version, 2).values)
+    except CorruptRecordError:
+        return None
+
+
 def decode_internal(
     decoder: Decoder, record: Record
 ) -> tuple[dict[str, Any], dict[str, Any] | None] | None:
@@ -224,23 +320,18 @@ def decode_internal(
 
     Source: OffsetsMessageParser, TransactionLogMessageParser of kafka.tools.DumpLogSegments.
     """
-    if record.key is None:
+    parsed = parse_internal(decoder, record.key, record.value)
+    if parsed is None:
         return None
-    try:
-        number = _number_of(record.key)
-        found = _TYPES[decoder].get(number)
-        if found is None:
+    key = {"type": str(parsed.kind), "data": _as_json(parsed.key)}
+    if parsed.value is None:
+        return key, None
+    if parsed.value.get("protocolType") == _CONSUMER:
+        try:
+            _decode_members(parsed.value["members"])
+        except CorruptRecordError:
             return None
-        key = {"type": str(number), "data": _as_json(found.key.decode(record.key, 0, 2).values)}
-        if record.value is None:
-            return key, None
-        version = _number_of(record.value)
-        values = found.value.decode(record.value, version, 2).values
-        if values.get("protocolType") == _CONSUMER:
-            _decode_members(values["members"])
-        return key, {"version": str(version), "data": _as_json(values)}
-    except CorruptRecordError:
-        return None
+    return key, {"version": str(parsed.version), "data": _as_json(parsed.value)}
 
 
 def _decode_members(members: list[dict[str, Any]]) -> None:
@@ -258,7 +349,7 @@ def _number_of(data: bytes) -> int:
     """Return the int16 that keys and values begin with."""
     if len(data) < 2:
         raise CorruptRecordError("record is too short", got=f"{len(data)} bytes", expected=2)
-    number: int = struct.unpack_from(">h", data)[0]
+    number: int = _NUMBER.unpack_from(data)[0]
     return number
 
 
