@@ -8,7 +8,7 @@ checksum), and those at or above the log end are appended.
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -54,6 +54,8 @@ class DecidedRecords:
         topic_id: The id of its topic.
         pending: The unretired decisions of the root.
         mirror: Their copies on other roots; None: the partition has one replica.
+        leads_commits: Whether the root leads the commits of its replica set, so that its decisions
+            stand whatever the partition's leader has; only asked of a replica.
     """
 
     def __init__(
@@ -63,7 +65,9 @@ class DecidedRecords:
         topic_id: str,
         pending: PendingDecisions,
         mirror: Mirror | None = None,
+        leads_commits: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._leads_commits = leads_commits
         self._partition, self._topic_id = partition, topic_id
         self._pending, self._mirror = pending, mirror
         self._ledgers = Ledgers(root)
@@ -131,6 +135,7 @@ class DecidedRecords:
         """Discard, durably, the decisions that reach above an offset of this replica.
 
         The replica follows another one, which does not have their records: they were never decided.
+        Unless this root leads the commits: then they are applied as soon as it leads the partition.
 
         Raises:
             UnavailableError: One names other partitions too; whether it was decided is a question
@@ -138,6 +143,8 @@ class DecidedRecords:
             CorruptCheckpointError: A decision or a ledger is damaged.
         """
         above = [decision for decision, part in self._parts() if part.last_offset >= offset]
+        if above and self._leads_commits():
+            return
         for decision in above:
             if len(decision.parts) > 1:
                 raise UnavailableError(

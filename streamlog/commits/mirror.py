@@ -80,13 +80,13 @@ class CommitState(Protocol):
 class PartitionReplicas(Protocol):
     """The replicas of the partitions that commits write, seen from one root."""
 
-    def catch_up(self, partitions: Sequence[TopicPartition]) -> None:
+    def catch_up(self, partitions: Sequence[TopicPartition]) -> Collection[TopicPartition]:
         """Copy to this root what the leaders of the partitions have; no lock is held.
 
         Nothing is copied of a partition whose ISR contains this root.
 
-        Raises:
-            UnavailableError: This root cannot get in sync with one of them.
+        Returns:
+            The partitions that exist and that this root cannot get in sync with.
         """
         ...
 
@@ -208,8 +208,7 @@ class Mirror:
         Raises:
             NotLeaderError: Another root leads the commits.
             CorruptDataError: A prepared decision is damaged.
-            UnavailableError: There is no majority of roots, this root cannot lead a partition with
-                prepared decisions, or a disk failed.
+            UnavailableError: There is no majority of roots, or a disk failed.
         """
         if self._is_taking_over or self.own.epoch() >= self._led().leader_epoch:
             return
@@ -247,10 +246,10 @@ class Mirror:
         """
         pending = self.own.pending
         decisions = [each for each in map(pending.load, pending.names()) if each is not None]
-        partitions = LocalLogs(self.own.root).existing(decisions)
-        self.replicas.lead([each for each in partitions if self.is_replicated(each)])
-        for partition in partitions:
+        for partition in LocalLogs(self.own.root).existing(decisions):
             try:
+                if self.is_replicated(partition):
+                    self.replicas.lead([partition])
                 (log,) = open_logs([partition])
                 with log.writing():
                     log.set_pending(True)
@@ -283,11 +282,11 @@ class Mirror:
 
     def _decide_prepared(self, decisions: Sequence[Decision], state: PartitionState) -> None:
         local = LocalLogs(self.own.root)
-        existing = local.existing(decisions)
-        self.replicas.catch_up([each for each in existing if self.is_replicated(each)])
-        logs = local.read(existing)
+        named = {part.topic_partition for each in decisions for part in each.parts}
+        unknown = self.replicas.catch_up(sorted(filter(self.is_replicated, named)))
+        logs = local.read([each for each in local.existing(decisions) if each not in unknown])
         try:
-            fates = judge_prepared(decisions, logs)
+            fates = judge_prepared(decisions, logs, unknown)
         finally:
             local.close(logs)
         for decision in decisions:
@@ -662,16 +661,20 @@ def _without(node: int, state: PartitionState) -> PartitionState:
     return state.with_isr(tuple(each for each in state.isr if each != node))
 
 
-def elected(state: PartitionState, online: Iterable[int]) -> PartitionState | None:
+def elected(
+    state: PartitionState, online: Iterable[int], *, misses: Callable[[int], int] = lambda _: 0
+) -> PartitionState | None:
     """Return the state of `commits` after a clean election, None if no follower is online.
 
-    The followers in sync are equals, so the first one that is online leads.
+    The followers in sync know the same, so the first one leads that is online and has the most of
+    the partitions with prepared decisions.
 
     Args:
         state: The current state.
         online: The nodes whose roots can be read and written.
+        misses: Returns how many of these partitions have no replica in the root of a node.
     """
     online = set(online)
     isr = tuple(node for node in state.isr if node in online)
-    leader = next(iter(isr), None)
+    leader = min(isr, key=misses, default=None)
     return None if leader is None else replace(state.with_leader(leader), isr=isr)

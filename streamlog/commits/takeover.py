@@ -6,7 +6,7 @@ decide and which to discard; all parts of a decision share one fate.
 """
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
@@ -31,6 +31,7 @@ class PartPlace(Enum):
     AT_END = "the part begins at the log end"
     OTHER = "the log holds other records at these offsets"
     BEYOND = "the log ends below the part"
+    UNKNOWN = "no replica with every committed record can be read"
 
 
 class Fate(Enum):
@@ -51,6 +52,7 @@ CASES: Final = (
     ),  # it was not: the old leader discards it before it writes others
     (PartPlace.BEYOND, Fate.DISCARD),  # records before it are lost
     (PartPlace.AT_END, Fate.DECIDE),  # unknown: acknowledged or not, deciding it loses nothing
+    (PartPlace.UNKNOWN, Fate.DECIDE),  # the same: what is discarded goes before others are written
     (PartPlace.GONE, Fate.DECIDE),  # all its topics are gone: it is retired like any other
 )
 
@@ -80,7 +82,9 @@ def judge_place(places: Iterable[PartPlace]) -> Fate:
 
 
 def judge_prepared(
-    decisions: Iterable[Decision], logs: Mapping[TopicPartition, LogFacts]
+    decisions: Iterable[Decision],
+    logs: Mapping[TopicPartition, LogFacts],
+    unknown: Collection[TopicPartition] = (),
 ) -> dict[str, Fate]:
     """Return the fate of each prepared decision, by its name.
 
@@ -90,6 +94,7 @@ def judge_prepared(
     Args:
         decisions: The prepared decisions that are not retired.
         logs: The partitions; one that no longer exists is missing.
+        unknown: Partitions that exist and cannot be read.
     """
     ends = {partition: log.end for partition, log in logs.items()}
     waiting = sorted(decisions, key=lambda each: (each.decided_ms, each.name))
@@ -97,7 +102,12 @@ def judge_prepared(
     while waiting:
         left = []
         for decision in waiting:
-            places = [_place(decision, part, logs, ends) for part in decision.parts]
+            places = [
+                PartPlace.UNKNOWN
+                if part.topic_partition in unknown
+                else _place(decision, part, logs, ends)
+                for part in decision.parts
+            ]
             if (
                 PartPlace.BEYOND in places
                 and PartPlace.OWN not in places

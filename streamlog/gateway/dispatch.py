@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from streamlog.errors import StreamLogError
 from streamlog.gateway.broker import Broker
 from streamlog.gateway.error_codes import ErrorCode, code_of
-from streamlog.gateway.handlers import cluster, coordinators, producers, security, writing
+from streamlog.gateway.handlers import cluster, coordinators, security
 from streamlog.gateway.request import FileRegion, Peer, Request
 from streamlog.protocol.apis import Api, RequestHeader, apis_by_key, decode_header
 
@@ -28,9 +28,7 @@ Handler = Callable[[Broker, Request], Awaitable[dict[str, Any] | None]]
 _TABLES: Final[tuple[Mapping[str, Handler], ...]] = (
     cluster.HANDLERS,
     coordinators.HANDLERS,
-    producers.HANDLERS,
     security.HANDLERS,
-    writing.HANDLERS,
 )
 
 API_VERSIONS: Final = "ApiVersions"
@@ -61,7 +59,6 @@ async def serve_request(broker: Broker, peer: Peer, data: bytes) -> Answer | Non
 
     Raises:
         CorruptRecordError: The bytes are not a request; the connection cannot be used further.
-        ConnectionError: The handler closes the connection instead of answering.
     """
     header = decode_header(data)
     api = apis_by_key().get(header.key)
@@ -80,8 +77,6 @@ async def serve_request(broker: Broker, peer: Peer, data: bytes) -> Answer | Non
     request = Request(api.name, header.version, header.client_id or "", values, peer, [])
     try:
         response = await handler(broker, request)
-    except ConnectionError:
-        raise  # the handler closes the connection
     except StreamLogError as error:
         _logger.warning("%s v%d: %s", api.name, header.version, error)
         response = refusal(code_of(error))

@@ -35,10 +35,10 @@ from streamlog.replication.election import ElectionType
 from streamlog.replication.fetcher_lock import has_replica_fetcher
 from streamlog.replication.leadership import Leadership
 from streamlog.replication.partition_state import PartitionState
-from streamlog.replication.register import RegisterFile
+from streamlog.replication.register import QuorumRegister, RegisterFile
 from streamlog.replication.replica_fetcher import ReplicaFetcher
 from streamlog.replication.replicas import Replicas
-from streamlog.replication.root_set import RootSet
+from streamlog.replication.root_set import COMMITS, RootSet
 from streamlog.root.open_writers import OpenWriter
 from streamlog.root.roots import refuse_live_broker, refuse_planted
 from streamlog.topic import TopicPartition
@@ -64,12 +64,12 @@ class Nodes(Protocol):
         """Raise `UnavailableError` if the root of a node is offline, or is another one."""
         ...
 
-    def register_files(self, partition: TopicPartition) -> Mapping[int, RegisterFile]:
-        """Return the register of a partition in each listed root, by node."""
+    def register_files(self, partition: TopicPartition | str) -> Mapping[int, RegisterFile]:
+        """Return the register of a partition, or of the commits, in each listed root, by node."""
         ...
 
-    def locked(self, node: int, partition: TopicPartition) -> AbstractContextManager[object]:
-        """Return the lock of a partition in the root of a node."""
+    def locked(self, node: int, partition: TopicPartition | str) -> AbstractContextManager[object]:
+        """Return the lock of a partition, or of that register, in the root of a node."""
         ...
 
 
@@ -98,8 +98,15 @@ class OpenRoot:
             refuse_planted(self.root)
             self._writer = OpenWriter.enter(self.root)
 
-    def open_follower(self, partition: TopicPartition, topic_id: str) -> Log:
+    def open_follower(
+        self, partition: TopicPartition, topic_id: str, *, leads_commits: Callable[[], bool]
+    ) -> Log:
         """Open a replica, not to lead.
+
+        Args:
+            partition: The partition.
+            topic_id: The expected id of its topic.
+            leads_commits: Whether this root leads the commits of its replica set.
 
         Raises:
             UnknownTopicError: The root has no such partition.
@@ -126,7 +133,9 @@ class OpenRoot:
             server=self.server,
             patience=self.patience,
             marks=self.marks,
-            decided=DecidedRecords(self.root, partition, topic_id, self.decisions),
+            decided=DecidedRecords(
+                self.root, partition, topic_id, self.decisions, leads_commits=leads_commits
+            ),
         )
 
     def leave(self, *, in_order: bool) -> None:
@@ -228,7 +237,18 @@ class Placement:
     def open_follower(self, node: int, partition: TopicPartition) -> Log:
         """Open the log of a node, not to lead."""
         self._nodes.check_online(node)
-        return self.root(node).open_follower(partition, self._topic_id(partition))
+        topic_id = self._topic_id(partition)
+        leads_commits = partial(self._leads_commits, node)
+        return self.root(node).open_follower(partition, topic_id, leads_commits=leads_commits)
+
+    def _leads_commits(self, node: int) -> bool:
+        register = QuorumRegister(
+            self._nodes.register_files(COMMITS),
+            locker=lambda each: self._nodes.locked(each, COMMITS),
+            random=self._random,
+        )
+        state = register.peek()
+        return state is not None and state.leader == node
 
     def _topic_id(self, partition: TopicPartition) -> str:
         topic_id = self._topic_ids.get(partition)

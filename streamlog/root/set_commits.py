@@ -10,7 +10,7 @@ and its history are there, as without a replica set.
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -34,6 +34,7 @@ from streamlog.errors import (
     StreamLogError,
     UnavailableError,
     UnknownOutcomeError,
+    UnknownTopicError,
 )
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.log_root import LogRoot
@@ -42,7 +43,7 @@ from streamlog.partition.log import Log
 from streamlog.replication.partition_state import PartitionState
 from streamlog.replication.replicas import Replicas
 from streamlog.replication.root_set import COMMITS, RootSet
-from streamlog.root.partition_log import OpenPartitions
+from streamlog.root.partition_log import LedPartitionLog, OpenPartitions
 from streamlog.root.placement import OpenRoot, Placement
 from streamlog.root.topic_places import PlacedPartition, TopicPlaces
 from streamlog.topic import TopicPartition
@@ -254,7 +255,7 @@ class SetCommits:
             if state.leader not in self._failed and _is_writable(self._roots, state.leader):
                 return state
             online = [node for node in state.isr if _is_writable(self._roots, node)]
-            after = elected(state, online)
+            after = elected(state, online, misses=self._misses)
             if after is None:
                 raise NoReplicaOnlineError(
                     "no log root that holds every decided commit is online",
@@ -271,6 +272,13 @@ class SetCommits:
                     state.leader,
                 )
                 return decided
+
+    def _misses(self, node: int) -> int:
+        """Return how many partitions with prepared decisions a root does not hold."""
+        prepared, root = self._files(node).prepared, self._roots.root(node)
+        decisions = [each for each in map(prepared.load, prepared.names()) if each is not None]
+        named = {part.topic_partition for each in decisions for part in each.parts}
+        return sum(root.fs.stat(root.partition(each)) is None for each in named)
 
 
 class _Leading:
@@ -296,7 +304,7 @@ class _Leading:
             replicated=self._replicas_of,
             mirror=mirror,
         )
-        self.commits = self._partitions.commit_log(open_logs=self._partitions.get, chores=chores)
+        self.commits = self._partitions.commit_log(open_logs=self._open_logs, chores=chores)
 
     def _replicas_of(self, partition: TopicPartition) -> Replicas | None:
         root = self._opened.root
@@ -327,7 +335,7 @@ class _Leading:
 
     def hand_over(self, node: int) -> None:
         """Let another root lead the commits."""
-        self._mirror.take_over(self._partitions.get)
+        self._mirror.take_over(self._open_logs)
         self._mirror.hand_over(node)
 
     def bring_back_if_due(self) -> None:
@@ -342,42 +350,84 @@ class _Leading:
         try:
             isr = self._roots.register(COMMITS).read().isr
             away = [node for node in self._roots.online() if node not in isr]
-            self._mirror.take_over(self._partitions.get)
+            self._mirror.take_over(self._open_logs)
             for node in away:
                 self._mirror.resync(node)
         except StreamLogError as error:
             _logger.warning("a log root does not follow the commits yet: %s", error)
 
     # ---- what commits ask ------------------------------------------------------------------------
-    def catch_up(self, partitions: Sequence[TopicPartition]) -> None:
-        """Refuse partitions whose ISR does not contain this root."""
+    def catch_up(self, partitions: Sequence[TopicPartition]) -> Collection[TopicPartition]:
+        """Get in sync with the leaders of the partitions; return those where that fails."""
+        unknown = []
         for partition in partitions:
-            self._check_in_sync(partition, self._roots.register(partition).read())
+            try:
+                self._get_in_sync(partition)
+            except UnknownTopicError:
+                _logger.info("[%s] deleted meanwhile", partition)
+            except StreamLogError as error:
+                _logger.warning("[%s] node %d is not in sync: %s", partition, self.node, error)
+                unknown.append(partition)
+        return unknown
 
     def lead(self, partitions: Sequence[TopicPartition]) -> None:
         """Move the leadership of the partitions to this root."""
         for partition in partitions:
-            register = self._roots.register(partition)
-            state = register.read()
+            state = self._get_in_sync(partition)
             if state.leader == self.node:
                 continue
-            self._check_in_sync(partition, state)
             isr = tuple(each for each in state.isr if _is_writable(self._roots, each))
-            register.change(
+            self._roots.register(partition).change(
                 partial(_led_by, self.node, isr),
                 state.partition_epoch,
             )
             _logger.info("[%s] node %d leads, as it leads the commits", partition, self.node)
 
-    def _check_in_sync(self, partition: TopicPartition, state: PartitionState) -> None:
-        if self.node not in state.isr:
-            raise UnavailableError(
-                f"the root that leads the commits is not in sync with partition {partition}",
-                path=self._opened.root.path,
-                got=f"node {self.node}",
-                expected=f"one of the ISR {list(state.isr)}",
-                hint="wait until it has caught up: streamlog replicate --once",
-            )
+    def _get_in_sync(self, partition: TopicPartition) -> PartitionState:
+        """Return the state of a partition, after it was copied to this root if that was behind."""
+        register = self._roots.register(partition)
+        state = register.read()
+        if self.node in state.isr:
+            return state
+        cause: StreamLogError | None = None
+        if self.node in state.replicas:
+            try:
+                log = LedPartitionLog(self._placement, partition, config=None, owns_placement=False)
+                with log:
+                    state = log.catch_up_replicas()
+            except StreamLogError as error:
+                cause = error
+            if cause is None and self.node in state.isr:
+                return state
+        raise UnavailableError(
+            f"the root that leads the commits is not in sync with partition {partition}",
+            path=self._opened.root.path,
+            got=f"node {self.node}" + (f"; {cause}" if cause is not None else ""),
+            expected=f"one of the ISR {list(state.isr)}",
+            hint="bring the log roots of the ISR back; see them: streamlog replicas list",
+        ) from cause
+
+    def _open_logs(self, partitions: Sequence[TopicPartition]) -> Sequence[Log]:
+        """Open partitions of this root.
+
+        Raises:
+            UnavailableError: One of them exists, in other roots.
+        """
+        try:
+            return self._partitions.get(partitions)
+        except UnknownTopicError:
+            root = self._opened.root
+            for each in partitions:
+                is_there = root.fs.stat(root.partition(each)) is not None
+                if is_there or root.fs.stat(root.partition_register(each)) is None:
+                    continue
+                if not self._roots.register(each).is_deleted():
+                    raise UnavailableError(
+                        f"the root that leads the commits holds no replica of {each}",
+                        path=root.path,
+                        got=f"node {self.node}",
+                    ) from None
+            raise
 
     def restrict(self, log: Log, members: Sequence[int]) -> None:
         """Reduce a partition's ISR to roots that follow the commits."""

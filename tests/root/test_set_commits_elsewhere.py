@@ -1,6 +1,7 @@
 """Commits to topics of a replica set that not every root holds."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,18 @@ from streamlog.fs.api import FileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition.reader import LogReader
+from streamlog.records.record import Record
 from streamlog.replication.partition_state import PartitionState
+from streamlog.replication.register import RegisterFile
 from streamlog.replication.root_set import COMMITS, RootSet
 from streamlog.root.manager import LogManager
 from streamlog.root.replica_roots import add_root
 from streamlog.root.replica_set import ReplicaSet
 from streamlog.root.roots import make_root
-from tests.support.crash import crash_states
+from tests.support.crash import CrashState, crash_states
 
 NAMES = ("a", "b", "c")
-STEP = int(os.environ.get("STREAMLOG_CRASH_STEP", "5"))  # 1: every operation
+STEP = int(os.environ.get("STREAMLOG_CRASH_STEP", "13"))  # 1: every operation
 
 
 @pytest.fixture
@@ -165,14 +168,17 @@ def rows_in(fs: FileSystem, path: str) -> list[str]:
         return [(record.value or b"").decode() for record in reader.records()]
 
 
+def killed_before_each_operation(
+    workload: Callable[[FileSystem, list[Any]], None], prepared: MemoryFileSystem
+) -> list[CrashState]:
+    states = crash_states(workload, prepared=prepared, seeds=())
+    killed = [each for each in states if each.description.startswith("process killed before")]
+    return killed[::STEP]
+
+
 def test_both_parts_of_a_mixed_commit_survive_the_loss_and_return_of_its_root() -> None:
-    killed = [
-        each
-        for each in crash_states(write_both, prepared=prepared_set(), seeds=())
-        if each.description.startswith("process killed before")
-    ]
     outcomes = set()
-    for state in killed[::STEP]:
+    for state in killed_before_each_operation(write_both, prepared_set()):
         fs = state.fs
         fs.rename("/a", "/away")
         with LogManager.open("/b", fs=fs) as manager:
@@ -190,3 +196,72 @@ def test_both_parts_of_a_mixed_commit_survive_the_loss_and_return_of_its_root() 
         for name in NAMES:
             assert rows_in(fs, f"/{name}/t-0") == ["t0"], state
     assert outcomes == {(None, "a0"), (0, "a0")}
+
+
+# ---- a new leader of the commits that lacks records ----------------------------------------------
+def append_plain(fs: FileSystem, root: str, topic: str, value: bytes) -> None:
+    with LogManager.open(root, fs=fs) as manager:
+        manager.log(topic, 0).append([Record(None, value, (), 0)])
+
+
+def lagging_set(*lagging: str) -> MemoryFileSystem:
+    """Return a set where `t` has a record that some roots lack, which follow the commits."""
+    fs = prepared_set()
+    with LogManager.open("/a", fs=fs) as manager:
+        manager.create_topic("s", 1, replication_factor=3)
+    write_t(fs, [], "s", 0)
+    for name in lagging:
+        fs.rename(f"/{name}", f"/{name}-away")
+        append_plain(fs, "/a", "t", f"without {name}".encode())
+        fs.rename(f"/{name}-away", f"/{name}")
+    return fs
+
+
+def write_t(fs: FileSystem, acknowledged: list[Any], topic: str = "t", version: int = 0) -> bool:
+    rows = pa.table({"value": [f"{topic}{version}".encode()]})
+    outcome = write_table(
+        rows, "/a,/b,/c", topic, txn_app_id="app", txn_version=version, acks=1, fs=fs
+    )
+    acknowledged.append(version)
+    return outcome.is_replay
+
+
+def test_a_leader_of_the_commits_behind_in_a_partition_catches_up_first() -> None:
+    outcomes = set()
+    for state in killed_before_each_operation(write_t, lagging_set("b")):
+        fs = state.fs
+        fs.rename("/a", "/away")
+        is_replay = write_t(fs, [])
+        assert is_replay or not state.acknowledged, state
+        outcomes.add(is_replay)
+        write_t(fs, [], version=1)
+        fs.rename("/away", "/a")
+        with ReplicaSet.open("/b", fs=fs) as replicas:
+            replicas.replicate_once()
+        for name in NAMES:
+            assert rows_in(fs, f"/{name}/t-0") == ["without b", "t0", "t1"], (state, name)
+    assert outcomes == {False, True}
+
+
+def test_commits_go_on_while_a_partition_has_no_replica_in_sync() -> None:
+    outcomes = set()
+    for state in killed_before_each_operation(write_t, lagging_set("c", "b")):
+        fs = state.fs
+        found = RegisterFile(LogRoot.at("/c", fs=fs), "t-0").read()
+        if found is None or found.state is None or found.state.isr != (1,):
+            continue  # the others have caught up
+        fs.rename("/a", "/away")
+        write_t(fs, [], "s", 1)
+        with LogManager.open("/b", fs=fs) as manager:
+            decided = manager.commits.last_version("app/t") == 0
+            manager.commits.retire_idle()
+        assert decided or not state.acknowledged, state
+        outcomes.add(decided)
+        fs.rename("/away", "/a")
+        assert write_t(fs, []) is decided
+        with ReplicaSet.open("/b", fs=fs) as replicas:
+            replicas.replicate_once()
+        for name in NAMES:
+            assert rows_in(fs, f"/{name}/t-0") == ["without c", "without b", "t0"], (state, name)
+            assert rows_in(fs, f"/{name}/s-0") == ["s0", "s1"], (state, name)
+    assert outcomes == {False, True}

@@ -218,9 +218,10 @@ class Process:
         )
 
     # ---- what commits ask ------------------------------------------------------------------------
-    def catch_up(self, partitions: Sequence[TopicPartition]) -> None:
+    def catch_up(self, partitions: Sequence[TopicPartition]) -> Sequence[TopicPartition]:
         for partition in partitions:
             assert self.node in self.world.register(str(partition)).read().isr
+        return ()
 
     def lead(self, partitions: Sequence[TopicPartition]) -> None:
         for partition in partitions:
