@@ -151,6 +151,11 @@ class ServerConfig:
         "Maximum bytes of requests that `streamlog serve` holds (Kafka's default: no limit).",
         default=256 << 20, unit="bytes",
     )
+    delete_topic_enable: bool = setting(
+        "delete.topic.enable", BOOLEAN, ANY,
+        "Whether clients of `streamlog serve` may delete topics.",
+        default=True,
+    )
     streamlog_lock_timeout_ms: int = setting(
         "streamlog.lock.timeout.ms", LONG, at_least(0),
         "How long a writer waits for a lock that another writer holds, of a partition or of an "

@@ -7,6 +7,7 @@ from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast
 
 from streamlog.clock import Clock
 from streamlog.config.server_config import ServerConfig
+from streamlog.errors import PolicyViolationError
 from streamlog.gateway.catalog import Catalog
 from streamlog.gateway.parked import ParkedRequests
 from streamlog.gateway.partitions import ServedPartitions
@@ -91,6 +92,11 @@ class Broker:
         """Return the leader epoch for clients, -1 where the partition is not open yet."""
         served = self.partitions.known(topic, partition)
         return -1 if served is None else served.reader.leader_epoch
+
+    def check_writable(self) -> None:
+        """Raise PolicyViolationError if the root is served read-only."""
+        if self.settings.is_read_only:
+            raise PolicyViolationError("the log root is served read-only", path=self.manager.root)
 
     async def run(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run blocking work in a thread: files opened, appended to or synced."""

@@ -15,7 +15,13 @@ from typing import Any, Final, NamedTuple
 from streamlog.errors import StreamLogError
 from streamlog.gateway.broker import Broker
 from streamlog.gateway.error_codes import ErrorCode, code_of
-from streamlog.gateway.handlers import cluster, coordinators, security
+from streamlog.gateway.handlers import (
+    cluster,
+    configs,
+    coordinators,
+    security,
+    topics,
+)
 from streamlog.gateway.request import FileRegion, Peer, Request
 from streamlog.protocol.apis import Api, RequestHeader, apis_by_key, decode_header
 
@@ -27,7 +33,9 @@ Handler = Callable[[Broker, Request], Awaitable[dict[str, Any] | None]]
 
 _TABLES: Final[tuple[Mapping[str, Handler], ...]] = (
     cluster.HANDLERS,
+    configs.HANDLERS,
     coordinators.HANDLERS,
+    topics.HANDLERS,
     security.HANDLERS,
 )
 

@@ -86,6 +86,7 @@ __all__ = [
     "STRAY_SUFFIX",
     "alter_topic",
     "changed_configs",
+    "check_creation",
     "check_partition_count",
     "create_topic",
     "delete_topic",
@@ -136,9 +137,7 @@ def create_topic(
         InvalidRequestError: Directories of its name hold files.
         UnavailableError: A lock was held, or the disk failed; the next call continues.
     """
-    check_new_topic_name(topic)
-    check_partition_count(topic, partitions)
-    read_server_config(root).log_config(configs)
+    _check_topic(root, topic, partitions, configs)
     refuse_live_broker(root)
     refuse_planted(root)
     with registry_locked(root):
@@ -156,6 +155,22 @@ def create_topic(
         write_topic_properties(root, topic, own)
     _logger.info("created topic %s with %d partitions in %s", topic, partitions, root.path)
     return topic_id
+
+
+def check_creation(
+    root: LogRoot, topic: str, *, partitions: int, configs: Mapping[str, ConfigValue]
+) -> None:
+    """Raise what `create_topic` would, as far as that shows without creating anything."""
+    _check_topic(root, topic, partitions, configs)
+    refuse_taken_name(root.path, topic, list_topics(root))
+
+
+def _check_topic(
+    root: LogRoot, topic: str, partitions: int, configs: Mapping[str, ConfigValue]
+) -> None:
+    check_new_topic_name(topic)
+    check_partition_count(topic, partitions)
+    read_server_config(root).log_config(configs)
 
 
 def ensure_partition(root: LogRoot, partition: TopicPartition) -> str:

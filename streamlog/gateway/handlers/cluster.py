@@ -1,6 +1,6 @@
-"""Which broker and topics there are: Metadata, DescribeCluster.
+"""The broker, its topics and its disk: Metadata, DescribeCluster, DescribeLogDirs and the like.
 
-Source: KafkaApis.handleTopicMetadataRequest, handleDescribeCluster.
+Source: KafkaApis.handleTopicMetadataRequest, handleDescribeCluster, ReplicaManager.describeLogDirs.
 """
 
 from typing import Any, Final
@@ -9,13 +9,12 @@ from streamlog.errors import InvalidTopicError, StreamLogError, UnknownTopicErro
 from streamlog.gateway.broker import Broker
 from streamlog.gateway.catalog import INTERNAL_TOPICS, CatalogEntry
 from streamlog.gateway.error_codes import ErrorCode, code_of
+from streamlog.gateway.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, operations
 from streamlog.gateway.request import Request
 from streamlog.protocol.apis import ZERO_UUID
 from streamlog.topic import check_topic_name
 
 __all__ = ["HANDLERS"]
-
-_NO_OPERATIONS: Final = -(2**31)  # AuthorizedOperations that nobody asked for
 
 
 async def metadata(broker: Broker, request: Request) -> dict[str, Any]:
@@ -24,18 +23,16 @@ async def metadata(broker: Broker, request: Request) -> dict[str, Any]:
     # In version 0 an empty list asks for all topics, since version 1 null does.
     asks_all = wanted is None or (request.version == 0 and not wanted)
     if asks_all:
-        topics = [_topic(broker, entry) for entry in broker.catalog.topics().values()]
+        topics = [_topic(broker, request, each) for each in broker.catalog.topics().values()]
     else:
         topics = [await _asked(broker, request, each) for each in wanted]
-    node: dict[str, Any] = {"nodeId": broker.node_id, "rack": None}
-    node |= {"host": broker.address.host, "port": broker.address.port}
     return {
         "throttleTimeMs": 0,
-        "brokers": [node],
+        "brokers": [_node(broker)],
         "clusterId": broker.cluster_id,
         "controllerId": broker.node_id,
         "topics": topics,
-        "clusterAuthorizedOperations": _NO_OPERATIONS,
+        "clusterAuthorizedOperations": _cluster_operations(request),
         "errorCode": 0,
     }
 
@@ -46,7 +43,7 @@ async def _asked(broker: Broker, request: Request, wanted: dict[str, Any]) -> di
         entry = broker.catalog.topic_of_id(topic_id)
         if entry is None:
             return _missing(name, topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
-        return _topic(broker, entry)
+        return _topic(broker, request, entry)
     entry = broker.catalog.topic(name)
     if entry is None and request.values["allowAutoTopicCreation"]:
         try:
@@ -63,15 +60,15 @@ async def _asked(broker: Broker, request: Request, wanted: dict[str, Any]) -> di
         except InvalidTopicError:
             return _missing(name, topic_id, ErrorCode.INVALID_TOPIC_EXCEPTION)
         return _missing(name, topic_id, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return _topic(broker, entry)
+    return _topic(broker, request, entry)
 
 
-def _topic(broker: Broker, entry: CatalogEntry) -> dict[str, Any]:
+def _topic(broker: Broker, request: Request, entry: CatalogEntry) -> dict[str, Any]:
     return {
         "errorCode": 0,
         "name": entry.name,
         "topicId": entry.topic_id,
-        "isInternal": entry.name in INTERNAL_TOPICS,
+        "isInternal": entry.is_internal,
         "partitions": [
             {
                 "errorCode": 0,
@@ -84,7 +81,9 @@ def _topic(broker: Broker, entry: CatalogEntry) -> dict[str, Any]:
             }
             for number in entry.partitions
         ],
-        "topicAuthorizedOperations": _NO_OPERATIONS,
+        "topicAuthorizedOperations": operations(
+            TOPIC_OPERATIONS, is_asked=request.values["includeTopicAuthorizedOperations"]
+        ),
     }
 
 
@@ -95,8 +94,165 @@ def _missing(name: str | None, topic_id: str, code: ErrorCode) -> dict[str, Any]
         "topicId": topic_id,
         "isInternal": name in INTERNAL_TOPICS,
         "partitions": [],
-        "topicAuthorizedOperations": _NO_OPERATIONS,
+        "topicAuthorizedOperations": operations(0, is_asked=False),
     }
 
 
-HANDLERS: Final = {"Metadata": metadata}
+def _node(broker: Broker) -> dict[str, Any]:
+    address = broker.address
+    return {"nodeId": broker.node_id, "host": address.host, "port": address.port, "rack": None}
+
+
+def _cluster_operations(request: Request) -> int:
+    is_asked = request.values["includeClusterAuthorizedOperations"]
+    return operations(CLUSTER_OPERATIONS, is_asked=is_asked)
+
+
+async def describe_cluster(broker: Broker, request: Request) -> dict[str, Any]:
+    """Answer the cluster's id and its one broker; it is its controller, too."""
+    node = _node(broker)
+    return {
+        "throttleTimeMs": 0,
+        "errorCode": 0,
+        "errorMessage": None,
+        "endpointType": request.values["endpointType"],
+        "clusterId": broker.cluster_id or "",
+        "controllerId": broker.node_id,
+        "brokers": [{"brokerId": node.pop("nodeId"), **node, "isFenced": False}],
+        "clusterAuthorizedOperations": _cluster_operations(request),
+    }
+
+
+async def describe_log_dirs(broker: Broker, request: Request) -> dict[str, Any]:
+    """Answer the size of partitions; null asks for all of them."""
+    wanted = request.values["topics"]
+    if wanted is None:
+        named = [(each.name, each.partitions) for each in broker.catalog.topics().values()]
+    else:
+        named = [(each["topic"], tuple(each["partitions"])) for each in wanted]
+    topics = [
+        {"name": name, "partitions": await broker.run(_sizes, broker, name, numbers)}
+        for name, numbers in named
+    ]
+    directory = {
+        "errorCode": 0,
+        "logDir": broker.manager.root,
+        "topics": [each for each in topics if each["partitions"]],
+        "totalBytes": -1,
+        "usableBytes": -1,
+    }
+    return {"throttleTimeMs": 0, "errorCode": 0, "results": [directory]}
+
+
+def _sizes(broker: Broker, topic: str, numbers: tuple[int, ...]) -> list[dict[str, Any]]:
+    sizes = []
+    for number in numbers:
+        try:
+            size = broker.partitions.get(topic, number).reader.size
+        except StreamLogError:  # unknown, or reported by the requests that read it
+            continue
+        sizes.append(
+            {
+                "partitionIndex": number,
+                "partitionSize": size,
+                "offsetLag": 0,
+                "isFutureKey": False,
+            }
+        )
+    return sizes
+
+
+async def list_partition_reassignments(broker: Broker, request: Request) -> dict[str, Any]:
+    """Answer that no replica moves: there is one broker."""
+    return {"throttleTimeMs": 0, "errorCode": 0, "errorMessage": None, "topics": []}
+
+
+async def elect_leaders(broker: Broker, request: Request) -> dict[str, Any]:
+    """Answer that every partition has its preferred leader."""
+    wanted = request.values["topicPartitions"]
+    if wanted is None:
+        named = [(each.name, each.partitions) for each in broker.catalog.topics().values()]
+    else:
+        named = [(each["topic"], tuple(each["partitions"])) for each in wanted]
+    results = []
+    for name, numbers in named:
+        entry = broker.catalog.topic(name)
+        known = () if entry is None else entry.partitions
+        partitions = []
+        for number in numbers:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if number in known:
+                code = ErrorCode.ELECTION_NOT_NEEDED
+            partitions.append({"partitionId": number, "errorCode": int(code), "errorMessage": None})
+        results.append({"topic": name, "partitionResult": partitions})
+    return {"throttleTimeMs": 0, "errorCode": 0, "replicaElectionResults": results}
+
+
+async def describe_quorum(broker: Broker, request: Request) -> dict[str, Any]:
+    """Answer the metadata quorum of a broker that is its own controller; it has no log here."""
+    voter = {
+        "replicaId": broker.node_id,
+        "logEndOffset": 0,
+        "lastFetchTimestamp": -1,
+        "lastCaughtUpTimestamp": -1,
+    }
+    topics = []
+    for topic in request.values["topics"]:
+        partitions = [
+            {
+                "partitionIndex": each["partitionIndex"],
+                "errorCode": 0,
+                "leaderId": broker.node_id,
+                "leaderEpoch": 0,
+                "highWatermark": 0,
+                "currentVoters": [voter],
+                "observers": [],
+            }
+            for each in topic["partitions"]
+        ]
+        topics.append({"topicName": topic["topicName"], "partitions": partitions})
+    address = {"name": "CONTROLLER", "host": broker.address.host, "port": broker.address.port}
+    node = {"nodeId": broker.node_id, "listeners": [address]}
+    return {"errorCode": 0, "errorMessage": None, "topics": topics, "nodes": [node]}
+
+
+# ---- what needs an authorizer or quotas -------------------------------------------------------
+_NO_AUTHORIZER: Final = {
+    "errorCode": int(ErrorCode.SECURITY_DISABLED),
+    "errorMessage": "No Authorizer is configured.",
+}
+
+
+async def describe_acls(broker: Broker, request: Request) -> dict[str, Any]:
+    """Answer that there are no access control lists."""
+    return {"throttleTimeMs": 0, **_NO_AUTHORIZER, "resources": []}
+
+
+async def create_acls(broker: Broker, request: Request) -> dict[str, Any]:
+    """Refuse each access control list."""
+    return {"throttleTimeMs": 0, "results": [_NO_AUTHORIZER] * len(request.values["creations"])}
+
+
+async def delete_acls(broker: Broker, request: Request) -> dict[str, Any]:
+    """Refuse each filter."""
+    refused = _NO_AUTHORIZER | {"matchingAcls": []}
+    return {"throttleTimeMs": 0, "filterResults": [refused] * len(request.values["filters"])}
+
+
+async def describe_client_quotas(broker: Broker, request: Request) -> dict[str, Any]:
+    """Answer that there are no quotas."""
+    return {"throttleTimeMs": 0, "errorCode": 0, "errorMessage": None, "entries": []}
+
+
+HANDLERS: Final = {
+    "CreateAcls": create_acls,
+    "DeleteAcls": delete_acls,
+    "DescribeAcls": describe_acls,
+    "DescribeClientQuotas": describe_client_quotas,
+    "DescribeCluster": describe_cluster,
+    "DescribeLogDirs": describe_log_dirs,
+    "DescribeQuorum": describe_quorum,
+    "ElectLeaders": elect_leaders,
+    "ListPartitionReassignments": list_partition_reassignments,
+    "Metadata": metadata,
+}
