@@ -1,5 +1,6 @@
 """`streamlog verify` reports damage, `streamlog repair` corrects what can be corrected."""
 
+import contextlib
 import os
 import random
 import shlex
@@ -23,6 +24,7 @@ from streamlog.cli.verb import Settings
 from streamlog.clock import SystemClock
 from streamlog.errors import StreamLogError
 from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
 from streamlog.health.findings import LOG_DAMAGE, Finding, Severity, as_error
 from streamlog.health.repair import RepairStep
 from streamlog.health.repair import repair as repair_logs
@@ -51,6 +53,8 @@ def verify(
     errors: list[StreamLogError] = []
     summaries: list[str] = []
     paths = tuple(each for path in paths for each in _split(path))
+    if replicas:
+        paths = _without_offline(paths)
     for path in paths:
         before = len(findings)
         try:
@@ -87,6 +91,18 @@ def verify(
 
 def _split(path: str) -> tuple[str, ...]:
     return parse_roots(path, LocalFileSystem()) if "," in path else (path,)
+
+
+def _without_offline(paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Drop roots that an online root lists as offline: their replicas are reported as such."""
+    offline: set[str] = set()
+    for path in paths:
+        with contextlib.suppress(StreamLogError):
+            nodes = replica_set_at(path).nodes().values()
+            away = {each.root.path for each in nodes if each.problem is not None}
+            if LogRoot.at(path).path not in away:
+                offline |= away
+    return tuple(each for each in paths if LogRoot.at(each).path not in offline)
 
 
 def _verify_replicas(
