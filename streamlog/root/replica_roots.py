@@ -29,7 +29,13 @@ from streamlog.replication.root_set import (
     read_root_list,
 )
 from streamlog.root.replicated_topics import lists_locked, restore
-from streamlog.root.roots import check_root, is_our_root, make_root, registry_locked
+from streamlog.root.roots import (
+    check_root,
+    is_our_root,
+    make_root,
+    no_replica_set_error,
+    registry_locked,
+)
 from streamlog.root.topics import list_topics, partition_directories
 from streamlog.topic import parse_partition_directory
 
@@ -216,7 +222,7 @@ def remove_root(home: LogRoot, name: str) -> ListedRoot:
     """
     roots = RootSet.load(home)
     if roots is None:
-        raise InvalidRequestError("log root belongs to no replica set", path=home.path)
+        raise no_replica_set_error(home)
     removed = _named(roots, name)
     if removed.path == home.path:
         raise InvalidRequestError(

@@ -14,7 +14,6 @@ from streamlog.commits.retirement import at_once
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import (
     InvalidReplicaAssignmentError,
-    InvalidRequestError,
     NoQuorumError,
     NotLeaderError,
     StreamLogError,
@@ -39,6 +38,7 @@ from streamlog.root import registry, replicated_topics
 from streamlog.root.partition_log import LedPartitionLog
 from streamlog.root.placement import Placement
 from streamlog.root.read_roots import RootPaths, parse_roots
+from streamlog.root.roots import no_replica_set_error
 from streamlog.root.set_commits import SetCommits
 from streamlog.topic import TopicPartition, parse_partition_directory
 
@@ -92,6 +92,7 @@ class ReplicaSet:
 
         Raises:
             InvalidRequestError: A root does not belong to the set, or to none.
+            UnknownTopicError: The only root given does not exist.
             UnavailableError: None of the roots can be read.
         """
         fs = fs or LocalFileSystem()
@@ -100,11 +101,7 @@ class ReplicaSet:
         ]
         listed = RootSet.open(found)
         if listed is None:
-            raise InvalidRequestError(
-                "log root belongs to no replica set",
-                path=found[0].path,
-                hint="add log roots: streamlog replicas add ROOT",
-            )
+            raise no_replica_set_error(found[0])
         default_ms = ServerSettings(listed.home).load().streamlog_lock_timeout_ms
         patience = Patience.of(lock_timeout_ms, default_ms=default_ms)
         return cls(RootSet(listed.home, listed.list, patience=patience), patience)

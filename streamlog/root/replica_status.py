@@ -7,13 +7,14 @@ those of all roots, and the registers decide which of them exist.
 from collections.abc import Iterator, Mapping
 
 from streamlog.config.log_config import LogConfig
-from streamlog.errors import InvalidConfigError, InvalidRequestError, StorageError, command_at
+from streamlog.errors import InvalidConfigError, StorageError
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.partition.topic_config import ConfigFiles
 from streamlog.replication.root_set import RootSet
 from streamlog.replication.status import Node, PartitionStatus, status_of
 from streamlog.root.read_roots import RootPaths, parse_roots
+from streamlog.root.roots import no_replica_set_error
 from streamlog.root.topics import list_topics, partition_directories
 from streamlog.topic import TopicPartition
 
@@ -37,17 +38,13 @@ def replica_set_at(path: RootPaths) -> RootSet:
 
     Raises:
         InvalidRequestError: It belongs to none.
+        UnknownTopicError: It does not exist.
         UnavailableError: No root can be read.
         CorruptCheckpointError: The list of log roots is damaged.
     """
     roots = root_set_at(path)
     if roots is None:
-        first = parse_roots(path, LocalFileSystem())[0]
-        raise InvalidRequestError(
-            "log root belongs to no replica set",
-            path=first,
-            hint=f"add a second log root: {command_at(first, 'replicas add ROOT')}",
-        )
+        raise no_replica_set_error(LogRoot.at(parse_roots(path, LocalFileSystem())[0]))
     return roots
 
 

@@ -23,6 +23,7 @@ from streamlog.config.server_config import server_template
 from streamlog.errors import (
     InvalidRequestError,
     StorageError,
+    StreamLogError,
     UnavailableError,
     UnknownTopicError,
     command_at,
@@ -47,10 +48,12 @@ from streamlog.root.directories import Holding, holding_of
 from streamlog.topic import TopicPartition, parse_partition_directory
 
 __all__ = [
+    "ONE_OF_A_SET",
     "check_root",
     "is_log_dir",
     "is_our_root",
     "make_root",
+    "no_replica_set_error",
     "refuse_live_broker",
     "refuse_planted",
     "registry_locked",
@@ -58,6 +61,8 @@ __all__ = [
     "write_topic_properties",
 ]
 
+# For the hint of an error about a root that is missing or empty, as a lost disk leaves it.
+ONE_OF_A_SET: Final = "; if it is one root of a replica set, pass all roots, separated by commas"
 CLEAN_SHUTDOWN_CONTENT: Final = b'{"version":0,"brokerEpoch":-1}'
 _LOCK_TIMEOUT_MS: Final = 30_000
 _LOST_AND_FOUND: Final = "lost+found"  # at the top of every ext4 file system
@@ -123,7 +128,8 @@ def check_root(root: LogRoot) -> None:
         raise UnknownTopicError(
             "there is no log root",
             path=root.path,
-            hint=f"create it with its first topic: {command_at(root.path, 'topics create NAME')}",
+            hint=f"create it with its first topic: {command_at(root.path, 'topics create NAME')}"
+            + ONE_OF_A_SET,
         )
     _check_is_directory(root.path, found)
     try:
@@ -131,6 +137,20 @@ def check_root(root: LogRoot) -> None:
     except StorageError as error:
         error.hint = f"check its permissions: ls -ld {root.path}"
         raise
+
+
+def no_replica_set_error(root: LogRoot) -> StreamLogError:
+    """Return the error for a root that must belong to a replica set."""
+    try:
+        check_root(root)
+    except StreamLogError as error:
+        return error
+    hint = f"add a second log root: {command_at(root.path, 'replicas add ROOT')}"
+    return InvalidRequestError(
+        "log root belongs to no replica set",
+        path=root.path,
+        hint=hint if is_our_root(root) else hint + ONE_OF_A_SET,
+    )
 
 
 def refuse_live_broker(root: LogRoot) -> None:

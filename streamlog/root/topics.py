@@ -21,7 +21,7 @@ from streamlog.fs.files import stat_directory
 from streamlog.fs.log_root import STATE_DIRECTORY, LogRoot, topic_of_properties
 from streamlog.partition.partition_metadata import PARTITION_METADATA
 from streamlog.root.directories import Holding, holding_of
-from streamlog.root.roots import check_root, is_our_root
+from streamlog.root.roots import ONE_OF_A_SET, check_root, is_our_root
 from streamlog.segment.filenames import parse_log_file_name
 from streamlog.topic import TopicPartition, check_topic_name, parse_partition_directory
 
@@ -92,6 +92,8 @@ def unknown_topic_error(
         is_wanted: Whether creating the topic would help.
     """
     make = f"create it: {command_at(root, f'topics create {topic}')}"
+    if not known and "," not in root:  # an unmounted disk looks like a new root
+        make += ONE_OF_A_SET
     see = f"list the topics: {command_at(root, 'topics list')}"
     listed = ", ".join(known[:10]) + (", …" if len(known) > 10 else "")
     return UnknownTopicError(

@@ -254,7 +254,20 @@ def test_verify_compares_replicas_if_asked(topic: Path, roots: list[Path]) -> No
         "at-min-isr",
     }
     assert {row["severity"] for row in ran.rows} == {"degraded"}
+    assert streamlog("verify", *roots, "--replicas").rows == ran.rows, "the lost root is one"
     assert ok("verify", topic).rows == []
+
+
+def test_a_lost_root_alone_is_no_new_root(topic: Path, roots: list[Path]) -> None:
+    lose(roots[0])
+    given = "pass all roots, separated by commas"
+    for command in (("replicas", "list"), ("replicas", "status"), ("elect", "--preferred")):
+        ran = streamlog(*command, "--path", roots[0])
+        assert (ran.code, given in ran.error) == (2, True), ran.error
+    roots[0].mkdir()  # the mount point of the lost disk
+    for command in (("cat", "orders"), ("produce", "orders"), ("replicas", "status")):
+        ran = streamlog(*command, "--path", roots[0])
+        assert (ran.code, given in ran.error) == (2, True), ran.error
 
 
 def test_verify_of_replicas_needs_a_replica_set(root: Path) -> None:

@@ -47,7 +47,8 @@ def test_missing_root_names_the_command_to_type(fs: MemoryFileSystem) -> None:
     with pytest.raises(UnknownTopicError) as caught:
         manage(fs, create=False)
     assert caught.value.hint == (
-        f"create it with its first topic: streamlog --path {ROOT} topics create NAME"
+        f"create it with its first topic: streamlog --path {ROOT} topics create NAME; "
+        "if it is one root of a replica set, pass all roots, separated by commas"
     )
 
 
