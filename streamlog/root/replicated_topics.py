@@ -542,6 +542,9 @@ def _restore_topic(roots: RootSet, online: Mapping[int, LogRoot], topic: str) ->
         _set_strays_aside(root, partitions, first.topic_id)
         for partition, state in states.items():
             if state is not None and node in state.replicas:
+                if root.fs.stat(root.partition(partition)) is None:
+                    # It left the ISR above. A recovery point would say that its records are lost.
+                    checkpoints.remove_partition(root, partition)
                 make_partition(root, partition, state.topic_id)
         root.fs.sync_directory(root.path)
     _restore_properties(roots, online, holders, topic)

@@ -184,6 +184,22 @@ def test_an_emptied_root_refills(replicas: ReplicaSet, roots: list[Path]) -> Non
     assert log_files(roots[1]) == log_files(roots[0])
 
 
+@pytest.mark.parametrize("node", [1, 2])
+def test_a_replica_whose_directory_alone_was_lost_is_filled(roots: list[Path], node: int) -> None:
+    with ReplicaSet.open(roots[0]) as replicas:
+        replicas.log("orders", 0).append(records(*"abc"))
+    shutil.rmtree(roots[node - 1] / "orders-0")  # the checkpoints of the root still name it
+    with ReplicaSet.open(roots[0]) as replicas:
+        assert replicas.replicate_once() == {}
+        log = replicas.log("orders", 0)
+        log.append(records("d"))
+        with log.writing():
+            assert log.partition_state.isr == (1, 2, 3)
+        assert values_of(log) == list("abcd")
+    assert log_files(roots[0]) == log_files(roots[1]) == log_files(roots[2])
+    assert ok("verify", *roots, "--replicas").rows == []
+
+
 def test_a_partition_moves_to_another_root(replicas: ReplicaSet, roots: list[Path]) -> None:
     log = replicas.log("orders", 0)
     log.append(records("a", "b"))
