@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import resource
 import signal
 import sys
 
@@ -42,6 +43,7 @@ def serve(
         ),
     )
     _log_warnings()
+    _raise_descriptor_limit()
     if not address.is_loopback and sasl_users is None:
         click.echo(
             f"warning: {address} can be reached from other hosts, and clients are not "
@@ -57,6 +59,12 @@ async def _run(settings: Settings, gateway: Gateway) -> None:
         loop.add_signal_handler(number, gateway.stop)
     await gateway.run(lambda: remark(settings, f"listening on {gateway.bootstrap_servers}"))
     remark(settings, "stopped; everything acknowledged is durable")
+
+
+def _raise_descriptor_limit() -> None:
+    """Allow as many connections and open files as the system lets this user have."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _log_warnings() -> None:

@@ -146,6 +146,11 @@ class ServerConfig:
         "Maximum size of a request to `streamlog serve`.",
         default=100 << 20, unit="bytes",
     )
+    connections_max_idle_ms: int = setting(
+        "connections.max.idle.ms", LONG, at_least(1),
+        "How long a client of `streamlog serve` may be silent before it is disconnected.",
+        default=10 * _MINUTE_MS, unit="ms",
+    )
     queued_max_request_bytes: int = setting(
         "queued.max.request.bytes", LONG, at_least(1),
         "Maximum bytes of requests that `streamlog serve` holds (Kafka's default: no limit).",

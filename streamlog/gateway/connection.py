@@ -69,6 +69,24 @@ class Connection:
         self.peer = Peer(f"/{host}", (listener[0], listener[1]), principal)
         self._is_encrypted = writer.get_extra_info("ssl_object") is not None
         self.is_busy = False
+        self._active_at = asyncio.get_running_loop().time()
+        self._is_receiving = False
+
+    def is_stale(self, idle_s: float, receive_s: float) -> bool:
+        """Whether the client is gone or stuck, by the time since its last byte.
+
+        Args:
+            idle_s: How long a client may be silent between requests, in seconds.
+            receive_s: How long within a request: it holds its share of the memory meanwhile.
+        """
+        silent_s = asyncio.get_running_loop().time() - self._active_at
+        if self._is_receiving:
+            return silent_s > receive_s
+        return not self.is_busy and silent_s > idle_s
+
+    def abort(self) -> None:
+        """Disconnect the client at once."""
+        self._writer.transport.abort()
 
     async def serve(self) -> None:
         """Serve requests until the client disconnects, sends nonsense, or the gateway stops."""
@@ -91,15 +109,30 @@ class Connection:
         self.is_busy = True
         await self._budget.take(size)
         try:
-            answer = await serve_request(
-                self._broker, self.peer, await self._reader.readexactly(size)
-            )
+            answer = await serve_request(self._broker, self.peer, await self._receive(size))
         finally:
             await self._budget.give_back(size)
         try:
             return answer is None or await self._send(answer)
         finally:
-            self.is_busy = False
+            self.is_busy, self._active_at = False, asyncio.get_running_loop().time()
+
+    async def _receive(self, size: int) -> bytes:
+        """Return the rest of a request."""
+        self._is_receiving, self._active_at = True, asyncio.get_running_loop().time()
+        data = await self._reader.read(size)
+        if len(data) < size:
+            pieces, missing = [data], size - len(data)
+            while missing:
+                piece = await self._reader.read(missing)
+                if not piece:
+                    raise ConnectionResetError("closed within a request")
+                self._active_at = asyncio.get_running_loop().time()
+                pieces.append(piece)
+                missing -= len(piece)
+            data = b"".join(pieces)
+        self._is_receiving = False
+        return data
 
     async def _send(self, answer: Answer) -> bool:
         size = len(answer.data) + sum(region.size for region in answer.regions)

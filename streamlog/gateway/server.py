@@ -27,6 +27,7 @@ __all__ = ["Gateway", "serve"]
 _logger: Final = logging.getLogger(__name__)
 
 _READ_AHEAD: Final = 1 << 20
+_SWEEP_S: Final = 5.0
 _BACKLOG: Final = 1024  # clients that connect at once
 _TICK_S: Final = 1.0  # between looks at what maintenance is due; each takes microseconds
 _TICK_BUDGET_MS: Final = 500
@@ -78,7 +79,9 @@ class Gateway:
                 self.address = Address(bound[0], bound[1])
                 broker.address = advertised(self._settings, self.address)
                 on_ready()
+                sweeper = asyncio.create_task(self._sweep(broker))
                 await self._stop.wait()
+                sweeper.cancel()
                 server.close()
                 broker.begin_to_stop()
                 await self._let_finish()
@@ -141,6 +144,16 @@ class Gateway:
             pass  # the gateway stops
         finally:
             del self._connections[connection]
+
+    async def _sweep(self, broker: Broker) -> None:
+        """Disconnect clients that are gone or stuck, now and then."""
+        while True:
+            idle_s = broker.config.connections_max_idle_ms / 1000
+            receive_s = min(idle_s, self._settings.receive_timeout_s)
+            await asyncio.sleep(min(_SWEEP_S, receive_s / 2))
+            for connection in list(self._connections):
+                if connection.is_stale(idle_s, receive_s):
+                    connection.abort()
 
     async def _let_finish(self) -> None:
         """Wait for the requests in progress; connections without one are closed at once."""

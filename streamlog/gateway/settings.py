@@ -56,6 +56,7 @@ class GatewaySettings:
         tls_cert: The path of a PEM file with the certificate chain; None: no TLS.
         tls_key: The path of its private key; None: it stands in the same file.
         sasl_users: The path of a file with the users that may connect; None: no authentication.
+        receive_timeout_s: How long a client may be silent within a request, in seconds.
         stop_timeout_s: How long a graceful stop waits for requests in progress, in seconds.
     """
 
@@ -66,4 +67,5 @@ class GatewaySettings:
     tls_cert: str | None = None
     tls_key: str | None = None
     sasl_users: str | None = None
+    receive_timeout_s: float = 30.0
     stop_timeout_s: float = 30.0

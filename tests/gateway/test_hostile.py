@@ -1,0 +1,151 @@
+"""Clients that send nonsense, send slowly, or never read: the server goes on for all others."""
+
+import contextlib
+import os
+import random
+import resource
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streamlog import LogManager
+from streamlog.gateway import Gateway, GatewaySettings, serve
+from streamlog.protocol.apis import apis
+from tests.gateway.wire_client import WireClient, frame
+
+
+def is_served(address: str) -> bool:
+    with WireClient(address, timeout_s=10) as client:
+        return client.call("Metadata", 12, topics=None)["errorCode"] == 0
+
+
+def is_closed(connected: socket.socket) -> bool:
+    try:
+        return connected.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_mutated_requests_never_stop_the_server(root: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    with LogManager.open(root, create=True) as manager:
+        manager.create_topic("orders", 2)
+    known = sorted(apis())
+    with serve(root, GatewaySettings(receive_timeout_s=0.2)) as gateway:
+        for _ in range(60):
+            api = apis()[rng.choice(known)]
+            version = rng.choice(api.versions)
+            data = bytearray(frame(api.name, version, rng.randrange(1 << 31), {}))
+            for _ in range(rng.randrange(4)):
+                at = rng.randrange(len(data)) if data else 0
+                match rng.randrange(4):
+                    case 0:
+                        data[at : at + 1] = rng.randbytes(1)
+                    case 1:
+                        del data[at:]
+                    case 2:
+                        data[at:at] = rng.randbytes(rng.randrange(20))
+                    case 3:
+                        data[at : at + 4] = b"\x7f\xff\xff\xff"
+            with WireClient(gateway.bootstrap_servers, timeout_s=0.5) as client:
+                size = len(data) + rng.choice([0, 0, 0, -1, 7])
+                client.send_raw(max(size, 0).to_bytes(4, "big") + bytes(data))
+                with contextlib.suppress(ConnectionError, TimeoutError):
+                    client.receive_frame()
+        assert is_served(gateway.bootstrap_servers)
+    with LogManager.open(root) as manager:
+        assert "orders" in manager.topics()
+
+
+def test_a_client_that_stops_within_a_request_is_disconnected(root: Path) -> None:
+    with serve(root, GatewaySettings(receive_timeout_s=0.3)) as gateway:
+        with socket.create_connection(gateway.address, timeout=20) as slow:
+            slow.sendall((50 << 20).to_bytes(4, "big") + b"\0\x03")
+            assert is_closed(slow)
+        assert is_served(gateway.bootstrap_servers)
+
+
+def test_a_client_that_sends_slowly_is_served(root: Path) -> None:
+    data = frame("ApiVersions", 3, 1, {})
+    with (
+        serve(root, GatewaySettings(receive_timeout_s=0.5)) as gateway,
+        WireClient(gateway.bootstrap_servers) as slow,
+    ):
+        for byte in len(data).to_bytes(4, "big") + data:
+            slow.send_raw(bytes([byte]))
+            time.sleep(0.06)
+        assert slow.receive("ApiVersions", 3, 1)["errorCode"] == 0
+
+
+def test_a_silent_client_is_disconnected(root: Path) -> None:
+    with LogManager.open(root, create=True):
+        pass
+    with (root / ".streamlog" / "server.properties").open("a") as file:
+        file.write("connections.max.idle.ms=400\n")
+    with serve(root) as gateway, socket.create_connection(gateway.address, timeout=20) as silent:
+        assert is_closed(silent)
+        assert is_served(gateway.bootstrap_servers)
+
+
+def test_large_announced_requests_share_the_memory(root: Path) -> None:
+    with LogManager.open(root, create=True):
+        pass
+    with (root / ".streamlog" / "server.properties").open("a") as file:
+        file.write("queued.max.request.bytes=1000\n")
+    settings = GatewaySettings(receive_timeout_s=0.5)
+    with serve(root, settings) as gateway, contextlib.ExitStack() as stack:
+        for _ in range(5):
+            hog = stack.enter_context(socket.create_connection(gateway.address, timeout=20))
+            hog.sendall((100 << 20).to_bytes(4, "big"))
+        assert is_served(gateway.bootstrap_servers)  # after the hogs were disconnected
+
+
+@pytest.fixture
+def descriptors() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.usefixtures("descriptors")
+def test_a_thousand_clients_are_served(root: Path) -> None:
+    with LogManager.open(root, create=True):
+        pass
+    command = [sys.executable, "-m", "streamlog", "--path", str(root), "serve"]
+    running = subprocess.Popen(
+        [*command, "--listen", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True
+    )
+    assert running.stderr is not None
+    address = running.stderr.readline().split()[-1]
+    try:
+        with contextlib.ExitStack() as stack:
+            clients = [stack.enter_context(WireClient(address)) for _ in range(1000)]
+            for _ in range(2):
+                sent = [client.send("Metadata", 12, topics=None) for client in clients]
+                for client, number in zip(clients, sent, strict=True):
+                    assert client.receive("Metadata", 12, number)["errorCode"] == 0
+            status = Path(f"/proc/{running.pid}/status").read_text()
+            (resident,) = [line for line in status.splitlines() if line.startswith("VmRSS")]
+            assert int(resident.split()[1]) < 150 << 10  # KiB
+            assert len(os.listdir(f"/proc/{running.pid}/fd")) > 1000
+    finally:
+        running.terminate()
+        running.wait()
+
+
+def test_a_client_that_never_reads_delays_no_other(gateway: Gateway) -> None:
+    request = frame("ApiVersions", 3, 1, {})
+    framed = len(request).to_bytes(4, "big") + request
+    with socket.create_connection(gateway.address) as greedy:
+        greedy.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(2000):
+                greedy.send(framed * 100)
+        assert is_served(gateway.bootstrap_servers)
