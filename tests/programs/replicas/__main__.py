@@ -1,7 +1,8 @@
 """Real faults: `python -m tests.programs.replicas [--rounds N] [--only CASE] [--seed N]`.
 
-Runs every case of `tests.programs.replicas.faults` in each round, and then cuts the power of all
-disks at once. Exits with 0 only if every promise held.
+Runs every case of `tests.programs.replicas.faults` in each round, then cuts the power of all disks
+at once, and then runs the cases of `tests.programs.replicas.streams`, which need Java. Exits with 0
+only if every promise held.
 """
 
 import argparse
@@ -12,6 +13,7 @@ from random import Random
 
 from tests.programs.reliability import scratch
 from tests.programs.reliability.kinds.disks import missing
+from tests.programs.replicas import streams
 from tests.programs.replicas.faults import CASES, POLICIES, BrokenError, Report, power_failure, run
 
 
@@ -35,11 +37,14 @@ def main() -> int:
         for name, configs in POLICIES.items():
             if wanted in name:
                 broken += _report(name, lambda: power_failure(random, configs))  # noqa: B023
+        for stream in streams.CASES:
+            if wanted in str(stream):
+                broken += _report(str(stream), lambda: streams.run(stream, random))  # noqa: B023
     print(f"seed {arguments.seed}, {broken} broken", flush=True)
     return 1 if broken else 0
 
 
-def _report(name: str, action: Callable[[], Report]) -> bool:
+def _report(name: str, action: Callable[[], Report | streams.StreamReport]) -> bool:
     start = time.monotonic()
     try:
         result = str(action())

@@ -37,9 +37,12 @@ __all__ = [
     "Fault",
     "Report",
     "Return",
+    "Subject",
     "Victim",
-    "run",
+    "bring_back",
     "power_failure",
+    "run",
+    "strike",
 ]
 
 ACKS: Final = 15  # awaited before and after each step
@@ -122,7 +125,13 @@ class Subject:
         diary: The writer's diary.
     """
 
-    def __init__(self, disks: list[ReplicaDisk], place: Path, configs: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        disks: list[ReplicaDisk],
+        place: Path,
+        configs: Mapping[str, str],
+        partitions: int = 1,
+    ) -> None:
         self.disks, self.diary = disks, place / "diary"
         self._errors = place / "errors"
         self._lives = 0
@@ -131,7 +140,8 @@ class Subject:
         for disk in disks[1:]:
             ok("replicas", "add", disk.root, "--path", first)
         given = [f"--config={key}={value}" for key, value in configs.items()]
-        ok("topics", "create", PARTITION.topic, "--replication-factor", 3, *given, "--path", first)
+        created = ["create", PARTITION.topic, "--partitions", partitions]
+        ok("topics", *created, "--replication-factor", 3, *given, "--path", first)
 
     @property
     def roots(self) -> str:
@@ -274,20 +284,15 @@ def _under_load(set_: Subject, case: Case, random: Random) -> float:
         set_.wait()
         victim.copy()
         set_.wait()
-        _strike(victim, case.fault, random)
+        strike(victim, case.fault, random)
         outage_s = set_.wait()
-        match case.comes:
-            case Return.BACK:
-                victim.come_back()
-            case Return.REPLACED:
-                victim.be_replaced()
-            case Return.RESTORED:
-                victim.be_restored()
+        bring_back(victim, case.comes)
         set_.wait()
     return outage_s
 
 
-def _strike(victim: ReplicaDisk, fault: Fault, random: Random) -> None:
+def strike(victim: ReplicaDisk, fault: Fault, random: Random) -> None:
+    """Let a disk fail."""
     match fault:
         case Fault.DETACHED:
             victim.detach()
@@ -297,6 +302,17 @@ def _strike(victim: ReplicaDisk, fault: Fault, random: Random) -> None:
             victim.refuse(True)
         case Fault.FULL:
             victim.fill()
+
+
+def bring_back(victim: ReplicaDisk, comes: Return) -> None:
+    """Mount a disk where the victim was."""
+    match comes:
+        case Return.BACK:
+            victim.come_back()
+        case Return.REPLACED:
+            victim.be_replaced()
+        case Return.RESTORED:
+            victim.be_restored()
 
 
 POLICIES: Final[Mapping[str, Mapping[str, str]]] = {
