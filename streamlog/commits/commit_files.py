@@ -16,7 +16,12 @@ from streamlog.commits.history import Ledgers, owner_of
 from streamlog.commits.identity import topic_of
 from streamlog.commits.pending import PendingDecisions
 from streamlog.commits.staging import StagingArea
-from streamlog.errors import FileMissingError, NotLeaderError, StorageError
+from streamlog.errors import (
+    FileMissingError,
+    NotLeaderError,
+    StorageError,
+    UnavailableError,
+)
 from streamlog.fs.api import FileLock
 from streamlog.fs.files import (
     acquire_lock,
@@ -25,6 +30,7 @@ from streamlog.fs.files import (
     write_file_atomically,
 )
 from streamlog.fs.log_root import LogRoot
+from streamlog.partition.log import Log
 from streamlog.partition.partition_metadata import read_topic_id
 from streamlog.topic import TopicPartition
 
@@ -164,6 +170,30 @@ class CommitFiles:
             decisions.remove(name)
         if names:
             decisions.sync()
+
+    def refuse_undecided(self, log: Log, leader: int) -> None:
+        """Check that no decision made elsewhere, or never, has the offsets that come next in a log.
+
+        Args:
+            log: A partition that a root leads which does not lead the commits, or not yet.
+            leader: The node that leads the commits.
+
+        Raises:
+            UnavailableError: Records of a decision known here would stand there.
+        """
+        waiting = self.prepared.naming(log.topic_partition)
+        if self.root.path != log.root:  # its own ones are applied first
+            waiting += self.pending.naming(log.topic_partition)
+        for decision, part in waiting:
+            is_above = part.topic_id == log.topic_id and part.last_offset >= log.log_end_offset
+            if is_above and not self.ledgers.has_retired(decision):
+                raise UnavailableError(
+                    f"{decision.identity} may be decided, and another root leads the commits",
+                    path=log.path,
+                    offset=part.base_offset,
+                    expected=f"node {leader} to lead the partition",
+                    hint="let the commits go on: commit again, or streamlog replicate --once",
+                )
 
     # ---- ledgers -------------------------------------------------------------------------------
     def ledger(self, key: str) -> bytes | None:

@@ -239,7 +239,9 @@ class Mirror:
         self.own.set_epoch(state.leader_epoch)
         self.own.discard(prepared, [decision.name for decision in decisions])
 
-    def _apply_pending(self, open_logs: OpenLogs) -> None:
+    def _apply_pending(
+        self, open_logs: OpenLogs, *, is_due: Callable[[TopicPartition], bool] = lambda _: True
+    ) -> None:
         """Lead the partitions of this root's decisions, and apply what their logs lack.
 
         A partition that fails does not stop the others: the next writer applies the rest.
@@ -248,6 +250,8 @@ class Mirror:
         decisions = [each for each in map(pending.load, pending.names()) if each is not None]
         for partition in LocalLogs(self.own.root).existing(decisions):
             try:
+                if not is_due(partition):
+                    continue
                 if self.is_replicated(partition):
                     self.replicas.lead([partition])
                 (log,) = open_logs([partition])
@@ -442,7 +446,7 @@ class Mirror:
         state = self.state.read()
         if state.leader != self.node:
             self._check_in_sync(log, state)
-            self._check_nothing_waits(log, state)
+            self.own.refuse_undecided(log, state.leader)
             return False
         self._check_taken_over(state)
         known = set(self.own.pending.names())
@@ -460,18 +464,31 @@ class Mirror:
                 hint="bring its commit files in sync: streamlog replicate --once",
             )
 
-    def _check_nothing_waits(self, log: Log, state: PartitionState) -> None:
-        """Raise if the records of a prepared decision would stand where this root appends next."""
-        for decision, part in self.own.prepared.naming(log.topic_partition):
-            if part.topic_id == log.topic_id and part.last_offset >= log.log_end_offset:
-                raise UnavailableError(
-                    f"{decision.identity} may be decided, and another root leads the commits",
-                    path=log.path,
-                    offset=part.base_offset,
-                    got=f"node {self.node}",
-                    expected=f"node {state.leader} to lead the partition",
-                    hint="commit again, or elect another leader of the partition",
-                )
+    def tidy(self, open_logs: OpenLogs) -> None:
+        """Discard what was prepared and never decided, and apply what was decided.
+
+        What a driver left that died, and does not come back.
+
+        Raises:
+            NotLeaderError: Another root leads the commits.
+            UnavailableError: There is no majority of roots, or a disk failed.
+        """
+        self.take_over(open_logs)
+        with self.own.locked():  # no commit is under way
+            state = self._led()
+            self._check_taken_over(state)
+            known = set(self.own.pending.names())
+            Term(self, state).each(lambda files: self._discard_undecided(files, None, known))
+            self._apply_pending(open_logs, is_due=self._is_unapplied)
+
+    def _is_unapplied(self, partition: TopicPartition) -> bool:
+        local = LocalLogs(self.own.root)
+        logs = local.read([partition])
+        try:
+            ends = [part.last_offset for _, part in self.own.pending.naming(partition)]
+            return any(log.end <= max(ends, default=-1) for log in logs.values())
+        finally:
+            local.close(logs)
 
     def hand_over(self, node: int) -> None:
         """Let a follower lead the commits, while none is under way.

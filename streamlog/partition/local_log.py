@@ -222,6 +222,19 @@ class LocalLog:
         self.epochs.store(self._fs, self._path)
         self.is_epoch_due = False
 
+    def leave_empty_epochs(self, table: BatchTable) -> int | None:
+        """Remove the epochs without records if decided batches of an earlier one follow; durable.
+
+        A replica that led before the commits had a leader began an epoch, and appended nothing.
+
+        Returns:
+            The epoch to start again after these batches, None if none was removed.
+        """
+        latest = self.epochs.latest_epoch
+        if latest is None or len(table) == 0 or int(table.leader_epoch[0]) >= latest:
+            return None
+        return latest if self.truncate_epochs() else None
+
     # ---- append ------------------------------------------------------------------------------
     def append(
         self, buffer: Buffer, table: BatchTable, outline: BatchOutline, *, now_ms: int

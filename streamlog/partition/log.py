@@ -426,11 +426,17 @@ class Log(IterableLog, Replica):
             UnknownOutcomeError: The disk failed during the write; some batches may be appended.
                 NotEnoughReplicasAfterAppendError: all are, but too few replicas hold them.
         """
+        epoch = None
         if self._log.is_replicated:
             self._lead()
-        self._log.check_follows(table)
-        now_ms = self._clock.now_ms()
-        self._append(buffer, table, origin=AppendOrigin.COMMIT, now_ms=now_ms, acks=acks)
+            epoch = self._log.leave_empty_epochs(table)
+        try:
+            self._log.check_follows(table)
+            now_ms = self._clock.now_ms()
+            self._append(buffer, table, origin=AppendOrigin.COMMIT, now_ms=now_ms, acks=acks)
+        finally:
+            if epoch is not None:
+                self._log.start_epoch(epoch)
 
     def check_replicas(self, acks: Acks) -> None:
         """Check that an append would find enough replicas in sync; only within `writing`.

@@ -102,6 +102,8 @@ class Replicas:
         random: For the register's rounds.
         copies: How copies run.
         lag_time_max_ms: `replica.lag.time.max.ms`.
+        may_append: Raises `UnavailableError` if nothing may be appended yet, apart from decided
+            commits; asked before the first append in each leader epoch.
 
     Attributes:
         node: The node whose log asks.
@@ -118,6 +120,7 @@ class Replicas:
         random: Random,
         copies: Copies,
         lag_time_max_ms: int,
+        may_append: Callable[[Log], None] | None = None,
     ) -> None:
         self.node, self._partition, self._roots = node, partition, roots
         self._clock, self._copies = clock, copies
@@ -135,6 +138,7 @@ class Replicas:
         # The state that all registers showed last, and what was in them.
         self._shown: tuple[PartitionState | None, dict[int, Accepted | None]] = (None, {})
         self._examined = -1  # the leader epoch in which the log was found complete
+        self._may_append, self._is_admitted = may_append, may_append is None
 
     def _locked(self, node: int) -> AbstractContextManager[object]:
         if node == self.node and self._log is not None and self._log.is_locked:
@@ -205,6 +209,7 @@ class Replicas:
         if self._examined != state.leader_epoch:
             self._refuse_loss(log, state)
             self._examined = state.leader_epoch
+            self._is_admitted = self._may_append is None
         self._leader = None
         log.assign_leader_epoch(state.leader_epoch)
         self._start(log, state)
@@ -302,8 +307,12 @@ class Replicas:
 
         Raises:
             NotEnoughReplicasError: Fewer than `min.insync.replicas`, and `acks` is all.
+            UnavailableError: `may_append` refuses.
         """
         leader, log = self.leader, self._log
+        if not self._is_admitted and self._may_append is not None and log is not None:
+            self._may_append(log)
+            self._is_admitted = True
         if leader.admit(acks) is Errors.NONE or log is None:
             return
         self._copy(log, None, _nothing)

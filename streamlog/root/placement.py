@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 
 from streamlog.clock import Clock
 from streamlog.commits.apply import DecidedRecords
+from streamlog.commits.commit_files import CommitFiles
 from streamlog.commits.pending import PendingDecisions
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import (
@@ -241,14 +242,31 @@ class Placement:
         leads_commits = partial(self._leads_commits, node)
         return self.root(node).open_follower(partition, topic_id, leads_commits=leads_commits)
 
-    def _leads_commits(self, node: int) -> bool:
+    def _commits(self) -> PartitionState | None:
+        """Return the state of the commits, which may be stale."""
         register = QuorumRegister(
             self._nodes.register_files(COMMITS),
             locker=lambda each: self._nodes.locked(each, COMMITS),
             random=self._random,
         )
-        state = register.peek()
+        return register.peek()
+
+    def _leads_commits(self, node: int) -> bool:
+        state = self._commits()
         return state is not None and state.leader == node
+
+    def _refuse_undecided(self, node: int, log: Log) -> None:
+        """Raise if a new leader would append where another root may have decided a commit.
+
+        A root in sync with the commits knows every such decision; otherwise all others are asked.
+        """
+        state = self._commits()
+        if state is None:
+            return
+        asked = [node] if node in state.isr else filter(self.is_online, state.isr)
+        for each in asked:
+            files = CommitFiles(self._nodes.root(each), self._patience.timeout_ms)
+            files.refuse_undecided(log, state.leader)
 
     def _topic_id(self, partition: TopicPartition) -> str:
         topic_id = self._topic_ids.get(partition)
@@ -311,6 +329,7 @@ class Placement:
             random=self._random,
             copies=self.copies,
             lag_time_max_ms=opened.server.load().replica_lag_time_max_ms,
+            may_append=partial(self._refuse_undecided, state.leader),
         )
         return Led(opened, replicas, state.topic_id)
 

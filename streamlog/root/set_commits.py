@@ -131,15 +131,26 @@ class SetCommits:
     def bring_back(self) -> None:
         """Let roots that are back follow the commits; elect a leader if its root is offline.
 
-        Call it before their partitions are caught up. A root that fails is logged.
+        Call it before their partitions are caught up. A root that fails is logged. Commits whose
+        driver died are finished or discarded, since they keep other writers out.
 
         Raises:
             NoReplicaOnlineError: No root that holds every decided commit is online.
             NoQuorumError: Too few roots can be reached.
         """
         state, online = self._register.read(), self._roots.online()
-        if state.leader not in online or not {*online} <= {*state.isr}:
-            self._leader()
+        is_due = state.leader not in online or not {*online} <= {*state.isr}
+        leading = self._leader() if is_due or not self._is_tidy(state) else None
+        if leading is not None:
+            leading.tidy()
+
+    def _is_tidy(self, state: PartitionState) -> bool:
+        """Return whether all roots in sync with the commits hold the same decisions."""
+        files = {node: self._files(node) for node in state.isr}
+        names = files[state.leader].pending.names()
+        followers = [each for node, each in files.items() if node != state.leader]
+        is_taken_over = files[state.leader].epoch() == state.leader_epoch
+        return is_taken_over and all(each.prepared.names() == names for each in followers)
 
     def close(self) -> None:
         """Close the leader's partitions."""
@@ -337,6 +348,10 @@ class _Leading:
         """Let another root lead the commits."""
         self._mirror.take_over(self._open_logs)
         self._mirror.hand_over(node)
+
+    def tidy(self) -> None:
+        """Finish or discard commits whose driver died."""
+        self._mirror.tidy(self._open_logs)
 
     def bring_back_if_due(self) -> None:
         """Let roots that are back follow the commits again, at most once a minute."""

@@ -10,12 +10,14 @@ import pytest
 
 from streamlog.arrow.table_writer import write_table
 from streamlog.arrow.tables import read_table
-from streamlog.errors import InvalidRequestError
+from streamlog.commits.commit_files import CommitFiles
+from streamlog.errors import InvalidRequestError, UnavailableError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition.reader import LogReader
 from streamlog.records.record import Record
+from streamlog.replication.election import ElectionType
 from streamlog.replication.partition_state import PartitionState
 from streamlog.replication.register import RegisterFile
 from streamlog.replication.root_set import COMMITS, RootSet
@@ -265,3 +267,48 @@ def test_commits_go_on_while_a_partition_has_no_replica_in_sync() -> None:
             assert rows_in(fs, f"/{name}/t-0") == ["without c", "without b", "t0"], (state, name)
             assert rows_in(fs, f"/{name}/s-0") == ["s0", "s1"], (state, name)
     assert outcomes == {False, True}
+
+
+# ---- other writers, while a commit may be decided ------------------------------------------------
+def write_two(fs: FileSystem, acknowledged: list[Any]) -> bool:
+    rows = pa.table({"topic": ["s", "t"], "value": [b"s1", b"t1"]})
+    outcome = write_table(rows, "/a,/b,/c", txn_app_id="rows", txn_version=1, fs=fs)
+    acknowledged.append(1)
+    return outcome.is_replay
+
+
+def test_no_writer_takes_the_offsets_of_a_commit_that_may_be_decided() -> None:
+    outcomes = set()
+    for state in killed_before_each_operation(write_two, lagging_set()):
+        fs = state.fs
+        fs.rename("/a", "/away")
+        try:
+            append_plain(fs, "/b", "t", b"plain")
+            plain = ["plain"]
+        except UnavailableError as error:
+            assert "may be decided" in str(error), state
+            plain = []
+        is_replay = write_two(fs, [])
+        assert is_replay or not state.acknowledged, state
+        append_plain(fs, "/b", "t", b"last")
+        outcomes.add((is_replay, *plain))
+        with ReplicaSet.open("/b", fs=fs) as replicas:
+            replicas.replicate_once()
+        for name in ("b", "c"):
+            assert sorted(rows_in(fs, f"/{name}/t-0")) == ["last", *plain, "t1"], (state, name)
+            assert rows_in(fs, f"/{name}/s-0") == ["s0", "s1"], (state, name)
+    assert outcomes == {(False, "plain"), (True,), (True, "plain")}
+
+
+def test_replicate_ends_commits_whose_driver_died() -> None:
+    for state in killed_before_each_operation(write_two, lagging_set()):
+        fs = state.fs
+        with ReplicaSet.open("/b", fs=fs) as replicas:
+            replicas.elect("t", 0, ElectionType.PREFERRED)
+            replicas.replicate_once()
+        own = CommitFiles(LogRoot.at("/a", fs=fs), 5)
+        for name in ("b", "c"):
+            files = CommitFiles(LogRoot.at(f"/{name}", fs=fs), 5)
+            assert files.prepared.names() == own.pending.names(), state
+        assert len(rows_in(fs, "/b/t-0")) + 1 == len(rows_in(fs, "/b/s-0")), state
+        append_plain(fs, "/b", "t", b"last")
