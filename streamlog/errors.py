@@ -11,6 +11,7 @@
 """
 
 import shlex
+from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 NO_KAFKA_CODE: Final = -1  # Errors.UNKNOWN_SERVER_ERROR
@@ -98,9 +99,18 @@ def _rebuild(kind: type[StreamLogError], what: str, state: dict[str, Any]) -> St
 
 # ---- fix the call ---------------------------------------------------------------------------
 class InvalidRequestError(StreamLogError):
-    """An invalid request; repeating it fails again."""
+    """An invalid request; repeating it fails again.
+
+    Args:
+        what: See `StreamLogError`, as for all other arguments.
+        records: The indexes of the records of an append that break a rule.
+    """
 
     kafka_code = 42
+
+    def __init__(self, what: str, *, records: Sequence[int] = (), **context: Any) -> None:
+        super().__init__(what, **context)
+        self.records = records
 
 
 class OffsetOutOfRangeError(InvalidRequestError):
@@ -343,6 +353,8 @@ class PoisonedError(StorageError):
 
 class UnknownOutcomeError(UnavailableError):
     """The append may or may not have happened, in full or up to some complete batch."""
+
+    kafka_code = 56
 
 
 class NotEnoughReplicasAfterAppendError(UnknownOutcomeError):

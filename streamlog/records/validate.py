@@ -356,19 +356,21 @@ def _check_client(table: BatchTable) -> None:
 # ---- the records -------------------------------------------------------------------------------
 def _check_records(append: _Append, rules: TopicRules, times: TimeBounds) -> None:
     if append.seen[s.SEEN_KEYLESS] and rules.needs_keys:
-        slots = _slots(append, rules)
+        keyless = np.flatnonzero(_slots(append, rules)[:, s.SLOT_KEY_SIZE] < 0).tolist()
         raise InvalidRecordError(
             "a compacted topic needs a key in every record",
-            got=f"no key in {_name_records(slots[:, s.SLOT_KEY_SIZE] < 0)}",
+            got=f"no key in {_name_records(keyless)}",
             expected="keys (cleanup.policy has compact)",
+            records=keyless,
         )
     if append.seen[s.SEEN_UNTIMELY]:
         timestamp = _slots(append, rules)[:, s.SLOT_TIMESTAMP]
-        wrong = times.outside(timestamp)
+        wrong = np.flatnonzero(times.outside(timestamp)).tolist()
         raise InvalidTimestampError(
             "timestamp is outside the topic's bounds",
-            got=f"{timestamp[int(np.argmax(wrong))]} ms, in {_name_records(wrong)}",
+            got=f"{timestamp[wrong[0]]} ms, in {_name_records(wrong)}",
             expected=str(times),
+            records=wrong,
         )
 
 
@@ -378,9 +380,8 @@ def _slots(append: _Append, rules: TopicRules) -> NDArray[np.int64]:
     return decode_slots(append.source, append.table, max_decompressed=limit).slots
 
 
-def _name_records(wrong: NDArray[np.bool_]) -> str:
-    """Return the indexes of the records where `wrong`, bool[n], is set, as text."""
-    indexes = np.flatnonzero(wrong).tolist()
+def _name_records(indexes: list[int]) -> str:
+    """Return the indexes of records as text."""
     named = ", ".join(map(str, indexes[:NAMED_RECORDS]))
     more = f" and {len(indexes) - NAMED_RECORDS} more" if len(indexes) > NAMED_RECORDS else ""
     return f"record{'s' if len(indexes) > 1 else ''} {named}{more}"
