@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from streamlog.errors import StreamLogError
 from streamlog.fs.log_root import LogRoot
@@ -11,6 +11,8 @@ from streamlog.protocol.apis import ZERO_UUID
 from streamlog.root import topics
 
 __all__ = ["INTERNAL_TOPICS", "Catalog", "CatalogEntry"]
+
+_SETTLED_MS: Final = 50  # the coarsest step of a kernel's file times is 10 ms
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
@@ -37,14 +39,15 @@ class CatalogEntry(NamedTuple):
 class Catalog:
     """The topics of a root; cheap to ask for each request, from any thread.
 
-    Other processes create and delete topics too. Each creates or removes a directory in the root,
-    so one `stat` of the root shows whether the topics are still those that were listed.
+    Other processes create and delete topics too. They change the names in the root's directory
+    (partitions) or in that of the settings of topics, so two `stat` calls show whether the topics
+    are still those that were listed.
     """
 
     def __init__(self, root: LogRoot) -> None:
         self._root = root
         self._guard = threading.Lock()
-        self._stamp = -1
+        self._stamp: tuple[int, ...] | None = None
         self._by_name: dict[str, CatalogEntry] = {}
         self._by_id: dict[str, CatalogEntry] = {}
 
@@ -64,17 +67,19 @@ class Catalog:
         return self._by_id.get(topic_id)
 
     def _refresh(self) -> None:
-        found = self._root.fs.stat(self._root.path)
-        stamp = -1 if found is None else found.mtime_ns
-        if stamp == self._stamp and stamp != -1:
+        found = [self._root.fs.stat(each) for each in (self._root.path, self._root.topics)]
+        stamp = tuple(0 if each is None else each.mtime_ns for each in found)
+        if stamp == self._stamp:
             return
+        # File times advance in steps: another change may still get the same time as the last.
+        is_settled = max(stamp) < (self._root.clock.now_ms() - _SETTLED_MS) * 1_000_000
         with self._guard:
             entries = {name: self._entry(name) for name in topics.list_topics(self._root)}
             self._by_name = entries
             self._by_id = {
                 each.topic_id: each for each in entries.values() if each.topic_id != ZERO_UUID
             }
-            self._stamp = stamp
+            self._stamp = stamp if is_settled else None
 
     def _entry(self, name: str) -> CatalogEntry:
         directories = topics.partition_directories(self._root, name)
