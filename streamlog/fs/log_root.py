@@ -14,6 +14,7 @@
     commits/pending/                 decisions that are not retired
     commits/ledgers/APP              what an app has committed
     readers/NAME.json                recorded readers
+    producer-ids                     the first producer id that is not taken
     replicas.json                    the log roots of the replica set
     replication/TOPIC-PARTITION      the state that the replicas of a partition agree on
     replication/prepared/            decisions that another root has made, or may have made
@@ -217,6 +218,16 @@ class LogRoot:
     def readers_lock(self) -> str:
         """The lock held while recorded readers change."""
         return f"{self.locks}/readers"
+
+    @property
+    def producer_ids(self) -> str:
+        """The file with the first producer id that is not taken."""
+        return f"{self.state}/producer-ids"
+
+    @property
+    def producer_ids_lock(self) -> str:
+        """The lock held while a block of producer ids is taken."""
+        return f"{self.locks}/producer-ids"
 
     @property
     def maintainer_lock(self) -> str:

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast
 
 from streamlog.clock import Clock
+from streamlog.commits.identity import PRODUCER_ID_BASE
 from streamlog.config.server_config import ServerConfig
 from streamlog.errors import PolicyViolationError
 from streamlog.gateway.catalog import Catalog
@@ -13,8 +14,11 @@ from streamlog.gateway.parked import ParkedRequests
 from streamlog.gateway.partitions import ServedPartitions
 from streamlog.gateway.security import Users
 from streamlog.gateway.settings import Address, GatewaySettings
+from streamlog.handover.cluster_image import read_cluster_image
+from streamlog.handover.plan import kept_metadata_path
 from streamlog.partition.meta_properties import read_meta_properties
 from streamlog.root.manager import LogManager
+from streamlog.root.producer_ids import ProducerIds, read_next_producer_id
 from streamlog.topic import TopicPartition
 
 __all__ = ["Broker", "Coordinator"]
@@ -53,6 +57,7 @@ class Broker:
         catalog: The topics.
         partitions: The partitions.
         parked: The requests that wait for partitions.
+        producer_ids: Assigns the ids of producers.
         clock: The root's clock.
         users: The users that may connect; None: no authentication.
         is_stopping: Whether requests that wait should answer now.
@@ -70,6 +75,7 @@ class Broker:
         self.catalog = Catalog(manager.log_root)
         self.parked = ParkedRequests()
         self.partitions = ServedPartitions(manager, self._wake)
+        self.producer_ids = ProducerIds(manager.log_root, self._producer_ids_in_use)
         self._threads = ThreadPoolExecutor(settings.threads, "streamlog-gateway")
         self._coordinators: dict[Any, Coordinator] = {}
         self.is_stopping = False
@@ -103,6 +109,21 @@ class Broker:
         if kwargs:
             return await self._loop.run_in_executor(self._threads, lambda: work(*args, **kwargs))
         return await self._loop.run_in_executor(self._threads, work, *args)
+
+    def _producer_ids_in_use(self) -> int:
+        """Return the first id above those of the last broker and of the producers of all logs."""
+        root = self.manager.log_root
+        kept = kept_metadata_path(root)
+        first = 0
+        if root.fs.stat(kept) is not None:
+            first = read_cluster_image(root.fs, kept).next_producer_id
+        if read_next_producer_id(root) is None:
+            for entry in self.catalog.topics().values():
+                for number in entry.partitions:
+                    known = self.partitions.get(entry.name, number).reader.producers
+                    assigned = [each for each in known if each < PRODUCER_ID_BASE]
+                    first = max(first, max(assigned, default=-1) + 1)
+        return first
 
     def _wake(self, partition: TopicPartition) -> None:
         """Wake what waits for a partition; called in any thread."""

@@ -19,8 +19,10 @@ from streamlog.gateway.handlers import (
     cluster,
     configs,
     coordinators,
+    producers,
     security,
     topics,
+    writing,
 )
 from streamlog.gateway.request import FileRegion, Peer, Request
 from streamlog.protocol.apis import Api, RequestHeader, apis_by_key, decode_header
@@ -35,8 +37,10 @@ _TABLES: Final[tuple[Mapping[str, Handler], ...]] = (
     cluster.HANDLERS,
     configs.HANDLERS,
     coordinators.HANDLERS,
-    topics.HANDLERS,
+    producers.HANDLERS,
     security.HANDLERS,
+    topics.HANDLERS,
+    writing.HANDLERS,
 )
 
 API_VERSIONS: Final = "ApiVersions"
@@ -67,6 +71,7 @@ async def serve_request(broker: Broker, peer: Peer, data: bytes) -> Answer | Non
 
     Raises:
         CorruptRecordError: The bytes are not a request; the connection cannot be used further.
+        ConnectionError: The handler closes the connection instead of answering.
     """
     header = decode_header(data)
     api = apis_by_key().get(header.key)
@@ -85,6 +90,8 @@ async def serve_request(broker: Broker, peer: Peer, data: bytes) -> Answer | Non
     request = Request(api.name, header.version, header.client_id or "", values, peer, [])
     try:
         response = await handler(broker, request)
+    except ConnectionError:
+        raise  # the handler closes the connection
     except StreamLogError as error:
         _logger.warning("%s v%d: %s", api.name, header.version, error)
         response = refusal(code_of(error))

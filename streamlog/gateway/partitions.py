@@ -28,7 +28,7 @@ class ServedPartition:
         reader: What is known of it.
     """
 
-    __slots__ = ("_changed", "_guard", "_manager", "name", "reader")
+    __slots__ = ("_changed", "_guard", "_log", "_manager", "name", "reader")
 
     def __init__(
         self, manager: LogManager, name: TopicPartition, changed: Callable[[TopicPartition], None]
@@ -36,11 +36,14 @@ class ServedPartition:
         self.name, self._manager, self._changed = name, manager, changed
         self._guard = threading.Lock()
         self.reader: LogReader = manager.reader(name.topic, name.partition)
+        self._log: PartitionLog | None = None
 
     @property
     def log(self) -> PartitionLog:
         """The partition open for writing; opening it may recover it, so not in the event loop."""
-        return self._manager.log(self.name.topic, self.name.partition)
+        if self._log is None:
+            self._log = self._manager.log(self.name.topic, self.name.partition)
+        return self._log
 
     def append(
         self, batches: Buffer, *, acks: Acks = Acks.ALL, origin: AppendOrigin = AppendOrigin.CLIENT

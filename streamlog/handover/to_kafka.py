@@ -74,6 +74,7 @@ from streamlog.protocol.metadata_records import (
     TopicRecord,
 )
 from streamlog.root.manager import LogManager, TopicDescription
+from streamlog.root.producer_ids import read_next_producer_id
 from streamlog.root.roots import check_root, is_our_root, refuse_live_broker, refuse_planted
 from streamlog.root.topics import list_topics, partition_directories
 from streamlog.topic import TopicPartition
@@ -301,7 +302,7 @@ class ToKafka:
             if level > 0:  # 0: switched off
                 yield FeatureLevelRecord(name, level)
         yield from known.carried
-        next_producer_id = known.next_producer_id
+        next_producer_id = max(known.next_producer_id, read_next_producer_id(self._root) or 0)
         for topic in list_topics(self._root):
             with self._opened() as manager:
                 described = manager.describe(topic)

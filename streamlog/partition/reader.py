@@ -11,7 +11,7 @@ Of a replica nothing at or above its high watermark is read: a position there ha
 import functools
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Concatenate, Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
@@ -35,6 +35,7 @@ from streamlog.partition.high_watermark import SeenHighWatermark
 from streamlog.partition.iteration import IterableLog
 from streamlog.partition.leftovers import LogFile, live_logs
 from streamlog.partition.log_offsets import LogOffsets
+from streamlog.partition.producer_state import ProducerState
 from streamlog.partition.producers import ProducerStateManager
 from streamlog.partition.read import FetchInfo, Slice, fetch, locate, size_between, split
 from streamlog.partition.segments import (
@@ -573,6 +574,12 @@ class LogReader(IterableLog):
             except FileMissingError:  # renamed or removed since it was listed
                 self._relist()
         return ask()
+
+    @property
+    @one_thread_at_a_time
+    def producers(self) -> Mapping[int, ProducerState]:
+        """The state of each idempotent producer, by id."""
+        return dict(self._asked(self._transactions).producers)
 
     def _transactions(self) -> ProducerStateManager:
         end = max(self._sound_end_offset, self.log_start_offset)

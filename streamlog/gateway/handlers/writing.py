@@ -1,0 +1,197 @@
+"""Produce: record batches of clients, appended to their partitions.
+
+One thread appends all partitions of a request, in its order, as Kafka's request threads do. The
+log validates, recognizes what idempotent producers repeat, and reports every refusal as an error
+with Kafka's code.
+
+Source: KafkaApis.handleProduceRequest, ReplicaManager.appendRecords.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from streamlog.errors import InvalidRequestError, StreamLogError
+from streamlog.gateway.broker import Broker
+from streamlog.gateway.catalog import INTERNAL_TOPICS, CatalogEntry
+from streamlog.gateway.error_codes import ErrorCode, code_of
+from streamlog.gateway.partitions import ServedPartition
+from streamlog.gateway.request import Request
+from streamlog.records.acks import Acks
+from streamlog.records.layout import (
+    ATTRIBUTES_OFFSET,
+    COMPRESSION_MASK,
+    CURRENT_MAGIC,
+    MAGIC_OFFSET,
+    RECORD_BATCH_OVERHEAD,
+)
+from streamlog.records.record import CompressionType
+
+__all__ = ["HANDLERS"]
+
+_logger: Final = logging.getLogger(__name__)
+
+_BY_TOPIC_ID: Final = 13  # the first version that names topics by id
+_CURRENT_LEADER: Final = 10  # the first version that names the new leader
+_ZSTD: Final = 7  # the first version that allows zstd
+_MOST_NAMED_RECORDS: Final = 1000  # clients fail the other records of the batch as well
+_ACKS: Final = {each.value: each for each in Acks}
+_NO_OFFSET: Final = -1
+
+
+class _Produced(NamedTuple):
+    """The records for one partition.
+
+    Attributes:
+        topic: The topic.
+        number: The number of the partition.
+        records: One record batch; None where the client sent null.
+    """
+
+    topic: CatalogEntry
+    number: int
+    records: bytes | None
+
+
+async def produce(broker: Broker, request: Request) -> dict[str, Any] | None:
+    """Append the batches of a request.
+
+    Returns:
+        The response; None with acks=0.
+
+    Raises:
+        ConnectionAbortedError: An append failed with acks=0: only a closed connection makes the
+            client ask for metadata again.
+    """
+    acks = _ACKS.get(request.values["acks"])
+    answers: list[dict[str, Any]] = []
+    waiting: list[tuple[dict[str, Any], _Produced]] = []
+    for topic in request.values["topicData"]:
+        entry, code = _topic(broker, request, topic, acks)
+        partitions = [_refused(each["index"], code) for each in topic["partitionData"]]
+        answers.append(
+            {"name": topic["name"], "topicId": topic["topicId"], "partitionResponses": partitions}
+        )
+        if entry is not None:
+            waiting += [
+                (answer, _Produced(entry, each["index"], each["records"]))
+                for answer, each in zip(partitions, topic["partitionData"], strict=True)
+            ]
+    if acks is not None and waiting:
+        await broker.run(_append_all, broker, request, waiting, acks)
+    if acks is Acks.NONE:
+        for each in answers:
+            if any(partition["errorCode"] for partition in each["partitionResponses"]):
+                raise ConnectionAbortedError("produce with acks=0 failed")
+        return None
+    return {"responses": answers, "throttleTimeMs": 0, **_node_endpoints(broker, answers)}
+
+
+def _topic(
+    broker: Broker, request: Request, topic: dict[str, Any], acks: Acks | None
+) -> tuple[CatalogEntry | None, ErrorCode]:
+    """Return the topic, or None and why nothing can be appended to it."""
+    if request.version >= _BY_TOPIC_ID:
+        entry, missing = broker.catalog.topic_of_id(topic["topicId"]), ErrorCode.UNKNOWN_TOPIC_ID
+    else:
+        entry = broker.catalog.topic(topic["name"])
+        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if entry is None:
+        return None, missing
+    if acks is None:
+        return None, ErrorCode.INVALID_REQUIRED_ACKS
+    if entry.name in INTERNAL_TOPICS:
+        return None, ErrorCode.INVALID_TOPIC_EXCEPTION
+    if broker.settings.is_read_only:
+        return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return entry, ErrorCode.NONE
+
+
+def _node_endpoints(broker: Broker, answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return where the leaders are that partitions of the response name."""
+    if not any("currentLeader" in each for a in answers for each in a["partitionResponses"]):
+        return {}
+    host, port = broker.address
+    return {"nodeEndpoints": [{"nodeId": broker.node_id, "host": host, "port": port}]}
+
+
+# ---- in a thread ------------------------------------------------------------------------------
+def _append_all(
+    broker: Broker,
+    request: Request,
+    waiting: Sequence[tuple[dict[str, Any], _Produced]],
+    acks: Acks,
+) -> None:
+    """Append to partitions one after another and complete their responses."""
+    for answer, produced in waiting:
+        try:
+            _append(broker, request, answer, produced, acks)
+        except StreamLogError as error:
+            _report(broker, request, answer, produced, error)
+        except Exception:
+            _logger.exception("append to %s-%d failed", produced.topic.name, produced.number)
+            answer["errorCode"] = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def _append(
+    broker: Broker, request: Request, answer: dict[str, Any], produced: _Produced, acks: Acks
+) -> None:
+    topic, number, records = produced
+    if number not in topic.partitions:
+        answer["errorCode"] = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return
+    code, message = _check(request.version, records)
+    if code or records is None:
+        answer |= {"errorCode": int(code), "errorMessage": message}
+        return
+    partition: ServedPartition = broker.partitions.get(topic.name, number)
+    info = partition.append(records, acks=acks)
+    answer["baseOffset"] = info.base_offset
+    # What Kafka answers for a repeated batch, also where the topic has CreateTime.
+    answer["logAppendTimeMs"] = info.max_timestamp if info.duplicate else info.log_append_time
+    answer["logStartOffset"] = partition.log.log_start_offset
+
+
+def _check(version: int, records: bytes | None) -> tuple[ErrorCode, str | None]:
+    """Check what Kafka checks before it looks for the partition's log.
+
+    Source: ProduceRequest.validateRecords.
+    """
+    if records is None or len(records) < RECORD_BATCH_OVERHEAD:
+        return ErrorCode.INVALID_RECORD, "a partition must have one record batch"
+    if records[MAGIC_OFFSET] != CURRENT_MAGIC:
+        return ErrorCode.INVALID_RECORD, f"record batches must have magic {CURRENT_MAGIC}"
+    codec = records[ATTRIBUTES_OFFSET + 1] & COMPRESSION_MASK
+    if codec == CompressionType.ZSTD and version < _ZSTD:
+        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, None
+    return ErrorCode.NONE, None
+
+
+def _report(
+    broker: Broker,
+    request: Request,
+    answer: dict[str, Any],
+    produced: _Produced,
+    error: StreamLogError,
+) -> None:
+    code = code_of(error)
+    answer["errorCode"] = int(code)
+    if isinstance(error, InvalidRequestError):
+        answer["errorMessage"] = error.sentence
+        answer["recordErrors"] = [
+            {"batchIndex": each, "batchIndexErrorMessage": error.what}
+            for each in error.records[:_MOST_NAMED_RECORDS]
+        ]
+    else:
+        _logger.warning("append to %s-%d: %s", produced.topic.name, produced.number, error)
+    if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and request.version >= _CURRENT_LEADER:
+        epoch = broker.leader_epoch(produced.topic.name, produced.number)
+        answer["currentLeader"] = {"leaderId": broker.node_id, "leaderEpoch": epoch}
+
+
+def _refused(index: int, code: ErrorCode) -> dict[str, Any]:
+    """Return the response of a partition to which nothing was appended."""
+    return {"index": index, "errorCode": int(code), "baseOffset": _NO_OFFSET}
+
+
+HANDLERS: Final = {"Produce": produce}
