@@ -95,9 +95,11 @@ class Broker:
         return cast(C, found)
 
     def leader_epoch(self, topic: str, partition: int) -> int:
-        """Return the leader epoch for clients, -1 where the partition is not open yet."""
+        """Return the leader epoch for clients; 0, a topic's first, before any is written."""
         served = self.partitions.known(topic, partition)
-        return -1 if served is None else served.reader.leader_epoch
+        if served is not None:
+            return max(0, served.reader.leader_epoch)
+        return self.catalog.leader_epoch(topic, partition)
 
     def check_writable(self) -> None:
         """Raise PolicyViolationError if the root is served read-only."""

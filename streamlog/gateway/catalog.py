@@ -6,9 +6,11 @@ from typing import Final, NamedTuple
 
 from streamlog.errors import StreamLogError
 from streamlog.fs.log_root import LogRoot
+from streamlog.partition.epochs import LeaderEpochCache
 from streamlog.partition.partition_metadata import read_topic_id
 from streamlog.protocol.apis import ZERO_UUID
 from streamlog.root import topics
+from streamlog.topic import TopicPartition
 
 __all__ = ["INTERNAL_TOPICS", "Catalog", "CatalogEntry"]
 
@@ -50,6 +52,7 @@ class Catalog:
         self._stamp: tuple[int, ...] | None = None
         self._by_name: dict[str, CatalogEntry] = {}
         self._by_id: dict[str, CatalogEntry] = {}
+        self._epochs: dict[TopicPartition, int] = {}
 
     def topics(self) -> Mapping[str, CatalogEntry]:
         """Return the topics by name, in order."""
@@ -65,6 +68,15 @@ class Catalog:
         """Return the topic of an id."""
         self._refresh()
         return self._by_id.get(topic_id)
+
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        """Return the epoch of a partition that was not opened, as its directory has it once."""
+        key = TopicPartition(topic, partition)
+        epoch = self._epochs.get(key)
+        if epoch is None:
+            epochs = LeaderEpochCache.load(self._root.fs, self._root.partition(key))
+            epoch = self._epochs[key] = max(0, epochs.latest_epoch or 0)
+        return epoch
 
     def _refresh(self) -> None:
         found = [self._root.fs.stat(each) for each in (self._root.path, self._root.topics)]

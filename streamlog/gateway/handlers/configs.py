@@ -33,6 +33,7 @@ from streamlog.gateway.broker import Broker
 from streamlog.gateway.error_codes import code_of
 from streamlog.gateway.request import Request
 from streamlog.partition.topic_config import read_topic_properties
+from streamlog.topic import check_topic_name
 
 __all__ = ["HANDLERS", "topic_entries"]
 
@@ -104,7 +105,7 @@ def _shown(entry: dict[str, Any], request: Request) -> dict[str, Any]:
 
 def _entries(broker: Broker, kind: int, name: str) -> list[dict[str, Any]]:
     if kind == _ResourceType.TOPIC:
-        if broker.catalog.topic(name) is None:
+        if broker.catalog.topic(check_topic_name(name)) is None:
             raise UnknownTopicError("no such topic", got=repr(name))
         return topic_entries(broker, read_topic_properties(broker.manager.log_root, name))
     if kind == _ResourceType.BROKER:
@@ -126,7 +127,8 @@ def topic_entries(broker: Broker, own: Mapping[str, str]) -> list[dict[str, Any]
         server_key = setting.broker[0].key if setting.broker else key
         if key in config.topic_defaults:
             synonyms.append((server_key, config.topic_defaults[key], _Source.STATIC_BROKER))
-        synonyms.append((server_key, text_of(setting.default), _Source.DEFAULT))
+        if len(setting.broker) <= 1:  # of a broker's several keys, hours have the default
+            synonyms.append((server_key, text_of(setting.default), _Source.DEFAULT))
         entries.append(_entry(setting, value, _SOURCES[source], synonyms))
     return entries
 

@@ -15,6 +15,7 @@ from streamlog.errors import (
     InvalidReplicationFactorError,
     InvalidRequestError,
     StreamLogError,
+    TopicExistsError,
 )
 from streamlog.gateway.broker import Broker
 from streamlog.gateway.catalog import CatalogEntry
@@ -55,6 +56,8 @@ def _create(broker: Broker, wanted: dict[str, Any], *, only_check: bool) -> dict
     topic_id: str | None = None
     try:
         broker.check_writable()
+        if broker.catalog.topic(name) is not None:
+            raise TopicExistsError("topic exists", got=repr(name))
         configs = _configs(wanted)
         partitions = _partition_count(broker, wanted)
         factor = wanted["replicationFactor"]
@@ -296,7 +299,7 @@ def _undescribed(name: str) -> dict[str, Any]:
         "topicId": ZERO_UUID,
         "isInternal": False,
         "partitions": [],
-        "topicAuthorizedOperations": operations(0, is_asked=False),
+        "topicAuthorizedOperations": operations(TOPIC_OPERATIONS, is_asked=True),
     }
 
 

@@ -22,6 +22,8 @@ from streamlog.records.layout import (
     ATTRIBUTES_OFFSET,
     COMPRESSION_MASK,
     CURRENT_MAGIC,
+    LENGTH_OFFSET,
+    LOG_OVERHEAD,
     MAGIC_OFFSET,
     RECORD_BATCH_OVERHEAD,
 )
@@ -157,7 +159,7 @@ def _check(version: int, records: bytes | None) -> tuple[ErrorCode, str | None]:
 
     Source: ProduceRequest.validateRecords.
     """
-    if records is None or len(records) < RECORD_BATCH_OVERHEAD:
+    if records is None or len(records) < RECORD_BATCH_OVERHEAD or _is_cut_off(records):
         return ErrorCode.INVALID_RECORD, "a partition must have one record batch"
     if records[MAGIC_OFFSET] != CURRENT_MAGIC:
         return ErrorCode.INVALID_RECORD, f"record batches must have magic {CURRENT_MAGIC}"
@@ -165,6 +167,12 @@ def _check(version: int, records: bytes | None) -> tuple[ErrorCode, str | None]:
     if codec == CompressionType.ZSTD and version < _ZSTD:
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, None
     return ErrorCode.NONE, None
+
+
+def _is_cut_off(records: bytes) -> bool:
+    """Whether the first batch is longer than the records; Kafka finds no batch then."""
+    length = int.from_bytes(records[LENGTH_OFFSET:LOG_OVERHEAD], "big", signed=True)
+    return length + LOG_OVERHEAD > len(records)
 
 
 def _report(
@@ -182,6 +190,9 @@ def _report(
             {"batchIndex": each, "batchIndexErrorMessage": error.what}
             for each in error.records[:_MOST_NAMED_RECORDS]
         ]
+        served = broker.partitions.known(produced.topic.name, produced.number)
+        if error.records and served is not None:
+            answer["logStartOffset"] = served.reader.log_start_offset
     else:
         _logger.warning("append to %s-%d: %s", produced.topic.name, produced.number, error)
     if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and request.version >= _CURRENT_LEADER:

@@ -1,0 +1,96 @@
+"""Ask a gateway and a real broker the same, and compare the answers field by field.
+
+    python -m tests.programs.wire.compare [--all]
+
+Each scenario runs on both sides. Prints one line per answer that differs, with the fields that do;
+`--all` prints the equal ones, too. Exit code 1 if an answer differs that `KNOWN` does not explain.
+"""
+
+import argparse
+import contextlib
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from streamlog.gateway import serve
+from tests.programs.compat.broker import Broker, format_log_dir
+from tests.programs.wire.scenarios import SCENARIOS
+from tests.programs.wire.side import Side
+
+# Why an answer differs on purpose, by the beginning of its name and the field's path.
+KNOWN: Final[dict[tuple[str, str], str]] = {
+    ("CreateTopics", ".topicId"): "a topic that was only checked has no id",
+    ("DescribeConfigs", ".readOnly"): "the broker's settings are those of a file",
+}
+
+
+@contextlib.contextmanager
+def both(folder: Path) -> Iterator[tuple[Side, Side]]:
+    """Yield a gateway and a broker, both empty."""
+    log_dir = folder / "broker"
+    (folder / "format").mkdir()
+    format_log_dir(log_dir, folder / "format")
+    settings = {"auto.create.topics.enable": "false", "group.initial.rebalance.delay.ms": "0"}
+    root = folder / "root"
+    with Broker.start(log_dir, folder / "scratch", settings) as broker, serve(root) as gateway:
+        ours, theirs = Side(gateway.bootstrap_servers), Side(broker.bootstrap)
+        deadline = time.monotonic() + 60
+        while not (theirs.ask("Metadata", 12, topics=[]) or {}).get("brokers"):
+            if time.monotonic() > deadline:
+                raise TimeoutError("the broker has no metadata")
+            time.sleep(0.2)
+        yield ours, theirs
+        ours.close()
+        theirs.close()
+
+
+def differences(ours: Any, theirs: Any, path: str = "") -> Iterator[str]:
+    """Yield where two answers differ."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for key in ours.keys() | theirs.keys():
+            yield from differences(ours.get(key), theirs.get(key), f"{path}.{key}")
+    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        for number, pair in enumerate(zip(ours, theirs, strict=True)):
+            yield from differences(*pair, f"{path}[{number}]")
+    elif ours != theirs:
+        yield f"{path}: {_short(ours)}, the broker {_short(theirs)}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 400 else f"{text[:397]}..."
+
+
+def main() -> int:
+    """Compare all scenarios."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--all", action="store_true", help="print equal answers, too")
+    parser.add_argument("--only", help="only scenarios whose name contains this")
+    arguments = parser.parse_args()
+    same = different = 0
+    with tempfile.TemporaryDirectory() as folder, both(Path(folder)) as (ours, theirs):
+        for scenario in SCENARIOS:
+            if arguments.only and arguments.only not in scenario.__name__:
+                continue
+            mine, real = dict(scenario(ours)), dict(scenario(theirs))
+            for what, answer in real.items():
+                found = sorted(differences(mine.get(what), answer))
+                unexplained = [each for each in found if not _is_known(what, each)]
+                same, different = same + (not found), different + bool(unexplained)
+                if unexplained or arguments.all:
+                    print(f"{'DIFFERS' if unexplained else 'same'}  {what}")
+                for each in unexplained:
+                    print(f"         {each}")
+    print(f"{same} answers are the same, {different} differ")
+    return 1 if different else 0
+
+
+def _is_known(what: str, difference: str) -> bool:
+    return any(what.startswith(name) and path in difference for name, path in KNOWN)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
