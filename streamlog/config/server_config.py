@@ -161,6 +161,16 @@ class ServerConfig:
         "Whether clients of `streamlog serve` may delete topics.",
         default=True,
     )
+    fetch_max_bytes: int = setting(
+        "fetch.max.bytes", INT, at_least(1024),
+        "Maximum bytes that `streamlog serve` returns for a fetch; a larger batch is sent whole.",
+        default=55 << 20, unit="bytes",
+    )
+    max_incremental_fetch_session_cache_slots: int = setting(
+        "max.incremental.fetch.session.cache.slots", INT, at_least(0),
+        "Maximum number of consumers for which `streamlog serve` keeps a fetch session.",
+        default=1000,
+    )
     streamlog_lock_timeout_ms: int = setting(
         "streamlog.lock.timeout.ms", LONG, at_least(0),
         "How long a writer waits for a lock that another writer holds, of a partition or of an "

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Final
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,12 +86,13 @@ def _file_stat(found: os.stat_result) -> FileStat:
 class LocalFile:
     """An open regular file; see `streamlog.fs.api.File`. Closes itself when unreferenced."""
 
-    __slots__ = ("__weakref__", "_descriptor", "_is_poisoned", "path")
+    __slots__ = ("__weakref__", "_descriptor", "_is_poisoned", "_lent", "path")
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor
         self._is_poisoned = False
+        self._lent: ref[LocalFile] | None = None
 
     def pread(self, size: int, position: int) -> bytes:
         """Return `size` bytes from `position`; fewer only at the end of the file."""
@@ -189,8 +190,22 @@ class LocalFile:
             raise _failure(error, "close", self.path) from error
 
     def descriptor(self) -> int:
-        """Return the open descriptor, for the locks of this module; -1 when closed."""
+        """Return the open descriptor, for locks and for `sendfile`; -1 when closed."""
         return self._descriptor
+
+    def lend(self) -> "LocalFile":
+        """Return a handle of its own that stays open while it is referenced, even after `close`.
+
+        Users at the same time share one.
+        """
+        lent = None if self._lent is None else self._lent()
+        if lent is None:
+            try:
+                lent = LocalFile(self.path, os.dup(self._descriptor))
+            except OSError as error:
+                raise _failure(error, "duplicate", self.path) from error
+            self._lent = ref(lent)
+        return lent
 
     def __enter__(self) -> "LocalFile":
         return self

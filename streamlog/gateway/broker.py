@@ -10,10 +10,12 @@ from streamlog.commits.identity import PRODUCER_ID_BASE
 from streamlog.config.server_config import ServerConfig
 from streamlog.errors import PolicyViolationError
 from streamlog.gateway.catalog import Catalog
+from streamlog.gateway.fetch_sessions import FetchSessions
 from streamlog.gateway.parked import ParkedRequests
 from streamlog.gateway.partitions import ServedPartitions
 from streamlog.gateway.security import Users
 from streamlog.gateway.settings import Address, GatewaySettings
+from streamlog.gateway.watch import AppendWatch
 from streamlog.handover.cluster_image import read_cluster_image
 from streamlog.handover.plan import kept_metadata_path
 from streamlog.partition.meta_properties import read_meta_properties
@@ -57,6 +59,8 @@ class Broker:
         catalog: The topics.
         partitions: The partitions.
         parked: The requests that wait for partitions.
+        watch: Wakes them after appends of other processes.
+        fetch_sessions: What consumers fetch.
         producer_ids: Assigns the ids of producers.
         clock: The root's clock.
         users: The users that may connect; None: no authentication.
@@ -78,6 +82,12 @@ class Broker:
         self.producer_ids = ProducerIds(manager.log_root, self._producer_ids_in_use)
         self._threads = ThreadPoolExecutor(settings.threads, "streamlog-gateway")
         self._coordinators: dict[Any, Coordinator] = {}
+        self.watch = AppendWatch(self.parked, self.partitions, self.catalog, self.run)
+        self.fetch_sessions = FetchSessions(
+            lambda: self.config.max_incremental_fetch_session_cache_slots,
+            self.clock,
+            manager.log_root.random,
+        )
         self.is_stopping = False
         path = settings.sasl_users
         self.users = None if path is None else Users.load(manager.fs, path)

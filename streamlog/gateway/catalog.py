@@ -37,6 +37,12 @@ class CatalogEntry(NamedTuple):
         """Whether coordinators keep their state in it."""
         return self.name in INTERNAL_TOPICS
 
+    def has(self, partition: int) -> bool:
+        """Whether a partition of this number exists."""
+        numbers = self.partitions
+        is_at = 0 <= partition < len(numbers) and numbers[partition] == partition
+        return is_at or partition in numbers
+
 
 class Catalog:
     """The topics of a root; cheap to ask for each request, from any thread.

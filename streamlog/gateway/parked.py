@@ -50,6 +50,11 @@ class ParkedRequests:
                 if not events:
                     del self._events[partition]
 
+    @property
+    def awaited(self) -> list[TopicPartition]:
+        """The partitions that requests wait for."""
+        return list(self._events)
+
     def is_awaited(self, partition: TopicPartition) -> bool:
         """Whether a request waits for a partition."""
         return partition in self._events

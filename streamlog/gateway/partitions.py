@@ -7,17 +7,24 @@ at once.
 
 import threading
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from streamlog.fs.api import Buffer
 from streamlog.partition.append import AppendInfo
 from streamlog.partition.reader import LogReader
+from streamlog.protocol.apis import ZERO_UUID
 from streamlog.records.acks import Acks
 from streamlog.records.validate import AppendOrigin
 from streamlog.root.manager import LogManager
 from streamlog.root.partition_log import PartitionLog
+from streamlog.root.topics import partition_path
 from streamlog.topic import TopicPartition
 
 __all__ = ["ServedPartition", "ServedPartitions"]
+
+
+_FRESH_S: Final = 0.02  # how long a look at a partition counts
+_REFRESH_S: Final = 1.0  # how often segments are listed for requests that need no new records
 
 
 class ServedPartition:
@@ -28,15 +35,30 @@ class ServedPartition:
         reader: What is known of it.
     """
 
-    __slots__ = ("_changed", "_guard", "_log", "_manager", "name", "reader")
+    __slots__ = (
+        "_changed",
+        "_fresh_until",
+        "_guard",
+        "_known_until",
+        "_log",
+        "_manager",
+        "name",
+        "reader",
+    )
 
     def __init__(
         self, manager: LogManager, name: TopicPartition, changed: Callable[[TopicPartition], None]
     ) -> None:
         self.name, self._manager, self._changed = name, manager, changed
         self._guard = threading.Lock()
-        self.reader: LogReader = manager.reader(name.topic, name.partition)
         self._log: PartitionLog | None = None
+        self._fresh_until = self._known_until = 0.0
+        # Not the manager's own: that one outlives a topic that another process creates again.
+        self.reader = LogReader.open(partition_path(manager.log_root, name), fs=manager.fs)
+
+    def is_of(self, topic_id: str) -> bool:
+        """Whether it belongs to the topic of this id, and not to a former one of the name."""
+        return (self.reader.topic_id or ZERO_UUID) == topic_id
 
     @property
     def log(self) -> PartitionLog:
@@ -53,15 +75,47 @@ class ServedPartition:
         self.refresh()
         return info
 
+    def is_stale(self, now_s: float) -> bool:
+        """Whether the reader should be refreshed; cheap enough for each request.
+
+        Args:
+            now_s: The event loop's time.
+        """
+        if now_s < self._fresh_until:
+            return False
+        if self.reader.may_have_changed() or now_s >= self._known_until:
+            self._known_until = now_s + _REFRESH_S
+            return True
+        self._fresh_until = now_s + _FRESH_S
+        return False
+
     def refresh(self) -> bool:
-        """Learn of appends; wake what waits if there are any. Return whether there are."""
+        """Learn of appends; wake what waits if there are any. Return whether there are.
+
+        Raises:
+            UnknownTopicError: The partition was deleted.
+        """
         with self._guard:
             before = self.reader.offsets
             self.reader.refresh()
             has_changed = self.reader.offsets != before
         if has_changed:
-            self._changed(self.name)
+            self.wake()
         return has_changed
+
+    def bring_up_to_date(self, *, finds_stable: bool) -> None:
+        """Learn of appends and, if wanted, of the transactions in them: not in the event loop.
+
+        Raises:
+            UnknownTopicError: The partition was deleted.
+        """
+        self.refresh()
+        if finds_stable:
+            _ = self.reader.last_stable_offset
+
+    def wake(self) -> None:
+        """Wake the requests that wait for it."""
+        self._changed(self.name)
 
 
 class ServedPartitions:
@@ -96,11 +150,25 @@ class ServedPartitions:
                 found = self._open[name] = ServedPartition(self._manager, name, self._changed)
         return found
 
+    def get_of_id(self, topic: str, partition: int, topic_id: str) -> ServedPartition:
+        """Return a partition of a topic of this id, opened again if the topic was recreated.
+
+        Raises:
+            UnknownTopicError: There is no such topic or partition.
+            CorruptDataError: A file that opening reads is damaged.
+            StorageError: It cannot be read.
+        """
+        found = self.get(topic, partition)
+        if not found.is_of(topic_id):
+            self.forget(topic)
+            found = self.get(topic, partition)
+        return found
+
     def forget(self, topic: str) -> None:
         """Forget the partitions of a topic that was deleted."""
         with self._guard:
             for name in [each for each in self._open if each.topic == topic]:
-                del self._open[name]
+                self._open.pop(name).reader.close()
 
     def __iter__(self) -> Iterator[ServedPartition]:
         return iter(list(self._open.values()))

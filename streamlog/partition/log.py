@@ -584,7 +584,8 @@ class Log(IterableLog, Replica):
             self._learn()
         segments, offsets = self._log.segments, self._log.offsets
         upper = self.last_stable_offset if is_committed else offsets.high_watermark
-        return locate(segments, offset, offsets=offsets, upper=upper, max_bytes=max_bytes)
+        found = locate(segments, offset, offsets=offsets, upper=upper, max_bytes=max_bytes)
+        return None if found is None else found[1]
 
     def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:
         """Return the first record whose timestamp is at least `timestamp`, None if there is none.

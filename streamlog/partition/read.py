@@ -267,8 +267,14 @@ def fetch(
 
 
 def locate(
-    segments: Segments, offset: int, *, offsets: LogOffsets, upper: int, max_bytes: int
-) -> Slice | None:
+    segments: Segments,
+    offset: int,
+    *,
+    offsets: LogOffsets,
+    upper: int,
+    max_bytes: int,
+    is_first: bool = True,
+) -> tuple[Segment, Slice] | None:
     """Find the bytes of the batches from the one that holds `offset` on, without reading them.
 
     Args:
@@ -276,11 +282,13 @@ def locate(
         offset: The first offset wanted.
         offsets: The log's offsets at that moment.
         upper: No batch that begins at or above it is in the slice.
-        max_bytes: The size wanted; the first batch is whole however large it is.
+        max_bytes: The size wanted.
+        is_first: Whether the first batch is whole however large it is; otherwise nothing is found
+            where it is larger than `max_bytes`.
 
     Returns:
-        Where they lie; the last batch may be cut off. None where `offset` is at the bound, or
-        compaction left nothing below it.
+        The segment and where they lie; the last batch may be cut off. None where `offset` is at
+        the bound, or compaction left nothing below it.
 
     Raises:
         OffsetOutOfRangeError: `offset` below the log start or above the log end.
@@ -299,7 +307,8 @@ def locate(
             if last is not None:
                 end = last.position + (last.size if last.offset < upper else 0)
         if end > found.position:
-            return found._replace(size=min(found.size, end - found.position))
+            size = min(found.size, end - found.position)
+            return (segment, found._replace(size=size)) if is_first or size <= max_bytes else None
     return None
 
 

@@ -11,7 +11,7 @@ Of a replica nothing at or above its high watermark is read: a position there ha
 import functools
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Concatenate, Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
@@ -25,9 +25,9 @@ from streamlog.errors import (
     FileMissingError,
     UnknownTopicError,
 )
-from streamlog.fs.api import FileKind, FileStat, FileSystem
+from streamlog.fs.api import File, FileKind, FileStat, FileSystem
 from streamlog.fs.files import stat_directory
-from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.local import LocalFile, LocalFileSystem
 from streamlog.fs.log_root import LOG_START_OFFSET_CHECKPOINT, LogRoot
 from streamlog.partition import checkpoints, partition_metadata
 from streamlog.partition.epochs import LeaderEpochCache
@@ -37,7 +37,15 @@ from streamlog.partition.leftovers import LogFile, live_logs
 from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.producer_state import ProducerState
 from streamlog.partition.producers import ProducerStateManager
-from streamlog.partition.read import FetchInfo, Slice, fetch, locate, size_between, split
+from streamlog.partition.read import (
+    FetchInfo,
+    Slice,
+    aborted_between,
+    fetch,
+    locate,
+    size_between,
+    split,
+)
 from streamlog.partition.segments import (
     OffsetAndTimestamp,
     Segments,
@@ -61,7 +69,7 @@ from streamlog.segment.txn_index import AbortedTxn
 from streamlog.segment.walk import how_to_go_on
 from streamlog.topic import TopicPartition, check_partition_directory
 
-__all__ = ["LogReader", "ReadableOffsets"]
+__all__ = ["LogReader", "OpenSlice", "ReadableOffsets"]
 
 T = TypeVar("T")
 
@@ -106,6 +114,22 @@ class ReadableOffsets(NamedTuple):
     start: int
     end: int
     log_end: int
+
+
+class OpenSlice(NamedTuple):
+    """Batches as they lie in a segment, with its open file.
+
+    Attributes:
+        file: The segment's log file.
+        position: Where the first batch begins.
+        size: Bytes; the last batch may be cut off.
+        aborted: For `read_committed`: the aborted transactions that may touch these batches.
+    """
+
+    file: File
+    position: int
+    size: int
+    aborted: tuple[AbortedTxn, ...]
 
 
 class LogReader(IterableLog):
@@ -246,6 +270,18 @@ class LogReader(IterableLog):
         return tuple(self._unindexed)
 
     @property
+    def knows_stable(self) -> bool:
+        """Whether `last_stable_offset` needs to read nothing."""
+        producers = self._producers
+        return producers is not None and producers.map_end_offset >= self._sound_end_offset
+
+    @property
+    def known_stable_offset(self) -> int:
+        """The last stable offset as far as batches were looked at for it; reads nothing."""
+        producers = self._producers
+        return self.offsets.stable(None if producers is None else producers.first_unstable_offset)
+
+    @property
     @one_thread_at_a_time
     def open_transactions(self) -> list[int]:
         """The first offset of each open transaction, ascending."""
@@ -325,6 +361,24 @@ class LogReader(IterableLog):
         if self._committed is not None:
             offsets = self.offsets
             self._committed.refresh(offsets.start, offsets.end, lambda: self.leader_epochs)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether another thread uses it, so that a call may have to wait."""
+        if self._guard.acquire(blocking=False):
+            self._guard.release()
+            return False
+        return True
+
+    def may_have_changed(self) -> bool:
+        """Whether `refresh` may find new records; takes two `stat` calls and no lock."""
+        if not len(self._segments):
+            return True
+        active = self._segments.active
+        found = self._fs.stat(active.path)
+        if found is None or found.size != active.size + active.tail_size or self._has_rolled():
+            return True
+        return self._committed is not None and self._committed.offset < self._sound_end_offset
 
     _learn = refresh  # called by an iteration before it continues
 
@@ -514,15 +568,66 @@ class LogReader(IterableLog):
             raise self._lost(offset)
         committed = IsolationLevel.of(isolation) is IsolationLevel.READ_COMMITTED
         upper = self.last_stable_offset if committed else self.high_watermark
-        return self._asked(
-            lambda: locate(
-                self._segments,
-                offset,
-                offsets=self.offsets,
-                upper=min(upper, self._sound_end_offset),
-                max_bytes=max_bytes,
-            )
+        found = self._asked(lambda: self._locate(offset, max_bytes, upper))
+        return None if found is None else found[1]
+
+    @one_thread_at_a_time
+    def open_slice(
+        self, offset: int, max_bytes: int, *, isolation: IsolationLevel, is_first: bool
+    ) -> OpenSlice | None:
+        """Find the bytes that a fetch sends; looks for no new records.
+
+        Args:
+            offset: The first offset wanted.
+            max_bytes: The size wanted.
+            isolation: The isolation level.
+            is_first: Whether the first batch is whole however large it is; otherwise nothing is
+                found where it is larger than `max_bytes`.
+
+        Raises:
+            OffsetOutOfRangeError: Below the log start or above the log end.
+            CorruptRecordError: Synced records are damaged there.
+        """
+        if self._sound_end_offset <= offset < self._synced_end_offset:
+            raise self._lost(offset)
+        committed = isolation is IsolationLevel.READ_COMMITTED
+        upper = self.last_stable_offset if committed else self.high_watermark
+
+        def find() -> OpenSlice | None:
+            found = self._locate(offset, max_bytes, upper, is_first=is_first)
+            if found is None:
+                return None
+            segment, (_, position, size) = found
+            aborted = self._aborted(segment, offset, position + size, upper) if committed else ()
+            file = segment.file
+            if isinstance(file, LocalFile):
+                file = file.lend()  # a refresh may close the segment while its bytes are sent
+            return OpenSlice(file, position, size, tuple(aborted))
+
+        return self._asked(find)
+
+    def _locate(
+        self, offset: int, max_bytes: int, upper: int, *, is_first: bool = True
+    ) -> tuple[Segment, Slice] | None:
+        return locate(
+            self._segments,
+            offset,
+            offsets=self.offsets,
+            upper=min(upper, self._sound_end_offset),
+            max_bytes=max_bytes,
+            is_first=is_first,
         )
+
+    def _aborted(
+        self, segment: Segment, offset: int, position: int, upper: int
+    ) -> Iterator[AbortedTxn]:
+        """Yield the aborted transactions between `offset` and a position in its segment."""
+        end = segment.upper_bound(position)
+        end = upper if end is None else min(upper, end)
+        yield from aborted_between(self._segments, offset, end)
+        for txn in self.unindexed_aborts:
+            if txn.last_offset >= offset and txn.first_offset < end:
+                yield txn
 
     def _lost(self, offset: int) -> CorruptRecordError:
         active = self._segments.active

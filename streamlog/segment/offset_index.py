@@ -150,6 +150,14 @@ class OffsetIndex:
             return None
         return IndexEntry(self.base_offset + offsets[at], positions[at])
 
+    def lookup_from(self, position: int) -> IndexEntry | None:
+        """Return the first entry that points at or above `position`; None if there is none."""
+        offsets, positions = self._entries
+        at = bisect_left(positions, position, hi=len(offsets))
+        if at == len(offsets):
+            return None
+        return IndexEntry(self.base_offset + offsets[at], positions[at])
+
     # ---- change ------------------------------------------------------------------------------
     def append(self, offset: int, position: int) -> None:
         """Add an entry after the last one; `store` writes it to the file.

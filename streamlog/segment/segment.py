@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import CorruptIndexError
-from streamlog.fs.api import Buffer, FileSystem
+from streamlog.fs.api import Buffer, File, FileSystem
 from streamlog.records.batch import BatchTable
 from streamlog.records.layout import (
     MAX_INT32,
@@ -288,6 +288,15 @@ class Segment:
         return self._log.records.path
 
     @property
+    def file(self) -> File:
+        """The open log file.
+
+        Raises:
+            FileMissingError: It was removed or replaced before it was opened.
+        """
+        return self._log.records.file
+
+    @property
     def config(self) -> LogConfig:
         """The topic's settings; a change takes effect with the next append."""
         return self._log.config
@@ -415,6 +424,14 @@ class Segment:
         A batch starts at that offset, unless a gap or the log end follows.
         """
         entry = self._log.indexes.offset.lookup_position(position)
+        return None if entry is None else entry.offset + 1
+
+    def upper_bound(self, position: int) -> int | None:
+        """Return an offset that no batch below `position` reaches; None if the index has none.
+
+        Source: LogSegment.fetchUpperBoundOffset.
+        """
+        entry = self._log.indexes.offset.lookup_from(position)
         return None if entry is None else entry.offset + 1
 
     def offset_for_timestamp(self, timestamp: int, start_offset: int) -> TimestampAndOffset | None:
