@@ -175,7 +175,7 @@ class Streams:
                     raise BrokenError(f"{found}\n{self.failures()}\n{self.errors()}")
                 time.sleep(0.02)
                 seen.refresh()
-        return first_s
+        return first_s or time.monotonic() - start
 
     def failures(self) -> list[str]:
         """Return the notes of queries that failed."""
