@@ -5,11 +5,12 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from random import Random
+from statistics import median
 
 from streamlog.clock import SystemClock
 from streamlog.fs.log_root import LogRoot
@@ -21,12 +22,16 @@ from streamlog.root.partition_log import PartitionLog
 from streamlog.root.placement import Placement
 from streamlog.root.roots import make_root
 from streamlog.topic import TopicPartition
-from tests.programs.performance.comparison import Comparison, interleaved
+from tests.programs.performance.comparison import Comparison
 from tests.programs.performance.partitions import batch_of
 
 NODES = (1, 2, 3)
 PARTITION = TopicPartition("t", 0)
-SIZES = {"16KiB": (16 << 10, 400), "1MiB": (1 << 20, 60)}  # and how many
+MIB = 1 << 20
+SIZES = {"16KiB": (16 << 10, 400), "1MiB": (MIB, 60)}  # and how many
+IN_TURN = 10  # batches
+
+Append = Callable[[bytes], object]
 
 
 class Roots:
@@ -71,63 +76,83 @@ class Roots:
         return self._locked(node, partition)
 
 
-def ours(directory: Path, batch: bytes, count: int) -> float:
-    """Return MB/s of appends that are acknowledged by three synced replicas."""
+def ours(directory: Path) -> Iterator[Append]:
+    """Yield a function that appends a batch, acknowledged by three synced replicas."""
     directory.mkdir()
     placement = Placement(
         Roots(directory), clock=SystemClock(), random=Random(3), patience=Patience(1000)
     )
-    path = directory / "r1" / str(PARTITION)
-    with PartitionLog.open(path, placement=placement) as log:
-        log.append_as_leader(batch)
-        start = time.perf_counter()
-        for _ in range(count):
-            log.append_as_leader(batch)
-        seconds = time.perf_counter() - start
+    with PartitionLog.open(directory / "r1" / str(PARTITION), placement=placement) as log:
+        yield log.append_as_leader
         assert log.high_watermark == log.log_end_offset
     placement.close()
-    shutil.rmtree(directory)
-    return count * len(batch) / 1e6 / seconds
 
 
-def by_hand(directory: Path, batch: bytes, count: int) -> float:
-    """Return MB/s of writing and syncing three files, in three threads."""
+def by_hand(directory: Path) -> Iterator[Append]:
+    """Yield a function that writes and syncs a batch to three files, in three threads."""
     directory.mkdir()
     files = [os.open(directory / f"f{node}", os.O_CREAT | os.O_WRONLY) for node in NODES]
+    position = 0
+
+    def copy(file: int, batch: bytes) -> None:
+        os.pwrite(file, batch, position)
+        os.fsync(file)
+
     with ThreadPoolExecutor(2) as pool:
 
-        def copy(file: int, position: int) -> None:
-            os.pwrite(file, batch, position)
-            os.fsync(file)
-
-        start = time.perf_counter()
-        for position in range(0, count * len(batch), len(batch)):
-            others = [pool.submit(copy, file, position) for file in files[1:]]
-            copy(files[0], position)
+        def append(batch: bytes) -> None:
+            nonlocal position
+            others = [pool.submit(copy, file, batch) for file in files[1:]]
+            copy(files[0], batch)
             for other in others:
                 other.result()
-        seconds = time.perf_counter() - start
+            position += len(batch)
+
+        yield append
     for file in files:
         os.close(file)
+
+
+def fill_memory(directory: Path, size: int) -> None:
+    """Fill the page cache, then free it: in some machines memory is slow to use the first time."""
+    with (directory / "filler").open("wb", buffering=0) as file:
+        for _ in range(0, size, MIB):
+            file.write(bytes(MIB))
+    (directory / "filler").unlink()
+
+
+def rates(directory: Path, batch: bytes, count: int) -> tuple[float, float]:
+    """Return MB/s of both, a few batches in turn: the rate of a shared disk changes each second."""
+    directory.mkdir()
+    seconds = [0.0, 0.0]
+    with (
+        contextmanager(ours)(directory / "ours") as first,
+        contextmanager(by_hand)(directory / "by-hand") as second,
+    ):
+        fill_memory(directory, 2 * len(NODES) * len(batch) * count)
+        for append in (first, second):
+            append(batch)
+        for _ in range(0, count, IN_TURN):
+            for at, append in enumerate((first, second)):
+                start = time.perf_counter()
+                for _ in range(IN_TURN):
+                    append(batch)
+                seconds[at] += time.perf_counter() - start
     shutil.rmtree(directory)
-    return count * len(batch) / 1e6 / seconds
+    mine, theirs = (count * len(batch) / 1e6 / each for each in seconds)
+    return mine, theirs
 
 
-def compare(rounds: int = 5) -> Iterator[Comparison]:
+def compare(rounds: int = 7) -> Iterator[Comparison]:
     """Yield MB/s for small and large batches."""
     with tempfile.TemporaryDirectory(prefix="streamlog-bench-", dir="/var/tmp") as name:
         numbers = itertools.count()
         for size_name, (size, count) in SIZES.items():
             batch = batch_of(size)
-
-            def place() -> Path:
-                return Path(name) / str(next(numbers))
-
-            rates = interleaved(
-                lambda batch=batch, count=count: ours(place(), batch, count),
-                lambda batch=batch, count=count: by_hand(place(), batch, count),
-                rounds=rounds,
-            )
+            pairs = [
+                rates(Path(name) / str(next(numbers)), batch, count) for _ in range(rounds + 1)
+            ][1:]
+            mine, theirs = (median(each) for each in zip(*pairs, strict=True))
             yield Comparison(
-                f"replication.{size_name}", *rates, "three synced copies", "MB/s", goal=0.8
+                f"replication.{size_name}", mine, theirs, "three synced copies", "MB/s", goal=0.8
             )
