@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Final, NamedTuple, Protocol
 
 from streamlog.errors import StreamLogError
@@ -54,26 +54,87 @@ class OneByOne:
         """Do nothing: there is no other thread."""
 
 
+class _Call:
+    """A call that a thread makes, and its outcome.
+
+    Cheaper than a `Future`: an append waits for two of them, and nothing else needs one.
+    """
+
+    __slots__ = ("_action", "_ended", "_error", "_value")
+
+    def __init__(self, action: Copy) -> None:
+        self._action = action
+        self._ended = threading.Lock()
+        self._ended.acquire()
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._value = self._action()
+        except BaseException as error:  # noqa: BLE001 - `result` raises it
+            self._error = error
+        finally:
+            self._ended.release()
+
+    def wait(self) -> None:
+        self._ended.acquire()
+
+    def result(self) -> Reached:
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
 class InThreads:
-    """Each copy in a thread; one pool serves all partitions of a process."""
+    """Each copy in a thread; the threads serve all partitions of a process.
+
+    Args:
+        most: The largest number of threads.
+    """
 
     def __init__(self, most: int = 8) -> None:
         self._most = most
-        self._pool: ThreadPoolExecutor | None = None
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._counting = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._running = 0
         self._when_idle: set[Callable[[], bool]] = set()
         self._timer: threading.Timer | None = None
         self._is_closed = False
 
     def run(self, copies: Sequence[Copy], sync: Callable[[], None]) -> list[Reached]:
         """Return the results of the copies."""
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._most, thread_name_prefix="replica")
-        started = [self._pool.submit(copy) for copy in copies]
+        calls = [_Call(copy) for copy in copies]
+        if not self._start(calls):
+            return OneByOne().run(copies, sync)
         try:
             sync()
         finally:
-            reached = [each.result() for each in started]
-        return reached
+            for call in calls:
+                call.wait()
+            with self._counting:
+                self._running -= len(calls)
+        return [call.result() for call in calls]
+
+    def _start(self, calls: Sequence[_Call]) -> bool:
+        """Hand calls to threads, new ones if necessary; False if there is no thread at all."""
+        with self._counting:
+            while len(self._threads) < min(self._most, self._running + len(calls)):
+                thread = threading.Thread(
+                    target=_serve, args=(self._calls,), name="replica", daemon=True
+                )
+                try:
+                    thread.start()
+                except RuntimeError as error:  # the append itself can go on
+                    _logger.warning("cannot start a thread to copy to replicas: %s", error)
+                    break
+                self._threads.append(thread)
+            if not self._threads:
+                return False
+            self._running += len(calls)
+            for call in calls:
+                self._calls.put(call)
+            return True
 
     def when_idle(self, action: Callable[[], bool]) -> None:
         """Call `action` in the thread of a timer."""
@@ -103,6 +164,15 @@ class InThreads:
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.shutdown()
+        with self._counting:
+            threads, self._threads = self._threads, []
+            for _ in threads:
+                self._calls.put(None)
+        for thread in threads:
+            thread.join()
+
+
+def _serve(calls: "SimpleQueue[_Call | None]") -> None:
+    while (call := calls.get()) is not None:
+        call.run()
+        del call  # and with it the log and the batches that it refers to
