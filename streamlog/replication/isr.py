@@ -106,6 +106,8 @@ class InSyncReplicas:
     @property
     def maximal(self) -> frozenset[int]:
         """The replicas in sync under either outcome of the proposed change."""
+        if self.proposed is None:
+            return frozenset(self.committed)
         return frozenset(self.committed) | frozenset(self.proposed or ())
 
     def with_proposal(self, isr: tuple[int, ...]) -> "InSyncReplicas":
