@@ -96,6 +96,12 @@ class RegisterFile:
         self._check = check
         self._known: tuple[FileStat | None, Acceptor | None, int] = (None, None, 0)
 
+    @property
+    def last_read(self) -> Accepted | None:
+        """The value that the last read found; current while the partition's lock stays held."""
+        acceptor = self._known[1]
+        return None if acceptor is None else acceptor.accepted
+
     def has_changed(self) -> bool:
         """Return whether the file is another one than at the last read; one `stat`.
 

@@ -21,6 +21,7 @@ from random import Random
 from typing import Final, Protocol
 
 from streamlog.clock import Clock
+from streamlog.config.log_config import LogConfig
 from streamlog.errors import (
     CorruptDataError,
     InvalidUpdateVersionError,
@@ -137,6 +138,8 @@ class Replicas:
         self._fetcher = FetcherWatch(partial(roots.has_replica_fetcher, node), clock)
         # The state that all registers showed last, and what was in them.
         self._shown: tuple[PartitionState | None, dict[int, Accepted | None]] = (None, {})
+        self._copied: set[int] = set()  # the nodes that the last `_copy` reached
+        self._settings_of: tuple[LogConfig, ReplicationSettings] | None = None
         self._examined = -1  # the leader epoch in which the log was found complete
         self._may_append, self._is_admitted = may_append, may_append is None
 
@@ -237,10 +240,14 @@ class Replicas:
                 _logger.warning("[%s] the high watermark stands: %s", self._partition, error)
 
     def _settings(self, log: Log) -> ReplicationSettings:
-        return ReplicationSettings(
-            min_insync_replicas=log.config.min_insync_replicas,
-            replica_lag_time_max_ms=self._lag_time_max_ms,
-        )
+        config, known = log.config, self._settings_of
+        if known is None or known[0] is not config:
+            settings = ReplicationSettings(
+                min_insync_replicas=config.min_insync_replicas,
+                replica_lag_time_max_ms=self._lag_time_max_ms,
+            )
+            known = self._settings_of = config, settings
+        return known[1]
 
     def _choose_followers(self, state: PartitionState) -> None:
         """Follow the assignment: new replicas get a handle, removed ones lose theirs."""
@@ -438,6 +445,7 @@ class Replicas:
         )
         leader, now_ms = self.leader, self._clock.now_ms()
         fenced: StreamLogError | None = None
+        self._copied = {each.follower.node for each in reached if each.error is None}
         for follower, end_offset, error in reached:
             if error is None:
                 follower.succeeded()
@@ -600,14 +608,21 @@ class Replicas:
         log.raise_high_watermark(leader.high_watermark)
 
     def _is_still_shown(self, state: PartitionState) -> bool:
-        """Whether no register has changed since most of them showed this state; a `stat` of each.
+        """Whether no register has changed since all of them showed this state.
 
-        Cheaper than reading them all again, which each append would do.
+        Cheaper than reading them all again, which each append would do. The leader's lock has been
+        held since its register was read, and the lock of the follower that was copied to last
+        while each replica in sync had the records. Where these two roots are a majority, their
+        registers need no other look; else it takes a `stat` of each.
         """
         shown_state, shown = self._shown
+        read = {self.node}
+        if len(self._files) <= 3:
+            read |= self._copied
         try:
             return state == shown_state and all(
-                file.read() is shown[node] for node, file in self._files.items()
+                (file.last_read if node in read else file.read()) is shown[node]
+                for node, file in self._files.items()
             )
         except (UnavailableError, CorruptDataError):
             return False
