@@ -256,6 +256,7 @@ def write_flags(lock: FileLock, flags: int) -> None:
 
 
 _AFTER_CHANGE_BEGINS: Final = AFTER[LockEvent.CHANGE_BEGINS]
+_AFTER_SYNC_BEGINS: Final = AFTER[LockEvent.SYNC_BEGINS]
 
 
 class WriterLock:
@@ -417,8 +418,11 @@ class WriterLock:
         """Forget the state: the next holder, even this handle, examines the files."""
         self._left, self.flags = None, StateFlag.NONE
 
-    def mark_dirty(self) -> bool:
+    def mark_dirty(self, *, to_sync: bool = False) -> bool:
         """Mark the log as about to change; must be followed by `leave` or `distrust`.
+
+        Args:
+            to_sync: A sync will follow: the mark of `mark_distrusted` is set by the same write.
 
         Returns:
             False if the state in the file is not known: the caller must `leave` a dirty one.
@@ -431,6 +435,8 @@ class WriterLock:
         if self._left is None:
             return False
         flags = _AFTER_CHANGE_BEGINS[self.flags]
+        if to_sync:
+            flags = _AFTER_SYNC_BEGINS[flags]
         write_holder_and_flags(self._lock, flags, pid=self._pid, now_ms=self._root.clock.now_ms())
         self.flags = flags
         return True
@@ -443,9 +449,10 @@ class WriterLock:
         """
         if self._lock is None:
             raise self._not_writing()
-        flags = AFTER[LockEvent.SYNC_BEGINS][self.flags]
-        write_flags(self._lock, flags)
-        self.flags = flags
+        flags = _AFTER_SYNC_BEGINS[self.flags]
+        if flags != self.flags:
+            write_flags(self._lock, flags)
+            self.flags = flags
 
     def leave(
         self,

@@ -14,7 +14,7 @@ replicas: `root.partition_log.PartitionLog` adds the first, implementations of `
 
 import contextlib
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, Protocol, TypeVar
 
@@ -44,6 +44,7 @@ from streamlog.records.acks import Acks
 from streamlog.records.batch import BatchTable
 from streamlog.records.builder import InputColumns, encode_columns
 from streamlog.records.record import NO_TIMESTAMP, CompressionType, IsolationLevel, Record
+from streamlog.records.table import BatchOutline
 from streamlog.records.validate import AppendOrigin, validate_append
 from streamlog.segment.segment import Segment
 from streamlog.topic import TopicPartition, check_partition_directory
@@ -469,15 +470,34 @@ class Log(IterableLog, Replica):
                 if replicated is not None and acks is not None:
                     replicated.repeated(self, repeated.last_offset + 1, acks)
                 return AppendInfo.of_repeated(repeated, leader_epoch=self.leader_epoch)
+        if replicated is not None and acks is not None:
+            sync = functools.partial(self._session.sync_if_due, now_ms)
+            copy = functools.partial(replicated.appended, self, buffer, table, acks, sync)
+            self._append_and_copy(buffer, table, outline, copy, now_ms=now_ms)
+        else:
+            with self._session.changing:
+                self._log.append(buffer, table, outline, now_ms=now_ms)
+                self._session.sync_if_due(now_ms)
+        return AppendInfo.of(outline, log_append_time=log_append_time)
+
+    def _append_and_copy(
+        self,
+        buffer: Buffer,
+        table: BatchTable,
+        outline: BatchOutline,
+        copy: Callable[[], None],
+        *,
+        now_ms: int,
+    ) -> None:
+        """Append as the leader of other replicas, and `copy` to them while this log is synced."""
+        if self._session.is_sync_due(outline.last_offset + 1, now_ms):
+            with self._session.changing_to_sync:  # the state is written once, at the end
+                self._log.append(buffer, table, outline, now_ms=now_ms)
+                copy()
+            return
         with self._session.changing:
             self._log.append(buffer, table, outline, now_ms=now_ms)
-            if replicated is None:
-                self._session.sync_if_due(now_ms)
-        if replicated is not None and acks is not None:
-            # Not within `changing`: the log's state is known, however long its copies take.
-            sync = functools.partial(self._session.sync_if_due, now_ms)
-            replicated.appended(self, buffer, table, acks, sync)
-        return AppendInfo.of(outline, log_append_time=log_append_time)
+        copy()  # not within `changing`: recovery has nothing to do, however long copies take
 
     # ---- roll --------------------------------------------------------------------------------
     def roll(self) -> int:

@@ -128,11 +128,16 @@ class Replica:
         if outline.has_producer and table.is_control.any():
             # Loaded now: without it the transaction index would lack what the marker aborts.
             self._log.producer_state(now_ms)
-        with self._session.changing:
+        syncs = sync and self._session.is_sync_due(outline.last_offset + 1, now_ms)
+        with self._session.changing_to_sync if syncs else self._session.changing:
             self._log.append(buffer, table, outline, now_ms=now_ms)
             if sync:
                 self._session.sync_if_due(now_ms)
             self._session.raise_high_watermark(high_watermark)
+
+    def keep_settings(self: _Log, until_ms: float) -> None:
+        """Look at the topic's settings again only after that time, by the monotonic clock."""
+        self._session.settings_stand_ms = until_ms
 
     # ---- high watermark and leader epochs ------------------------------------------------------
     def raise_high_watermark(self: _Log, offset: int) -> None:

@@ -4,7 +4,7 @@
                apply decided commits, raise the epoch → reload settings → (write)
                (one of several replicas: commits and epoch wait for `take_stock`, by its leader)
     changing:  write the flag "dirty" → (change the files) → write the new state;
-               around a sync: the flag "distrusted" too
+               around a sync: the flag "distrusted" too, by the same write if it is known to follow
 
 A handle learns of other writers from the state in the lock file. If that is of another boot, or
 its writer died during a change, the log is recovered.
@@ -13,6 +13,7 @@ its writer died during a change, the log is recovered.
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Final
 
@@ -132,6 +133,8 @@ class WriterSession:
         changing: Marks the log dirty while it is changed; only within `writing`, may be nested.
             A process that dies within leaves the flag set, and so does an unhandled error: the
             next holder, even this handle, then examines the files.
+        changing_to_sync: The same, for a change that a sync follows.
+        settings_stand_ms: Until when, by the monotonic clock, the settings are not looked at again.
         is_leading: Whether it was established, since the lock was taken, that this replica leads.
     """
 
@@ -163,9 +166,10 @@ class WriterSession:
         self._last_checkpoint_ms = self._last_high_watermark_ms = root.clock.now_ms()
         self._changes = 0
         self.is_leading = False
-        self._named_until_ms = 0.0
+        self._named_until_ms = self.settings_stand_ms = 0.0
         self.writing = Scope(self._begin_writing, self._end_writing)
         self.changing = Scope(self._begin_change, self._end_change)
+        self.changing_to_sync = Scope(partial(self._begin_change, to_sync=True), self._end_change)
         log.before_sync = lock.mark_distrusted
 
     @property
@@ -202,10 +206,11 @@ class WriterSession:
         try:
             self._changes = 0  # may be more: an interrupt can keep a change from ending
             self.is_leading = False
-            if self._clock.monotonic_ms() >= self._named_until_ms:
+            at_ms = self._clock.monotonic_ms()
+            if at_ms >= self._named_until_ms:
                 self._check_named()
             source = self._config_source
-            if source is not None and source.has_changed():
+            if source is not None and at_ms >= self.settings_stand_ms and source.has_changed():
                 self._check_topic()
                 self._log.configure(source.load())
         except BaseException:
@@ -320,14 +325,14 @@ class WriterSession:
         self._leave(flags)
 
     # ---- changing ----------------------------------------------------------------------------
-    def _begin_change(self) -> None:
+    def _begin_change(self, *, to_sync: bool = False) -> None:
         if self._log.needs_recovery:  # within the `writing` in which an append failed
             raise UnavailableError(
                 "an append failed, and the log was not recovered since",
                 path=self._path,
                 hint="leave writing(): entering it again recovers the log",
             )
-        if self._changes == 0 and not self._lock.mark_dirty():
+        if self._changes == 0 and not self._lock.mark_dirty(to_sync=to_sync):
             self._leave(AFTER[LockEvent.CHANGE_BEGINS][StateFlag.NONE])
         self._changes += 1
 
@@ -523,6 +528,15 @@ class WriterSession:
         """
         with self.changing:
             self._log.sync(now_ms)
+            self._named_until_ms = self._clock.monotonic_ms() + _NAME_STANDS_MS
+
+    def is_sync_due(self, end_offset: int, now_ms: int) -> bool:
+        """Whether `flush.messages` or `flush.ms` require a sync once the log ends there."""
+        log, config = self._log, self._log.config
+        return (
+            end_offset - log.offsets.recovery_point >= config.flush_messages
+            or now_ms - log.last_flush_ms >= config.flush_ms
+        )
 
     def sync_if_due(self, now_ms: int) -> None:
         """Sync if `flush.messages` or `flush.ms` require it.
@@ -531,10 +545,7 @@ class WriterSession:
             PoisonedError: An fsync failed; this handle cannot be used any more.
             UnknownOutcomeError: The sync could not begin: records are appended, not synced.
         """
-        log = self._log
-        if log.offsets.end - log.offsets.recovery_point >= log.config.flush_messages or (
-            now_ms - log.last_flush_ms >= log.config.flush_ms
-        ):
+        if self.is_sync_due(self._log.offsets.end, now_ms):
             try:
                 self.sync(now_ms)
             except PoisonedError:
@@ -543,7 +554,7 @@ class WriterSession:
                 raise UnknownOutcomeError(
                     "records were appended, but not synced as the topic requires",
                     path=self._path,
-                    offset=log.offsets.end,
+                    offset=self._log.offsets.end,
                     got=str(error),
                     hint="repair the disk, then flush; do not append these records again",
                 ) from error
