@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from streamlog.clock import Clock
+from streamlog.config.log_config import LogConfig
 from streamlog.errors import NotLeaderError, StreamLogError
 from streamlog.fs.api import Buffer
 from streamlog.partition.epochs import LeaderEpochCache
@@ -29,6 +30,7 @@ __all__ = ["FollowerLog", "LogPositions"]
 
 FIRST_RETRY_MS: Final = 1_000.0
 LONGEST_RETRY_MS: Final = 60_000.0
+SETTINGS_STAND_MS: Final = 100.0
 
 _logger = logging.getLogger(__name__)
 
@@ -80,6 +82,7 @@ class FollowerLog:
         self._later_epoch = self._overruled_epoch = -1
         self._retry_at_ms = 0.0
         self._wait_ms = 0.0
+        self._settings: tuple[LogConfig | None, float] = (None, 0.0)
 
     @property
     def is_due(self) -> bool:
@@ -140,6 +143,7 @@ class FollowerLog:
             StreamLogError: The follower cannot be locked, read or written.
         """
         log = self._opened()
+        self._keep_settings(log, source.config)
         with log.locked():
             check()
             self._check_not_later(log, leader.leader_epoch)
@@ -158,6 +162,19 @@ class FollowerLog:
             self.high_watermark = high_watermark
             self.log_start_offset = log.log_start_offset
             return log.log_end_offset
+
+    def _keep_settings(self, log: Log, leaders: LogConfig) -> None:
+        """Look at the topic's settings when the leader's have changed, else a few times a second.
+
+        All roots have the same ones, and two `stat` calls for each append take too long.
+        """
+        at_ms = self._clock.monotonic_ms()
+        known, until_ms = self._settings
+        if leaders is not known or at_ms >= until_ms:
+            log.keep_settings(0.0)
+            self._settings = leaders, at_ms + SETTINGS_STAND_MS
+        else:
+            log.keep_settings(until_ms)
 
     def catch_up(
         self,
