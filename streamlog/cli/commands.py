@@ -534,6 +534,11 @@ def verify() -> None:
     is_flag=True,
     help="Drop damaged records; the original files are kept as *.corrupt-N.",
 )
+@click.option(
+    "--from-replica",
+    is_flag=True,
+    help="Copy damaged replicas again from the others; the directory is kept.",
+)
 @verb("verify:repair")
 def repair() -> None:
     """Truncate torn tails and rebuild indexes, as opening for writing does. Prints each step.
@@ -547,11 +552,16 @@ def repair() -> None:
     the damaged records, and the sound records after them become readable. Unreadable files of
     .streamlog move to .streamlog/damaged, and each step reports the resulting loss.
 
+    With --from-replica, replicated partitions that are damaged, or differ from the leader's, are
+    moved to .streamlog/damaged and copied from a replica in sync, which then leads. Writers may
+    continue. Nothing is changed unless such a replica is sound: all its records are checked first.
+
     \b
     Examples:
       streamlog repair /tmp/log --dry-run
       streamlog repair /tmp/log/orders-0
       streamlog repair /tmp/log/orders-0 --skip-damage
+      streamlog repair /disk1/log/orders-0 --from-replica
     """
 
 

@@ -4,6 +4,7 @@ import contextlib
 import os
 import random
 import shlex
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
@@ -26,14 +27,15 @@ from streamlog.errors import StreamLogError
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.health.findings import LOG_DAMAGE, Finding, Severity, as_error
-from streamlog.health.repair import RepairStep
+from streamlog.health.repair import Repair, RepairStep, how_to_repair
 from streamlog.health.repair import repair as repair_logs
+from streamlog.health.replica_repair import repair_from_replicas
 from streamlog.health.replicas import verify_replicas
 from streamlog.health.verify import size_of_logs
 from streamlog.health.verify import verify as look
 from streamlog.root.read_roots import parse_roots
 from streamlog.root.replica_status import replica_set_at
-from streamlog.segment.walk import how_to_go_on
+from streamlog.root.roots import is_our_root
 from streamlog.topic import TopicPartition
 
 __all__ = ["repair", "verify"]
@@ -136,7 +138,7 @@ def _remark_next_step(settings: Settings, wrong: list[Finding]) -> None:
     """Print the next step for each damaged partition, or that the next writer repairs it."""
     damaged = {os.path.dirname(each.path): each.path for each in wrong if each.kind in LOG_DAMAGE}
     for path in damaged.values():
-        remark(settings, how_to_go_on(path))
+        remark(settings, how_to_repair(LocalFileSystem(), path))
     if any(each.severity is Severity.DEGRADED for each in wrong):
         remark(settings, "bring replicas up to date: streamlog replicate --once")
     repairable = [each for each in wrong if each.severity is Severity.REPAIRABLE]
@@ -174,20 +176,57 @@ def _columns() -> "tuple[Column, ...]":
     )
 
 
-def repair(settings: Settings, *, directory: str, dry_run: bool, skip_damage: bool) -> None:
+def repair(
+    settings: Settings, *, directory: str, dry_run: bool, skip_damage: bool, from_replica: bool
+) -> None:
     """Print the steps taken or, with `--dry-run`, due."""
+    if from_replica and skip_damage:
+        raise click.UsageError("--from-replica excludes --skip-damage")
+    if from_replica:
+        with Progress(settings, f"copying to {directory}", None) as progress:
+            done = list(_refilled(directory, is_dry_run=dry_run, on_progress=progress.advance))
+    else:
+        done = list(
+            repair_logs(
+                LocalFileSystem(),
+                SystemClock(),
+                random.Random(),
+                directory,
+                is_dry_run=dry_run,
+                skips_damage=skip_damage,
+            )
+        )
+    options = " --from-replica" * from_replica + " --skip-damage" * skip_damage
+    _print_repairs(settings, directory, done, is_done=not dry_run, options=options)
+
+
+def _refilled(
+    directory: str, *, is_dry_run: bool, on_progress: Callable[[int], None]
+) -> Iterator[Repair]:
+    """Refill the damaged replicas of a log root, or the one in a partition's directory."""
+    path = os.path.abspath(directory)
+    root = LogRoot.at(path)
+    if not is_our_root(root):
+        root = LogRoot.at(os.path.dirname(path))
+    return repair_from_replicas(root, path, is_dry_run=is_dry_run, on_progress=on_progress)
+
+
+def _print_repairs(
+    settings: Settings, directory: str, repairs: list[Repair], *, is_done: bool, options: str
+) -> None:
+    """Print the steps of repairs.
+
+    Args:
+        settings: The shared options.
+        directory: The path that was repaired.
+        repairs: The repairs.
+        is_done: Whether it was no dry run.
+        options: The options of the command, each after a space.
+    """
     rows: list[dict[str, Any]] = []
     errors: list[StreamLogError] = []
-    done = repair_logs(
-        LocalFileSystem(),
-        SystemClock(),
-        random.Random(),
-        directory,
-        is_dry_run=dry_run,
-        skips_damage=skip_damage,
-    )
-    for each in done:
-        rows += [_step_row(each.partition, step, is_done=not dry_run) for step in each.steps]
+    for each in repairs:
+        rows += [_step_row(each.partition, step, is_done=is_done) for step in each.steps]
         errors += [as_error(finding) for finding in each.left]
         if each.error is not None:
             errors.append(each.error)
@@ -204,9 +243,8 @@ def repair(settings: Settings, *, directory: str, dry_run: bool, skip_damage: bo
     if not rows and not errors:
         seen = contents_of(LocalFileSystem(), directory)
         remark(settings, f"{directory}: nothing to repair; checked {seen}")
-    if dry_run and rows:
-        how = f"{directory} --skip-damage" if skip_damage else directory
-        remark(settings, f"nothing was changed; to apply: streamlog repair {how}")
+    if rows and not is_done:
+        remark(settings, f"nothing was changed; to apply: streamlog repair {directory}{options}")
     if errors:
         raise Findings(errors)
 

@@ -13,6 +13,7 @@ log end; the original files stay beside the log.
 import contextlib
 import os
 import random as random_module
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -54,9 +55,9 @@ from streamlog.segment.filenames import (
 )
 from streamlog.segment.recovery import nothing_known
 from streamlog.segment.walk import how_to_go_on
-from streamlog.topic import TopicPartition
+from streamlog.topic import TopicPartition, parse_partition_directory
 
-__all__ = ["Repair", "RepairStep", "repair"]
+__all__ = ["Repair", "RepairStep", "how_to_repair", "repair"]
 
 _SET_ASIDE: Final = ".deleted"  # removed by a starting broker, and by maintenance after a delay
 _CORRUPT: Final = ".corrupt"  # the suffix under which a root's corrupt checkpoints are kept
@@ -238,6 +239,8 @@ class _Partition:
             if steps and not is_dry_run:
                 self._put_right(root, wrong)
         except StreamLogError as error:
+            if isinstance(error, CorruptRecordError) and error.path is not None:
+                error.hint = how_to_repair(root.fs, error.path)
             return Repair(partition=self._partition, error=error)
         return Repair(partition=self._partition, steps=steps, left=left)
 
@@ -425,6 +428,17 @@ def _refuse_damage(left: Sequence[Finding]) -> None:
                 expected=finding.expected,
                 hint=how_to_go_on(finding.path),
             )
+
+
+def how_to_repair(fs: FileSystem, path: str) -> str:
+    """Return the hint for a damaged log file: refill the replica, or see `how_to_go_on`."""
+    directory = os.path.dirname(path)
+    partition = parse_partition_directory(os.path.basename(directory))
+    root = LogRoot.at(os.path.dirname(directory), fs=fs)
+    if partition is None or fs.stat(root.partition_register(partition)) is None:
+        return how_to_go_on(path)
+    quoted = shlex.quote(directory)
+    return f"refill it from another replica: streamlog repair {quoted} --from-replica --dry-run"
 
 
 def _is_index_alone(finding: Finding) -> bool:

@@ -46,6 +46,7 @@ __all__ = ["ReplicaSet"]
 
 FOLLOW_EVERY_MS: Final = 1_000
 FETCH_EVERY_MS: Final = 10
+_REFILL_ATTEMPTS: Final = 5
 
 _logger = logging.getLogger(__name__)
 
@@ -278,6 +279,32 @@ class ReplicaSet:
                 _logger.info("[%s] set aside the former replica as %s", partition, aside)
         except UnavailableError as error:
             _logger.warning("[%s] the former replica of node %d stays: %s", partition, node, error)
+
+    def refill(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        on_progress: Callable[[int], None] = lambda size: None,
+    ) -> PartitionState:
+        """Make missing directories of replicas again, and copy to them; return the state.
+
+        Args:
+            topic: The topic.
+            partition: The number of the partition.
+            on_progress: Called with the number of bytes that were copied.
+
+        Raises:
+            UnavailableError: Too few roots can be reached, or the state changes all the time.
+        """
+        for attempt in range(1, _REFILL_ATTEMPTS + 1):
+            try:
+                replicated_topics.restore(self.roots)
+                break
+            except UnavailableError:  # a writer changes the ISR at the same time
+                if attempt == _REFILL_ATTEMPTS:
+                    raise
+        return self.log(topic, partition).catch_up_replicas(on_progress)
 
     # ---- replication as a process of its own ---------------------------------------------------
     def replicate_once(self) -> dict[TopicPartition, StreamLogError]:
