@@ -118,8 +118,50 @@ class ServerConfig:
     )
     offsets_retention_minutes: int = setting(
         "offsets.retention.minutes", INT, at_least(1),
-        "A reader that has not advanced for this long expires: maintenance keeps nothing for it.",
+        "A reader that has not advanced for this long expires: maintenance keeps nothing for it. "
+        "So do the committed offsets of a group without members.",
         default=7 * 24 * 60, unit="minutes",
+    )
+    offsets_retention_check_interval_ms: int = setting(
+        "offsets.retention.check.interval.ms", LONG, at_least(1),
+        "Interval at which `streamlog serve` checks for committed offsets that expired.",
+        default=10 * _MINUTE_MS, unit="ms",
+    )
+    offsets_topic_num_partitions: int = setting(
+        "offsets.topic.num.partitions", INT, at_least(1),
+        "Number of partitions that __consumer_offsets is created with.",
+        default=50,
+    )
+    offsets_topic_segment_bytes: int = setting(
+        "offsets.topic.segment.bytes", INT, at_least(1),
+        "Segment size that __consumer_offsets is created with.",
+        default=100 << 20, unit="bytes",
+    )
+    offset_metadata_max_bytes: int = setting(
+        "offset.metadata.max.bytes", INT, ANY,
+        "Maximum length of the text that a consumer commits with an offset.",
+        default=4096, unit="bytes",
+    )
+    group_initial_rebalance_delay_ms: int = setting(
+        "group.initial.rebalance.delay.ms", INT, ANY,
+        "How long a new group waits for more members before its first rebalance (Kafka's default "
+        "is 3000; the server.properties that Kafka ships sets 0).",
+        default=0, unit="ms",
+    )
+    group_max_size: int = setting(
+        "group.max.size", INT, at_least(1),
+        "Maximum number of members of a group.",
+        default=2**31 - 1,
+    )
+    group_min_session_timeout_ms: int = setting(
+        "group.min.session.timeout.ms", INT, ANY,
+        "Minimum session timeout that a member may ask for.",
+        default=6000, unit="ms",
+    )
+    group_max_session_timeout_ms: int = setting(
+        "group.max.session.timeout.ms", INT, ANY,
+        "Maximum session timeout that a member may ask for.",
+        default=30 * _MINUTE_MS, unit="ms",
     )
     replica_lag_time_max_ms: int = setting(
         "replica.lag.time.max.ms", LONG, at_least(0),

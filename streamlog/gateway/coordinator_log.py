@@ -155,12 +155,23 @@ class CoordinatorLog:
         Raises:
             StreamLogError: They were not appended, or that is unknown; `apply` was not called.
         """
+        await asyncio.shield(self.submit(partition_key, records, apply=apply, producer=producer))
+
+    def submit(
+        self,
+        partition_key: str,
+        records: Sequence[KeyValue],
+        *,
+        apply: Callable[[], None] | None = None,
+        producer: TxnProducer = _NO_PRODUCER,
+    ) -> "asyncio.Future[None]":
+        """Queue an append, and return its outcome to come; see `append`."""
         batch = self._encoded(records, producer) if records else b""
-        done = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Write(partition_key, batch, apply, done))
         if self._drain is None:
             self._drain = asyncio.create_task(self._write_waiting())
-        await asyncio.shield(done)
+        return done
 
     def _encoded(self, records: Sequence[KeyValue], producer: TxnProducer) -> bytes:
         builder = BatchBuilder(
@@ -270,7 +281,9 @@ class _Replay:
             offset = info.next_offset
         for producer_id, records in self._pending.items():
             pending = self._state.pending.setdefault(producer_id, {})
-            pending.update({key: value for key, (_, value) in records.items()})
+            for key, (at, value) in records.items():
+                if at > self._offsets.get(key, -1):  # else overtaken already
+                    pending[key] = value
 
     def _read(self, info: FetchInfo) -> None:
         table = info.table

@@ -25,6 +25,7 @@ __all__ = [
     "decode_internal",
     "encode_internal",
     "parse_internal",
+    "subscribed_topics",
 ]
 
 
@@ -332,6 +333,20 @@ def decode_internal(
         except CorruptRecordError:
             return None
     return key, {"version": str(parsed.version), "data": _as_json(parsed.value)}
+
+
+def subscribed_topics(subscription: bytes) -> list[str]:
+    """Return the topics that a consumer of a classic group subscribes to.
+
+    Args:
+        subscription: What it sent as its metadata when it joined.
+
+    Raises:
+        CorruptRecordError: The bytes hold no subscription.
+    """
+    # Version 0 is the beginning of all versions; that is how Kafka's coordinator reads them.
+    topics: list[str] = _SUBSCRIPTION.decode(subscription, 0, 2).values["topics"]
+    return topics
 
 
 def _decode_members(members: list[dict[str, Any]]) -> None:
