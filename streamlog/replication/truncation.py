@@ -115,9 +115,14 @@ def diverging_epoch(
 ) -> EpochEndOffset | None:
     """Return the leader's end of the last shared epoch if a follower's log diverges, else None.
 
+    A leader without epochs, whose last records are in an older format, cannot know. The follower
+    has truncated to its high watermark before its first fetch.
+
     Source: kafka.cluster.Partition.readRecords.
     """
     if last_fetched_epoch == UNDEFINED_EPOCH or not RULES[rule].checks_last_epoch:
+        return None
+    if not log.epochs.entries:
         return None
     answer = end_of_epoch(rule, log, last_fetched_epoch)
     if answer.epoch < last_fetched_epoch or answer.end_offset < fetch_offset:

@@ -99,6 +99,13 @@ def test_a_fetch_of_a_diverging_log_is_answered_with_the_last_shared_epoch(
     assert unchecked is None
 
 
+def test_a_leader_whose_last_records_have_no_epoch_finds_no_divergence():
+    """Else a follower with epochs would truncate to its high watermark with each fetch."""
+    log = Log.ending_at(31)
+    assert end_of_epoch(TruncationRule.KIP_320, log, 1) == UNKNOWN
+    assert diverging_epoch(TruncationRule.KIP_320, log, 1, 25) is None
+
+
 def test_rules_without_epochs_ask_for_none():
     log = Log.ending_at(16, *OWN)
     asked = {rule: epoch_to_ask(rule, log.epochs) for rule in TruncationRule}
