@@ -75,4 +75,6 @@ def _proves(
     last = committed - 1
     if last < max(replica.offsets.start, other.offsets.start):
         return False
-    return replica.epochs.epoch_for_offset(last) != other.epochs.epoch_for_offset(last)
+    # None for a record in an older format; a recovery may have given such records an epoch.
+    committed_epoch = other.epochs.epoch_for_offset(last)
+    return committed_epoch not in (None, replica.epochs.epoch_for_offset(last))
