@@ -23,7 +23,7 @@ Rules beyond the paper (Rystsov, "CASPaxos: Replicated State Machines without lo
 """
 
 from collections.abc import Callable, Collection, Generator, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from streamlog.replication.partition_state import PartitionState
@@ -154,7 +154,7 @@ def prepare(
         return Acceptor(ballot, ballot.proposer), Promise(ballot.proposer, None)
     if ballot <= acceptor.promised:
         return acceptor, Refusal(acceptor.promised)
-    after = replace(acceptor, promised=ballot)
+    after = Acceptor(ballot, acceptor.incarnation, acceptor.accepted)
     return after, Promise(acceptor.incarnation, acceptor.accepted)
 
 
@@ -257,7 +257,7 @@ def propose(
     if before is None or not (is_forced or before.is_held_by(promises)):
         return Inconclusive(None)
     after = change(before)
-    value = replace(after, ballot=ballot, voters=tuple(promises) if is_forced else after.voters)
+    value = Accepted(ballot, tuple(promises) if is_forced else after.voters, after.state)
     holders: list[Voter] = []
     seen: Ballot | None = None
     for voter in promises:
