@@ -10,10 +10,10 @@ of a truncation rule need no switch: `ReplicationSettings.rule` chooses an old r
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import CodeType, FunctionType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from streamlog.replication import follower, isr, leader, partition_state, truncation
 from tests.programs.reliability.bugs.patching import StaleBugError
@@ -22,7 +22,7 @@ from tests.programs.reliability.bugs.patching import StaleBugError
 class Switch(NamedTuple):
     """An edit of a function; `old` must occur in its source exactly once."""
 
-    function: Callable[..., Any]
+    function: FunctionType
     old: str
     new: str
 
@@ -109,13 +109,13 @@ def brought_back(bug: HistoricBug) -> Iterator[None]:
 
 
 def _edited(switches: tuple[Switch, ...]) -> list[tuple[FunctionType, str]]:
-    sources: dict[Callable[..., Any], str] = {}
+    sources: dict[FunctionType, str] = {}
     for function, old, new in switches:
         source = sources.get(function) or textwrap.dedent(inspect.getsource(function))
         if source.count(old) != 1:
             raise StaleBugError(f"{function.__qualname__}: not found exactly once:\n{old}")
         sources[function] = source.replace(old, new)
-    return list(sources.items())  # type: ignore[misc]
+    return list(sources.items())
 
 
 def _compiled(function: FunctionType, source: str) -> CodeType:

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from streamlog.partition.epochs import EpochEntry, LeaderEpochCache
 from streamlog.records.acks import Acks
@@ -104,6 +104,20 @@ class Interned:
         return number
 
 
+CACHED: Final = (
+    "controller",
+    "become_leader",
+    "write",
+    "shrink",
+    "expand",
+    "raise_high_watermark",
+    "become_follower",
+    "fetch",
+    "truncate",
+    "differ",
+)
+
+
 class Model:
     """The partition under one truncation rule, with the constants of the model."""
 
@@ -127,17 +141,8 @@ class Model:
         self.requests = Interned()
         self.isrs = Interned()
         self.replicas = Interned()
-        # Outcomes depend on nothing but the numbers passed.
-        self.controller = cache(self.controller)  # type: ignore[method-assign]
-        self.become_leader = cache(self.become_leader)  # type: ignore[method-assign]
-        self.write = cache(self.write)  # type: ignore[method-assign]
-        self.shrink = cache(self.shrink)  # type: ignore[method-assign]
-        self.expand = cache(self.expand)  # type: ignore[method-assign]
-        self.raise_high_watermark = cache(self.raise_high_watermark)  # type: ignore[method-assign]
-        self.become_follower = cache(self.become_follower)  # type: ignore[method-assign]
-        self.fetch = cache(self.fetch)  # type: ignore[method-assign]
-        self.truncate = cache(self.truncate)  # type: ignore[method-assign]
-        self.differ = cache(self.differ)  # type: ignore[method-assign]
+        for action in CACHED:  # outcomes depend on nothing but the numbers passed
+            setattr(self, action, cache(getattr(self, action)))
 
     def initial(self) -> State:
         nobody = self.replicas.number(Replica())
