@@ -9,14 +9,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from streamlog.partition.epochs import LeaderEpochCache
-from streamlog.replication import election, follower, leader, quorum
+from streamlog.partition.epochs import UNDEFINED_EPOCH, LeaderEpochCache
+from streamlog.replication import completeness, election, follower, leader, quorum, truncation
+from streamlog.replication.completeness import ReplicaPositions
 from streamlog.replication.follower import Follower, FollowerStep, OutOfRange
 from streamlog.replication.isr import FollowerProgress
 from streamlog.replication.leader import Leader
 from streamlog.replication.messages import FetchResponse
+from streamlog.replication.partition_state import PartitionState
 from streamlog.replication.truncation import TruncationRule
-from tests.programs.replication import register_node, replica
+from tests.programs.replication import controller, register_node
 from tests.programs.replication.disk import Disk
 from tests.programs.replication.history import History
 from tests.programs.replication.replica import Replica
@@ -35,7 +37,6 @@ class Bug(NamedTuple):
         patches: Object, attribute and replacement.
         rule: The truncation rule.
         theme: The kind of runs that are searched for it, of `profile.THEMES`; None for all.
-        is_rare: Whether it takes more seeds than CI has time for.
     """
 
     name: str
@@ -44,7 +45,6 @@ class Bug(NamedTuple):
     patches: tuple[Patch, ...] = ()
     rule: TruncationRule = TruncationRule.KIP_320
     theme: str | None = None
-    is_rare: bool = False
 
 
 @contextmanager
@@ -157,6 +157,54 @@ def _unclean_unnoticed(state: Any, nodes: Any, *, min_insync_replicas: int) -> A
     return _UNCLEAN_SHUTDOWN(state, nodes, min_insync_replicas=min_insync_replicas)
 
 
+# ---- reassignment, re-creation, older formats ----------------------------------------------------
+def _complete_below_min_isr(state: PartitionState, *, min_insync_replicas: int) -> PartitionState:
+    return _COMPLETE(state, min_insync_replicas=0)
+
+
+def _complete_too_early(state: PartitionState, *, min_insync_replicas: int) -> PartitionState:
+    if not state.removing:
+        return _COMPLETE(state, min_insync_replicas=min_insync_replicas)
+    after = _COMPLETE(replace(state, adding=()), min_insync_replicas=min_insync_replicas)
+    return state if after.removing else after
+
+
+def _complete_replicas_only(state: PartitionState, *, min_insync_replicas: int) -> PartitionState:
+    after = _COMPLETE(state, min_insync_replicas=min_insync_replicas)
+    return after if after is state else replace(after, isr=state.isr)
+
+
+def _complete_with_leader(state: PartitionState, *, min_insync_replicas: int) -> PartitionState:
+    after = _COMPLETE(state, min_insync_replicas=min_insync_replicas)
+    return replace(after, leader=state.leader, leader_epoch=state.leader_epoch)
+
+
+def _completing(function: Any) -> tuple[Patch, ...]:
+    return tuple((each, "complete_reassignment", function) for each in (election, controller))
+
+
+def _keep_records(self: Disk, topic_id: str | None) -> None:
+    if topic_id is None:
+        _SET_ASIDE(self, topic_id)
+    self.topic_id = topic_id
+
+
+def _unknown_epoch_proves(
+    other: ReplicaPositions, mine: ReplicaPositions, isr: Any, leader_epoch: int
+) -> bool:
+    last = other.offsets.high_watermark - 1
+    is_there = other.node in isr and last >= max(mine.offsets.start, other.offsets.start)
+    if is_there and mine.epochs.epoch_for_offset(last) != other.epochs.epoch_for_offset(last):
+        return True
+    return _PROVES(other, mine, isr, leader_epoch)
+
+
+def _diverges_without_epochs(rule: Any, log: Any, last_fetched_epoch: int, offset: int) -> Any:
+    if last_fetched_epoch != UNDEFINED_EPOCH and not log.epochs.entries:
+        return truncation.end_of_epoch(rule, log, last_fetched_epoch)
+    return _DIVERGING(rule, log, last_fetched_epoch, offset)
+
+
 _LEADER_INIT: Final = Leader.__init__
 _TRUNCATE: Final = Disk.truncate
 _RECOVER: Final = Disk._recover_epochs
@@ -168,6 +216,10 @@ _INSTALLED: Final = Leader.installed
 _ELECT: Final = election.elect
 _PREPARE: Final = quorum.prepare
 _UNCLEAN_SHUTDOWN: Final = election.unclean_shutdown
+_COMPLETE: Final = election.complete_reassignment
+_SET_ASIDE: Final = Disk.set_aside
+_PROVES: Final = completeness._proves
+_DIVERGING: Final = truncation.diverging_epoch
 
 # The registers of the roots fence too, and hide what the protocol alone would let through.
 _NO_REGISTER_FENCE: Final[tuple[Patch, ...]] = (
@@ -209,14 +261,14 @@ BUGS: Final = (
         "KAFKA-7415",
         "an epoch is assigned with its first record only",
         ((Leader, "__init__", _leader_without_epoch),),
-        is_rare=True,
+        theme="elections",
     ),
     Bug(
         "join-below-epoch-start",
         "KAFKA-7128",
         "a follower joins the ISR below the epoch's start",
         ((leader, "may_join", _join_below_epoch_start),),
-        theme="restarts",
+        theme="resumptions",
     ),
     Bug(
         "out-of-range-restarts",
@@ -280,14 +332,14 @@ BUGS: Final = (
         "empty-replica-elected",
         "reliability 23",
         "an empty replica may be elected",
-        ((replica, "elect", _elect_anyone), (Replica, "_rejoin", _rejoin_as_ever)),
+        ((controller, "elect", _elect_anyone), (Replica, "_rejoin", _rejoin_as_ever)),
     ),
     Bug(
         "stale-proposal",
         "KAFKA-14139",
         "an ISR change counts on records lost meanwhile",
-        ((replica, "unclean_shutdown", _unclean_unnoticed),),
-        is_rare=True,
+        ((controller, "unclean_shutdown", _unclean_unnoticed),),
+        theme="joins",
     ),
     Bug(
         "fenced-only-at-open",
@@ -300,14 +352,14 @@ BUGS: Final = (
         "found here",
         "a leader resumes its epoch with an older HW",
         ((World, "resumes_with_stale_high_watermark", True),),
-        is_rare=True,
+        theme="resumptions",
     ),
     Bug(
         "resumed-without-settling",
         "found here",
         "a leader resumes its epoch while an ISR change of it may still be chosen",
         ((World, "resumes_without_settling", True),),
-        is_rare=True,
+        theme="resumptions",
     ),
     Bug(
         "believes-own-register",
@@ -326,5 +378,75 @@ BUGS: Final = (
         "Paxos",
         "an acceptor that lost its file promises again",
         ((register_node, "prepare", _prepare_amnesiac),),
+    ),
+    Bug(
+        "reassigned-below-min-isr",
+        "KAFKA-15665",
+        "a reassignment ends with fewer than min.insync.replicas in sync",
+        _completing(_complete_below_min_isr),
+        theme="reassignments",
+    ),
+    Bug(
+        "reassigned-too-early",
+        "KIP-455",
+        "a reassignment ends before the added replicas are in sync",
+        _completing(_complete_too_early),
+        theme="reassignments",
+    ),
+    Bug(
+        "isr-beyond-replicas",
+        "KAFKA-9672",
+        "removed replicas stay in the ISR",
+        _completing(_complete_replicas_only),
+        theme="reassignments",
+    ),
+    Bug(
+        "removed-leader-leads",
+        "kafka #13521",
+        "a leader that a reassignment removes leads on",
+        _completing(_complete_with_leader),
+        theme="reassignments",
+    ),
+    Bug(
+        "dropped-without-reading",
+        "found here",
+        "a former replica is set aside after another reassignment has added it again",
+        ((World, "drops_without_reading", True),),
+        theme="reassignments",
+    ),
+    Bug(
+        "stray-replica",
+        "KAFKA-14616",
+        "a replica keeps the log of a deleted topic",
+        ((Disk, "set_aside", _keep_records),),
+        theme="topics",
+    ),
+    Bug(
+        "topic-ids-ignored",
+        "KIP-516",
+        "a topic that was created again is taken for the deleted one",
+        ((World, "ignores_topic_ids", True),),
+        theme="topics",
+    ),
+    Bug(
+        "epochs-of-old-format",
+        "KAFKA-7897",
+        "records in an older format leave stale epochs",
+        ((Disk, "forget_epochs", lambda _self: None),),
+        theme="formats",
+    ),
+    Bug(
+        "unknown-epoch-proves-loss",
+        "found here",
+        "a record without an epoch counts as one of another epoch",
+        ((completeness, "_proves", _unknown_epoch_proves),),
+        theme="formats",
+    ),
+    Bug(
+        "no-fetch-without-epochs",
+        "found here",
+        "a leader without epochs takes every follower for diverging",
+        ((leader, "diverging_epoch", _diverges_without_epochs),),
+        theme="formats",
     ),
 )

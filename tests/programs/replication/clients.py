@@ -46,6 +46,12 @@ class Producer:
         self._in_transaction = 0
         self.acknowledged = 0
 
+    def restart(self) -> None:
+        """Forget everything, and begin a new session: the topic is another one."""
+        self._append = None
+        self._sequence = self._in_transaction = 0
+        self.number = self._world.next_producer(self)
+
     def poke(self, *, is_last: bool = False) -> None:
         """Send the next append, or the last one again if its answer is overdue."""
         world = self._world
@@ -126,6 +132,11 @@ class Consumer:
         self._position = 0
         self._is_read_committed = is_read_committed
         self.seen: list[tuple[int, Record]] = []
+
+    def restart(self) -> None:
+        """Begin with the first record of another topic."""
+        self._position = 0
+        self.seen = []
 
     def poll(self, replica: Replica) -> int:
         """Read what the replica shows from the position on; return the number of records."""

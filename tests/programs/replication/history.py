@@ -1,14 +1,23 @@
 """What happened so far, and the invariants: each is checked when the event comes that may break it.
 
 `committed` is the one true log: a record enters it when a leader first raises its high watermark
-above it. An unclean election cuts it, and the cut is kept in `losses`.
+above it. An unclean election cuts it, and the cut is kept in `losses`. A topic that is created
+again begins with nothing: only replicas with its id count from then on.
 """
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from streamlog.records.acks import Acks
 from streamlog.replication.partition_state import LeaderRecovery, PartitionState
-from tests.programs.replication.disk import ABORT, COMMIT, Record, kind_of, producer_of
+from streamlog.replication.quorum import Accepted, Ballot
+from tests.programs.replication.disk import (
+    ABORT,
+    COMMIT,
+    Record,
+    kind_of,
+    producer_of,
+)
 
 if TYPE_CHECKING:
     from tests.programs.replication.replica import Replica
@@ -28,6 +37,9 @@ INVARIANTS: Final = {
     "joins-caught-up": "the ISR grows below its minimum only by a replica that had caught up",
     "candidates-complete": "KIP-966 LeaderCandidateCompleteness: ISR and ELR hold all committed",
     "truncation-above-hw": "a follower does not truncate below its high watermark",
+    "reassigned-in-sync": "a reassignment ends with all added replicas and min.insync.replicas in "
+    "sync; a partition's leader, ISR and ELR are among its replicas",
+    "one-topic": "no state, acknowledgement or record of a deleted topic in the one after it",
     "transactions": "read_committed sees the records of committed transactions only",
     "live": "I30: after the faults, an append and a read succeed, and the replicas converge",
 }
@@ -65,7 +77,7 @@ class History:
 
     Args:
         replicas: The replicas of the world.
-        min_isr: `min.insync.replicas` in effect.
+        min_isr: `min.insync.replicas`.
         may_lose: Whether faults may exceed what the protocol survives.
     """
 
@@ -73,24 +85,48 @@ class History:
         self._replicas = replicas
         self._min_isr = min_isr
         self.may_lose = may_lose
-        self.committed: list[Record] = []
-        self._offsets: dict[int, int] = {}  # of committed records, by id
         self.sent: set[int] = set()
         self.refused: set[int] = set()
-        self.acknowledged: list[Acknowledged] = []
         self.losses: list[Loss] = []
-        self.lost_unacknowledged = 0
+        self.happened: Counter[str] = Counter()
+        self._latest = Ballot()  # of the decided values
+        self._deleted: set[str] = set()  # topic ids
+        self._begin(None)
+
+    def _begin(self, topic_id: str | None) -> None:
+        """Begin with a topic without records; None after a deletion."""
+        self.topic_id = topic_id
+        self.committed: list[Record] = []
+        self._offsets: dict[int, int] = {}  # of committed records, by id
+        self._appended: set[int] = set()  # by a leader of this topic
+        self.acknowledged: list[Acknowledged] = []
         self.decided: PartitionState | None = None
         self._states: dict[int, PartitionState] = {}
         self._leaders: dict[int, int] = {}
         self.leader_epoch = -1  # the latest with a leader at work
         self.unclean_epoch = -1  # the latest that began with an unclean election
-        self.isr_changes = 0
-        self.elections = 0
+        for each in self._replicas:
+            each.disk.matched = 0
 
     # ---- the register ------------------------------------------------------------------------
-    def on_decided(self, state: PartitionState) -> None:
-        """Check a state that a majority has accepted."""
+    def on_decided(self, value: Accepted) -> None:
+        """Check a value that a majority has accepted."""
+        state = value.state
+        topic_id = None if state is None else state.topic_id
+        if topic_id != self.topic_id:
+            if value.ballot <= self._latest and self._latest != Ballot():
+                return  # late news of a deletion, or of the topic before it
+            if topic_id in self._deleted:
+                raise ViolationError("one-topic", f"decided after the deletion: {state}")
+            if self.topic_id is not None:
+                self._deleted.add(self.topic_id)
+                self.happened["topics deleted"] += 1
+            self._begin(topic_id)
+        self._latest = max(self._latest, value.ballot)
+        if state is not None:
+            self._on_state(state)
+
+    def _on_state(self, state: PartitionState) -> None:
         known = self._states.setdefault(state.partition_epoch, state)
         if known != state:
             raise ViolationError("one-leader", f"two decided states: {known} and {state}")
@@ -105,9 +141,34 @@ class History:
         if before is not None:
             if state.leader_epoch < before.leader_epoch:
                 raise ViolationError("one-leader", f"leader epoch fell to {state.leader_epoch}")
-            self.isr_changes += before.isr != state.isr
-            self.elections += before.leader_epoch != state.leader_epoch
+            self.happened["ISR changes"] += before.isr != state.isr
+            is_election = before.leader_epoch != state.leader_epoch
+            is_unclean = is_election and state.recovery is LeaderRecovery.RECOVERING
+            self.happened["elections"] += is_election
+            self.happened["unclean elections"] += is_unclean
+            is_done = state.replicas != before.replicas and not (state.adding or state.removing)
+            self.happened["reassignments"] += is_done
+        self._check_replicas(before, state)
         self.check_candidates()
+
+    def _check_replicas(self, before: PartitionState | None, state: PartitionState) -> None:
+        """Check the assignment of a decided state, which may end a reassignment."""
+        replicas = set(state.replicas)
+        named = {*state.isr, *state.elr, *state.adding, *state.removing}
+        if state.has_leader:
+            named.add(state.leader)
+        if not named <= replicas or len(replicas) < len(state.replicas):
+            raise ViolationError("reassigned-in-sync", f"nodes beside the replicas: {state}")
+        if before is None or replicas >= set(before.replicas):
+            return
+        if state.partition_epoch > before.partition_epoch + 1:
+            return  # the ISR may have changed since the reassignment ended
+        min_isr = min(self._min_isr, len(replicas))
+        added = replicas - {*before.replicas} | replicas & {*before.adding}
+        if not added <= {*state.isr} or len(state.isr) < min_isr:
+            raise ViolationError(
+                "reassigned-in-sync", f"a reassignment ended too early: {before}, {state}"
+            )
 
     def check_candidates(self) -> None:
         """Check that every member of ISR and ELR holds the committed records."""
@@ -128,6 +189,8 @@ class History:
     def holds_committed(self, replica: "Replica") -> bool:
         """Return whether a replica's log begins with the committed records."""
         disk, committed = replica.disk, self.committed
+        if disk.topic_id != self.topic_id:
+            return not committed
         at, end = disk.matched, min(disk.log_end_offset, len(committed))
         start, records = disk.log_start_offset, disk.records
         at = max(at, start)
@@ -140,6 +203,8 @@ class History:
     def on_leader(self, replica: "Replica", state: PartitionState) -> None:
         """Check the log of a new leader against the committed records."""
         epoch = state.leader_epoch
+        if state.topic_id != self.topic_id:
+            return
         if self._leaders.setdefault(epoch, replica.node) != replica.node:
             raise ViolationError("one-leader", f"epoch {epoch} has two leaders")
         if epoch <= self.leader_epoch:
@@ -173,6 +238,8 @@ class History:
             raise ViolationError(
                 "hw-monotone", f"node {replica.node}: HW fell from {before} to {after}"
             )
+        if replica.topic_id != self.topic_id:
+            return  # a zombie of a deleted topic
         if epoch < self.unclean_epoch:
             return  # it still follows a history that was given up
         if replica.is_leader:
@@ -218,6 +285,8 @@ class History:
                 )
             if identity not in self.sent:
                 raise ViolationError("no-phantom", f"record {identity} was never sent")
+            if identity not in self._appended:
+                raise ViolationError("one-topic", f"no leader of the topic appended {identity}")
             if identity in self.refused:
                 raise ViolationError("no-phantom", f"record {identity} was refused")
             self._offsets[identity] = len(committed)
@@ -230,6 +299,7 @@ class History:
         """Check that a deposed leader commits only records that its successors hold."""
         for other in self._replicas:
             is_latest = other.is_leader and other.epoch == self.leader_epoch
+            is_latest = is_latest and other.topic_id == self.topic_id
             if is_latest and not self.holds_committed(other):
                 raise ViolationError(
                     "fence",
@@ -240,6 +310,8 @@ class History:
     def on_append(self, replica: "Replica", epoch: int, records: list[Record]) -> None:
         """Check that a leader of another epoch appends nothing."""
         self.check_register(replica, epoch)
+        if replica.is_leader and replica.topic_id == self.topic_id:
+            self._appended.update(identity for _, identity in records)
         if records[-1][0] > epoch:
             raise ViolationError(
                 "fence", f"node {replica.node} of epoch {epoch} takes records of {records[-1][0]}"
@@ -247,14 +319,21 @@ class History:
 
     def check_register(self, replica: "Replica", epoch: int) -> None:
         """Check that the register file of a root knows no later epoch."""
-        known = replica.known_leader_epoch
-        if known > epoch:
+        accepted = replica.accepted
+        state = None if accepted is None else accepted.state
+        if state is None or state.topic_id != replica.topic_id:
             raise ViolationError(
-                "fence", f"node {replica.node} appends in epoch {epoch}, its register has {known}"
+                "one-topic", f"node {replica.node} appends, its register has {state}"
+            )
+        if state.leader_epoch > epoch:
+            raise ViolationError(
+                "fence", f"node {replica.node} appends in epoch {epoch}, its register has {state}"
             )
 
     def on_truncate(self, replica: "Replica", to: int, high_watermark: int) -> None:
         """Check a truncation of a follower."""
+        if replica.topic_id != self.topic_id:
+            return
         if to < high_watermark and self.unclean_epoch < 0 and not replica.is_suspect:
             raise ViolationError(
                 "truncation-above-hw",
@@ -263,7 +342,7 @@ class History:
 
     def on_proposal(self, leader: "Replica", before: PartitionState, isr: tuple[int, ...]) -> None:
         """Check the replicas that a leader adds to an ISR below its minimum (KAFKA-19996)."""
-        if len(before.isr) >= self._min_isr:
+        if len(before.isr) >= min(self._min_isr, len(before.replicas)):
             return
         for node in set(isr) - set(before.isr):
             replica, wanted = self._replicas[node], leader.end_a_lag_time_ago()
@@ -276,11 +355,17 @@ class History:
                 )
 
     # ---- clients -----------------------------------------------------------------------------
-    def on_acknowledged(self, append: Acknowledged, decided_epoch: int) -> None:
+    def on_acknowledged(self, append: Acknowledged, topic_id: str | None) -> None:
         """Check an acknowledgement at the moment of the decision."""
-        self.acknowledged.append(append)
+        self.happened["acknowledged appends"] += 1
+        self.happened["acknowledged records"] += len(append.identities)
+        if topic_id == self.topic_id:
+            self.acknowledged.append(append)
         if append.acks is not Acks.ALL:
             return
+        if topic_id != self.topic_id:
+            raise ViolationError("one-topic", f"{append} acknowledged after the deletion")
+        decided_epoch = -1 if self.decided is None else self.decided.leader_epoch
         if append.leader_epoch < decided_epoch:
             raise ViolationError(
                 "fence",
@@ -306,7 +391,9 @@ class History:
     # ---- the end -----------------------------------------------------------------------------
     def at_end(self, leader: "Replica") -> None:
         """Check the logs after all replicas have converged."""
-        for replica in self._replicas:
+        assert self.decided is not None
+        for node in self.decided.replicas:
+            replica = self._replicas[node]
             _check_log(replica)
             start = max(replica.disk.log_start_offset, leader.disk.log_start_offset)
             end = leader.disk.log_end_offset
@@ -319,7 +406,7 @@ class History:
             if not lost:
                 continue
             if append.acks is not Acks.ALL:
-                self.lost_unacknowledged += len(lost)
+                self.happened["records lost with acks below all"] += len(lost)
             elif not given_up.issuperset(lost):
                 raise ViolationError("losses-logged", f"{append} lost {lost}")
             elif not self.may_lose:
@@ -341,14 +428,17 @@ class History:
 
 
 def _check_log(replica: "Replica") -> None:
-    """Check the epochs of a log against its records."""
+    """Check the epochs of a log against its records, from where they are known."""
     disk = replica.disk
     starts = {entry.epoch: entry.start_offset for entry in disk.epochs.entries}
-    latest = -1
+    latest, known_from = -1, disk.epochs_known_from
     for at, (epoch, _) in enumerate(disk.records, disk.log_start_offset):
+        if at < known_from:
+            continue
         if epoch < latest:
             raise ViolationError("epoch-monotone", f"node {replica.node}: epoch falls at {at}")
-        if epoch > latest and starts.get(epoch) != at:
+        is_known = starts.get(epoch) == at or (latest < 0 < known_from and epoch in starts)
+        if epoch > latest and not is_known:
             raise ViolationError(
                 "epoch-monotone",
                 f"node {replica.node}: epoch {epoch} starts at {at}, cache has {disk.epochs}",

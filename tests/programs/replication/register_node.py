@@ -78,7 +78,7 @@ class RegisterNode:
 
     @property
     def is_electing(self) -> bool:
-        """Whether an election of it is in progress."""
+        """Whether an election or a reassignment of it is in progress."""
         return self._round is not None and self._round.elects
 
     @property
@@ -96,7 +96,9 @@ class RegisterNode:
     ) -> None:
         """Start a round; `ended` gets its outcome."""
         ballot = self._ballot()
-        nodes = [each for each in self._world.nodes if each != self.node or not without_self]
+        nodes = self._world.order_of_nodes()
+        if without_self:
+            nodes.remove(self.node)
         self._round = _Round(propose(nodes, ballot, change), ballot, ended, elects=elects)
         self._advance(None)
 

@@ -12,14 +12,10 @@ from streamlog.records.acks import Acks
 from streamlog.replication.completeness import ReplicaPositions
 from streamlog.replication.election import (
     ElectionType,
-    alter_partition,
-    elect,
-    unclean_shutdown,
 )
 from streamlog.replication.follower import Follower, FollowerStep
 from streamlog.replication.leader import Leader
 from streamlog.replication.messages import (
-    AlterPartition,
     Errors,
     Fetch,
     FetchResponse,
@@ -28,27 +24,14 @@ from streamlog.replication.messages import (
 )
 from streamlog.replication.partition_state import LeaderRecovery, PartitionState
 from streamlog.replication.quorum import (
-    Accept,
     Accepted,
-    Acceptor,
-    Chosen,
-    Inconclusive,
-    Prepare,
-    Promise,
-    Voter,
-    accept,
-    latest,
 )
-from tests.programs.replication.disk import Disk, Record, producer_of, sequence_of
+from tests.programs.replication.controller import Controller, unchanged
+from tests.programs.replication.disk import NO_EPOCH, Disk, Record, producer_of, sequence_of
 from tests.programs.replication.history import Acknowledged
-from tests.programs.replication.register_node import OutdatedError, RegisterNode
 
 if TYPE_CHECKING:
     from tests.programs.replication.world import World
-
-
-def _unchanged(value: Accepted) -> Accepted:
-    return value
 
 
 class Append(NamedTuple):
@@ -75,7 +58,7 @@ class _Waiting(NamedTuple):
     deadline: int
 
 
-class Replica(RegisterNode):
+class Replica(Controller):
     """One node of the world.
 
     Attributes:
@@ -171,18 +154,6 @@ class Replica(RegisterNode):
         offsets = LogOffsets(disk.log_start_offset, self.high_watermark, disk.log_end_offset)
         return ReplicaPositions(self.node, offsets, disk.epochs)
 
-    @property
-    def voter(self) -> Voter:
-        """Its register file."""
-        acceptor = self.disk.acceptor
-        return Voter(self.node, -1 if acceptor is None else acceptor.incarnation)
-
-    @property
-    def known_leader_epoch(self) -> int:
-        """The leader epoch in its register file."""
-        found = self.accepted
-        return -1 if found is None or found.state is None else found.state.leader_epoch
-
     # ---- life --------------------------------------------------------------------------------
     def start(self, *, is_epoch_file_lost: bool = False, is_state_lost: bool = False) -> None:
         """Start the process on whatever the disk holds."""
@@ -200,6 +171,7 @@ class Replica(RegisterNode):
         """Stop at once; what the process knew is gone."""
         self.is_alive = False
         self.incarnation += 1
+        self._history.happened["crashes"] += 1
         self._forget()
 
     def tick(self, incarnation: int) -> None:
@@ -224,9 +196,11 @@ class Replica(RegisterNode):
         if self.disk.acceptor is None:
             self._reinitialise()
         elif self._unsettled is not None:
-            self._decide(_unchanged, self._settled)
+            self._decide(unchanged, self._settled)
         elif self.disk.is_unclean:
             self._rejoin()
+        elif self.value is not None and self.value.state is None and self._world.pick(2):
+            self._create_topic()
         elif self._is_stale or self._is_outdated():
             self.learn()
         elif self.leader is not None and self.leader.proposal is not None:
@@ -239,201 +213,80 @@ class Replica(RegisterNode):
     def _believe_own_register(self, leader: Leader) -> None:
         accepted = self.accepted
         state = None if accepted is None else accepted.state
-        if state is not None and state.leader_epoch == leader.leader_epoch:
+        if state is None or state.topic_id != self.topic_id:
+            return
+        if state.leader_epoch == leader.leader_epoch:
             leader.installed(state, self.now)
-
-    def _is_outdated(self) -> bool:
-        """Whether the register file knows a later epoch than the one it lives in."""
-        state = None if self.value is None else self.value.state
-        return state is None or self.known_leader_epoch > state.leader_epoch
 
     def _suspects(self) -> bool:
         """Whether there is no leader, or it has not answered for long."""
+        state = None if self.value is None else self.value.state
+        if state is None or (self._world.is_closed and state.has_leader):
+            return False
+        if self.node not in state.replicas:  # it does not ask the leader
+            there = self._world.reachable_from(self)
+            leads = (each.leader is not None and each.epoch >= state.leader_epoch for each in there)
+            return self._world.pick(8) == 0 and not any(leads)
         return self.follower is None or self.now - self._heard > self._world.profile.suspicion
-
-    # ---- the register ------------------------------------------------------------------------
-    def on_register(self, source: int, token: int, request: Prepare | Accept) -> None:
-        answer = self.answer(request)
-        if self._world.crashes_here(self):
-            return
-        if isinstance(request, Accept) and isinstance(answer, Promise):
-            self._check_fence()
-        self._world.send(self.node, source, "on_register_answer", token, answer)
-
-    def _check_fence(self) -> None:
-        """Lead and follow no longer in an epoch that the register file has left behind."""
-        if self.known_leader_epoch > self.epoch >= 0 and not self._world.fences_only_at_open:
-            self.leader = self.follower = None
-            self._waiting.clear()
-            self._is_stale = True
-
-    def learn(self) -> None:
-        """Read the registers that can be reached; settle them if no majority agrees."""
-        there = self._world.reachable_from(self)
-        value = latest(each.accepted for each in there)
-        if value is None:
-            return
-        holders = [each.voter for each in there if each.accepted == value]
-        if value.is_held_by(holders):
-            self.adopt(value)
-        elif self._round is None:
-            self._decide(_unchanged, self._settled)
-
-    def _settled(self, outcome: Chosen | Inconclusive) -> None:
-        """Adopt a settled value; a proposal of this leader that is not in it is dead."""
-        if not isinstance(outcome, Chosen):
-            return
-        self._has_settled = True
-        proposed, self._unsettled = self._unsettled, None
-        self._adopt_own(outcome)
-        state, leader = outcome.value.state, self.leader
-        if leader is None or proposed is None or state is None or state == proposed:
-            return
-        if state.partition_epoch == leader.state.partition_epoch:
-            leader.refused()
-
-    def _adopt_own(self, outcome: Chosen | Inconclusive) -> None:
-        """Adopt what a round of this node decided, and spread it."""
-        if isinstance(outcome, Chosen):
-            self.adopt(outcome.value)
-            for node in self._world.nodes:
-                if node != self.node:
-                    self._world.send(self.node, node, "adopt", outcome.value)
-        elif outcome.value is not None:
-            self._unsettled = outcome.value.state
-
-    def _reinitialise(self) -> None:
-        """Get a new register file, from a majority without this node."""
-        fresh = Voter(self.node, self._world.count())
-
-        def change(before: Accepted) -> Accepted:
-            voters = (fresh if each.node == self.node else each for each in before.voters)
-            return replace(before, voters=tuple(voters))
-
-        def ended(outcome: Chosen | Inconclusive) -> None:
-            if isinstance(outcome, Chosen) and self.disk.acceptor is None:
-                value = outcome.value
-                self.disk.acceptor = Acceptor(value.ballot, fresh.incarnation, value)
-            self._adopt_own(outcome)
-
-        self._decide(change, ended, without_self=True)
-
-    def _install(self, value: Accepted) -> None:
-        self.disk.acceptor, _ = accept(self.disk.acceptor, value)
-
-    def _rejoin(self) -> None:
-        """Leave ISR and ELR after an unclean shutdown, before anything else."""
-        min_isr = self._settings.min_insync_replicas
-
-        def change(before: Accepted) -> Accepted:
-            assert before.state is not None
-            nodes = (self.node,)
-            after = unclean_shutdown(before.state, nodes, min_insync_replicas=min_isr)
-            return replace(before, state=after)
-
-        def ended(outcome: Chosen | Inconclusive) -> None:
-            if isinstance(outcome, Chosen) and outcome.value.state is not None:
-                state = outcome.value.state
-                if self.node not in (*state.isr, *state.elr):
-                    self.disk.is_unclean = self.is_old_copy = False
-                    self.value = None  # so that it takes up a role
-            self._adopt_own(outcome)
-
-        self._decide(change, ended)
-
-    def hold_election(self, kind: ElectionType, *, without: int = -1) -> None:
-        """Elect a leader from the nodes that can be reached.
-
-        Args:
-            kind: How far it may go.
-            without: A node that is wrongly taken for dead.
-        """
-        world, value = self._world, self.value
-        if self._round is not None or value is None or value.state is None:
-            return
-        online = [each.node for each in world.reachable_from(self) if each.node != without]
-        complete = world.completeness(online, value.state)
-        expected = value.state.partition_epoch
-        if world.profile.may_elect_uncleanly and world.pick(3) == 0:
-            kind = ElectionType.UNCLEAN
-
-        def change(before: Accepted) -> Accepted:
-            assert before.state is not None
-            if before.state.partition_epoch != expected:
-                raise OutdatedError
-            election = elect(
-                before.state,
-                kind,
-                online=online,
-                min_insync_replicas=self._settings.min_insync_replicas,
-                complete=complete,
-            )
-            return replace(before, state=election.state)
-
-        world.note(self.node, "elects", kind.value, online)
-        self._decide(change, self._adopt_own, elects=True)
-
-    def raise_epoch(self) -> None:
-        """Lead in a new epoch, as after a truncated tail."""
-        if self._round is None and self.leader is not None:
-            self._raise_epoch(self.leader.state)
-
-    def _raise_epoch(self, state: PartitionState) -> None:
-        def change(before: Accepted) -> Accepted:
-            if before.state != state:
-                raise OutdatedError
-            return replace(before, state=state.with_leader(self.node))
-
-        def ended(outcome: Chosen | Inconclusive) -> None:
-            if isinstance(outcome, Chosen):
-                self._is_state_lost = False
-            self._adopt_own(outcome)
-
-        self._world.note(self.node, "raises its epoch")
-        self._decide(change, ended, elects=True)
-
-    def _propose(self, request: AlterPartition) -> None:
-        """Write the leader's ISR change to the register."""
-        min_isr = self._settings.min_insync_replicas
-
-        def change(before: Accepted) -> Accepted:
-            assert before.state is not None
-            after = alter_partition(before.state, request, min_insync_replicas=min_isr)
-            if isinstance(after, Errors):
-                raise OutdatedError
-            return replace(before, state=after)
-
-        self._world.note(self.node, "proposes ISR", request.isr)
-        self._decide(change, self._adopt_own)
 
     # ---- roles -------------------------------------------------------------------------------
     def adopt(self, value: Accepted) -> None:
         """Take over a decided partition state, unless a later one is known."""
         state = value.state
-        assert state is not None
-        self._history.on_decided(state)
-        if self.value is not None and self.value.state is not None:
-            known = self.value.state.partition_epoch
-            if state.partition_epoch < known:
-                return
-            if state.partition_epoch == known and self.epoch == state.leader_epoch:
-                self._is_stale = False
-                return
+        self._history.on_decided(value)
+        if self.value is not None and not self._is_news(self.value, value):
+            return
         if self.disk.acceptor is None:
             return
         self._install(value)
         self._is_stale = False
         self.value = value
-        if self.leader is not None and self.epoch == state.leader_epoch:
+        if state is None or state.topic_id != self.disk.topic_id:
+            self._change_topic(state)
+        if state is None:
+            return
+        if self.node not in state.replicas:
+            self.resign()
+            if self.disk.topic_id is not None:
+                self._leave()
+        elif self.leader is not None and self.epoch == state.leader_epoch:
             self.leader.installed(state, self.now)
             self._after_leader()
         elif self.follower is None or self.epoch != state.leader_epoch:
             self._become(state)
             self._has_just_started &= self.epoch < 0
 
-    def _become(self, state: PartitionState) -> None:
+    def resign(self) -> None:
         self.leader = self.follower = None
         self._waiting.clear()
+
+    def _is_news(self, known: Accepted, value: Accepted) -> bool:
+        """Whether a decided value comes after the one known, and asks for another role."""
+        before, state = known.state, value.state
+        if before is None or state is None or before.topic_id != state.topic_id:
+            return value.ballot > known.ballot and state != before
+        if state.partition_epoch < before.partition_epoch:
+            return False
+        if state.partition_epoch == before.partition_epoch and self.epoch == state.leader_epoch:
+            self._is_stale = False
+            return False
+        return True
+
+    def _change_topic(self, state: PartitionState | None) -> None:
+        """Set the directory of another topic aside, and make one if this node is a replica."""
+        self.resign()
+        is_replica = state is not None and self.node in state.replicas
+        topic_id = state.topic_id if state is not None and is_replica else None
+        if self.disk.topic_id is None and state is not None:
+            self.disk.topic_id = topic_id  # a new replica, or a replaced disk
+        elif is_replica or state is None:
+            self._world.note(self.node, "sets its log aside: another topic")
+            self.disk.set_aside(topic_id)
+            self.is_old_copy = False
+            self.high_watermark = 0
+
+    def _become(self, state: PartitionState) -> None:
+        self.resign()
         self._parked.clear()
         self._token = self._deadline = 0
         if state.leader == self.node:
@@ -453,7 +306,9 @@ class Replica(RegisterNode):
             return
         if self.accepted is None or self.accepted.state != state:
             if self._round is None:
-                self._decide(_unchanged, self._settled)  # so that its own file has the state
+                self._decide(unchanged, self._settled)  # so that its own file has the state
+            return
+        if not self._is_complete(state):
             return
         if self._has_just_started and not self._may_lead_again(state):
             return
@@ -472,8 +327,8 @@ class Replica(RegisterNode):
         self._history.on_leader(self, state)
         self._after_leader()
 
-    def _may_lead_again(self, state: PartitionState) -> bool:
-        """Whether a leader that has just started may go on in its epoch."""
+    def _is_complete(self, state: PartitionState) -> bool:
+        """Whether no other replica proves that it lost records; checked before each epoch."""
         world = self._world
         online = [each.node for each in world.reachable_from(self)]
         is_clean = state.recovery is LeaderRecovery.RECOVERED
@@ -481,9 +336,14 @@ class Replica(RegisterNode):
             world.note(self.node, "has lost records")
             self.disk.is_unclean = True
             return False
+        return True
+
+    def _may_lead_again(self, state: PartitionState) -> bool:
+        """Whether a leader that has just started may go on in its epoch."""
+        world = self._world
         if not self._has_settled and not world.resumes_without_settling:
             if self._round is None:
-                self._decide(_unchanged, self._settled)
+                self._decide(unchanged, self._settled)
             return False
         if self._is_state_lost and not world.resumes_with_stale_high_watermark:
             if self._round is None:
@@ -526,10 +386,19 @@ class Replica(RegisterNode):
         self._wait_for(append, required)
         self._after_leader()
 
-    def _append(self, leader: Leader, identities: tuple[int, ...]) -> None:
-        disk, epoch = self.disk, leader.leader_epoch
-        records = [(epoch, each) for each in identities]
-        self._history.on_append(self, epoch, records)
+    def append_in_old_format(self, identities: tuple[int, ...]) -> None:
+        """Append records without a leader epoch."""
+        self._check_fence()
+        if self.leader is not None:
+            self._append(self.leader, identities, epoch=NO_EPOCH)
+            self._after_leader()
+
+    def _append(
+        self, leader: Leader, identities: tuple[int, ...], *, epoch: int | None = None
+    ) -> None:
+        disk = self.disk
+        records = [(leader.leader_epoch if epoch is None else epoch, each) for each in identities]
+        self._history.on_append(self, leader.leader_epoch, records)
         self._world.note(self.node, "appends", identities, "at", disk.log_end_offset)
         disk.append(records)
         if self._world.crashes_here(self):
@@ -549,8 +418,7 @@ class Replica(RegisterNode):
     def _acknowledge(self, append: Append, required: int) -> None:
         offset = required - len(append.identities)
         fact = Acknowledged(offset, append.identities, append.acks, self.epoch)
-        decided = self._history.decided
-        self._history.on_acknowledged(fact, -1 if decided is None else decided.leader_epoch)
+        self._history.on_acknowledged(fact, self.topic_id)
         self._world.note(self.node, "acknowledges", append.identities, append.acks.name)
         self._world.answer(append, Errors.NONE)
 
@@ -586,14 +454,16 @@ class Replica(RegisterNode):
             return True
         epoch = self.epoch
         holders = [
-            each.voter for each in world.reachable_from(self) if each.known_leader_epoch == epoch
+            each.voter
+            for each in world.reachable_from(self)
+            if each.known_leader_epoch == epoch and each.has_topic(self.topic_id)
         ]
         return self.value is not None and self.value.is_held_by(holders)
 
-    def on_fetch(self, source: int, token: int, request: Fetch) -> None:
+    def on_fetch(self, source: int, token: int, topic_id: str, request: Fetch) -> None:
         self._check_fence()
         leader = self.leader
-        if leader is None:
+        if leader is None or topic_id != self.topic_id:
             self._world.send(self.node, source, "on_no_leader", token)
             return
         was_in_flight = leader.isr.is_in_flight
@@ -616,9 +486,11 @@ class Replica(RegisterNode):
             records = self.disk.records_from(start, response.end_offset)
         self._world.send(self.node, follower, "on_fetched", token, response, records)
 
-    def on_epoch_question(self, source: int, token: int, request: OffsetsForLeaderEpoch) -> None:
+    def on_epoch_question(
+        self, source: int, token: int, topic_id: str, request: OffsetsForLeaderEpoch
+    ) -> None:
         self._check_fence()
-        if self.leader is None:
+        if self.leader is None or topic_id != self.topic_id:
             self._world.send(self.node, source, "on_no_leader", token)
         else:
             answer = self.leader.offsets_for_leader_epoch(request)
@@ -634,7 +506,8 @@ class Replica(RegisterNode):
         action = "on_fetch" if isinstance(request, Fetch) else "on_epoch_question"
         self._token = world.count()
         self._deadline = self.now + world.profile.timeout + world.profile.fetch_wait
-        world.send(self.node, follower.leader, action, self.node, self._token, request)
+        topic_id = self.topic_id
+        world.send(self.node, follower.leader, action, self.node, self._token, topic_id, request)
 
     def _ask_again(self, incarnation: int) -> None:
         if incarnation == self.incarnation:
@@ -693,6 +566,7 @@ class Replica(RegisterNode):
     def _truncate(self, to: int) -> None:
         if to < self.disk.log_end_offset:
             self._world.note(self.node, "truncates to", to)
+            self._history.happened["truncations"] += 1
         self._history.on_truncate(self, to, self.high_watermark)
         self.disk.truncate(to)
         self.high_watermark = min(self.high_watermark, self.disk.log_end_offset)
