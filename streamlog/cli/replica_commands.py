@@ -98,6 +98,11 @@ def replicas_status() -> None:
     is_flag=True,
     help="Without a leader, take any replica that is online; may lose acknowledged records.",
 )
+@click.option(
+    "--commits",
+    is_flag=True,
+    help="With --unclean: elect the root that leads the commits; may lose decided commits.",
+)
 @verb("replication:elect")
 def elect() -> None:
     """Elect the leaders of partitions; without an argument, of all partitions.
@@ -110,6 +115,7 @@ def elect() -> None:
     Examples:
       streamlog --path /disk1/log elect --preferred
       streamlog elect --unclean orders:0
+      streamlog elect --unclean --commits orders
     """
 
 

@@ -20,17 +20,29 @@ from streamlog.topic import TopicPartition
 __all__ = ["elect", "reassign", "replicate"]
 
 
-def elect(settings: Settings, *, wanted: tuple[str, ...], preferred: bool, unclean: bool) -> None:
+def elect(
+    settings: Settings,
+    *,
+    wanted: tuple[str, ...],
+    preferred: bool,
+    unclean: bool,
+    commits: bool,
+) -> None:
     """Hold an election for each partition and print the leaders."""
     if preferred == unclean:
         raise click.UsageError("pass --preferred or --unclean")
-    if unclean and not wanted:
+    if commits and not unclean:
+        raise click.UsageError("--commits needs --unclean: the next commit elects otherwise")
+    if unclean and not wanted and not commits:
         raise click.UsageError("--unclean may lose records: name the topics or partitions")
     kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
     states: list[tuple[TopicPartition, PartitionState]] = []
     errors: list[StreamLogError] = []
     with ReplicaSet.open(settings.root) as replica_set:
-        for partition in _selected(replica_set, wanted):
+        if commits:
+            state = replica_set.elect_commits()
+            remark(settings, f"node {state.leader} leads the commits, nodes {[*state.isr]} in sync")
+        for partition in _selected(replica_set, wanted) if wanted or not commits else ():
             try:
                 states.append((partition, replica_set.elect(*partition, kind)))
             except StreamLogError as error:

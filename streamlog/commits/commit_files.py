@@ -12,9 +12,9 @@ from typing import Final
 
 from streamlog.binary.sealed import MAX_SEALED_SIZE, seal, unseal
 from streamlog.commits.decisions import DecidedPart
-from streamlog.commits.history import Ledgers, owner_of
-from streamlog.commits.identity import topic_of
-from streamlog.commits.pending import PendingDecisions
+from streamlog.commits.history import Ledgers, number_in, owner_of
+from streamlog.commits.identity import app_key, topic_of
+from streamlog.commits.pending import PendingDecisions, decision_number
 from streamlog.commits.staging import StagingArea
 from streamlog.errors import (
     FileMissingError,
@@ -209,6 +209,25 @@ class CommitFiles:
             self.ledgers.sync()  # the process that stored it may have died before its sync
         elif not self.owns(owner_of(content, self.root.ledger(key))):
             self._replace(self.root.ledgers, self.root.ledger(key), content)
+
+    def last_number(self, app: str) -> int:
+        """Return the number of an app's last decision known here, 0 without any.
+
+        Raises:
+            CorruptCheckpointError: The ledger is damaged.
+        """
+        names = (*self.prepared.of_app(app), *self.pending.of_app(app))
+        if names:
+            return max(map(decision_number, names))
+        key = app_key(app)
+        ledger = self.ledger(key)
+        return 0 if ledger is None else number_in(ledger, self.root.ledger(key))
+
+    def learn_ledger(self, key: str, content: bytes) -> None:
+        """Store another root's ledger if it is ahead of the one here; durable on return."""
+        own, path = self.ledger(key), self.root.ledger(key)
+        if own is None or (own != content and number_in(own, path) < number_in(content, path)):
+            self.store_ledger(key, content)
 
     def ledger_keys(self) -> list[str]:
         """Return the keys of the apps that have a ledger."""

@@ -268,6 +268,8 @@ class CommitLog:
         """Judge and commit; again if another committer was faster despite the lock."""
         for attempt in range(1, _ATTEMPTS + 1):
             history = History.load(request.identity.app, self._pending, self._ledgers)
+            if term is not None and attempt == 1 and not request.identity.is_anonymous:
+                term.check_history(history.app, history.standing.number)
             past, last_version = past_of(history, request.inheritance, request.identity.version)
             verdict, index = judge_commit(
                 request.identity,

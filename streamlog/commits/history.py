@@ -42,6 +42,7 @@ __all__ = [
     "LedgerEntry",
     "Ledgers",
     "PastCommit",
+    "number_in",
     "owner_of",
 ]
 
@@ -183,6 +184,15 @@ def owner_of(content: bytes, path: str) -> str:
         CorruptCheckpointError: The content is damaged.
     """
     return unseal(_KIND, content, path).text("app")
+
+
+def number_in(content: bytes, path: str) -> int:
+    """Return the number of the last retired decision of a ledger file.
+
+    Raises:
+        CorruptCheckpointError: The content is damaged.
+    """
+    return parse_standing(unseal(_KIND, content, path).nested("standing")).number
 
 
 def _is_leftover(content: bytes, path: str, app: str) -> bool:

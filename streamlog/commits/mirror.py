@@ -24,7 +24,7 @@ from streamlog.commits.commit_files import NO_EPOCH, CommitFiles, SourceFailedEr
 from streamlog.commits.decisions import DecidedFile, Decision, format_decision, parse_decision
 from streamlog.commits.history import owner_of
 from streamlog.commits.identity import app_key, topic_of
-from streamlog.commits.pending import PendingDecisions
+from streamlog.commits.pending import PendingDecisions, decision_number
 from streamlog.commits.takeover import Fate, LocalLogs, judge_prepared
 from streamlog.errors import (
     CorruptCheckpointError,
@@ -227,6 +227,7 @@ class Mirror:
 
     def _finish_election(self, state: PartitionState, open_logs: OpenLogs) -> None:
         make_directories(self.own.root.fs, self.own.pending.path)
+        self._learn(state)
         prepared = self.own.prepared
         decisions = [each for each in map(prepared.load, prepared.names()) if each is not None]
         self._decide_prepared(
@@ -238,6 +239,44 @@ class Mirror:
         self._apply_pending(open_logs)
         self.own.set_epoch(state.leader_epoch)
         self.own.discard(prepared, [decision.name for decision in decisions])
+
+    def _learn(self, state: PartitionState) -> None:
+        """Copy to this root the ledgers and prepared decisions that it lacks.
+
+        It may have been restored from an older copy since it was in sync. What a follower in sync
+        has prepared may be decided in any case; another root is believed its ledgers only.
+        """
+        files = self._others()
+        known = [self.own.epoch()] + [files[node].epoch() for node in state.isr if node in files]
+        for node, each in files.items():
+            if each.check_epoch(state.leader_epoch) != max(known):
+                continue  # it followed an earlier leader
+            for key in each.ledger_keys():
+                ledger = each.ledger(key)
+                if ledger is not None:
+                    self.own.learn_ledger(key, ledger)
+            own = self.own.prepared.names()
+            for name in each.prepared.names() if node in state.isr else ():
+                content = each.prepared.content(name)
+                if name not in own and content is not None:
+                    self.own.prepared.store(name, content)
+
+    def _others(self) -> dict[int, CommitFiles]:
+        """Return the commit files of the other roots that can be read."""
+        found = {}
+        for node in self._roots:
+            if node != self.node:
+                with contextlib.suppress(StorageError, CorruptCheckpointError):
+                    files = self.files(node)
+                    files.epoch()
+                    found[node] = files
+        return found
+
+    def begin_again(self) -> None:
+        """Start another term of this root, which takes over again and learns from the others."""
+        state = self._led()
+        with contextlib.suppress(FencedError):  # another process did, or elected another root
+            self.state.change(lambda old: old.with_leader(self.node), state.partition_epoch)
 
     def _apply_pending(
         self, open_logs: OpenLogs, *, is_due: Callable[[TopicPartition], bool] = lambda _: True
@@ -429,6 +468,29 @@ class Mirror:
             self.state.change(lambda old: old.with_isr(isr), state.partition_epoch)
             _logger.info("node %d follows the commits again", node)
 
+    def has_lost(self, files: CommitFiles, app: str, number: int) -> bool:
+        """Whether a follower knows decided commits of an app after this root's last one.
+
+        The next one alone may be prepared only, unless the logs hold its records.
+        """
+        prepared = files.prepared
+        names = [name for name in prepared.of_app(app) if decision_number(name) > number]
+        if files.last_number(app) != number + 1 or len(names) != 1:
+            return True
+        decision = prepared.load(names[0])
+        if decision is None:
+            return False
+        local = LocalLogs(files.root)
+        logs = local.read(local.existing([decision]))
+        try:
+            return any(
+                part.base_offset < log.end and log.holds(decision, part)
+                for part in decision.parts
+                if (log := logs.get(part.topic_partition)) and log.topic_id == part.topic_id
+            )
+        finally:
+            local.close(logs)
+
     # ---- partitions ------------------------------------------------------------------------------
     def may_apply(self, log: Log) -> bool:
         """Whether this root applies decided commits to a partition that it leads; within `writing`.
@@ -593,6 +655,44 @@ class Term:
         raise UnavailableError("the state of the commits keeps changing", got=f"node {node}")
 
     # ---- a commit ------------------------------------------------------------------------------
+    def check_history(self, app: str, number: int) -> None:
+        """Check that this root and its followers know the same commits of an app.
+
+        A follower that lost some was restored from an older copy, and leaves the ISR.
+
+        Args:
+            app: The app; its lock is held.
+            number: The number of its last decision known here.
+
+        Raises:
+            NotLeaderError: This root lost some itself, and has begun another term.
+        """
+        ahead: list[str] = []
+
+        def check(files: CommitFiles) -> None:
+            found = files.last_number(app)
+            if found < number:
+                raise StorageError(
+                    "commit files were restored from an older copy",
+                    path=files.root.path,
+                    got=f"decision {found} of {app}",
+                    expected=f"decision {number}",
+                )
+            if found > number and self._mirror.has_lost(files, app, number):
+                ahead.append(f"{found} in {files.root.path}")
+
+        self.each(check)
+        if ahead:
+            own = self._mirror.own.root
+            _logger.warning("%s was restored from an older copy, and takes over again", own.path)
+            self._mirror.begin_again()
+            raise NotLeaderError(
+                "this root lost commits that other roots have: restored from an older copy",
+                path=own.path,
+                got=f"decision {number} of {app}",
+                expected=f"decision {', '.join(ahead)}",
+            )
+
     def collect(self, app: str, files: Sequence[DecidedFile]) -> None:
         """Copy to this root what tasks staged on other roots only."""
         if self._mirror.own.lacking(app, files):

@@ -180,6 +180,20 @@ class ReplicaSet:
                 raise
             return leadership.force(config)
 
+    def elect_commits(self) -> PartitionState:
+        """Elect a root to lead the commits, also one that may lack decided commits.
+
+        It is elected unclean only if no root in sync with the commits is online, or less than a
+        majority of the roots; these do not count until they return. Decided commits that no root
+        that is online knows are lost then: what a root that returns had decided is discarded.
+
+        Raises:
+            NoReplicaOnlineError: No root is online.
+        """
+        commits = SetCommits(self.roots, patience=self._patience, chores=at_once)
+        with contextlib.closing(commits):
+            return commits.elect_unclean()
+
     # ---- replicas ------------------------------------------------------------------------------
     def bytes_to_copy(self, topic: str, partition: int, replicas: Sequence[int]) -> int:
         """Return about how many bytes `reassign` would copy now; read-only.

@@ -28,6 +28,7 @@ from streamlog.errors import (
     FencedError,
     FileMissingError,
     InvalidRequestError,
+    NoQuorumError,
     NoReplicaOnlineError,
     NotLeaderError,
     StorageError,
@@ -52,6 +53,7 @@ __all__ = ["SetCommits", "staging_roots"]
 
 _MOVES = (NotLeaderError, StorageError, UnknownOutcomeError)
 _RETURN_INTERVAL_MS: Final = 60_000.0
+_UNCLEAN: Final = "accept to lose decided commits: streamlog elect --unclean --commits"
 _T = TypeVar("_T")
 
 _logger = logging.getLogger(__name__)
@@ -212,6 +214,7 @@ class SetCommits:
     def _through_leader(
         self, work: Callable[[CommitLog], _T], partitions: Sequence[PlacedPartition] = ()
     ) -> _T:
+        is_caught_up = not partitions
         for _ in self._roots.node_ids:
             leading = self._leader()
             if not leading.holds(partitions):
@@ -221,8 +224,12 @@ class SetCommits:
             except _MOVES as error:
                 with contextlib.suppress(StreamLogError):
                     self.close()
-                if not self._has_moved(leading, error):
+                has_moved = self._has_moved(leading, error)
+                if not has_moved and (is_caught_up or not isinstance(error, NotLeaderError)):
                     raise
+                if not has_moved:  # its replica of a partition was restored from an older copy
+                    is_caught_up = True
+                    self._leader().catch_up([each for each, _ in partitions])
                 failure = error
         raise failure
 
@@ -262,7 +269,11 @@ class SetCommits:
     def _elected(self) -> PartitionState:
         """Return the state of the commits, after an election if the leader's root is offline."""
         while True:
-            state = self._register.read()
+            try:
+                state = self._register.read()
+            except NoQuorumError as error:
+                error.hint = f"bring them back, or {_UNCLEAN}"
+                raise
             if state.leader not in self._failed and _is_writable(self._roots, state.leader):
                 return state
             online = [node for node in state.isr if _is_writable(self._roots, node)]
@@ -273,6 +284,7 @@ class SetCommits:
                     path=self._roots.home.path,
                     got=f"nodes {online} online",
                     expected=f"one of nodes {list(state.isr)}",
+                    hint=f"bring one of them back, or {_UNCLEAN}",
                 )
             with contextlib.suppress(FencedError):  # another process was faster
                 decided = self._register.change(partial(_replaced, after), state.partition_epoch)
@@ -283,6 +295,31 @@ class SetCommits:
                     state.leader,
                 )
                 return decided
+
+    def elect_unclean(self) -> PartitionState:
+        """Elect a leader of the commits that may lack decided ones; also without a majority.
+
+        Does nothing but take over if a root in sync can lead: that loses nothing.
+
+        Raises:
+            NoReplicaOnlineError: No root is online.
+        """
+        self.close()
+        try:
+            self._elected()
+        except (NoReplicaOnlineError, NoQuorumError) as error:
+            online = [node for node in self._roots.node_ids if _is_writable(self._roots, node)]
+            if not online:
+                raise
+            state = self._register.force(partial(_forced, online))
+            _logger.warning(
+                "node %d leads the commits in epoch %d, elected unclean: %s",
+                state.leader,
+                state.leader_epoch,
+                error,
+            )
+        self._leader().tidy()
+        return self._register.read()
 
     def _misses(self, node: int) -> int:
         """Return how many partitions with prepared decisions a root does not hold."""
@@ -377,7 +414,7 @@ class _Leading:
         unknown = []
         for partition in partitions:
             try:
-                self._get_in_sync(partition)
+                self._get_in_sync(partition, is_believed=False)
             except UnknownTopicError:
                 _logger.info("[%s] deleted meanwhile", partition)
             except StreamLogError as error:
@@ -398,11 +435,19 @@ class _Leading:
             )
             _logger.info("[%s] node %d leads, as it leads the commits", partition, self.node)
 
-    def _get_in_sync(self, partition: TopicPartition) -> PartitionState:
-        """Return the state of a partition, after it was copied to this root if that was behind."""
+    def _get_in_sync(
+        self, partition: TopicPartition, *, is_believed: bool = True
+    ) -> PartitionState:
+        """Return the state of a partition, after it was copied to this root if that was behind.
+
+        Args:
+            partition: The partition.
+            is_believed: Whether the ISR is believed; this root may have been restored from an older
+                copy since.
+        """
         register = self._roots.register(partition)
         state = register.read()
-        if self.node in state.isr:
+        if is_believed and self.node in state.isr:
             return state
         cause: StreamLogError | None = None
         if self.node in state.replicas:
@@ -557,6 +602,12 @@ def staging_roots(
 
 def _replaced(after: PartitionState, _: PartitionState) -> PartitionState:
     return after
+
+
+def _forced(online: Sequence[int], state: PartitionState) -> PartitionState:
+    """Return the state of an unclean election: those in sync follow, else the first one leads."""
+    isr = tuple(node for node in state.isr if node in online) or tuple(online[:1])
+    return replace(state.with_leader(isr[0]), isr=isr)
 
 
 def _led_by(node: int, isr: tuple[int, ...], state: PartitionState) -> PartitionState:

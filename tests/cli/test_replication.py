@@ -58,6 +58,22 @@ def test_an_unclean_election_goes_on_with_the_last_root(roots: list[Path]) -> No
     assert values == ["1", "2"][: len(values)]
 
 
+def test_the_commits_go_on_with_the_last_root_after_an_unclean_election(
+    roots: list[Path],
+) -> None:
+    ok("produce", "orders", "--atomic", "--path", roots[0], stdin=b"3\n")
+    lose(roots[0])
+    lose(roots[1])
+    refused = streamlog("produce", "orders", "--atomic", "--path", roots[2], stdin=b"4\n")
+    assert refused.code == 1
+    assert "elect --unclean --commits" in refused.error
+    ran = ok("elect", "--unclean", "--commits", "orders", "--path", roots[2])
+    assert [row["leader"] for row in ran.rows] == [3]
+    assert "node 3 leads the commits" in ran.error
+    ok("produce", "orders", "--atomic", "--acks", "1", "--path", roots[2], stdin=b"4\n")
+    assert streamlog("elect", "--commits", "--path", roots[2]).code == 2
+
+
 def test_an_unclean_election_without_any_replica_names_the_missing_roots(
     roots: list[Path],
 ) -> None:
