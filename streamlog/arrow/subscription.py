@@ -257,7 +257,7 @@ def check_topics(roots: ReadRoots, choice: TopicChoice) -> None:
     found = roots.find()
     for topic in choice.required():
         if topic not in found:
-            raise unknown_topic_error(roots.name, topic, sorted(found))
+            raise unknown_topic_error(roots.name, topic, sorted(found), offline=roots.offline)
     for topic, partition in choice.partitions:
         if partition not in found[topic]:
             raise UnknownTopicError(

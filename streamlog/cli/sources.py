@@ -192,7 +192,7 @@ def _find(
     found = roots.find()
     if topic is not None:
         if topic not in found:
-            raise unknown_topic_error(roots.name, topic, sorted(found))
+            raise unknown_topic_error(roots.name, topic, sorted(found), offline=roots.offline)
         found = {topic: found[topic]}
     return found, [
         (TopicPartition(name, number), there)

@@ -263,6 +263,10 @@ class RootSet:
         """Return the roots that are online, by node."""
         return {node: root for node, root in self._roots.items() if self.problem(node) is None}
 
+    def offline(self) -> list[str]:
+        """Return the paths of the roots that are offline."""
+        return [root.path for node, root in self._roots.items() if self.problem(node) is not None]
+
     def problem(self, node: int) -> StreamLogError | None:
         """Return why a root is offline, None if it is online."""
         try:

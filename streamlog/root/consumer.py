@@ -80,7 +80,13 @@ class Consumer:
 
     def _partitions_of(self, topic: str, found: Directories) -> list[TopicPartition]:
         if topic not in found:
-            raise unknown_topic_error(self._roots.name, topic, sorted(found), is_wanted=False)
+            raise unknown_topic_error(
+                self._roots.name,
+                topic,
+                sorted(found),
+                is_wanted=False,
+                offline=self._roots.offline,
+            )
         return [TopicPartition(topic, number) for number in found[topic]]
 
     def subscribe(self, topics: Iterable[str]) -> None:

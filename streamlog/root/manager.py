@@ -553,7 +553,9 @@ class LogManager:
         self._check_open()
         if not topics.topic_exists(self.log_root, name):
             known = topics.list_topics(self.log_root)
-            raise topics.unknown_topic_error(self.root, name, known)
+            roots = RootSet.load(self.log_root, patience=self.patience)
+            offline = () if roots is None else roots.offline()
+            raise topics.unknown_topic_error(self.root, name, known, offline=offline)
 
     def _check_open(self) -> None:
         if self._closed:

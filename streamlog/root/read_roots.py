@@ -116,6 +116,11 @@ class ReadRoots:
         return len(self._roots) > 1
 
     @property
+    def offline(self) -> list[str]:
+        """The paths of roots of the set that are not reachable."""
+        return [each.path for each in self._roots if self.is_set and not self._is_online(each)]
+
+    @property
     def first_online(self) -> LogRoot:
         """The only root, or the first one of the set that is reachable.
 

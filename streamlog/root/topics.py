@@ -8,6 +8,7 @@ other directory, such as a broker's log.dir, the directories `NAME-0`, `NAME-1` 
 import difflib
 import os
 import shlex
+from collections.abc import Sequence
 
 from streamlog.errors import (
     InvalidRequestError,
@@ -81,7 +82,12 @@ def directories_named(root: LogRoot, topic: str) -> dict[int, str]:
 
 
 def unknown_topic_error(
-    root: str, topic: str, known: list[str], *, is_wanted: bool = True
+    root: str,
+    topic: str,
+    known: list[str],
+    *,
+    is_wanted: bool = True,
+    offline: Sequence[str] = (),
 ) -> UnknownTopicError:
     """Return the error for a topic that a root does not have, with a command that helps.
 
@@ -90,6 +96,7 @@ def unknown_topic_error(
         topic: The missing topic.
         known: The existing topics.
         is_wanted: Whether creating the topic would help.
+        offline: Other roots of the set that are offline; a topic without replicas may be there.
     """
     make = f"create it: {command_at(root, f'topics create {topic}')}"
     if not known and "," not in root:  # an unmounted disk looks like a new root
@@ -100,13 +107,15 @@ def unknown_topic_error(
         f"there is no topic {topic}",
         path=root,
         expected=f"one of {listed}" if known else None,
-        hint=_instead(topic, known) + (make if is_wanted else see),
+        hint=_instead(topic, known, offline) + (make if is_wanted else see),
     )
 
 
-def _instead(topic: str, known: list[str]) -> str:
+def _instead(topic: str, known: list[str], offline: Sequence[str]) -> str:
     near = difflib.get_close_matches(topic, known, 1)
-    return f"use {near[0]}, or " if near else ""
+    use = f"use {near[0]}, or " if near else ""
+    back = f"bring {', '.join(offline)} back, which may have it and is offline, or "
+    return use + (back if offline else "")
 
 
 def _directories_by_topic(root: LogRoot, *, only: str | None = None) -> dict[str, dict[int, str]]:

@@ -270,6 +270,16 @@ def test_a_lost_root_alone_is_no_new_root(topic: Path, roots: list[Path]) -> Non
         assert (ran.code, given in ran.error) == (2, True), ran.error
 
 
+def test_a_topic_without_replicas_is_not_created_again_while_its_root_is_offline(
+    topic: Path, roots: list[Path]
+) -> None:
+    lose(topic)
+    given = f"bring {topic} back"
+    for command in (("cat", "single"), ("produce", "single"), ("offsets", "single")):
+        ran = streamlog(*command, "--path", ",".join(map(str, roots)), stdin=b"x\n")
+        assert (ran.code, given in ran.error) == (2, True), ran.error
+
+
 def test_verify_of_replicas_needs_a_replica_set(root: Path) -> None:
     ran = streamlog("verify", root, "--replicas")
     assert ran.code == 2
