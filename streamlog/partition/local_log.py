@@ -375,7 +375,7 @@ class LocalLog:
         self._sync_records(segments, leave_names=leave_names)
         # Not the log end: that is above the last batch if the log was truncated below its start.
         recovery_point = self.segments.active.next_offset()
-        self.offsets = self.offsets._replace(recovery_point=recovery_point)
+        self.offsets = self.offsets.with_recovery_point(recovery_point)
         self.last_flush_ms = now_ms
 
     def _sync_records(self, segments: Iterable[Segment], *, leave_names: bool = False) -> None:

@@ -28,7 +28,13 @@ class LogOffsets(NamedTuple):
 
     def with_high_watermark(self, offset: int) -> "LogOffsets":
         """Return the offsets with another high watermark, kept between log start and log end."""
-        return self._replace(high_watermark=max(self.start, min(offset, self.end)))
+        start, _, end, recovery_point = self
+        return tuple.__new__(LogOffsets, (start, max(start, min(offset, end)), end, recovery_point))
+
+    def with_recovery_point(self, offset: int) -> "LogOffsets":
+        """Return the offsets with another recovery point."""
+        start, high_watermark, end, _ = self
+        return tuple.__new__(LogOffsets, (start, high_watermark, end, offset))
 
     def stable(self, first_unstable: int | None) -> int:
         """Return the last stable offset.

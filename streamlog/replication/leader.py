@@ -373,13 +373,8 @@ class Leader:
         """
         if self.is_under_min_isr:
             return
-        counted = set(self.isr.maximal)
-        counted.update(
-            node
-            for node in self.followers
-            if node not in counted and self._is_caught_up(node, now_ms)
-        )
-        candidate = high_watermark_candidate(
-            self._node, self._log.log_end_offset, self.followers, counted
-        )
-        self.high_watermark = max(self.high_watermark, candidate)
+        end, counted = self._log.log_end_offset, set(self.isr.maximal)
+        if high_watermark_candidate(self._node, end, self.followers, counted) > self.high_watermark:
+            counted.update(node for node in self.followers if self._is_caught_up(node, now_ms))
+            candidate = high_watermark_candidate(self._node, end, self.followers, counted)
+            self.high_watermark = max(self.high_watermark, candidate)
